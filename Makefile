@@ -1,0 +1,52 @@
+# One command for each thing a person does. Every target sets up what it needs by itself.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# Several processes share the machine's cores: each gets one compute thread unless the caller says otherwise.
+export OMP_NUM_THREADS ?= 1
+export OPENBLAS_NUM_THREADS ?= 1
+export MKL_NUM_THREADS ?= 1
+
+.PHONY: help setup demo test lint format protos lock docs bench clean
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+setup: $(STAMP)  ## create .venv with the pinned packages
+$(STAMP): requirements/lock.txt pyproject.toml
+	PYTHON=$(PYTHON) ./requirements/install.sh $(VENV)
+	@touch $@
+
+demo: setup  ## train digits elastically: 2w1s -> 4w3s -> drain a server -> 1w1s
+	$(BIN)/python -m examples.demo
+
+test: setup  ## all tests
+	$(BIN)/python -m pytest
+
+lint: setup  ## format, lint, types, layers, generated code
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m protos.generate --check
+
+format: setup  ## rewrite the sources as the linter wants them
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+protos: setup  ## regenerate the protobuf code
+	$(BIN)/python -m protos.generate
+
+docs: setup  ## redraw what the docs take from the code
+	$(BIN)/python -m docs.generate
+
+bench: bench-migration  ## every benchmark
+bench-%: setup
+	$(BIN)/python -m benchmarks.$*
+
+lock:  ## pin again what pyproject asks for
+	uv pip compile --quiet --universal --python-version 3.11 --all-extras --no-header --no-emit-index-url \
+	    --no-emit-find-links pyproject.toml -o requirements/lock.txt
+
+clean:  ## remove what was built
+	rm -rf build $(VENV)

@@ -1,0 +1,1 @@
+"""The coordinator of one elastic job: runs the scaling protocol of DL2 (section 5)."""

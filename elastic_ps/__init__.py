@@ -1,0 +1,1 @@
+"""Elastic parameter-server training."""

@@ -1,0 +1,1 @@
+"""Pure parts that every room shares: blocks, configurations, data order, errors, codec."""

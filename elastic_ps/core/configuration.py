@@ -1,0 +1,89 @@
+"""Who takes part in a job and who holds which block: the roster, the assignment, and their number."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+from typing import NamedTuple
+
+NodeId = str
+"""A node's name in its job: "w3", "s0". Counted by the coordinator, never used twice."""
+
+
+class Role(StrEnum):
+    """What a node does."""
+
+    WORKER = "worker"
+    SERVER = "server"
+
+
+class ConfigId(NamedTuple):
+    """Orders configurations. A configuration keeps the term in which it was numbered."""
+
+    term: int = 0
+    number: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.term}.{self.number}"
+
+
+NO_CONFIGURATION = ConfigId()
+"""Before the first one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A node with the address of its data plane (port 0: it only connects)."""
+
+    id: NodeId
+    role: Role
+    host: str
+    port: int = 0
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One roster and assignment in force.
+
+    Args:
+        id: (term, number).
+        workers: in rank order; the first is the chief.
+        servers: in the order that `assignment` counts them.
+        assignment: by block id, the index of its primary in `servers`.
+    """
+
+    id: ConfigId
+    workers: tuple[Member, ...]
+    servers: tuple[Member, ...]
+    assignment: tuple[int, ...] = ()
+
+    @cached_property
+    def ranks(self) -> dict[NodeId, int]:
+        """Rank of each worker."""
+        return {worker.id: rank for rank, worker in enumerate(self.workers)}
+
+    @cached_property
+    def members(self) -> dict[NodeId, Member]:
+        """All nodes by name."""
+        return {member.id: member for member in self.workers + self.servers}
+
+    @property
+    def chief(self) -> NodeId:
+        """The worker that evaluates schedules, saves and prints."""
+        return self.workers[0].id
+
+    @cached_property
+    def blocks_of(self) -> dict[NodeId, tuple[int, ...]]:
+        """Ascending block ids of each server."""
+        held: list[list[int]] = [[] for _ in self.servers]
+        for block, server in enumerate(self.assignment):
+            held[server].append(block)
+        return {server.id: tuple(blocks) for server, blocks in zip(self.servers, held, strict=True)}
+
+    def primary(self, block: int) -> NodeId:
+        """The server that holds a block."""
+        return self.servers[self.assignment[block]].id
+
+    def extended(self, assignment: Iterable[int]) -> "Configuration":
+        """The same configuration for a model that has grown."""
+        return replace(self, assignment=tuple(assignment))

@@ -1,0 +1,107 @@
+"""The elastic data order: which positions of which epoch a worker uses at a step. Pure.
+
+Version, step and epoch are one clock. A sampler step takes `exchanges` versions (one per kvstore step, so 1 for one
+Trainer); an epoch takes `steps_per_epoch` sampler steps.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic_ps.core.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class DataSpec:
+    """What the job trains on.
+
+    Args:
+        elastic: False where the script draws its own batches.
+        samples: N, of one epoch.
+        global_batch: B, over all workers.
+        last: the last step of an epoch has N mod B samples ("short"), is left out ("drop") or is filled up from the
+            epoch's start ("wrap").
+        loss: "sum" over samples, as Gluon's trainer expects, or "mean".
+        exchanges: data-plane exchanges per sampler step.
+    """
+
+    elastic: bool = False
+    samples: int = 0
+    global_batch: int = 0
+    last: str = "short"
+    loss: str = "sum"
+    exchanges: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.elastic:
+            return
+        if self.samples < 1:
+            raise ConfigurationError("the data set is empty: a Sampler needs at least one sample")
+        if not self.global_batch >= 1:
+            raise ConfigurationError(f"global_batch must be at least 1, not {self.global_batch}")
+        if self.last not in ("short", "drop", "wrap"):
+            raise ConfigurationError(f'last must be "short", "drop" or "wrap", not {self.last!r}')
+        if self.loss not in ("sum", "mean"):
+            raise ConfigurationError(f'loss must be "sum" or "mean", not {self.loss!r}')
+        if self.last == "drop" and self.samples < self.global_batch:
+            raise ConfigurationError(
+                f'last="drop" with {self.samples} samples and a global batch of {self.global_batch} leaves no step: '
+                "lower global_batch or use last='short'"
+            )
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Sampler steps of one epoch."""
+        whole, rest = divmod(self.samples, self.global_batch)
+        return whole + (1 if rest and self.last != "drop" else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A point in the data: sampler step `step` of epoch `epoch`, before its exchange number `exchange`."""
+
+    epoch: int
+    step: int
+    exchange: int = 0
+
+
+def place(spec: DataSpec, version: int) -> Place:
+    """Where version `version` stands in an elastic job's data."""
+    step, exchange = divmod(version, spec.exchanges)
+    epoch, step = divmod(step, spec.steps_per_epoch)
+    return Place(epoch, step, exchange)
+
+
+def version_at(spec: DataSpec, where: Place) -> int:
+    """The inverse of `place`."""
+    return (where.epoch * spec.steps_per_epoch + where.step) * spec.exchanges + where.exchange
+
+
+def share(spec: DataSpec, step: int, rank: int, workers: int) -> range:
+    """Positions of the epoch's permutation that `rank` of `workers` uses at `step` (protocol, invariant 3 and 4).
+
+    Positions run past N where `last="wrap"` fills the last step up: they mean position - N.
+    """
+    low = step * spec.global_batch
+    high = low + spec.global_batch
+    if spec.last == "short":
+        high = min(high, spec.samples)
+    each, extra = divmod(high - low, workers)
+    start = low + rank * each + min(rank, extra)
+    return range(start, start + each + (1 if rank < extra else 0))
+
+
+def permutation(seed: int, epoch: int, samples: int) -> NDArray[np.int64]:
+    """The order of epoch `epoch`: a permutation of range(samples), fixed by (seed, epoch) on every machine.
+
+    Built from raw Philox words and a stable sort, both of which numpy keeps the same between versions.
+    """
+    words = np.random.Philox(key=np.array([seed, epoch], dtype=np.uint64)).random_raw(samples)
+    return np.argsort(words, kind="stable").astype(np.int64)
+
+
+def indices(order: NDArray[np.int64], positions: range) -> NDArray[np.int64]:
+    """Sample indices at `positions` of an epoch's order."""
+    chosen: NDArray[np.int64] = order[np.arange(positions.start, positions.stop) % len(order)]
+    return chosen

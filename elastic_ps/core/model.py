@@ -1,0 +1,170 @@
+"""Tensors of a job and the blocks that they are cut into, the unit of assignment.
+
+A block is a contiguous byte range of one tensor. In every slab a block takes its `extent`, its size rounded up to
+`ALIGNMENT`, so that a run of consecutive blocks is one aligned memory range wherever it stands, and the same bytes
+on the wire. The padding is zero.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from elastic_ps.core.errors import ConfigurationError
+
+ALIGNMENT = 64
+DEFAULT_BLOCK_BYTES = 4 << 20
+
+Run = tuple[int, int]
+"""(first block id, number of blocks): consecutive blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One named model parameter or auxiliary array.
+
+    Attributes:
+        store: number of the kvstore object it belongs to, in order of creation.
+        key: "i:3" for an integer key, "s:weight" for a string.
+        shape: in elements; () is a scalar.
+        dtype: numpy's name.
+        auxiliary: a running statistic, averaged over the workers, never optimized.
+        divisible: False where the optimizer needs the whole tensor on one server (LAMB's norms).
+    """
+
+    store: int
+    key: str
+    shape: tuple[int, ...]
+    dtype: str
+    auxiliary: bool = False
+    divisible: bool = True
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    @property
+    def name(self) -> str:
+        """For people: the key as the script wrote it, with its store where there is more than one."""
+        return f"{self.key[2:]}" if self.store == 0 else f"{self.key[2:]} (store {self.store})"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A contiguous byte range of one tensor.
+
+    Attributes:
+        id: dense, in order of tensors and offsets.
+        tensor: index of its tensor.
+        offset: in bytes, inside the tensor.
+        nbytes: length in bytes.
+        position: in bytes, where it stands in a slab that holds the whole model.
+    """
+
+    id: int
+    tensor: int
+    offset: int
+    nbytes: int
+    position: int
+
+    @property
+    def extent(self) -> int:
+        """Bytes that the block takes in a slab and on the wire."""
+        return -(-self.nbytes // ALIGNMENT) * ALIGNMENT
+
+
+@dataclass(frozen=True)
+class Model:
+    """All tensors of a job, cut into blocks. It only ever grows at its end.
+
+    Args:
+        tensors: in order of declaration.
+        block_bytes: the largest block, a multiple of `ALIGNMENT`.
+    """
+
+    tensors: tuple[Tensor, ...] = ()
+    block_bytes: int = DEFAULT_BLOCK_BYTES
+
+    def __post_init__(self) -> None:
+        if self.block_bytes <= 0 or self.block_bytes % ALIGNMENT:
+            raise ConfigurationError(f"block_bytes must be a positive multiple of {ALIGNMENT}, not {self.block_bytes}")
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """All blocks, by id."""
+        blocks: list[Block] = []
+        position = 0
+        for index, tensor in enumerate(self.tensors):
+            size = self.block_bytes if tensor.divisible else max(tensor.nbytes, 1)
+            for offset in range(0, max(tensor.nbytes, 1), size):
+                block = Block(len(blocks), index, offset, min(size, tensor.nbytes - offset), position)
+                blocks.append(block)
+                position += block.extent
+        return tuple(blocks)
+
+    @cached_property
+    def blocks_of(self) -> tuple[range, ...]:
+        """Block ids of each tensor, by tensor index."""
+        first: dict[int, int] = {}
+        count = [0] * len(self.tensors)
+        for block in self.blocks:
+            first.setdefault(block.tensor, block.id)
+            count[block.tensor] += 1
+        return tuple(range(first[index], first[index] + count[index]) for index in range(len(self.tensors)))
+
+    @cached_property
+    def index(self) -> dict[tuple[int, str], int]:
+        """(store, key) -> tensor index."""
+        return {(tensor.store, tensor.key): number for number, tensor in enumerate(self.tensors)}
+
+    @property
+    def slab_bytes(self) -> int:
+        """Bytes of a slab that holds the whole model."""
+        return self.blocks[-1].position + self.blocks[-1].extent if self.blocks else 0
+
+    def span(self, run: Run) -> slice:
+        """Byte range of a run of blocks in a whole-model slab."""
+        first, last = self.blocks[run[0]], self.blocks[run[0] + run[1] - 1]
+        return slice(first.position, last.position + last.extent)
+
+    def extended(self, tensors: Sequence[Tensor]) -> "Model":
+        """The model with the tensors that it does not know yet added at its end.
+
+        Raises:
+            ConfigurationError: a known key with another shape or dtype.
+        """
+        new: dict[tuple[int, str], Tensor] = {}
+        for tensor in tensors:
+            known_at = self.index.get((tensor.store, tensor.key))
+            known = self.tensors[known_at] if known_at is not None else new.get((tensor.store, tensor.key))
+            if known is None:
+                new[tensor.store, tensor.key] = tensor
+            elif (known.shape, known.dtype) != (tensor.shape, tensor.dtype):
+                raise ConfigurationError(
+                    f"key {tensor.name}: declared as {tensor.shape} {tensor.dtype}, but the job holds it as "
+                    f"{known.shape} {known.dtype}; every worker must build the same model"
+                )
+        return Model(self.tensors + tuple(new.values()), self.block_bytes)
+
+
+def runs(block_ids: Iterable[int]) -> Iterator[Run]:
+    """Ascending block ids, grouped into runs of consecutive ones."""
+    first = count = 0
+    for block in block_ids:
+        if count and block == first + count:
+            count += 1
+            continue
+        if count:
+            yield first, count
+        first, count = block, 1
+    if count:
+        yield first, count
+
+
+def members(run_list: Iterable[Run]) -> Iterator[int]:
+    """The block ids of runs."""
+    for first, count in run_list:
+        yield from range(first, first + count)

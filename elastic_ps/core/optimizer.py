@@ -1,0 +1,71 @@
+"""How an optimizer travels: as a name and numbers, never as code."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from elastic_ps.core.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class OptimizerSpec:
+    """An optimizer of one kvstore.
+
+    Attributes:
+        name: "sgd", "nag", "adam", "adamw", "rmsprop", "adagrad", "ftrl", "lamb", or "module:Class" for a rule that
+            the server loads from a module it was started with (`--optimizer-module`).
+        args: the constants of the rule (momentum, beta1, epsilon ...), JSON values.
+        keys: by key as in `Tensor.key`, what differs from 1 of {"lr_mult": x, "wd_mult": y}.
+
+    What may change while training (lr, wd, rescale_grad, clip_gradient) is no part of it: the chief sends it with
+    its push of each step (`Hyper`).
+    """
+
+    name: str
+    args: dict[str, Any] = field(default_factory=dict)
+    keys: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Canonical text: equal specs give equal text."""
+        return json.dumps({"name": self.name, "args": self.args, "keys": self.keys}, sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str) -> "OptimizerSpec | None":
+        """Decode; "" is no optimizer: the store only sums.
+
+        Raises:
+            ConfigurationError: not a spec.
+        """
+        if not text:
+            return None
+        try:
+            value = json.loads(text)
+            return OptimizerSpec(str(value["name"]), dict(value["args"]), dict(value["keys"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigurationError(f"not an optimizer: {text[:200]!r} ({error})") from error
+
+
+@dataclass(frozen=True)
+class Hyper:
+    """The values of one step, from the chief.
+
+    Attributes:
+        lr: learning rate after the schedule, before a key's lr_mult.
+        wd: weight decay, before a key's wd_mult.
+        rescale_grad: factor on the aggregated gradient.
+        clip_gradient: bound on each element after rescaling; None: none.
+    """
+
+    lr: float = 0.01
+    wd: float = 0.0
+    rescale_grad: float = 1.0
+    clip_gradient: float | None = None
+
+    def to_dict(self) -> dict[str, float | None]:
+        """For a frame's meta."""
+        return {"lr": self.lr, "wd": self.wd, "rescale_grad": self.rescale_grad, "clip_gradient": self.clip_gradient}
+
+    @staticmethod
+    def from_dict(value: dict[str, Any]) -> "Hyper":
+        """Decode a frame's meta."""
+        return Hyper(value["lr"], value["wd"], value["rescale_grad"], value["clip_gradient"])

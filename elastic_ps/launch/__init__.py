@@ -1,0 +1,1 @@
+"""elasticrun: starts roles as processes."""

@@ -1,0 +1,1 @@
+"""The data plane: frames, and connections that carry them."""

@@ -1,0 +1,155 @@
+"""What travels on the data plane: a fixed binary header, a small JSON part, then raw bytes. Little endian.
+
+    PUSH   worker -> server    gradients of version v        VALUE  server -> worker    parameters at version v
+    INIT   chief -> server     first values                  PULL   worker -> server    asks for VALUE
+    SUBSCRIBE  shadow -> server  VALUE now and at each update
+    SNAPSHOT, RECORD, HANDOVER   old primary -> new owner (the follow stream)
+    NOTICE     anyone switched -> its peers: configuration (term, number) is decided
+    REFUSED    the receiver of a stale or wrong frame -> its sender
+    HELLO, ACCEPTED              first on every connection
+
+The header's (term, number) is the sender's configuration. `meta` holds, by kind:
+
+    HELLO     node, role, lane ("exchange" | "follow")
+    PUSH      runs: [[first, count], ...] the payload's blocks; absent: runs that this worker pushes nothing for;
+              slice: [epoch, step, exchange, low, high] or null (static data); empty: true where the rank's slice is
+              empty (agrees with whatever the others push); hyper: {...} from the chief only
+    VALUE     runs; counts are the servers' own and do not travel
+    INIT      runs
+    PULL      runs
+    SNAPSHOT  runs (one run), state: [names of state arrays in the payload after the values], counts: per block
+    RECORD    runs (one run), factor, hyper, count increments are implied; payload is the aggregated gradient
+    HANDOVER  runs: theirs now, at header.version
+    REFUSED   reason (Reason), detail, configuration: [term, number]
+"""
+
+import json
+import struct
+import zlib
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import Any
+
+from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId
+from elastic_ps.core.errors import ProtocolError
+
+PROTOCOL_VERSION = 1
+MAX_META_BYTES = 16 << 20
+TOKEN_BYTES = 16
+_HEADER = struct.Struct("<4sHH16sQQQIIQ")
+_CHECKSUM = struct.Struct("<I")
+HEADER_BYTES = _HEADER.size + _CHECKSUM.size
+_MAGIC = b"ELPS"
+
+
+class Kind(IntEnum):
+    """What a frame says."""
+
+    HELLO = 1
+    ACCEPTED = 2
+    REFUSED = 3
+    NOTICE = 4
+    INIT = 5
+    PULL = 6
+    PUSH = 7
+    VALUE = 8
+    SUBSCRIBE = 9
+    SNAPSHOT = 10
+    RECORD = 11
+    HANDOVER = 12
+
+
+class Reason(StrEnum):
+    """Why a frame is refused."""
+
+    TOKEN = "token"
+    STALE = "stale"  # from an old configuration; the refusal names the current one
+    UNKNOWN = "unknown"  # the sender is not in the configuration
+    MISMATCH = "mismatch"  # some workers pushed a key and others did not
+    MALFORMED = "malformed"
+
+
+@dataclass(slots=True)
+class Frame:
+    """One message without its payload.
+
+    Attributes:
+        kind: what it says.
+        configuration: the sender's (term, number).
+        version: of the blocks concerned (see the table above).
+        samples: a push's sample count n.
+        meta: the small JSON part.
+        payload_bytes: length of the raw bytes that follow; set by `send`.
+    """
+
+    kind: Kind
+    configuration: ConfigId = NO_CONFIGURATION
+    version: int = 0
+    samples: int = 0
+    meta: dict[str, Any] = field(default_factory=dict)
+    payload_bytes: int = 0
+
+    @property
+    def runs(self) -> list[tuple[int, int]]:
+        """The payload's blocks."""
+        return [(first, count) for first, count in self.meta.get("runs", ())]
+
+
+def encode(frame: Frame, token: bytes) -> bytes:
+    """Header and meta of a frame whose `payload_bytes` is set."""
+    meta = json.dumps(frame.meta, separators=(",", ":")).encode() if frame.meta else b""
+    header = _HEADER.pack(
+        _MAGIC,
+        PROTOCOL_VERSION,
+        frame.kind,
+        token,
+        frame.configuration.term,
+        frame.configuration.number,
+        frame.version,
+        frame.samples,
+        len(meta),
+        frame.payload_bytes,
+    )
+    return header + _CHECKSUM.pack(zlib.crc32(header)) + meta
+
+
+def decode_header(data: bytes | bytearray | memoryview, token: bytes) -> tuple[Frame, int]:
+    """The frame without its meta, and the meta's length in bytes.
+
+    Raises:
+        ProtocolError: not ours, damaged, of another protocol version, or without the job's token.
+    """
+    header = bytes(data[: _HEADER.size])
+    magic, protocol, kind, shown, term, number, version, samples, meta_bytes, payload_bytes = _HEADER.unpack(header)
+    if magic != _MAGIC:
+        raise ProtocolError("not a frame of this protocol: wrong magic")
+    if _CHECKSUM.unpack(data[_HEADER.size : HEADER_BYTES])[0] != zlib.crc32(header):
+        raise ProtocolError("damaged frame header: checksum differs")
+    if protocol != PROTOCOL_VERSION:
+        raise ProtocolError(
+            f"peer speaks data-plane protocol {protocol}, this node {PROTOCOL_VERSION}: use one release"
+        )
+    if shown != token:
+        raise ProtocolError("frame without this job's token")
+    if meta_bytes > MAX_META_BYTES:
+        raise ProtocolError(f"frame with {meta_bytes} bytes of meta, more than {MAX_META_BYTES}")
+    try:
+        known = Kind(kind)
+    except ValueError as error:
+        raise ProtocolError(f"frame of unknown kind {kind}") from error
+    return Frame(known, ConfigId(term, number), version, samples, {}, payload_bytes), meta_bytes
+
+
+def decode_meta(data: bytes | bytearray | memoryview) -> dict[str, Any]:
+    """The JSON part.
+
+    Raises:
+        ProtocolError: not a JSON object.
+    """
+    try:
+        meta = json.loads(bytes(data)) if data else {}
+    except ValueError as error:
+        raise ProtocolError(f"frame with broken meta: {error}") from error
+    if not isinstance(meta, dict):
+        raise ProtocolError("frame whose meta is no object")
+    return meta

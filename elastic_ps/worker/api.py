@@ -1,0 +1,87 @@
+"""What an adapter gives to the worker side and gets from it: no framework's type crosses this line."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from elastic_ps.core.optimizer import Hyper, OptimizerSpec
+
+
+class Array(Protocol):
+    """One framework tensor on one device."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """In elements."""
+
+    @property
+    def dtype(self) -> str:
+        """numpy's name."""
+
+    def read(self) -> NDArray[Any]:
+        """The values, after the framework's pending writes: its own memory where possible, else a copy."""
+
+    def write(self, values: NDArray[Any]) -> None:
+        """Replace the values, after the framework's pending reads and writes. `values` may be reused afterwards."""
+
+
+class KeyStore(Protocol):
+    """One kvstore object of the script: its own key space.
+
+    Keys are texts as in `Tensor.key`: "i:3" or "s:weight". All calls come from the script's thread and return when
+    their effect is complete for the caller. `gradients[k]` and `outs[k]` list one array per device for `keys[k]`;
+    gradients of one key are summed.
+
+    Errors are `ConfigurationError`s that name the key and the reason.
+    """
+
+    def init(self, keys: Sequence[str], arrays: Sequence[Array]) -> None:
+        """Define keys; the chief's values count. A known key is an error that names it."""
+
+    def broadcast(self, keys: Sequence[str], arrays: Sequence[Array], outs: Sequence[Sequence[Array]]) -> None:
+        """`init`, then write the job's values to `outs`; arrays that are never pushed become auxiliary state."""
+
+    def push(self, keys: Sequence[str], gradients: Sequence[Sequence[Array]]) -> None:
+        """Stage gradients for the open exchange."""
+
+    def pull(self, keys: Sequence[str], outs: Sequence[Sequence[Array]]) -> None:
+        """Close the open exchange if it concerns these keys, then write their values."""
+
+    def pushpull(
+        self, keys: Sequence[str], gradients: Sequence[Sequence[Array]], outs: Sequence[Sequence[Array]]
+    ) -> None:
+        """Stage gradients; when all keys of the learnt set are staged, exchange and write every staged key's `outs`."""
+
+    def set_optimizer(self, spec: OptimizerSpec, hyper: Callable[[int], Hyper]) -> list[str]:
+        """Let servers update. `hyper(num_update)` gives the values of an update; the chief calls it once a step.
+
+        Returns warnings: settings that differ from the job's own, which stays.
+        """
+
+    def set_local_update(self) -> None:
+        """Say that optimizers live in the workers: the store only sums, worker joins are refused."""
+
+    def barrier(self) -> None:
+        """Close the open exchange and wait for all workers."""
+
+    def optimizer_states(self) -> dict[str, dict[str, Any]]:
+        """Collect from the servers: key -> {"count": updates, state name: array of the tensor's shape}."""
+
+    def load_optimizer_states(self, states: dict[str, dict[str, Any]]) -> None:
+        """The inverse; the chief's copy counts."""
+
+    def command(self, head: int, body: str) -> None:
+        """Run a registered handler on every server and wait for it."""
+
+    @property
+    def rank(self) -> int:
+        """Of this worker, now."""
+
+    @property
+    def num_workers(self) -> int:
+        """In the configuration in force."""
+
+    @property
+    def mode(self) -> str:
+        """ "sync", "async" or "ssp"."""

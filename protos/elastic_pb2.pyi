@@ -1,0 +1,779 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Role(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ROLE_UNSPECIFIED: _ClassVar[Role]
+    WORKER: _ClassVar[Role]
+    SERVER: _ClassVar[Role]
+
+class RequestKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    REQUEST_KIND_UNSPECIFIED: _ClassVar[RequestKind]
+    INC_WORKER: _ClassVar[RequestKind]
+    INC_SERVER: _ClassVar[RequestKind]
+    DEC_WORKER: _ClassVar[RequestKind]
+    DEC_SERVER: _ClassVar[RequestKind]
+
+class MigrationMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    LIVE: _ClassVar[MigrationMode]
+    PAUSE: _ClassVar[MigrationMode]
+
+class Answer(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ANSWER_UNSPECIFIED: _ClassVar[Answer]
+    PREPARED: _ClassVar[Answer]
+    SYNCED: _ClassVar[Answer]
+    ARMED: _ClassVar[Answer]
+    LATE: _ClassVar[Answer]
+    SWITCHED: _ClassVar[Answer]
+    EXTENDED: _ClassVar[Answer]
+    SAVED: _ClassVar[Answer]
+    CANCELLED: _ClassVar[Answer]
+    COMMANDED: _ClassVar[Answer]
+    ARRIVED: _ClassVar[Answer]
+ROLE_UNSPECIFIED: Role
+WORKER: Role
+SERVER: Role
+REQUEST_KIND_UNSPECIFIED: RequestKind
+INC_WORKER: RequestKind
+INC_SERVER: RequestKind
+DEC_WORKER: RequestKind
+DEC_SERVER: RequestKind
+LIVE: MigrationMode
+PAUSE: MigrationMode
+ANSWER_UNSPECIFIED: Answer
+PREPARED: Answer
+SYNCED: Answer
+ARMED: Answer
+LATE: Answer
+SWITCHED: Answer
+EXTENDED: Answer
+SAVED: Answer
+CANCELLED: Answer
+COMMANDED: Answer
+ARRIVED: Answer
+
+class ConfigId(_message.Message):
+    __slots__ = ("term", "number")
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    term: int
+    number: int
+    def __init__(self, term: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
+
+class Member(_message.Message):
+    __slots__ = ("id", "role", "host", "port")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    role: Role
+    host: str
+    port: int
+    def __init__(self, id: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., host: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
+
+class Tensor(_message.Message):
+    __slots__ = ("store", "key", "shape", "dtype", "auxiliary", "divisible")
+    STORE_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    AUXILIARY_FIELD_NUMBER: _ClassVar[int]
+    DIVISIBLE_FIELD_NUMBER: _ClassVar[int]
+    store: int
+    key: str
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    dtype: str
+    auxiliary: bool
+    divisible: bool
+    def __init__(self, store: _Optional[int] = ..., key: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., dtype: _Optional[str] = ..., auxiliary: _Optional[bool] = ..., divisible: _Optional[bool] = ...) -> None: ...
+
+class Configuration(_message.Message):
+    __slots__ = ("id", "workers", "servers", "assignment")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    id: ConfigId
+    workers: _containers.RepeatedCompositeFieldContainer[Member]
+    servers: _containers.RepeatedCompositeFieldContainer[Member]
+    assignment: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, id: _Optional[_Union[ConfigId, _Mapping]] = ..., workers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., assignment: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Caller(_message.Message):
+    __slots__ = ("token", "term", "node")
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    token: bytes
+    term: int
+    node: str
+    def __init__(self, token: _Optional[bytes] = ..., term: _Optional[int] = ..., node: _Optional[str] = ...) -> None: ...
+
+class RegisterRequest(_message.Message):
+    __slots__ = ("caller", "kind", "host", "port", "pid", "nonce")
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    caller: Caller
+    kind: RequestKind
+    host: str
+    port: int
+    pid: int
+    nonce: str
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., kind: _Optional[_Union[RequestKind, str]] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., pid: _Optional[int] = ..., nonce: _Optional[str] = ...) -> None: ...
+
+class RegisterReply(_message.Message):
+    __slots__ = ("node", "term", "lease_seconds", "block_bytes", "seed", "started")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    term: int
+    lease_seconds: float
+    block_bytes: int
+    seed: int
+    started: bool
+    def __init__(self, node: _Optional[str] = ..., term: _Optional[int] = ..., lease_seconds: _Optional[float] = ..., block_bytes: _Optional[int] = ..., seed: _Optional[int] = ..., started: _Optional[bool] = ...) -> None: ...
+
+class ListenRequest(_message.Message):
+    __slots__ = ("caller", "highest", "version")
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    HIGHEST_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    caller: Caller
+    highest: ConfigId
+    version: int
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., highest: _Optional[_Union[ConfigId, _Mapping]] = ..., version: _Optional[int] = ...) -> None: ...
+
+class Directive(_message.Message):
+    __slots__ = ("term", "plan", "prepare", "arm", "adopt", "cancel", "committed", "resume", "extend", "save", "stop", "command", "welcome")
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    PREPARE_FIELD_NUMBER: _ClassVar[int]
+    ARM_FIELD_NUMBER: _ClassVar[int]
+    ADOPT_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
+    EXTEND_FIELD_NUMBER: _ClassVar[int]
+    SAVE_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    term: int
+    plan: int
+    prepare: Prepare
+    arm: Arm
+    adopt: Adopt
+    cancel: CancelPlan
+    committed: Committed
+    resume: Resume
+    extend: Extend
+    save: Save
+    stop: Stop
+    command: ServerCommand
+    welcome: Welcome
+    def __init__(self, term: _Optional[int] = ..., plan: _Optional[int] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., arm: _Optional[_Union[Arm, _Mapping]] = ..., adopt: _Optional[_Union[Adopt, _Mapping]] = ..., cancel: _Optional[_Union[CancelPlan, _Mapping]] = ..., committed: _Optional[_Union[Committed, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., extend: _Optional[_Union[Extend, _Mapping]] = ..., save: _Optional[_Union[Save, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., command: _Optional[_Union[ServerCommand, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("configuration", "tensors", "optimizers", "data")
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    OPTIMIZERS_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    configuration: Configuration
+    tensors: _containers.RepeatedCompositeFieldContainer[Tensor]
+    optimizers: _containers.RepeatedScalarFieldContainer[str]
+    data: DataSpec
+    def __init__(self, configuration: _Optional[_Union[Configuration, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., optimizers: _Optional[_Iterable[str]] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ...) -> None: ...
+
+class Prepare(_message.Message):
+    __slots__ = ("configuration", "mode", "dead")
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    DEAD_FIELD_NUMBER: _ClassVar[int]
+    configuration: Configuration
+    mode: MigrationMode
+    dead: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, configuration: _Optional[_Union[Configuration, _Mapping]] = ..., mode: _Optional[_Union[MigrationMode, str]] = ..., dead: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Arm(_message.Message):
+    __slots__ = ("configuration", "clock")
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_FIELD_NUMBER: _ClassVar[int]
+    configuration: ConfigId
+    clock: int
+    def __init__(self, configuration: _Optional[_Union[ConfigId, _Mapping]] = ..., clock: _Optional[int] = ...) -> None: ...
+
+class Adopt(_message.Message):
+    __slots__ = ("configuration",)
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    configuration: ConfigId
+    def __init__(self, configuration: _Optional[_Union[ConfigId, _Mapping]] = ...) -> None: ...
+
+class CancelPlan(_message.Message):
+    __slots__ = ("configuration", "reason", "leave")
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    LEAVE_FIELD_NUMBER: _ClassVar[int]
+    configuration: ConfigId
+    reason: str
+    leave: bool
+    def __init__(self, configuration: _Optional[_Union[ConfigId, _Mapping]] = ..., reason: _Optional[str] = ..., leave: _Optional[bool] = ...) -> None: ...
+
+class Committed(_message.Message):
+    __slots__ = ("configuration",)
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    configuration: ConfigId
+    def __init__(self, configuration: _Optional[_Union[ConfigId, _Mapping]] = ...) -> None: ...
+
+class Resume(_message.Message):
+    __slots__ = ("configuration",)
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    configuration: ConfigId
+    def __init__(self, configuration: _Optional[_Union[ConfigId, _Mapping]] = ...) -> None: ...
+
+class Extend(_message.Message):
+    __slots__ = ("tensors", "assignment", "optimizers")
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    OPTIMIZERS_FIELD_NUMBER: _ClassVar[int]
+    tensors: _containers.RepeatedCompositeFieldContainer[Tensor]
+    assignment: _containers.RepeatedScalarFieldContainer[int]
+    optimizers: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., assignment: _Optional[_Iterable[int]] = ..., optimizers: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Save(_message.Message):
+    __slots__ = ("clock", "url")
+    CLOCK_FIELD_NUMBER: _ClassVar[int]
+    URL_FIELD_NUMBER: _ClassVar[int]
+    clock: int
+    url: str
+    def __init__(self, clock: _Optional[int] = ..., url: _Optional[str] = ...) -> None: ...
+
+class Stop(_message.Message):
+    __slots__ = ("reason", "restart", "failed")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    RESTART_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    restart: bool
+    failed: bool
+    def __init__(self, reason: _Optional[str] = ..., restart: _Optional[bool] = ..., failed: _Optional[bool] = ...) -> None: ...
+
+class ServerCommand(_message.Message):
+    __slots__ = ("id", "head", "body")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    HEAD_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    head: int
+    body: str
+    def __init__(self, id: _Optional[int] = ..., head: _Optional[int] = ..., body: _Optional[str] = ...) -> None: ...
+
+class AcknowledgeRequest(_message.Message):
+    __slots__ = ("caller", "answer", "configuration", "version", "suspension_ms", "bytes_moved", "detail", "command")
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SUSPENSION_MS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_MOVED_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    caller: Caller
+    answer: Answer
+    configuration: ConfigId
+    version: int
+    suspension_ms: float
+    bytes_moved: int
+    detail: str
+    command: int
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., answer: _Optional[_Union[Answer, str]] = ..., configuration: _Optional[_Union[ConfigId, _Mapping]] = ..., version: _Optional[int] = ..., suspension_ms: _Optional[float] = ..., bytes_moved: _Optional[int] = ..., detail: _Optional[str] = ..., command: _Optional[int] = ...) -> None: ...
+
+class AcknowledgeReply(_message.Message):
+    __slots__ = ("term",)
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    term: int
+    def __init__(self, term: _Optional[int] = ...) -> None: ...
+
+class DataSpec(_message.Message):
+    __slots__ = ("elastic", "samples", "global_batch", "last", "loss", "exchanges")
+    ELASTIC_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    GLOBAL_BATCH_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    EXCHANGES_FIELD_NUMBER: _ClassVar[int]
+    elastic: bool
+    samples: int
+    global_batch: int
+    last: str
+    loss: str
+    exchanges: int
+    def __init__(self, elastic: _Optional[bool] = ..., samples: _Optional[int] = ..., global_batch: _Optional[int] = ..., last: _Optional[str] = ..., loss: _Optional[str] = ..., exchanges: _Optional[int] = ...) -> None: ...
+
+class DeclareRequest(_message.Message):
+    __slots__ = ("caller", "tensors", "store", "optimizer", "data", "local_update")
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    STORE_FIELD_NUMBER: _ClassVar[int]
+    OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_UPDATE_FIELD_NUMBER: _ClassVar[int]
+    caller: Caller
+    tensors: _containers.RepeatedCompositeFieldContainer[Tensor]
+    store: int
+    optimizer: str
+    data: DataSpec
+    local_update: bool
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., store: _Optional[int] = ..., optimizer: _Optional[str] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ..., local_update: _Optional[bool] = ...) -> None: ...
+
+class DeclareReply(_message.Message):
+    __slots__ = ("term", "tensors", "assignment", "optimizers", "warnings")
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    OPTIMIZERS_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    term: int
+    tensors: _containers.RepeatedCompositeFieldContainer[Tensor]
+    assignment: _containers.RepeatedScalarFieldContainer[int]
+    optimizers: _containers.RepeatedScalarFieldContainer[str]
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, term: _Optional[int] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., assignment: _Optional[_Iterable[int]] = ..., optimizers: _Optional[_Iterable[str]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class StepTime(_message.Message):
+    __slots__ = ("version", "end", "seconds", "samples")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    end: float
+    seconds: float
+    samples: int
+    def __init__(self, version: _Optional[int] = ..., end: _Optional[float] = ..., seconds: _Optional[float] = ..., samples: _Optional[int] = ...) -> None: ...
+
+class LedgerEntry(_message.Message):
+    __slots__ = ("server", "term", "number", "version", "runs", "epoch", "step", "exchange", "slices", "voided")
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    EXCHANGE_FIELD_NUMBER: _ClassVar[int]
+    SLICES_FIELD_NUMBER: _ClassVar[int]
+    VOIDED_FIELD_NUMBER: _ClassVar[int]
+    server: str
+    term: int
+    number: int
+    version: int
+    runs: _containers.RepeatedScalarFieldContainer[int]
+    epoch: int
+    step: int
+    exchange: int
+    slices: _containers.RepeatedCompositeFieldContainer[Slice]
+    voided: bool
+    def __init__(self, server: _Optional[str] = ..., term: _Optional[int] = ..., number: _Optional[int] = ..., version: _Optional[int] = ..., runs: _Optional[_Iterable[int]] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., exchange: _Optional[int] = ..., slices: _Optional[_Iterable[_Union[Slice, _Mapping]]] = ..., voided: _Optional[bool] = ...) -> None: ...
+
+class Slice(_message.Message):
+    __slots__ = ("worker", "low", "high")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    LOW_FIELD_NUMBER: _ClassVar[int]
+    HIGH_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    low: int
+    high: int
+    def __init__(self, worker: _Optional[str] = ..., low: _Optional[int] = ..., high: _Optional[int] = ...) -> None: ...
+
+class ReportRequest(_message.Message):
+    __slots__ = ("caller", "version", "step_seconds", "rtt_seconds", "rate", "metrics", "steps", "ledger", "ledger_sequence", "bytes", "finished")
+    class MetricsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STEP_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    RTT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    caller: Caller
+    version: int
+    step_seconds: float
+    rtt_seconds: float
+    rate: float
+    metrics: _containers.ScalarMap[str, float]
+    steps: _containers.RepeatedCompositeFieldContainer[StepTime]
+    ledger: _containers.RepeatedCompositeFieldContainer[LedgerEntry]
+    ledger_sequence: int
+    bytes: int
+    finished: bool
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., version: _Optional[int] = ..., step_seconds: _Optional[float] = ..., rtt_seconds: _Optional[float] = ..., rate: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., steps: _Optional[_Iterable[_Union[StepTime, _Mapping]]] = ..., ledger: _Optional[_Iterable[_Union[LedgerEntry, _Mapping]]] = ..., ledger_sequence: _Optional[int] = ..., bytes: _Optional[int] = ..., finished: _Optional[bool] = ...) -> None: ...
+
+class ReportReply(_message.Message):
+    __slots__ = ("term", "ledger_kept")
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_KEPT_FIELD_NUMBER: _ClassVar[int]
+    term: int
+    ledger_kept: int
+    def __init__(self, term: _Optional[int] = ..., ledger_kept: _Optional[int] = ...) -> None: ...
+
+class PeerFailedRequest(_message.Message):
+    __slots__ = ("caller", "peer", "reason")
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    caller: Caller
+    peer: str
+    reason: str
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., peer: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class PeerFailedReply(_message.Message):
+    __slots__ = ("term",)
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    term: int
+    def __init__(self, term: _Optional[int] = ...) -> None: ...
+
+class CommandRequest(_message.Message):
+    __slots__ = ("caller", "head", "body")
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    HEAD_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    caller: Caller
+    head: int
+    body: str
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., head: _Optional[int] = ..., body: _Optional[str] = ...) -> None: ...
+
+class CommandReply(_message.Message):
+    __slots__ = ("term",)
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    term: int
+    def __init__(self, term: _Optional[int] = ...) -> None: ...
+
+class AttachRequest(_message.Message):
+    __slots__ = ("caller",)
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    caller: Caller
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+
+class Wanted(_message.Message):
+    __slots__ = ("workers", "servers", "leaving", "starting_workers", "starting_servers", "ended", "failed", "reason", "restart", "nodes")
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
+    STARTING_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    STARTING_SERVERS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    RESTART_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    workers: int
+    servers: int
+    leaving: _containers.RepeatedScalarFieldContainer[str]
+    starting_workers: int
+    starting_servers: int
+    ended: bool
+    failed: bool
+    reason: str
+    restart: bool
+    nodes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, workers: _Optional[int] = ..., servers: _Optional[int] = ..., leaving: _Optional[_Iterable[str]] = ..., starting_workers: _Optional[int] = ..., starting_servers: _Optional[int] = ..., ended: _Optional[bool] = ..., failed: _Optional[bool] = ..., reason: _Optional[str] = ..., restart: _Optional[bool] = ..., nodes: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class NodeExitedRequest(_message.Message):
+    __slots__ = ("caller", "node", "status", "nonce")
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    caller: Caller
+    node: str
+    status: int
+    nonce: str
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., node: _Optional[str] = ..., status: _Optional[int] = ..., nonce: _Optional[str] = ...) -> None: ...
+
+class NodeExitedReply(_message.Message):
+    __slots__ = ("term",)
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    term: int
+    def __init__(self, term: _Optional[int] = ...) -> None: ...
+
+class ScaleRequest(_message.Message):
+    __slots__ = ("caller", "workers", "servers", "dry_run", "wait_in_queue", "mode", "cause")
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    WAIT_IN_QUEUE_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    caller: Caller
+    workers: int
+    servers: int
+    dry_run: bool
+    wait_in_queue: bool
+    mode: MigrationMode
+    cause: str
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., workers: _Optional[int] = ..., servers: _Optional[int] = ..., dry_run: _Optional[bool] = ..., wait_in_queue: _Optional[bool] = ..., mode: _Optional[_Union[MigrationMode, str]] = ..., cause: _Optional[str] = ...) -> None: ...
+
+class DrainRequest(_message.Message):
+    __slots__ = ("caller", "node", "wait_in_queue", "cause")
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    WAIT_IN_QUEUE_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    caller: Caller
+    node: str
+    wait_in_queue: bool
+    cause: str
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., node: _Optional[str] = ..., wait_in_queue: _Optional[bool] = ..., cause: _Optional[str] = ...) -> None: ...
+
+class ScaleReply(_message.Message):
+    __slots__ = ("plan", "queued", "lines", "moves", "bytes_to_move", "seconds_estimated")
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
+    LINES_FIELD_NUMBER: _ClassVar[int]
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_TO_MOVE_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_ESTIMATED_FIELD_NUMBER: _ClassVar[int]
+    plan: int
+    queued: bool
+    lines: _containers.RepeatedScalarFieldContainer[str]
+    moves: _containers.RepeatedCompositeFieldContainer[Move]
+    bytes_to_move: int
+    seconds_estimated: float
+    def __init__(self, plan: _Optional[int] = ..., queued: _Optional[bool] = ..., lines: _Optional[_Iterable[str]] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., bytes_to_move: _Optional[int] = ..., seconds_estimated: _Optional[float] = ...) -> None: ...
+
+class Move(_message.Message):
+    __slots__ = ("source", "target", "blocks", "bytes")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    target: str
+    blocks: int
+    bytes: int
+    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., blocks: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class CancelRequest(_message.Message):
+    __slots__ = ("caller",)
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    caller: Caller
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+
+class CancelReply(_message.Message):
+    __slots__ = ("plan",)
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    plan: int
+    def __init__(self, plan: _Optional[int] = ...) -> None: ...
+
+class CheckpointRequest(_message.Message):
+    __slots__ = ("caller", "url")
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    URL_FIELD_NUMBER: _ClassVar[int]
+    caller: Caller
+    url: str
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., url: _Optional[str] = ...) -> None: ...
+
+class CheckpointReply(_message.Message):
+    __slots__ = ("url", "version", "bytes")
+    URL_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    url: str
+    version: int
+    bytes: int
+    def __init__(self, url: _Optional[str] = ..., version: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class StopRequest(_message.Message):
+    __slots__ = ("caller", "now")
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    caller: Caller
+    now: bool
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., now: _Optional[bool] = ...) -> None: ...
+
+class StopReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StatusRequest(_message.Message):
+    __slots__ = ("caller",)
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    caller: Caller
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+
+class PlansRequest(_message.Message):
+    __slots__ = ("caller",)
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    caller: Caller
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+
+class LedgerRequest(_message.Message):
+    __slots__ = ("caller",)
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    caller: Caller
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+
+class StepsRequest(_message.Message):
+    __slots__ = ("caller",)
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    caller: Caller
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+
+class StepRow(_message.Message):
+    __slots__ = ("worker", "step")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    step: StepTime
+    def __init__(self, worker: _Optional[str] = ..., step: _Optional[_Union[StepTime, _Mapping]] = ...) -> None: ...
+
+class NodeStatus(_message.Message):
+    __slots__ = ("member", "rank", "state", "version", "step_seconds", "rate", "bytes", "lease_left", "metrics", "pid")
+    class MetricsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STEP_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    LEASE_LEFT_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    member: Member
+    rank: int
+    state: str
+    version: int
+    step_seconds: float
+    rate: float
+    bytes: int
+    lease_left: float
+    metrics: _containers.ScalarMap[str, float]
+    pid: int
+    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., rank: _Optional[int] = ..., state: _Optional[str] = ..., version: _Optional[int] = ..., step_seconds: _Optional[float] = ..., rate: _Optional[float] = ..., bytes: _Optional[int] = ..., lease_left: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., pid: _Optional[int] = ...) -> None: ...
+
+class StatusReply(_message.Message):
+    __slots__ = ("job", "phase", "reason", "term", "configuration", "nodes", "wanted_workers", "wanted_servers", "version", "epoch", "step", "rate", "data", "plan", "queued", "blocks", "bytes", "optimizers")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    WANTED_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    WANTED_SERVERS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    OPTIMIZERS_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    phase: str
+    reason: str
+    term: int
+    configuration: ConfigId
+    nodes: _containers.RepeatedCompositeFieldContainer[NodeStatus]
+    wanted_workers: int
+    wanted_servers: int
+    version: int
+    epoch: int
+    step: int
+    rate: float
+    data: DataSpec
+    plan: Plan
+    queued: str
+    blocks: int
+    bytes: int
+    optimizers: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, job: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., term: _Optional[int] = ..., configuration: _Optional[_Union[ConfigId, _Mapping]] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., wanted_workers: _Optional[int] = ..., wanted_servers: _Optional[int] = ..., version: _Optional[int] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., rate: _Optional[float] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., queued: _Optional[str] = ..., blocks: _Optional[int] = ..., bytes: _Optional[int] = ..., optimizers: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Plan(_message.Message):
+    __slots__ = ("id", "configuration", "phase", "cause", "reason", "joined", "left", "missing", "clock", "steps_ms", "bytes_moved", "suspension_ms", "mode", "fell_back", "started", "ended")
+    class SuspensionMsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    ID_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    JOINED_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_FIELD_NUMBER: _ClassVar[int]
+    STEPS_MS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_MOVED_FIELD_NUMBER: _ClassVar[int]
+    SUSPENSION_MS_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    FELL_BACK_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    configuration: ConfigId
+    phase: str
+    cause: str
+    reason: str
+    joined: _containers.RepeatedScalarFieldContainer[str]
+    left: _containers.RepeatedScalarFieldContainer[str]
+    missing: _containers.RepeatedScalarFieldContainer[str]
+    clock: int
+    steps_ms: _containers.RepeatedScalarFieldContainer[float]
+    bytes_moved: int
+    suspension_ms: _containers.ScalarMap[str, float]
+    mode: MigrationMode
+    fell_back: _containers.RepeatedScalarFieldContainer[str]
+    started: float
+    ended: float
+    def __init__(self, id: _Optional[int] = ..., configuration: _Optional[_Union[ConfigId, _Mapping]] = ..., phase: _Optional[str] = ..., cause: _Optional[str] = ..., reason: _Optional[str] = ..., joined: _Optional[_Iterable[str]] = ..., left: _Optional[_Iterable[str]] = ..., missing: _Optional[_Iterable[str]] = ..., clock: _Optional[int] = ..., steps_ms: _Optional[_Iterable[float]] = ..., bytes_moved: _Optional[int] = ..., suspension_ms: _Optional[_Mapping[str, float]] = ..., mode: _Optional[_Union[MigrationMode, str]] = ..., fell_back: _Optional[_Iterable[str]] = ..., started: _Optional[float] = ..., ended: _Optional[float] = ...) -> None: ...
+
+class PlansReply(_message.Message):
+    __slots__ = ("plans",)
+    PLANS_FIELD_NUMBER: _ClassVar[int]
+    plans: _containers.RepeatedCompositeFieldContainer[Plan]
+    def __init__(self, plans: _Optional[_Iterable[_Union[Plan, _Mapping]]] = ...) -> None: ...
