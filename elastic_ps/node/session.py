@@ -1,0 +1,283 @@
+"""What every node does with its coordinator: register, listen, answer, report. Outlives the coordinator's restarts."""
+
+import logging
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar
+
+import grpc
+
+from elastic_ps.core.codec import config_id_to_pb
+from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Role
+from elastic_ps.core.errors import ConfigurationError, CoordinatorLost, JobEnded
+from elastic_ps.node.settings import NodeSettings
+from protos import elastic_pb2 as pb
+from protos import elastic_pb2_grpc as rpc
+
+log = logging.getLogger(__name__)
+
+_Reply = TypeVar("_Reply")
+_RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+_CALL_TIMEOUT = 10.0
+_AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+_JOINING = {Role.WORKER: pb.INC_WORKER, Role.SERVER: pb.INC_SERVER}
+_LEAVING = {Role.WORKER: pb.DEC_WORKER, Role.SERVER: pb.DEC_SERVER}
+
+
+def channel(address: str) -> grpc.Channel:
+    """A channel that notices a dead coordinator and reconnects quickly."""
+    return grpc.insecure_channel(
+        address,
+        options=[
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 1000),
+            ("grpc.max_receive_message_length", 64 << 20),
+            ("grpc.max_send_message_length", 64 << 20),
+            ("grpc.enable_http_proxy", 0),
+        ],
+    )
+
+
+class Handler(Protocol):
+    """The node behind a session. `on_directive` is called from one thread, one directive at a time."""
+
+    def on_directive(self, directive: pb.Directive) -> None:
+        """Act on a directive; answers go through `Session.acknowledge`."""
+
+    def position(self) -> tuple[ConfigId, int]:
+        """The configuration in force and the version, for a coordinator that has restarted."""
+
+    def report(self) -> pb.ReportRequest:
+        """What to report now, without `caller`."""
+
+    def reported(self, reply: pb.ReportReply, request: pb.ReportRequest) -> None:
+        """A report has arrived."""
+
+    def on_expelled(self, reason: str) -> None:
+        """The coordinator does not know this node any more: it must end."""
+
+
+class Session:
+    """One node's dealings with the coordinator.
+
+    Args:
+        settings: where the job is.
+        role: of this node.
+        port: of its data plane; 0 for a worker.
+    """
+
+    def __init__(self, settings: NodeSettings, role: Role, port: int = 0):
+        self.settings = settings
+        self.role = role
+        self.node = ""
+        self.term = 0
+        self._port = port
+        self._channel = channel(settings.coordinator)
+        self._stub = rpc.CoordinatorStub(self._channel)
+        self._answers: queue.Queue[Callable[[], Any] | None] = queue.Queue()
+        self._soon = threading.Event()
+        self._closed = threading.Event()
+        self._lease_seconds = 10.0
+        self._rtt_seconds = 0.0
+        self._threads: list[threading.Thread] = []
+        self._stream: Any = None
+
+    def register(self, timeout: float = 60.0) -> pb.RegisterReply:
+        """Join the job (INC_WORKER or INC_SERVER) and learn this node's id.
+
+        Raises:
+            CoordinatorLost: nobody answered within `timeout` seconds.
+            ConfigurationError: the coordinator refuses this node, with its reason.
+        """
+        reply: pb.RegisterReply = self._call(self._stub.Register, self._register_request(_JOINING[self.role]), timeout)
+        self.node = reply.node
+        self._lease_seconds = reply.lease_seconds
+        return reply
+
+    def leave(self) -> None:
+        """Ask to be drained (DEC_WORKER or DEC_SERVER); a plan without this node will come."""
+        self._call(self._stub.Register, self._register_request(_LEAVING[self.role]), _CALL_TIMEOUT)
+
+    def run(self, handler: Handler) -> None:
+        """Start the background threads that serve `handler`."""
+        loops = {"listen": self._listen, "report": self._report, "answer": self._answer}
+        for name, loop in loops.items():
+            thread = threading.Thread(target=self._guarded, args=(loop, handler), name=f"session-{name}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def acknowledge(
+        self,
+        answer: "pb.Answer",
+        configuration: ConfigId = NO_CONFIGURATION,
+        version: int = 0,
+        suspension_ms: float = 0.0,
+        bytes_moved: int = 0,
+        detail: str = "",
+        command: int = 0,
+    ) -> None:
+        """Queue an answer; answers arrive in order, each until the coordinator has taken it."""
+        request = pb.AcknowledgeRequest(
+            answer=answer,
+            configuration=config_id_to_pb(configuration),
+            version=version,
+            suspension_ms=suspension_ms,
+            bytes_moved=bytes_moved,
+            detail=detail,
+            command=command,
+        )
+        self._answers.put(lambda: self._call(self._stub.Acknowledge, request))
+
+    def peer_failed(self, peer: str, reason: str) -> None:
+        """Tell that an exchange with `peer` failed."""
+        request = pb.PeerFailedRequest(peer=peer, reason=reason)
+        self._answers.put(lambda: self._call(self._stub.PeerFailed, request))
+
+    def declare(self, request: pb.DeclareRequest) -> pb.DeclareReply:
+        """Declare tensors, optimizer and data; returns once every server knows them.
+
+        Raises:
+            ConfigurationError: they contradict what the job holds.
+        """
+        reply: pb.DeclareReply = self._call(self._stub.Declare, request, call_timeout=None)
+        return reply
+
+    def command(self, head: int, body: str) -> None:
+        """Run a handler on every server and wait.
+
+        Raises:
+            ConfigurationError: no such handler, or it failed.
+        """
+        self._call(self._stub.Command, pb.CommandRequest(head=head, body=body), call_timeout=None)
+
+    def report_soon(self) -> None:
+        """Report now instead of at the next turn."""
+        self._soon.set()
+
+    def flush(self, timeout: float = 5.0) -> bool:
+        """Wait until queued answers have arrived; False if some have not within `timeout` seconds."""
+        done = threading.Event()
+        self._answers.put(done.set)
+        return done.wait(timeout)
+
+    def close(self) -> None:
+        """End the threads and the channel."""
+        self._closed.set()
+        self._soon.set()
+        self._answers.put(None)
+        if self._stream is not None:
+            self._stream.cancel()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(timeout=2.0)
+        self._channel.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed.is_set()
+
+    def _register_request(self, kind: "pb.RequestKind") -> pb.RegisterRequest:
+        return pb.RegisterRequest(
+            kind=kind, host=self.settings.host, port=self._port, pid=os.getpid(), nonce=self.settings.nonce
+        )
+
+    def _caller(self) -> pb.Caller:
+        return pb.Caller(token=self.settings.token, term=self.term, node=self.node)
+
+    def _call(
+        self,
+        method: Callable[..., Any],
+        request: Any,
+        timeout: float | None = None,
+        call_timeout: float | None = _CALL_TIMEOUT,
+    ) -> Any:
+        """Call until the coordinator answers; `timeout` bounds the whole, `call_timeout` one try."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for wait in self._waits():
+            request.caller.CopyFrom(self._caller())
+            try:
+                reply = method(request, timeout=call_timeout, wait_for_ready=call_timeout is not None)
+            except grpc.RpcError as error:
+                self._raise_final(error)
+                if deadline is not None and time.monotonic() > deadline:
+                    raise CoordinatorLost(
+                        f"no coordinator answers at {self.settings.coordinator} since {timeout:.0f} s: {error.details()}"
+                    ) from error
+            else:
+                self.term = max(self.term, reply.term)
+                return reply
+            if self._closed.wait(wait):
+                break
+        raise JobEnded("the session was closed", 0)
+
+    def _waits(self) -> Iterator[float]:
+        yield from _RETRY_SECONDS
+        while True:
+            yield _RETRY_SECONDS[-1]
+
+    def _raise_final(self, error: grpc.RpcError) -> None:
+        """Raise what another try would not mend."""
+        code = error.code()
+        if code in _AWAY:
+            return
+        if code is grpc.StatusCode.NOT_FOUND:
+            raise JobEnded(f"the coordinator does not know this node: {error.details()}", 1) from error
+        raise ConfigurationError(error.details()) from error
+
+    def _guarded(self, loop: Callable[[Handler], None], handler: Handler) -> None:
+        try:
+            loop(handler)
+        except JobEnded as error:
+            if not self.closed:
+                handler.on_expelled(error.reason)
+        except Exception as error:
+            if not self.closed:
+                log.exception("thread %s died", threading.current_thread().name)
+                handler.on_expelled(f"{threading.current_thread().name} died: {error!r}")
+
+    def _listen(self, handler: Handler) -> None:
+        away = False
+        waits = self._waits()
+        while not self.closed:
+            highest, version = handler.position()
+            request = pb.ListenRequest(caller=self._caller(), highest=config_id_to_pb(highest), version=version)
+            try:
+                self._stream = self._stub.Listen(request, wait_for_ready=True)
+                for directive in self._stream:
+                    if away:
+                        log.warning("the coordinator is back, term %d", directive.term)
+                    away, waits = False, self._waits()
+                    if directive.term < self.term:
+                        log.warning("directive of term %d refused: this node knows %d", directive.term, self.term)
+                        continue
+                    self.term = directive.term
+                    handler.on_directive(directive)
+            except grpc.RpcError as error:
+                self._raise_final(error)
+            if not away and not self.closed:
+                log.warning("the coordinator at %s is away; training goes on", self.settings.coordinator)
+                away = True
+            self._closed.wait(next(waits))
+
+    def _answer(self, _handler: Handler) -> None:
+        while (call := self._answers.get()) is not None:
+            call()
+
+    def _report(self, handler: Handler) -> None:
+        while not self.closed:
+            self._soon.wait(self._lease_seconds / 3)
+            self._soon.clear()
+            if self.closed:
+                return
+            request = handler.report()
+            request.rtt_seconds = self._rtt_seconds
+            started = time.monotonic()
+            with suppress(CoordinatorLost):
+                reply = self._call(self._stub.Report, request, timeout=self._lease_seconds)
+                self._rtt_seconds = time.monotonic() - started
+                handler.reported(reply, request)
