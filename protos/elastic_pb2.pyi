@@ -485,7 +485,7 @@ class AttachRequest(_message.Message):
     def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class Wanted(_message.Message):
-    __slots__ = ("workers", "servers", "leaving", "starting_workers", "starting_servers", "ended", "failed", "reason", "restart", "nodes")
+    __slots__ = ("workers", "servers", "leaving", "starting_workers", "starting_servers", "ended", "failed", "reason", "restart", "nodes", "nonces")
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     SERVERS_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
@@ -496,6 +496,7 @@ class Wanted(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     RESTART_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
+    NONCES_FIELD_NUMBER: _ClassVar[int]
     workers: int
     servers: int
     leaving: _containers.RepeatedScalarFieldContainer[str]
@@ -506,7 +507,8 @@ class Wanted(_message.Message):
     reason: str
     restart: bool
     nodes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, workers: _Optional[int] = ..., servers: _Optional[int] = ..., leaving: _Optional[_Iterable[str]] = ..., starting_workers: _Optional[int] = ..., starting_servers: _Optional[int] = ..., ended: _Optional[bool] = ..., failed: _Optional[bool] = ..., reason: _Optional[str] = ..., restart: _Optional[bool] = ..., nodes: _Optional[_Iterable[str]] = ...) -> None: ...
+    nonces: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, workers: _Optional[int] = ..., servers: _Optional[int] = ..., leaving: _Optional[_Iterable[str]] = ..., starting_workers: _Optional[int] = ..., starting_servers: _Optional[int] = ..., ended: _Optional[bool] = ..., failed: _Optional[bool] = ..., reason: _Optional[str] = ..., restart: _Optional[bool] = ..., nodes: _Optional[_Iterable[str]] = ..., nonces: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class NodeExitedRequest(_message.Message):
     __slots__ = ("caller", "node", "status", "nonce")
