@@ -250,14 +250,16 @@ class Resume(_message.Message):
     def __init__(self, configuration: _Optional[_Union[ConfigId, _Mapping]] = ...) -> None: ...
 
 class Extend(_message.Message):
-    __slots__ = ("tensors", "assignment", "optimizers")
+    __slots__ = ("tensors", "assignment", "optimizers", "data")
     TENSORS_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     OPTIMIZERS_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
     tensors: _containers.RepeatedCompositeFieldContainer[Tensor]
     assignment: _containers.RepeatedScalarFieldContainer[int]
     optimizers: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., assignment: _Optional[_Iterable[int]] = ..., optimizers: _Optional[_Iterable[str]] = ...) -> None: ...
+    data: DataSpec
+    def __init__(self, tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., assignment: _Optional[_Iterable[int]] = ..., optimizers: _Optional[_Iterable[str]] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ...) -> None: ...
 
 class Save(_message.Message):
     __slots__ = ("clock", "url")
