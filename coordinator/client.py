@@ -1,0 +1,200 @@
+"""What operators and programs ask of a job's coordinator. Synchronous; every call has a deadline.
+
+ClientError
+├── CoordinatorUnreachable   nobody answers at the address (retryable: a coordinator is restarted from its journal)
+├── AccessDenied             the token is not this job's
+├── RequestRefused           the coordinator will not do this, and says why (no such node, a plan runs)
+└── CoordinatorFailed        the coordinator broke on the request: a bug
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+import grpc
+
+from elastic_ps.core.errors import ElasticError
+from protos import elastic_pb2 as pb
+from protos import elastic_pb2_grpc as rpc
+
+CALL_SECONDS = 10.0
+CHECKPOINT_SECONDS = 600.0
+
+
+class ClientError(ElasticError):
+    """Base of the tree above."""
+
+
+class CoordinatorUnreachable(ClientError):
+    """Nobody answers at the coordinator's address."""
+
+
+class AccessDenied(ClientError):
+    """The coordinator does not know this token."""
+
+
+class RequestRefused(ClientError):
+    """The coordinator will not do it; the message says why."""
+
+
+class CoordinatorFailed(ClientError):
+    """The coordinator broke on the request."""
+
+
+_UNREACHABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+_DENIED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+_REFUSED = (
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.ABORTED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.OUT_OF_RANGE,
+)
+
+
+class CoordinatorClient:
+    """One job's coordinator, for operators. A context manager; safe to use from several threads.
+
+    Args:
+        address: host:port.
+        token: the job token, as bytes.
+        call_seconds: deadline of every call but `checkpoint`, `ledger` and `steps`.
+
+    Every method raises `ClientError`.
+    """
+
+    def __init__(self, address: str, token: bytes, call_seconds: float = CALL_SECONDS):
+        self.address = address
+        self._call_seconds = call_seconds
+        self._caller = pb.Caller(token=token)
+        options = [("grpc.max_receive_message_length", 64 << 20), ("grpc.enable_http_proxy", 0)]
+        self._channel = grpc.insecure_channel(address, options=options)
+        self._stub = rpc.CoordinatorStub(self._channel)
+
+    def __enter__(self) -> "CoordinatorClient":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._channel.close()
+
+    def status(self) -> pb.StatusReply:
+        """The job now: roster, versions, speed, the plan under way, what is queued."""
+        reply: pb.StatusReply = self._call(self._stub.Status, pb.StatusRequest(caller=self._caller))
+        return reply
+
+    def plans(self) -> list[pb.Plan]:
+        """Every plan of the job, oldest first."""
+        reply: pb.PlansReply = self._call(self._stub.Plans, pb.PlansRequest(caller=self._caller))
+        return list(reply.plans)
+
+    def scale(
+        self,
+        workers: int | None = None,
+        servers: int | None = None,
+        *,
+        dry_run: bool = False,
+        queue: bool = True,
+        mode: "pb.MigrationMode" = pb.LIVE,
+        cause: str = "operator",
+    ) -> pb.ScaleReply:
+        """Ask for other numbers of nodes; answers when the request is taken, not when the plan is done.
+
+        Args:
+            workers: wanted count, at least 1; None: as it is.
+            servers: likewise.
+            dry_run: only say what would move.
+            queue: wait behind a plan that runs; False: be refused then.
+            mode: how blocks move.
+            cause: shown in the plan's record.
+        """
+        for name, count in (("workers", workers), ("servers", servers)):
+            if count is not None and count < 1:
+                raise RequestRefused(f"{name} must be at least 1, not {count}; `stop` ends a job")
+        request = pb.ScaleRequest(
+            caller=self._caller,
+            workers=workers or 0,
+            servers=servers or 0,
+            dry_run=dry_run,
+            wait_in_queue=queue,
+            mode=mode,
+            cause=cause,
+        )
+        reply: pb.ScaleReply = self._call(self._stub.Scale, request)
+        return reply
+
+    def drain(self, node: str, *, queue: bool = True, cause: str = "operator") -> pb.ScaleReply:
+        """Ask for a plan without one node; its wanted count falls by one."""
+        request = pb.DrainRequest(caller=self._caller, node=node, wait_in_queue=queue, cause=cause)
+        reply: pb.ScaleReply = self._call(self._stub.Drain, request)
+        return reply
+
+    def cancel(self) -> int:
+        """Cancel the plan under way, before it is armed.
+
+        Returns:
+            The plan's id.
+        """
+        reply: pb.CancelReply = self._call(self._stub.Cancel, pb.CancelRequest(caller=self._caller))
+        return reply.plan
+
+    def checkpoint(self, url: str = "", seconds: float = CHECKPOINT_SECONDS) -> pb.CheckpointReply:
+        """Save the job while it trains; answers when the manifest is written.
+
+        Args:
+            url: folder, by any fsspec URL; empty: the job's own.
+            seconds: deadline.
+        """
+        request = pb.CheckpointRequest(caller=self._caller, url=url)
+        reply: pb.CheckpointReply = self._call(self._stub.Checkpoint, request, seconds)
+        return reply
+
+    def stop(self, *, now: bool = False) -> None:
+        """End the job.
+
+        Args:
+            now: do not wait for the step in progress.
+        """
+        self._call(self._stub.Stop, pb.StopRequest(caller=self._caller, now=now))
+
+    def ledger(self) -> Iterator[pb.LedgerEntry]:
+        """Every applied update, in the order in which it was reported."""
+        return self._stream(self._stub.Ledger, pb.LedgerRequest(caller=self._caller))
+
+    def steps(self) -> Iterator[pb.StepRow]:
+        """The time of every step at every worker."""
+        return self._stream(self._stub.Steps, pb.StepsRequest(caller=self._caller))
+
+    def _call(self, method: Callable[..., Any], request: Any, seconds: float | None = None) -> Any:
+        with self._errors():
+            return method(request, timeout=seconds or self._call_seconds)
+
+    def _stream(self, method: Callable[..., Any], request: Any) -> Iterator[Any]:
+        with self._errors():
+            call = method(request)
+            try:
+                yield from call
+            finally:
+                call.cancel()  # the reader may stop before the end
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except grpc.RpcError as error:
+            raise self._translate(error) from error
+
+    def _translate(self, error: grpc.RpcError) -> ClientError:
+        code, details = error.code(), error.details() or ""
+        if code in _UNREACHABLE:
+            return CoordinatorUnreachable(f"no coordinator answers at {self.address}: {details or code.name}")
+        if code in _DENIED:
+            return AccessDenied(f"the coordinator at {self.address} refuses the token: {details or code.name}")
+        if code in _REFUSED:
+            return RequestRefused(details or code.name)
+        return CoordinatorFailed(f"the coordinator at {self.address} failed: {code.name} {details}".rstrip())

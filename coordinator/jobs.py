@@ -1,0 +1,129 @@
+"""The jobs of this user on this machine, as their launchers wrote them into the state folder. Read only.
+
+The folder's layout stands in docs/architecture.md, "A job's folder".
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+TOKEN_BYTES = 16
+
+
+class UnknownJob(Exception):
+    """No such job, or not clear which; the message lists those that run."""
+
+
+class BadJobFile(Exception):
+    """A file of a job's folder cannot be read."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job's folder.
+
+    Attributes:
+        name: of the job and of its folder.
+        coordinator: host:port.
+        folder: where its journal, ledger, logs and token are.
+        pid: of its launcher; 0 where none is known.
+        coordinator_pid: of its coordinator; 0 where none is known.
+        started: unix seconds.
+        ended: unix seconds; None while it runs, or was lost.
+        status: exit status of its launcher; None until it has ended.
+    """
+
+    name: str
+    coordinator: str
+    folder: Path
+    pid: int = 0
+    coordinator_pid: int = 0
+    started: float = 0.0
+    ended: float | None = None
+    status: int | None = None
+
+    @property
+    def token_file(self) -> Path:
+        """The file that holds the job token as hex digits."""
+        return self.folder / "token"
+
+    @property
+    def processes_alive(self) -> bool:
+        """Whether its launcher or its coordinator still runs on this machine."""
+        return any(_alive(pid) for pid in (self.pid, self.coordinator_pid) if pid)
+
+
+def jobs_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """Where the folders of this user's jobs are: $XDG_STATE_HOME/elastic_ps/jobs, by default under ~/.local/state."""
+    state = environment.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "elastic_ps" / "jobs"
+
+
+def all_jobs(folder: Path) -> list[Job]:
+    """Every job that has a readable job.json, in order of their start."""
+    found = [job for path in sorted(folder.glob("*/job.json")) if (job := _read(path)) is not None]
+    return sorted(found, key=lambda job: (job.started, job.name))
+
+
+def find_job(folder: Path, name: str | None) -> Job:
+    """A job by its name, or the only one that runs.
+
+    Raises:
+        UnknownJob: there is no such job, or no name was given and not exactly one runs.
+    """
+    jobs = all_jobs(folder)
+    running = [job for job in jobs if job.ended is None and job.processes_alive]
+    listed = ", ".join(job.name for job in running) or "none"
+    if name is None:
+        if len(running) != 1:
+            raise UnknownJob(f"name the job: {len(running)} run under {folder} ({listed})")
+        return running[0]
+    for job in jobs:
+        if job.name == name:
+            return job
+    raise UnknownJob(f"no job {name!r} under {folder}; running: {listed}")
+
+
+def read_token(path: Path) -> bytes:
+    """The job token from its file of hex digits.
+
+    Raises:
+        BadJobFile: no such file, or not a token.
+    """
+    try:
+        token = bytes.fromhex(path.read_text().strip())
+    except (OSError, ValueError) as error:
+        raise BadJobFile(f"cannot read the job token from {path}: {error}") from error
+    if len(token) != TOKEN_BYTES:
+        raise BadJobFile(f"the token in {path} has {len(token)} bytes, not {TOKEN_BYTES}")
+    return token
+
+
+def _read(path: Path) -> Job | None:
+    """A job's file; None where it is being written or is not one."""
+    try:
+        value = json.loads(path.read_text())
+        return Job(
+            name=str(value["name"]),
+            coordinator=str(value["coordinator"]),
+            folder=path.parent,
+            pid=int(value.get("pid") or 0),
+            coordinator_pid=int(value.get("coordinator_pid") or 0),
+            started=float(value.get("started") or 0),
+            ended=None if value.get("ended") is None else float(value["ended"]),
+            status=None if value.get("status") is None else int(value["status"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
