@@ -1,0 +1,142 @@
+"""One exchange: push the gradients of a version, gather the parameters of the next (protocol, invariant 5)."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from elastic_ps.core.configuration import Configuration, NodeId
+from elastic_ps.core.model import Model, Run, runs
+from elastic_ps.transport.base import Buffer
+from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.worker.inbox import Slab
+from elastic_ps.worker.node import WorkerNode
+
+CHUNK_BYTES = 4 << 20
+"""Largest payload of one PUSH frame that holds more than one block: what lies behind is pipelined."""
+
+
+@dataclass(frozen=True)
+class Push:
+    """What a worker contributes to one exchange.
+
+    Attributes:
+        slab: gradients of the whole model, only `present` tensors are read.
+        present: tensor indices that are pushed.
+        samples: n, of this worker's slice.
+        slice: [epoch, step, exchange, low, high] for the ledger; None for static data.
+        roster: the workers among whom the step's samples were divided; None for static data.
+        hyper: the optimizer's values of this step; read from the chief's frames.
+        empty: this rank has no samples in the step.
+    """
+
+    slab: Slab
+    present: frozenset[int]
+    samples: int
+    slice: list[int] | None
+    roster: tuple[NodeId, ...] | None
+    hyper: dict[str, Any] | None
+    empty: bool = False
+
+
+def roster(configuration: Configuration) -> tuple[NodeId, ...]:
+    """Workers in rank order."""
+    return tuple(worker.id for worker in configuration.workers)
+
+
+class Exchange:
+    """Runs exchanges for one worker.
+
+    Args:
+        node: its place in the job.
+    """
+
+    def __init__(self, node: WorkerNode):
+        self._node = node
+
+    def run(self, push: Push, boundary: bool) -> bool:
+        """Exchange the open version; False where other workers share the step now and it must be computed again.
+
+        Args:
+            push: this worker's part.
+            boundary: the exchange ends a sampler step, so a configuration whose clock has come takes effect.
+        """
+        node = self._node
+        while True:
+            with node.changed:
+                node.check()
+                if push.roster is not None and push.roster != roster(node.configuration):
+                    return False
+                generation = node.generation
+                version = node.version
+                for server, frame, payload in self._frames(push, version):
+                    node.send(server, frame, payload)
+            if self._gather(generation):
+                break
+        if boundary:
+            self._switch_if_due(time.monotonic())
+        return True
+
+    def _gather(self, generation: int) -> bool:
+        """Wait for the version under way; False where the configuration changed meanwhile."""
+        node = self._node
+        node.wait(lambda: node.inbox.next_version() is not None or node.generation != generation)
+        with node.changed:
+            return node.install_next()
+
+    def _switch_if_due(self, reached: float) -> None:
+        node = self._node
+        with node.changed:
+            prepared = node.tables.prepared
+            due = prepared is not None and node.tables.due(node.version)
+            paused = node.tables.paused
+        if due and prepared is not None:
+            node.switch(prepared.id, reached)
+            if paused:
+                node.pause(reached)
+
+    def _frames(self, push: Push, version: int) -> Iterator[tuple[NodeId, Frame, list[Buffer]]]:
+        node = self._node
+        model = node.inbox.model
+        missing = np.zeros(len(model.blocks), dtype=bool)
+        for first, count in node.inbox.missing(version + 1):
+            missing[first : first + count] = True
+        present = np.zeros(len(model.blocks), dtype=bool)
+        for tensor in push.present:
+            present[model.blocks_of[tensor].start : model.blocks_of[tensor].stop] = True
+        hyper = push.hyper if node.is_chief else None
+        for server, blocks in node.configuration.blocks_of.items():
+            held = np.asarray(blocks, dtype=np.int64)
+            held = held[missing[held]] if len(held) else held
+            absent = [list(run) for run in runs(held[~present[held]].tolist())]
+            chunks = list(_chunks(model, held[present[held]].tolist()))
+            if not chunks and not absent:
+                continue
+            for number, chunk in enumerate(chunks or [[]]):
+                frame = node.frame(
+                    Kind.PUSH, version, push.samples, runs=[list(run) for run in chunk], slice=push.slice
+                )
+                if number == 0 and absent:
+                    frame.meta["absent"] = absent
+                if push.empty:
+                    frame.meta["empty"] = True
+                if hyper is not None:
+                    frame.meta["hyper"] = hyper
+                yield server, frame, [push.slab[model.span(run)] for run in chunk]
+
+
+def _chunks(model: Model, blocks: list[int]) -> Iterator[list[Run]]:
+    """Ascending blocks as lists of runs, each list at most `CHUNK_BYTES` or one block."""
+    chunk: list[int] = []
+    size = 0
+    for block in blocks:
+        extent = model.blocks[block].extent
+        if chunk and size + extent > CHUNK_BYTES:
+            yield list(runs(chunk))
+            chunk, size = [], 0
+        chunk.append(block)
+        size += extent
+    if chunk:
+        yield list(runs(chunk))

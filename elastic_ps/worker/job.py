@@ -1,0 +1,312 @@
+"""A worker's part in its job: the stores of the script, its steps, and its place in the data."""
+
+import atexit
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from elastic_ps.core import codec
+from elastic_ps.core.data import DataSpec, Place, place, share
+from elastic_ps.core.errors import EXIT_RESTART, ConfigurationError, JobEnded
+from elastic_ps.core.model import Tensor
+from elastic_ps.node.settings import NodeSettings
+from elastic_ps.transport.base import Buffer
+from elastic_ps.transport.tcp import TcpTransport
+from elastic_ps.worker.api import Array
+from elastic_ps.worker.exchange import Exchange, Push, roster
+from elastic_ps.worker.inbox import tensor_view
+from elastic_ps.worker.node import WorkerNode
+from elastic_ps.worker.staging import Key, Staging
+from elastic_ps.worker.store import Store
+from protos import elastic_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def exits() -> Iterator[None]:
+    """Turns the end of the job into the end of the script, with the process's exit status."""
+    try:
+        yield
+    except JobEnded as error:
+        log.info("%s", error.reason)
+        if error.status not in (0, EXIT_RESTART):
+            print(f"elastic_ps: {error.reason}", file=sys.stderr)
+        raise SystemExit(error.status) from error
+
+
+class WorkerJob:
+    """See the module. All methods are called from the script's thread.
+
+    Args:
+        settings: where the job is.
+    """
+
+    def __init__(self, settings: NodeSettings):
+        self.node = WorkerNode(settings, TcpTransport(settings.token))
+        self.staging = Staging()
+        self.spec: DataSpec | None = None  # of the elastic sampler; None while the script draws its own batches
+        self.rehearsed = False
+        self.again = False  # the step under way must be yielded again
+        self.seeders: list[Callable[[int], None]] = []
+        self._exchange = Exchange(self.node)
+        self._stores: list[Store] = []
+        self._slab = np.zeros(0, dtype=np.uint8)
+        self._slice: range = range(0)
+        self._roster: tuple[str, ...] | None = None
+        self._left = threading.Event()
+
+    def start(self) -> None:
+        """Join the job; returns when this worker's peers are ready."""
+        with exits():
+            self.node.start()
+        atexit.register(self.leave, True)
+
+    def open_store(self) -> Store:
+        """The script's next kvstore object."""
+        self._stores.append(Store(self, len(self._stores)))
+        return self._stores[-1]
+
+    @property
+    def epoch(self) -> int:
+        """The job's present epoch."""
+        spec = self.spec if self.rehearsed else self.node.data
+        return place(spec, self.node.version).epoch if spec is not None and spec.elastic else 0
+
+    @property
+    def rank(self) -> int:
+        """This worker's rank; 0 for a shadow that rehearses."""
+        return self.node.configuration.ranks.get(self.node.session.node, 0)
+
+    def report(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Take over metrics of a step."""
+        if not self.staging.rehearsing:
+            self.node.progress.metrics({"step": float(step), **{name: float(value) for name, value in metrics.items()}})
+
+    def leave(self, finished: bool) -> None:
+        """Tell the job that this worker has finished (or goes away), once."""
+        if not self._left.is_set():
+            self._left.set()
+            self.node.close(finished and self.node.ended is None)
+
+    # ---- steps of an elastic job -----------------------------------------------------------------------------------
+
+    def rehearse(self, spec: DataSpec) -> None:
+        """The script's next step is a rehearsal: what it pushes is learnt, not sent."""
+        if self._stores and any(store.declared for store in self._stores):
+            raise ConfigurationError(
+                "a kvstore was used before the sampler's first batch: create elastic_ps.Sampler and iterate over it "
+                "before the first push or pull, so that a joining worker can rehearse"
+            )
+        self.spec = spec
+        self.staging.rehearse()
+
+    def perform(self) -> None:
+        """The rehearsal is over: declare what it used, take the job's values, and wait to be a member."""
+        self._close()
+        assert self.spec is not None
+        exchanges = self.staging.trained()
+        if not exchanges:
+            raise ConfigurationError(
+                "the loop over the sampler pushed nothing: call trainer.step(global_batch) with a trainer made with "
+                'kvstore="dist_elastic" inside `for step, indices, batch in sampler`'
+            )
+        spec = self.spec
+        self.spec = DataSpec(True, spec.samples, spec.global_batch, spec.last, spec.loss, exchanges)
+        pushed = frozenset[Key]().union(*self.staging.learnt)
+        for store in self._stores:
+            store.declare_rehearsed(pushed, self.spec)
+        with exits():
+            self.node.become_member()
+        self._install_all()
+        self.rehearsed = True
+        self.staging.position = self.node.version % exchanges
+
+    def begin_step(self) -> Place:
+        """Where the job's data stands; the slice of this worker is fixed from now to `end_step`."""
+        assert self.spec is not None
+        with self.node.changed:
+            self.node.check()
+            self._roster = roster(self.node.configuration)
+            rank = self.node.configuration.ranks[self.node.session.node]
+            here = place(self.spec, self.node.version)
+        self._slice = share(self.spec, here.step, rank, len(self._roster))
+        seed = hash((self.node.seed, here.epoch, here.step, rank)) % (1 << 31)
+        for seeder in self.seeders:
+            seeder(seed)
+        return here
+
+    @property
+    def positions(self) -> range:
+        """This worker's slice of the step: positions in the epoch's permutation."""
+        return self._slice
+
+    def end_step(self) -> bool:
+        """The script has used its batch; False where the step must be yielded again."""
+        assert self.spec is not None
+        if not self.again:
+            self._close()
+        while not self.again and self.staging.position < self.spec.exchanges:
+            self._run(frozenset(), self.staging.position)
+        if self.again:
+            self.again = False
+            self._install_all()
+            self.staging.staged.clear()
+            self.staging.position = 0
+            return False
+        self.staging.position = 0
+        return True
+
+    def skip_step(self) -> None:
+        """This worker has no samples in the step: take part in its exchanges without pushing."""
+        assert self.spec is not None
+        while not self.again and self.staging.position < self.spec.exchanges:
+            self._run(frozenset(), self.staging.position, empty=True)
+        self._install_all()
+        self.again = False
+        self.staging.position = 0
+
+    # ---- for the stores --------------------------------------------------------------------------------------------
+
+    def stage(self, key: Key, arrays: Sequence[Array], wants_value: bool) -> None:
+        """Add a key's gradient to the open exchange, and close it if that was the last."""
+        if self.again:
+            return
+        if self.staging.must_close_before(key):
+            self._close()
+        if not self.staging.rehearsing:
+            self._write(self.node.inbox.model.index[key], arrays)
+        if self.staging.stage(key, wants_value):
+            self._close()
+
+    def settle(self, keys: Iterable[Key]) -> None:
+        """Close the open exchange if it concerns one of `keys`."""
+        if any(self.staging.needs(key) for key in keys):
+            self._close()
+
+    def close(self) -> None:
+        """Close the open exchange, if any."""
+        self._close()
+
+    def declare(
+        self, store: int, tensors: Sequence[Tensor], optimizer: str, local: bool, values: Callable[[int], Buffer]
+    ) -> list[str]:
+        """Declare tensors of a store; returns warnings."""
+        request = pb.DeclareRequest(
+            tensors=[codec.tensor_to_pb(tensor) for tensor in tensors],
+            store=store,
+            optimizer=optimizer,
+            data=codec.data_to_pb(self.spec or DataSpec()),
+            local_update=local,
+        )
+        with exits():
+            warnings = self.node.declare(request, values)
+        for warning in warnings:
+            log.warning("%s", warning)
+        slab_bytes = self.node.inbox.model.slab_bytes
+        if self._slab.nbytes < slab_bytes:
+            grown = np.zeros(slab_bytes, dtype=np.uint8)
+            grown[: self._slab.nbytes] = self._slab
+            self._slab = grown
+        return warnings
+
+    def value(self, key: Key) -> Any:
+        """The installed values of a key, in its shape."""
+        return self.node.inbox.tensor(self.node.inbox.model.index[key])
+
+    def updates(self, store: int) -> int:
+        """Updates that the store's optimizer has made."""
+        if self.spec is None:
+            return self._stores[store].exchanges
+        each = [number for number, keys in enumerate(self.staging.learnt) if any(key[0] == store for key in keys)]
+        steps, position = divmod(self.node.version, self.spec.exchanges)
+        return steps * len(each) + sum(number < position for number in each)
+
+    def _write(self, index: int, arrays: Sequence[Array]) -> None:
+        view = tensor_view(self.node.inbox.model, self._slab, index)
+        view[...] = arrays[0].read()
+        for array in arrays[1:]:
+            view += array.read()
+
+    def _close(self) -> None:
+        if not self.staging.staged:
+            return
+        position = self.staging.position
+        keys = self.staging.closed()
+        if not self.staging.rehearsing:
+            self._run(keys, position, closed=True)
+
+    def _run(self, keys: frozenset[Key], position: int, empty: bool = False, closed: bool = False) -> None:
+        """One exchange over `keys`, number `position` of its step."""
+        if not closed:
+            self.staging.position += 1
+        if self.spec is not None and position >= self.spec.exchanges:
+            raise ConfigurationError(
+                f"this step makes more than the {self.spec.exchanges} kvstore exchanges of the rehearsal: push the same "
+                "keys in the same order in every step"
+            )
+        done = self.node.version % self.spec.exchanges if self.spec else 0
+        store = self._stores[next(iter(keys))[0]] if keys else None
+        if self.spec is not None and position < done:  # made before the step was begun again
+            if store:
+                store.write_back(keys)
+            return
+        if store:
+            store.exchanges += 1
+        push = self._push(keys, position, store, empty)
+        boundary = self.spec is None or position == self.spec.exchanges - 1
+        with exits():
+            if not self._exchange.run(push, boundary):
+                self.again = True
+                return
+        if store:
+            store.write_back(keys)
+        if boundary:
+            self.node.progress.stepped(self.node.version, 0 if empty else push.samples)
+
+    def _push(self, keys: frozenset[Key], position: int, store: Store | None, empty: bool) -> Push:
+        model = self.node.inbox.model
+        present = {model.index[key] for key in keys}
+        if store:
+            for key, array in store.auxiliary():
+                present.add(model.index[key])
+                self._write(model.index[key], [array])
+        described = None
+        if self.spec is not None:
+            here = place(self.spec, self.node.version)
+            described = [here.epoch, here.step, position, self._slice.start, self._slice.stop]
+        return Push(
+            slab=self._slab,
+            present=frozenset(present),
+            samples=len(self._slice) if self.spec else 1,
+            slice=described,
+            roster=self._roster if self.spec else None,
+            hyper=store.hyper() if store and self.node.is_chief else None,
+            empty=empty,
+        )
+
+    def _install_all(self) -> None:
+        for store in self._stores:
+            store.install()
+
+
+_current: WorkerJob | None = None
+
+
+def current_job() -> WorkerJob:
+    """The job of this process, joined at the first call.
+
+    Raises:
+        ConfigurationError: the process was not started as part of a job.
+    """
+    global _current  # one process is one worker
+    if _current is None:
+        job = WorkerJob(NodeSettings.from_environment())
+        job.start()
+        _current = job
+    return _current

@@ -1,0 +1,59 @@
+"""What a worker tells about its speed and its metrics."""
+
+import statistics
+import threading
+import time
+from collections import deque
+
+from protos import elastic_pb2 as pb
+
+_RECENT = 20
+
+
+class Progress:
+    """Step times and reported metrics, collected by the script's thread and sent by the session's."""
+
+    def __init__(self) -> None:
+        self.finished = False
+        self.final_report = threading.Event()
+        self._lock = threading.Lock()
+        self._recent: deque[tuple[float, int]] = deque(maxlen=_RECENT)
+        self._unsent: list[pb.StepTime] = []
+        self._metrics: dict[str, float] = {}
+        self._last: float | None = None
+
+    def stepped(self, version: int, samples: int) -> None:
+        """A step ended at `version` with `samples` of this worker's."""
+        now = time.time()
+        with self._lock:
+            seconds = now - self._last if self._last is not None else 0.0
+            self._last = now
+            if seconds:
+                self._recent.append((seconds, samples))
+            self._unsent.append(pb.StepTime(version=version, end=now, seconds=seconds, samples=samples))
+
+    def metrics(self, values: dict[str, float]) -> None:
+        """Metrics that the script hands over; the last value counts."""
+        with self._lock:
+            self._metrics.update(values)
+
+    def report(self, version: int) -> pb.ReportRequest:
+        """What has not been sent, and the present figures."""
+        with self._lock:
+            seconds = statistics.median(step for step, _ in self._recent) if self._recent else 0.0
+            elapsed = sum(step for step, _ in self._recent)
+            return pb.ReportRequest(
+                version=version,
+                step_seconds=seconds,
+                rate=sum(samples for _, samples in self._recent) / elapsed if elapsed else 0.0,
+                metrics=self._metrics,
+                steps=list(self._unsent),
+                finished=self.finished,
+            )
+
+    def reported(self, request: pb.ReportRequest) -> None:
+        """A report has arrived."""
+        with self._lock:
+            del self._unsent[: len(request.steps)]
+        if request.finished:
+            self.final_report.set()

@@ -1,0 +1,196 @@
+"""The keys of one kvstore object: see `KeyStore` in `api`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic_ps.core.data import DataSpec
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.model import ALIGNMENT, Tensor
+from elastic_ps.core.optimizer import Hyper, OptimizerSpec
+from elastic_ps.worker.api import Array
+from elastic_ps.worker.staging import Key
+
+if TYPE_CHECKING:
+    from elastic_ps.worker.job import WorkerJob
+
+UNDIVIDED = ("lamb", "lars")
+"""Optimizers that need the norm of whole tensors."""
+
+
+class Store:
+    """See `KeyStore`.
+
+    Args:
+        job: this worker's.
+        number: of the kvstore object, in order of creation.
+    """
+
+    def __init__(self, job: WorkerJob, number: int):
+        self.exchanges = 0
+        self.declared = False
+        self._job = job
+        self._number = number
+        self._first: dict[str, NDArray[Any]] = {}  # values given to init, until the servers have them
+        self._parameters: dict[str, list[Array]] = {}  # the script's own arrays of each key, from broadcast
+        self._outs: dict[str, list[Array]] = {}  # of the open exchange
+        self._optimizer: OptimizerSpec | None = None
+        self._hyper: Callable[[int], Hyper] | None = None
+        self._local = False
+
+    # ---- KeyStore --------------------------------------------------------------------------------------------------
+
+    def init(self, keys: Sequence[str], arrays: Sequence[Array]) -> None:
+        """See `KeyStore.init`."""
+        for key, array in zip(keys, arrays, strict=True):
+            if key in self._first:
+                raise ConfigurationError(f"key {key[2:]}: initialized twice; init each key once")
+            self._first[key] = np.array(array.read())
+        if keys and not self._job.staging.rehearsing:
+            self._declare([self._tensor(key) for key in keys])
+
+    def broadcast(self, keys: Sequence[str], arrays: Sequence[Array], outs: Sequence[Sequence[Array]]) -> None:
+        """See `KeyStore.broadcast`."""
+        self.init(keys, arrays)
+        for key, targets in zip(keys, outs, strict=True):
+            self._parameters[key] = list(targets)
+            self._write(key, targets)
+
+    def push(self, keys: Sequence[str], gradients: Sequence[Sequence[Array]]) -> None:
+        """See `KeyStore.push`."""
+        self._stage(keys, gradients, None)
+
+    def pull(self, keys: Sequence[str], outs: Sequence[Sequence[Array]]) -> None:
+        """See `KeyStore.pull`."""
+        self._check(keys, outs, "pulled")
+        self._job.settle((self._number, key) for key in keys)
+        for key, targets in zip(keys, outs, strict=True):
+            self._write(key, targets)
+
+    def pushpull(
+        self, keys: Sequence[str], gradients: Sequence[Sequence[Array]], outs: Sequence[Sequence[Array]]
+    ) -> None:
+        """See `KeyStore.pushpull`."""
+        self._stage(keys, gradients, outs)
+
+    def set_optimizer(self, spec: OptimizerSpec, hyper: Callable[[int], Hyper]) -> list[str]:
+        """See `KeyStore.set_optimizer`."""
+        self._optimizer, self._hyper = spec, hyper
+        return self._declare([]) if self.declared else []
+
+    def set_local_update(self) -> None:
+        """See `KeyStore.set_local_update`."""
+        self._local = True
+
+    def barrier(self) -> None:
+        """See `KeyStore.barrier`."""
+        self._job.close()
+
+    @property
+    def rank(self) -> int:
+        """See `KeyStore.rank`."""
+        return self._job.rank
+
+    @property
+    def num_workers(self) -> int:
+        """See `KeyStore.num_workers`."""
+        return len(self._job.node.configuration.workers)
+
+    @property
+    def mode(self) -> str:
+        """See `KeyStore.mode`."""
+        return "sync"
+
+    # ---- for the job -----------------------------------------------------------------------------------------------
+
+    def declare_rehearsed(self, pushed: frozenset[Key], spec: DataSpec) -> None:
+        """Declare what the rehearsal used. Keys that it broadcast and never pushed are auxiliary state."""
+        self._declare(
+            [
+                self._tensor(key, auxiliary=key in self._parameters and (self._number, key) not in pushed)
+                for key in self._first
+            ]
+        )
+
+    def auxiliary(self) -> Iterator[tuple[Key, Array]]:
+        """Auxiliary keys with this worker's array of each."""
+        model = self._job.node.inbox.model
+        for key, arrays in self._parameters.items():
+            if model.tensors[model.index[self._number, key]].auxiliary:
+                yield (self._number, key), arrays[0]
+
+    def hyper(self) -> dict[str, Any] | None:
+        """The optimizer's values of the coming update; None without an optimizer."""
+        if self._hyper is None:
+            return None
+        return self._hyper(self._job.updates(self._number) + 1).to_dict()
+
+    def write_back(self, keys: Iterable[Key]) -> None:
+        """An exchange over `keys` is installed: write what the script waits for."""
+        for _, key in keys:
+            self._write(key, self._outs.pop(key, ()))
+        for (_, key), _ in self.auxiliary():
+            self._write(key, self._parameters[key])
+
+    def install(self) -> None:
+        """Write the job's values to the script's own arrays."""
+        self._outs.clear()
+        for key, arrays in self._parameters.items():
+            if not self._local or not self._pushed(key):
+                self._write(key, arrays)
+
+    # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _pushed(self, key: str) -> bool:
+        return any((self._number, key) in keys for keys in self._job.staging.learnt)
+
+    def _tensor(self, key: str, auxiliary: bool = False) -> Tensor:
+        value = self._first[key]
+        divisible = self._optimizer is None or self._optimizer.name not in UNDIVIDED
+        return Tensor(self._number, key, value.shape, value.dtype.name, auxiliary, divisible)
+
+    def _declare(self, tensors: list[Tensor]) -> list[str]:
+        optimizer = self._optimizer.to_json() if self._optimizer else ""
+        self.declared = True
+        return self._job.declare(self._number, tensors, optimizer, self._local, self._first_bytes)
+
+    def _first_bytes(self, index: int) -> NDArray[np.uint8]:
+        """A tensor's first value with its padding, as in a slab."""
+        tensor = self._job.node.inbox.model.tensors[index]
+        padded = np.zeros(max(ALIGNMENT, -(-tensor.nbytes // ALIGNMENT) * ALIGNMENT), dtype=np.uint8)
+        padded[: tensor.nbytes] = np.ascontiguousarray(self._first[tensor.key]).reshape(-1).view(np.uint8)
+        return padded
+
+    def _stage(
+        self, keys: Sequence[str], gradients: Sequence[Sequence[Array]], outs: Sequence[Sequence[Array]] | None
+    ) -> None:
+        self._check(keys, gradients, "pushed")
+        for number, (key, arrays) in enumerate(zip(keys, gradients, strict=True)):
+            if outs is not None:
+                self._outs[key] = list(outs[number])
+            self._job.stage((self._number, key), arrays, outs is not None)
+
+    def _check(self, keys: Sequence[str], arrays: Sequence[Sequence[Array]], verb: str) -> None:
+        for key, listed in zip(keys, arrays, strict=True):
+            if key not in self._first:
+                raise ConfigurationError(
+                    f"key {key[2:]}: {verb} before it was initialized; call init or broadcast first"
+                )
+            expected = self._first[key]
+            for array in listed:
+                if tuple(array.shape) != expected.shape:
+                    raise ConfigurationError(
+                        f"key {key[2:]}: {verb} with shape {tuple(array.shape)}, but initialized with {expected.shape}"
+                    )
+
+    def _write(self, key: str, targets: Sequence[Array]) -> None:
+        full = (self._number, key)
+        known = full in self._job.node.inbox.model.index and self._job.node.inbox.version is not None
+        if targets:
+            value = self._job.value(full) if known else self._first[key]
+            for target in targets:
+                target.write(value)
