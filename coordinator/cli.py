@@ -1,0 +1,325 @@
+"""`elasticctl`: what an operator does with running jobs. docs/cli.md is its reference."""
+
+import json
+import sys
+from collections.abc import Callable
+from enum import IntEnum, StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, RenderableType
+from typer.core import TyperGroup
+
+from coordinator import render
+from coordinator.client import ClientError, CoordinatorClient, CoordinatorFailed, CoordinatorUnreachable
+from coordinator.jobs import BadJobFile, Job, UnknownJob, all_jobs, jobs_folder, read_token
+from coordinator.jsontext import to_dict
+from coordinator.targets import Coordinator, JobName, Json, TokenFile, resolve
+from coordinator.waiting import JobOver, wait_for_plan
+from coordinator.watching import watch_job
+from protos import elastic_pb2 as pb
+
+
+class Exit(IntEnum):
+    """Exit statuses of every command."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    UNKNOWN_JOB = 3
+    UNREACHABLE = 4
+    REFUSED = 5
+    INTERRUPTED = 130
+
+
+class Mode(StrEnum):
+    """How blocks move."""
+
+    LIVE = "live"
+    PAUSE = "pause"
+
+
+_JOBS_CALL_SECONDS = 2.0
+_PIPE_WIDTH = 200
+
+
+class _Errors(TyperGroup):
+    """Every error of a command becomes one line on stderr and the exit status that docs/cli.md promises."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise typer.Exit(Exit.INTERRUPTED) from None
+        except UnknownJob as error:
+            _fail(str(error), Exit.UNKNOWN_JOB)
+        except CoordinatorUnreachable as error:
+            _fail(str(error), Exit.UNREACHABLE)
+        except (CoordinatorFailed, JobOver, BadJobFile) as error:
+            _fail(str(error), Exit.FAILED)
+        except ClientError as error:
+            _fail(str(error), Exit.REFUSED)
+
+
+app = typer.Typer(
+    cls=_Errors,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Operate elastic training jobs: look at them, scale them, save them, end them.",
+)
+
+
+@app.command()
+def jobs(
+    every: Annotated[bool, typer.Option("--all", help="Also the jobs that have ended.")] = False, as_json: Json = False
+) -> None:
+    """List the jobs of this user on this machine."""
+    found = [job for job in all_jobs(jobs_folder()) if every or job.ended is None]
+    rows = [(job, *_look(job)) for job in found]
+    if as_json:
+        listed = [
+            {
+                "name": job.name,
+                "state": state,
+                "coordinator": job.coordinator,
+                "folder": str(job.folder),
+                "started": job.started,
+                "ended": job.ended,
+                "exit_status": job.status,
+                "status": None if status is None else to_dict(status),
+            }
+            for job, state, status in rows
+        ]
+        _print_json({"jobs": listed})
+    else:
+        _print(render.job_table(rows))
+
+
+@app.command()
+def status(
+    job: JobName = None, coordinator: Coordinator = None, token_file: TokenFile = None, as_json: Json = False
+) -> None:
+    """Show a job: roster, versions, speed, bytes per server, the plan under way."""
+    with resolve(job, coordinator, token_file).client as client:
+        reply = client.status()
+    _result(as_json, to_dict(reply), render.status_view(reply))
+
+
+@app.command()
+def scale(
+    job: JobName = None,
+    workers: Annotated[int | None, typer.Option(help="Workers wanted; left out: as it is.")] = None,
+    servers: Annotated[int | None, typer.Option(help="Parameter servers wanted; left out: as it is.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would move.")] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Refuse, instead of queueing, while a plan runs.")] = False,
+    mode: Annotated[Mode, typer.Option(help="How blocks move.")] = Mode.LIVE,
+    detach: Annotated[bool, typer.Option("--detach", help="Do not wait until the plan is done.")] = False,
+    coordinator: Coordinator = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """Change a job's numbers of workers and servers, and wait until the plan is done."""
+    if workers is None and servers is None:
+        raise typer.BadParameter("say what to change: --workers N, --servers M, or both")
+    for name, count in (("workers", workers), ("servers", servers)):
+        if count is not None and count < 1:
+            raise typer.BadParameter(f"--{name} must be at least 1, not {count}; to end a job: elasticctl stop")
+
+    def still_wanted(now: pb.StatusReply) -> bool:
+        return workers in (None, now.wanted_workers) and servers in (None, now.wanted_servers)
+
+    def ask(client: CoordinatorClient) -> pb.ScaleReply:
+        wire_mode = pb.PAUSE if mode is Mode.PAUSE else pb.LIVE
+        return client.scale(workers, servers, dry_run=dry_run, queue=not no_wait, mode=wire_mode)
+
+    with resolve(job, coordinator, token_file).client as client:
+        if dry_run:
+            reply = ask(client)
+            _result(as_json, to_dict(reply), render.dry_run(reply))
+            _show_lines(reply, as_json)
+        else:
+            _run_plan(client, ask, still_wanted, detach, as_json)
+
+
+@app.command()
+def drain(
+    names: Annotated[list[str], typer.Argument(metavar="[JOB] NODE", help="The node, as `status` names it.")],
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Refuse, instead of queueing, while a plan runs.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Do not wait until the plan is done.")] = False,
+    coordinator: Coordinator = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """Take one node out of a job, and wait until it is out."""
+    if len(names) > 2:
+        raise typer.BadParameter(f"drain takes one node at a time: [JOB] NODE, not {' '.join(names)}")
+    job, node = (names[0] if len(names) == 2 else None), names[-1]
+
+    def still_wanted(now: pb.StatusReply) -> bool:
+        return node in now.plan.left or node in now.queued.split()
+
+    with resolve(job, coordinator, token_file).client as client:
+        _run_plan(client, lambda client: client.drain(node, queue=not no_wait), still_wanted, detach, as_json)
+
+
+@app.command()
+def plans(
+    job: JobName = None, coordinator: Coordinator = None, token_file: TokenFile = None, as_json: Json = False
+) -> None:
+    """Show a job's plans: the time of each step, bytes moved, suspension of the workers."""
+    with resolve(job, coordinator, token_file).client as client:
+        history = client.plans()
+    _result(as_json, {"plans": [to_dict(plan) for plan in history]}, render.plan_table(history))
+
+
+@app.command()
+def cancel(
+    job: JobName = None, coordinator: Coordinator = None, token_file: TokenFile = None, as_json: Json = False
+) -> None:
+    """Cancel the plan under way; possible until it is armed."""
+    with resolve(job, coordinator, token_file).client as client:
+        plan = client.cancel()
+    _result(as_json, {"plan": plan}, f"plan {plan} cancelled; the job goes on as it was")
+
+
+@app.command()
+def watch(
+    job: JobName = None,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 0.5,
+    coordinator: Coordinator = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """Follow a job live until it ends (--json: one status a line)."""
+    target = resolve(job, coordinator, token_file)
+    with target.client as client:
+        finished = watch_job(client, _console(), interval, as_json)
+    if not finished:
+        raise typer.Exit(Exit.FAILED)
+
+
+@app.command()
+def checkpoint(
+    job: JobName = None,
+    url: Annotated[str, typer.Option(help="Folder, by any fsspec URL; left out: the job's own.")] = "",
+    coordinator: Coordinator = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """Save a job while it trains, and wait until the checkpoint is whole."""
+    with resolve(job, coordinator, token_file).client as client:
+        reply = client.checkpoint(url)
+    text = f"saved version {reply.version}, {render.bytes_text(reply.bytes)}, to {reply.url}"
+    _result(as_json, to_dict(reply), text)
+
+
+@app.command()
+def stop(
+    job: JobName = None,
+    now: Annotated[bool, typer.Option("--now", help="Do not wait for the step in progress.")] = False,
+    coordinator: Coordinator = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """End a job; nothing is saved that a checkpoint has not saved."""
+    with resolve(job, coordinator, token_file).client as client:
+        name = client.status().job
+        client.stop(now=now)
+    _result(as_json, {"job": name, "stopping": True}, f"{name} is stopping")
+
+
+@app.command()
+def ledger(
+    job: JobName = None, coordinator: Coordinator = None, token_file: TokenFile = None, as_json: Json = False
+) -> None:
+    """Print every update the servers applied, with the samples in it, one a line."""
+    with resolve(job, coordinator, token_file).client as client:
+        for entry in client.ledger():
+            typer.echo(json.dumps(to_dict(entry)) if as_json else render.ledger_line(entry))
+
+
+def main() -> None:
+    """Entry point of `elasticctl`."""
+    app()
+
+
+def _run_plan(
+    client: CoordinatorClient,
+    ask: Callable[[CoordinatorClient], pb.ScaleReply],
+    still_wanted: Callable[[pb.StatusReply], bool],
+    detach: bool,
+    as_json: bool,
+) -> None:
+    """Ask for a plan, say what it needs, wait for its end and print it."""
+    newest = max((plan.id for plan in client.plans()), default=0)
+    reply = ask(client)
+    _show_lines(reply, as_json)
+    if not reply.plan and not reply.queued:
+        _result(as_json, {**to_dict(reply), "outcome": None}, "nothing to do: the job is as you want it")
+        return
+    waits = "queued behind the plan under way" if reply.queued else f"plan {reply.plan} accepted"
+    if detach:
+        _result(as_json, {**to_dict(reply), "outcome": None}, waits)
+        return
+    _note(waits)
+    after = reply.plan - 1 if reply.plan else newest
+    try:
+        plan = wait_for_plan(client, after, still_wanted, lambda plan: _note(render.plan_line(plan)))
+    except KeyboardInterrupt:
+        _note("the plan goes on without you; `elasticctl cancel` stops one that is not armed yet")
+        raise
+    _result(as_json, {**to_dict(reply), "outcome": to_dict(plan)}, render.plan_result(plan))
+    if plan.phase != "COMMITTED":
+        raise typer.Exit(Exit.FAILED)
+
+
+def _look(job: Job) -> tuple[str, pb.StatusReply | None]:
+    """A job's state in one word, and what its coordinator says where one answers."""
+    if job.ended is not None:
+        return ("failed" if job.status else "finished"), None
+    try:
+        with CoordinatorClient(job.coordinator, read_token(job.token_file), _JOBS_CALL_SECONDS) as client:
+            reply = client.status()
+    except (ClientError, BadJobFile):
+        # A launcher starts a dead coordinator again; without one nobody does.
+        return ("away" if job.processes_alive else "lost"), None
+    return reply.phase, reply
+
+
+def _show_lines(reply: pb.ScaleReply, as_json: bool) -> None:
+    if reply.lines:
+        _console(stderr=as_json).print(render.launch_lines(reply.lines), soft_wrap=True)
+
+
+def _result(as_json: bool, value: Any, view: RenderableType) -> None:
+    if as_json:
+        _print_json(value)
+    else:
+        _print(view)
+
+
+def _print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2))
+
+
+def _print(view: RenderableType) -> None:
+    _console().print(view)
+
+
+def _note(view: RenderableType) -> None:
+    """Progress, beside the result."""
+    _console(stderr=True).print(view)
+
+
+def _fail(message: str, status: Exit) -> None:
+    typer.echo(f"elasticctl: {message}", err=True)
+    raise typer.Exit(status)
+
+
+def _console(stderr: bool = False) -> Console:
+    """A terminal's own width; wide where the output is piped, so that no table is cut. Texts are never markup."""
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else _PIPE_WIDTH
+    return Console(file=stream, width=width, markup=False, highlight=False, emoji=False)

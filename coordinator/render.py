@@ -1,0 +1,302 @@
+"""What operators read: coordinator's answers as tables. Pure; `cli` prints what these return."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from statistics import median
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from coordinator.jobs import Job
+from protos import elastic_pb2 as pb
+
+STEPS = ("registration", "assignment", "migration", "worker update")
+_STATE_STYLE = {
+    "running": "green",
+    "member": "green",
+    "COMMITTED": "green",
+    "shadow": "yellow",
+    "joining": "yellow",
+    "leaving": "yellow",
+    "starting": "yellow",
+    "restoring": "yellow",
+    "away": "yellow",
+    "failed": "red",
+    "CANCELLED": "red",
+    "lost": "red",
+    "gone": "dim",
+    "finished": "dim",
+}
+_BAR = 12
+_LISTED_SUSPENSIONS = 4
+
+
+def bytes_text(count: float) -> str:
+    """Bytes with a decimal unit: 102 MB."""
+    if count < 1000:
+        return f"{count:.0f} B"
+    for unit in ("kB", "MB", "GB"):
+        count /= 1000
+        if count < 999.5:
+            return f"{count:.3g} {unit}"
+    return f"{count / 1000:.3g} TB"
+
+
+def ms_text(milliseconds: float) -> str:
+    """Milliseconds, with a decimal where it says something."""
+    return f"{milliseconds:.1f}" if milliseconds < 100 else f"{milliseconds:,.0f}"
+
+
+def time_text(unix: float) -> str:
+    """Local time of the reader; - where unknown."""
+    return datetime.fromtimestamp(unix, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S") if unix else "-"
+
+
+def optional(value: float, text: str) -> str:
+    """A reading, or - where there is none yet."""
+    return text if value else "-"
+
+
+def styled(state: str) -> Text:
+    """A state in its colour."""
+    return Text(state, _STATE_STYLE.get(state, ""))
+
+
+def job_table(rows: Iterable[tuple[Job, str, pb.StatusReply | None]]) -> RenderableType:
+    """Jobs with their state and, where the coordinator answered, what it said."""
+    table = _table("job", "state", "workers", "servers", "epoch", "version", "samples/s", "started", "coordinator")
+    for job, state, status in rows:
+        readings = ["-"] * 5
+        if status is not None:
+            in_force = [node.member.role for node in status.nodes if node.rank >= 0]
+            readings = [
+                _of_wanted(in_force.count(pb.WORKER), status.wanted_workers),
+                _of_wanted(in_force.count(pb.SERVER), status.wanted_servers),
+                str(status.epoch),
+                str(status.version),
+                optional(status.rate, f"{status.rate:,.0f}"),
+            ]
+        table.add_row(job.name, styled(state), *readings, time_text(job.started), job.coordinator)
+    return table if table.row_count else Text("no job runs; start one: elasticrun --workers 2 --servers 1 train.py")
+
+
+def status_view(status: pb.StatusReply) -> RenderableType:
+    """A job: what it does, who takes part, how the bytes are spread, the plan under way."""
+    parts: list[RenderableType] = [_summary(status)]
+    if status.HasField("plan"):
+        parts.append(plan_line(status.plan))
+    if status.queued:
+        parts.append(Text.assemble(("queued  ", "bold"), status.queued))
+    by_rank = sorted(status.nodes, key=lambda node: (node.rank < 0, node.rank, node.member.id))
+    workers = [node for node in by_rank if node.member.role == pb.WORKER]
+    servers = [node for node in by_rank if node.member.role == pb.SERVER]
+    if workers:
+        parts.append(_workers(workers))
+    if servers:
+        parts.append(_servers(servers))
+    return Group(*parts)
+
+
+def progress_line(status: pb.StatusReply) -> str:
+    """A job's progress in one line, for a log."""
+    in_force = [node.member.role for node in status.nodes if node.rank >= 0]
+    who = f"{_count(in_force.count(pb.WORKER), 'worker')}, {_count(in_force.count(pb.SERVER), 'server')}"
+    metrics = "".join(f"  {name} {value:.4g}" for name, value in sorted(_chief_metrics(status).items()))
+    line = f"{status.phase}  epoch {status.epoch} step {status.step} version {status.version}{metrics}  {who}"
+    if status.rate:
+        line += f"  {status.rate:,.0f} samples/s"
+    return f"{line}  {plan_line(status.plan).plain}" if status.HasField("plan") else line
+
+
+def plan_line(plan: pb.Plan) -> Text:
+    """One plan in one line."""
+    who = " ".join([*(f"+{node}" for node in plan.joined), *(f"-{node}" for node in plan.left)])
+    line = Text.assemble((f"plan {plan.id}  ", "bold"), styled(plan.phase), f"  {who}  ({plan.cause})")
+    if plan.missing:
+        line.append(f"  waiting for {', '.join(plan.missing)}")
+    if plan.clock:
+        line.append(f"  clock {plan.clock}")
+    if plan.reason:
+        line.append(f"  {plan.reason}")
+    return line
+
+
+def plan_table(plans: Sequence[pb.Plan]) -> RenderableType:
+    """The history of plans: the four steps, bytes, suspension."""
+    table = _table("plan", "phase", "nodes", "cause", "mode", "clock", *STEPS, "moved", "suspension ms")
+    for plan in plans:
+        steps = [ms_text(step) for step in plan.steps_ms]
+        table.add_row(
+            str(plan.id),
+            styled(plan.phase),
+            " ".join([*(f"+{node}" for node in plan.joined), *(f"-{node}" for node in plan.left)]) or "-",
+            f"{plan.cause}: {plan.reason}" if plan.reason else plan.cause,
+            _mode(plan),
+            optional(plan.clock, str(plan.clock)),
+            *steps,
+            *["-"] * (len(STEPS) - len(steps)),
+            bytes_text(plan.bytes_moved),
+            _suspension(plan),
+        )
+    return Group(table, Text("times of the steps in ms", "dim")) if plans else Text("no plans yet")
+
+
+def plan_result(plan: pb.Plan) -> RenderableType:
+    """A plan that has ended, for the operator who asked for it."""
+    if plan.phase != "COMMITTED":
+        return plan_line(plan)
+    table = _table("step", "ms")
+    for name, milliseconds in zip(STEPS, plan.steps_ms, strict=False):
+        table.add_row(name, ms_text(milliseconds))
+    moved = Text(f"moved {bytes_text(plan.bytes_moved)} ({_mode(plan)}); suspension ms: {_suspension(plan)}")
+    return Group(plan_line(plan), table, moved)
+
+
+def dry_run(reply: pb.ScaleReply) -> RenderableType:
+    """What a scaling would do."""
+    table = _table("from", "to", "blocks", "bytes")
+    for move in reply.moves:
+        table.add_row(move.source, move.target, str(move.blocks), bytes_text(move.bytes))
+    blocks = sum(move.blocks for move in reply.moves)
+    total = f"would move {blocks} blocks, {bytes_text(reply.bytes_to_move)}, in about {reply.seconds_estimated:.1f} s"
+    parts: list[RenderableType] = [table] if reply.moves else []
+    return Group(*parts, Text(total + "; training goes on meanwhile. Nothing was changed."))
+
+
+def launch_lines(lines: Sequence[str]) -> RenderableType:
+    """Commands that the operator must run, one a line and unwrapped so that they can be copied."""
+    head = Text("no launcher is attached to this job; start the nodes that join yourself:")
+    return Group(head, *(Text(f"    {line}", no_wrap=True, overflow="ignore") for line in lines))
+
+
+def ledger_line(entry: pb.LedgerEntry) -> str:
+    """One applied update in one line."""
+    pairs = zip(entry.runs[::2], entry.runs[1::2], strict=True)
+    blocks = ",".join(f"{first}-{first + count - 1}" if count > 1 else f"{first}" for first, count in pairs)
+    slices = " ".join(f"{part.worker}[{part.low},{part.high})" for part in entry.slices)
+    place = f"epoch {entry.epoch} step {entry.step}.{entry.exchange}"
+    line = f"{entry.server}  {entry.term}.{entry.number}  version {entry.version}  {place}  blocks {blocks}  {slices}"
+    return line.rstrip() + ("  voided" if entry.voided else "")
+
+
+def _summary(status: pb.StatusReply) -> RenderableType:
+    data = "static: the script draws its own batches, so only servers scale"
+    if status.data.elastic:
+        data = f"elastic, {status.data.samples:,} samples, global batch {status.data.global_batch:,}"
+    rows: list[tuple[str, RenderableType]] = [
+        ("state", Text.assemble(styled(status.phase), f"  {status.reason}".rstrip())),
+        ("progress", f"epoch {status.epoch}, step {status.step}, version {status.version}"),
+        ("speed", optional(status.rate, f"{status.rate:,.0f} samples/s")),
+        ("model", f"{bytes_text(status.bytes)} in {status.blocks} blocks"),
+        ("data", data),
+        ("wanted", f"{_count(status.wanted_workers, 'worker')}, {_count(status.wanted_servers, 'server')}"),
+        (
+            "configuration",
+            f"{status.configuration.term}.{status.configuration.number}, coordinator's term {status.term}",
+        ),
+    ]
+    table = Table.grid(padding=(0, 2))
+    table.add_row(Text("job", "bold"), Text(status.job, "bold"))
+    for name, value in rows:
+        table.add_row(Text(name, "bold"), value)
+    return table
+
+
+def _chief_metrics(status: pb.StatusReply) -> Mapping[str, float]:
+    chief = [node for node in status.nodes if node.member.role == pb.WORKER and node.rank == 0]
+    return chief[0].metrics if chief else {}
+
+
+def _workers(nodes: Sequence[pb.NodeStatus]) -> RenderableType:
+    metrics = sorted({name for node in nodes for name in node.metrics})
+    table = _table("worker", "rank", "state", "version", "step ms", "samples/s", *metrics, "lease s", "pid", "host")
+    for node in nodes:
+        table.add_row(
+            node.member.id,
+            _rank(node),
+            styled(node.state),
+            str(node.version),
+            optional(node.step_seconds, ms_text(node.step_seconds * 1000)),
+            optional(node.rate, f"{node.rate:,.0f}"),
+            *(f"{node.metrics[name]:.4g}" if name in node.metrics else "-" for name in metrics),
+            f"{node.lease_left:.0f}",
+            str(node.pid),
+            node.member.host,
+        )
+    return table
+
+
+def _servers(nodes: Sequence[pb.NodeStatus]) -> RenderableType:
+    table = _table("server", "rank", "state", "version", "bytes", "balance", "lease s", "pid", "address")
+    members = [node for node in nodes if node.rank >= 0]
+    most = max((node.bytes for node in nodes), default=0)
+    mean = sum(node.bytes for node in members) / len(members) if members else 0
+    for node in nodes:
+        share = f"{100 * node.bytes / mean:.0f}%" if mean else "-"
+        bar = "█" * round(_BAR * node.bytes / most) if most else ""
+        table.add_row(
+            node.member.id,
+            _rank(node),
+            styled(node.state),
+            str(node.version),
+            bytes_text(node.bytes),
+            f"{bar:<{_BAR}} {share:>4}",
+            f"{node.lease_left:.0f}",
+            str(node.pid),
+            f"{node.member.host}:{node.member.port}",
+        )
+    return table
+
+
+_NUMBERS = {
+    "rank",
+    "version",
+    "epoch",
+    "step ms",
+    "samples/s",
+    "lease s",
+    "pid",
+    "bytes",
+    "blocks",
+    "clock",
+    "moved",
+    "ms",
+}
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for column in columns:
+        right = column in _NUMBERS or column in STEPS
+        table.add_column(column, justify="right" if right else "left", overflow="fold")
+    return table
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _of_wanted(count: int, wanted: int) -> str:
+    return str(count) if count == wanted else f"{count} -> {wanted}"
+
+
+def _rank(node: pb.NodeStatus) -> str:
+    return str(node.rank) if node.rank >= 0 else "-"
+
+
+def _mode(plan: pb.Plan) -> str:
+    mode = pb.MigrationMode.Name(plan.mode).lower()
+    return f"{mode}, paused for {', '.join(plan.fell_back)}" if plan.fell_back else mode
+
+
+def _suspension(plan: pb.Plan) -> str:
+    """Every worker's where they are few, else the median and the worst."""
+    by_worker = sorted(plan.suspension_ms.items())
+    if not by_worker:
+        return "-"
+    if len(by_worker) <= _LISTED_SUSPENSIONS:
+        return "  ".join(f"{worker} {ms_text(value)}" for worker, value in by_worker)
+    worst, value = max(by_worker, key=lambda item: item[1])
+    return f"median {ms_text(median(plan.suspension_ms.values()))}  worst {worst} {ms_text(value)}"

@@ -1,0 +1,48 @@
+"""Which job a command of `elasticctl` is about: its name, or its coordinator's address and token."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coordinator.client import CoordinatorClient
+from coordinator.jobs import Job, find_job, jobs_folder, read_token
+
+JobName = Annotated[str | None, typer.Argument(metavar="JOB", help="Name of the job; may be left out when one runs.")]
+Coordinator = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Ask this coordinator instead of naming a job.")
+]
+TokenFile = Annotated[Path | None, typer.Option(metavar="FILE", help="The job token, with --coordinator.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A job's coordinator and, where it was named, the job's folder."""
+
+    client: CoordinatorClient
+    job: Job | None = None
+
+
+def resolve(name: str | None, coordinator: str | None, token_file: Path | None) -> Target:
+    """Find the job that the arguments mean.
+
+    Raises:
+        typer.BadParameter: arguments that do not go together.
+        UnknownJob: no such job.
+        BadJobFile: its token cannot be read.
+    """
+    if coordinator is None:
+        if token_file is not None:
+            raise typer.BadParameter("--token-file goes with --coordinator; a job that is named has its own")
+        job = find_job(jobs_folder(), name)
+        return Target(CoordinatorClient(job.coordinator, read_token(job.token_file)), job)
+    if name is not None:
+        raise typer.BadParameter(f"name the job ({name}) or give --coordinator, not both")
+    if token_file is None:
+        raise typer.BadParameter("--coordinator needs --token-file: the file `token` in the job's folder")
+    host, _, port = coordinator.rpartition(":")
+    if not host or not port.isdigit():
+        raise typer.BadParameter(f"--coordinator is HOST:PORT, not {coordinator!r}")
+    return Target(CoordinatorClient(coordinator, read_token(token_file)))
