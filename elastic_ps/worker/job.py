@@ -247,8 +247,8 @@ class WorkerJob:
             self.staging.position += 1
         if self.spec is not None and position >= self.spec.exchanges:
             raise ConfigurationError(
-                f"this step makes more than the {self.spec.exchanges} kvstore exchanges of the rehearsal: push the same "
-                "keys in the same order in every step"
+                f"this step makes more than the {self.spec.exchanges} kvstore exchanges of the rehearsal: push the "
+                "same keys in the same order in every step"
             )
         done = self.node.version % self.spec.exchanges if self.spec else 0
         store = self._stores[next(iter(keys))[0]] if keys else None

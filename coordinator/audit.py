@@ -1,0 +1,135 @@
+"""Proof from the servers' ledger that every sample of every epoch entered every parameter exactly once.
+
+Protocol, invariant 4. The proof knows N, B and what the servers applied; it shares no code with the data order that it
+proves: it counts.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from protos import elastic_pb2 as pb
+
+_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What the ledger shows.
+
+    Attributes:
+        epochs: that were found complete, or should have been.
+        samples: positions used, by epoch.
+        updates: ledger entries that count.
+        voided: entries that a restored checkpoint took back.
+        problems: what contradicts "exactly once"; empty: proved.
+    """
+
+    epochs: int
+    samples: tuple[int, ...]
+    updates: int
+    voided: int
+    problems: tuple[str, ...] = field(default=())
+
+    @property
+    def exactly_once(self) -> bool:
+        """Every sample of every epoch was used exactly once."""
+        return not self.problems and self.epochs > 0
+
+
+def audit(
+    entries: Iterable[pb.LedgerEntry], samples: int, global_batch: int, epochs: int, last: str = "short"
+) -> Audit:
+    """Check a finished job's ledger.
+
+    Args:
+        entries: of all servers, in any order.
+        samples: N, of one epoch.
+        global_batch: B.
+        epochs: that the job was to make.
+        last: what became of the N mod B samples at an epoch's end.
+    """
+    kept = []
+    voided = 0
+    for entry in entries:
+        if entry.voided:
+            voided += 1
+        else:
+            kept.append(entry)
+    problems = _doubled_versions(kept)
+    by_exchange: dict[tuple[int, int], list[pb.LedgerEntry]] = defaultdict(list)
+    for entry in kept:
+        by_exchange[entry.epoch, entry.exchange].append(entry)
+    exchanges = sorted({exchange for _, exchange in by_exchange}) or [0]
+    used = []
+    expected = _expected(samples, global_batch, last)
+    for epoch in range(epochs):
+        for exchange in exchanges:
+            found = by_exchange.pop((epoch, exchange), [])
+            problems += _check_epoch(epoch, exchange, found, expected)
+        used.append(int(expected.sum()))
+    problems += [f"updates of epoch {epoch}, which the job was not to make" for epoch, _ in sorted(by_exchange)]
+    return Audit(epochs, tuple(used), len(kept), voided, tuple(problems[:_SHOWN]))
+
+
+def _expected(samples: int, global_batch: int, last: str) -> np.ndarray:
+    """How often each position of an epoch is to be used."""
+    rest = samples % global_batch
+    if not rest or last == "short":
+        return np.ones(samples, dtype=np.int64)
+    if last == "drop":
+        return np.ones(samples - rest, dtype=np.int64)
+    return np.ones(samples - rest + global_batch, dtype=np.int64)
+
+
+def _doubled_versions(entries: Sequence[pb.LedgerEntry]) -> list[str]:
+    """Blocks whose version was applied twice (invariant 1)."""
+    seen: set[tuple[int, int]] = set()
+    problems = []
+    for entry in entries:
+        for first, count in _pairs(entry.runs):
+            for block in range(first, first + count):
+                if (entry.version, block) in seen:
+                    problems.append(
+                        f"block {block}: version {entry.version} was applied twice, again by {entry.server}"
+                    )
+                seen.add((entry.version, block))
+    return problems
+
+
+def _check_epoch(epoch: int, exchange: int, entries: Sequence[pb.LedgerEntry], expected: np.ndarray) -> list[str]:
+    """Every block must have had each position as often as expected."""
+    if not entries:
+        return [f"epoch {epoch}: no update was recorded (exchange {exchange})"]
+    counts: dict[int, np.ndarray] = {}
+    by_pattern: dict[tuple[int, ...], list[pb.LedgerEntry]] = defaultdict(list)
+    for entry in entries:
+        by_pattern[tuple(entry.runs)].append(entry)
+    problems = []
+    for pattern, alike in by_pattern.items():
+        count = np.zeros(len(expected), dtype=np.int64)
+        for entry in alike:
+            for piece in entry.slices:
+                if piece.high > len(expected):
+                    problems.append(
+                        f"epoch {epoch} step {entry.step}: {piece.worker} used positions {piece.low}..{piece.high}, "
+                        f"but the epoch has {len(expected)}"
+                    )
+                count[piece.low : piece.high] += 1
+        for first, blocks in _pairs(pattern):
+            for block in range(first, first + blocks):
+                counts[block] = counts[block] + count if block in counts else count
+    for block, count in counts.items():
+        wrong = np.flatnonzero(count != expected)
+        if len(wrong):
+            problems.append(
+                f"epoch {epoch}, block {block}: position {wrong[0]} was used {count[wrong[0]]} times instead of "
+                f"{expected[wrong[0]]}" + (f", and {len(wrong) - 1} more positions" if len(wrong) > 1 else "")
+            )
+    return problems
+
+
+def _pairs(runs: Sequence[int]) -> Iterable[tuple[int, int]]:
+    return zip(runs[::2], runs[1::2], strict=True)

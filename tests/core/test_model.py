@@ -1,0 +1,53 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.model import ALIGNMENT, Model, Tensor, members, runs
+
+tensors = st.lists(
+    st.tuples(st.lists(st.integers(0, 9), max_size=3), st.sampled_from(["float32", "float64", "float16"])), max_size=8
+).map(lambda made: tuple(Tensor(0, f"i:{i}", tuple(shape), dtype) for i, (shape, dtype) in enumerate(made)))
+
+
+@given(tensors, st.sampled_from([64, 128, 1024]))
+def test_blocks_cover_every_tensor_once_and_stand_aligned(made, block_bytes):
+    model = Model(made, block_bytes)
+    position = 0
+    for number, block in enumerate(model.blocks):
+        assert block.id == number
+        assert block.position == position
+        assert block.position % ALIGNMENT == 0
+        assert block.nbytes <= block_bytes
+        position += block.extent
+    assert model.slab_bytes == position
+    for index, tensor in enumerate(made):
+        held = [model.blocks[block] for block in model.blocks_of[index]]
+        assert sum(block.nbytes for block in held) == tensor.nbytes
+        assert [block.offset for block in held] == [number * block_bytes for number in range(len(held))]
+        assert held[0].position + tensor.nbytes <= held[-1].position + held[-1].extent
+
+
+@given(st.sets(st.integers(0, 60)))
+def test_runs_are_the_shortest_cover(ids):
+    found = list(runs(sorted(ids)))
+    assert list(members(found)) == sorted(ids)
+    assert all(first + count < following for (first, count), (following, _) in zip(found, found[1:], strict=False))
+
+
+def test_a_tensor_that_must_stay_whole_is_one_block():
+    model = Model((Tensor(0, "i:0", (1000,), "float32", divisible=False),), 64)
+    assert len(model.blocks) == 1
+
+
+def test_a_model_grows_at_its_end_and_refuses_another_shape():
+    first, second = Tensor(0, "i:0", (3,), "float32"), Tensor(0, "i:1", (4,), "float32")
+    model = Model((first,)).extended([first, second, second])
+    assert model.tensors == (first, second)
+    with pytest.raises(ConfigurationError, match=r"key 0: declared as \(5,\) float32.*\(3,\)"):
+        model.extended([Tensor(0, "i:0", (5,), "float32")])
+
+
+def test_block_bytes_are_checked():
+    with pytest.raises(ConfigurationError, match="multiple of 64"):
+        Model(block_bytes=100)

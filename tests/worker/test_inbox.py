@@ -1,0 +1,80 @@
+import numpy as np
+import pytest
+
+from elastic_ps.core.model import Model, Tensor
+from elastic_ps.worker.inbox import Inbox
+
+
+@pytest.fixture
+def inbox():
+    tensors = (Tensor(0, "i:0", (4,), "float32"), Tensor(0, "i:1", (2, 3), "float64"), Tensor(0, "i:2", (), "float32"))
+    return Inbox(Model(tensors))
+
+
+def receive(inbox, version, block, value):
+    buffers = inbox.buffers(version, [(block, 1)])
+    if buffers is None:
+        return False
+    buffers[0].view(inbox.model.tensors[block].dtype)[:] = value
+    inbox.arrived(version, [(block, 1)])
+    return True
+
+
+def test_a_member_installs_a_version_when_its_last_block_has_come(inbox):
+    inbox.begin(4)
+    assert receive(inbox, 5, 2, 1.5)
+    assert receive(inbox, 5, 0, 2.5)
+    assert inbox.next_version() is None
+    assert inbox.missing(5) == [(1, 1)]
+    assert receive(inbox, 5, 1, 3.5)
+    assert inbox.next_version() == 5
+    inbox.install(5)
+    assert inbox.tensor(1).tolist() == [[3.5] * 3] * 2
+    assert inbox.tensor(2).shape == ()
+    assert inbox.tensor(2) == np.float32(1.5)
+
+
+def test_old_and_repeated_blocks_are_not_wanted(inbox):
+    inbox.begin(4)
+    receive(inbox, 5, 0, 1.0)
+    assert inbox.buffers(5, [(0, 1)]) is None
+    assert inbox.buffers(3, [(0, 1)]) is None
+
+
+def test_a_shadow_starts_at_the_first_version_that_all_blocks_can_have(inbox):
+    for block, version in ((0, 7), (1, 8), (2, 7)):
+        receive(inbox, version, block, version)
+    assert inbox.next_version() is None
+    receive(inbox, 8, 0, 8)
+    receive(inbox, 9, 0, 9)  # overtakes: another server is ahead
+    assert inbox.next_version() is None
+    receive(inbox, 8, 2, 8)
+    assert inbox.next_version() == 8
+    inbox.install(8)
+    assert [float(inbox.tensor(index).max()) for index in range(3)] == [8, 8, 8]
+    assert inbox.missing(9) == [(1, 2)]
+    for block in (1, 2):
+        receive(inbox, 9, block, 9)
+    assert inbox.next_version() == 9
+
+
+def test_a_dead_servers_answers_are_forgotten(inbox):
+    inbox.begin(0)
+    receive(inbox, 1, 0, 1)
+    receive(inbox, 1, 1, 1)
+    inbox.forget([(0, 1)], 1)
+    assert inbox.missing(1) == [(0, 1), (2, 1)]
+
+
+def test_growing_keeps_what_is_there_and_waits_for_the_new(inbox):
+    inbox.begin(2)
+    for block in range(3):
+        receive(inbox, 2, block, 6)
+    assert inbox.ready
+    inbox.grow(inbox.model.extended([Tensor(0, "i:3", (5,), "float32")]))
+    assert not inbox.ready
+    assert inbox.missing(2) == [(3, 1)]
+    assert receive(inbox, 2, 3, 9)
+    assert inbox.ready
+    assert inbox.tensor(0).tolist() == [6] * 4
+    assert inbox.tensor(3).tolist() == [9] * 5
