@@ -1,1 +1,1 @@
-"""elasticrun: starts roles as processes."""
+"""`elasticrun`: starts the processes of a job on this machine, or one node of a job that runs elsewhere."""

@@ -1,0 +1,324 @@
+"""The launcher of a whole job: one loop that owns the job's processes on this machine.
+
+Threads post events (a wish of the coordinator, an exit, a signal) into one queue; the loop takes them one at a time,
+asks `decide` what to do, and does it. It runs in the thread that starts the processes, which they die with.
+"""
+
+import math
+import queue
+import re
+import secrets
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from elastic_ps.core.configuration import Role
+from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
+from elastic_ps.launch import decide
+from elastic_ps.launch.children import Children
+from elastic_ps.launch.commands import Commands, JobSettings, Place, node_environment
+from elastic_ps.launch.decide import Budget, Local, Wanted
+from elastic_ps.launch.folder import JobFolder
+from elastic_ps.launch.link import CoordinatorLink
+from elastic_ps.launch.output import MergedStream, NodeLog
+from elastic_ps.launch.processes import Process
+from elastic_ps.node.settings import read_token
+from protos import elastic_pb2 as pb
+
+_COORDINATOR = "coordinator"
+_READY = re.compile(rb"listening on (\S+):(\d+)\s*")
+_READY_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a job has ended.
+
+    Attributes:
+        status: exit status of the launcher: 0 finished, 1 failed, 128 + n ended by signal n.
+        word: finished | failed | stopped.
+        reason: for people; "" where there is nothing to add.
+    """
+
+    status: int
+    word: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Exited:
+    nonce: str
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Signalled:
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    reason: str
+
+
+_Event = Wanted | _Ready | _Exited | _Signalled | _Refused
+
+
+class _CoordinatorLog:
+    """The coordinator's output: into its log, and its address to the agent."""
+
+    def __init__(self, log: NodeLog, ready: Callable[[_Ready], None]):
+        self._log = log
+        self._ready = ready
+
+    def line(self, line: bytes) -> None:
+        if match := _READY.fullmatch(line):
+            self._ready(_Ready(match[1].decode(), int(match[2])))
+        self._log.line(line)
+
+    def close(self) -> None:
+        self._log.close()
+
+
+class Agent:
+    """Runs one job to its end.
+
+    Args:
+        settings: the job.
+        folder: held for this job.
+        commands: what its processes are.
+        merged: takes every line of output, and the launcher's own.
+    """
+
+    def __init__(self, settings: JobSettings, folder: JobFolder, commands: Commands, merged: MergedStream):
+        self._settings = settings
+        self._folder = folder
+        self._commands = commands
+        self._merged = merged
+        self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
+        self._children = Children(folder.logs, merged, lambda nonce, status: self._events.put(_Exited(nonce, status)))
+        self._coordinator: Process | None = None
+        self._ready_by = math.inf
+        self._port = 0
+        self._link: CoordinatorLink | None = None
+        self._wanted: Wanted | None = None
+        self._budget = Budget(settings.max_restarts)
+        self._outcome: Outcome | None = None
+        self._signals = 0
+        self._starts = 0
+
+    def signalled(self, number: int) -> None:
+        """A signal asks to end the job: the first in order, the second at once. Safe in a signal handler."""
+        self._events.put(_Signalled(number))
+
+    def run(self) -> Outcome:
+        """Run until every process has ended; leaves none behind, whatever is raised."""
+        started = time.time()
+        try:
+            self._start_coordinator()
+            while self._outcome is None or self._children:
+                self._take(self._next())
+                self._decide()
+                self._enforce()
+            self._say(self._summary(self._outcome, time.time() - started))
+            return self._outcome
+        finally:
+            outcome = self._outcome or Outcome(1, "failed", "the launcher failed")
+            self._children.kill()
+            self._end_coordinator()
+            self._folder.ended(outcome.status, outcome.reason or outcome.word)
+
+    # ---- events ------------------------------------------------------------------------------------------------
+
+    def _next(self) -> _Event | None:
+        """The next event, or None when a deadline has come."""
+        deadline = min(self._ready_by, self._children.deadline or math.inf)
+        try:
+            return self._events.get(timeout=None if deadline == math.inf else max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            return None
+
+    def _take(self, event: _Event | None) -> None:
+        match event:
+            case Wanted():
+                self._wanted = event
+                self._children.observe(event)
+            case _Ready():
+                self._on_ready(event)
+            case _Exited(nonce, status) if nonce == _COORDINATOR:
+                self._on_coordinator_exit(status)
+            case _Exited(nonce, status):
+                self._on_exit(nonce, status)
+            case _Signalled(number):
+                self._on_signal(number)
+            case _Refused(reason):
+                self._stop(Outcome(1, "failed", reason), now=True)
+
+    def _on_ready(self, event: _Ready) -> None:
+        self._port, self._ready_by = event.port, math.inf
+        address = f"{event.host}:{event.port}"
+        if self._coordinator is not None:
+            self._folder.listening(address, self._coordinator.pid)
+        if self._link is None:
+            self._link = CoordinatorLink(address, read_token(self._folder.token_file))
+            self._link.attach(self._events.put, lambda reason: self._events.put(_Refused(reason)))
+
+    def _on_exit(self, nonce: str, status: int) -> None:
+        local, log = self._children.remove(nonce)
+        if self._link is not None:
+            self._link.exited(nonce, local.node, status)
+        if decide.is_death(local, status, self._wanted):
+            death = decide.describe_death(local, status, str(log))
+            self._budget = self._budget.spend(death)
+            self._say(death)
+
+    def _on_coordinator_exit(self, status: int) -> None:
+        self._coordinator, self._ready_by = None, math.inf
+        if self._outcome is not None:
+            return
+        log = self._folder.logs / f"{_COORDINATOR}.log"
+        if self._link is None:
+            self._stop(Outcome(1, "failed", f"the coordinator did not start: status {status} (log: {log})"), now=True)
+            return
+        death = f"the coordinator ended with status {status} (log: {log})"
+        self._budget = self._budget.spend(death)
+        if not self._budget.exhausted:
+            self._say(f"{death}; starting it again from its journal")
+            self._start_coordinator()
+
+    def _on_signal(self, number: int) -> None:
+        self._signals += 1
+        outcome = Outcome(128 + number, "stopped", f"by {signal.Signals(number).name}")
+        if self._signals > 1:
+            self._say("killing the job")
+            self._outcome = outcome
+            self._children.kill()
+        elif self._outcome is None:
+            self._say(f"{signal.Signals(number).name}: ending the job; once more kills it")
+            self._stop(outcome, now=False)
+        else:
+            self._finish(outcome, patience=0.0)
+
+    # ---- decisions ---------------------------------------------------------------------------------------------
+
+    def _decide(self) -> None:
+        """Do what `decide.plan` says."""
+        if self._outcome is not None:
+            return
+        for action in decide.plan(self._wanted, self._children.locals, self._budget):
+            match action:
+                case decide.Start(role, count):
+                    for _ in range(count):
+                        self._start_node(role)
+                case decide.End(nonce):
+                    self._say(f"{nonce} is no longer wanted")
+                    self._children.end(nonce, patience=0.0, grace=self._settings.grace)
+                case decide.Finish(failed, reason):
+                    self._finish(Outcome(1, "failed", reason) if failed else Outcome(0, "finished", reason))
+                case decide.GiveUp(reason):
+                    self._stop(Outcome(1, "failed", reason), now=True)
+
+    def _stop(self, outcome: Outcome, now: bool) -> None:
+        """End the job through the coordinator, or by signals at once where it cannot."""
+        if outcome.word == "failed":
+            self._say(f"ending the job: {outcome.reason}")
+        patience = 0.0
+        if self._coordinator is not None and self._link is not None:
+            try:
+                self._link.stop(now)
+                patience = self._settings.grace
+            except (CoordinatorLost, ConfigurationError) as error:
+                self._say(f"the coordinator cannot end the job ({error}); its processes are told by signal")
+        self._finish(outcome, patience)
+
+    def _finish(self, outcome: Outcome, patience: float | None = None) -> None:
+        """The job is over: its processes end by themselves within `patience` seconds, or are made to."""
+        self._outcome = outcome
+        grace = self._settings.grace
+        self._children.end_all(grace if patience is None else patience, grace)
+
+    def _enforce(self) -> None:
+        """Make end what should have ended by now."""
+        for name in self._children.enforce():
+            self._say(f"{name} does not end: killed")
+        if time.monotonic() >= self._ready_by and self._coordinator is not None:
+            self._ready_by = math.inf
+            self._say(f"the coordinator is not ready after {_READY_SECONDS:.0f} s: killed")
+            self._coordinator.kill()
+
+    # ---- processes ---------------------------------------------------------------------------------------------
+
+    def _start_coordinator(self) -> None:
+        command = self._commands.coordinator(self._folder.path, self._folder.token_file, self._port)
+        sink = _CoordinatorLog(NodeLog(self._folder.logs, _COORDINATOR, self._merged), self._events.put)
+        self._ready_by = time.monotonic() + _READY_SECONDS
+        self._coordinator = Process(
+            _COORDINATOR,
+            command,
+            node_environment(self._place(), _COORDINATOR),
+            sink,
+            lambda status: self._events.put(_Exited(_COORDINATOR, status)),
+        )
+
+    def _start_node(self, role: Role) -> None:
+        self._starts += 1
+        local, place = Local(f"{role}-{self._starts}-{secrets.token_hex(3)}", role), self._place()
+        self._children.start(local, self._commands.node(role, place, local.nonce), node_environment(place, local.nonce))
+
+    def _place(self) -> Place:
+        return Place(f"{self._settings.host}:{self._port}", self._folder.token_file, self._settings.host)
+
+    def _end_coordinator(self) -> None:
+        """Last of all, so that it has heard of every exit. One more signal kills it."""
+        if self._link is not None:
+            self._link.close()
+        if self._coordinator is None:
+            return
+        self._coordinator.terminate()
+        deadline = time.monotonic() + self._settings.grace
+        while True:
+            try:
+                event = self._events.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                self._say("the coordinator does not end: killed")
+                event, deadline = _Signalled(signal.SIGKILL), time.monotonic() + self._settings.grace
+            if isinstance(event, _Signalled):
+                self._coordinator.kill()
+            elif isinstance(event, _Exited) and event.nonce == _COORDINATOR:
+                return
+
+    # ---- for people --------------------------------------------------------------------------------------------
+
+    def _summary(self, outcome: Outcome, seconds: float) -> str:
+        """One line about the whole job."""
+        reason = f" ({outcome.reason})" if outcome.reason and outcome.reason != outcome.word else ""
+        line = f"job {self._folder.name} {outcome.word}{reason} after {seconds:.1f} s"
+        if (status := self._last_status()) is not None:
+            steps = status.version // max(status.data.exchanges, 1)
+            line += f", {_many(steps, 'step')}"
+        if self._wanted is not None:
+            workers, servers = (self._wanted.counts[role] for role in Role)
+            line += f"; at the end {_many(workers, 'worker')} and {_many(servers, 'server')}"
+        return f"{line}; logs: {self._folder.logs}"
+
+    def _last_status(self) -> pb.StatusReply | None:
+        if self._coordinator is None or self._link is None:
+            return None
+        try:
+            return self._link.status()
+        except (CoordinatorLost, ConfigurationError):
+            return None
+
+    def _say(self, text: str) -> None:
+        self._merged.line("elasticrun", text)
+
+
+def _many(count: int, thing: str) -> str:
+    return f"{count} {thing}{'' if count == 1 else 's'}"

@@ -1,0 +1,104 @@
+"""The node processes of a launcher: who runs, and when one that shall end is made to."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from elastic_ps.launch import decide
+from elastic_ps.launch.decide import Local, Wanted
+from elastic_ps.launch.output import MergedStream, NodeLog
+from elastic_ps.launch.processes import Process
+
+
+@dataclass
+class _Child:
+    """A running process; its deadlines are monotonic seconds, None where there is none (any more)."""
+
+    local: Local
+    process: Process
+    log: NodeLog
+    term_at: float | None = None
+    kill_at: float | None = None
+
+
+class Children:
+    """All node processes of one launcher. Used from one thread.
+
+    Args:
+        logs: folder of the log files.
+        merged: takes every line too.
+        exited: called from another thread with the nonce and the exit status of each process.
+    """
+
+    def __init__(self, logs: Path, merged: MergedStream, exited: Callable[[str, int], None]):
+        self._logs = logs
+        self._merged = merged
+        self._exited = exited
+        self._children: dict[str, _Child] = {}
+
+    def __bool__(self) -> bool:
+        """Whether any runs."""
+        return bool(self._children)
+
+    @property
+    def locals(self) -> list[Local]:
+        """What decisions see, in order of start."""
+        return [child.local for child in self._children.values()]
+
+    def start(self, local: Local, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Start a process."""
+        log = NodeLog(self._logs, local.nonce, self._merged)
+        exited = self._exited
+        process = Process(local.nonce, command, environment, log, lambda status: exited(local.nonce, status))
+        self._children[local.nonce] = _Child(local, process, log)
+
+    def observe(self, wanted: Wanted) -> None:
+        """Take from the coordinator's word what concerns these processes: ids, departures."""
+        for local in decide.observe(self.locals, wanted):
+            child = self._children[local.nonce]
+            if local.node != child.local.node:
+                child.log.rename(local.node)
+            child.local = local
+
+    def remove(self, nonce: str) -> tuple[Local, Path]:
+        """Forget a process that has exited; returns it and its log."""
+        child = self._children.pop(nonce)
+        return child.local, child.log.path
+
+    def end(self, nonce: str, patience: float, grace: float) -> None:
+        """Give a process `patience` seconds to end by itself, then SIGTERM, and SIGKILL `grace` seconds after."""
+        child = self._children[nonce]
+        child.local = replace(child.local, ending=True)
+        child.term_at = time.monotonic() + patience
+        child.kill_at = child.term_at + grace
+
+    def end_all(self, patience: float, grace: float) -> None:
+        """`end` for every process."""
+        for nonce in self._children:
+            self.end(nonce, patience, grace)
+
+    @property
+    def deadline(self) -> float | None:
+        """When `enforce` has something to do next, in monotonic seconds."""
+        times = [at for child in self._children.values() for at in (child.term_at, child.kill_at) if at is not None]
+        return min(times, default=None)
+
+    def enforce(self) -> list[str]:
+        """Signal what should have ended by now; returns the names of those killed."""
+        now = time.monotonic()
+        killed: list[str] = []
+        for child in self._children.values():
+            if child.term_at is not None and now >= child.term_at:
+                child.term_at = None
+                child.process.terminate()
+            if child.kill_at is not None and now >= child.kill_at:
+                child.kill_at = None
+                child.process.kill()
+                killed.append(child.local.name)
+        return killed
+
+    def kill(self) -> None:
+        """SIGKILL to all, and to what they have started."""
+        for child in self._children.values():
+            child.process.kill()

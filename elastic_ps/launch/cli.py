@@ -1,0 +1,206 @@
+"""The command `elasticrun`: options, and what of them cannot be."""
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from elastic_ps.core.configuration import Role
+from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
+from elastic_ps.core.model import ALIGNMENT
+from elastic_ps.launch.agent import Agent, Outcome
+from elastic_ps.launch.commands import Commands, JobCommands, JobSettings, NodeCommands, Place, Script
+from elastic_ps.launch.folder import JobFolder, default_name, jobs_folder
+from elastic_ps.launch.member import MemberAgent, MemberSettings
+from elastic_ps.launch.output import MergedStream
+
+_USAGE = 2
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_OF_A_NODE = ("coordinator", "token_file")
+_OF_A_JOB = (
+    "workers",
+    "servers",
+    "name",
+    "max_restarts",
+    "seed",
+    "block_bytes",
+    "migration",
+    "checkpoint",
+    "checkpoint_interval",
+    "restore",
+)
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+def main() -> None:
+    """Entry point of `elasticrun`."""
+    app(prog_name="elasticrun")
+
+
+class Migration(StrEnum):
+    """How blocks move to other servers."""
+
+    LIVE = "live"
+    PAUSE = "pause"
+
+
+@app.command(
+    context_settings={"allow_interspersed_args": False},
+    epilog="Exit status: 0 finished or drained, 1 failed, 2 wrong usage, 128 + n ended by signal n.",
+)
+def elasticrun(
+    context: typer.Context,
+    script: Annotated[str, typer.Argument(help="Training script, or with -m a module.", show_default=False)] = "",
+    arguments: Annotated[list[str] | None, typer.Argument(help="Passed to the script untouched.")] = None,
+    module: Annotated[bool, typer.Option("-m", help="Run SCRIPT as `python -m` does.")] = False,
+    workers: Annotated[int, typer.Option(min=1, help="Workers at the start.")] = 1,
+    servers: Annotated[int, typer.Option(min=1, help="Servers at the start.")] = 1,
+    name: Annotated[str, typer.Option(help="Of the job; by default made from the script's.")] = "",
+    max_restarts: Annotated[int, typer.Option(min=0, help="Dead processes that are replaced, in all.")] = 3,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of the order of the samples.")] = None,
+    block_bytes: Annotated[int | None, typer.Option(min=ALIGNMENT, help="Largest block of a tensor.")] = None,
+    migration: Annotated[Migration | None, typer.Option(help="How blocks move to other servers.")] = None,
+    checkpoint: Annotated[str, typer.Option(help="Folder of checkpoints, any fsspec URL [the job's folder].")] = "",
+    checkpoint_interval: Annotated[float | None, typer.Option(min=0.0, help="Seconds between checkpoints.")] = None,
+    restore: Annotated[str, typer.Option(help="Start from this checkpoint.")] = "",
+    role: Annotated[Role | None, typer.Option(help="Join one node to a running job.")] = None,
+    coordinator: Annotated[str, typer.Option(metavar="HOST:PORT", help="Of the job that --role joins.")] = "",
+    token_file: Annotated[Path | None, typer.Option(help="Of the job that --role joins.")] = None,
+    host: Annotated[str, typer.Option(help="Address that other nodes reach this machine at.")] = "127.0.0.1",
+    optimizer_module: Annotated[list[str] | None, typer.Option(help="Module with update rules for servers.")] = None,
+    join_timeout: Annotated[float, typer.Option(min=0.0, help="Seconds to wait for nodes, or for the job.")] = 60.0,
+    grace: Annotated[float, typer.Option(min=0.0, help="Seconds that processes get to end in order.")] = 30.0,
+) -> None:
+    """Train SCRIPT as an elastic job on this machine, or with --role join one node to a running job."""
+    _refuse(_misplaced(context, role))
+    _refuse(_script_problem(script, module, role))
+    program = Script(script, tuple(arguments or ()), module) if script else None
+    modules = tuple(optimizer_module or ())
+    if role is not None:
+        _refuse(_address_problem(coordinator))
+        assert token_file is not None, "checked as missing above"
+        place = Place(coordinator, token_file, host)
+        raise typer.Exit(_join(MemberSettings(role, place, join_timeout, grace), NodeCommands(program, modules)))
+    assert program is not None, "checked as missing above"
+    if block_bytes is not None and block_bytes % ALIGNMENT:
+        _refuse(f"--block-bytes {block_bytes}: must be a multiple of {ALIGNMENT}")
+    options = {
+        "--seed": seed,
+        "--block-bytes": block_bytes,
+        "--migration": migration,
+        "--checkpoint-interval": checkpoint_interval,
+        "--restore": restore or None,
+        "--join-timeout": join_timeout,
+    }
+    settings = JobSettings(
+        name=name or default_name(script),
+        script=program,
+        workers=workers,
+        servers=servers,
+        host=host,
+        max_restarts=max_restarts,
+        grace=grace,
+        checkpoint=checkpoint,
+        coordinator_options=tuple(
+            text for option, value in options.items() if value is not None for text in (option, str(value))
+        ),
+        optimizer_modules=modules,
+    )
+    try:
+        outcome = run_job(settings, JobCommands(settings), MergedStream(sys.stdout), jobs_folder())
+    except ConfigurationError as error:
+        _refuse(str(error))
+    else:
+        raise typer.Exit(outcome.status)
+
+
+def run_job(settings: JobSettings, commands: Commands, merged: MergedStream, root: Path) -> Outcome:
+    """Run a whole job from the main thread, with this process's signals.
+
+    Args:
+        settings: the job.
+        commands: what its processes are.
+        merged: takes all output.
+        root: folder of all jobs.
+
+    Raises:
+        ConfigurationError: a job of that name runs, or the name is none.
+    """
+    folder = JobFolder(settings.name, root)
+    try:
+        agent = Agent(settings, folder, commands, merged)
+        with signals_to(agent.signalled):
+            return agent.run()
+    finally:
+        folder.release()
+
+
+@contextmanager
+def signals_to(handler: Callable[[int], None]) -> Iterator[None]:
+    """Hand SIGINT, SIGTERM and SIGHUP to `handler` meanwhile."""
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        handler(number)
+
+    before = {number: signal.signal(number, handle) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def _join(settings: MemberSettings, commands: NodeCommands) -> int:
+    """Run one node of a job."""
+    try:
+        agent = MemberAgent(settings, partial(commands.node, settings.role, settings.place))
+        with signals_to(agent.signalled):
+            return agent.run()
+    except (CoordinatorLost, ConfigurationError) as error:
+        typer.echo(f"elasticrun: {error}", err=True)
+        return 1
+
+
+def _misplaced(context: typer.Context, role: Role | None) -> str | None:
+    """What was given, or is missing, with or without --role."""
+    names = (*_OF_A_JOB, *_OF_A_NODE)
+    sources = {name: context.get_parameter_source(name) for name in names}
+    given = {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+    wrong = sorted(given & set(_OF_A_NODE if role is None else _OF_A_JOB))
+    if wrong:
+        option = f"--{wrong[0].replace('_', '-')}"
+        where = "one node that --role joins to a job" if role is None else "a whole job, which --role does not start"
+        return f"{option} is for {where}"
+    missing = sorted(set(_OF_A_NODE) - given) if role is not None else []
+    return f"--role needs --{missing[0].replace('_', '-')}, of the job to join" if missing else None
+
+
+def _script_problem(script: str, module: bool, role: Role | None) -> str | None:
+    if role is Role.SERVER:
+        return f"a server runs no script: leave {script!r} out" if script else None
+    if not script:
+        return "name the training script: elasticrun [OPTIONS] train.py [ARGUMENTS]"
+    if not module and not Path(script).is_file():
+        return f"no script {script!r} here" + ("" if script.endswith(".py") else " (a module is run with -m)")
+    return None
+
+
+def _address_problem(address: str) -> str | None:
+    host, _, port = address.rpartition(":")
+    if host and port.isdigit() and 0 < int(port) < 1 << 16:
+        return None
+    return f"--coordinator {address!r}: give HOST:PORT"
+
+
+def _refuse(problem: str | None) -> None:
+    if problem is not None:
+        typer.echo(f"elasticrun: {problem}", err=True)
+        raise typer.Exit(_USAGE)

@@ -1,0 +1,188 @@
+"""What a launcher does next: pure functions of what the coordinator wants, what runs here, and what has died.
+
+The coordinator alone decides how many nodes a job has and which of them leave; the launcher supplies processes. It
+starts what is wanted beyond the processes that have not registered yet, takes back such processes when they are no
+longer wanted, and never ends a registered node: that one drains, or is stopped, through its coordinator.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from elastic_ps.core.configuration import Role
+from elastic_ps.core.errors import EXIT_RESTART
+from protos import elastic_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The coordinator's latest word to launchers.
+
+    Attributes:
+        counts: nodes that the job shall have, by role; shown to people.
+        starting: processes to start now, by role, beyond those that have registered.
+        leaving: ids of nodes that end by themselves.
+        nodes: id by nonce of every node that is registered and alive.
+        ended: the job is over; `failed` and `reason` say how.
+        restart: the job goes back to its checkpoint: its processes end with `EXIT_RESTART`.
+    """
+
+    counts: Mapping[Role, int] = field(default_factory=dict)
+    starting: Mapping[Role, int] = field(default_factory=dict)
+    leaving: frozenset[str] = frozenset()
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    ended: bool = False
+    failed: bool = False
+    restart: bool = False
+    reason: str = ""
+
+    @staticmethod
+    def from_pb(message: pb.Wanted) -> "Wanted":
+        """Decode."""
+        return Wanted(
+            counts={Role.WORKER: message.workers, Role.SERVER: message.servers},
+            starting={Role.WORKER: message.starting_workers, Role.SERVER: message.starting_servers},
+            leaving=frozenset(message.leaving),
+            nodes=dict(zip(message.nonces, message.nodes, strict=True)),
+            ended=message.ended,
+            failed=message.failed,
+            restart=message.restart,
+            reason=message.reason,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """A process of this launcher, as its decisions see it.
+
+    Attributes:
+        nonce: the launcher's name for it.
+        role: what it does.
+        node: its id in the job; "" until it has registered.
+        leaving: the coordinator has said that it ends by itself.
+        ending: this launcher has told it to end.
+    """
+
+    nonce: str
+    role: Role
+    node: str = ""
+    leaving: bool = False
+    ending: bool = False
+
+    @property
+    def name(self) -> str:
+        """For people: the id where it is known."""
+        return self.node or self.nonce
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How many deaths this launcher mends (`--max-restarts`), and those that it has seen."""
+
+    allowed: int
+    deaths: tuple[str, ...] = ()
+
+    def spend(self, death: str) -> "Budget":
+        """One more death, described for people."""
+        return replace(self, deaths=(*self.deaths, death))
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether a death has happened that may not be mended."""
+        return len(self.deaths) > self.allowed
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start `count` processes."""
+
+    role: Role
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """End a process that is no longer wanted and has not registered."""
+
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The coordinator has ended the job: let the processes end by themselves, then leave."""
+
+    failed: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """End the job as failed: more has died than may be mended."""
+
+    reason: str
+
+
+Action = Start | End | Finish | GiveUp
+
+
+def observe(processes: Iterable[Local], wanted: Wanted) -> tuple[Local, ...]:
+    """The processes with what `wanted` tells about them. Ids and departures are remembered once told."""
+    return tuple(
+        replace(
+            process,
+            node=(node := process.node or wanted.nodes.get(process.nonce, "")),
+            leaving=process.leaving or node in wanted.leaving,
+        )
+        for process in processes
+    )
+
+
+def is_death(process: Local, status: int, wanted: Wanted | None) -> bool:
+    """Whether the exit of `process` with `status` counts against `--max-restarts`.
+
+    A node that drained or finished exits 0, a job that restores itself exits `EXIT_RESTART`, and what this launcher
+    or the job's end has ended is no surprise. Status 0 without ever having registered is one: the script never joined.
+    """
+    if process.ending or process.leaving or status == EXIT_RESTART or (wanted is not None and wanted.ended):
+        return False
+    return status != 0 or not process.node
+
+
+def describe_death(process: Local, status: int, log: str) -> str:
+    """A death for people, with where to read about it."""
+    if status == 0:
+        hint = "" if process.role is Role.SERVER else "; does the script call elastic_ps.init()?"
+        return f"{process.role} {process.name} ended without having joined the job{hint} (log: {log})"
+    how = f"was killed by signal {status - 128}" if status > 128 else f"exited with status {status}"
+    return f"{process.role} {process.name} {how} (log: {log})"
+
+
+def plan(wanted: Wanted | None, processes: Sequence[Local], budget: Budget) -> tuple[Action, ...]:
+    """What to do now.
+
+    Args:
+        wanted: the coordinator's latest word; None before the first.
+        processes: those that run, after `observe`.
+        budget: deaths so far.
+
+    Returns:
+        Actions in the order to take them. The same arguments give the same actions, so the caller applies them
+        (a `Start` adds to `processes`, an `End` marks one as ending) before it asks again.
+    """
+    if wanted is not None and wanted.ended:
+        return (Finish(wanted.failed, wanted.reason),)
+    if budget.exhausted:
+        mended = f"--max-restarts {budget.allowed}"
+        return (GiveUp(f"{budget.deaths[-1]}; {mended} has been used up" if budget.allowed else budget.deaths[-1]),)
+    if wanted is None:
+        return ()
+    return tuple(action for role in (Role.SERVER, Role.WORKER) for action in _match(wanted, processes, role))
+
+
+def _match(wanted: Wanted, processes: Sequence[Local], role: Role) -> Iterable[Action]:
+    """Start or end processes of one role. The newest unregistered ones go first: they have done least."""
+    pending = [process for process in processes if process.role is role and not process.node and not process.ending]
+    missing = wanted.starting.get(role, 0) - len(pending)
+    if missing > 0:
+        yield Start(role, missing)
+    for process in pending[len(pending) + min(missing, 0) :]:
+        yield End(process.nonce)

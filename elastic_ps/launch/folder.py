@@ -1,0 +1,140 @@
+"""A job's folder: its name, its secret, who runs it (docs/architecture.md, "A job's folder")."""
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.transport.frames import TOKEN_BYTES
+
+_RECORD = "job.json"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+def jobs_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """Where the folders of this user's jobs are."""
+    state = environment.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(state).expanduser() / "elastic_ps" / "jobs"
+
+
+def default_name(script: str) -> str:
+    """A new job's name: the script's, with a suffix that keeps two runs apart."""
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(script).stem).strip("-._") or "job"
+    return f"{stem[:48]}-{secrets.token_hex(2)}"
+
+
+class JobFolder:
+    """The folder of one running job, held by its launcher until `release`.
+
+    A folder of the same name that an ended job has left is kept beside it as NAME~1, NAME~2 and so on.
+
+    Args:
+        name: of the job.
+        root: usually `jobs_folder()`.
+
+    Raises:
+        ConfigurationError: not a name, or the job runs already.
+    """
+
+    def __init__(self, name: str, root: Path):
+        if not _NAME.fullmatch(name):
+            raise ConfigurationError(
+                f"--name {name!r}: a job's name has up to 63 letters, digits, '.', '_' and '-', "
+                "and starts with a letter or digit"
+            )
+        self.name = name
+        self.path = root / name
+        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lock = self._take()
+        self._record: dict[str, Any] = {
+            "name": name,
+            "folder": str(self.path),
+            "pid": os.getpid(),
+            "coordinator": "",
+            "coordinator_pid": 0,
+            "started": time.time(),
+        }
+        self.logs.mkdir()
+        self._write_token()
+
+    @property
+    def logs(self) -> Path:
+        """Log files of the job's processes."""
+        return self.path / "logs"
+
+    @property
+    def token_file(self) -> Path:
+        """The job's secret as hex digits, for its owner only."""
+        return self.path / "token"
+
+    def listening(self, coordinator: str, pid: int) -> None:
+        """Write where the job's coordinator listens (host:port), and its process: operators find the job now."""
+        self._record.update(coordinator=coordinator, coordinator_pid=pid)
+        _write_record(self.path, self._record)
+
+    def ended(self, status: int, reason: str) -> None:
+        """Write how the job has ended: the launcher's exit status, and why."""
+        self._record.update(ended=time.time(), status=status, reason=reason)
+        _write_record(self.path, self._record)
+
+    def release(self) -> None:
+        """Let the name go."""
+        os.close(self._lock)
+
+    def _take(self) -> int:
+        """Create the folder and lock it, so that a launcher's death, however it comes, frees the name."""
+        try:
+            self.path.mkdir(mode=0o700)
+        except FileExistsError:
+            lock = self._try_lock()
+            self._retire()
+            os.close(lock)
+            try:
+                self.path.mkdir(mode=0o700)
+            except FileExistsError:
+                raise self._refusal() from None
+        return self._try_lock()
+
+    def _try_lock(self) -> int:
+        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise self._refusal() from None
+        return lock
+
+    def _refusal(self) -> ConfigurationError:
+        return ConfigurationError(
+            f"a job named {self.name} runs already (folder {self.path}): choose another --name, "
+            f"or end that one first with `elasticctl stop {self.name}`"
+        )
+
+    def _retire(self) -> None:
+        """Give the folder of the ended job the first free name, in its record too."""
+        number = 1
+        while (kept := self.path.with_name(f"{self.name}~{number}")).exists():
+            number += 1
+        self.path.rename(kept)
+        with contextlib.suppress(OSError, ValueError):  # it never came to write one
+            record = json.loads((kept / _RECORD).read_text())
+            _write_record(kept, {**record, "name": kept.name, "folder": str(kept)})
+
+    def _write_token(self) -> None:
+        descriptor = os.open(self.token_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_hex(TOKEN_BYTES) + "\n")
+
+
+def _write_record(folder: Path, record: Mapping[str, Any]) -> None:
+    """Replace job.json at once or not at all."""
+    draft = folder / f"{_RECORD}.tmp"
+    draft.write_text(json.dumps(record, indent=2) + "\n")
+    draft.replace(folder / _RECORD)

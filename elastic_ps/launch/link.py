@@ -1,0 +1,147 @@
+"""A launcher's dealings with the coordinator: what it wants, and what has exited here."""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from itertools import chain, repeat
+from typing import Any
+
+import grpc
+
+from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
+from elastic_ps.launch.decide import Wanted
+from elastic_ps.node.session import channel
+from protos import elastic_pb2 as pb
+from protos import elastic_pb2_grpc as rpc
+
+log = logging.getLogger(__name__)
+
+_CALL_TIMEOUT = 5.0
+_AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+
+
+class CoordinatorLink:
+    """One launcher's channel to a coordinator, which may go away and come back at the same address.
+
+    Args:
+        address: host:port.
+        token: the job's secret.
+    """
+
+    def __init__(self, address: str, token: bytes):
+        self.address = address
+        self._token = token
+        self._channel = channel(address)
+        self._stub = rpc.CoordinatorStub(self._channel)
+        self._closed = threading.Event()
+        self._exits: queue.SimpleQueue[pb.NodeExitedRequest | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._stream: Any = None
+
+    def attach(self, on_wanted: Callable[[Wanted], None], on_refused: Callable[[str], None]) -> None:
+        """Follow the coordinator's wishes and deliver reports of exits, in threads, until `close`.
+
+        Args:
+            on_wanted: takes every message, from a thread.
+            on_refused: takes the reason why there will be none; called at most once.
+        """
+        for name, loop in (("attach", lambda: self._follow(on_wanted, on_refused)), ("exits", self._deliver)):
+            thread = threading.Thread(target=loop, name=f"launcher-{name}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def exited(self, nonce: str, node: str, status: int) -> None:
+        """Queue a report of a process's end; it is repeated until the coordinator has it."""
+        self._exits.put(pb.NodeExitedRequest(nonce=nonce, node=node, status=status))
+
+    def node_exited(self, nonce: str, node: str, status: int) -> None:
+        """Report a process's end now. Raises CoordinatorLost."""
+        self._call(self._stub.NodeExited, pb.NodeExitedRequest(nonce=nonce, node=node, status=status))
+
+    def stop(self, now: bool) -> None:
+        """Ask the coordinator to end the job; `now`: without waiting for anything. Raises CoordinatorLost."""
+        self._call(self._stub.Stop, pb.StopRequest(now=now))
+
+    def status(self) -> pb.StatusReply:
+        """The state of the job. Raises CoordinatorLost, or ConfigurationError where the coordinator refuses."""
+        reply: pb.StatusReply = self._call(self._stub.Status, pb.StatusRequest())
+        return reply
+
+    def wait_ready(self, timeout: float) -> None:
+        """Return once the coordinator has answered.
+
+        Raises:
+            CoordinatorLost: not within `timeout` seconds.
+            ConfigurationError: it answers, and refuses this launcher.
+        """
+        deadline = time.monotonic() + timeout
+        for pause in _pauses():
+            try:
+                self.status()
+                return
+            except CoordinatorLost as error:
+                if time.monotonic() + pause > deadline:
+                    raise CoordinatorLost(
+                        f"no coordinator has answered at {self.address} for {timeout:g} s ({error}): "
+                        "is the job running, and can this machine reach it?"
+                    ) from error
+            if self._closed.wait(pause):
+                raise CoordinatorLost("closed")
+
+    def close(self) -> None:
+        """End the threads; exits that have not been delivered are dropped."""
+        self._closed.set()
+        self._exits.put(None)
+        if self._stream is not None:
+            self._stream.cancel()
+        self._channel.close()
+        for thread in self._threads:
+            thread.join(_CALL_TIMEOUT)
+
+    def _call(self, method: Callable[..., Any], request: Any) -> Any:
+        request.caller.CopyFrom(pb.Caller(token=self._token))
+        try:
+            return method(request, timeout=_CALL_TIMEOUT)
+        except grpc.RpcError as error:
+            if error.code() in _AWAY:
+                raise CoordinatorLost(error.details() or error.code().name) from error
+            raise ConfigurationError(f"the coordinator at {self.address} refuses: {error.details()}") from error
+        except ValueError as error:  # grpc's word for a closed channel
+            raise CoordinatorLost("closed") from error
+
+    def _follow(self, on_wanted: Callable[[Wanted], None], on_refused: Callable[[str], None]) -> None:
+        pauses = _pauses()
+        while not self._closed.is_set():
+            request = pb.AttachRequest(caller=pb.Caller(token=self._token))
+            try:
+                self._stream = self._stub.Attach(request, wait_for_ready=True)
+                for message in self._stream:
+                    pauses = _pauses()
+                    on_wanted(Wanted.from_pb(message))
+            except grpc.RpcError as error:
+                if error.code() not in _AWAY and not self._closed.is_set():
+                    on_refused(f"the coordinator at {self.address} refuses this launcher: {error.details()}")
+                    return
+            except ValueError:  # the channel was closed between two streams
+                return
+            self._closed.wait(next(pauses))
+
+    def _deliver(self) -> None:
+        while (request := self._exits.get()) is not None:
+            for pause in _pauses():
+                try:
+                    self._call(self._stub.NodeExited, request)
+                    break
+                except ConfigurationError as error:  # saying it again would not help
+                    log.warning("exit of %s not taken: %s", request.node or request.nonce, error)
+                    break
+                except CoordinatorLost:
+                    if self._closed.wait(pause):
+                        return
+
+
+def _pauses() -> Iterator[float]:
+    """Seconds between tries."""
+    return chain((0.05, 0.1, 0.2, 0.5), repeat(1.0))

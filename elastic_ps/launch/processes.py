@@ -1,0 +1,101 @@
+"""Child processes of a launcher: start, signal, read, reap. None of them outlives the launcher."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Protocol
+
+_GUARD = Path(__file__).with_name("guard.py")
+_LONGEST_PIECE = 64 << 10
+_DRAIN_SECONDS = 5.0
+"""How long to wait for the end of the output after a process and its whole group have ended; a daemon that it has
+left behind in another group may keep the pipe open."""
+
+
+class Sink(Protocol):
+    """Takes a process's output."""
+
+    def line(self, line: bytes) -> None:
+        """One line with its newline, or a piece of a very long one."""
+
+    def close(self) -> None:
+        """There is no more."""
+
+
+class Process:
+    """One child with its own process group.
+
+    Start it from a thread that lives as long as the launcher does: the child dies with that thread (`guard`).
+
+    Args:
+        name: for thread names.
+        command: argv.
+        environment: of the child, complete.
+        sink: takes standard output and standard error, line by line; None: the child shares the launcher's own.
+        exited: called once, from a thread of this object, with the exit status, after the last line of output has
+            been taken. A child that was killed by signal n has status 128 + n, as in a shell.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        sink: Sink | None,
+        exited: Callable[[int], None],
+    ):
+        self._exited = exited
+        self._sink = sink
+        self._reaped = threading.Lock()
+        self._gone = False
+        pipe = None if sink is None else subprocess.PIPE
+        self._child = subprocess.Popen(  # ended and waited for by _reap
+            [sys.executable, "-I", "-S", str(_GUARD), str(os.getpid()), *command],
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=pipe,
+            stderr=None if sink is None else subprocess.STDOUT,
+            process_group=0,  # a terminal's Ctrl-C is for the launcher, which ends its children in order
+        )
+        self._reader = threading.Thread(target=self._read, name=f"output-{name}", daemon=True)
+        self._reader.start()
+        threading.Thread(target=self._reap, name=f"reap-{name}", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        """Of the child, which leads its process group."""
+        return self._child.pid
+
+    def terminate(self) -> None:
+        """SIGTERM to the process itself: a node takes it as a wish to be drained."""
+        with self._reaped:
+            if not self._gone:
+                os.kill(self.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL to the process and everything that it has started."""
+        with self._reaped:
+            if not self._gone:
+                os.killpg(self.pid, signal.SIGKILL)
+
+    def _read(self) -> None:
+        if self._sink is None or self._child.stdout is None:
+            return
+        with self._child.stdout as pipe, closing(self._sink) as sink:
+            while piece := pipe.readline(_LONGEST_PIECE):
+                sink.line(piece)
+
+    def _reap(self) -> None:
+        """Wait for the end, end what the process has left behind, and tell the owner."""
+        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        with self._reaped:  # until the child is reaped, its number and its group's cannot be anybody else's
+            os.killpg(self.pid, signal.SIGKILL)
+            status = self._child.wait()
+            self._gone = True
+        self._reader.join(_DRAIN_SECONDS)
+        self._exited(status if status >= 0 else 128 - status)
