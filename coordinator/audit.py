@@ -9,10 +9,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from protos import elastic_pb2 as pb
 
 _SHOWN = 20
+
+Counts = NDArray[np.int64]
+"""How often each position of an epoch was used."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,7 @@ def audit(
     return Audit(epochs, tuple(used), len(kept), voided, tuple(problems[:_SHOWN]))
 
 
-def _expected(samples: int, global_batch: int, last: str) -> np.ndarray:
+def _expected(samples: int, global_batch: int, last: str) -> Counts:
     """How often each position of an epoch is to be used."""
     rest = samples % global_batch
     if not rest or last == "short":
@@ -99,11 +103,11 @@ def _doubled_versions(entries: Sequence[pb.LedgerEntry]) -> list[str]:
     return problems
 
 
-def _check_epoch(epoch: int, exchange: int, entries: Sequence[pb.LedgerEntry], expected: np.ndarray) -> list[str]:
+def _check_epoch(epoch: int, exchange: int, entries: Sequence[pb.LedgerEntry], expected: Counts) -> list[str]:
     """Every block must have had each position as often as expected."""
     if not entries:
         return [f"epoch {epoch}: no update was recorded (exchange {exchange})"]
-    counts: dict[int, np.ndarray] = {}
+    counts: dict[int, Counts] = {}
     by_pattern: dict[tuple[int, ...], list[pb.LedgerEntry]] = defaultdict(list)
     for entry in entries:
         by_pattern[tuple(entry.runs)].append(entry)

@@ -72,7 +72,7 @@ class Exchange:
                 generation = node.generation
                 version = node.version
                 for server, frame, payload in self._frames(push, version):
-                    node.send(server, frame, payload)
+                    node.peers.send(server, frame, payload)
             if self._gather(generation):
                 break
         if boundary:

@@ -21,6 +21,7 @@ from elastic_ps.worker.api import Array
 from elastic_ps.worker.exchange import Exchange, Push, roster
 from elastic_ps.worker.inbox import tensor_view
 from elastic_ps.worker.node import WorkerNode
+from elastic_ps.worker.parameters import declare, enter, follow
 from elastic_ps.worker.staging import Key, Staging
 from elastic_ps.worker.store import Store
 from protos import elastic_pb2 as pb
@@ -65,6 +66,7 @@ class WorkerJob:
         """Join the job; returns when this worker's peers are ready."""
         with exits():
             self.node.start()
+            enter(self.node)
         atexit.register(self.leave, True)
 
     def open_store(self) -> Store:
@@ -122,7 +124,7 @@ class WorkerJob:
         for store in self._stores:
             store.declare_rehearsed(pushed, self.spec)
         with exits():
-            self.node.become_member()
+            follow(self.node)
         self._install_all()
         self.rehearsed = True
         self.staging.position = self.node.version % exchanges
@@ -205,7 +207,7 @@ class WorkerJob:
             local_update=local,
         )
         with exits():
-            warnings = self.node.declare(request, values)
+            warnings = declare(self.node, request, values)
         for warning in warnings:
             log.warning("%s", warning)
         slab_bytes = self.node.inbox.model.slab_bytes

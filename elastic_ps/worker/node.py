@@ -14,21 +14,20 @@ from typing import Any
 from elastic_ps.core import codec
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, NodeId, Role
 from elastic_ps.core.data import DataSpec
-from elastic_ps.core.errors import EXIT_RESTART, ConfigurationError, ElasticError, JobEnded, PeerLost, ProtocolError
+from elastic_ps.core.errors import EXIT_RESTART, ConfigurationError, ElasticError, JobEnded, ProtocolError
 from elastic_ps.core.model import Model, runs
 from elastic_ps.node.session import Session
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.transport.base import Buffer, Transport
 from elastic_ps.transport.frames import Frame, Kind, Reason
 from elastic_ps.worker.inbox import Inbox
-from elastic_ps.worker.link import Link
+from elastic_ps.worker.peers import Peers
 from elastic_ps.worker.phases import Tables, Verdict
 from elastic_ps.worker.progress import Progress
 from protos import elastic_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-_RECONNECT_SECONDS = 0.2
 _NOTICE_SECONDS = 5.0
 
 
@@ -50,10 +49,9 @@ class WorkerNode:
         self.progress = Progress()
         self.seed = 0
         self.joined_running = False
-        self._transport = transport
-        self._links: dict[NodeId, Link] = {}
+        self.peers = Peers(transport, self)
         self._subscribed: set[NodeId] = set()
-        self._joined_at: int | None = None  # the clock of the last switch: a joiner's first version
+        self.joined_at = 0  # the clock of the last switch: a joiner's first version
         self._receiving: dict[NodeId, bool] = {}  # by server: is the frame under way wanted
         self._resumed = ConfigId()
         self._reached: float | None = None  # when the version that waits for its switch was installed
@@ -62,19 +60,12 @@ class WorkerNode:
     # ---- for the script's thread -----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Register and wait until this node can take part: as a member, or as a shadow of the running job."""
+        """Register and begin to listen."""
         reply = self.session.register()
         self.seed, self.joined_running = reply.seed, reply.started
         self.inbox = Inbox(Model(block_bytes=reply.block_bytes))
         log.info("node %s", self.session.node)
         self.session.run(self)
-        self.wait(lambda: self.is_member or self._is_shadow)
-        if self.inbox.model.blocks:
-            if self.is_member:  # the servers hold a checkpoint's values
-                self._pull()
-            self.wait(lambda: self.install_next() or self.inbox.version is not None)
-        elif self.inbox.version is None:
-            self.inbox.begin(0)
 
     def wait(self, ready: Callable[[], Any]) -> None:
         """Wait until `ready()`, which is called under the lock.
@@ -102,7 +93,8 @@ class WorkerNode:
         return self.tables.current is not None and self.session.node in self.tables.current.ranks
 
     @property
-    def _is_shadow(self) -> bool:
+    def is_shadow(self) -> bool:
+        """Whether this worker joins the running job by a plan that is under way."""
         return not self.is_member and self.tables.prepared is not None and self.tables.current is not None
 
     @property
@@ -129,87 +121,21 @@ class WorkerNode:
         self.inbox.install(version)
         return True
 
-    def become_member(self) -> None:
-        """A shadow that has rehearsed: say so, follow the job, and return when it is in the roster and up to date."""
-        with self.changed:
-            prepared = self.tables.prepared
-        if prepared is not None and not self.is_member:
-            self.session.acknowledge(pb.SYNCED, prepared.id, self.version)
-        self.wait(lambda: (self.install_next() and False) or self.is_member)
-        clock = self._joined_at
-        if clock is not None:
-            self.wait(lambda: self.install_next() or self.version >= clock)
-
-    def declare(self, request: pb.DeclareRequest, values: Callable[[int], Buffer]) -> list[str]:
-        """Declare tensors; the chief gives the first values of new ones.
-
-        Args:
-            request: without caller.
-            values: tensor index -> its bytes with padding, as they stand in a slab.
-
-        Returns:
-            Warnings about settings that differ from the job's.
-        """
-        reply = self.session.declare(request)
-        with self.changed:
-            self._extend(reply.tensors, reply.assignment)
-            new = self.inbox.missing(self.version)
-            if new and self.is_member:
-                if self.is_chief:
-                    self._initialize(new, values)
-                self._pull()
-        if self.is_member:
-            self.wait(lambda: self.inbox.ready)
-        return list(reply.warnings)
-
-    def _initialize(self, new: list[tuple[int, int]], values: Callable[[int], Buffer]) -> None:
-        model = self.inbox.model
-        tensors = {model.blocks[block].tensor for first, count in new for block in range(first, first + count)}
-        for tensor in sorted(tensors):
-            whole = memoryview(values(tensor)).cast("B")  # type: ignore[arg-type]
-            base = model.blocks[model.blocks_of[tensor].start].position
-            for server, blocks in self._by_server(model.blocks_of[tensor]).items():
-                for run in runs(blocks):
-                    span = model.span(run)
-                    frame = self.frame(Kind.INIT, self.version, runs=[run])
-                    self.send(server, frame, [whole[span.start - base : span.stop - base]])
-
-    def _pull(self) -> None:
-        wanted = [block for first, count in self.inbox.missing(self.version) for block in range(first, first + count)]
-        for server, blocks in self._by_server(wanted).items():
-            self.send(server, self.frame(Kind.PULL, self.version, runs=list(runs(blocks))))
-
-    def _by_server(self, blocks: Sequence[int]) -> dict[NodeId, list[int]]:
-        grouped: dict[NodeId, list[int]] = {}
-        for block in blocks:
-            grouped.setdefault(self.configuration.primary(block), []).append(block)
-        return grouped
-
     def frame(self, kind: Kind, version: int = 0, samples: int = 0, **meta: Any) -> Frame:
         """A frame of the configuration in force."""
         return Frame(kind, self.tables.number, version, samples, meta)
 
-    def send(self, server: NodeId, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
-        """Queue a frame for a server; where its connection is being mended, the exchange sends again afterwards."""
-        link = self._links.get(server)
-        if link is not None:
-            link.send(frame, payload)
-
     def close(self, finished: bool) -> None:
         """Leave the job; `finished`: the script has done its work."""
-        with self.changed:
-            links = list(self._links.values())
-            self._links.clear()
-        for link in links:
-            link.flush(_NOTICE_SECONDS)
+        self.peers.flush(_NOTICE_SECONDS)
         if finished:
             self.progress.finished = True
             self.session.report_soon()
             self.progress.final_report.wait(_NOTICE_SECONDS)
         self.session.flush()
+        self._end(JobEnded("left", 0))
         self.session.close()
-        for link in links:
-            link.close()
+        self.peers.keep(())
 
     # ---- directives (session thread) -------------------------------------------------------------------------------
 
@@ -238,21 +164,20 @@ class WorkerNode:
             if configuration.id <= self.tables.number:
                 self.session.acknowledge(pb.SWITCHED, configuration.id, self.version)
                 return
-            lost = [self._links.pop(server) for server in dead if server in self._links]
             for server in dead:
                 self._forget(server)
             self.tables = self.tables.prepare(configuration, prepare.mode == pb.PAUSE, dead)
             current = self.tables.current
-        for link in lost:
-            link.close()
+            used = self._used()
+        self.peers.keep(used)
         for member in configuration.servers:
-            self._ensure(member)
+            self.peers.ensure(member)
         if current is not None and self.session.node not in current.ranks and current.assignment:
             for member in current.servers:
-                self._ensure(member)
+                self.peers.ensure(member)
                 if member.id not in self._subscribed:
                     self._subscribed.add(member.id)
-                    self.send(member.id, self.frame(Kind.SUBSCRIBE))
+                    self.peers.send(member.id, self.frame(Kind.SUBSCRIBE))
         self.session.acknowledge(pb.PREPARED, configuration.id, self.version)
         with self.changed:
             self.changed.notify_all()
@@ -300,10 +225,10 @@ class WorkerNode:
             old = self.tables.current
             clock = self.tables.clock
             self.tables = self.tables.switch()
-            self._joined_at = clock
+            self.joined_at = clock or 0
             self.generation += 1
             for server in {*(old.blocks_of if old else ()), *self.configuration.blocks_of}:
-                self.send(server, self.frame(Kind.NOTICE))
+                self.peers.send(server, self.frame(Kind.NOTICE))
             paused = self.tables.paused
             leaving = not self.is_member and old is not None and self.session.node in old.ranks
             self.changed.notify_all()
@@ -330,14 +255,15 @@ class WorkerNode:
     def _on_committed(self, _committed: pb.Committed) -> None:
         self._close_unused()
 
+    def _used(self) -> set[NodeId]:
+        """Servers of the known configurations that live. Call under the lock."""
+        tables = (self.tables.current, self.tables.prepared)
+        return {server.id for table in tables if table for server in table.servers} - self.tables.dead
+
     def _close_unused(self) -> None:
         with self.changed:
-            used = {
-                server.id for table in (self.tables.current, self.tables.prepared) if table for server in table.servers
-            }
-            unused = [self._links.pop(server) for server in list(self._links) if server not in used]
-        for link in unused:
-            link.close()
+            used = self._used()
+        self.peers.keep(used)
 
     def _on_resume(self, resume: pb.Resume) -> None:
         with self.changed:
@@ -346,10 +272,10 @@ class WorkerNode:
 
     def _on_extend(self, extend: pb.Extend) -> None:
         with self.changed:
-            self._extend(extend.tensors, extend.assignment)
+            self.extend(extend.tensors, extend.assignment)
         self.session.acknowledge(pb.EXTENDED, self.tables.number, self.version)
 
-    def _extend(self, tensors: Sequence[pb.Tensor], assignment: Sequence[int]) -> None:
+    def extend(self, tensors: Sequence[pb.Tensor], assignment: Sequence[int]) -> None:
         """Take over tables that may have grown. Call under the lock."""
         if len(tensors) <= len(self.inbox.model.tensors):
             return
@@ -390,44 +316,34 @@ class WorkerNode:
         """See `Handler`."""
         self._end(JobEnded(reason, 1))
 
-    # ---- connections (session and link threads) --------------------------------------------------------------------
+    # ---- data plane (link threads) ---------------------------------------------------------------------------------
 
-    def _ensure(self, server: Member) -> None:
-        """Be connected to a server of a known configuration."""
-        if server.id in self._links:
-            return
-        try:
-            connection = self._transport.connect(server.host, server.port, server.id)
-            connection.send(self.frame(Kind.HELLO, node=self.session.node, role=Role.WORKER.value, lane="exchange"))
-            answer = connection.receive()
-            if answer.kind is not Kind.ACCEPTED:
-                raise PeerLost(server.id, f"refused: {answer.meta.get('detail', answer.kind.name)}")
-        except (PeerLost, ProtocolError) as error:
-            self.session.peer_failed(server.id, str(error))
-            self._mend(server)
-            return
+    def hello(self) -> Frame:
+        """See `Owner`."""
+        return self.frame(Kind.HELLO, node=self.session.node, role=Role.WORKER.value, lane="exchange")
+
+    def wanted(self, server: NodeId) -> Member | None:
+        """See `Owner`."""
+        if self._ended is not None or server in self.tables.dead:
+            return None
+        tables = (self.tables.current, self.tables.prepared)
+        return next((table.members[server] for table in tables if table and server in table.members), None)
+
+    def connected(self, server: NodeId) -> None:
+        """See `Owner`."""
         with self.changed:
-            self._links[server.id] = Link(server.id, connection, self)
             self.generation += 1
             self.changed.notify_all()
 
-    def _mend(self, server: Member) -> None:
-        """Try again in the background for as long as the server is in a configuration."""
-
-        def wanted() -> bool:
-            tables = (self.tables.current, self.tables.prepared)
-            return self._ended is None and any(table and server.id in table.members for table in tables)
-
-        def again() -> None:
-            if wanted() and server.id not in self.tables.dead:
-                self._ensure(server)
-
-        timer = threading.Timer(_RECONNECT_SECONDS, again)
-        timer.daemon = True
-        timer.start()
+    def disconnected(self, server: NodeId, reason: str) -> None:
+        """See `Owner`."""
+        with self.changed:
+            self._receiving.pop(server, None)
+            self.changed.notify_all()
+        self.session.peer_failed(server, reason)
 
     def buffers(self, server: NodeId, frame: Frame) -> Sequence[Buffer]:
-        """See `Receiver`."""
+        """See `Owner`."""
         with self.changed:
             found = None
             if frame.kind is Kind.VALUE and server not in self.tables.dead:
@@ -438,7 +354,7 @@ class WorkerNode:
         return found if found is not None else [memoryview(bytearray(frame.payload_bytes))]
 
     def arrived(self, server: NodeId, frame: Frame) -> None:
-        """See `Receiver`."""
+        """See `Owner`."""
         if frame.kind is Kind.REFUSED:
             self._refused(server, frame)
             return
@@ -454,17 +370,3 @@ class WorkerNode:
             self._decided(ConfigId(term, number))
             return
         self._end(ConfigurationError(f"{server} refuses: {frame.meta.get('detail')}"))
-
-    def lost(self, link: Link, error: ElasticError) -> None:
-        """See `Receiver`."""
-        with self.changed:
-            if self._links.get(link.server) is link:
-                del self._links[link.server]
-            self._receiving.pop(link.server, None)
-            tables = (self.tables.current, self.tables.prepared)
-            server = next((t.members[link.server] for t in tables if t and link.server in t.members), None)
-            self.changed.notify_all()
-        if server is not None and self._ended is None:
-            log.warning("%s", error)
-            self.session.peer_failed(link.server, str(error))
-            self._mend(server)

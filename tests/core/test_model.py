@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +34,7 @@ def test_blocks_cover_every_tensor_once_and_stand_aligned(made, block_bytes):
 def test_runs_are_the_shortest_cover(ids):
     found = list(runs(sorted(ids)))
     assert list(members(found)) == sorted(ids)
-    assert all(first + count < following for (first, count), (following, _) in zip(found, found[1:], strict=False))
+    assert all(first + count < following for (first, count), (following, _) in pairwise(found))
 
 
 def test_a_tensor_that_must_stay_whole_is_one_block():

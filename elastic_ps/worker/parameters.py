@@ -1,0 +1,89 @@
+"""How a worker comes to hold the job's parameters: by declaring them, by pulling them, by following as a shadow."""
+
+from collections.abc import Callable, Sequence
+
+from elastic_ps.core.configuration import NO_CONFIGURATION, NodeId
+from elastic_ps.core.model import Run, members, runs
+from elastic_ps.transport.base import Buffer
+from elastic_ps.transport.frames import Kind
+from elastic_ps.worker.node import WorkerNode
+from protos import elastic_pb2 as pb
+
+
+def enter(node: WorkerNode) -> None:
+    """Begin as a member of a new or restored job, or as a shadow of a running one."""
+    node.wait(lambda: node.is_member or node.is_shadow)
+    if not node.inbox.model.blocks:
+        node.inbox.begin(0)
+        return
+    with node.changed:
+        if node.is_member:  # the servers hold a checkpoint's values
+            _pull(node)
+    node.wait(lambda: node.install_next() or node.inbox.version is not None)
+
+
+def follow(node: WorkerNode) -> None:
+    """A shadow that has rehearsed says so, follows the job, and returns as an up-to-date member."""
+    if node.is_member:
+        return
+    told = NO_CONFIGURATION
+
+    def replanned() -> bool:
+        return node.tables.prepared is not None and node.tables.prepared.id != told
+
+    while not node.is_member:
+        if replanned():
+            assert node.tables.prepared is not None
+            told = node.tables.prepared.id
+            node.session.acknowledge(pb.SYNCED, told, node.version)
+        node.wait(lambda: node.install_next() or node.is_member or replanned())
+    while node.version < node.joined_at:
+        node.wait(node.install_next)
+
+
+def declare(node: WorkerNode, request: pb.DeclareRequest, values: Callable[[int], Buffer]) -> list[str]:
+    """Declare tensors; the chief gives the first values of new ones, all take them.
+
+    Args:
+        node: this worker.
+        request: without caller.
+        values: tensor index -> its bytes with padding, as they stand in a slab.
+
+    Returns:
+        Warnings about settings that differ from the job's.
+    """
+    reply = node.session.declare(request)
+    with node.changed:
+        node.extend(reply.tensors, reply.assignment)
+        new = node.inbox.missing(node.version) if node.is_member else []
+        if new:
+            if node.is_chief:
+                _initialize(node, new, values)
+            _pull(node)
+    if new:
+        node.wait(lambda: node.inbox.ready)
+    return list(reply.warnings)
+
+
+def _initialize(node: WorkerNode, new: Sequence[Run], values: Callable[[int], Buffer]) -> None:
+    model = node.inbox.model
+    for tensor in sorted({model.blocks[block].tensor for block in members(new)}):
+        whole = memoryview(values(tensor)).cast("B")  # type: ignore[arg-type]  # numpy arrays are buffers
+        base = model.blocks[model.blocks_of[tensor].start].position
+        for server, blocks in _by_server(node, model.blocks_of[tensor]).items():
+            for run in runs(blocks):
+                span = model.span(run)
+                frame = node.frame(Kind.INIT, node.version, runs=[run])
+                node.peers.send(server, frame, [whole[span.start - base : span.stop - base]])
+
+
+def _pull(node: WorkerNode) -> None:
+    for server, blocks in _by_server(node, list(members(node.inbox.missing(node.version)))).items():
+        node.peers.send(server, node.frame(Kind.PULL, node.version, runs=list(runs(blocks))))
+
+
+def _by_server(node: WorkerNode, blocks: Sequence[int]) -> dict[NodeId, list[int]]:
+    grouped: dict[NodeId, list[int]] = {}
+    for block in blocks:
+        grouped.setdefault(node.configuration.primary(block), []).append(block)
+    return grouped

@@ -1,0 +1,112 @@
+"""A worker's connections to the servers of the configurations that it knows."""
+
+import logging
+import threading
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from elastic_ps.core.configuration import Member, NodeId
+from elastic_ps.core.errors import ElasticError, PeerLost, ProtocolError
+from elastic_ps.transport.base import Buffer, Transport
+from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.worker.link import Link
+
+log = logging.getLogger(__name__)
+
+_MEND_SECONDS = 0.2
+
+
+class Owner(Protocol):
+    """The node whose connections these are. Called from the links' threads and from a timer's."""
+
+    def hello(self) -> Frame:
+        """The first frame on a connection."""
+
+    def buffers(self, server: NodeId, frame: Frame) -> Sequence[Buffer]:
+        """Memory for a frame's payload; may be scratch."""
+
+    def arrived(self, server: NodeId, frame: Frame) -> None:
+        """A frame is complete."""
+
+    def wanted(self, server: NodeId) -> Member | None:
+        """The server as a known configuration has it; None where nobody needs it any more."""
+
+    def connected(self, server: NodeId) -> None:
+        """A connection is open, for the first time or again: what was under way must be sent."""
+
+    def disconnected(self, server: NodeId, reason: str) -> None:
+        """A connection that is wanted broke, or could not be made; it is being mended."""
+
+
+class Peers:
+    """See the module."""
+
+    def __init__(self, transport: Transport, owner: Owner):
+        self._transport = transport
+        self._owner = owner
+        self._links: dict[NodeId, Link] = {}
+        self._lock = threading.Lock()
+
+    def ensure(self, server: Member) -> None:
+        """Be connected to a server; where it cannot be reached now, go on trying in the background."""
+        if server.id in self._links:
+            return
+        try:
+            connection = self._transport.connect(server.host, server.port, server.id)
+            connection.send(self._owner.hello())
+            answer = connection.receive()
+            if answer.kind is not Kind.ACCEPTED:
+                raise PeerLost(server.id, f"refused: {answer.meta.get('detail', answer.kind.name)}")
+        except (PeerLost, ProtocolError) as error:
+            self._mend(server.id, str(error))
+            return
+        with self._lock:
+            self._links[server.id] = Link(server.id, connection, self)
+        self._owner.connected(server.id)
+
+    def send(self, server: NodeId, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
+        """Queue a frame; dropped where the connection is being mended (see `Owner.connected`)."""
+        link = self._links.get(server)
+        if link is not None:
+            link.send(frame, payload)
+
+    def flush(self, timeout: float) -> None:
+        """Wait until all queued frames have been sent, at most `timeout` seconds for each server."""
+        for link in list(self._links.values()):
+            link.flush(timeout)
+
+    def keep(self, servers: Collection[NodeId]) -> None:
+        """Close the connections to all others."""
+        with self._lock:
+            unused = [self._links.pop(server) for server in list(self._links) if server not in servers]
+        for link in unused:
+            link.close()
+
+    def buffers(self, server: NodeId, frame: Frame) -> Sequence[Buffer]:
+        """See `Receiver`."""
+        return self._owner.buffers(server, frame)
+
+    def arrived(self, server: NodeId, frame: Frame) -> None:
+        """See `Receiver`."""
+        self._owner.arrived(server, frame)
+
+    def lost(self, link: Link, error: ElasticError) -> None:
+        """See `Receiver`."""
+        with self._lock:
+            if self._links.get(link.server) is link:
+                del self._links[link.server]
+        self._mend(link.server, str(error))
+
+    def _mend(self, server: NodeId, reason: str) -> None:
+        if self._owner.wanted(server) is None:
+            return
+        log.warning("%s", reason)
+        self._owner.disconnected(server, reason)
+        timer = threading.Timer(_MEND_SECONDS, self._again, args=(server,))
+        timer.daemon = True
+        timer.start()
+
+    def _again(self, server: NodeId) -> None:
+        member = self._owner.wanted(server)
+        if member is not None:
+            self.ensure(member)
