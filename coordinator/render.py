@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from statistics import median
+from typing import Literal
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -13,6 +14,7 @@ from coordinator.jobs import Job
 from protos import elastic_pb2 as pb
 
 STEPS = ("registration", "assignment", "migration", "worker update")
+_SHORT_STEPS = ("join", "assign", "migrate", "switch")
 _STATE_STYLE = {
     "running": "green",
     "member": "green",
@@ -29,7 +31,7 @@ _STATE_STYLE = {
     "gone": "dim",
     "finished": "dim",
 }
-_BAR = 12
+_BAR = 5
 _LISTED_SUSPENSIONS = 4
 
 
@@ -51,7 +53,7 @@ def ms_text(milliseconds: float) -> str:
 
 def time_text(unix: float) -> str:
     """Local time of the reader; - where unknown."""
-    return datetime.fromtimestamp(unix, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S") if unix else "-"
+    return datetime.fromtimestamp(unix, UTC).astimezone().strftime("%b %d %H:%M") if unix else "-"
 
 
 def optional(value: float, text: str) -> str:
@@ -66,16 +68,15 @@ def styled(state: str) -> Text:
 
 def job_table(rows: Iterable[tuple[Job, str, pb.StatusReply | None]]) -> RenderableType:
     """Jobs with their state and, where the coordinator answered, what it said."""
-    table = _table("job", "state", "workers", "servers", "epoch", "version", "samples/s", "started", "coordinator")
+    table = _table("job", "state", "workers", "servers", "epoch", "samples/s", "started", "coordinator")
     for job, state, status in rows:
-        readings = ["-"] * 5
+        readings = ["-"] * 4
         if status is not None:
             in_force = [node.member.role for node in status.nodes if node.rank >= 0]
             readings = [
                 _of_wanted(in_force.count(pb.WORKER), status.wanted_workers),
                 _of_wanted(in_force.count(pb.SERVER), status.wanted_servers),
                 str(status.epoch),
-                str(status.version),
                 optional(status.rate, f"{status.rate:,.0f}"),
             ]
         table.add_row(job.name, styled(state), *readings, time_text(job.started), job.coordinator)
@@ -112,8 +113,7 @@ def progress_line(status: pb.StatusReply) -> str:
 
 def plan_line(plan: pb.Plan) -> Text:
     """One plan in one line."""
-    who = " ".join([*(f"+{node}" for node in plan.joined), *(f"-{node}" for node in plan.left)])
-    line = Text.assemble((f"plan {plan.id}  ", "bold"), styled(plan.phase), f"  {who}  ({plan.cause})")
+    line = Text.assemble((f"plan {plan.id}  ", "bold"), styled(plan.phase), f"  {_who(plan)}  ({plan.cause})")
     if plan.missing:
         line.append(f"  waiting for {', '.join(plan.missing)}")
     if plan.clock:
@@ -124,23 +124,24 @@ def plan_line(plan: pb.Plan) -> Text:
 
 
 def plan_table(plans: Sequence[pb.Plan]) -> RenderableType:
-    """The history of plans: the four steps, bytes, suspension."""
-    table = _table("plan", "phase", "nodes", "cause", "mode", "clock", *STEPS, "moved", "suspension ms")
+    """The history of plans: the four steps, bytes, suspension; below it why a plan was cancelled or fell back."""
+    if not plans:
+        return Text("no plans yet")
+    table = _table("plan", "phase", "nodes", "cause", *_SHORT_STEPS, "moved", "suspend")
     for plan in plans:
         steps = [ms_text(step) for step in plan.steps_ms]
         table.add_row(
             str(plan.id),
             styled(plan.phase),
-            " ".join([*(f"+{node}" for node in plan.joined), *(f"-{node}" for node in plan.left)]) or "-",
-            f"{plan.cause}: {plan.reason}" if plan.reason else plan.cause,
-            _mode(plan),
-            optional(plan.clock, str(plan.clock)),
+            _who(plan),
+            plan.cause,
             *steps,
             *["-"] * (len(STEPS) - len(steps)),
             bytes_text(plan.bytes_moved),
-            _suspension(plan),
+            ms_text(max(plan.suspension_ms.values())) if plan.suspension_ms else "-",
         )
-    return Group(table, Text("times of the steps in ms", "dim")) if plans else Text("no plans yet")
+    notes = [Text(f"plan {plan.id}: {note}") for plan in plans for note in _notes(plan)]
+    return Group(table, Text("four steps and the longest suspension of a worker, in ms", "dim"), *notes)
 
 
 def plan_result(plan: pb.Plan) -> RenderableType:
@@ -211,7 +212,7 @@ def _chief_metrics(status: pb.StatusReply) -> Mapping[str, float]:
 
 def _workers(nodes: Sequence[pb.NodeStatus]) -> RenderableType:
     metrics = sorted({name for node in nodes for name in node.metrics})
-    table = _table("worker", "rank", "state", "version", "step ms", "samples/s", *metrics, "lease s", "pid", "host")
+    table = _table("worker", "rank", "state", "version", "step ms", "samples/s", *metrics, "lease", "pid")
     for node in nodes:
         table.add_row(
             node.member.id,
@@ -223,13 +224,12 @@ def _workers(nodes: Sequence[pb.NodeStatus]) -> RenderableType:
             *(f"{node.metrics[name]:.4g}" if name in node.metrics else "-" for name in metrics),
             f"{node.lease_left:.0f}",
             str(node.pid),
-            node.member.host,
         )
     return table
 
 
 def _servers(nodes: Sequence[pb.NodeStatus]) -> RenderableType:
-    table = _table("server", "rank", "state", "version", "bytes", "balance", "lease s", "pid", "address")
+    table = _table("server", "rank", "state", "version", "bytes", "balance", "lease", "pid", "address")
     members = [node for node in nodes if node.rank >= 0]
     most = max((node.bytes for node in nodes), default=0)
     mean = sum(node.bytes for node in members) / len(members) if members else 0
@@ -250,27 +250,18 @@ def _servers(nodes: Sequence[pb.NodeStatus]) -> RenderableType:
     return table
 
 
-_NUMBERS = {
-    "rank",
-    "version",
-    "epoch",
-    "step ms",
-    "samples/s",
-    "lease s",
-    "pid",
-    "bytes",
-    "blocks",
-    "clock",
-    "moved",
-    "ms",
-}
+_NUMBERS = frozenset(
+    ["rank", "version", "epoch", "step ms", "samples/s", "lease", "pid", "bytes", "blocks", "moved", "suspend", "ms"]
+)
+_MAY_FOLD = frozenset(["nodes", "cause", "coordinator", "address", "job"])
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, header_style="bold")
     for column in columns:
-        right = column in _NUMBERS or column in STEPS
-        table.add_column(column, justify="right" if right else "left", overflow="fold")
+        right = column in _NUMBERS or column in _SHORT_STEPS
+        justify: Literal["left", "right"] = "right" if right else "left"
+        table.add_column(column, justify=justify, overflow="fold", no_wrap=column not in _MAY_FOLD)
     return table
 
 
@@ -286,9 +277,22 @@ def _rank(node: pb.NodeStatus) -> str:
     return str(node.rank) if node.rank >= 0 else "-"
 
 
+def _who(plan: pb.Plan) -> str:
+    return " ".join([*(f"+{node}" for node in plan.joined), *(f"-{node}" for node in plan.left)]) or "-"
+
+
 def _mode(plan: pb.Plan) -> str:
     mode = pb.MigrationMode.Name(plan.mode).lower()
     return f"{mode}, paused for {', '.join(plan.fell_back)}" if plan.fell_back else mode
+
+
+def _notes(plan: pb.Plan) -> list[str]:
+    notes = [plan.reason] if plan.reason else []
+    if plan.mode != pb.LIVE or plan.fell_back:
+        notes.append(f"blocks moved by {_mode(plan)}")
+    if plan.missing:
+        notes.append(f"waiting for {', '.join(plan.missing)}")
+    return notes
 
 
 def _suspension(plan: pb.Plan) -> str:

@@ -1,0 +1,278 @@
+"""elasticctl: what it prints, what it asks for, how it ends."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from ctl_fake import committed, plan, running_status
+
+from protos import elastic_pb2 as pb
+
+Ctl = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def _job(digits: Path) -> None:
+    """Every test has the job that the fake coordinator runs."""
+
+
+def test_status_shows_everything(ctl: Ctl, fake: Any) -> None:
+    fake.statuses[0].plan.CopyFrom(plan(5, "SYNCING", missing=["1 worker"]))
+    fake.statuses[0].queued = "scale to 4 workers"
+    result = ctl("status", "digits")
+    assert result.exit_code == 0
+    for words in (
+        "elastic, 1,500 samples, global batch 64",
+        "epoch 4, step 8, version 120",
+        "5,267 samples/s",
+        "1.2 MB in 8 blocks",
+        "3 workers, 2 servers",
+        "plan 5  SYNCING  +w3 -s0  (operator)  waiting for 1 worker",
+        "queued  scale to 4 workers",
+        "127.0.0.1:9001",
+    ):
+        assert words in result.stdout
+    lines = result.stdout.splitlines()
+    order = [line.split()[0] for line in lines if line[:2] in ("w0", "w2", "w3", "s0", "s1")]
+    assert order == ["w0", "w2", "w3", "s0", "s1"]  # by rank, those without one last
+    assert next(line for line in lines if line.startswith("s0")).split()[4:8] == ["700", "kB", "█████", "117%"]
+
+
+def test_status_json_is_whole(ctl: Ctl) -> None:
+    value = json.loads(ctl("status", "--json").stdout)
+    assert value["bytes"] == 1_200_000
+    assert value["plan"] is None
+    assert value["nodes"][0]["member"]["role"] == "SERVER"
+    assert value["nodes"][1]["metrics"] == {"loss": 0.25}
+    assert value["queued"] == ""
+
+
+def test_static_data_is_named(ctl: Ctl, fake: Any) -> None:
+    fake.statuses[0].data.elastic = False
+    assert "static: the script draws its own batches" in ctl("status").stdout
+
+
+def test_plans(ctl: Ctl, fake: Any) -> None:
+    fake.histories = [[committed(1), plan(2, "CANCELLED", reason="w3 died before it was ready")]]
+    out = ctl("plans", "digits").stdout
+    assert "812" in out
+    assert "95.2" in out
+    assert "400 kB" in out
+    assert "plan 2: w3 died before it was ready" in out
+    value = json.loads(ctl("plans", "--json").stdout)
+    assert value["plans"][0]["steps_ms"] == [812.4, 1.5, 95.25, 3.125]
+    assert value["plans"][0]["suspension_ms"] == {"w0": 0.8, "w2": 1.25}
+    assert value["plans"][0]["mode"] == "LIVE"
+
+
+def test_no_plans(ctl: Ctl) -> None:
+    assert ctl("plans").stdout == "no plans yet\n"
+
+
+def test_scale_waits_and_prints_the_four_steps(ctl: Ctl, fake: Any) -> None:
+    fake.histories = [[], [plan(7, "REGISTERED")], [plan(7, "SYNCING")], [committed(7)]]
+    result = ctl("scale", "digits", "--workers", "4", "--servers", "3")
+    assert result.exit_code == 0
+    (request,) = fake.requests["Scale"]
+    assert (request.workers, request.servers, request.dry_run, request.wait_in_queue) == (4, 3, False, True)
+    assert request.cause == "operator"
+    rows = {line.rsplit(maxsplit=1)[0].strip(): line.split()[-1] for line in result.stdout.splitlines() if line.strip()}
+    assert (rows["registration"], rows["assignment"], rows["migration"], rows["worker update"]) == (
+        "812",
+        "1.5",
+        "95.2",
+        "3.1",
+    )
+    assert "moved 400 kB (live); suspension ms: w0 0.8  w2 1.2" in result.stdout
+    assert [word for word in ("REGISTERED", "SYNCING", "COMMITTED") if word in result.stderr] == [
+        "REGISTERED",
+        "SYNCING",
+        "COMMITTED",
+    ]
+
+
+def test_scale_json_holds_reply_and_outcome(ctl: Ctl, fake: Any) -> None:
+    fake.histories = [[], [committed(7)]]
+    value = json.loads(ctl("scale", "--workers", "4", "--json").stdout)
+    assert value["plan"] == 7
+    assert value["outcome"]["phase"] == "COMMITTED"
+
+
+def test_scale_one_role_leaves_the_other(ctl: Ctl, fake: Any) -> None:
+    assert ctl("scale", "--servers", "3", "--detach", "--mode", "pause", "--no-wait").exit_code == 0
+    (request,) = fake.requests["Scale"]
+    assert (request.workers, request.servers, request.mode, request.wait_in_queue) == (0, 3, pb.PAUSE, False)
+
+
+def test_scale_detached_returns_at_once(ctl: Ctl, fake: Any) -> None:
+    result = ctl("scale", "--workers", "4", "--detach")
+    assert result.stdout == "plan 7 accepted\n"
+    assert len(fake.requests["Plans"]) == 1
+
+
+def test_scale_cancelled_fails_with_the_reason(ctl: Ctl, fake: Any) -> None:
+    fake.histories = [[], [plan(7, "CANCELLED", reason="w3 exited with status 1")]]
+    fake.statuses[0].wanted_workers = 2  # the wish is gone
+    result = ctl("scale", "--workers", "4")
+    assert result.exit_code == 1
+    assert "w3 exited with status 1" in result.stdout
+
+
+def test_scale_follows_its_wish_into_the_next_plan(ctl: Ctl, fake: Any) -> None:
+    cancelled = plan(7, "CANCELLED", reason="w1 died")
+    fake.statuses[0].wanted_workers = 4
+    fake.histories = [[], [cancelled, plan(8, "ASSIGNED")], [cancelled, committed(8)]]
+    result = ctl("scale", "--workers", "4")
+    assert result.exit_code == 0
+    assert "plan 8  COMMITTED" in result.stdout
+
+
+def test_queued_scale_waits_for_its_own_plan(ctl: Ctl, fake: Any) -> None:
+    fake.scale_reply = pb.ScaleReply(queued=True)
+    fake.histories = [[plan(6, "SYNCING")], [committed(6)], [committed(6), committed(9)]]
+    result = ctl("scale", "--workers", "4")
+    assert "queued behind the plan under way" in result.stderr
+    assert "plan 9  COMMITTED" in result.stdout
+
+
+def test_scale_survives_a_coordinator_that_restarts(ctl: Ctl, fake: Any) -> None:
+    fake.histories = [[], [committed(7)]]
+    fake.absences = 2
+    assert ctl("scale", "--workers", "4").exit_code == 0
+    assert fake.absences == 0
+
+
+def test_scale_of_a_job_that_ends(ctl: Ctl, fake: Any) -> None:
+    fake.statuses[0].phase = "failed"
+    fake.statuses[0].reason = "s0 died and there is no checkpoint"
+    result = ctl("scale", "--workers", "4")
+    assert result.exit_code == 1
+    assert "s0 died and there is no checkpoint" in result.stderr
+
+
+def test_scale_prints_the_lines_to_run(ctl: Ctl, fake: Any) -> None:
+    line = "elasticrun --role worker --coordinator 127.0.0.1:4000 --token-file /" + "x" * 200 + "/token train.py"
+    fake.scale_reply = pb.ScaleReply(plan=7, lines=[line])
+    assert line in ctl("scale", "--workers", "4", "--detach").stdout
+    result = ctl("scale", "--workers", "4", "--detach", "--json")
+    assert json.loads(result.stdout)["lines"] == [line]
+    assert line in result.stderr
+
+
+def test_dry_run_prints_moves(ctl: Ctl, fake: Any) -> None:
+    fake.scale_reply = pb.ScaleReply(
+        moves=[pb.Move(source="s0", target="s2", blocks=3, bytes=4_000_000)],
+        bytes_to_move=4_000_000,
+        seconds_estimated=0.4,
+    )
+    result = ctl("scale", "--servers", "3", "--dry-run")
+    assert fake.requests["Scale"][0].dry_run
+    assert "s0    s2       3   4 MB" in result.stdout
+    assert "would move 3 blocks, 4 MB, in about 0.4 s" in result.stdout
+    value = json.loads(ctl("scale", "--servers", "3", "--dry-run", "--json").stdout)
+    assert value["moves"] == [{"source": "s0", "target": "s2", "blocks": 3, "bytes": 4_000_000}]
+
+
+def test_nothing_to_do(ctl: Ctl, fake: Any) -> None:
+    fake.scale_reply = pb.ScaleReply()
+    assert "nothing to do" in ctl("scale", "--workers", "3").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--workers", "0"], "--workers must be at least 1, not 0"),
+        (["--servers", "-2"], "--servers must be at least 1, not -2"),
+        ([], "say what to change"),
+    ],
+)
+def test_counts_are_checked_before_anything_is_asked(ctl: Ctl, fake: Any, arguments: list[str], words: str) -> None:
+    result = ctl("scale", "digits", *arguments)
+    assert result.exit_code == 2
+    assert words in " ".join(result.stderr.replace("│", " ").split())
+    assert not fake.requests
+
+
+def test_refusal(ctl: Ctl, fake: Any) -> None:
+    fake.refusals["Scale"] = (grpc.StatusCode.FAILED_PRECONDITION, "9 servers wanted, but the model has 8 blocks")
+    result = ctl("scale", "--servers", "9")
+    assert result.exit_code == 5
+    assert result.stderr == "elasticctl: 9 servers wanted, but the model has 8 blocks\n"
+
+
+@pytest.mark.parametrize("names", [["s0"], ["digits", "s0"]])
+def test_drain(ctl: Ctl, fake: Any, names: list[str]) -> None:
+    fake.histories = [[], [committed(7)]]
+    result = ctl("drain", *names)
+    assert result.exit_code == 0
+    assert fake.requests["Drain"][0].node == "s0"
+    assert "plan 7  COMMITTED" in result.stdout
+
+
+def test_drain_takes_one_node(ctl: Ctl, fake: Any) -> None:
+    assert ctl("drain", "digits", "s0", "s1").exit_code == 2
+    assert not fake.requests
+
+
+def test_cancel_checkpoint_stop(ctl: Ctl, fake: Any) -> None:
+    assert ctl("cancel").stdout == "plan 7 cancelled; the job goes on as it was\n"
+    assert "saved version 120, 2.4 MB, to memory://x" in ctl("checkpoint", "--url", "memory://x").stdout
+    assert ctl("stop", "digits", "--now").stdout == "digits is stopping\n"
+    assert fake.requests["Stop"][0].now
+    assert json.loads(ctl("cancel", "--json").stdout) == {"plan": 7}
+    assert json.loads(ctl("checkpoint", "--json").stdout)["bytes"] == 2_400_000
+    assert json.loads(ctl("stop", "--json").stdout) == {"job": "digits", "stopping": True}
+
+
+def test_ledger(ctl: Ctl, fake: Any) -> None:
+    fake.ledger_entries = [
+        pb.LedgerEntry(
+            server="s0",
+            term=1,
+            number=2,
+            version=9,
+            runs=[0, 3, 7, 1],
+            epoch=1,
+            step=2,
+            slices=[pb.Slice(worker="w0", low=0, high=32), pb.Slice(worker="w1", low=32, high=64)],
+            voided=True,
+        )
+    ] * 2
+    line = "s0  1.2  version 9  epoch 1 step 2.0  blocks 0-2,7  w0[0,32) w1[32,64)  voided"
+    assert ctl("ledger").stdout.splitlines() == [line, line]
+    first, _ = ctl("ledger", "--json").stdout.splitlines()
+    assert json.loads(first)["slices"][1] == {"worker": "w1", "low": 32, "high": 64}
+
+
+def ending(phase: str) -> list[pb.StatusReply]:
+    later, last = running_status(), running_status()
+    later.version, later.step = 121, 9
+    later.plan.CopyFrom(plan(7, "SYNCING"))
+    last.phase = phase
+    return [running_status(), running_status(), later, last]
+
+
+def test_watch_prints_a_line_when_the_job_has_moved(ctl: Ctl, fake: Any) -> None:
+    fake.statuses = ending("finished")
+    result = ctl("watch", "--interval", "0.1")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith("running  epoch 4 step 8 version 120  accuracy 0.9  loss 0.24  2 workers, 2 servers")
+    assert lines[1].endswith("plan 7  SYNCING  +w3 -s0  (operator)")
+    assert lines[2].startswith("finished")
+
+
+def test_watch_json_and_a_failed_job(ctl: Ctl, fake: Any) -> None:
+    fake.statuses = ending("failed")
+    result = ctl("watch", "--interval", "0.1", "--json")
+    assert result.exit_code == 1
+    assert [json.loads(line)["version"] for line in result.stdout.splitlines()] == [120, 120, 121, 120]
+
+
+def test_texts_are_never_markup(ctl: Ctl, fake: Any) -> None:
+    fake.histories = [[plan(1, "COMMITTED", cause="scheduler: [red]job[/red] :smile:")]]
+    assert "[red]job[/red] :smile:" in ctl("plans").stdout
