@@ -6,13 +6,23 @@ from typing import Any
 
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import OptimizerSpec
-from elastic_ps.server.optimizers.adaptive import Adam
-from elastic_ps.server.optimizers.momentum import SGD
-from elastic_ps.server.optimizers.rule import Elementwise, Rule
+from elastic_ps.server.optimizers.adaptive import AdaGrad, Adam, AdamW, Ftrl, RMSProp
+from elastic_ps.server.optimizers.lamb import LAMB
+from elastic_ps.server.optimizers.momentum import NAG, SGD
+from elastic_ps.server.optimizers.rule import BuiltIn, Rule
 
 __all__ = ["Rule", "make_rule"]
 
-_RULES: dict[str, type[Elementwise]] = {"sgd": SGD, "adam": Adam}
+_RULES: dict[str, type[BuiltIn]] = {
+    "sgd": SGD,
+    "nag": NAG,
+    "adam": Adam,
+    "adamw": AdamW,
+    "rmsprop": RMSProp,
+    "adagrad": AdaGrad,
+    "ftrl": Ftrl,
+    "lamb": LAMB,
+}
 
 
 def make_rule(spec: OptimizerSpec, modules: tuple[str, ...] = ()) -> Rule:
@@ -37,7 +47,7 @@ def make_rule(spec: OptimizerSpec, modules: tuple[str, ...] = ()) -> Rule:
     return rule(**spec.args)
 
 
-def _check_arguments(spec: OptimizerSpec, rule: type[Elementwise]) -> None:
+def _check_arguments(spec: OptimizerSpec, rule: type[BuiltIn]) -> None:
     known = {field.name: field.default for field in fields(rule)}
     for name, value in spec.args.items():
         if name not in known:

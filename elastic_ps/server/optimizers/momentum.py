@@ -1,53 +1,107 @@
 """Gradient descent with and without momentum, in the order of operations of MXNet 1.9.1's operators."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import Hyper
-from elastic_ps.server.optimizers.rule import Array, Elementwise, Kernel, Number, clip, limit
+from elastic_ps.server.optimizers.constants import Constants
+from elastic_ps.server.optimizers.rule import Array, Elementwise, Kernel, clip
 
 
 @dataclass(frozen=True)
-class SGD(Elementwise):
-    """MXNet's SGD (`multi_sgd_update`, `multi_sgd_mom_update` and their mp_ forms)::
-
-    m = momentum * m - lr * wd * w - lr * clip(rescale_grad * g)
-    w = w + m
-    """
-
+class _Momentum(Elementwise):
     momentum: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.momentum >= 0:
             raise ConfigurationError(f"momentum must be 0 or more, not {self.momentum}")
 
-    def _slots(self) -> tuple[str, ...]:
+    def slots(self) -> tuple[str, ...]:
+        """The velocity, where there is one."""
         return ("momentum",) if self.momentum else ()
 
-    def _kernel(self, count: int, hyper: Hyper, number: Number) -> Kernel:
-        lr, decay, momentum = number(hyper.lr), number(hyper.lr) * number(hyper.wd), number(self.momentum)
-        bound, factor = limit(hyper, number), number(hyper.rescale_grad)
-        # MXNet multiplies the two factors first where no clipping comes between them; the last bit depends on it.
-        folded = lr * factor
 
-        def kernel(w: Array, g: Array, step: Array, other: Array, m: Array | None = None) -> None:
-            np.multiply(w, decay, out=other)
-            if bound is None:
-                np.multiply(g, folded, out=step)
-            else:
-                np.multiply(g, factor, out=step)
-                clip(step, bound)
-                step *= lr
+@dataclass(frozen=True)
+class SGD(_Momentum):
+    """MXNet's SGD (`multi_sgd_update`, `multi_sgd_mom_update` and their mp_ forms)::
+
+    m = momentum * m - lr * wd * w - lr * clip(rescale_grad * g)
+    w = w + m
+    """
+
+    def kernel(self, count: int, hyper: Hyper, constants: Constants) -> Kernel:
+        """One step; without momentum m is 0 before it."""
+        lr, decay = constants.listed(hyper.lr), constants.listed(hyper.lr) * constants.listed(hyper.wd)
+        momentum, factor = constants.argument(self.momentum), constants.argument(hyper.rescale_grad)
+        bound = constants.bound(hyper.clip_gradient)
+
+        def step(w: Array, g: Array, work: Array, m: Array | None = None) -> None:
+            descent, decayed = work[0], work[1]
+            _descend(g, lr, factor, bound, out=descent)
+            np.multiply(w, decay, out=decayed)
             if m is None:
-                np.subtract(0, other, out=other)
-                other -= step
-                w += other
+                m = work[2]
+                m.fill(0)
             else:
                 m *= momentum
-                m -= other
-                m -= step
-                w += m
+            m -= decayed
+            m -= descent
+            w += m
 
-        return kernel
+        return step
+
+
+@dataclass(frozen=True)
+class NAG(_Momentum):
+    """MXNet's NAG (`nag_mom_update`, `mp_nag_mom_update`; `sgd_update` without momentum)::
+
+        m = momentum * m
+        w' = w - m + (momentum + 1) * (m - lr * (clip(rescale_grad * g) + wd * w))
+        m = m - lr * (clip(rescale_grad * g) + wd * w')
+
+    The second line changes the weight before the third reads it, as the operator does in place.
+    """
+
+    def kernel(self, count: int, hyper: Hyper, constants: Constants) -> Kernel:
+        """One step."""
+        lr, wd = constants.argument(hyper.lr), constants.argument(hyper.wd)
+        momentum, factor = constants.argument(self.momentum), constants.argument(hyper.rescale_grad)
+        bound = constants.bound(hyper.clip_gradient)
+        one = constants.argument(1.0)
+
+        def plain(w: Array, g: Array, work: Array) -> None:
+            _descend(g, lr, factor, bound, out=work[0])
+            w *= one - lr * wd
+            w -= work[0]
+
+        def step(w: Array, gradient: Array, work: Array, m: Array) -> None:
+            g, new, slope = work
+            np.multiply(gradient, factor, out=g)
+            clip(g, bound)
+            m *= momentum
+            np.multiply(w, wd, out=slope)
+            slope += g
+            slope *= lr
+            np.subtract(m, slope, out=new)
+            new *= momentum + one
+            w -= m
+            w += new
+            np.multiply(w, wd, out=slope)
+            slope += g
+            slope *= lr
+            m -= slope
+
+        return step if self.momentum else plain
+
+
+def _descend(g: Array, lr: Any, factor: Any, bound: Any, out: Array) -> None:
+    """`out` = lr * clip(factor * g); MXNet multiplies the constants first where no clip comes between them."""
+    if bound is None:
+        np.multiply(g, lr * factor, out=out)
+    else:
+        np.multiply(g, factor, out=out)
+        clip(out, bound)
+        out *= lr

@@ -2,7 +2,7 @@
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,14 +11,12 @@ from numpy.typing import NDArray
 
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import Hyper
-from elastic_ps.server.optimizers.numbers import mxnet_float
+from elastic_ps.server.optimizers.constants import Constants
 
 Array = NDArray[Any]
 DType = np.dtype[Any]
-Number = Callable[[float], Any]
-"""A constant as the kernel sees it: rounded to float32 as MXNet's operators parse it, then to the array's dtype."""
 Kernel = Callable[..., None]
-"""kernel(value, gradient, scratch, other, *states): updates `value` and `states` in place, may use up the rest."""
+"""kernel(value, gradient, work, *states): updates `value` and `states` in place; `work` is three scratch arrays."""
 
 CHUNK = 16384
 """Elements that a rule works on at a time: values, gradient, states and scratch stay in a core's own cache."""
@@ -36,7 +34,7 @@ class Rule(ABC):
     one tensor live on several servers, and a follower applies the same updates in other runs than its primary and
     must hold the same bytes. `elastic_ps.server.optimizers.accumulate` is an example.
 
-    Rules hold no state of their own and are called from several threads at once, each on other arrays.
+    Rules hold nothing that changes and are called from several threads at once, each with other arrays.
     """
 
     divisible: ClassVar[bool] = True
@@ -66,21 +64,26 @@ class Rule(ABC):
         """
 
 
-def scratch(index: int, length: int, dtype: DType) -> Array:
-    """The calling thread's work array number `index`, of up to `CHUNK` elements; its content is undefined."""
-    arrays: dict[tuple[int, DType], Array] = _work.__dict__.setdefault("arrays", {})
-    array = arrays.get((index, dtype))
-    if array is None:
-        array = arrays[index, dtype] = np.empty(CHUNK, dtype)
-    return array[:length]
+class Scratch(threading.local):
+    """A thread's work arrays of `CHUNK` elements, kept from update to update."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[DType, Array] = {}
+
+    def take(self, length: int, dtype: DType) -> Array:
+        """Four rows of `length` elements with undefined content."""
+        rows = self._arrays.get(dtype)
+        if rows is None:
+            rows = self._arrays[dtype] = np.empty((4, CHUNK), dtype)
+        return rows[:, :length]
 
 
-_work = threading.local()
+_scratch = Scratch()
 
 
 @dataclass(frozen=True)
-class Elementwise(Rule):
-    """A rule whose every element stands alone; subclasses give `_slots` and `_kernel`.
+class BuiltIn(Rule):
+    """What the built-in rules have in common; a subclass gives its state arrays' names.
 
     Args:
         begin_num_update: updates that count as done before the first.
@@ -90,51 +93,58 @@ class Elementwise(Rule):
     begin_num_update: int = 0
     multi_precision: bool = False
 
-    def _slots(self) -> tuple[str, ...]:
-        """Names of the rule's own state arrays."""
+    def slots(self) -> tuple[str, ...]:
+        """Names of the rule's own state arrays, in MXNet's order."""
         return ()
-
-    @abstractmethod
-    def _kernel(self, count: int, hyper: Hyper, number: Number) -> Kernel:
-        """The update number `count`, with its constants folded in."""
 
     def states(self, dtype: DType) -> tuple[tuple[str, DType], ...]:
         """The rule's own, of the tensor's dtype, or all in float32 with a master copy."""
-        if dtype.kind != "f" or dtype.itemsize > 8:
+        if dtype not in (np.float16, np.float32, np.float64):
             raise ConfigurationError(
                 f"{type(self).__name__} cannot update a {dtype} tensor: "
                 "use float16, float32 or float64, or do not push its key"
             )
         if self.multi_precision and dtype == np.float16:
             single = np.dtype(np.float32)
-            return (*((name, single) for name in self._slots()), (MASTER, single))
-        return tuple((name, dtype) for name in self._slots())
+            return (*((name, single) for name in self.slots()), (MASTER, single))
+        return tuple((name, dtype) for name in self.slots())
 
     def init(self, states: dict[str, Array], value: Array) -> None:
         """Copy the values to the master copy, where there is one."""
         if MASTER in states:
             states[MASTER][...] = value
 
+
+@dataclass(frozen=True)
+class Elementwise(BuiltIn):
+    """A rule whose every element stands alone; a subclass gives its kernel."""
+
+    @abstractmethod
+    def kernel(self, count: int, hyper: Hyper, constants: Constants) -> Kernel:
+        """The update number `count`, with its constants folded in."""
+
     def update(self, value: Array, gradient: Array, states: dict[str, Array], count: int, hyper: Hyper) -> None:
         """Run the kernel over the arrays, `CHUNK` by `CHUNK`."""
         target = states.get(MASTER, value)
-        dtype = target.dtype
-        kernel = self._kernel(self.begin_num_update + count, hyper, lambda x: dtype.type(mxnet_float(x)))
-        arrays = [states[name] for name in self._slots()]
+        kernel = self.kernel(self.begin_num_update + count, hyper, Constants(target.dtype))
+        arrays = [states[name] for name in self.slots()]
         with np.errstate(all="ignore"):  # overflow to inf is the framework's result too
-            for low in range(0, len(target), CHUNK):
-                part = slice(low, min(low + CHUNK, len(target)))
-                length = part.stop - low
-                work = scratch(0, length, dtype), scratch(1, length, dtype)
-                grad = gradient[part] if gradient.dtype == dtype else gradient[part].astype(dtype)
-                kernel(target[part], grad, *work, *(array[part] for array in arrays))
-                if target is not value:
-                    value[part] = target[part]
+            for part, grad, work in chunks(target, gradient):
+                kernel(target[part], grad, work, *(array[part] for array in arrays))
+        if target is not value:
+            value[...] = target
 
 
-def limit(hyper: Hyper, number: Number) -> Any:
-    """The bound on gradients, or None: MXNet's operators read None, 0 and below as none."""
-    return number(hyper.clip_gradient) if hyper.clip_gradient and hyper.clip_gradient > 0 else None
+def chunks(target: Array, gradient: Array) -> Iterator[tuple[slice, Array, Array]]:
+    """The parts of an update: where, the gradient there in the target's dtype, and three scratch arrays."""
+    for low in range(0, len(target), CHUNK):
+        part = slice(low, min(low + CHUNK, len(target)))
+        rows = _scratch.take(part.stop - low, target.dtype)
+        grad = gradient[part]
+        if grad.dtype != target.dtype:
+            rows[3] = grad
+            grad = rows[3]
+        yield part, grad, rows[:3]
 
 
 def clip(array: Array, bound: Any) -> None:

@@ -1,0 +1,60 @@
+"""Constants as MXNet's operators read them.
+
+MXNet hands an operator's constants over as text, and dmlc-core's parser rounds in its own way: digits after the
+point as a quotient of doubles, the exponent as a power of ten in float32. An update whose learning rate differs in
+the last bit differs in the last bits of every weight, so we read numbers as MXNet does. This is the same on every
+server, so it costs nothing in determinism.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+_MAX_DIGITS = 19  # dmlc-core ignores further digits after the point
+_MAX_EXPONENT = 38
+
+
+@lru_cache(maxsize=256)
+def parsed_float(value: float) -> np.float32:
+    """The float32 that an operator of MXNet 1.9.1 gets for a Python number."""
+    if not isfinite(value):
+        return np.float32(value)
+    digits, _, exponent = repr(abs(float(value))).partition("e")
+    whole, _, fraction = digits.partition(".")
+    fraction = fraction[:_MAX_DIGITS]
+    result = np.float32(int(whole) % 2**64)
+    if fraction:
+        result += np.float32(float(int(fraction)) / float(10 ** len(fraction)))
+    power = min(abs(int(exponent or 0)), _MAX_EXPONENT)
+    scale = np.float32(1)
+    for factor, times in ((np.float32(1e8), power // 8), (np.float32(10), power % 8)):
+        for _ in range(times):
+            scale *= factor
+    result = result / scale if exponent.startswith("-") else result * scale
+    return np.float32(-result if value < 0 else result)
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Numbers for arrays of one dtype, rounded as MXNet rounds them on each of its ways into an operator."""
+
+    dtype: np.dtype[Any]
+
+    def argument(self, value: float) -> Any:
+        """An operator's float argument."""
+        return self.dtype.type(parsed_float(value))
+
+    def listed(self, value: float) -> Any:
+        """An element of an operator's tuple of floats (lrs, wds): read by the C++ library, which rounds correctly."""
+        return self.dtype.type(np.float32(value))
+
+    def operand(self, value: float) -> Any:
+        """The number in `array * number`, which stays a double up to the array's dtype."""
+        return self.dtype.type(value)
+
+    def bound(self, value: float | None) -> Any:
+        """An operator's clip argument: None, 0 and below are no bound, which is None here."""
+        return self.argument(value) if value and value > 0 else None
