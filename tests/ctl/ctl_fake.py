@@ -60,7 +60,10 @@ def committed(number: int) -> pb.Plan:
 
 
 class FakeCoordinator(rpc.CoordinatorServicer):
-    """Answers from attributes that a test sets; `requests` holds what came, by method. `absences`: Status calls to fail."""
+    """Answers from attributes that a test sets.
+
+    `requests` holds what came, by method; so many Status calls as `absences` says fail first.
+    """
 
     def __init__(self) -> None:
         self.requests: dict[str, list[Any]] = {}
