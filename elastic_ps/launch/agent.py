@@ -29,6 +29,7 @@ from protos import elastic_pb2 as pb
 _COORDINATOR = "coordinator"
 _READY = re.compile(rb"listening on (\S+):(\d+)\s*")
 _READY_SECONDS = 60.0
+_DELIVERY_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,8 @@ class Agent:
         match event:
             case Wanted():
                 self._wanted = event
-                self._children.observe(event)
+                for news in self._children.observe(event):
+                    self._say(news)
             case _Ready():
                 self._on_ready(event)
             case _Exited(nonce, status) if nonce == _COORDINATOR:
@@ -221,6 +223,7 @@ class Agent:
                     self._say(f"{nonce} is no longer wanted")
                     self._children.end(nonce, patience=0.0, grace=self._settings.grace)
                 case decide.Finish(failed, reason):
+                    self._say(f"the job is over: {reason}")
                     self._finish(Outcome(1, "failed", reason) if failed else Outcome(0, "finished", reason))
                 case decide.GiveUp(reason):
                     self._stop(Outcome(1, "failed", reason), now=True)
@@ -278,7 +281,7 @@ class Agent:
     def _end_coordinator(self) -> None:
         """Last of all, so that it has heard of every exit. One more signal kills it."""
         if self._link is not None:
-            self._link.close()
+            self._link.close(_DELIVERY_SECONDS if self._coordinator is not None else 0.0)
         if self._coordinator is None:
             return
         self._coordinator.terminate()

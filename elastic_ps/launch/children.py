@@ -53,13 +53,18 @@ class Children:
         process = Process(local.nonce, command, environment, log, lambda status: exited(local.nonce, status))
         self._children[local.nonce] = _Child(local, process, log)
 
-    def observe(self, wanted: Wanted) -> None:
-        """Take from the coordinator's word what concerns these processes: ids, departures."""
+    def observe(self, wanted: Wanted) -> list[str]:
+        """Take what the coordinator's word tells about these processes; returns the news in it, for people."""
+        news: list[str] = []
         for local in decide.observe(self.locals, wanted):
             child = self._children[local.nonce]
             if local.node != child.local.node:
                 child.log.rename(local.node)
+                news.append(f"{local.node} has joined (pid {child.process.pid})")
+            if local.leaving and not child.local.leaving:
+                news.append(f"{local.node} is leaving")
             child.local = local
+        return news
 
     def remove(self, nonce: str) -> tuple[Local, Path]:
         """Forget a process that has exited; returns it and its log."""

@@ -37,7 +37,8 @@ class CoordinatorLink:
         self._stub = rpc.CoordinatorStub(self._channel)
         self._closed = threading.Event()
         self._exits: queue.SimpleQueue[pb.NodeExitedRequest | None] = queue.SimpleQueue()
-        self._threads: list[threading.Thread] = []
+        self._follower: threading.Thread | None = None
+        self._deliverer: threading.Thread | None = None
         self._stream: Any = None
 
     def attach(self, on_wanted: Callable[[Wanted], None], on_refused: Callable[[str], None]) -> None:
@@ -47,10 +48,12 @@ class CoordinatorLink:
             on_wanted: takes every message, from a thread.
             on_refused: takes the reason why there will be none; called at most once.
         """
-        for name, loop in (("attach", lambda: self._follow(on_wanted, on_refused)), ("exits", self._deliver)):
-            thread = threading.Thread(target=loop, name=f"launcher-{name}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        self._follower = threading.Thread(
+            target=self._follow, args=(on_wanted, on_refused), name="launcher-attach", daemon=True
+        )
+        self._deliverer = threading.Thread(target=self._deliver, name="launcher-exits", daemon=True)
+        self._follower.start()
+        self._deliverer.start()
 
     def exited(self, nonce: str, node: str, status: int) -> None:
         """Queue a report of a process's end; it is repeated until the coordinator has it."""
@@ -90,15 +93,18 @@ class CoordinatorLink:
             if self._closed.wait(pause):
                 raise CoordinatorLost("closed")
 
-    def close(self) -> None:
-        """End the threads; exits that have not been delivered are dropped."""
-        self._closed.set()
+    def close(self, patience: float = 0.0) -> None:
+        """End the threads; exits that cannot be delivered within `patience` seconds are dropped."""
         self._exits.put(None)
+        if self._deliverer is not None:
+            self._deliverer.join(patience)
+        self._closed.set()
         if self._stream is not None:
             self._stream.cancel()
         self._channel.close()
-        for thread in self._threads:
-            thread.join(_CALL_TIMEOUT)
+        for thread in (self._follower, self._deliverer):
+            if thread is not None:
+                thread.join(_CALL_TIMEOUT)
 
     def _call(self, method: Callable[..., Any], request: Any) -> Any:
         request.caller.CopyFrom(pb.Caller(token=self._token))

@@ -1,0 +1,159 @@
+"""The launcher's decisions, without a process."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elastic_ps.core.configuration import Role
+from elastic_ps.core.errors import EXIT_RESTART
+from elastic_ps.launch.decide import (
+    Budget,
+    End,
+    Finish,
+    GiveUp,
+    Local,
+    Start,
+    Wanted,
+    describe_death,
+    is_death,
+    observe,
+    plan,
+)
+from protos import elastic_pb2 as pb
+
+BUDGET = Budget(3)
+
+
+def starting(workers: int = 0, servers: int = 0) -> Wanted:
+    return Wanted(starting={Role.WORKER: workers, Role.SERVER: servers})
+
+
+def pending(*nonces: str, role: Role = Role.WORKER) -> list[Local]:
+    return [Local(nonce, role) for nonce in nonces]
+
+
+def test_starts_what_is_wanted_servers_first() -> None:
+    assert plan(starting(2, 1), [], BUDGET) == (Start(Role.SERVER, 1), Start(Role.WORKER, 2))
+
+
+def test_waits_for_processes_that_have_not_registered() -> None:
+    assert plan(starting(workers=2), pending("a", "b"), BUDGET) == ()
+    assert plan(starting(workers=3), pending("a", "b"), BUDGET) == (Start(Role.WORKER, 1),)
+
+
+def test_registered_processes_do_not_count_as_starting() -> None:
+    registered = Local("a", Role.WORKER, node="w0")
+    assert plan(starting(workers=1), [registered], BUDGET) == (Start(Role.WORKER, 1),)
+
+
+def test_ends_the_newest_unregistered_process_when_it_is_not_wanted() -> None:
+    assert plan(starting(workers=1), pending("old", "new"), BUDGET) == (End("new"),)
+    assert plan(starting(), pending("old", "new"), BUDGET) == (End("old"), End("new"))
+
+
+def test_never_ends_a_registered_process() -> None:
+    assert plan(starting(), [Local("a", Role.WORKER, node="w0"), Local("b", Role.SERVER, node="s0")], BUDGET) == ()
+
+
+def test_what_is_ending_counts_neither_as_coming_nor_as_surplus() -> None:
+    ending = [Local("a", Role.WORKER, ending=True)]
+    assert plan(starting(), ending, BUDGET) == ()
+    assert plan(starting(workers=1), ending, BUDGET) == (Start(Role.WORKER, 1),)
+
+
+def test_nothing_before_the_coordinator_has_spoken() -> None:
+    assert plan(None, pending("a"), BUDGET) == ()
+
+
+def test_ended_beats_everything() -> None:
+    wanted = replace(starting(workers=1), ended=True, failed=True, reason="lost s0")
+    assert plan(wanted, [], Budget(0, ("died",))) == (Finish(True, "lost s0"),)
+
+
+def test_gives_up_when_more_has_died_than_may() -> None:
+    budget = Budget(2, ("a died", "b died"))
+    assert plan(starting(workers=1), [], budget) == (Start(Role.WORKER, 1),)
+    (action,) = plan(starting(workers=1), [], budget.spend("c died"))
+    assert action == GiveUp("c died; --max-restarts 2 has been used up")
+    assert plan(None, [], Budget(0).spend("c died")) == (GiveUp("c died"),)
+
+
+@given(
+    workers=st.integers(0, 5),
+    servers=st.integers(0, 5),
+    processes=st.lists(
+        st.builds(
+            Local,
+            nonce=st.text(min_size=3, max_size=8),
+            role=st.sampled_from(Role),
+            node=st.sampled_from(["", "n1"]),
+            leaving=st.booleans(),
+            ending=st.booleans(),
+        ),
+        max_size=8,
+        unique_by=lambda local: local.nonce,
+    ),
+)
+def test_one_round_reaches_what_is_wanted(workers: int, servers: int, processes: list[Local]) -> None:
+    wanted = starting(workers, servers)
+    by_nonce = {local.nonce: local for local in processes}
+    for action in plan(wanted, processes, BUDGET):
+        if isinstance(action, Start):
+            by_nonce |= {f"+{action.role}{number}": Local("", action.role) for number in range(action.count)}
+        elif isinstance(action, End):
+            assert not by_nonce[action.nonce].node
+            del by_nonce[action.nonce]
+    after = list(by_nonce.values())
+    coming = [local.role for local in after if not local.node and not local.ending]
+    assert (coming.count(Role.WORKER), coming.count(Role.SERVER)) == (workers, servers)
+    assert plan(wanted, after, BUDGET) == ()
+
+
+def test_observe_remembers_ids_and_departures() -> None:
+    processes = (Local("a", Role.WORKER), Local("b", Role.WORKER))
+    seen = observe(processes, Wanted(nodes={"a": "w0", "x": "w7"}, leaving=frozenset({"w0"})))
+    assert seen == (Local("a", Role.WORKER, "w0", leaving=True), Local("b", Role.WORKER))
+    assert observe(seen, Wanted()) == seen
+
+
+@pytest.mark.parametrize(
+    ("process", "status", "wanted", "counts"),
+    [
+        (Local("a", Role.WORKER, "w0"), 1, Wanted(), True),
+        (Local("a", Role.WORKER, "w0"), 137, None, True),
+        (Local("a", Role.WORKER, "w0"), 0, Wanted(), False),
+        (Local("a", Role.WORKER), 0, Wanted(), True),
+        (Local("a", Role.WORKER), 1, Wanted(), True),
+        (Local("a", Role.SERVER, "s0"), EXIT_RESTART, Wanted(), False),
+        (Local("a", Role.SERVER, "s0", leaving=True), 1, Wanted(), False),
+        (Local("a", Role.WORKER, ending=True), 143, Wanted(), False),
+        (Local("a", Role.WORKER, "w0"), 1, Wanted(ended=True), False),
+    ],
+)
+def test_which_exits_are_deaths(process: Local, status: int, wanted: Wanted | None, counts: bool) -> None:
+    assert is_death(process, status, wanted) is counts
+
+
+def test_a_death_is_described_with_its_log() -> None:
+    worker = Local("worker-1", Role.WORKER, "w0")
+    assert describe_death(worker, 1, "L") == "worker w0 exited with status 1 (log: L)"
+    assert describe_death(worker, 137, "L") == "worker w0 was killed by signal 9 (log: L)"
+    text = describe_death(Local("worker-1", Role.WORKER), 0, "L")
+    assert (
+        text == "worker worker-1 ended without having joined the job; does the script call elastic_ps.init()? (log: L)"
+    )
+
+
+def test_wanted_is_decoded() -> None:
+    message = pb.Wanted(
+        workers=2, servers=1, starting_workers=1, leaving=["w0"], nodes=["w0", "s0"], nonces=["a", "b"], reason="r"
+    )
+    assert Wanted.from_pb(message) == Wanted(
+        counts={Role.WORKER: 2, Role.SERVER: 1},
+        starting={Role.WORKER: 1, Role.SERVER: 0},
+        leaving=frozenset({"w0"}),
+        nodes={"a": "w0", "b": "s0"},
+        reason="r",
+    )
