@@ -1,1 +1,14 @@
-"""The MXNet adapter."""
+"""The MXNet adapter. Importing it makes the kvstore "dist_elastic" known to MXNet.
+
+import elastic_ps.mxnet
+trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, kvstore="dist_elastic")
+"""
+
+import elastic_ps.mxnet.shim  # noqa: F401  # before anything that imports mxnet
+from elastic_ps.mxnet.data import ElasticDataLoader
+from elastic_ps.mxnet.kvstore import ElasticKVStore, register
+from elastic_ps.mxnet.module import track_auxiliary
+
+__all__ = ["ElasticDataLoader", "ElasticKVStore", "track_auxiliary"]
+
+register()

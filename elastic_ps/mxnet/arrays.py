@@ -1,0 +1,175 @@
+"""MXNet arrays as the worker side's `Array`: CPU memory is read and written in place.
+
+Order with MXNet's engine (docs/mxnet.md): a read waits for the array's pending writes, a write for its pending reads
+and writes. Both then touch the memory from the script's thread, outside the engine, so whatever the script enqueues
+afterwards comes later.
+"""
+
+import ctypes
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+from mxnet.base import _LIB, check_call
+from numpy.typing import NDArray
+
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.worker.api import Array
+
+_HOST_MEMORY = ("cpu", "cpu_pinned", "cpu_shared")
+
+
+def dtype_name(array: Any) -> str:
+    """numpy's name of the array's element type."""
+    return str(np.dtype(array.dtype).name)
+
+
+class HostArray:
+    """A dense array in this process's memory. Neither read nor write makes a copy of its own."""
+
+    def __init__(self, array: Any):
+        self._array = array
+        self.shape: tuple[int, ...] = tuple(array.shape)
+        self.dtype = dtype_name(array)
+
+    def read(self) -> NDArray[Any]:
+        """A read-only view; it keeps the array alive and shows what is written to it later."""
+        self._array.wait_to_read()
+        view = self._view()
+        view.flags.writeable = False
+        return view
+
+    def write(self, values: NDArray[Any]) -> None:
+        """Replace the values."""
+        check_call(_LIB.MXNDArrayWaitToWrite(self._array.handle))
+        self._view()[...] = values
+
+    def _view(self) -> NDArray[Any]:
+        # Asked for anew each time: the call turns a oneDNN layout, which a forward pass may have left in the array,
+        # back into the plain one and may move the memory for it.
+        address = ctypes.c_void_p()
+        check_call(_LIB.MXNDArrayGetData(self._array.handle, ctypes.byref(address)))
+        dtype = np.dtype(self.dtype)
+        memory = (ctypes.c_byte * (self._array.size * dtype.itemsize)).from_address(address.value or 0)
+        memory._array = self._array  # the view's base keeps its memory alive
+        return np.frombuffer(memory, dtype=dtype).reshape(self.shape)
+
+
+class DeviceArray:
+    """A dense array in an accelerator's memory: copied."""
+
+    def __init__(self, array: Any):
+        self._array = array
+        self.shape: tuple[int, ...] = tuple(array.shape)
+        self.dtype = dtype_name(array)
+
+    def read(self) -> NDArray[Any]:
+        """A copy."""
+        values: NDArray[Any] = self._array.asnumpy()
+        return values
+
+    def write(self, values: NDArray[Any]) -> None:
+        """Replace the values."""
+        # The constructor copies `values` before it returns; the engine orders the second copy.
+        mx.nd.array(np.asarray(values), ctx=mx.cpu(), dtype=self.dtype).copyto(self._array)
+
+
+class RowSparseArray:
+    """A row-sparse array, dense on the wire.
+
+    Args:
+        array: of storage type "row_sparse".
+        rows: ascending row numbers that `write` stores; None: all of them.
+    """
+
+    def __init__(self, array: Any, rows: NDArray[np.int64] | None = None):
+        self._array = array
+        self._rows = rows
+        self.shape: tuple[int, ...] = tuple(array.shape)
+        self.dtype = dtype_name(array)
+
+    def read(self) -> NDArray[Any]:
+        """All rows; those that are not stored are zero."""
+        return dense_array(self._array.tostype("default")).read()
+
+    def write(self, values: NDArray[Any]) -> None:
+        """Store the rows; others are dropped."""
+        rows = np.arange(self.shape[0]) if self._rows is None else self._rows
+        data = mx.nd.array(values[rows], ctx=mx.cpu(), dtype=self.dtype)
+        sparse = mx.nd.sparse.row_sparse_array((data, rows), shape=self.shape, ctx=mx.cpu(), dtype=self.dtype)
+        sparse.copyto(self._array)
+
+
+def is_sparse(array: Any) -> bool:
+    """Whether it stores only some rows."""
+    return getattr(array, "stype", None) == "row_sparse"
+
+
+def dense_array(array: Any) -> Array:
+    """An `Array` over a dense NDArray on any device."""
+    return HostArray(array) if array.context.device_type in _HOST_MEMORY else DeviceArray(array)
+
+
+def wrap(key: int | str, array: Any) -> Array:
+    """An `Array` over any NDArray that the store takes.
+
+    Raises:
+        ConfigurationError: no NDArray, a storage type or an element type that cannot be stored; names `key`.
+    """
+    check(key, array)
+    return RowSparseArray(array) if is_sparse(array) else dense_array(array)
+
+
+def check(key: int | str, array: Any) -> None:
+    """Refuse what no `Array` can stand for.
+
+    Raises:
+        ConfigurationError: see `wrap`.
+    """
+    if not isinstance(array, mx.nd.NDArray):
+        raise ConfigurationError(f"key {key}: an NDArray is needed, not {type(array).__name__}")
+    if array.stype not in ("default", "row_sparse"):
+        raise ConfigurationError(
+            f"key {key}: storage type {array.stype!r} cannot be stored, only 'default' and 'row_sparse' can; "
+            "use array.tostype('default')"
+        )
+    dtype = np.dtype(array.dtype)
+    if dtype.kind not in "fiub":
+        raise ConfigurationError(
+            f"key {key}: element type {dtype} cannot be stored, only numpy's floats, integers and bool can; "
+            "use array.astype('float32')"
+        )
+    if array.size == 0:
+        raise ConfigurationError(f"key {key}: shape {array.shape} has no elements")
+
+
+def row_numbers(key: int | str, row_ids: Any, rows: int) -> NDArray[np.int64]:
+    """The distinct `row_ids` in ascending order.
+
+    Raises:
+        ConfigurationError: one is not in range(rows), or they are no whole numbers.
+    """
+    ids = row_ids.asnumpy().ravel()
+    numbers: NDArray[np.int64] = np.unique(ids.astype(np.int64))
+    if not np.isin(ids, numbers).all():
+        raise ConfigurationError(f"key {key}: row_ids must be whole numbers")
+    if len(numbers) and not (numbers[0] >= 0 and numbers[-1] < rows):
+        wrong = int(numbers[0] if numbers[0] < 0 else numbers[-1])
+        raise ConfigurationError(f"key {key}: row_ids names row {wrong}, but the array has rows 0 to {rows - 1}")
+    return numbers
+
+
+def wrap_rows(key: int | str, out: Any, row_ids: Any) -> Array:
+    """An `Array` whose `write` stores only the rows `row_ids`, for `row_sparse_pull`.
+
+    Raises:
+        ConfigurationError: `out` is not row-sparse, or a row does not exist; names `key`.
+    """
+    check(key, out)
+    if not is_sparse(out):
+        raise ConfigurationError(
+            f"key {key}: row_sparse_pull writes to 'row_sparse' arrays, and out is {out.stype!r}; use pull"
+        )
+    if not isinstance(row_ids, mx.nd.NDArray):
+        raise ConfigurationError(f"key {key}: row_ids must be an NDArray, not {type(row_ids).__name__}")
+    return RowSparseArray(out, row_numbers(key, row_ids, out.shape[0]))

@@ -1,0 +1,91 @@
+"""Batches of a Gluon data set in the elastic order, loaded ahead by threads."""
+
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from mxnet.gluon.data.dataloader import default_batchify_fn
+from numpy.typing import NDArray
+
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.worker.sampler import Sampler
+
+
+class ElasticDataLoader:
+    """Yields (step, indices, batch) of this worker's slices, until the epoch ends: a Sampler that loads.
+
+        loader = ElasticDataLoader(dataset, global_batch=64, num_workers=2)
+        for epoch in elastic_ps.epochs(10):
+            for step, indices, (images, labels) in loader:
+
+    Batches that a new configuration made stale are thrown away. Threads load (decoding and numpy release the
+    interpreter lock); a process must not fork once gRPC has started. What the data set draws at random is not
+    reproducible where several threads draw.
+
+    Args:
+        dataset: has len() and [index], as gluon.data.Dataset; [index] must be safe to call from several threads.
+        global_batch: B, samples of a step over all workers. `trainer.step` takes this number.
+        batchify_fn: makes a batch of a list of samples; default: Gluon's, which stacks.
+        num_workers: threads; 0 loads each batch when it is needed.
+        prefetch: batches loaded ahead, as far as the sampler can foresee them; default: 2 for each thread.
+        last: "short", "drop" or "wrap", see `elastic_ps.Sampler`.
+        loss: "sum" or "mean", see `elastic_ps.Sampler`.
+
+    Raises:
+        ConfigurationError: a bad value.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        global_batch: int,
+        *,
+        batchify_fn: Callable[[list[Any]], Any] = default_batchify_fn,
+        num_workers: int = 1,
+        prefetch: int | None = None,
+        last: str = "short",
+        loss: str = "sum",
+    ):
+        if num_workers < 0:
+            raise ConfigurationError(f"num_workers must be 0 or more, not {num_workers}")
+        if prefetch is not None and prefetch < 0:
+            raise ConfigurationError(f"prefetch must be 0 or more, not {prefetch}")
+        self.global_batch = global_batch
+        self._dataset = dataset
+        self._batchify = batchify_fn
+        self._prefetch = 2 * num_workers if prefetch is None else prefetch
+        self._ahead: dict[bytes, Future[Any]] = {}  # by the batch's sample indices
+        self._threads: ThreadPoolExecutor | None = None
+        lookahead = None
+        if num_workers and self._prefetch:
+            self._threads = ThreadPoolExecutor(num_workers, thread_name_prefix="elastic-data")
+            lookahead = self._look_ahead
+            weakref.finalize(self, self._threads.shutdown, wait=False, cancel_futures=True)
+        self._sampler = Sampler(len(dataset), global_batch, self._take, lookahead, last=last, loss=loss)
+
+    def __len__(self) -> int:
+        """Steps of an epoch."""
+        return self._sampler.spec.steps_per_epoch
+
+    def __iter__(self) -> Iterator[tuple[int, NDArray[np.int64], Any]]:
+        return iter(self._sampler)
+
+    def _load(self, indices: NDArray[np.int64]) -> Any:
+        return self._batchify([self._dataset[int(index)] for index in indices])
+
+    def _take(self, indices: NDArray[np.int64]) -> Any:
+        """The batch of these samples, loaded before or now."""
+        future = self._ahead.pop(indices.tobytes(), None)
+        return self._load(indices) if future is None else future.result()
+
+    def _look_ahead(self, coming: list[NDArray[np.int64]]) -> None:
+        """Start to load what probably comes next, and drop what does not any more."""
+        assert self._threads is not None
+        wanted = {indices.tobytes(): indices for indices in coming[: self._prefetch]}
+        for key in self._ahead.keys() - wanted.keys():
+            self._ahead.pop(key).cancel()
+        for key, indices in wanted.items():
+            if key not in self._ahead:
+                self._ahead[key] = self._threads.submit(self._load, indices)

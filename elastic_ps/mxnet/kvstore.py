@@ -1,0 +1,338 @@
+"""The kvstore "dist_elastic": MXNet's KVStore contract, translated onto the worker side's `KeyStore`.
+
+It subclasses MXNet's native class over an unused local handle, because `gluon.Trainer` takes no other class where
+gradients are sparse, and keeps the optimizer in `_updater`, where `Trainer.load_states` looks for it.
+"""
+
+import ctypes
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import mxnet as mx
+from mxnet.base import _LIB, KVStoreHandle, c_str, check_call
+
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.optimizer import Hyper
+from elastic_ps.mxnet import optimizers
+from elastic_ps.mxnet.arrays import is_sparse, wrap, wrap_rows
+from elastic_ps.worker.api import Array, KeyStore
+from elastic_ps.worker.job import current_job
+
+Key = int | str
+Grouped = dict[Key, list[Any]]
+
+
+def open_store() -> KeyStore:
+    """The script's next kvstore object in the job of this process.
+
+    Raises:
+        ConfigurationError: the process was not started as part of a job.
+    """
+    job = current_job()
+    if mx.random.seed not in job.seeders:
+        job.seeders.append(mx.random.seed)
+    return job.open_store()
+
+
+def key_text(key: Key) -> str:
+    """As in `Tensor.key`: "i:3" for an integer, "s:weight" for a string."""
+    return f"s:{key}" if isinstance(key, str) else f"i:{key}"
+
+
+def key_of_text(text: str) -> Key:
+    """The inverse of `key_text`."""
+    return int(text[2:]) if text.startswith("i:") else text[2:]
+
+
+def group(keys: Any, values: Any) -> Grouped:
+    """Arrays by key, in order of first mention.
+
+    Args:
+        keys: one key or a (nested) list of keys.
+        values: for one key an array or a list of arrays, one per device; for a list of keys a list of those.
+
+    Raises:
+        ConfigurationError: a key is neither integer nor string, or the lists differ in length.
+    """
+    grouped: Grouped = {}
+    for key, array in _pairs(keys, values):
+        grouped.setdefault(key, []).append(array)
+    return grouped
+
+
+def _pairs(keys: Any, values: Any) -> Iterator[tuple[Key, Any]]:
+    if isinstance(keys, list | tuple):
+        if not isinstance(values, list | tuple) or len(values) != len(keys):
+            found = len(values) if isinstance(values, list | tuple) else type(values).__name__
+            raise ConfigurationError(f"{len(keys)} keys need a list of {len(keys)} values, not {found}: keys {keys}")
+        for key, value in zip(keys, values, strict=True):
+            yield from _pairs(key, value)
+    elif not isinstance(keys, int | str):
+        raise ConfigurationError(f"key {keys!r}: a key is an int or a str, not {type(keys).__name__}")
+    elif isinstance(values, mx.nd.NDArray):
+        yield keys, values
+    elif isinstance(values, list | tuple) and values:
+        yield from ((keys, value) for value in values)
+    else:
+        raise ConfigurationError(f"key {keys}: an NDArray or a list of them is needed, not {values!r}")
+
+
+class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
+    """A kvstore on the servers of this process's elastic job.
+
+    Where MXNet's `dist_sync` differs from its documentation, this follows the documentation. All calls return when
+    their effect is complete. `priority` is accepted everywhere and means nothing: one exchange carries all keys.
+
+    Args:
+        store: the worker side; None: the next one of this process's job.
+
+    Raises:
+        ConfigurationError: by every method, where a request cannot be served; it names the key and the reason.
+    """
+
+    def __init__(self, store: KeyStore | None = None):
+        handle = KVStoreHandle()
+        check_call(_LIB.MXKVStoreCreate(c_str("local"), ctypes.byref(handle)))
+        super().__init__(handle)
+        self._store = open_store() if store is None else store
+        self._local_update = False
+        self._lazy_warned = False
+
+    # ---- values ----------------------------------------------------------------------------------------------------
+
+    def init(self, key: Any, value: Any) -> None:
+        """Define keys; the chief's values count."""
+        values = self._one_each(group(key, value))
+        self._store.init([key_text(key) for key in values], list(values.values()))
+
+    def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
+        """Define keys and write the job's values to `out`. Arrays that are never pushed become auxiliary state."""
+        values, outs = self._one_each(group(key, value)), self._wrapped(group(key, out))
+        _same_keys(values, outs)
+        self._store.broadcast([key_text(key) for key in values], list(values.values()), [outs[key] for key in values])
+
+    def push(self, key: Any, value: Any, priority: int = 0) -> None:
+        """Add gradients to the open exchange; arrays of one key are summed."""
+        gradients = group(key, value)
+        wrapped = self._wrapped(gradients)
+        self._before_push(gradients)
+        self._store.push([key_text(key) for key in wrapped], list(wrapped.values()))
+
+    def pull(self, key: Any, out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> None:
+        """Write the keys' values to `out`.
+
+        Args:
+            key: one or a list.
+            out: array, list of arrays (one per device), or a list of those.
+            priority: without meaning here.
+            ignore_sparse: leave row-sparse arrays in `out` as they are.
+        """
+        if out is None:
+            raise ConfigurationError(f"key {key}: pull needs out=, the array to write to")
+        wanted = {
+            name: [array for array in arrays if not (ignore_sparse and is_sparse(array))]
+            for name, arrays in group(key, out).items()
+        }
+        outs = self._wrapped({name: arrays for name, arrays in wanted.items() if arrays})
+        self._store.pull([key_text(key) for key in outs], list(outs.values()))
+
+    def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
+        """Push gradients, and write the new values to `out`, or to `value` where there is no `out`.
+
+        In an elastic step nothing is written before all keys of the step have been pushed.
+        """
+        gradients = group(key, value)
+        targets = gradients if out is None else group(key, out)
+        _same_keys(gradients, targets)
+        for name in gradients:
+            if any(is_sparse(array) for array in gradients[name] + targets[name]):
+                raise ConfigurationError(
+                    f"key {name}: pushpull takes no row-sparse arrays; use push, then row_sparse_pull"
+                )
+        wrapped, outs = self._wrapped(gradients), self._wrapped(targets)
+        self._before_push(gradients)
+        self._store.pushpull([key_text(key) for key in wrapped], list(wrapped.values()), [outs[key] for key in wrapped])
+
+    def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None) -> None:
+        """Write the rows `row_ids` of the keys' values to row-sparse arrays.
+
+        Args:
+            key: one or a list.
+            out: row-sparse array, list of them, or a list of those.
+            priority: without meaning here.
+            row_ids: row numbers for each array of `out`, in any order and repeated or not; one for all is enough.
+        """
+        if out is None or row_ids is None:
+            raise ConfigurationError(f"key {key}: row_sparse_pull needs out= and row_ids=")
+        pairs = list(_pairs(key, out))
+        rows = list(_flat(row_ids))
+        if len(rows) == 1:
+            rows *= len(pairs)
+        if len(rows) != len(pairs):
+            raise ConfigurationError(f"key {key}: {len(rows)} row_ids for {len(pairs)} arrays; give one for each")
+        outs: dict[Key, list[Array]] = {}
+        for (name, array), numbers in zip(pairs, rows, strict=True):
+            outs.setdefault(name, []).append(wrap_rows(name, array, numbers))
+        self._store.pull([key_text(key) for key in outs], list(outs.values()))
+
+    # ---- optimizer -------------------------------------------------------------------------------------------------
+
+    def set_optimizer(self, optimizer: Any) -> None:
+        """Let the servers update. Its learning rate and the other values of a step follow this object (chief's)."""
+        spec = optimizers.translate(optimizer, key_text)
+        # Not by `_set_updater`: that would install it in the native local store, which holds nothing.
+        self._updater = mx.optimizer.get_updater(optimizer)
+        for warning in self._store.set_optimizer(spec, self._hyper):
+            warnings.warn(warning, stacklevel=2)
+
+    def _hyper(self, num_update: int) -> Hyper:
+        # Through `_updater`, whose optimizer load_optimizer_states may replace.
+        return optimizers.hyper(self._updater.optimizer, num_update)
+
+    def save_optimizer_states(self, fname: str, dump_optimizer: bool = False) -> None:
+        """Collect the servers' optimizer state into a file that MXNet reads too.
+
+        Args:
+            fname: written whole or not at all; every worker may name the same file.
+            dump_optimizer: put the optimizer itself (its class, learning rate, schedule) in too.
+        """
+        updater = self._updater_for("save")
+        states = {key_of_text(key): state for key, state in self._store.optimizer_states().items()}
+        updater.states = optimizers.to_mxnet_states(updater.optimizer, states)
+        _write_whole(Path(fname), updater.get_states(dump_optimizer))
+        updater.states = {}
+
+    def load_optimizer_states(self, fname: str) -> None:
+        """Give the servers the state that `save_optimizer_states`, or MXNet, wrote. The chief's file counts."""
+        updater = self._updater_for("load")
+        before = updater.optimizer
+        updater.set_states(Path(fname).read_bytes())
+        states = optimizers.from_mxnet_states(updater.optimizer, updater.states)
+        updater.states = {}
+        if updater.optimizer is not before:
+            updater.optimizer.param_dict = before.param_dict  # is not in the file
+            self.set_optimizer(updater.optimizer)
+        self._store.load_optimizer_states({key_text(key): state for key, state in states.items()})
+
+    def _updater_for(self, verb: str) -> Any:
+        if self._updater is None:
+            raise ConfigurationError(
+                f"cannot {verb} optimizer states: this store has no optimizer. Call set_optimizer first, or where "
+                "update_on_kvstore=False use the states of the workers' own updater"
+            )
+        return self._updater
+
+    def _set_updater(self, updater: Callable[..., Any]) -> None:
+        """Refused: values live on the servers."""
+        raise ConfigurationError(
+            f"cannot run the updater {updater!r} on the servers: use set_optimizer with one of MXNet's optimizers, or "
+            "name your own rule as module:Class (docs/mxnet.md)"
+        )
+
+    # ---- the rest of the contract ----------------------------------------------------------------------------------
+
+    def set_gradient_compression(self, compression_params: Any) -> None:
+        """Refused."""
+        raise ConfigurationError(
+            f"gradient compression {compression_params} is not supported: gradients travel uncompressed, in their "
+            "own element type. Remove compression_params"
+        )
+
+    def is_capable(self, capability: str) -> bool:
+        """Whether servers can run the optimizer: yes."""
+        if capability.lower() == self.OPTIMIZER:
+            return True
+        raise ValueError(f"unknown capability {capability!r}; this store knows {self.OPTIMIZER!r}")
+
+    @property
+    def type(self) -> str:
+        """dist_elastic_sync, dist_elastic_async or dist_elastic_ssp: MXNet looks for "dist" and "_sync" in it."""
+        return f"dist_elastic_{self._store.mode}"
+
+    @property
+    def rank(self) -> int:
+        """Of this worker; changes when workers come and go."""
+        return self._store.rank
+
+    @property
+    def num_workers(self) -> int:
+        """Changes when workers come and go."""
+        return self._store.num_workers
+
+    def barrier(self) -> None:
+        """Wait for all workers."""
+        self._store.barrier()
+
+    _barrier = barrier  # MXNet's name for it
+
+    def send_command_to_servers(self, head: int, body: str) -> None:
+        """Run the handler registered for `head` on every server."""
+        self._store.command(head, body)
+
+    _send_command_to_servers = send_command_to_servers  # MXNet's name for it
+
+    # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _wrapped(self, grouped: Grouped) -> dict[Key, list[Array]]:
+        return {key: [wrap(key, array) for array in arrays] for key, arrays in grouped.items()}
+
+    def _one_each(self, grouped: Grouped) -> dict[Key, Array]:
+        for key, arrays in grouped.items():
+            if len(arrays) > 1:
+                raise ConfigurationError(f"key {key}: initialized with {len(arrays)} values; give one")
+        return {key: wrap(key, arrays[0]) for key, arrays in grouped.items()}
+
+    def _before_push(self, gradients: Grouped) -> None:
+        if self._updater is None:
+            if gradients and not self._local_update:
+                self._store.set_local_update()
+                self._local_update = True
+        elif not self._lazy_warned:
+            sparse = [key for key, arrays in gradients.items() if any(is_sparse(array) for array in arrays)]
+            if sparse and _updates_absent_rows(self._updater.optimizer):
+                self._lazy_warned = True
+                warnings.warn(
+                    f"key {sparse[0]}: row-sparse gradients are applied as if the optimizer had lazy_update=False: "
+                    "momentum and weight decay act on rows without a gradient too",
+                    stacklevel=3,
+                )
+
+
+def _updates_absent_rows(optimizer: Any) -> bool:
+    """Whether a lazy update differs from the ordinary one that servers apply."""
+    plain = type(optimizer) is mx.optimizer.SGD and not optimizer.momentum and not optimizer.wd
+    return bool(getattr(optimizer, "lazy_update", True)) and not plain
+
+
+def _same_keys(values: dict[Key, Any], outs: dict[Key, Any]) -> None:
+    for key in values.keys() ^ outs.keys():
+        raise ConfigurationError(f"key {key}: named with a value but without an out, or the other way round")
+
+
+def _flat(values: Any) -> Iterator[Any]:
+    if isinstance(values, list | tuple):
+        for value in values:
+            yield from _flat(value)
+    else:
+        yield values
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that a reader sees the old one or the new one."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def register() -> None:
+    """Make "dist_elastic" known to MXNet, which names a class by its lower-cased `__name__`."""
+    mx.kv.KVStoreBase.register(type("dist_elastic", (ElasticKVStore,), {"__doc__": ElasticKVStore.__doc__}))
