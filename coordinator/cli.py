@@ -15,7 +15,7 @@ from coordinator.client import ClientError, CoordinatorClient, CoordinatorFailed
 from coordinator.jobs import BadJobFile, Job, UnknownJob, all_jobs, jobs_folder, read_token
 from coordinator.jsontext import to_dict
 from coordinator.targets import Coordinator, JobName, Json, TokenFile, resolve
-from coordinator.waiting import JobOver, wait_for_plan
+from coordinator.waiting import JobOver, known_plans, wait_for_plan
 from coordinator.watching import watch_job
 from protos import elastic_pb2 as pb
 
@@ -158,7 +158,7 @@ def drain(
     job, node = (names[0] if len(names) == 2 else None), names[-1]
 
     def still_wanted(now: pb.StatusReply) -> bool:
-        return node in now.plan.left or node in now.queued.split()
+        return any(entry.member.id == node and entry.state == "leaving" for entry in now.nodes)
 
     with resolve(job, coordinator, token_file).client as client:
         _run_plan(client, lambda client: client.drain(node, queue=not no_wait), still_wanted, detach, as_json)
@@ -253,7 +253,7 @@ def _run_plan(
     as_json: bool,
 ) -> None:
     """Ask for a plan, say what it needs, wait for its end and print it."""
-    newest = max((plan.id for plan in client.plans()), default=0)
+    newest = max(known_plans(client)[1], default=0)
     reply = ask(client)
     _show_lines(reply, as_json)
     if not reply.plan and not reply.queued:
@@ -310,7 +310,7 @@ def _print(view: RenderableType) -> None:
 
 def _note(view: RenderableType) -> None:
     """Progress, beside the result."""
-    _console(stderr=True).print(view)
+    _console(stderr=True).print(view, soft_wrap=True)
 
 
 def _fail(message: str, status: Exit) -> None:

@@ -71,7 +71,7 @@ def find_job(folder: Path, name: str | None) -> Job:
     """A job by its name, or the only one that runs.
 
     Raises:
-        UnknownJob: there is no such job, or no name was given and not exactly one runs.
+        UnknownJob: there is no such job, it has ended, or no name was given and not exactly one runs.
     """
     jobs = all_jobs(folder)
     running = [job for job in jobs if job.ended is None and job.processes_alive]
@@ -81,8 +81,10 @@ def find_job(folder: Path, name: str | None) -> Job:
             raise UnknownJob(f"name the job: {len(running)} run under {folder} ({listed})")
         return running[0]
     for job in jobs:
-        if job.name == name:
+        if job.name == name and job.ended is None:
             return job
+        if job.name == name:
+            raise UnknownJob(f"job {name!r} has ended, with status {job.status}; see {job.folder}; running: {listed}")
     raise UnknownJob(f"no job {name!r} under {folder}; running: {listed}")
 
 

@@ -94,9 +94,9 @@ def status_view(status: pb.StatusReply) -> RenderableType:
     workers = [node for node in by_rank if node.member.role == pb.WORKER]
     servers = [node for node in by_rank if node.member.role == pb.SERVER]
     if workers:
-        parts.append(_workers(workers))
+        parts += [Text(), _workers(workers)]
     if servers:
-        parts.append(_servers(servers))
+        parts += [Text(), _servers(servers)]
     return Group(*parts)
 
 
@@ -141,7 +141,7 @@ def plan_table(plans: Sequence[pb.Plan]) -> RenderableType:
             ms_text(max(plan.suspension_ms.values())) if plan.suspension_ms else "-",
         )
     notes = [Text(f"plan {plan.id}: {note}") for plan in plans for note in _notes(plan)]
-    return Group(table, Text("four steps and the longest suspension of a worker, in ms", "dim"), *notes)
+    return Group(table, Text(), Text("four steps and the longest suspension of a worker, in ms", "dim"), *notes)
 
 
 def plan_result(plan: pb.Plan) -> RenderableType:
@@ -152,7 +152,7 @@ def plan_result(plan: pb.Plan) -> RenderableType:
     for name, milliseconds in zip(STEPS, plan.steps_ms, strict=False):
         table.add_row(name, ms_text(milliseconds))
     moved = Text(f"moved {bytes_text(plan.bytes_moved)} ({_mode(plan)}); suspension ms: {_suspension(plan)}")
-    return Group(plan_line(plan), table, moved)
+    return Group(plan_line(plan), Text(), table, Text(), moved)
 
 
 def dry_run(reply: pb.ScaleReply) -> RenderableType:
@@ -162,8 +162,8 @@ def dry_run(reply: pb.ScaleReply) -> RenderableType:
         table.add_row(move.source, move.target, str(move.blocks), bytes_text(move.bytes))
     blocks = sum(move.blocks for move in reply.moves)
     total = f"would move {blocks} blocks, {bytes_text(reply.bytes_to_move)}, in about {reply.seconds_estimated:.1f} s"
-    parts: list[RenderableType] = [table] if reply.moves else []
-    return Group(*parts, Text(total + "; training goes on meanwhile. Nothing was changed."))
+    parts: list[RenderableType] = [table, Text()] if reply.moves else []
+    return Group(*parts, Text(f"{total}; nothing was changed"))
 
 
 def launch_lines(lines: Sequence[str]) -> RenderableType:

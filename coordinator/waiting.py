@@ -13,6 +13,8 @@ ENDED = ("finished", "failed")
 """Phases of a job after which nothing happens any more."""
 
 _POLL_SECONDS = 0.1
+_TAKEN_UP_SECONDS = 2.0
+"""How soon after a cancellation the coordinator starts the plan that takes the wish up again."""
 
 
 class JobOver(ClientError):
@@ -64,7 +66,7 @@ def wait_for_plan(
         client: of the job.
         after: the newest plan that is not the one awaited.
         still_wanted: whether the job still aims at what was asked for.
-        on_phase: called at each phase of the plan.
+        on_phase: called at each phase of the plan before its last.
         patience: with a coordinator that is away.
 
     Raises:
@@ -73,27 +75,34 @@ def wait_for_plan(
     """
     patience = patience or Patience()
     seen: tuple[int, str] | None = None
+    taken_up_until = 0.0
     while True:
-        try:
-            status, plans = known_plans(client)
-        except CoordinatorUnreachable as error:
-            patience.away(error)
-            time.sleep(_POLL_SECONDS)
-            continue
-        patience.answered()
-        awaited = min((number for number in plans if number > after), default=None)
-        if awaited is not None:
-            plan = plans[awaited]
-            if seen != (plan.id, plan.phase):
-                seen = (plan.id, plan.phase)
-                on_phase(plan)
-            if plan.phase == "COMMITTED":
+        if (look := _look(client, patience)) is not None:
+            status, plans = look
+            plan = plans.get(min((number for number in plans if number > after), default=0))
+            if plan is not None and plan.phase == "COMMITTED":
                 return plan
-            if plan.phase == "CANCELLED":
-                if not still_wanted(status) or not (status.queued or max(plans) > awaited):
+            if plan is not None and plan.phase == "CANCELLED":
+                if max(plans) > plan.id and still_wanted(status):
+                    after = plan.id
+                    continue
+                taken_up_until = taken_up_until or time.monotonic() + _TAKEN_UP_SECONDS
+                if not still_wanted(status) or time.monotonic() > taken_up_until:
                     return plan
-                after = awaited
-                continue
-        if status.phase in ENDED:
-            raise JobOver(f"the job ended ({status.phase}) before the plan did: {status.reason}".rstrip(": "))
+            elif plan is not None and seen != (plan.id, plan.phase):
+                seen = (plan.id, plan.phase)
+                taken_up_until = 0.0
+                on_phase(plan)
+            if status.phase in ENDED:
+                raise JobOver(f"the job ended ({status.phase}) before the plan did: {status.reason}".rstrip(": "))
         time.sleep(_POLL_SECONDS)
+
+
+def _look(client: CoordinatorClient, patience: Patience) -> tuple[pb.StatusReply, dict[int, pb.Plan]] | None:
+    try:
+        look = known_plans(client)
+    except CoordinatorUnreachable as error:
+        patience.away(error)
+        return None
+    patience.answered()
+    return look

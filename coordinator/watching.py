@@ -37,7 +37,7 @@ class _Screen:
 
     def show(self, status: pb.StatusReply, plans: list[pb.Plan]) -> None:
         recent = plans[-_RECENT_PLANS:]
-        self._last = Group(render.status_view(status), *([render.plan_table(recent)] if recent else []))
+        self._last = Group(render.status_view(status), *([Text(), render.plan_table(recent)] if recent else []))
         self._live.update(self._last, refresh=True)
 
     def away(self, reason: str) -> None:

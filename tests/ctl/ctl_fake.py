@@ -62,7 +62,7 @@ def committed(number: int) -> pb.Plan:
 class FakeCoordinator(rpc.CoordinatorServicer):
     """Answers from attributes that a test sets.
 
-    `requests` holds what came, by method; so many Status calls as `absences` says fail first.
+    `requests` holds what came, by method; so many Status calls as `absences` says fail after a Scale.
     """
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class FakeCoordinator(rpc.CoordinatorServicer):
 
     def Status(self, request: pb.StatusRequest, context: grpc.ServicerContext) -> pb.StatusReply:
         self._take("Status", request, context)
-        if self.absences:
+        if self.absences and "Scale" in self.requests:
             self.absences -= 1
             context.abort(grpc.StatusCode.UNAVAILABLE, "restarting")
         return self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]

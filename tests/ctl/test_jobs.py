@@ -78,6 +78,13 @@ def test_unknown_job_lists_the_running_ones(ctl: Ctl, add_job: AddJob) -> None:
     assert "running: digits, text" in result.stderr
 
 
+def test_an_ended_job_is_not_asked(ctl: Ctl, add_job: AddJob) -> None:
+    add_job("digits", ended=2.0, status=1)
+    result = ctl("status", "digits")
+    assert result.exit_code == 3
+    assert "job 'digits' has ended, with status 1" in result.stderr
+
+
 @pytest.mark.parametrize(("names", "words"), [([], "0 run"), (["a", "b"], "2 run")])
 def test_a_name_is_needed_when_it_is_not_clear(ctl: Ctl, add_job: AddJob, names: list[str], words: str) -> None:
     for name in names:
