@@ -88,6 +88,7 @@ def jobs(
                 "started": job.started,
                 "ended": job.ended,
                 "exit_status": job.status,
+                "reason": job.reason,
                 "status": None if status is None else to_dict(status),
             }
             for job, state, status in rows

@@ -33,6 +33,7 @@ class Job:
         started: unix seconds.
         ended: unix seconds; None while it runs, or was lost.
         status: exit status of its launcher; None until it has ended.
+        reason: why it ended; empty until then.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Job:
     started: float = 0.0
     ended: float | None = None
     status: int | None = None
+    reason: str = ""
 
     @property
     def token_file(self) -> Path:
@@ -58,7 +60,7 @@ class Job:
 def jobs_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """Where the folders of this user's jobs are: $XDG_STATE_HOME/elastic_ps/jobs, by default under ~/.local/state."""
     state = environment.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "elastic_ps" / "jobs"
+    return Path(state or "~/.local/state").expanduser() / "elastic_ps" / "jobs"
 
 
 def all_jobs(folder: Path) -> list[Job]:
@@ -84,7 +86,10 @@ def find_job(folder: Path, name: str | None) -> Job:
         if job.name == name and job.ended is None:
             return job
         if job.name == name:
-            raise UnknownJob(f"job {name!r} has ended, with status {job.status}; see {job.folder}; running: {listed}")
+            why = f" ({job.reason})" if job.reason else ""
+            raise UnknownJob(
+                f"job {name!r} has ended with status {job.status}{why}; see {job.folder}; running: {listed}"
+            )
     raise UnknownJob(f"no job {name!r} under {folder}; running: {listed}")
 
 
@@ -116,6 +121,7 @@ def _read(path: Path) -> Job | None:
             started=float(value.get("started") or 0),
             ended=None if value.get("ended") is None else float(value["ended"]),
             status=None if value.get("status") is None else int(value["status"]),
+            reason=str(value.get("reason") or ""),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -79,10 +79,10 @@ def test_unknown_job_lists_the_running_ones(ctl: Ctl, add_job: AddJob) -> None:
 
 
 def test_an_ended_job_is_not_asked(ctl: Ctl, add_job: AddJob) -> None:
-    add_job("digits", ended=2.0, status=1)
+    add_job("digits", ended=2.0, status=1, reason="s0 died")
     result = ctl("status", "digits")
     assert result.exit_code == 3
-    assert "job 'digits' has ended, with status 1" in result.stderr
+    assert "job 'digits' has ended with status 1 (s0 died)" in result.stderr
 
 
 @pytest.mark.parametrize(("names", "words"), [([], "0 run"), (["a", "b"], "2 run")])
