@@ -104,7 +104,7 @@ class AdamW(_Moments):
         """One step."""
         rate = bias_corrected(hyper.lr, self.beta1, self.beta2, count) if self.correct_bias else hyper.lr
         eta, wd, epsilon = constants.argument(rate), constants.argument(hyper.wd), constants.argument(self.epsilon)
-        factor, bound = constants.operand(hyper.rescale_grad), constants.bound(hyper.clip_gradient)
+        factor, bound = constants.listed(hyper.rescale_grad), constants.bound(hyper.clip_gradient)
         averages = self._averages(constants)
 
         def step(w: Array, gradient: Array, work: Array, m: Array, v: Array) -> None:

@@ -48,11 +48,11 @@ class Constants:
         return self.dtype.type(parsed_float(value))
 
     def listed(self, value: float) -> Any:
-        """An element of an operator's tuple of floats (lrs, wds): read by the C++ library, which rounds correctly."""
+        """A float that reaches an operator correctly rounded: in a tuple (lrs, wds) or in an array."""
         return self.dtype.type(np.float32(value))
 
     def operand(self, value: float) -> Any:
-        """The number in `array * number`, which stays a double up to the array's dtype."""
+        """The number in `array * number`: a double up to the array's dtype."""
         return self.dtype.type(value)
 
     def bound(self, value: float | None) -> Any:

@@ -10,6 +10,13 @@ from elastic_ps.server.optimizers.adaptive import check_positive
 from elastic_ps.server.optimizers.constants import Constants
 from elastic_ps.server.optimizers.rule import CHUNK, MASTER, Array, BuiltIn, Kernel, chunks, clip
 
+_WIDE: dict[type, tuple[type, type]] = {
+    np.float16: (np.float32, np.float16),
+    np.float32: (np.float64, np.float64),
+    np.float64: (np.float64, np.float64),
+}
+"""Types that MXNet's kernel takes the square root and the quotient in, by the tensor's."""
+
 
 @dataclass(frozen=True)
 class LAMB(BuiltIn):
@@ -22,7 +29,8 @@ class LAMB(BuiltIn):
         r = norm(w), at least lower_bound and at most upper_bound
         w = w - lr * r / norm(d) * d               where both norms are above 0, else w - lr * d
 
-    The norms are sums in float32 from the first element to the last, as MXNet has them on a CPU.
+    The norms are sums in float32 from the first element to the last, as MXNet has them on a CPU; under
+    multi_precision the weights' is that of the float16 values.
     """
 
     beta1: float = 0.9
@@ -51,7 +59,7 @@ class LAMB(BuiltIn):
             find = self._direction(self.begin_num_update + count, hyper, constants)
             for part, grad, work in chunks(target, gradient):
                 find(target[part], grad, work, mean[part], variance[part], direction[part])
-            rate = constants.listed(hyper.lr) * target.dtype.type(self._trust(_norm(target), _norm(direction)))
+            rate = constants.listed(hyper.lr) * target.dtype.type(self._trust(_norm(value), _norm(direction)))
             for part, _, work in chunks(target, gradient):
                 np.multiply(direction[part].astype(target.dtype, copy=False), rate, out=work[0])
                 target[part] -= work[0]
@@ -63,8 +71,8 @@ class LAMB(BuiltIn):
         correction1, correction2 = one - _power(beta1, count), one - _power(beta2, count)
         epsilon, wd = constants.argument(self.epsilon), constants.listed(hyper.wd)
         factor, bound = constants.argument(hyper.rescale_grad), constants.bound(hyper.clip_gradient)
-        # The operator calls C's sqrt, a double's, so for float32 the whole quotient is one of doubles.
-        wide = np.float64 if constants.dtype == np.float32 else constants.dtype
+        # The operator calls C's sqrt, a double's: for float32 the whole quotient is one of doubles.
+        root, quotient = _WIDE[constants.dtype.type]
 
         def find(w: Array, gradient: Array, work: Array, m: Array, v: Array, out: Array) -> None:
             g, other, _ = work
@@ -82,8 +90,9 @@ class LAMB(BuiltIn):
                 np.divide(v, correction2, out=other)
             else:
                 g[...], other[...] = m, v
-            ratio = np.sqrt(other, dtype=wide)
+            ratio = np.sqrt(other, dtype=root)
             ratio += epsilon
+            ratio = ratio.astype(quotient, copy=False)
             np.divide(g, ratio, out=ratio)
             np.multiply(w, wd, out=other)
             ratio += other
