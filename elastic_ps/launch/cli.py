@@ -69,7 +69,7 @@ def elasticrun(
     block_bytes: Annotated[int | None, typer.Option(min=ALIGNMENT, help="Largest block of a tensor.")] = None,
     migration: Annotated[Migration | None, typer.Option(help="How blocks move to other servers.")] = None,
     checkpoint: Annotated[str, typer.Option(help="Folder of checkpoints, any fsspec URL [the job's folder].")] = "",
-    checkpoint_interval: Annotated[float | None, typer.Option(min=0.0, help="Seconds between checkpoints.")] = None,
+    checkpoint_interval: Annotated[float | None, typer.Option(min=0.1, help="Seconds between checkpoints.")] = None,
     restore: Annotated[str, typer.Option(help="Start from this checkpoint.")] = "",
     role: Annotated[Role | None, typer.Option(help="Join one node to a running job.")] = None,
     coordinator: Annotated[str, typer.Option(metavar="HOST:PORT", help="Of the job that --role joins.")] = "",
@@ -88,7 +88,8 @@ def elasticrun(
         _refuse(_address_problem(coordinator))
         assert token_file is not None, "checked as missing above"
         place = Place(coordinator, token_file, host)
-        raise typer.Exit(_join(MemberSettings(role, place, join_timeout, grace), NodeCommands(program, modules)))
+        command = partial(NodeCommands(program, modules).node, role, place)
+        raise typer.Exit(run_member(MemberSettings(role, place, join_timeout, grace), command))
     assert program is not None, "checked as missing above"
     if block_bytes is not None and block_bytes % ALIGNMENT:
         _refuse(f"--block-bytes {block_bytes}: must be a multiple of {ALIGNMENT}")
@@ -143,6 +144,22 @@ def run_job(settings: JobSettings, commands: Commands, merged: MergedStream, roo
         folder.release()
 
 
+def run_member(settings: MemberSettings, command: Callable[[str], list[str]]) -> int:
+    """Run one node of a job from the main thread, with this process's signals; returns the exit status.
+
+    Args:
+        settings: the node.
+        command: argv of the process that has the given nonce.
+    """
+    try:
+        agent = MemberAgent(settings, command)
+        with signals_to(agent.signalled):
+            return agent.run()
+    except (CoordinatorLost, ConfigurationError) as error:
+        typer.echo(f"elasticrun: {error}", err=True)
+        return 1
+
+
 @contextmanager
 def signals_to(handler: Callable[[int], None]) -> Iterator[None]:
     """Hand SIGINT, SIGTERM and SIGHUP to `handler` meanwhile."""
@@ -156,17 +173,6 @@ def signals_to(handler: Callable[[int], None]) -> Iterator[None]:
     finally:
         for number, old in before.items():
             signal.signal(number, old)
-
-
-def _join(settings: MemberSettings, commands: NodeCommands) -> int:
-    """Run one node of a job."""
-    try:
-        agent = MemberAgent(settings, partial(commands.node, settings.role, settings.place))
-        with signals_to(agent.signalled):
-            return agent.run()
-    except (CoordinatorLost, ConfigurationError) as error:
-        typer.echo(f"elasticrun: {error}", err=True)
-        return 1
 
 
 def _misplaced(context: typer.Context, role: Role | None) -> str | None:

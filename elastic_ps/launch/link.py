@@ -3,7 +3,6 @@
 import logging
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterator
 from itertools import chain, repeat
 from typing import Any
@@ -67,31 +66,10 @@ class CoordinatorLink:
         """Ask the coordinator to end the job; `now`: without waiting for anything. Raises CoordinatorLost."""
         self._call(self._stub.Stop, pb.StopRequest(now=now))
 
-    def status(self) -> pb.StatusReply:
-        """The state of the job. Raises CoordinatorLost, or ConfigurationError where the coordinator refuses."""
-        reply: pb.StatusReply = self._call(self._stub.Status, pb.StatusRequest())
+    def status(self, timeout: float = _CALL_TIMEOUT) -> pb.StatusReply:
+        """The state of the job; waits `timeout` seconds. Raises CoordinatorLost, or ConfigurationError where the coordinator refuses."""
+        reply: pb.StatusReply = self._call(self._stub.Status, pb.StatusRequest(), timeout)
         return reply
-
-    def wait_ready(self, timeout: float) -> None:
-        """Return once the coordinator has answered.
-
-        Raises:
-            CoordinatorLost: not within `timeout` seconds.
-            ConfigurationError: it answers, and refuses this launcher.
-        """
-        deadline = time.monotonic() + timeout
-        for pause in _pauses():
-            try:
-                self.status()
-                return
-            except CoordinatorLost as error:
-                if time.monotonic() + pause > deadline:
-                    raise CoordinatorLost(
-                        f"no coordinator has answered at {self.address} for {timeout:g} s ({error}): "
-                        "is the job running, and can this machine reach it?"
-                    ) from error
-            if self._closed.wait(pause):
-                raise CoordinatorLost("closed")
 
     def close(self, patience: float = 0.0) -> None:
         """End the threads; exits that cannot be delivered within `patience` seconds are dropped."""
@@ -106,10 +84,10 @@ class CoordinatorLink:
             if thread is not None:
                 thread.join(_CALL_TIMEOUT)
 
-    def _call(self, method: Callable[..., Any], request: Any) -> Any:
+    def _call(self, method: Callable[..., Any], request: Any, timeout: float = _CALL_TIMEOUT) -> Any:
         request.caller.CopyFrom(pb.Caller(token=self._token))
         try:
-            return method(request, timeout=_CALL_TIMEOUT)
+            return method(request, timeout=timeout)
         except grpc.RpcError as error:
             if error.code() in _AWAY:
                 raise CoordinatorLost(error.details() or error.code().name) from error
@@ -118,13 +96,13 @@ class CoordinatorLink:
             raise CoordinatorLost("closed") from error
 
     def _follow(self, on_wanted: Callable[[Wanted], None], on_refused: Callable[[str], None]) -> None:
-        pauses = _pauses()
+        waits = pauses()
         while not self._closed.is_set():
             request = pb.AttachRequest(caller=pb.Caller(token=self._token))
             try:
                 self._stream = self._stub.Attach(request, wait_for_ready=True)
                 for message in self._stream:
-                    pauses = _pauses()
+                    waits = pauses()
                     on_wanted(Wanted.from_pb(message))
             except grpc.RpcError as error:
                 if error.code() not in _AWAY and not self._closed.is_set():
@@ -132,11 +110,11 @@ class CoordinatorLink:
                     return
             except ValueError:  # the channel was closed between two streams
                 return
-            self._closed.wait(next(pauses))
+            self._closed.wait(next(waits))
 
     def _deliver(self) -> None:
         while (request := self._exits.get()) is not None:
-            for pause in _pauses():
+            for pause in pauses():
                 try:
                     self._call(self._stub.NodeExited, request)
                     break
@@ -148,6 +126,6 @@ class CoordinatorLink:
                         return
 
 
-def _pauses() -> Iterator[float]:
-    """Seconds between tries."""
+def pauses() -> Iterator[float]:
+    """Seconds between tries to reach a coordinator; without end."""
     return chain((0.05, 0.1, 0.2, 0.5), repeat(1.0))

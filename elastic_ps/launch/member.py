@@ -1,6 +1,7 @@
 """One node of a job that runs elsewhere: `elasticrun --role`, a container's entry."""
 
 import contextlib
+import math
 import queue
 import secrets
 import signal
@@ -12,11 +13,13 @@ from dataclasses import dataclass
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import EXIT_RESTART, ConfigurationError, CoordinatorLost
 from elastic_ps.launch.commands import Place, node_environment
-from elastic_ps.launch.link import CoordinatorLink
+from elastic_ps.launch.link import CoordinatorLink, pauses
 from elastic_ps.launch.processes import Process
 from elastic_ps.node.settings import read_token
 
 _UNDRAINED = 128 + signal.SIGTERM
+_LAST_SECONDS = 5.0
+_TRY_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -64,16 +67,37 @@ class MemberAgent:
 
         Raises:
             CoordinatorLost: the job's coordinator does not answer.
-            ConfigurationError: the coordinator refuses this launcher.
+            ConfigurationError: the coordinator refuses this launcher, or its job has ended.
         """
         try:
-            while True:
-                self._link.wait_ready(self._settings.join_timeout)
-                status = self._run_once()
-                if status != EXIT_RESTART:  # the job goes back to its checkpoint: join it again
-                    return status
+            status = EXIT_RESTART
+            while status == EXIT_RESTART:  # the job goes back to its checkpoint: join it again
+                status = self._wait_ready() or self._run_once()
+            return status
         finally:
             self._link.close()
+
+    def _wait_ready(self) -> int:
+        """Return 0 once the coordinator has answered, or an exit status if a signal comes first."""
+        timeout = self._settings.join_timeout
+        deadline = time.monotonic() + timeout
+        for pause in pauses():
+            try:
+                status = self._link.status(_TRY_SECONDS)
+            except CoordinatorLost as error:
+                if time.monotonic() + pause > deadline:
+                    raise CoordinatorLost(
+                        f"no coordinator has answered at {self._link.address} for {timeout:g} s ({error}): "
+                        "is the job running, and can this machine reach it?"
+                    ) from error
+            else:
+                if status.phase in ("finished", "failed"):
+                    raise ConfigurationError(f"job {status.job} has {status.phase}: there is nothing to join")
+                return 0
+            event = self._next(pause)
+            if isinstance(event, int):
+                return 128 + event
+        raise AssertionError("pauses() ends")
 
     def _run_once(self) -> int:
         """One process, from its start to its end."""
@@ -95,27 +119,28 @@ class MemberAgent:
         return status
 
     def _follow(self, process: Process) -> int:
-        """Pass signals on and wait for the end: SIGTERM, after the grace another, after a last second SIGKILL."""
-        escalation = iter(((process.terminate, self._settings.grace), (process.terminate, 1.0), (process.kill, None)))
-        deadline: float | None = None
-        drained = True
-        while True:
-            try:
-                event = self._events.get(timeout=None if deadline is None else max(0.0, deadline - time.monotonic()))
-            except queue.Empty:
-                _say(f"not drained after {self._settings.grace:g} s: ending it")
-                drained = False
-            else:
-                if isinstance(event, _Exited):
-                    return event.status if drained else _UNDRAINED
-                if deadline is None:
-                    _say(f"{signal.Signals(event).name}: draining the node; once more ends it")
-                else:
-                    drained = False
-            act, patience = next(escalation)
+        """Wait for the end. A signal is passed on as a wish to drain; one more, or the end of the grace, ends it."""
+        stages: tuple[tuple[Callable[[], None], float, str], ...] = (
+            (process.terminate, self._settings.grace, "draining the node; once more ends it"),
+            (process.terminate, _LAST_SECONDS, "the node has not drained: ending it"),
+            (process.kill, math.inf, "the node does not end: killed"),
+        )
+        patience = math.inf
+        for asked, (act, next_patience, text) in enumerate(stages):
+            event = self._next(patience)
+            if isinstance(event, _Exited):
+                in_order = asked == 0 or (asked == 1 and event.status != EXIT_RESTART)
+                return event.status if in_order else _UNDRAINED
+            print(f"elasticrun: {text}", file=sys.stderr, flush=True)
             act()
-            deadline = None if patience is None else time.monotonic() + patience
+            patience = next_patience
+        while not isinstance(self._next(math.inf), _Exited):
+            pass
+        return _UNDRAINED
 
-
-def _say(text: str) -> None:
-    print(f"elasticrun: {text}", file=sys.stderr, flush=True)
+    def _next(self, patience: float) -> _Exited | int | None:
+        """The process's end or a signal; None after `patience` seconds."""
+        try:
+            return self._events.get(timeout=None if patience == math.inf else patience)
+        except queue.Empty:
+            return None

@@ -1,7 +1,9 @@
 """A job of puppets: the launcher is real, its processes and its coordinator do what the test says."""
 
 import io
+import os
 import queue
+import select
 import signal
 import socket
 import sys
@@ -30,6 +32,24 @@ PATIENCE = 30.0
 def puppet_command(port: int, name: str) -> list[str]:
     names = ("ELASTIC_COORDINATOR", "ELASTIC_NONCE", "ELASTIC_HOST", "OMP_NUM_THREADS")
     return [sys.executable, "-I", "-S", str(PUPPET), str(port), name, *names]
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended (a zombie has: only its parent has not asked yet)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def wait_gone(pid: int) -> None:
+    """Return once a process that is not this one's child has ended."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    with os.fdopen(descriptor):
+        assert select.select([descriptor], [], [], PATIENCE)[0], f"process {pid} still runs"
 
 
 class Puppet:

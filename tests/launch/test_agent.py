@@ -5,7 +5,7 @@ import os
 import signal
 from collections.abc import Callable
 
-from launch_stage import PATIENCE, Job, Puppet
+from launch_stage import PATIENCE, Job, Puppet, gone
 
 from elastic_ps.core.errors import EXIT_RESTART
 from elastic_ps.launch.agent import Outcome
@@ -39,15 +39,6 @@ def over(job: Job, *puppets: Puppet, status: int = 0) -> Outcome:
         puppet.tell(f"exit {status}")
         assert job.exit_of(puppet) == status
     return job.end()
-
-
-def gone(pid: int) -> bool:
-    """Whether a process has ended (a zombie has: only its parent has not asked yet)."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
 
 
 def test_starts_what_is_wanted_and_ends_with_the_job(start_job: StartJob) -> None:

@@ -1,0 +1,89 @@
+"""Children of a launcher and their output."""
+
+import io
+import os
+import queue
+import sys
+from pathlib import Path
+
+import pytest
+from launch_stage import PATIENCE
+
+from elastic_ps.launch.output import MergedStream, NodeLog
+from elastic_ps.launch.processes import Process
+
+
+def run(command: list[str], log: NodeLog) -> int:
+    statuses: queue.SimpleQueue[int] = queue.SimpleQueue()
+    Process("child", command, os.environ, log, statuses.put)
+    return statuses.get(timeout=PATIENCE)
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-I", "-S", "-c", code]
+
+
+@pytest.fixture
+def stream() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def log(tmp_path: Path, stream: io.StringIO) -> NodeLog:
+    return NodeLog(tmp_path, "worker-1", MergedStream(stream))
+
+
+def test_the_exit_comes_after_the_last_line(log: NodeLog, stream: io.StringIO) -> None:
+    code = "import sys; print('out', flush=True); print('err', file=sys.stderr); print('no newline', end='')"
+    assert run(python(code), log) == 0
+    assert log.path.read_text() == "out\nerr\nno newline"
+    assert stream.getvalue() == "[worker-1] out\n[worker-1] err\n[worker-1] no newline\n"
+
+
+def test_output_that_is_no_text_and_has_no_lines(log: NodeLog, stream: io.StringIO) -> None:
+    assert run(python("import sys; sys.stdout.buffer.write(b'\\xff' + b'x' * 200_000)"), log) == 0
+    assert log.path.stat().st_size == 200_001
+    assert stream.getvalue().startswith("[worker-1] \ufffdxx")
+    assert max(map(len, stream.getvalue().splitlines())) < 100_000
+
+
+def test_a_command_that_does_not_exist(log: NodeLog, stream: io.StringIO) -> None:
+    assert run(["/no/such/program"], log) == 127
+    assert stream.getvalue() == "[worker-1] cannot start /no/such/program: No such file or directory\n"
+
+
+def test_signals_to_what_has_ended_reach_nobody(log: NodeLog) -> None:
+    statuses: queue.SimpleQueue[int] = queue.SimpleQueue()
+    process = Process("child", python(""), os.environ, log, statuses.put)
+    assert statuses.get(timeout=PATIENCE) == 0
+    process.terminate()
+    process.kill()
+
+
+def test_the_log_takes_the_nodes_name(log: NodeLog, stream: io.StringIO, tmp_path: Path) -> None:
+    log.line(b"before\n")
+    log.rename("w3")
+    log.line(b"after\r\n")
+    log.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["w3.log"]
+    assert log.path.read_bytes() == b"before\nafter\r\n"
+    assert stream.getvalue() == "[worker-1] before\n[w3] after\n"
+
+
+def test_colour_is_for_terminals(stream: io.StringIO) -> None:
+    MergedStream(stream, colour=True).line("w0", "text")
+    assert stream.getvalue().startswith("\x1b[")
+    assert stream.getvalue().endswith("m[w0]\x1b[0m text\n")
+
+
+class _Closed(io.StringIO):
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_a_reader_that_has_gone_does_not_stop_the_logs(tmp_path: Path) -> None:
+    log = NodeLog(tmp_path, "w0", MergedStream(_Closed()))
+    log.line(b"one\n")
+    log.line(b"two\n")
+    log.close()
+    assert log.path.read_text() == "one\ntwo\n"
