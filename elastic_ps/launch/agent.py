@@ -168,6 +168,7 @@ class Agent:
         address = f"{event.host}:{event.port}"
         if self._coordinator is not None:
             self._folder.listening(address, self._coordinator.pid)
+            self._say(f"job {self._folder.name}: coordinator {address}, folder {self._folder.path}")
         if self._link is None:
             self._link = CoordinatorLink(address, read_token(self._folder.token_file))
             self._link.attach(self._events.put, lambda reason: self._events.put(_Refused(reason)))

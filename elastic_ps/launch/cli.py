@@ -58,26 +58,46 @@ class Migration(StrEnum):
 )
 def elasticrun(
     context: typer.Context,
-    script: Annotated[str, typer.Argument(help="Training script, or with -m a module.", show_default=False)] = "",
-    arguments: Annotated[list[str] | None, typer.Argument(help="Passed to the script untouched.")] = None,
+    script: Annotated[
+        str, typer.Argument(metavar="SCRIPT", help="Training script, or with -m a module.", show_default=False)
+    ] = "",
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="ARGUMENTS", help="Passed to the script untouched.")
+    ] = None,
     module: Annotated[bool, typer.Option("-m", help="Run SCRIPT as `python -m` does.")] = False,
-    workers: Annotated[int, typer.Option(min=1, help="Workers at the start.")] = 1,
-    servers: Annotated[int, typer.Option(min=1, help="Servers at the start.")] = 1,
-    name: Annotated[str, typer.Option(help="Of the job; by default made from the script's.")] = "",
-    max_restarts: Annotated[int, typer.Option(min=0, help="Dead processes that are replaced, in all.")] = 3,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of the order of the samples.")] = None,
-    block_bytes: Annotated[int | None, typer.Option(min=ALIGNMENT, help="Largest block of a tensor.")] = None,
+    workers: Annotated[int, typer.Option(metavar="N", min=1, help="Workers at the start.")] = 1,
+    servers: Annotated[int, typer.Option(metavar="N", min=1, help="Servers at the start.")] = 1,
+    name: Annotated[str, typer.Option(metavar="NAME", help="Of the job; by default made from the script's.")] = "",
+    max_restarts: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Dead processes that are replaced, in all.")
+    ] = 3,
+    seed: Annotated[int | None, typer.Option(metavar="N", min=0, help="Of the order of the samples.")] = None,
+    block_bytes: Annotated[
+        int | None, typer.Option(metavar="N", min=ALIGNMENT, help="Largest block of a tensor.")
+    ] = None,
     migration: Annotated[Migration | None, typer.Option(help="How blocks move to other servers.")] = None,
-    checkpoint: Annotated[str, typer.Option(help="Folder of checkpoints, any fsspec URL [the job's folder].")] = "",
-    checkpoint_interval: Annotated[float | None, typer.Option(min=0.1, help="Seconds between checkpoints.")] = None,
-    restore: Annotated[str, typer.Option(help="Start from this checkpoint.")] = "",
+    checkpoint: Annotated[
+        str, typer.Option(metavar="URL", help="Folder of checkpoints, any fsspec URL [the job's folder].")
+    ] = "",
+    checkpoint_interval: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=0.1, help="Seconds between checkpoints.")
+    ] = None,
+    restore: Annotated[str, typer.Option(metavar="URL", help="Start from this checkpoint.")] = "",
     role: Annotated[Role | None, typer.Option(help="Join one node to a running job.")] = None,
     coordinator: Annotated[str, typer.Option(metavar="HOST:PORT", help="Of the job that --role joins.")] = "",
-    token_file: Annotated[Path | None, typer.Option(help="Of the job that --role joins.")] = None,
-    host: Annotated[str, typer.Option(help="Address that other nodes reach this machine at.")] = "127.0.0.1",
-    optimizer_module: Annotated[list[str] | None, typer.Option(help="Module with update rules for servers.")] = None,
-    join_timeout: Annotated[float, typer.Option(min=0.0, help="Seconds to wait for nodes, or for the job.")] = 60.0,
-    grace: Annotated[float, typer.Option(min=0.0, help="Seconds that processes get to end in order.")] = 30.0,
+    token_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Of the job that --role joins.")] = None,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Address that other nodes reach this machine at.")
+    ] = "127.0.0.1",
+    optimizer_module: Annotated[
+        list[str] | None, typer.Option(metavar="MODULE", help="Module with update rules for servers.")
+    ] = None,
+    join_timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.0, help="Seconds to wait for nodes, or for the job.")
+    ] = 60.0,
+    grace: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.0, help="Seconds that processes get to end in order.")
+    ] = 30.0,
 ) -> None:
     """Train SCRIPT as an elastic job on this machine, or with --role join one node to a running job."""
     _refuse(_misplaced(context, role))

@@ -67,7 +67,12 @@ class CoordinatorLink:
         self._call(self._stub.Stop, pb.StopRequest(now=now))
 
     def status(self, timeout: float = _CALL_TIMEOUT) -> pb.StatusReply:
-        """The state of the job; waits `timeout` seconds. Raises CoordinatorLost, or ConfigurationError where the coordinator refuses."""
+        """The state of the job.
+
+        Raises:
+            CoordinatorLost: no answer within `timeout` seconds.
+            ConfigurationError: the coordinator refuses this launcher.
+        """
         reply: pb.StatusReply = self._call(self._stub.Status, pb.StatusRequest(), timeout)
         return reply
 
