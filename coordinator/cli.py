@@ -15,7 +15,7 @@ from coordinator.client import ClientError, CoordinatorClient, CoordinatorFailed
 from coordinator.jobs import BadJobFile, Job, UnknownJob, all_jobs, jobs_folder, read_token
 from coordinator.jsontext import to_dict
 from coordinator.targets import Coordinator, JobName, Json, TokenFile, resolve
-from coordinator.waiting import JobOver, known_plans, wait_for_plan
+from coordinator.waiting import JobOver, Request, known_plans, wait_for_plan
 from coordinator.watching import watch_job
 from protos import elastic_pb2 as pb
 
@@ -219,7 +219,7 @@ def checkpoint(
 @app.command()
 def stop(
     job: JobName = None,
-    now: Annotated[bool, typer.Option("--now", help="Do not wait for the step in progress.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="Do not wait for a checkpoint being written.")] = False,
     coordinator: Coordinator = None,
     token_file: TokenFile = None,
     as_json: Json = False,
@@ -265,14 +265,14 @@ def _run_plan(
         _result(as_json, {**to_dict(reply), "outcome": None}, waits)
         return
     _note(waits)
-    after = reply.plan - 1 if reply.plan else newest
+    request = Request(reply.plan - 1 if reply.plan else newest, reply.queued, still_wanted)
     try:
-        plan = wait_for_plan(client, after, still_wanted, lambda plan: _note(render.plan_line(plan)))
+        plan = wait_for_plan(client, request, lambda plan: _note(render.plan_line(plan)))
     except KeyboardInterrupt:
         _note("the plan goes on without you; `elasticctl cancel` stops one that is not armed yet")
         raise
     _result(as_json, {**to_dict(reply), "outcome": to_dict(plan)}, render.plan_result(plan))
-    if plan.phase != "COMMITTED":
+    if plan.phase != "COMMITTED" or plan.missing:
         raise typer.Exit(Exit.FAILED)
 
 

@@ -158,7 +158,7 @@ class CoordinatorClient:
         """End the job.
 
         Args:
-            now: do not wait for the step in progress.
+            now: do not wait for a checkpoint being written.
         """
         self._call(self._stub.Stop, pb.StopRequest(caller=self._caller, now=now))
 

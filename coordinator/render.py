@@ -115,7 +115,7 @@ def plan_line(plan: pb.Plan) -> Text:
     """One plan in one line."""
     line = Text.assemble((f"plan {plan.id}  ", "bold"), styled(plan.phase), f"  {_who(plan)}  ({plan.cause})")
     if plan.missing:
-        line.append(f"  waiting for {', '.join(plan.missing)}")
+        line.append(f"  {_missing(plan)}")
     if plan.clock:
         line.append(f"  clock {plan.clock}")
     if plan.reason:
@@ -286,12 +286,17 @@ def _mode(plan: pb.Plan) -> str:
     return f"{mode}, paused for {', '.join(plan.fell_back)}" if plan.fell_back else mode
 
 
+def _missing(plan: pb.Plan) -> str:
+    words = "waiting for" if plan.phase == "REGISTERED" else "without, as they did not come:"
+    return f"{words} {', '.join(plan.missing)}"
+
+
 def _notes(plan: pb.Plan) -> list[str]:
     notes = [plan.reason] if plan.reason else []
     if plan.mode != pb.LIVE or plan.fell_back:
         notes.append(f"blocks moved by {_mode(plan)}")
     if plan.missing:
-        notes.append(f"waiting for {', '.join(plan.missing)}")
+        notes.append(_missing(plan))
     return notes
 
 

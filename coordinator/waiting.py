@@ -1,7 +1,9 @@
-"""Waiting for a plan to end, over restarts of the coordinator."""
+"""Waiting for a plan to end, over cancellations that the coordinator mends and over its restarts."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
 
 from coordinator.client import ClientError, CoordinatorClient, CoordinatorUnreachable
 from protos import elastic_pb2 as pb
@@ -9,12 +11,13 @@ from protos import elastic_pb2 as pb
 AWAY_SECONDS = 30.0
 """How long a coordinator may be away before nobody is expected to start it again."""
 
+TAKEN_UP_SECONDS = 15.0
+"""How long after a cancellation the next plan may begin: a launcher starts the node that died once more."""
+
 ENDED = ("finished", "failed")
 """Phases of a job after which nothing happens any more."""
 
 _POLL_SECONDS = 0.1
-_TAKEN_UP_SECONDS = 2.0
-"""How soon after a cancellation the coordinator starts the plan that takes the wish up again."""
 
 
 class JobOver(ClientError):
@@ -41,6 +44,43 @@ class Patience:
             raise error
 
 
+@dataclass(frozen=True)
+class Request:
+    """What an operator has asked for and waits for.
+
+    Attributes:
+        after: id of the newest plan that cannot be the one that does it.
+        queued: it waits behind a plan under way.
+        still_wanted: whether the job still aims at it.
+    """
+
+    after: int
+    queued: bool
+    still_wanted: Callable[[pb.StatusReply], bool]
+
+
+class Verdict(Enum):
+    """What a look at a job says about a request."""
+
+    WAIT = auto()
+    DONE = auto()  # the plan has ended, for good or ill
+    NEXT = auto()  # the plan has ended, another one does what was asked
+    MAYBE = auto()  # cancelled, but the job still aims at it: another plan may begin
+
+
+def judge(request: Request, status: pb.StatusReply, plan: pb.Plan | None, newest: int) -> Verdict:
+    """Judge the oldest plan that could be the requested one; `newest` is the highest id of all."""
+    if plan is None:
+        return Verdict.WAIT
+    if plan.phase == "COMMITTED":  # a death's plan may come before the queued one
+        return Verdict.NEXT if request.queued and status.queued else Verdict.DONE
+    if plan.phase == "CANCELLED":
+        if not request.still_wanted(status):
+            return Verdict.DONE
+        return Verdict.NEXT if newest > plan.id else Verdict.MAYBE
+    return Verdict.WAIT
+
+
 def known_plans(client: CoordinatorClient) -> tuple[pb.StatusReply, dict[int, pb.Plan]]:
     """The job's state and all its plans by id, the one under way among them."""
     status = client.status()
@@ -50,55 +90,46 @@ def known_plans(client: CoordinatorClient) -> tuple[pb.StatusReply, dict[int, pb
     return status, plans
 
 
-def wait_for_plan(
-    client: CoordinatorClient,
-    after: int,
-    still_wanted: Callable[[pb.StatusReply], bool],
-    on_phase: Callable[[pb.Plan], None],
-    patience: Patience | None = None,
-) -> pb.Plan:
-    """The first plan with an id above `after`, once it is COMMITTED or CANCELLED.
-
-    A plan that the coordinator cancels by itself (a death, new tensors) and whose wish it takes up again is followed
-    into the next plan.
+def wait_for_plan(client: CoordinatorClient, request: Request, on_phase: Callable[[pb.Plan], None]) -> pb.Plan:
+    """The plan that does what was asked, once it is COMMITTED or CANCELLED.
 
     Args:
         client: of the job.
-        after: the newest plan that is not the one awaited.
-        still_wanted: whether the job still aims at what was asked for.
-        on_phase: called at each phase of the plan before its last.
-        patience: with a coordinator that is away.
+        request: what was asked.
+        on_phase: called at each phase before the last.
 
     Raises:
         JobOver: the job has ended.
         ClientError: the coordinator stays away, or broke.
     """
-    patience = patience or Patience()
-    seen: tuple[int, str] | None = None
-    taken_up_until = 0.0
+    patience = Patience()
+    after, seen = request.after, (0, "")
+    give_up: float | None = None
     while True:
-        if (look := _look(client, patience)) is not None:
-            status, plans = look
-            plan = plans.get(min((number for number in plans if number > after), default=0))
-            if plan is not None and plan.phase == "COMMITTED":
+        look = _look(client, patience)
+        if look is None:
+            time.sleep(_POLL_SECONDS)
+            continue
+        status, plans = look
+        plan = min((plan for plan in plans.values() if plan.id > after), key=lambda plan: plan.id, default=None)
+        verdict = judge(request, status, plan, max(plans, default=0))
+        if plan is not None:
+            if verdict is Verdict.DONE or (give_up is not None and time.monotonic() > give_up):
                 return plan
-            if plan is not None and plan.phase == "CANCELLED":
-                if max(plans) > plan.id and still_wanted(status):
-                    after = plan.id
-                    continue
-                taken_up_until = taken_up_until or time.monotonic() + _TAKEN_UP_SECONDS
-                if not still_wanted(status) or time.monotonic() > taken_up_until:
-                    return plan
-            elif plan is not None and seen != (plan.id, plan.phase):
+            if seen != (plan.id, plan.phase):
                 seen = (plan.id, plan.phase)
-                taken_up_until = 0.0
                 on_phase(plan)
-            if status.phase in ENDED:
-                raise JobOver(f"the job ended ({status.phase}) before the plan did: {status.reason}".rstrip(": "))
+            if verdict is Verdict.NEXT:
+                after, give_up = plan.id, None
+                continue
+        if status.phase in ENDED:
+            raise JobOver(f"the job ended ({status.phase}) before the plan did: {status.reason}".rstrip(": "))
+        if verdict is Verdict.MAYBE and give_up is None:
+            give_up = time.monotonic() + TAKEN_UP_SECONDS
         time.sleep(_POLL_SECONDS)
 
 
-def _look(client: CoordinatorClient, patience: Patience) -> tuple[pb.StatusReply, dict[int, pb.Plan]] | None:
+def _look(client: CoordinatorClient, patience: Patience) -> tuple[pb.StatusReply, Mapping[int, pb.Plan]] | None:
     try:
         look = known_plans(client)
     except CoordinatorUnreachable as error:

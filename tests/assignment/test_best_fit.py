@@ -142,6 +142,11 @@ def test_extend_keeps_the_known(case: Case, new: list[int]) -> None:
     assert spread(loads_of(grown, after, servers)) <= max(grown, default=0)
 
 
+def test_extend_reaches_every_server() -> None:
+    assert set(extend([4, 0, 0], [0], 3)) == {0, 1, 2}
+    assert extend([4, 4], [0, 0], 3) == (0, 0)
+
+
 def test_extend_one_by_one_balances() -> None:
     owners: tuple[int, ...] = ()
     for count in range(1, 13):

@@ -1,6 +1,8 @@
 """elasticctl: what it prints, what it asks for, how it ends."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ import grpc
 import pytest
 from ctl_fake import committed, plan, running_status
 
+from coordinator import cli
 from protos import elastic_pb2 as pb
 
 Ctl = Callable[..., Any]
@@ -30,7 +33,7 @@ def test_status_shows_everything(ctl: Ctl, fake: Any) -> None:
         "5,267 samples/s",
         "1.2 MB in 8 blocks",
         "3 workers, 2 servers",
-        "plan 5  SYNCING  +w3 -s0  (operator)  waiting for 1 worker",
+        "plan 5  SYNCING  +w3 -s0  (operator)  without, as they did not come: 1 worker",
         "queued  scale to 4 workers",
         "127.0.0.1:9001",
     ):
@@ -132,6 +135,25 @@ def test_queued_scale_waits_for_its_own_plan(ctl: Ctl, fake: Any) -> None:
     result = ctl("scale", "--workers", "4")
     assert "queued behind the plan under way" in result.stderr
     assert "plan 9  COMMITTED" in result.stdout
+
+
+def test_queued_scale_is_not_taken_for_a_deaths_plan(ctl: Ctl, fake: Any) -> None:
+    waiting = running_status()
+    waiting.queued = "scale to 4 workers"
+    fake.statuses = [running_status(), waiting, running_status()]
+    fake.scale_reply = pb.ScaleReply(queued=True)
+    death = plan(7, "COMMITTED", cause="death of w1")
+    fake.histories = [[plan(6, "ARMED")], [committed(6), death], [committed(6), death, committed(8)]]
+    assert "plan 8  COMMITTED" in ctl("scale", "--workers", "4").stdout
+
+
+def test_scale_without_those_who_did_not_come_is_a_failure(ctl: Ctl, fake: Any) -> None:
+    late = committed(7)
+    late.missing.append("1 worker")
+    fake.histories = [[], [late]]
+    result = ctl("scale", "--workers", "4")
+    assert result.exit_code == 1
+    assert "without, as they did not come: 1 worker" in result.stdout
 
 
 def test_scale_survives_a_coordinator_that_restarts(ctl: Ctl, fake: Any) -> None:
@@ -248,6 +270,28 @@ def test_ledger(ctl: Ctl, fake: Any) -> None:
     assert ctl("ledger").stdout.splitlines() == [line, line]
     first, _ = ctl("ledger", "--json").stdout.splitlines()
     assert json.loads(first)["slices"][1] == {"worker": "w1", "low": 32, "high": 64}
+
+
+def test_a_reader_that_has_seen_enough_ends_the_ledger_quietly(fake: Any) -> None:
+    fake.ledger_entries = [pb.LedgerEntry(server="s0", version=number) for number in range(20_000)]
+    command = [sys.executable, "-c", "from coordinator.cli import main; main()", "ledger", "digits"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith("s0")
+        process.stdout.close()
+        assert process.stderr.read() == ""
+
+
+def test_ctrl_c_leaves_the_plan_alone(ctl: Ctl, fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: Any) -> pb.Plan:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "wait_for_plan", interrupt)
+    result = ctl("scale", "--workers", "4")
+    assert result.exit_code == 130
+    assert "the plan goes on without you" in result.stderr
+    assert "Cancel" not in fake.requests
 
 
 def ending(phase: str) -> list[pb.StatusReply]:
