@@ -136,6 +136,25 @@ def translate(optimizer: Any, key_of_index: Callable[[Key], str]) -> OptimizerSp
     return spec
 
 
+def check_dtype(spec: OptimizerSpec, key: str, dtype: str) -> None:
+    """Refuse to push a key that the servers could not update.
+
+    Args:
+        spec: of the key's store; of a user's own rule only the servers can tell.
+        key: for the message.
+        dtype: numpy's name.
+
+    Raises:
+        ConfigurationError: names the key and the way out.
+    """
+    if ":" in spec.name:
+        return
+    try:
+        make_rule(spec).states(np.dtype(dtype))
+    except ConfigurationError as error:
+        raise ConfigurationError(f"key {key}: {error}") from error
+
+
 def _rule(optimizer: Any) -> tuple[str, dict[str, Any]]:
     kind = type(optimizer)
     if "elastic_rule" in vars(kind):

@@ -2,19 +2,13 @@
 
 from dataclasses import dataclass
 from math import isfinite, sqrt
+from typing import ClassVar
 
 import numpy as np
 
-from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.server.optimizers.constants import Constants
 from elastic_ps.server.optimizers.rule import Array, Elementwise, Kernel, clip
-
-
-def check_positive(name: str, value: float) -> None:
-    """Refuse a constant that divides by zero where a gradient is zero: padding would become nan."""
-    if not value > 0:
-        raise ConfigurationError(f"{name} must be above 0, not {value}: elements without a gradient would become nan")
 
 
 def bias_corrected(lr: float, beta1: float, beta2: float, count: int) -> float:
@@ -28,8 +22,7 @@ class _Moments(Elementwise):
     beta2: float = 0.999
     epsilon: float = 1e-8
 
-    def __post_init__(self) -> None:
-        check_positive("epsilon", self.epsilon)
+    divisor: ClassVar[str] = "epsilon"
 
     def slots(self) -> tuple[str, ...]:
         """Moving averages of the gradient and of its square."""
@@ -147,8 +140,7 @@ class RMSProp(Elementwise):
     centered: bool = False
     clip_weights: float | None = None
 
-    def __post_init__(self) -> None:
-        check_positive("epsilon", self.epsilon)
+    divisor: ClassVar[str] = "epsilon"
 
     def slots(self) -> tuple[str, ...]:
         """Moving averages of the squared gradient and, centered, of the gradient; the last step."""
@@ -228,8 +220,7 @@ class AdaGrad(Elementwise):
 
     eps: float = 1e-7
 
-    def __post_init__(self) -> None:
-        check_positive("eps", self.eps)
+    divisor: ClassVar[str] = "eps"
 
     def slots(self) -> tuple[str, ...]:
         """Sum of the squared gradients."""
@@ -271,8 +262,7 @@ class Ftrl(Elementwise):
     lamda1: float = 0.01
     beta: float = 1.0
 
-    def __post_init__(self) -> None:
-        check_positive("beta", self.beta)
+    divisor: ClassVar[str] = "beta"
 
     def slots(self) -> tuple[str, ...]:
         """The dual weights and the sum of the squared gradients."""

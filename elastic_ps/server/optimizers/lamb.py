@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from elastic_ps.core.optimizer import Hyper
-from elastic_ps.server.optimizers.adaptive import check_positive
 from elastic_ps.server.optimizers.constants import Constants
 from elastic_ps.server.optimizers.rule import CHUNK, MASTER, Array, BuiltIn, Kernel, chunks, clip
 
@@ -41,9 +40,7 @@ class LAMB(BuiltIn):
     bias_correction: bool = True
 
     divisible: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        check_positive("epsilon", self.epsilon)
+    divisor: ClassVar[str] = "epsilon"
 
     def slots(self) -> tuple[str, ...]:
         """Moving averages of the gradient and of its square."""

@@ -93,21 +93,35 @@ class BuiltIn(Rule):
     begin_num_update: int = 0
     multi_precision: bool = False
 
+    divisor: ClassVar[str] = ""
+    """Argument that keeps the rule from dividing 0 by 0 where there is no gradient, as in padding."""
+
+    def __post_init__(self) -> None:
+        if self.divisor and not getattr(self, self.divisor) > 0:
+            raise ConfigurationError(
+                f"{self.divisor} must be above 0, not {getattr(self, self.divisor)}: "
+                "elements without a gradient would become nan"
+            )
+
     def slots(self) -> tuple[str, ...]:
         """Names of the rule's own state arrays, in MXNet's order."""
         return ()
 
     def states(self, dtype: DType) -> tuple[tuple[str, DType], ...]:
         """The rule's own, of the tensor's dtype, or all in float32 with a master copy."""
+        name = type(self).__name__
         if dtype not in (np.float16, np.float32, np.float64):
             raise ConfigurationError(
-                f"{type(self).__name__} cannot update a {dtype} tensor: "
-                "use float16, float32 or float64, or do not push its key"
+                f"{name} cannot update a {dtype} tensor: use float16, float32 or float64, or do not push its key"
             )
-        if self.multi_precision and dtype == np.float16:
-            single = np.dtype(np.float32)
-            return (*((name, single) for name in self.slots()), (MASTER, single))
-        return tuple((name, dtype) for name in self.slots())
+        double = self.multi_precision and dtype == np.float16
+        work = np.dtype(np.float32) if double else dtype
+        if self.divisor and not Constants(work).argument(getattr(self, self.divisor)) > 0:
+            raise ConfigurationError(
+                f"{name} cannot update a {dtype} tensor: {self.divisor} {getattr(self, self.divisor)} is 0 in {work}, "
+                "and elements without a gradient would become nan; use multi_precision=True or a larger value"
+            )
+        return tuple((slot, work) for slot in (*self.slots(), *([MASTER] if double else [])))
 
     def init(self, states: dict[str, Array], value: Array) -> None:
         """Copy the values to the master copy, where there is one."""
