@@ -1,0 +1,35 @@
+"""An `Array` over numpy memory, for scripts without a framework: benchmarks, tests."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class HostArray:
+    """See `Array`.
+
+    Args:
+        values: read and written in place.
+    """
+
+    def __init__(self, values: NDArray[Any]):
+        self.values = values
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """See `Array.shape`."""
+        return self.values.shape
+
+    @property
+    def dtype(self) -> str:
+        """See `Array.dtype`."""
+        return self.values.dtype.name
+
+    def read(self) -> NDArray[Any]:
+        """See `Array.read`."""
+        return self.values
+
+    def write(self, values: NDArray[Any]) -> None:
+        """See `Array.write`."""
+        np.copyto(self.values, values)

@@ -1,0 +1,95 @@
+"""What the demo claims, and whether it holds."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from coordinator.audit import Audit, audit
+from coordinator.records import read_ledger
+from examples.demo.story import Story
+from protos import elastic_pb2 as pb
+
+ACCURACY = 0.97
+PLANS = 3
+
+
+@dataclass(frozen=True)
+class Claims:
+    """The demo's results.
+
+    Attributes:
+        accuracy: of the scaled job, on the test images.
+        baseline: of the same job without scaling.
+        proof: of the ledger.
+        plans: the operator's, in order.
+    """
+
+    accuracy: float
+    baseline: float
+    proof: Audit
+    plans: tuple[pb.Plan, ...]
+
+    def summary(self) -> dict[str, Any]:
+        """As build/demo/summary.json has it."""
+        return {
+            "test_accuracy": self.accuracy,
+            "baseline_accuracy": self.baseline,
+            "samples_exactly_once": self.proof.exactly_once,
+            "plans": [
+                {
+                    "cause": plan.cause,
+                    "joined": list(plan.joined),
+                    "left": list(plan.left),
+                    "steps_ms": list(plan.steps_ms),
+                    "bytes_moved": plan.bytes_moved,
+                    "suspension_ms": dict(plan.suspension_ms),
+                }
+                for plan in self.plans
+            ],
+        }
+
+    def failures(self) -> list[str]:
+        """What does not hold."""
+        failures = []
+        for name, value in (("with scaling", self.accuracy), ("without scaling", self.baseline)):
+            if value < ACCURACY:
+                failures.append(f"test accuracy {name} is {value:.4f}, under {ACCURACY}")
+        failures += [f"exactly once: {problem}" for problem in self.proof.problems]
+        if not self.proof.exactly_once and not self.proof.problems:
+            failures.append("exactly once: the ledger is empty")
+        committed = [plan for plan in self.plans if plan.phase == "COMMITTED"]
+        if len(committed) != PLANS:
+            failures.append(f"{len(committed)} of {PLANS} plans were committed")
+        for plan in committed:
+            if len(plan.steps_ms) != 4 or not plan.suspension_ms:
+                failures.append(f"plan {plan.id} lacks the times of its steps or of its workers' suspension")
+        return failures
+
+    def show(self, console: Console) -> None:
+        """Print it all."""
+        table = Table(
+            "plan", "cause", "1 register", "2 assign", "3 migrate", "4 update", "moved", "suspension by worker"
+        )
+        for plan in self.plans:
+            suspended = ", ".join(f"{worker} {ms:.2f}" for worker, ms in sorted(plan.suspension_ms.items()))
+            times = [f"{ms:.0f} ms" for ms in plan.steps_ms]
+            table.add_row(str(plan.id), plan.cause, *times, f"{plan.bytes_moved:,} B", f"{suspended} ms")
+        console.print(table)
+        console.print(f"test accuracy {self.accuracy:.4f}, without scaling {self.baseline:.4f}, at least {ACCURACY}")
+        console.print(
+            f"every sample of every epoch exactly once: {'proved' if self.proof.exactly_once else 'NOT PROVED'} from "
+            f"{self.proof.updates} applied updates, {self.proof.epochs} epochs of {self.proof.samples[0]} samples"
+        )
+
+
+def gather(elastic: Story, baseline: Story, samples: int, global_batch: int, epochs: int) -> Claims:
+    """Collect the results of both jobs."""
+    plans = [plan for plan in elastic.plans if plan.joined or plan.left]
+    return Claims(
+        accuracy=elastic.accuracy(),
+        baseline=baseline.accuracy(),
+        proof=audit(read_ledger(elastic.folder), samples, global_batch, epochs),
+        plans=tuple(plan for plan in plans if plan.cause != "start"),
+    )

@@ -1,0 +1,125 @@
+"""Real jobs for tests: elasticrun as a subprocess, watched and operated through its coordinator."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+from coordinator.client import ClientError, CoordinatorClient
+from elastic_ps.node.settings import read_token
+
+SCRIPTS = Path(__file__).parent / "scripts"
+POLL_SECONDS = 0.05
+
+
+class Job:
+    """One running job."""
+
+    def __init__(self, process, folder, log):
+        self.process = process
+        self.folder = folder
+        self.log = log
+        self.client = None
+
+    def until(self, ready, what, timeout=60.0):
+        """Look until `ready(status)`; a job that ends meanwhile or a timeout is a failure with the log's end."""
+        deadline = time.monotonic() + timeout
+        while True:
+            status = self.status()
+            if status is not None and ready(status):
+                return status
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"{what}: did not happen\n{status}\n{self.tail()}")
+            time.sleep(POLL_SECONDS)
+
+    def status(self):
+        try:
+            if self.client is None:
+                described = json.loads((self.folder / "job.json").read_text())
+                self.client = CoordinatorClient(described["coordinator"], read_token(self.folder / "token"))
+            return self.client.status()
+        except (OSError, ValueError, KeyError, ClientError):
+            return None
+
+    def running(self, workers, servers):
+        """Wait until a configuration of these numbers trains."""
+        return self.until(
+            lambda status: (
+                status.phase == "running"
+                and not status.plan.id
+                and (counts(status) == (workers, servers))
+                and status.version > 0
+            ),
+            f"{workers} workers and {servers} servers",
+        )
+
+    def scale(self, workers=None, servers=None, **options):
+        """Scale and wait until the plan is committed; returns its record."""
+        before = self.client.status().version
+        self.client.scale(workers, servers, **options)
+        status = self.client.status()
+        self.running(workers or status.wanted_workers, servers or status.wanted_servers)
+        self.until(lambda status: status.version > before, "steps after the plan")
+        return self.client.plans()[-1]
+
+    def pid(self, node):
+        return next(found.pid for found in self.client.status().nodes if found.member.id == node)
+
+    def wait(self, timeout=60.0):
+        """The exit status of the job."""
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the job does not end\n{self.tail()}") from None
+
+    def tail(self):
+        return self.log.read_text()[-6000:]
+
+
+def counts(status):
+    members = [node for node in status.nodes if node.state == "member"]
+    return (
+        sum(node.member.role == 1 for node in members),
+        sum(node.member.role == 2 for node in members),
+    )
+
+
+@contextmanager
+def run(tmp_path, script, *arguments, name="job", workers=1, servers=1, options=()):
+    """A job under elasticrun; ended when the block ends."""
+    environment = {
+        **os.environ,
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONFAULTHANDLER": "1",
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]),
+    }
+    command = [
+        sys.executable,
+        "-c",
+        "from elastic_ps.launch.cli import main; main()",
+        *("--workers", str(workers), "--servers", str(servers), "--name", name),
+        *options,
+        str(script),
+        *map(str, arguments),
+    ]
+    log = tmp_path / f"{name}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+    job = Job(process, tmp_path / "state" / "elastic_ps" / "jobs" / name, log)
+    try:
+        yield job
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        if job.client is not None:
+            job.client.close()

@@ -1,0 +1,95 @@
+"""A float64 network without a framework: starts in a tenth of a second, and every sample counts in its result.
+
+    regression.py FOLDER --optimizer NAME
+
+Trains until the test writes FOLDER/finish; then the chief settles the last epoch with all others through
+FOLDER/last_epoch, so that a second run without any scaling can make exactly as many (`--epochs`).
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+
+import elastic_ps
+from elastic_ps.core.optimizer import Hyper, OptimizerSpec
+from elastic_ps.worker.host import HostArray
+from elastic_ps.worker.job import current_job
+
+SAMPLES, INPUTS, HIDDEN, BATCH = 203, 12, 40, 16
+ARGS = {"sgd": {"momentum": 0.9}, "adam": {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}}
+
+
+def data():
+    random = np.random.default_rng(5)
+    inputs = random.normal(size=(SAMPLES, INPUTS))
+    return inputs, np.sin(inputs @ random.normal(size=(INPUTS, 3)))
+
+
+def parameters():
+    random = np.random.default_rng(11)
+    shapes = {"i:0": (INPUTS, HIDDEN), "i:1": (HIDDEN,), "i:2": (HIDDEN, 3), "i:3": (3,)}
+    return {key: random.normal(size=shape) * 0.3 for key, shape in shapes.items()}
+
+
+def gradients(weights, inputs, targets):
+    """Of the squared error, summed over samples."""
+    hidden = np.tanh(inputs @ weights["i:0"] + weights["i:1"])
+    error = hidden @ weights["i:2"] + weights["i:3"] - targets
+    back = (error @ weights["i:2"].T) * (1 - hidden**2)
+    found = {"i:0": inputs.T @ back, "i:1": back.sum(0), "i:2": hidden.T @ error, "i:3": error.sum(0)}
+    return found, float((error**2).sum() / 2)
+
+
+def schedule(updates):
+    return Hyper(lr=0.05 * 0.999**updates, wd=1e-4, rescale_grad=1 / BATCH)
+
+
+def last_epoch(folder, epoch, limit):
+    """The last epoch that all workers make. The chief names it two ahead: nobody can be there yet."""
+    path = folder / "last_epoch"
+    if elastic_ps.is_chief() and not path.exists():
+        if limit is not None:
+            path.write_text(str(limit))
+        elif (folder / "finish").exists():
+            path.write_text(str(epoch + 2))
+    return int(path.read_text() or "-1") if path.exists() else None
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--optimizer", default="sgd")
+    parser.add_argument("--epochs", type=int)
+    parser.add_argument("--pace", type=float, default=0.002, help="seconds of each step that stand for computation")
+    arguments = parser.parse_args()
+    elastic_ps.init()
+    inputs, targets = data()
+    weights = parameters()
+    arrays = {key: HostArray(value) for key, value in weights.items()}
+    store = None
+    sampler = elastic_ps.Sampler(SAMPLES, global_batch=BATCH)
+    for epoch in elastic_ps.epochs(1_000_000):
+        loss = 0.0
+        for step, indices, _ in sampler:
+            found, error = gradients(weights, inputs[indices], targets[indices])
+            loss += error
+            if store is None:
+                store = current_job().open_store()
+                store.set_optimizer(OptimizerSpec(arguments.optimizer, ARGS[arguments.optimizer]), schedule)
+                store.broadcast(list(arrays), list(arrays.values()), [[array] for array in arrays.values()])
+            for key, gradient in found.items():
+                store.pushpull([key], [[HostArray(gradient)]], [[arrays[key]]])
+            time.sleep(arguments.pace)
+            elastic_ps.report(step, loss=error)
+        if elastic_ps.is_chief():
+            print(f"epoch {epoch} loss {loss:.6f}", flush=True)
+        if epoch == last_epoch(arguments.folder, epoch, arguments.epochs and arguments.epochs - 1):
+            break
+    if elastic_ps.is_chief():
+        np.savez(arguments.folder / "weights.npz", epochs=epoch + 1, **weights)
+
+
+if __name__ == "__main__":
+    main()
