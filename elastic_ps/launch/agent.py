@@ -181,6 +181,8 @@ class Agent:
             death = decide.describe_death(local, status, str(log))
             self._budget = self._budget.spend(death)
             self._say(death)
+        else:
+            self._say(f"{local.name} has ended with status {status}")
 
     def _on_coordinator_exit(self, status: int) -> None:
         self._coordinator, self._ready_by = None, math.inf

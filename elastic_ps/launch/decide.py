@@ -5,6 +5,7 @@ starts what is wanted beyond the processes that have not registered yet, takes b
 longer wanted, and never ends a registered node: that one drains, or is stopped, through its coordinator.
 """
 
+import signal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -152,7 +153,8 @@ def describe_death(process: Local, status: int, log: str) -> str:
     if status == 0:
         hint = "" if process.role is Role.SERVER else "; does the script call elastic_ps.init()?"
         return f"{process.role} {process.name} ended without having joined the job{hint} (log: {log})"
-    how = f"was killed by signal {status - 128}" if status > 128 else f"exited with status {status}"
+    by_signal = status - 128 in {number.value for number in signal.Signals}
+    how = f"was killed by {signal.Signals(status - 128).name}" if by_signal else f"exited with status {status}"
     return f"{process.role} {process.name} {how} (log: {log})"
 
 

@@ -90,7 +90,7 @@ class CoordinatorLink:
                 thread.join(_CALL_TIMEOUT)
 
     def _call(self, method: Callable[..., Any], request: Any, timeout: float = _CALL_TIMEOUT) -> Any:
-        request.caller.CopyFrom(pb.Caller(token=self._token))
+        request.caller.CopyFrom(self._caller())
         try:
             return method(request, timeout=timeout)
         except grpc.RpcError as error:
@@ -101,21 +101,34 @@ class CoordinatorLink:
             raise CoordinatorLost("closed") from error
 
     def _follow(self, on_wanted: Callable[[Wanted], None], on_refused: Callable[[str], None]) -> None:
-        waits = pauses()
-        while not self._closed.is_set():
-            request = pb.AttachRequest(caller=pb.Caller(token=self._token))
-            try:
-                self._stream = self._stub.Attach(request, wait_for_ready=True)
-                for message in self._stream:
+        try:
+            waits = pauses()
+            while not self._closed.is_set():
+                for message in self._messages():
                     waits = pauses()
                     on_wanted(Wanted.from_pb(message))
-            except grpc.RpcError as error:
-                if error.code() not in _AWAY and not self._closed.is_set():
-                    on_refused(f"the coordinator at {self.address} refuses this launcher: {error.details()}")
-                    return
-            except ValueError:  # the channel was closed between two streams
-                return
-            self._closed.wait(next(waits))
+                self._closed.wait(next(waits))
+        except ConfigurationError as error:
+            on_refused(str(error))
+        except Exception as error:
+            log.exception("thread %s died", threading.current_thread().name)
+            on_refused(f"a bug in elasticrun: {error!r}")
+
+    def _messages(self) -> Iterator[pb.Wanted]:
+        """What one stream brings, until it breaks. Raises ConfigurationError where the coordinator refuses it."""
+        try:
+            self._stream = self._stub.Attach(pb.AttachRequest(caller=self._caller()), wait_for_ready=True)
+        except ValueError:  # grpc's word for a closed channel
+            return
+        try:
+            yield from self._stream
+        except grpc.RpcError as error:
+            if error.code() not in _AWAY and not self._closed.is_set():
+                reason = f"the coordinator at {self.address} refuses this launcher: {error.details()}"
+                raise ConfigurationError(reason) from error
+
+    def _caller(self) -> pb.Caller:
+        return pb.Caller(token=self._token)
 
     def _deliver(self) -> None:
         while (request := self._exits.get()) is not None:

@@ -52,6 +52,7 @@ class NodeLog:
         self.label = name
         self._merged = merged
         self._file: BinaryIO = self.path.open("ab", buffering=0)
+        self._complained = False
 
     def rename(self, node: str) -> None:
         """Use the node's id from now on, for the whole file."""
@@ -61,7 +62,12 @@ class NodeLog:
 
     def line(self, line: bytes) -> None:
         """Take one line of output, or a piece of a very long one."""
-        self._file.write(line)
+        try:
+            self._file.write(line)
+        except OSError as error:  # a full disk must not end a job: its output is still on the merged stream
+            if not self._complained:
+                self._complained = True
+                self._merged.line(self.label, f"elasticrun: cannot write {self.path}: {error.strerror}")
         self._merged.line(self.label, line.decode(errors="replace").rstrip("\r\n"))
 
     def close(self) -> None:

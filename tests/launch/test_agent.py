@@ -96,7 +96,7 @@ def test_replaces_dead_nodes_up_to_max_restarts_then_fails(start_job: StartJob) 
     assert job.fake.stops.get(timeout=PATIENCE).now
     outcome = job.end()
     assert outcome.status == 1
-    assert "was killed by signal 9" in outcome.reason
+    assert "was killed by SIGKILL" in outcome.reason
     assert "--max-restarts 2 has been used up" in outcome.reason
     assert outcome.reason in job.transcript.getvalue()
 

@@ -139,7 +139,8 @@ def test_which_exits_are_deaths(process: Local, status: int, wanted: Wanted | No
 def test_a_death_is_described_with_its_log() -> None:
     worker = Local("worker-1", Role.WORKER, "w0")
     assert describe_death(worker, 1, "L") == "worker w0 exited with status 1 (log: L)"
-    assert describe_death(worker, 137, "L") == "worker w0 was killed by signal 9 (log: L)"
+    assert describe_death(worker, 137, "L") == "worker w0 was killed by SIGKILL (log: L)"
+    assert describe_death(worker, 250, "L") == "worker w0 exited with status 250 (log: L)"
     text = describe_death(Local("worker-1", Role.WORKER), 0, "L")
     assert (
         text == "worker worker-1 ended without having joined the job; does the script call elastic_ps.init()? (log: L)"

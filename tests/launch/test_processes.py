@@ -76,6 +76,15 @@ def test_colour_is_for_terminals(stream: io.StringIO) -> None:
     assert stream.getvalue().endswith("m[w0]\x1b[0m text\n")
 
 
+def test_a_full_disk_stops_neither_the_process_nor_the_stream(stream: io.StringIO, tmp_path: Path) -> None:
+    (tmp_path / "w0.log").symlink_to("/dev/full")
+    log = NodeLog(tmp_path, "w0", MergedStream(stream))
+    assert run(python("print('one'); print('two')"), log) == 0
+    complaint, first, second = stream.getvalue().splitlines()
+    assert (first, second) == ("[w0] one", "[w0] two")
+    assert complaint == f"[w0] elasticrun: cannot write {tmp_path / 'w0.log'}: No space left on device"
+
+
 class _Closed(io.StringIO):
     def write(self, text: str) -> int:
         raise BrokenPipeError
