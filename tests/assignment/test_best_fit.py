@@ -121,6 +121,21 @@ def test_leaving_servers_blocks_join_their_neighbours() -> None:
     assert best_fit([10] * 60, before, 2) == tuple([0] * 30 + [1] * 30)
 
 
+def test_the_right_neighbour_takes_its_part_first() -> None:
+    after = best_fit([10] * 80, [0] * 20 + [None] * 20 + [1] * 20 + [2] * 20, 3)
+    assert list(runs(block for block, owner in enumerate(after) if owner == 1)) == [(33, 27)]
+
+
+def test_rest_is_placed_largest_first() -> None:
+    sizes, before = [7, 6, 1, 1, 4, 4, 3, 9, 8], [None, 1, 1, 2, 2, 1, 2, None, None]
+    assert loads_of(sizes, best_fit(sizes, before, 3), 3) == [16, 11, 16]
+
+
+def test_an_empty_server_gets_a_block_that_moves_anyway() -> None:
+    sizes, before = [3, 1, 8], [None, 2, None]
+    assert moved(sizes, before, best_fit(sizes, before, 3)) == 11
+
+
 def test_zero_byte_blocks_reach_every_server() -> None:
     assert set(best_fit([0] * 5, [None] * 5, 5)) == set(range(5))
     assert set(best_fit([8, 0, 0], [0, 0, 0], 3)) == {0, 1, 2}
