@@ -9,42 +9,18 @@ for epoch in elastic_ps.epochs(10):
         trainer.step(sampler.global_batch)
 """
 
-from elastic_ps.worker.job import current_job
-from elastic_ps.worker.sampler import Sampler, epochs
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from elastic_ps.script import Sampler, epochs, init, is_chief, num_workers, rank, report
 
 __all__ = ["Sampler", "epochs", "init", "is_chief", "num_workers", "rank", "report"]
 
 
-def init() -> None:
-    """Join the job that the environment describes; returns when this worker's peers are ready.
+def __getattr__(name: str) -> Any:
+    """Load the worker side when a script asks for it: servers and coordinators import this package too."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from elastic_ps import script
 
-    Raises:
-        ConfigurationError: the script was not started by elasticrun.
-        CoordinatorLost: the job's coordinator does not answer.
-    """
-    current_job()
-
-
-def rank() -> int:
-    """This worker's rank, now; it may change at every step."""
-    return current_job().rank
-
-
-def num_workers() -> int:
-    """Workers in the configuration in force."""
-    return len(current_job().node.configuration.workers)
-
-
-def is_chief() -> bool:
-    """True on exactly one worker at any time: the one that evaluates, saves and prints."""
-    return current_job().node.is_chief
-
-
-def report(step: int, **metrics: float) -> None:
-    """Hand metrics over to the job's status; the last value of a step counts.
-
-    Args:
-        step: as the sampler yielded it.
-        metrics: loss=..., accuracy=...: finite numbers.
-    """
-    current_job().report(step, metrics)
+    return getattr(script, name)

@@ -18,6 +18,7 @@ from elastic_ps.node.settings import NodeSettings
 from elastic_ps.transport.base import Buffer
 from elastic_ps.transport.tcp import TcpTransport
 from elastic_ps.worker.api import Array
+from elastic_ps.worker.ending import EXIT_TERMINATED, Crash, drain_on_sigterm
 from elastic_ps.worker.exchange import Exchange, Push, roster
 from elastic_ps.worker.inbox import tensor_view
 from elastic_ps.worker.node import WorkerNode
@@ -67,7 +68,9 @@ class WorkerJob:
         with exits():
             self.node.start()
             enter(self.node)
-        atexit.register(self.leave, True)
+        crash = Crash()
+        atexit.register(lambda: self.leave(finished=not crash.happened))
+        drain_on_sigterm(self.node.session.leave, lambda why: self.node.end(JobEnded(why, EXIT_TERMINATED)))
 
     def open_store(self) -> Store:
         """The script's next kvstore object."""

@@ -133,7 +133,7 @@ class WorkerNode:
             self.session.report_soon()
             self.progress.final_report.wait(_NOTICE_SECONDS)
         self.session.flush()
-        self._end(JobEnded("left", 0))
+        self.end(JobEnded("left", 0))
         self.session.close()
         self.peers.keep(())
 
@@ -235,7 +235,7 @@ class WorkerNode:
         suspension = (time.monotonic() - started) * 1000
         self.session.acknowledge(pb.SWITCHED, number, self.version, 0.0 if paused else suspension)
         if leaving:
-            self._end(JobEnded("drained", 0))
+            self.end(JobEnded("drained", 0))
 
     def pause(self, reached: float) -> None:
         """Pause mode: wait until every block has arrived at its new owner (DL2 section 5, step 4)."""
@@ -250,7 +250,7 @@ class WorkerNode:
         self._close_unused()
         self.session.acknowledge(pb.CANCELLED, number, self.version)
         if cancel.leave:
-            self._end(JobEnded(f"not wanted any more: {cancel.reason}", 0))
+            self.end(JobEnded(f"not wanted any more: {cancel.reason}", 0))
 
     def _on_committed(self, _committed: pb.Committed) -> None:
         self._close_unused()
@@ -292,9 +292,10 @@ class WorkerNode:
 
     def _on_stop(self, stop: pb.Stop) -> None:
         status = EXIT_RESTART if stop.restart else 1 if stop.failed else 0
-        self._end(JobEnded(stop.reason, status))
+        self.end(JobEnded(stop.reason, status))
 
-    def _end(self, reason: ElasticError) -> None:
+    def end(self, reason: ElasticError) -> None:
+        """This worker's part in the job is over; the first reason counts."""
         with self.changed:
             if self._ended is None:
                 self._ended = reason
@@ -314,7 +315,7 @@ class WorkerNode:
 
     def on_expelled(self, reason: str) -> None:
         """See `Handler`."""
-        self._end(JobEnded(reason, 1))
+        self.end(JobEnded(reason, 1))
 
     # ---- data plane (link threads) ---------------------------------------------------------------------------------
 
@@ -369,4 +370,4 @@ class WorkerNode:
             term, number = frame.meta["configuration"]
             self._decided(ConfigId(term, number))
             return
-        self._end(ConfigurationError(f"{server} refuses: {frame.meta.get('detail')}"))
+        self.end(ConfigurationError(f"{server} refuses: {frame.meta.get('detail')}"))

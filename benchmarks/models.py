@@ -1,0 +1,33 @@
+"""Shapes of the parameters of well-known networks, float32, in the order in which their frameworks list them."""
+
+Shape = tuple[int, ...]
+
+
+def resnet50() -> list[Shape]:
+    """ResNet-50: 161 tensors, 102 MB (He et al. 2015, table 1)."""
+    shapes: list[Shape] = [(64, 3, 7, 7), (64,), (64,)]
+    before = 64
+    for blocks, width in ((3, 64), (4, 128), (6, 256), (3, 512)):
+        for number in range(blocks):
+            shapes += [(width, before, 1, 1), (width,), (width,)]
+            shapes += [(width, width, 3, 3), (width,), (width,)]
+            shapes += [(width * 4, width, 1, 1), (width * 4,), (width * 4,)]
+            if number == 0:
+                shapes += [(width * 4, before, 1, 1), (width * 4,), (width * 4,)]
+            before = width * 4
+    return [*shapes, (1000, 2048), (1000,)]
+
+
+def vgg16() -> list[Shape]:
+    """VGG-16: 32 tensors, 553 MB (Simonyan and Zisserman 2014, column D)."""
+    shapes: list[Shape] = []
+    before = 3
+    for width in (64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512):
+        shapes += [(width, before, 3, 3), (width,)]
+        before = width
+    for inputs, outputs in ((512 * 7 * 7, 4096), (4096, 4096), (4096, 1000)):
+        shapes += [(outputs, inputs), (outputs,)]
+    return shapes
+
+
+MODELS = {"resnet50": resnet50, "vgg16": vgg16}

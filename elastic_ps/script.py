@@ -1,0 +1,41 @@
+"""What a training script calls; `elastic_ps` itself hands these out."""
+
+from elastic_ps.worker.job import current_job
+from elastic_ps.worker.sampler import Sampler, epochs
+
+__all__ = ["Sampler", "epochs", "init", "is_chief", "num_workers", "rank", "report"]
+
+
+def init() -> None:
+    """Join the job that the environment describes; returns when this worker's peers are ready.
+
+    Raises:
+        ConfigurationError: the script was not started by elasticrun.
+        CoordinatorLost: the job's coordinator does not answer.
+    """
+    current_job()
+
+
+def rank() -> int:
+    """This worker's rank, now; it may change at every step."""
+    return current_job().rank
+
+
+def num_workers() -> int:
+    """Workers in the configuration in force."""
+    return len(current_job().node.configuration.workers)
+
+
+def is_chief() -> bool:
+    """True on exactly one worker at any time: the one that evaluates, saves and prints."""
+    return current_job().node.is_chief
+
+
+def report(step: int, **metrics: float) -> None:
+    """Hand metrics over to the job's status; the last value of a step counts.
+
+    Args:
+        step: as the sampler yielded it.
+        metrics: loss=..., accuracy=...: finite numbers.
+    """
+    current_job().report(step, metrics)

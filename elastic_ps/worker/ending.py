@@ -1,0 +1,45 @@
+"""How a worker process ends: by its script's end or crash, by a drain, by the job's end."""
+
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+
+from elastic_ps.core.errors import ElasticError
+
+EXIT_TERMINATED = 128 + signal.SIGTERM
+
+
+class Crash:
+    """Remembers whether the script died of an exception: a worker that crashed has not finished."""
+
+    def __init__(self) -> None:
+        self.happened = False
+        self._before = sys.excepthook
+        sys.excepthook = self._hook
+
+    def _hook(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        self.happened = True
+        self._before(kind, error, trace)
+
+
+def drain_on_sigterm(leave: Callable[[], None], refused: Callable[[str], None]) -> None:
+    """SIGTERM becomes a drain: the job goes on without this worker, which then ends with status 0.
+
+    Args:
+        leave: asks the coordinator to be drained; raises what the coordinator says where that cannot be.
+        refused: called with the reason; the worker cannot be drained and must end all the same.
+    """
+
+    def ask() -> None:
+        try:
+            leave()
+        except ElasticError as error:
+            refused(str(error))
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        threading.Thread(target=ask, name="drain", daemon=True).start()
+
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, handle)
