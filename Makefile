@@ -40,7 +40,7 @@ protos: setup  ## regenerate the protobuf code
 docs: setup  ## redraw what the docs take from the code
 	$(BIN)/python -m docs.generate
 
-bench: bench-migration  ## every benchmark
+bench: bench-assignment bench-migration  ## every benchmark
 bench-%: setup
 	$(BIN)/python -m benchmarks.$*
 
