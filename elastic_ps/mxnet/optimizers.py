@@ -307,17 +307,22 @@ def _unpack(optimizer: Any, index: Key, state: Any) -> dict[str, Any]:
         return {name: value.asnumpy() for name, value in state.items()}
     names = _slots(optimizer, known)
     arrays: dict[str, Any] = {}
-    if isinstance(state, tuple) and (known.bare or (len(state) == 2 and isinstance(state[1], tuple))):
+    double = optimizer.multi_precision and isinstance(state, tuple) and len(state) == 2
+    if double and (known.bare or isinstance(state[1], tuple)):
         arrays["master"], state = reversed(state) if known.master_last else state
     if known.bare:
         state = () if state is None else (state,)
-    if not isinstance(state, tuple) or len(state) != len(names):
+    if not (isinstance(state, tuple) and len(state) == len(names) and all(map(_is_array, state))):
         raise ConfigurationError(
             f"key {index}: the optimizer state in the file does not fit {type(optimizer).__name__}, which keeps "
             f"{', '.join(names) or 'none'}; load it into an optimizer like the one that it was saved from"
         )
     arrays.update(zip(names, state, strict=True))
     return {name: array.asnumpy() for name, array in arrays.items()}
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, mx.nd.NDArray)
 
 
 def _slots(optimizer: Any, known: _Known) -> tuple[str, ...]:

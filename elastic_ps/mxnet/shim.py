@@ -1,18 +1,26 @@
-"""Makes MXNet 1.9.1 importable: `import elastic_ps.mxnet.shim` before the first `import mxnet`.
+"""Makes MXNet 1.9.1 usable: import this before the first `import mxnet`, or `mxnet` from here.
 
-MXNet names `numpy.bool`, which numpy dropped in 1.24, and while it is imported uses names that numpy and distutils
-have deprecated. None of it can be mended from a script, so those warnings, and no others, are silenced while MXNet
-is imported; the filters of the process are as before afterwards.
+MXNet names two things that have moved since: `numpy.bool`, which numpy dropped in 1.24, and `scipy.sparse.csr`'s
+`csr_matrix`, which every `mx.nd.array` looks at and SciPy warns about. Both names are put back. While it is imported
+MXNet uses more names that numpy and distutils have deprecated; those warnings, and no others, are silenced meanwhile,
+and the filters of the process are as before afterwards.
 """
 
 import warnings
+from importlib import import_module
+from importlib.util import find_spec
 
 import numpy
 
 if "bool" not in vars(numpy):  # hasattr would warn: numpy 1.26 reserves the name
     numpy.bool = bool  # type: ignore[attr-defined, unused-ignore]
 
+if find_spec("scipy"):  # MXNet does without
+    import_module("scipy.sparse.csr").csr_matrix = import_module("scipy.sparse").csr_matrix  # type: ignore[attr-defined]
+
 with warnings.catch_warnings():
     warnings.filterwarnings("ignore", r"In accordance with NEP 32", DeprecationWarning)
     warnings.filterwarnings("ignore", r"distutils Version classes are deprecated", DeprecationWarning)
-    import mxnet  # noqa: F401
+    import mxnet
+
+__all__ = ["mxnet"]

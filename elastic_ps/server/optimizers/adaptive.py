@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from math import isfinite, sqrt
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,17 +28,22 @@ class _Moments(Elementwise):
         """Moving averages of the gradient and of its square."""
         return ("mean", "variance")
 
-    def _averages(self, constants: Constants) -> Kernel:
-        """averages(g, other, m, v): update both moments by the gradient g; uses up `other`."""
+    def _averages(self, constants: Constants, rests: tuple[Any, Any], square_first: bool) -> Kernel:
+        """averages(g, other, m, v): update both moments by the gradient g; uses up `other`.
+
+        Args:
+            rests: 1 - beta1 and 1 - beta2 as the operator rounds them.
+            square_first: (1 - beta2) * (g * g), where Adam's operator has ((1 - beta2) * g) * g.
+        """
         beta1, beta2 = constants.argument(self.beta1), constants.argument(self.beta2)
-        rest1, rest2 = constants.argument(1.0) - beta1, constants.argument(1.0) - beta2
+        rest1, rest2 = rests
 
         def averages(g: Array, other: Array, m: Array, v: Array) -> None:
             np.multiply(g, rest1, out=other)
             m *= beta1
             m += other
-            np.multiply(g, rest2, out=other)
-            other *= g
+            np.multiply(g, g if square_first else rest2, out=other)
+            other *= rest2 if square_first else g
             v *= beta2
             v += other
 
@@ -60,7 +65,9 @@ class Adam(_Moments):
         lr = constants.argument(bias_corrected(hyper.lr, self.beta1, self.beta2, count))
         wd, epsilon = constants.argument(hyper.wd), constants.argument(self.epsilon)
         factor, bound = constants.argument(hyper.rescale_grad), constants.bound(hyper.clip_gradient)
-        averages = self._averages(constants)
+        one = constants.argument(1.0)
+        rests = one - constants.argument(self.beta1), one - constants.argument(self.beta2)
+        averages = self._averages(constants, rests, square_first=False)
 
         def step(w: Array, gradient: Array, work: Array, m: Array, v: Array) -> None:
             g, other, _ = work
@@ -98,7 +105,8 @@ class AdamW(_Moments):
         rate = bias_corrected(hyper.lr, self.beta1, self.beta2, count) if self.correct_bias else hyper.lr
         eta, wd, epsilon = constants.argument(rate), constants.argument(hyper.wd), constants.argument(self.epsilon)
         factor, bound = constants.listed(hyper.rescale_grad), constants.bound(hyper.clip_gradient)
-        averages = self._averages(constants)
+        rests = constants.complement(self.beta1), constants.complement(self.beta2)
+        averages = self._averages(constants, rests, square_first=True)
 
         def step(w: Array, gradient: Array, work: Array, m: Array, v: Array) -> None:
             g, other, _ = work

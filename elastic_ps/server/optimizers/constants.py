@@ -47,6 +47,10 @@ class Constants:
         """An operator's float argument."""
         return self.dtype.type(parsed_float(value))
 
+    def complement(self, value: float) -> Any:
+        """1 - an operator's float argument, taken in float32."""
+        return self.dtype.type(np.float32(1) - parsed_float(value))
+
     def listed(self, value: float) -> Any:
         """A float that reaches an operator correctly rounded: in a tuple (lrs, wds) or in an array."""
         return self.dtype.type(np.float32(value))
