@@ -162,11 +162,16 @@ def _rule(optimizer: Any) -> tuple[str, dict[str, Any]]:
     known = _KNOWN.get(kind)
     if known is None:
         raise ConfigurationError(_unknown(optimizer))
-    args = {name: getattr(optimizer, attribute) for name, attribute in known.args.items()}
+    args = {name: _plain(getattr(optimizer, attribute)) for name, attribute in known.args.items()}
     if ":" not in known.rule:
         args["begin_num_update"] = int(optimizer.begin_num_update)
         args["multi_precision"] = bool(optimizer.multi_precision)
     return known.rule, args
+
+
+def _plain(value: Any) -> Any:
+    """The Python number of a numpy scalar, which JSON does not take."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _unknown(optimizer: Any) -> str:
