@@ -192,7 +192,7 @@ def test_the_same_bits_under_a_schedule(name: str, schedule: str, begin: int) ->
 
 @pytest.mark.parametrize("rate", [3.1234567e-05, 1e-7, 0.1, 1 / 3, 12345.678e-9])
 def test_the_same_bits_for_rates_that_mxnet_parses_in_its_own_way(rate: float) -> None:
-    for kind in (opt.Adam, opt.NAG, opt.Ftrl, AdamW, SGD):
+    for kind in (opt.Adam, opt.NAG, opt.Ftrl, opt.LAMB, opt.RMSProp, opt.AdaGrad, AdamW, SGD):
         pair = make_pair(partial(kind, learning_rate=rate), SINGLE, wd=rate / 7, clip_gradient=1 / 3)
         pair.run(3)
         assert_same_bits(pair)
