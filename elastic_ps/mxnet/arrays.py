@@ -107,7 +107,7 @@ def is_sparse(array: Any) -> bool:
 
 def dense_array(array: Any) -> Array:
     """An `Array` over a dense NDArray on any device."""
-    return HostArray(array) if array.context.device_type in _HOST_MEMORY else DeviceArray(array)
+    return HostArray(array) if array.ctx.device_type in _HOST_MEMORY else DeviceArray(array)
 
 
 def wrap(key: int | str, array: Any) -> Array:
@@ -139,8 +139,10 @@ def check(key: int | str, array: Any) -> None:
             f"key {key}: element type {dtype} cannot be stored, only numpy's floats, integers and bool can; "
             "use array.astype('float32')"
         )
-    if array.size == 0:
+    if 0 in array.shape:
         raise ConfigurationError(f"key {key}: shape {array.shape} has no elements")
+    if not array.shape and not mx.util.is_np_shape():
+        raise ConfigurationError(f"key {key}: shape () means unknown; scalars need mx.util.set_np_shape(True)")
 
 
 def row_numbers(key: int | str, row_ids: Any, rows: int) -> NDArray[np.int64]:

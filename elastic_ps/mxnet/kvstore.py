@@ -200,31 +200,30 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
             fname: written whole or not at all; every worker may name the same file.
             dump_optimizer: put the optimizer itself (its class, learning rate, schedule) in too.
         """
-        updater = self._updater_for("save")
+        updater = self._fresh_updater("save")
         states = {key_of_text(key): state for key, state in self._store.optimizer_states().items()}
         updater.states = optimizers.to_mxnet_states(updater.optimizer, states)
         _write_whole(Path(fname), updater.get_states(dump_optimizer))
-        updater.states = {}
 
     def load_optimizer_states(self, fname: str) -> None:
         """Give the servers the state that `save_optimizer_states`, or MXNet, wrote. The chief's file counts."""
-        updater = self._updater_for("load")
+        updater = self._fresh_updater("load")
         before = updater.optimizer
         updater.set_states(Path(fname).read_bytes())
         states = optimizers.from_mxnet_states(updater.optimizer, updater.states)
-        updater.states = {}
         if updater.optimizer is not before:
             updater.optimizer.param_dict = before.param_dict  # is not in the file
             self.set_optimizer(updater.optimizer)
         self._store.load_optimizer_states({key_text(key): state for key, state in states.items()})
 
-    def _updater_for(self, verb: str) -> Any:
+    def _fresh_updater(self, verb: str) -> Any:
+        """An updater of MXNet with this store's optimizer, for its file format."""
         if self._updater is None:
             raise ConfigurationError(
                 f"cannot {verb} optimizer states: this store has no optimizer. Call set_optimizer first, or where "
                 "update_on_kvstore=False use the states of the workers' own updater"
             )
-        return self._updater
+        return mx.optimizer.get_updater(self._updater.optimizer)
 
     def _set_updater(self, updater: Callable[..., Any]) -> None:
         """Refused: values live on the servers."""

@@ -111,7 +111,7 @@ class FakeStore:
         for key, state in states.items():
             held = self.held[key]
             self.pushed.add(key)
-            held.count = state["count"]
+            held.count = state.get("count", held.count)
             held.states = {name: np.array(array).ravel() for name, array in state.items() if name != "count"}
 
     def command(self, head: int, body: str) -> None:
