@@ -70,8 +70,9 @@ class DeviceArray:
 
     def write(self, values: NDArray[Any]) -> None:
         """Replace the values."""
-        # The constructor copies `values` before it returns; the engine orders the second copy.
-        mx.nd.array(np.asarray(values), ctx=mx.cpu(), dtype=self.dtype).copyto(self._array)
+        with mx.autograd.pause():
+            # The constructor copies `values` before it returns; the engine orders the second copy.
+            mx.nd.array(np.asarray(values), ctx=mx.cpu(), dtype=self.dtype).copyto(self._array)
 
 
 class RowSparseArray:
@@ -90,14 +91,16 @@ class RowSparseArray:
 
     def read(self) -> NDArray[Any]:
         """All rows; those that are not stored are zero."""
-        return dense_array(self._array.tostype("default")).read()
+        with mx.autograd.pause():
+            return dense_array(self._array.tostype("default")).read()
 
     def write(self, values: NDArray[Any]) -> None:
         """Store the rows; others are dropped."""
         rows = np.arange(self.shape[0]) if self._rows is None else self._rows
-        data = mx.nd.array(values[rows], ctx=mx.cpu(), dtype=self.dtype)
-        sparse = mx.nd.sparse.row_sparse_array((data, rows), shape=self.shape, ctx=mx.cpu(), dtype=self.dtype)
-        sparse.copyto(self._array)
+        with mx.autograd.pause():  # Gluon pulls sparse weights while it records a forward pass
+            data = mx.nd.array(values[rows], ctx=mx.cpu(), dtype=self.dtype)
+            sparse = mx.nd.sparse.row_sparse_array((data, rows), shape=self.shape, ctx=mx.cpu(), dtype=self.dtype)
+            sparse.copyto(self._array)
 
 
 def is_sparse(array: Any) -> bool:

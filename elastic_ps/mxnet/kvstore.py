@@ -112,7 +112,6 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
         """Define keys and write the job's values to `out`. Arrays that are never pushed become auxiliary state."""
         values, outs = self._one_each(group(key, value)), self._wrapped(group(key, out))
-        _same_keys(values, outs)
         self._store.broadcast([key_text(key) for key in values], list(values.values()), [outs[key] for key in values])
 
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
@@ -147,7 +146,6 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
         """
         gradients = group(key, value)
         targets = gradients if out is None else group(key, out)
-        _same_keys(gradients, targets)
         for name in gradients:
             if any(is_sparse(array) for array in gradients[name] + targets[name]):
                 raise ConfigurationError(
@@ -305,11 +303,6 @@ def _updates_absent_rows(optimizer: Any) -> bool:
     """Whether a lazy update differs from the ordinary one that servers apply."""
     plain = type(optimizer) is mx.optimizer.SGD and not optimizer.momentum and not optimizer.wd
     return bool(getattr(optimizer, "lazy_update", True)) and not plain
-
-
-def _same_keys(values: dict[Key, Any], outs: dict[Key, Any]) -> None:
-    for key in values.keys() ^ outs.keys():
-        raise ConfigurationError(f"key {key}: named with a value but without an out, or the other way round")
 
 
 def _flat(values: Any) -> Iterator[Any]:

@@ -1,6 +1,5 @@
 """Arrays are read and written in place, in order with MXNet's engine."""
 
-import elastic_ps.mxnet  # isort: skip
 import gc
 
 import mxnet as mx
@@ -178,5 +177,5 @@ def test_rows_that_do_not_exist_are_refused(ids, message):
 
 
 def test_rows_are_written_to_row_sparse_arrays_only():
-    with pytest.raises(ConfigurationError, match="key w: .*'default'; use pull"):
+    with pytest.raises(ConfigurationError, match=r"key w: .*'default'; use pull"):
         wrap_rows("w", mx.nd.zeros((4, 2)), mx.nd.array([0]))
