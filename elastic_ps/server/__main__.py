@@ -1,0 +1,99 @@
+"""The process of a parameter server: `python -m elastic_ps.server --coordinator HOST:PORT --token-file FILE`."""
+
+import argparse
+import logging
+import secrets
+import signal
+import sys
+import threading
+from types import FrameType
+
+from elastic_ps.core.configuration import Role
+from elastic_ps.core.errors import ElasticError, JobEnded
+from elastic_ps.node.session import Session
+from elastic_ps.node.settings import NodeSettings, read_token
+from elastic_ps.server.service import ServerNode
+from elastic_ps.transport.tcp import TcpTransport
+
+log = logging.getLogger("elastic_ps.server")
+
+_LEAVE_SECONDS = 5.0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m elastic_ps.server", description=__doc__)
+    parser.add_argument("--coordinator", required=True, metavar="HOST:PORT", help="the job's coordinator")
+    parser.add_argument("--token-file", required=True, metavar="FILE", help="the job token, as hex digits")
+    parser.add_argument("--host", default="127.0.0.1", help="address that peers reach this server at")
+    parser.add_argument("--listen", metavar="HOST", help="address to listen on (default: --host)")
+    parser.add_argument("--port", type=int, default=0, help="port to listen on (default: a free one)")
+    parser.add_argument("--nonce", default="", help="the launcher's name for this process")
+    parser.add_argument(
+        "--optimizer-module",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="a module that optimizers of one's own and server_command may be loaded from (repeatable)",
+    )
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Serve until drained, or until the job ends. Returns the exit status (see JobEnded)."""
+    arguments = _arguments()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        return _serve(arguments)
+    except JobEnded as error:
+        log.error("%s", error)  # noqa: TRY400  (the message says all)
+        return error.status
+    except (ElasticError, OSError) as error:
+        log.error("%s", error)  # noqa: TRY400
+        return 1
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    token = read_token(arguments.token_file)
+    settings = NodeSettings(arguments.coordinator, token, arguments.host, arguments.nonce or secrets.token_hex(8))
+    transport = TcpTransport(token)
+    listener = transport.listen(arguments.listen or arguments.host, arguments.port)
+    session = Session(settings, Role.SERVER, listener.address[1])
+    leave = threading.Event()
+    _drain_on_sigterm(leave)
+    reply = session.register()
+    log.info("node %s", reply.node)
+    server = ServerNode(reply.node, reply.block_bytes, session, transport, listener, tuple(arguments.optimizer_module))
+    server.start()
+    session.run(server)
+    threading.Thread(target=_leave, args=(leave, session), name="leave", daemon=True).start()
+    status = None
+    while status is None:
+        status = server.wait(1.0)  # in turns: a signal is handled between them
+    server.close()
+    session.flush(_LEAVE_SECONDS)
+    session.close()
+    return status
+
+
+def _drain_on_sigterm(leave: threading.Event) -> None:
+    """The first SIGTERM asks to be drained, the second ends the process."""
+
+    def handle(_signal: int, _frame: FrameType | None) -> None:
+        if leave.is_set():
+            sys.exit(128 + signal.SIGTERM)
+        leave.set()
+
+    signal.signal(signal.SIGTERM, handle)
+
+
+def _leave(wanted: threading.Event, session: Session) -> None:
+    wanted.wait()
+    log.info("SIGTERM: asks to be drained; a second one ends this process at once")
+    try:
+        session.leave()
+    except ElasticError as error:
+        log.warning("cannot be drained: %s; send SIGTERM again to end this process all the same", error)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,148 @@
+"""The open updates of a server's blocks: contributions are kept until the roster is complete, then summed by rank."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic_ps.core.configuration import NodeId
+from elastic_ps.core.data import DataSpec
+from elastic_ps.core.model import Run, runs
+from elastic_ps.server.phases import Given, weights
+from elastic_ps.server.store import Array, DType
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A worker's part of the step under way.
+
+    Attributes:
+        samples: n.
+        slice: [epoch, step, exchange, low, high]; None for static data.
+    """
+
+    samples: int
+    slice: tuple[int, int, int, int, int] | None
+
+
+@dataclass(slots=True)
+class _Kept:
+    run: Run
+    data: NDArray[np.uint8]
+    blocks_left: int
+
+
+class Gathering:
+    """Contributions by rank and block. Not thread-safe: `Room.changed` guards it.
+
+    Args:
+        blocks: in the model.
+        workers: of the configuration in force, in rank order.
+
+    Attributes:
+        given: `Given` by rank and block.
+        source: by rank and block, number of the contribution that holds the gradient.
+        shares: by rank, of the latest push.
+    """
+
+    def __init__(self, blocks: int, workers: Sequence[NodeId]):
+        self.workers = tuple(workers)
+        self.given = np.zeros((len(self.workers), blocks), dtype=np.int8)
+        self.source = np.full((len(self.workers), blocks), -1, dtype=np.int64)
+        self.shares: list[Share] = [Share(0, None)] * len(self.workers)
+        self._kept: dict[int, _Kept] = {}
+        self._next = 0
+
+    def grow(self, blocks: int) -> None:
+        """The model has `blocks` blocks now."""
+        new = blocks - self.given.shape[1]
+        self.given = np.pad(self.given, ((0, 0), (0, new)), constant_values=Given.NOTHING)
+        self.source = np.pad(self.source, ((0, 0), (0, new)), constant_values=-1)
+
+    def keep(self, rank: int, run: Run, given: Given, data: NDArray[np.uint8] | None = None) -> None:
+        """Keep a contribution to a run; it replaces an earlier one of the same rank. `data` is now owned here."""
+        window = slice(run[0], run[0] + run[1])
+        self._free(rank, run)
+        self.given[rank, window] = given
+        if data is not None:
+            self._kept[self._next] = _Kept(run, data, run[1])
+            self.source[rank, window] = self._next
+            self._next += 1
+
+    def complete(self, run: Run) -> Iterator[Run]:
+        """The parts of a run to which every worker has contributed."""
+        first, count = run
+        ready = (self.given[:, first : first + count] != Given.NOTHING).all(axis=0)
+        yield from runs((np.flatnonzero(ready) + first).tolist())
+
+    def drop(self, run: Run) -> None:
+        """Forget all contributions to a run: they were applied, or cannot be."""
+        for rank in range(len(self.workers)):
+            self._free(rank, run)
+        self.given[:, run[0] : run[0] + run[1]] = Given.NOTHING
+
+    def drop_worker(self, rank: int) -> None:
+        """Forget a dead worker's contributions."""
+        self._free(rank, (0, self.given.shape[1]))
+        self.given[rank] = Given.NOTHING
+
+    def _free(self, rank: int, run: Run) -> None:
+        sources = self.source[rank, run[0] : run[0] + run[1]]
+        numbers, blocks = np.unique(sources[sources >= 0], return_counts=True)
+        for number, count in zip(numbers.tolist(), blocks.tolist(), strict=True):
+            kept = self._kept[number]
+            kept.blocks_left -= count
+            if not kept.blocks_left:
+                del self._kept[number]
+        sources[...] = -1
+
+    def combine(
+        self, segment: Run, positions: NDArray[np.int64], dtype: DType, auxiliary: bool, data: DataSpec
+    ) -> Array:
+        """The aggregate of a segment that every worker has contributed to, alike over the whole segment.
+
+        Contributions are added in rank order, in the memory of the first: call once, then `drop`.
+
+        Args:
+            segment: alike in `given` and `source`.
+            positions: by block id, bytes in a whole-model slab.
+            dtype: of the values.
+            auxiliary: a running statistic: its mean is taken.
+            data: batch and loss, for the normalisation.
+        """
+        ranks = np.flatnonzero(self.given[:, segment[0]] == Given.GRADIENT).tolist()
+        arrays = [self._gradient(rank, segment, positions).view(dtype) for rank in ranks]
+        each, factor = weights(data, auxiliary, [self.shares[rank].samples for rank in ranks])
+        if dtype.kind != "f":
+            return _sum_exact(arrays, each, factor, dtype)
+        with np.errstate(all="ignore"):  # an overflow is the script's, and shows as inf in its weights
+            if each is not None:
+                for array, weight in zip(arrays, each, strict=True):
+                    array *= dtype.type(weight)
+            total = arrays[0]
+            for array in arrays[1:]:
+                total += array
+            if factor != 1.0:
+                total *= dtype.type(factor)
+        return total
+
+    def _gradient(self, rank: int, segment: Run, positions: NDArray[np.int64]) -> NDArray[np.uint8]:
+        kept = self._kept[int(self.source[rank, segment[0]])]
+        start = int(positions[segment[0]] - positions[kept.run[0]])
+        end = segment[0] + segment[1]
+        stop = int(positions[end] - positions[kept.run[0]]) if end < kept.run[0] + kept.run[1] else kept.data.nbytes
+        return kept.data[start:stop]
+
+
+def _sum_exact(arrays: Sequence[Array], each: list[float] | None, factor: float, dtype: DType) -> Array:
+    """Integers: summed as such, or, where they are weighted, in float64 and rounded."""
+    if each is None and factor == 1.0:
+        whole: Array = np.sum(arrays, axis=0, dtype=dtype)
+        return whole
+    total: NDArray[Any] = np.zeros(len(arrays[0]), dtype=np.float64)
+    for array, weight in zip(arrays, each or [1.0] * len(arrays), strict=True):
+        total += array * weight
+    rounded: Array = np.rint(total * factor).astype(dtype)
+    return rounded

@@ -1,0 +1,198 @@
+"""Checkpoints: a server's blocks at one version, written while training goes on, and read again.
+
+A `Snapshot` is copy-on-write: an update that would change a block not yet written first copies it. Data files hold
+block after block, each its values' extent and then its state arrays; the JSON that goes to the coordinator with
+SAVED says where, with checksums. The coordinator's manifest, written last, alone makes a checkpoint valid.
+"""
+
+import json
+import zlib
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import fsspec
+import numpy as np
+
+from elastic_ps.core.configuration import NodeId
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.model import Run
+from elastic_ps.server.phases import Status
+from elastic_ps.server.store import Array, Store
+
+_PIECE_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class Image:
+    """Blocks at the checkpoint's version, copied.
+
+    Attributes:
+        segment: alike in memory and treatment.
+        counts: of each block.
+        extents: of each block, bytes of values.
+        parts: name ("" for the values), array.
+    """
+
+    segment: Run
+    counts: list[int]
+    extents: list[int]
+    parts: list[tuple[str, Array]]
+
+
+class Snapshot:
+    """A server's blocks at version `clock`. Guarded by `Room.changed`.
+
+    Args:
+        store: of this server.
+        clock: version to save.
+        url: folder of the checkpoint, any fsspec URL.
+    """
+
+    def __init__(self, store: Store, clock: int, url: str):
+        self.clock = clock
+        self.url = url
+        self._store = store
+        self._saved = np.zeros(len(store.status), dtype=bool)
+        self._copied: deque[Image] = deque()
+
+    def before_update(self, segment: Run) -> None:
+        """Blocks are about to leave the version that they have now."""
+        if int(self._store.versions[segment[0]]) == self.clock:
+            for run in self._store.segments(segment, self._saved):
+                if not self._saved[run[0]]:
+                    self._copied.append(self._copy(run))
+
+    def _copy(self, segment: Run) -> Image:
+        first, count = segment
+        window = slice(first, first + count)
+        self._saved[window] = True
+        parts = [("", self._store.value(segment)), *self._store.states(segment).items()]
+        return Image(
+            segment,
+            self._store.counts[window].tolist(),
+            self._store.extents[window].tolist(),
+            [(name, array.copy()) for name, array in parts],
+        )
+
+    def is_late(self) -> bool:
+        """Whether a block has passed the clock without having been saved: the order came too late."""
+        return bool((~self._saved & (self._store.status == Status.PRIMARY) & (self._store.versions > self.clock)).any())
+
+    def next_piece(self) -> Image | None:
+        """Copy the next piece, or take one that an update has copied; None: nothing has reached the clock."""
+        if self._copied:
+            return self._copied.popleft()
+        store = self._store
+        ready = np.flatnonzero(~self._saved & (store.status == Status.PRIMARY) & (store.versions == self.clock))
+        if not len(ready):
+            return None
+        run = next(store.alike(ready))
+        first, count = next(store.segments(run))
+        sizes = np.cumsum(store.extents[first : first + count])
+        return self._copy((first, max(1, int(np.searchsorted(sizes, _PIECE_BYTES, side="right")))))
+
+    @property
+    def has_piece(self) -> bool:
+        """Whether `next_piece` gives one."""
+        store = self._store
+        ready = ~self._saved & (store.status == Status.PRIMARY) & (store.versions == self.clock)
+        return bool(self._copied) or bool(ready.any())
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every block of this server is written or about to be; blocks on their way here are waited for."""
+        store = self._store
+        waiting = ((store.status == Status.PRIMARY) & ~self._saved) | (store.status == Status.FOLLOWER)
+        return not self._copied and not waiting.any()
+
+
+class Writer:
+    """Writes one data file and keeps its table of contents.
+
+    Args:
+        url: folder of the checkpoint.
+        server: whose file.
+    """
+
+    def __init__(self, url: str, server: NodeId):
+        self._fs, folder = fsspec.url_to_fs(url)
+        self._fs.makedirs(folder, exist_ok=True)
+        self._name = f"{server}.bin"
+        self._file = self._fs.open(f"{folder}/{self._name}", "wb")
+        self._offset = 0
+        self._blocks: dict[str, dict[str, Any]] = {}
+
+    def write(self, image: Image) -> None:
+        """Append an image's blocks, one after the other."""
+        itemsize = image.parts[0][1].itemsize
+        start = 0
+        for number, (count, extent) in enumerate(zip(image.counts, image.extents, strict=True)):
+            low, high = start // itemsize, (start + extent) // itemsize
+            data = b"".join(array[low:high].tobytes() for _, array in image.parts)
+            self._file.write(data)
+            self._blocks[str(image.segment[0] + number)] = {
+                "file": self._name,
+                "offset": self._offset,
+                "value_bytes": extent,
+                "states": [[name, array.dtype.name, (high - low) * array.itemsize] for name, array in image.parts[1:]],
+                "count": count,
+                "crc32": zlib.crc32(data),
+            }
+            self._offset += len(data)
+            start += extent
+
+    def close(self) -> str:
+        """Finish the file. Returns the JSON of its blocks, for SAVED."""
+        self._file.close()
+        return json.dumps({"blocks": self._blocks, "bytes": self._offset}, separators=(",", ":"))
+
+    def abandon(self) -> None:
+        """Close what will not be part of a checkpoint."""
+        self._file.close()
+
+
+def restore(store: Store, manifest_url: str, blocks: Sequence[int]) -> None:
+    """Fill blocks, for which there is room, from a checkpoint.
+
+    Args:
+        store: of this server.
+        manifest_url: of the manifest, which lies beside the data files.
+        blocks: ids.
+
+    Raises:
+        ConfigurationError: a block is missing or damaged, or was saved with another optimizer.
+    """
+    fs, path = fsspec.url_to_fs(manifest_url)
+    try:
+        with fs.open(path, "rb") as file:
+            manifest = json.load(file)
+        version, table = int(manifest["version"]), manifest["blocks"]
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigurationError(f"cannot read the checkpoint {manifest_url}: {error!r}") from error
+    folder = path.rsplit("/", 1)[0]
+    by_file: dict[str, list[int]] = {}
+    for block in blocks:
+        if str(block) not in table:
+            raise ConfigurationError(f"the checkpoint {manifest_url} lacks block {block}: it is not of this model")
+        by_file.setdefault(table[str(block)]["file"], []).append(block)
+    for name, ids in by_file.items():
+        with fs.open(f"{folder}/{name}", "rb") as file:
+            for block in sorted(ids, key=lambda block: int(table[str(block)]["offset"])):
+                _load(store, file, block, table[str(block)], version)
+
+
+def _load(store: Store, file: Any, block: int, entry: dict[str, Any], version: int) -> None:
+    wanted = [[name, array.dtype.name, array.nbytes] for name, array in store.states((block, 1)).items()]
+    if entry["states"] != wanted or entry["value_bytes"] != int(store.extents[block]):
+        raise ConfigurationError(
+            f"block {block} of key {store.tensor(block).name} was saved with other state ({entry['states']}) than its "
+            f"optimizer has ({wanted}): restore with the optimizer, block size and model that the job had"
+        )
+    file.seek(entry["offset"])
+    data = file.read(entry["value_bytes"] + sum(size for _, _, size in entry["states"]))
+    if zlib.crc32(data) != entry["crc32"]:
+        raise ConfigurationError(f"block {block} in {entry['file']} is damaged: its checksum differs; use an older one")
+    store.load((block, 1), np.frombuffer(data, dtype=np.uint8), version, [entry["count"]])
+    store.status[block] = Status.PRIMARY

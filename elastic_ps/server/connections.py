@@ -1,0 +1,218 @@
+"""The data-plane connections of a server: accepted from workers and old owners, opened to new owners."""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic_ps.core.configuration import Member, NodeId, Role
+from elastic_ps.core.errors import ElasticError, PeerLost, ProtocolError
+from elastic_ps.server.link import Link
+from elastic_ps.transport.base import Buffer, Connection, Listener, Transport
+from elastic_ps.transport.frames import Frame, Kind, Reason
+
+log = logging.getLogger(__name__)
+
+EXCHANGE, FOLLOW = "exchange", "follow"
+
+
+class Receiver(Protocol):
+    """Who gets what connections receive. Called from the connections' threads."""
+
+    def welcome(self, node: NodeId, lane: str) -> str:
+        """Why a peer that greets is refused; empty: it is welcome."""
+
+    def before_payload(self, node: NodeId, lane: str, frame: Frame, link: Link) -> int:
+        """Bytes that the frame must bring. May wait."""
+
+    def arrived(self, node: NodeId, lane: str, frame: Frame, data: NDArray[np.uint8]) -> None:
+        """A frame is complete; `data` is the receiver's."""
+
+    def idle(self) -> None:
+        """A queue has become empty."""
+
+    def lost(self, node: NodeId, lane: str, reason: str) -> None:
+        """A connection broke."""
+
+
+class Connections:
+    """See the module; it is the room's `Outbox`.
+
+    Args:
+        transport: of the data plane.
+        listener: of this server.
+        receiver: called from the connections' threads.
+        guard: runs a thread's body and reports its death.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        listener: Listener,
+        receiver: Receiver,
+        guard: Callable[[str, Callable[[], None]], threading.Thread],
+    ):
+        self._transport = transport
+        self._listener = listener
+        self._receiver = receiver
+        self._guard = guard
+        self._lock = threading.Lock()
+        self._workers: dict[NodeId, Link] = {}
+        self._links: set[Link] = set()
+        self._closed = False
+
+    def start(self) -> None:
+        """Accept peers from now on."""
+        self._guard("accept", self._accept)
+
+    def close(self) -> None:
+        """Close the listener and every connection."""
+        with self._lock:
+            self._closed = True
+            links = list(self._links)
+        self._listener.close()
+        for link in links:
+            link.close()
+
+    # ---- Outbox ------------------------------------------------------------------------------------------------------
+
+    def send(self, node: NodeId, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
+        """See `Outbox`."""
+        link = self._workers.get(node)
+        if link is not None:
+            link.send(frame, payload)
+
+    def notice(self, frame: Frame) -> None:
+        """See `Outbox`."""
+        with self._lock:
+            links = list(self._links)
+        for link in links:
+            link.send(frame)
+
+    def backlog(self, node: NodeId) -> int:
+        """See `Outbox`."""
+        link = self._workers.get(node)
+        return link.backlog if link is not None else 0
+
+    def disconnect(self, nodes: frozenset[NodeId]) -> None:
+        """See `Outbox`."""
+        with self._lock:
+            links = [link for link in self._links if link.peer in nodes]
+        for link in links:
+            self._drop(link)
+
+    def flush(self, timeout: float) -> None:
+        """Wait until what is queued for workers has been sent, at most `timeout` seconds for each."""
+        with self._lock:
+            links = list(self._workers.values())
+        for link in links:
+            link.flush(timeout)
+
+    # ---- opening and accepting ---------------------------------------------------------------------------------------
+
+    def open_follow(self, target: Member, hello: Frame) -> Link:
+        """Connect to a new owner for a follow stream.
+
+        Raises:
+            PeerLost: it cannot be reached, or refuses.
+        """
+        connection = self._transport.connect(target.host, target.port, target.id)
+        try:
+            connection.send(hello)
+            answer = connection.receive()
+        except ProtocolError as error:
+            connection.close()
+            raise PeerLost(target.id, str(error)) from error
+        if answer.kind is not Kind.ACCEPTED:
+            connection.close()
+            raise PeerLost(target.id, f"refused the follow stream: {answer.meta.get('detail', answer.kind.name)}")
+        link = self._register(target.id, FOLLOW, connection)
+        self._guard(f"receive-{target.id}", lambda: self._receive(link, FOLLOW))
+        return link
+
+    def _register(self, node: NodeId, lane: str, connection: Connection) -> Link:
+        link = Link(node, connection, self._receiver.idle, lambda gone, error: self._lost(gone, lane, error))
+        with self._lock:
+            older = self._workers.get(node) if lane == EXCHANGE else None
+            self._links.add(link)
+            if lane == EXCHANGE:
+                self._workers[node] = link
+        if older is not None:
+            self._drop(older)
+        return link
+
+    def _accept(self) -> None:
+        while not self._closed:
+            try:
+                connection = self._listener.accept()
+            except PeerLost:
+                return
+            self._guard(f"greet-{connection.peer}", lambda connection=connection: self._greet(connection))  # type: ignore[misc]
+
+    def _greet(self, connection: Connection) -> None:
+        """Answer a peer's HELLO, then receive from it until the connection ends."""
+        try:
+            hello = connection.receive()
+            node, lane, refusal = self._judge(hello)
+            if refusal:
+                connection.send(Frame(Kind.REFUSED, meta={"reason": Reason.UNKNOWN.value, "detail": refusal}))
+                connection.close()
+                return
+            connection.send(Frame(Kind.ACCEPTED))
+        except (PeerLost, ProtocolError) as error:
+            log.warning("a connection from %s was closed: %s", connection.peer, error)
+            connection.close()
+            return
+        threading.current_thread().name = f"receive-{node}"
+        self._receive(self._register(node, lane, connection), lane)
+
+    def _judge(self, hello: Frame) -> tuple[NodeId, str, str]:
+        node, role, lane = (str(hello.meta.get(name, "")) for name in ("node", "role", "lane"))
+        if hello.kind is not Kind.HELLO or not node:
+            raise ProtocolError(f"the first frame must be HELLO with a node, not {hello.kind.name}")
+        if (role, lane) not in ((Role.WORKER, EXCHANGE), (Role.SERVER, FOLLOW)):
+            raise ProtocolError(f"HELLO of a {role} for lane {lane}")
+        return node, lane, self._receiver.welcome(node, lane)
+
+    # ---- receiving ---------------------------------------------------------------------------------------------------
+
+    def _receive(self, link: Link, lane: str) -> None:
+        try:
+            while not link.closed:
+                self._receive_one(link, lane)
+        except ProtocolError as error:
+            log.exception("%s sent what no correct peer sends", link.peer)
+            detail = {"reason": Reason.MALFORMED.value, "detail": str(error)}
+            link.send(Frame(Kind.REFUSED, meta=detail))
+            link.flush(1.0)
+            self._lost(link, lane, error)
+        except PeerLost as error:
+            self._lost(link, lane, error)
+
+    def _receive_one(self, link: Link, lane: str) -> None:
+        frame = link.connection.receive()
+        wanted = self._receiver.before_payload(link.peer, lane, frame, link)
+        if frame.payload_bytes != wanted:
+            raise ProtocolError(f"{frame.kind.name} of {frame.runs} with {frame.payload_bytes} bytes, not {wanted}")
+        data = np.empty(wanted, dtype=np.uint8)
+        if wanted:
+            link.connection.receive_into([data])
+        if not link.closed:
+            self._receiver.arrived(link.peer, lane, frame, data)
+
+    def _lost(self, link: Link, lane: str, error: ElasticError) -> None:
+        if self._drop(link) and not self._closed:
+            self._receiver.lost(link.peer, lane, str(error))
+
+    def _drop(self, link: Link) -> bool:
+        """Forget and close a link; False where that had been done."""
+        with self._lock:
+            known = link in self._links
+            self._links.discard(link)
+            if self._workers.get(link.peer) is link:
+                del self._workers[link.peer]
+        link.close()
+        return known

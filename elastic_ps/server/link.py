@@ -1,0 +1,112 @@
+"""A connection with a queue and a thread that sends, so that a slow peer never blocks aggregation."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from elastic_ps.core.configuration import NodeId
+from elastic_ps.core.errors import ElasticError
+from elastic_ps.transport.base import Buffer, Connection
+from elastic_ps.transport.frames import Frame
+
+_Item = tuple[Frame, Sequence[Buffer], Callable[[], None] | None]
+
+
+class Link:
+    """One peer's connection, after the greeting.
+
+    Args:
+        peer: the node at the other end.
+        connection: open.
+        idle: called (from the sender's thread) whenever the queue has become empty.
+        lost: called at most once, from the sender's thread, when sending fails; never after `close`.
+    """
+
+    def __init__(
+        self,
+        peer: NodeId,
+        connection: Connection,
+        idle: Callable[[], None],
+        lost: Callable[["Link", ElasticError], None],
+    ):
+        self.peer = peer
+        self.connection = connection
+        self.closed = False
+        self._idle = idle
+        self._lost = lost
+        self._queue: deque[_Item] = deque()
+        self._backlog = 0
+        self._filled = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name=f"send-{peer}", daemon=True)
+        self._thread.start()
+
+    def send(self, frame: Frame, payload: Sequence[Buffer] = (), sent: Callable[[], None] | None = None) -> None:
+        """Queue a frame, whose payload must stay as it is; `sent` is called once the transport has taken it."""
+        with self._filled:
+            if self.closed:
+                return
+            self._queue.append((frame, payload, sent))
+            self._backlog += sum(part.nbytes for part in payload)
+            self._filled.notify_all()
+
+    @property
+    def backlog(self) -> int:
+        """Payload bytes that wait, the frame that is being sent included."""
+        return self._backlog
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything has been sent."""
+        return not self._queue
+
+    def oldest_version(self) -> int | None:
+        """Version of the frame that has waited longest."""
+        with self._filled:
+            return self._queue[0][0].version if self._queue else None
+
+    def withdraw(self) -> None:
+        """Drop the frames whose sending has not begun."""
+        with self._filled:
+            while len(self._queue) > 1:
+                self._backlog -= sum(part.nbytes for part in self._queue.pop()[1])
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until what was queued has been sent; False where it was not within `timeout` seconds."""
+        with self._filled:
+            return self._filled.wait_for(lambda: not self._queue or self.closed, timeout) and not self.closed
+
+    def close(self) -> None:
+        """Break the connection; what waits is lost."""
+        with self._filled:
+            self.closed = True
+            self._queue.clear()
+            self._filled.notify_all()
+        self.connection.close()
+
+    def _run(self) -> None:
+        try:
+            while (item := self._next()) is not None:
+                frame, payload, sent = item
+                self.connection.send(frame, payload)
+                if self._done(payload):
+                    self._idle()
+                if sent is not None:
+                    sent()
+        except Exception as error:  # noqa: BLE001  # whatever ends the thread must reach the owner
+            if not self.closed:
+                known = error if isinstance(error, ElasticError) else ElasticError(f"send to {self.peer}: {error!r}")
+                self._lost(self, known)
+
+    def _next(self) -> _Item | None:
+        with self._filled:
+            self._filled.wait_for(lambda: self._queue or self.closed)
+            return None if self.closed else self._queue[0]
+
+    def _done(self, payload: Sequence[Buffer]) -> bool:
+        with self._filled:
+            if self._queue:
+                self._queue.popleft()
+            self._backlog -= sum(part.nbytes for part in payload)
+            if not self._queue:
+                self._filled.notify_all()
+            return not self._queue

@@ -1,0 +1,232 @@
+"""What a server decides. Pure: standing, event -> verdict or new standing; the shell acts.
+
+The rules are those of docs/protocol.md ("A plan", "Server", "A PUSH is judged").
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum, IntEnum, auto
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, NodeId
+from elastic_ps.core.data import DataSpec
+
+Bytes = NDArray[np.int8]
+
+
+class Status(IntEnum):
+    """What a server holds of a block."""
+
+    ABSENT = 0
+    EMPTY = 1  # its primary; the first values have not come
+    FOLLOWER = 2  # its next primary, by the prepared configuration: the hand-over has not come
+    PRIMARY = 3
+    FROZEN = 4  # handed over; kept until the plan is committed
+
+
+class Verdict(Enum):
+    """What a server does with a worker's frame, by its configuration and sender."""
+
+    SERVE = auto()
+    SWITCH = auto()  # the prepared configuration is decided: switch, then judge again
+    STALE = auto()  # refused; the refusal names the configuration in force
+    HOLD = auto()  # newer than anything known here: the control plane will bring it
+    UNKNOWN = auto()  # the sender is not in the roster
+
+
+class Part(IntEnum):
+    """What a server does with one block of a push."""
+
+    KEEP = 0
+    ANSWER = 1  # updated already: the worker gets the value
+    HOLD = 2  # the block is not here yet, or behind
+    FOREIGN = 3  # another server's
+
+
+class Given(IntEnum):
+    """What a worker contributed to a block's open update."""
+
+    NOTHING = 0
+    GRADIENT = 1
+    ABSENT = 2  # it did not push the key
+    EMPTY = 3  # it has no samples in this step: agrees with whatever the others push
+
+
+class Outcome(Enum):
+    """What becomes of a block once every worker has contributed."""
+
+    UPDATE = auto()
+    KEEP = auto()  # nobody pushed its key: the version grows, the value stays
+    MISMATCH = auto()
+
+
+class ArmAnswer(Enum):
+    """What a server answers to Arm."""
+
+    ARMED = auto()
+    LATE = auto()
+    SWITCHED = auto()
+    IGNORE = auto()  # no such configuration is prepared here
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The configurations that a server knows.
+
+    Attributes:
+        node: this server.
+        current: in force; None before the job starts.
+        prepared: acknowledged, waiting for its clock or its decision.
+        clock: version at which `prepared` takes effect.
+        paused: `prepared` (after the switch: `current`) migrates in pause mode.
+        dead: nodes that take no part any more.
+        cancelled: highest cancelled number; numbers are never used again.
+    """
+
+    node: NodeId
+    current: Configuration | None = None
+    prepared: Configuration | None = None
+    clock: int | None = None
+    paused: bool = False
+    dead: frozenset[NodeId] = frozenset()
+    cancelled: ConfigId = NO_CONFIGURATION
+
+    @property
+    def number(self) -> ConfigId:
+        """(term, number) in force."""
+        return self.current.id if self.current else NO_CONFIGURATION
+
+    @property
+    def is_member(self) -> bool:
+        """Whether this server is in the configuration in force."""
+        return self.current is not None and self.node in self.current.members
+
+    def knows(self, number: ConfigId) -> bool:
+        """Whether a follow stream of configuration `number` can be judged now."""
+        latest = self.prepared.id if self.prepared else self.number
+        return number <= max(latest, self.cancelled)
+
+    def prepare(self, configuration: Configuration, paused: bool, dead: frozenset[NodeId]) -> "Standing":
+        """Hold a table ready; the caller has checked `is_new`."""
+        return replace(self, prepared=configuration, clock=None, paused=paused, dead=self.dead | dead)
+
+    def is_new(self, number: ConfigId) -> bool:
+        """Whether a Prepare for `number` is not a repetition, cancelled or older than what is known."""
+        latest = self.prepared.id if self.prepared else self.number
+        return number > max(latest, self.cancelled)
+
+    def decided(self, number: ConfigId) -> bool:
+        """Whether news of `number` being in force somewhere means: switch now."""
+        return self.prepared is not None and self.prepared.id == number
+
+    def switch(self) -> "Standing":
+        """`prepared` is in force."""
+        return replace(self, current=self.prepared, prepared=None, clock=None)
+
+    def cancel(self, number: ConfigId) -> "Standing":
+        """Forget a prepared configuration, and refuse it from now on."""
+        standing = replace(self, cancelled=max(self.cancelled, number))
+        if self.prepared is None or self.prepared.id != number:
+            return standing
+        return replace(standing, prepared=None, clock=None)
+
+    def arm(self, number: ConfigId, clock: int, highest: int) -> tuple["Standing", ArmAnswer]:
+        """`prepared` takes effect at `clock`; `highest` is the largest version of this server's blocks."""
+        if number == self.number:
+            return self, ArmAnswer.SWITCHED
+        if not self.decided(number):
+            return self, ArmAnswer.IGNORE
+        if highest > clock:
+            return replace(self, clock=None), ArmAnswer.LATE
+        return replace(self, clock=clock), ArmAnswer.ARMED
+
+    def due(self, versions: NDArray[np.int64]) -> bool:
+        """Whether all blocks, whose versions these are, have reached the clock. A server without any is told."""
+        return self.clock is not None and len(versions) > 0 and int(versions.min()) >= self.clock
+
+
+@dataclass(frozen=True)
+class Moves:
+    """Which blocks a configuration takes from a server and gives to it.
+
+    Attributes:
+        out: by new owner, ascending.
+        into: by previous owner, ascending.
+        fresh: blocks that nobody held before.
+    """
+
+    out: dict[NodeId, list[int]] = field(default_factory=dict)
+    into: dict[NodeId, list[int]] = field(default_factory=dict)
+    fresh: list[int] = field(default_factory=list)
+
+    @property
+    def incoming(self) -> list[int]:
+        """Blocks that other servers hand over to this one, ascending."""
+        return sorted(block for blocks in self.into.values() for block in blocks)
+
+
+def moves(node: NodeId, current: Configuration | None, prepared: Configuration) -> Moves:
+    """Compare two assignments from the place of server `node`."""
+    result = Moves()
+    known = len(current.assignment) if current else 0
+    for block in range(len(prepared.assignment)):
+        after = prepared.primary(block)
+        before = current.primary(block) if current and block < known else None
+        if after == before:
+            continue
+        if before == node:
+            result.out.setdefault(after, []).append(block)
+        elif after == node and before is None:
+            result.fresh.append(block)
+        elif after == node and before is not None:
+            result.into.setdefault(before, []).append(block)
+    return result
+
+
+def judge(standing: Standing, number: ConfigId, sender: NodeId, reads: bool = False) -> Verdict:
+    """Judge a worker's frame of configuration `number`; `reads`: it changes nothing, so a shadow may send it."""
+    if standing.decided(number):
+        return Verdict.SWITCH
+    if number < standing.number:
+        return Verdict.STALE
+    if number > standing.number:
+        return Verdict.HOLD
+    if reads or (standing.current is not None and sender in standing.current.ranks):
+        return Verdict.SERVE
+    return Verdict.UNKNOWN
+
+
+def parts(status: Bytes, versions: NDArray[np.int64], version: int) -> Bytes:
+    """Judge the blocks of a push of `version`: a `Part` for each."""
+    primary = status == Status.PRIMARY
+    result = np.full(len(status), Part.HOLD, dtype=np.int8)
+    result[primary & (versions == version)] = Part.KEEP
+    result[primary & (versions > version)] = Part.ANSWER
+    result[(status == Status.ABSENT) | (status == Status.FROZEN)] = Part.FOREIGN
+    return result
+
+
+def outcome(given: Sequence[int]) -> Outcome:
+    """What becomes of a block to which the workers, in rank order, contributed `given` (see `Given`)."""
+    kinds = set(given) - {Given.EMPTY}
+    if kinds == {Given.GRADIENT}:
+        return Outcome.UPDATE
+    return Outcome.MISMATCH if Given.GRADIENT in kinds else Outcome.KEEP
+
+
+def weights(data: DataSpec, auxiliary: bool, samples: Sequence[int]) -> tuple[list[float] | None, float]:
+    """How contributions of `samples` each become one (protocol, invariants 3 and 8).
+
+    Returns:
+        A factor for each contribution before the sum (None: all 1), and one for the sum.
+    """
+    total = sum(samples)
+    if auxiliary or (data.elastic and data.loss == "mean"):
+        if len(samples) == 1:
+            return None, 1.0
+        if not total:  # static data that says nothing of its size: all workers count the same
+            return [1 / len(samples)] * len(samples), 1.0
+        return [count / total for count in samples], 1.0
+    return None, data.global_batch / total if data.elastic and total else 1.0

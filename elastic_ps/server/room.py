@@ -1,0 +1,139 @@
+"""What the parts of a server share: its blocks, its standing, its open updates, under one lock."""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId
+from elastic_ps.core.data import DataSpec
+from elastic_ps.core.model import Model, Run
+from elastic_ps.server.aggregate import Gathering
+from elastic_ps.server.ledger import Ledger
+from elastic_ps.server.phases import Standing, Status
+from elastic_ps.server.store import Store
+from elastic_ps.transport.base import Buffer
+from elastic_ps.transport.frames import Frame, Kind
+from protos import elastic_pb2 as pb
+
+if TYPE_CHECKING:
+    from elastic_ps.server.checkpoint import Snapshot
+    from elastic_ps.server.follow import Source, Subscription
+
+
+class Control(Protocol):
+    """The part of `Session` that a server answers through."""
+
+    def acknowledge(
+        self,
+        answer: "pb.Answer",
+        configuration: ConfigId = NO_CONFIGURATION,
+        version: int = 0,
+        suspension_ms: float = 0.0,
+        bytes_moved: int = 0,
+        detail: str = "",
+        command: int = 0,
+    ) -> None:
+        """Queue an answer to a directive."""
+
+    def peer_failed(self, peer: str, reason: str) -> None:
+        """Tell that an exchange with `peer` failed."""
+
+    def report_soon(self) -> None:
+        """Report now instead of at the next turn."""
+
+
+class Outbox(Protocol):
+    """The connections that peers have opened to this server."""
+
+    def send(self, node: NodeId, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
+        """Queue a frame for a worker; dropped where it is not connected: it asks again when it is."""
+
+    def notice(self, frame: Frame) -> None:
+        """Queue a frame on every connection, the follow streams included."""
+
+    def backlog(self, node: NodeId) -> int:
+        """Payload bytes that wait for a worker; 0 where it is not connected."""
+
+    def disconnect(self, nodes: frozenset[NodeId]) -> None:
+        """Close all connections to dead nodes."""
+
+
+@dataclass
+class Held:
+    """A frame that waits for a configuration, a hand-over or first values.
+
+    Attributes:
+        again: judges it once more, under the lock.
+        node: who sent it.
+        key: (node, kind, first run): the same frame sent again replaces it.
+    """
+
+    again: Callable[[], None]
+    node: NodeId
+    key: object
+
+
+@dataclass
+class Room:
+    """See the module. Everything is guarded by `changed`, which is notified when anything changes."""
+
+    standing: Standing
+    store: Store
+    control: Control
+    outbox: Outbox
+    ledger: Ledger
+    data: DataSpec = field(default_factory=DataSpec)
+    gathering: Gathering = field(default_factory=lambda: Gathering(0, ()))
+    sources: "dict[NodeId, Source]" = field(default_factory=dict)
+    subscriptions: "dict[NodeId, Subscription]" = field(default_factory=dict)
+    snapshot: "Snapshot | None" = None
+    held: list[Held] = field(default_factory=list)
+    changed: threading.Condition = field(default_factory=lambda: threading.Condition(threading.RLock()))
+
+    @staticmethod
+    def create(node: NodeId, block_bytes: int, modules: tuple[str, ...], control: Control, outbox: Outbox) -> "Room":
+        """An empty one."""
+        return Room(Standing(node), Store(Model(block_bytes=block_bytes), modules), control, outbox, Ledger(node))
+
+    @property
+    def node(self) -> NodeId:
+        """This server."""
+        return self.standing.node
+
+    def frame(self, kind: Kind, version: int = 0, runs: Sequence[Run] = (), **meta: object) -> Frame:
+        """A frame of the configuration in force."""
+        if runs:
+            meta["runs"] = [list(run) for run in runs]
+        return Frame(kind, self.standing.number, version, meta=meta)
+
+    def owned(self) -> NDArray[np.int64]:
+        """Blocks whose primary this server is, with their values here."""
+        return self.store.held(Status.PRIMARY)
+
+    @property
+    def version(self) -> int:
+        """The highest of this server's blocks."""
+        versions = self.store.versions[self.owned()]
+        return int(versions.max()) if len(versions) else 0
+
+    def new_gathering(self) -> None:
+        """Begin the open updates anew, for the roster in force."""
+        current = self.standing.current
+        workers = [worker.id for worker in current.workers] if current else []
+        self.gathering = Gathering(len(self.store.status), workers)
+
+    def hold(self, held: Held) -> None:
+        """Keep a frame until something changes."""
+        self.held = [other for other in self.held if other.key != held.key] + [held]
+
+    def retry(self) -> None:
+        """Judge everything again that was held."""
+        waiting, self.held = self.held, []
+        for held in waiting:
+            if held.node not in self.standing.dead:
+                held.again()
+        self.changed.notify_all()

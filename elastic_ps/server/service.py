@@ -1,0 +1,336 @@
+"""A server as a node of its job: directives in, connections kept, background work run. No decision is taken here."""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic_ps.core import codec
+from elastic_ps.core.configuration import ConfigId, Configuration, NodeId, Role
+from elastic_ps.core.errors import EXIT_RESTART, PeerLost, ProtocolError
+from elastic_ps.server.checkpoint import Snapshot, Writer, restore
+from elastic_ps.server.connections import EXCHANGE, FOLLOW, Connections
+from elastic_ps.server.exchange import Exchange
+from elastic_ps.server.link import Link
+from elastic_ps.server.migration import Migration
+from elastic_ps.server.room import Control, Room
+from elastic_ps.transport.base import Listener, Transport
+from elastic_ps.transport.frames import Frame, Kind
+from protos import elastic_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+_DUTY = 3.0  # pause after copying a piece, in times of the copy: snapshots take at most a quarter of one core
+_FLUSH_SECONDS = 5.0
+
+
+class ServerNode:
+    """See the module. It is the session's `Handler` and the connections' `Receiver`.
+
+    Args:
+        node: this server's id.
+        block_bytes: the job's.
+        control: the session.
+        transport: of the data plane.
+        listener: where peers reach this server.
+        modules: those that users' optimizers and command handlers may come from.
+    """
+
+    def __init__(
+        self,
+        node: NodeId,
+        block_bytes: int,
+        control: Control,
+        transport: Transport,
+        listener: Listener,
+        modules: tuple[str, ...] = (),
+    ):
+        self.connections = Connections(transport, listener, self, self._spawn)
+        self.room = Room.create(node, block_bytes, modules, control, self.connections)
+        self.migration = Migration(self.room)
+        self.exchange = Exchange(self.room, self.migration.switch)
+        self._control = control
+        self._modules = modules
+        self._ended = threading.Event()
+        self._status = 0
+
+    def start(self) -> None:
+        """Accept peers, and run what runs beside training."""
+        self.connections.start()
+        self._spawn("pump", self._pump)
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """The process's exit status once the job or this server's part in it has ended; None: not in `timeout` s."""
+        return self._status if self._ended.wait(timeout) else None
+
+    def close(self) -> None:
+        """End the threads."""
+        self.end("closed", 0)
+        self.connections.flush(_FLUSH_SECONDS)
+        self.connections.close()
+
+    def end(self, reason: str, status: int) -> None:
+        """This server's part in the job is over; the first reason stays."""
+        with self.room.changed:
+            if not self._ended.is_set():
+                log.log(logging.ERROR if status == 1 else logging.INFO, "ends with status %d: %s", status, reason)
+                self._status = status
+                self._ended.set()
+            self.room.changed.notify_all()
+
+    def _spawn(self, name: str, body: Callable[[], None]) -> threading.Thread:
+        """Start a named thread; its death by an error ends the server: nothing is half alive."""
+
+        def guarded() -> None:
+            try:
+                body()
+            except Exception as error:
+                if not self._ended.is_set():
+                    log.exception("thread %s died", threading.current_thread().name)
+                    self.end(f"thread {threading.current_thread().name} died: {error!r}", 1)
+
+        thread = threading.Thread(target=guarded, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    # ---- directives (session thread) ---------------------------------------------------------------------------------
+
+    def on_directive(self, directive: pb.Directive) -> None:
+        """See `Handler`."""
+        acts: dict[str, Callable[..., None]] = {
+            "welcome": self._on_welcome,
+            "prepare": self._on_prepare,
+            "arm": lambda arm: self.migration.arm(codec.config_id_from_pb(arm.configuration), arm.clock),
+            "adopt": lambda adopt: self.migration.adopt(codec.config_id_from_pb(adopt.configuration)),
+            "cancel": self._on_cancel,
+            "committed": self._on_committed,
+            "extend": self._on_extend,
+            "save": self._on_save,
+            "stop": self._on_stop,
+            "command": self._on_command,
+        }
+        kind = directive.WhichOneof("kind")
+        if kind in acts:
+            acts[kind](getattr(directive, kind))
+
+    def _on_welcome(self, welcome: pb.Welcome) -> None:
+        room = self.room
+        with room.changed:
+            self._grow(welcome.tensors, welcome.optimizers, welcome.data)
+            if welcome.HasField("configuration"):
+                self.migration.welcome(codec.configuration_from_pb(welcome.configuration))
+
+    def _grow(self, tensors: Sequence[pb.Tensor], optimizers: Sequence[str], data: pb.DataSpec) -> None:
+        room = self.room
+        model = room.store.model.extended([codec.tensor_from_pb(tensor) for tensor in tensors])
+        room.store.grow(model, optimizers)
+        room.data = codec.data_from_pb(data)
+
+    def _on_prepare(self, prepare: pb.Prepare) -> None:
+        configuration = codec.configuration_from_pb(prepare.configuration)
+        fill = (lambda blocks: restore(self.room.store, prepare.restore, blocks)) if prepare.restore else None
+        targets = self.migration.prepare(configuration, prepare.mode == pb.PAUSE, frozenset(prepare.dead), fill)
+        for target in targets:
+            if not self._feed(configuration, target):
+                return  # the coordinator asks again, or cancels
+        self.migration.prepared(configuration.id)
+
+    def _feed(self, configuration: Configuration, target: NodeId) -> bool:
+        hello = Frame(
+            Kind.HELLO,
+            configuration.id,
+            meta={"node": self.room.node, "role": Role.SERVER.value, "lane": FOLLOW},
+        )
+        try:
+            link = self.connections.open_follow(configuration.members[target], hello)
+        except PeerLost as error:
+            log.warning("%s", error)
+            self._control.peer_failed(target, error.reason)
+            return False
+        if not self.migration.feed(target, link, configuration.id):
+            link.close()
+        return True
+
+    def _on_cancel(self, cancel: pb.CancelPlan) -> None:
+        self.migration.cancel(codec.config_id_from_pb(cancel.configuration))
+        if cancel.leave:
+            self.end(f"not wanted any more: {cancel.reason}", 0)
+
+    def _on_committed(self, committed: pb.Committed) -> None:
+        if self.migration.committed(codec.config_id_from_pb(committed.configuration)):
+            self.end("drained", 0)
+
+    def _on_extend(self, extend: pb.Extend) -> None:
+        with self.room.changed:
+            self._grow(extend.tensors, extend.optimizers, extend.data)
+            self.migration.extend(extend.assignment)
+            self._control.acknowledge(pb.EXTENDED, self.room.standing.number, self.room.version)
+
+    def _on_stop(self, stop: pb.Stop) -> None:
+        self.end(stop.reason, EXIT_RESTART if stop.restart else 1 if stop.failed else 0)
+
+    def _on_command(self, command: pb.ServerCommand) -> None:
+        self._control.acknowledge(pb.COMMANDED, command=command.id, detail=self._run(command.head, command.body))
+
+    def _run(self, head: int, body: str) -> str:
+        """Run the handlers of a script's command; the text of what went wrong."""
+        modules = [import_module(module) for module in self._modules]
+        handlers = [module.server_command for module in modules if hasattr(module, "server_command")]
+        if not handlers:
+            return (
+                f"no handler for command {head} on {self.room.node}: start the job with --optimizer-module MODULE, "
+                "where MODULE defines server_command(head, body)"
+            )
+        try:
+            for handler in handlers:
+                handler(head, body)
+        except Exception as error:
+            log.exception("command %d failed", head)
+            return f"command {head} failed on {self.room.node}: {error!r}"
+        return ""
+
+    # ---- reports -----------------------------------------------------------------------------------------------------
+
+    def position(self) -> tuple[ConfigId, int]:
+        """See `Handler`."""
+        with self.room.changed:
+            return self.room.standing.number, self.room.version
+
+    def report(self) -> pb.ReportRequest:
+        """See `Handler`."""
+        room = self.room
+        with room.changed:
+            first, entries = room.ledger.report()
+            held = int(room.store.extents[room.owned()].sum())
+            return pb.ReportRequest(version=room.version, ledger=entries, ledger_sequence=first, bytes=held)
+
+    def reported(self, reply: pb.ReportReply, request: pb.ReportRequest) -> None:
+        """See `Handler`."""
+        with self.room.changed:
+            self.room.ledger.kept(reply.ledger_kept)
+
+    def on_expelled(self, reason: str) -> None:
+        """See `Handler`."""
+        self.end(reason, 1)
+
+    # ---- connections (their threads) ---------------------------------------------------------------------------------
+
+    def welcome(self, node: NodeId, lane: str) -> str:
+        """See `Receiver`."""
+        with self.room.changed:
+            if node in self.room.standing.dead:
+                return f"{node} was declared dead"
+            if lane == EXCHANGE and node in self.room.subscriptions:
+                self.exchange.resubscribe(node)
+        return ""
+
+    def before_payload(self, node: NodeId, lane: str, frame: Frame, link: Link) -> int:
+        """See `Receiver`."""
+        if lane == EXCHANGE:
+            return self.exchange.payload_bytes(frame)
+        self.migration.await_configuration(frame.configuration, lambda: link.closed or self._ended.is_set())
+        return self.migration.payload_bytes(frame)
+
+    def arrived(self, node: NodeId, lane: str, frame: Frame, data: NDArray[np.uint8]) -> None:
+        """See `Receiver`."""
+        if lane == EXCHANGE:
+            self.exchange.arrived(node, frame, data)
+        elif frame.kind is not Kind.REFUSED:
+            self.migration.followed(node, frame, data)
+        else:
+            raise ProtocolError(f"{node} refuses the follow stream: {frame.meta.get('detail')}")
+
+    def idle(self) -> None:
+        """See `Receiver`."""
+        with self.room.changed:
+            self.room.changed.notify_all()
+
+    def lost(self, node: NodeId, lane: str, reason: str) -> None:
+        """See `Receiver`."""
+        with self.room.changed:
+            self.room.changed.notify_all()
+            concerned = self.migration.needs(node) if lane == FOLLOW else self._needs_worker(node)
+        if concerned:
+            log.warning("lost %s: %s", node, reason)
+            self._control.peer_failed(node, reason)
+
+    def _needs_worker(self, node: NodeId) -> bool:
+        current = self.room.standing.current
+        return current is not None and node in current.ranks and node not in self.room.standing.dead
+
+    # ---- beside training ---------------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Copy one piece at a time for followers and shadows, with pauses that leave the lock to the training."""
+        room = self.room
+        while not self._ended.is_set():
+            with room.changed:
+                room.changed.wait_for(lambda: self._ended.is_set() or self._streams())
+                started = time.perf_counter()
+                for next_piece in self._streams():
+                    next_piece()
+                took = time.perf_counter() - started
+            self._ended.wait(took * _DUTY)
+
+    def _streams(self) -> list[Callable[[], None]]:
+        room = self.room
+        work: list[Callable[[], None]] = [source.next_piece for source in room.sources.values() if source.has_work]
+        for shadow in room.subscriptions.values():
+            if shadow.has_work:
+                work.append(lambda shadow=shadow: shadow.next_piece(room.standing.number))  # type: ignore[misc]
+        return work
+
+    def _on_save(self, save: pb.Save) -> None:
+        room = self.room
+        with room.changed:
+            if room.snapshot is not None and room.snapshot.clock == save.clock:
+                return  # asked again while it is being written
+            room.snapshot = Snapshot(room.store, save.clock, save.url)
+            room.changed.notify_all()
+        self._spawn("checkpoint", lambda snapshot=room.snapshot: self._save(snapshot))  # type: ignore[misc]
+
+    def _save(self, snapshot: Snapshot) -> None:
+        """Write a snapshot piece by piece; answer SAVED, or LATE."""
+        room = self.room
+        try:
+            writer = Writer(snapshot.url, room.node)
+            while not self._written(snapshot, writer):
+                pass
+            detail = writer.close()
+        except OSError as error:
+            log.exception("the checkpoint at version %d cannot be written", snapshot.clock)
+            detail = json.dumps({"error": f"{room.node} cannot write to {snapshot.url}: {error}"})
+        with room.changed:
+            if room.snapshot is snapshot:
+                room.snapshot = None
+                self._control.acknowledge(pb.SAVED, room.standing.number, snapshot.clock, detail=detail)
+
+    def _written(self, snapshot: Snapshot, writer: Writer) -> bool:
+        """Write one piece; whether that was all."""
+        room = self.room
+        with room.changed:
+            room.changed.wait_for(
+                lambda: (
+                    self._ended.is_set()
+                    or room.snapshot is not snapshot
+                    or snapshot.has_piece
+                    or snapshot.is_complete
+                    or snapshot.is_late()
+                )
+            )
+            if self._ended.is_set() or room.snapshot is not snapshot:
+                return True
+            if snapshot.is_late():
+                room.snapshot = None
+                self._control.acknowledge(pb.LATE, room.standing.number, room.version)
+                return True
+            image = snapshot.next_piece()
+        if image is None:
+            return True
+        writer.write(image)
+        return False

@@ -1,0 +1,394 @@
+"""The blocks that a server holds: values, optimizer state, versions, counts.
+
+Blocks that arrive together live in one arena: values in the order of block ids, each at its extent, so that a run of
+consecutive blocks is one memory range; state arrays beside them in the same order. A switch of configuration changes
+`status` and nothing else: no byte is moved. Work goes by *segments*: the longest sequences of consecutive blocks
+that one vectorised operation can treat alike.
+
+Not thread-safe: `Room.changed` guards it.
+"""
+
+import mmap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic_ps.core.errors import ConfigurationError, ProtocolError
+from elastic_ps.core.model import Model, Run, Tensor, runs
+from elastic_ps.core.optimizer import Hyper, OptimizerSpec
+from elastic_ps.server.optimizers import Rule, make_rule
+from elastic_ps.server.phases import Status
+
+Array = NDArray[Any]
+DType = np.dtype[Any]
+StateLayout = tuple[tuple[str, DType], ...]
+
+
+@dataclass(frozen=True)
+class Treatment:
+    """What blocks have in common that are updated by one call.
+
+    Attributes:
+        layout: number of the state layout: (dtype, store, auxiliary).
+        dtype: of the values.
+        auxiliary: a running statistic.
+        rule: None: the aggregate becomes the value.
+        refusal: why a gradient for these blocks cannot be taken; empty: it can.
+    """
+
+    layout: int
+    dtype: DType
+    auxiliary: bool
+    rule: Rule | None
+    lr_mult: float = 1.0
+    wd_mult: float = 1.0
+    whole: int = -1  # tensor index where the rule needs the tensor alone
+    refusal: str = ""
+
+    def hyper(self, step: Hyper) -> Hyper:
+        """The step's values with this key's own factors."""
+        return replace(step, lr=step.lr * self.lr_mult, wd=step.wd * self.wd_mult)
+
+
+def stretches(*arrays: Array) -> Iterator[tuple[int, int]]:
+    """[low, high) of the longest stretches over which each of `arrays` (last axis) stays the same."""
+    length = arrays[0].shape[-1]
+    cut = np.zeros(max(length - 1, 0), dtype=bool)
+    for array in arrays:
+        differs = array[..., 1:] != array[..., :-1]
+        cut |= differs if differs.ndim == 1 else differs.any(axis=0)
+    yield from pairwise([0, *(np.flatnonzero(cut) + 1).tolist(), length])
+
+
+def joined(parts: Iterable[Run]) -> list[Run]:
+    """Disjoint runs in ascending order, neighbours as one."""
+    result: list[Run] = []
+    for first, count in sorted(parts):
+        if result and sum(result[-1]) == first:
+            result[-1] = (result[-1][0], result[-1][1] + count)
+        else:
+            result.append((first, count))
+    return result
+
+
+class Memory:
+    """Zeroed memory that is given back to the system by ranges."""
+
+    def __init__(self, elements: int, dtype: DType):
+        self._map = mmap.mmap(-1, max(elements * dtype.itemsize, 1))
+        self.array: Array = np.frombuffer(self._map, dtype=dtype, count=elements)
+
+    def discard(self, low: int, high: int) -> None:
+        """The elements [low, high) are not needed any more."""
+        item = self.array.itemsize
+        start = -(-low * item // mmap.PAGESIZE) * mmap.PAGESIZE
+        length = high * item // mmap.PAGESIZE * mmap.PAGESIZE - start
+        if length > 0:
+            self._map.madvise(mmap.MADV_DONTNEED, start, length)
+
+
+class Arena:
+    """The memory of blocks that arrived together."""
+
+    def __init__(self, nbytes: int):
+        self.values = Memory(nbytes, np.dtype(np.uint8))
+        self.states: dict[int, dict[str, Memory]] = {}  # by state layout
+        self.held = 0
+
+
+class Store:
+    """See the module.
+
+    Args:
+        model: the job's, as known so far.
+        modules: those that users' optimizers may come from.
+
+    Attributes:
+        status, versions, counts: by block id. A count is the number of optimizer updates.
+    """
+
+    def __init__(self, model: Model, modules: tuple[str, ...] = ()):
+        self.model = model
+        self._modules = modules
+        self._rules: list[Rule | None] = []
+        self._specs: list[OptimizerSpec | None] = []
+        self._treatments: list[Treatment] = []
+        self._treatment_ids: dict[Treatment, int] = {}
+        self._layouts: dict[tuple[str, int, bool], int] = {}
+        self._state_layouts: dict[int, StateLayout] = {}
+        self._arenas: dict[int, Arena] = {}
+        self._next_arena = 0
+        self._set_arrays(0)
+        self.grow(model, ())
+
+    def _set_arrays(self, size: int) -> None:
+        self.status = np.zeros(size, dtype=np.int8)
+        self.versions = np.zeros(size, dtype=np.int64)
+        self.counts = np.zeros(size, dtype=np.int64)
+        self.extents = np.zeros(size, dtype=np.int64)
+        self.positions = np.zeros(size, dtype=np.int64)
+        self._treatment = np.zeros(size, dtype=np.int64)
+        self._arena = np.full(size, -1, dtype=np.int64)
+        self._offset = np.zeros(size, dtype=np.int64)  # bytes, in the arena's values
+        self._element = np.zeros(size, dtype=np.int64)  # in the arena's state arrays of the block's layout
+
+    # ---- the model -------------------------------------------------------------------------------------------------
+
+    def grow(self, model: Model, optimizers: Sequence[str]) -> None:
+        """Take over a model that has grown at its end, and optimizers (JSON, by kvstore) that were set.
+
+        Raises:
+            ConfigurationError: an optimizer that this server cannot run.
+        """
+        specs = [OptimizerSpec.from_json(text) for text in optimizers]
+        for store, spec in enumerate(specs):
+            if store >= len(self._specs):
+                self._specs.append(None)
+                self._rules.append(None)
+            if spec is not None and self._specs[store] is None:  # the first optimizer of a kvstore stays
+                self._rules[store] = make_rule(spec, self._modules)
+                self._specs[store] = spec
+        self.model = model
+        blocks, known = model.blocks, len(self.status)
+        for name in ("status", "versions", "counts", "extents", "positions", "_treatment", "_offset", "_element"):
+            old = getattr(self, name)
+            setattr(self, name, np.append(old, np.zeros(len(blocks) - known, dtype=old.dtype)))
+        self._arena = np.append(self._arena, np.full(len(blocks) - known, -1, dtype=np.int64))
+        self.extents[known:] = [block.extent for block in blocks[known:]]
+        self.positions[known:] = [block.position for block in blocks[known:]]
+        by_tensor = [self._treat(index, tensor) for index, tensor in enumerate(model.tensors)]
+        self._treatment[:] = [by_tensor[block.tensor] for block in blocks]
+        self._add_states()
+
+    def _treat(self, index: int, tensor: Tensor) -> int:
+        dtype = np.dtype(tensor.dtype)
+        layout = self._layouts.setdefault((tensor.dtype, tensor.store, tensor.auxiliary), len(self._layouts))
+        rule = self._rules[tensor.store] if tensor.store < len(self._rules) and not tensor.auxiliary else None
+        treatment = Treatment(layout, dtype, tensor.auxiliary, rule)
+        if rule is not None:
+            spec = self._specs[tensor.store]
+            factors = spec.keys.get(tensor.key, {}) if spec else {}
+            treatment = replace(
+                treatment,
+                lr_mult=factors.get("lr_mult", 1.0),
+                wd_mult=factors.get("wd_mult", 1.0),
+                whole=-1 if rule.divisible else index,
+                refusal=self._refusal(index, tensor, rule),
+            )
+            if not treatment.refusal:
+                self._state_layouts[layout] = rule.states(dtype)
+        known = self._treatment_ids.setdefault(treatment, len(self._treatments))
+        if known == len(self._treatments):
+            self._treatments.append(treatment)
+        return known
+
+    def _refusal(self, index: int, tensor: Tensor, rule: Rule) -> str:
+        if not rule.divisible and len(self.model.blocks_of[index]) > 1:
+            return (
+                f"key {tensor.name}: {type(rule).__name__} needs whole tensors, but this one is cut into "
+                f"{len(self.model.blocks_of[index])} blocks: set the optimizer before the first init"
+            )
+        try:
+            rule.states(np.dtype(tensor.dtype))
+        except ConfigurationError as error:
+            return f"key {tensor.name}: {error}"
+        return ""
+
+    def treatment(self, block: int) -> Treatment:
+        """How a block is updated."""
+        return self._treatments[int(self._treatment[block])]
+
+    def tensor(self, block: int) -> Tensor:
+        """The tensor that a block is part of."""
+        return self.model.tensors[self.model.blocks[block].tensor]
+
+    # ---- memory ----------------------------------------------------------------------------------------------------
+
+    def allocate(self, blocks: Sequence[int], status: Status) -> None:
+        """Make room for blocks (ascending ids) that arrive together; their values are zero until they come."""
+        ids = np.asarray(blocks, dtype=np.int64)
+        if not len(ids):
+            return
+        arena = Arena(int(self.extents[ids].sum()))
+        arena.held = len(ids)
+        number = self._next_arena
+        self._next_arena += 1
+        self._arenas[number] = arena
+        self._arena[ids] = number
+        self._offset[ids] = np.cumsum(self.extents[ids]) - self.extents[ids]
+        layouts = np.array([self._treatments[treatment].layout for treatment in self._treatment[ids]])
+        for layout in np.unique(layouts):
+            mine = ids[layouts == layout]
+            elements = self.extents[mine] // self.treatment(int(mine[0])).dtype.itemsize
+            self._element[mine] = np.cumsum(elements) - elements
+        self.status[ids] = status
+        self.versions[ids] = 0
+        self.counts[ids] = 0
+        self._add_states()
+
+    def _add_states(self) -> None:
+        """Allocate the state arrays of arenas that lack them: new ones, or where an optimizer was set just now."""
+        for number, arena in self._arenas.items():
+            ids = np.flatnonzero(self._arena == number)
+            layouts = np.array([self._treatments[treatment].layout for treatment in self._treatment[ids]])
+            for layout in {int(value) for value in layouts} - set(arena.states):
+                wanted = self._state_layouts.get(layout)
+                if wanted is None:
+                    continue
+                mine = ids[layouts == layout]
+                last = int(mine[-1])
+                size = int(self._element[last] + self.extents[last] // self.treatment(last).dtype.itemsize)
+                arena.states[layout] = {name: Memory(size, np.dtype(dtype)) for name, dtype in wanted}
+                for run in runs(mine[self.status[mine] == Status.PRIMARY].tolist()):
+                    self.init_states(run)
+
+    def release(self, blocks: Iterable[int]) -> None:
+        """Forget blocks; memory of whole pages goes back to the system."""
+        for run in list(runs(blocks)):
+            for first, count in list(self.segments(run)):
+                number = int(self._arena[first])
+                if number < 0:
+                    continue
+                arena = self._arenas[number]
+                arena.values.discard(*self._range(self._offset, (first, count), 1))
+                for memory in arena.states.get(self.treatment(first).layout, {}).values():
+                    memory.discard(*self._elements((first, count)))
+                arena.held -= count
+                if not arena.held:
+                    del self._arenas[number]
+            self._arena[run[0] : run[0] + run[1]] = -1
+            self.status[run[0] : run[0] + run[1]] = Status.ABSENT
+
+    def _range(self, starts: NDArray[np.int64], run: Run, item: int) -> tuple[int, int]:
+        last = run[0] + run[1] - 1
+        return int(starts[run[0]]), int(starts[last] + self.extents[last] // item)
+
+    def _elements(self, run: Run) -> tuple[int, int]:
+        return self._range(self._element, run, self.treatment(run[0]).dtype.itemsize)
+
+    # ---- runs ------------------------------------------------------------------------------------------------------
+
+    def held(self, status: Status) -> NDArray[np.int64]:
+        """Ids of the blocks of a status."""
+        return np.flatnonzero(self.status == status)
+
+    def span(self, runs_: Iterable[Run]) -> int:
+        """Bytes of runs' values on the wire.
+
+        Raises:
+            ProtocolError: blocks that the model does not have.
+        """
+        total = 0
+        for first, count in runs_:
+            if first < 0 or count < 1 or first + count > len(self.status):
+                raise ProtocolError(f"blocks {first} to {first + count - 1} of a model that has {len(self.status)}")
+            last = first + count - 1
+            total += int(self.positions[last] + self.extents[last] - self.positions[first])
+        return total
+
+    def segments(self, run: Run, *alike: Array) -> Iterator[Run]:
+        """Cut a run where memory, treatment, or one of the arrays `alike` (last axis: block ids) changes."""
+        window = slice(run[0], run[0] + run[1])
+        kinds = (self._arena, self._treatment, *alike)
+        for low, high in stretches(*(array[..., window] for array in kinds)):
+            yield run[0] + low, high - low
+
+    def alike(self, blocks: Array, *arrays: Array) -> Iterator[Run]:
+        """Ascending block ids as runs over which each of `arrays` is constant; memory and treatment may change."""
+        for first, count in runs(blocks.tolist()):
+            window = slice(first, first + count)
+            for low, high in stretches(self.status[window], *(array[window] for array in arrays)):
+                yield first + low, high - low
+
+    def pieces(self, run: Run) -> list[NDArray[np.uint8]]:
+        """The memory of a run's values: one array for each arena that it lies in."""
+        first, count = run
+        arenas = self._arena[first : first + count]
+        return [self._bytes((first + low, high - low)) for low, high in stretches(arenas)]
+
+    def _bytes(self, run: Run) -> NDArray[np.uint8]:
+        low, high = self._range(self._offset, run, 1)
+        return self._arenas[int(self._arena[run[0]])].values.array[low:high]
+
+    def value(self, segment: Run) -> Array:
+        """A segment's values, flat, in its dtype."""
+        return self._bytes(segment).view(self.treatment(segment[0]).dtype)
+
+    def states(self, segment: Run) -> dict[str, Array]:
+        """A segment's state arrays, flat, in the order of the rule."""
+        arena = self._arenas[int(self._arena[segment[0]])]
+        low, high = self._elements(segment)
+        memories = arena.states.get(self.treatment(segment[0]).layout, {})
+        return {name: memory.array[low:high] for name, memory in memories.items()}
+
+    # ---- changes ---------------------------------------------------------------------------------------------------
+
+    def write(self, run: Run, data: NDArray[np.uint8]) -> None:
+        """Replace a run's values by bytes off the wire."""
+        start = 0
+        for piece in self.pieces(run):
+            piece[...] = data[start : start + piece.nbytes]
+            start += piece.nbytes
+
+    def init_states(self, run: Run) -> None:
+        """Give first values their state."""
+        for segment in self.segments(run):
+            rule = self.treatment(segment[0]).rule
+            states = self.states(segment)
+            if rule is not None and states:
+                rule.init(states, self.value(segment))
+
+    def update(self, segment: Run, aggregate: Array | None, hyper: Hyper | None) -> None:
+        """Take a segment (alike in counts, too) to its next version.
+
+        Args:
+            aggregate: in the values' dtype, not written to; None: nobody pushed these keys.
+            hyper: of the step; needed where the segment has a rule.
+        """
+        first, count = segment
+        if aggregate is not None:
+            treatment = self.treatment(first)
+            value = self.value(segment)
+            if treatment.rule is None:
+                value[...] = aggregate
+            elif hyper is None:
+                raise ProtocolError(f"an update of key {self.tensor(first).name} without the chief's hyperparameters")
+            else:
+                number = int(self.counts[first]) + 1
+                treatment.rule.update(value, aggregate, self.states(segment), number, treatment.hyper(hyper))
+            self.counts[first : first + count] += 1
+        self.versions[first : first + count] += 1
+
+    # ---- blocks as they travel -------------------------------------------------------------------------------------
+
+    def image_bytes(self, segment: Run) -> int:
+        """Bytes of `image`."""
+        return sum(part.nbytes for part in self.image(segment))
+
+    def image(self, segment: Run) -> list[Array]:
+        """A segment's values and states: the memory itself, in the order in which it travels."""
+        return [self.value(segment), *self.states(segment).values()]
+
+    def load(self, segment: Run, data: NDArray[np.uint8], version: int, counts: Sequence[int]) -> None:
+        """The inverse of `image`, with the blocks' version and counts.
+
+        Raises:
+            ProtocolError: another number of bytes than these blocks have here.
+        """
+        parts = self.image(segment)
+        if sum(part.nbytes for part in parts) != data.nbytes:
+            raise ProtocolError(
+                f"blocks {segment[0]} to {segment[0] + segment[1] - 1} with {data.nbytes} bytes of values and state, "
+                f"here they have {sum(part.nbytes for part in parts)}: do all servers run the same optimizer?"
+            )
+        start = 0
+        for part in parts:
+            part.view(np.uint8)[...] = data[start : start + part.nbytes]
+            start += part.nbytes
+        window = slice(segment[0], segment[0] + segment[1])
+        self.versions[window] = version
+        self.counts[window] = counts
