@@ -204,14 +204,16 @@ class Welcome(_message.Message):
     def __init__(self, configuration: _Optional[_Union[Configuration, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., optimizers: _Optional[_Iterable[str]] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ...) -> None: ...
 
 class Prepare(_message.Message):
-    __slots__ = ("configuration", "mode", "dead")
+    __slots__ = ("configuration", "mode", "dead", "restore")
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     DEAD_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_FIELD_NUMBER: _ClassVar[int]
     configuration: Configuration
     mode: MigrationMode
     dead: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, configuration: _Optional[_Union[Configuration, _Mapping]] = ..., mode: _Optional[_Union[MigrationMode, str]] = ..., dead: _Optional[_Iterable[str]] = ...) -> None: ...
+    restore: str
+    def __init__(self, configuration: _Optional[_Union[Configuration, _Mapping]] = ..., mode: _Optional[_Union[MigrationMode, str]] = ..., dead: _Optional[_Iterable[str]] = ..., restore: _Optional[str] = ...) -> None: ...
 
 class Arm(_message.Message):
     __slots__ = ("configuration", "clock")
