@@ -1,0 +1,174 @@
+"""`python -m coordinator`: one job's coordinator. Started by `elasticrun`, or by hand for a job across machines."""
+
+import argparse
+import asyncio
+import logging
+import os
+import secrets
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+
+from coordinator import checkpoints
+from coordinator.books import Ledger, Steps
+from coordinator.jobs import BadJobFile, read_token
+from coordinator.journal import Journal
+from coordinator.runtime import Runtime
+from coordinator.service import Service
+from coordinator.state import Goal, Job, Migration, Settings, State, Void
+from elastic_ps.core.errors import ElasticError
+from elastic_ps.core.model import DEFAULT_BLOCK_BYTES, Model
+from protos import elastic_pb2_grpc as rpc
+
+log = logging.getLogger("coordinator")
+
+_MESSAGE_BYTES = 64 << 20
+_GRACE_SECONDS = 1.0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run until SIGTERM or SIGINT. Returns the exit status: 0, or 2 where it cannot start."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    try:
+        return asyncio.run(_serve(options))
+    except (ElasticError, BadJobFile, OSError) as error:
+        sys.stderr.write(f"coordinator: {error}\n")
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m coordinator", description=__doc__)
+    add = parser.add_argument
+    add("--job", required=True, help="name of the job")
+    add("--folder", required=True, type=Path, help="of the job: journal, ledger, address")
+    add("--token-file", required=True, help="file that holds the job token as 32 hex digits")
+    add("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
+    add("--port", type=int, default=0, help="to listen on; 0: a free one (%(default)s)")
+    add("--workers", type=_positive, default=1, help="that the job starts with (%(default)s)")
+    add("--servers", type=_positive, default=1, help="that the job starts with (%(default)s)")
+    add("--block-bytes", type=_positive, default=DEFAULT_BLOCK_BYTES, help="largest block (%(default)s)")
+    add("--seed", type=int, help="of the data order (random)")
+    add("--join-timeout", type=_seconds, default=60.0, help="that a plan waits for joining nodes (%(default)s s)")
+    add("--lease", type=_seconds, default=10.0, help="that a node may be silent (%(default)s s)")
+    add("--migration", type=Migration, choices=list(Migration), default=Migration.LIVE, help="(%(default)s)")
+    add("--checkpoint", default="", metavar="URL", help="folder of the job's checkpoints, any fsspec URL")
+    add("--checkpoint-interval", type=float, default=0.0, metavar="S", help="0: on demand only (%(default)s)")
+    add("--restore", default="", metavar="URL", help="start from this checkpoint, or from the newest in this folder")
+    return parser
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {value}")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"must be more than 0 seconds, not {text}")
+    return value
+
+
+def _load(options: argparse.Namespace, journal: Journal) -> State:
+    """What the journal holds, else a new job."""
+    settings = Settings(
+        name=options.job,
+        lease=options.lease,
+        join_timeout=options.join_timeout,
+        migration=options.migration,
+        checkpoint=options.checkpoint,
+        checkpoint_interval=options.checkpoint_interval,
+    )
+    kept = journal.load()
+    if kept is not None:
+        log.info("job %s resumes from its journal, after term %d", options.job, kept[0].term)
+        return State(settings, kept[0], kept[1])
+    seed = options.seed if options.seed is not None else secrets.randbits(32)
+    job = Job(Goal(options.workers, options.servers), seed=seed, model=Model(block_bytes=options.block_bytes))
+    return State(settings, _restored(job, options.restore) if options.restore else job)
+
+
+def _restored(job: Job, root: str) -> Job:
+    url, value = checkpoints.newest(root)
+    saved = checkpoints.Manifest.from_json(value)
+    log.info("the job starts from %s, version %d", url, saved.version)
+    return replace(
+        job,
+        seed=saved.seed,
+        model=saved.model,
+        optimizers=saved.optimizers,
+        data=saved.data,
+        local_update=saved.local_update,
+        restore=url,
+        voids=(Void(0, saved.version),),
+    )
+
+
+async def _serve(options: argparse.Namespace) -> int:
+    options.folder.mkdir(parents=True, exist_ok=True)
+    token = read_token(Path(options.token_file))
+    journal = Journal(options.folder / "journal.sqlite")
+    ledger, steps = Ledger(options.folder / "ledger.jsonl"), Steps(options.folder / "steps.jsonl")
+    runtime = Runtime(_load(options, journal), journal)
+    server = grpc.aio.server(
+        options=[
+            ("grpc.max_receive_message_length", _MESSAGE_BYTES),
+            ("grpc.max_send_message_length", _MESSAGE_BYTES),
+            ("grpc.so_reuseport", 0),  # a port in use is an error, not shared
+        ]
+    )
+    rpc.add_CoordinatorServicer_to_server(Service(runtime, token, ledger, steps), server)
+    port = _bind(server, options.host, options.port)
+    address = f"{options.host}:{port}"
+    here = f"--coordinator {address} --token-file {options.token_file}"
+    settings = replace(runtime.state.settings, join_command=f"elasticrun --role {{role}} {here}")
+    runtime.state = replace(runtime.state, settings=settings)
+    runtime.start()
+    await server.start()
+    _publish(options.folder / "coordinator.addr", address)
+    sys.stdout.write(f"listening on {address}\n")
+    sys.stdout.flush()
+    try:
+        await _until_ended(runtime)
+    finally:
+        await runtime.close()
+        await server.stop(_GRACE_SECONDS)
+        journal.close()
+        ledger.close()
+        steps.close()
+    return 0
+
+
+def _bind(server: "grpc.aio.Server", host: str, port: int) -> int:
+    try:
+        return int(server.add_insecure_port(f"{host}:{port}"))
+    except RuntimeError as error:
+        raise OSError(f"cannot listen on {host}:{port}: {error}") from error
+
+
+def _publish(path: Path, address: str) -> None:
+    """Readers see the old address or the new one, never half of it."""
+    part = path.with_suffix(".part")
+    part.write_text(f"{address}\n")
+    os.replace(part, path)
+
+
+async def _until_ended(runtime: Runtime) -> None:
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    runtime.failed.add_done_callback(lambda _failed: ended.set())
+    await ended.wait()
+    if runtime.failed.done():
+        runtime.failed.result()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,196 @@
+"""Checkpoints on storage: `ROOT/version-0000000123/`, where servers write files and the manifest comes last.
+
+`manifest.json` alone makes a checkpoint valid. It is written under another name and renamed; one that is absent,
+unreadable, or whose files are not all there with their sizes is torn, and skipped with a warning.
+
+    {"format": 1, "version": V, "seed": ..., "block_bytes": ..., "tensors": [...], "optimizers": [...], "data": {...},
+     "local_update": false, "configuration": {...}, "blocks": {"0": {"file": "s0.bin", "crc32": ..., ...}}}
+
+Entries of `blocks` are the servers' own (`elastic_ps/server/checkpoint.py`); only "file" and, where given,
+"file_bytes" are read here.
+"""
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import fsspec
+
+from coordinator.records import decode, encode
+from elastic_ps.core.configuration import Configuration
+from elastic_ps.core.data import DataSpec
+from elastic_ps.core.errors import ElasticError
+from elastic_ps.core.model import Model, Tensor
+
+log = logging.getLogger(__name__)
+
+FORMAT = 1
+KEPT = 3
+"""Complete checkpoints that are kept."""
+
+NAME = "manifest.json"
+
+
+class CheckpointError(ElasticError):
+    """No checkpoint can be read or written there; the message says why."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What makes a checkpoint.
+
+    Attributes:
+        version: of every block.
+        seed: of the data order.
+        model: tensors and blocks.
+        optimizers: JSON by store.
+        data: None: static.
+        local_update: optimizers lived in the workers.
+        configuration: that wrote it.
+        blocks: the servers' entries by block id.
+    """
+
+    version: int
+    seed: int
+    model: Model
+    optimizers: tuple[str, ...]
+    data: DataSpec | None
+    local_update: bool
+    configuration: Configuration
+    blocks: Mapping[int, Mapping[str, Any]]
+
+    def to_json(self) -> dict[str, Any]:
+        """For `manifest.json`."""
+        value = {name: encode(getattr(self, name)) for name in _PLAIN}
+        return {
+            "format": FORMAT,
+            **value,
+            "block_bytes": self.model.block_bytes,
+            "tensors": encode(self.model.tensors),
+            "blocks": {str(block): dict(entry) for block, entry in sorted(self.blocks.items())},
+        }
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> "Manifest":
+        """Decode.
+
+        Raises:
+            CheckpointError: not a manifest of this format.
+        """
+        try:
+            if value["format"] != FORMAT:
+                raise CheckpointError(f"a manifest of format {value['format']}, this program reads {FORMAT}")
+            model = Model(decode(tuple[Tensor, ...], value["tensors"]), int(value["block_bytes"]))
+            plain = {name: decode(kind, value[name]) for name, kind in _PLAIN.items()}
+            blocks = {int(block): entry for block, entry in value["blocks"].items()}
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"not a manifest: {error!r}") from error
+        if sorted(blocks) != list(range(len(model.blocks))):
+            raise CheckpointError(f"{len(blocks)} blocks, but its tensors have {len(model.blocks)}")
+        return Manifest(model=model, blocks=blocks, **plain)
+
+
+_PLAIN: dict[str, Any] = {
+    "version": int,
+    "seed": int,
+    "optimizers": tuple[str, ...],
+    "data": DataSpec | None,
+    "local_update": bool,
+    "configuration": Configuration,
+}
+
+
+def write(url: str, manifest: Mapping[str, Any]) -> int:
+    """Make the checkpoint at folder `url` valid, and drop the oldest beside it beyond `KEPT`.
+
+    Returns:
+        Bytes of its files, the manifest among them.
+
+    Raises:
+        CheckpointError: it cannot be written.
+    """
+    try:
+        system, path = fsspec.core.url_to_fs(url)
+        system.makedirs(path, exist_ok=True)
+        text = json.dumps(manifest).encode()
+        with system.open(f"{path}/{NAME}.part", "wb") as file:
+            file.write(text)
+        system.mv(f"{path}/{NAME}.part", f"{path}/{NAME}")
+        files = {str(entry["file"]) for entry in manifest["blocks"].values()}
+        total = len(text) + sum(int(system.size(f"{path}/{name}") or 0) for name in files)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise CheckpointError(f"cannot write the manifest of {url}: {error}") from error
+    _prune(system, path)
+    return total
+
+
+def _prune(system: Any, path: str) -> None:
+    """Keep the last `KEPT`. What cannot be deleted stays: nothing depends on it."""
+    parent, _, own = path.rstrip("/").rpartition("/")
+    try:
+        names = sorted(str(entry).rstrip("/").rpartition("/")[2] for entry in system.ls(parent, detail=False))
+        older = [name for name in names if name.startswith("version-") and name < own]
+        complete = [name for name in older if system.exists(f"{parent}/{name}/{NAME}")]
+        kept = set(complete[-(KEPT - 1) :])
+        for name in older:
+            if name not in kept:
+                system.rm(f"{parent}/{name}", recursive=True)
+    except OSError as error:
+        log.warning("old checkpoints under %s stay: %s", parent, error)
+
+
+def read(url: str) -> dict[str, Any]:
+    """The manifest of the checkpoint at folder `url`.
+
+    Raises:
+        CheckpointError: torn, or not there.
+    """
+    try:
+        system, path = fsspec.core.url_to_fs(url)
+        with system.open(f"{path}/{NAME}", "rb") as file:
+            value: dict[str, Any] = json.loads(file.read())
+        Manifest.from_json(value)
+        for name in {str(entry["file"]) for entry in value["blocks"].values()}:
+            if not system.exists(f"{path}/{name}"):
+                raise CheckpointError(f"its file {name} is missing")
+    except (OSError, ValueError, KeyError, TypeError, ImportError, CheckpointError) as error:
+        raise CheckpointError(f"{url} holds no complete checkpoint: {error}") from error
+    return value
+
+
+def newest(root: str, urls: Iterable[str] = ()) -> tuple[str, dict[str, Any]]:
+    """The newest complete checkpoint: of `urls`, newest first, then of `root` or under it.
+
+    Returns:
+        Its folder's URL and its manifest.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    reasons = []
+    for url in dict.fromkeys([*urls, *_under(root)]):
+        try:
+            return url, read(url)
+        except CheckpointError as error:
+            reasons.append(str(error))
+            log.warning("skipped: %s", error)
+    raise CheckpointError("; ".join(reasons) or f"no checkpoint under {root}")
+
+
+def _under(root: str) -> list[str]:
+    if not root:
+        return []
+    root = root.rstrip("/")
+    try:
+        system, path = fsspec.core.url_to_fs(root)
+        if system.exists(f"{path}/{NAME}"):
+            return [root]
+        names = sorted(
+            (str(entry).rstrip("/").rpartition("/")[2] for entry in system.ls(path, detail=False)), reverse=True
+        )
+    except (OSError, ValueError, ImportError) as error:
+        log.warning("cannot look for checkpoints under %s: %s", root, error)
+        return []
+    return [f"{root}/{name}" for name in names if name.startswith("version-")]

@@ -1,0 +1,111 @@
+"""How a job ends, and how it goes back to a checkpoint."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from coordinator.checkpoints import Manifest
+from coordinator.effects import FindCheckpoint, Why
+from coordinator.events import CheckpointFound
+from coordinator.state import JobPhase, Phase, Round, StopOrder, Void
+from coordinator.transitions import Trigger, advance
+from coordinator.turn import Turn
+
+
+def end(turn: Turn, phase: JobPhase, reason: str) -> None:
+    """The job is over, well or not: everyone is told."""
+    drop_work(turn, reason)
+    failed = phase is JobPhase.FAILED
+    stop_all(turn, StopOrder(reason, failed=failed))
+    turn.durable(phase=phase, reason=reason, queued=None, loading=False)
+    turn.log(f"job {phase}: {reason}", warning=failed)
+
+
+def stop_all(turn: Turn, order: StopOrder) -> None:
+    """Everyone who has not been told yet to end."""
+    nodes = {name: replace(node, stop=node.stop or order) for name, node in turn.job.nodes.items()}
+    turn.durable(nodes=nodes)
+
+
+def drop_work(turn: Turn, reason: str) -> None:
+    """Plan, checkpoint, declarations and commands under way come to nothing."""
+    plan = turn.job.plan
+    if plan is not None:
+        ended = plan if plan.phase is Phase.ARMED else advance(plan, Trigger.CANCEL, turn.now)
+        for absorbed in (*plan.absorbed, ended):
+            turn.close(replace(absorbed, reason=reason))
+        turn.durable(plan=None)
+    saving = turn.state.saving
+    state = turn.state
+    callers = [declaration.to for declaration in state.declarations] + [told.to for told in state.told]
+    callers += [run.to for run in state.running] + (list(saving.to) if saving else [])
+    for to in callers:
+        turn.refuse(to, reason, Why.ENDING)
+    turn.live(round=Round(), declarations=(), told=(), running=(), saving=None)
+
+
+def collapse(turn: Turn, why: str) -> None:
+    """What is lost cannot be mended by a plan: back to the last checkpoint, or the end."""
+    if turn.job.ended or turn.job.loading:
+        return
+    drop_work(turn, why)
+    turn.log(f"{why}: the job goes back to its last checkpoint", warning=True)
+    if turn.job.checkpoints or turn.state.settings.checkpoint:
+        turn.durable(loading=True, phase=JobPhase.RESTORING, reason=why)
+        find(turn)
+    elif not turn.job.model.blocks:
+        begin_again(turn, f"{why}; nothing has been trained yet")
+    else:
+        hint = "start jobs with --checkpoint URL --checkpoint-interval SECONDS to survive this"
+        end(turn, JobPhase.FAILED, f"{why}, and the job has no checkpoint: {hint}")
+
+
+def find(turn: Turn) -> None:
+    """Look for the newest complete checkpoint."""
+    turn.effects.append(FindCheckpoint(turn.state.settings.checkpoint, tuple(reversed(turn.job.checkpoints))))
+
+
+def on_found(turn: Turn, event: CheckpointFound) -> None:
+    """`FindCheckpoint` is done."""
+    if not turn.job.loading:
+        return
+    why = turn.job.reason
+    if event.manifest is None:
+        if turn.job.model.blocks:
+            end(turn, JobPhase.FAILED, f"{why}, and there is no checkpoint to go back to: {event.error}")
+        else:
+            begin_again(turn, f"{why}; nothing has been trained yet")
+        return
+    restore(turn, event.url, event.manifest)
+    begin_again(turn, f"{why}; restored from {event.url}")
+
+
+def restore(turn: Turn, url: str, manifest: Mapping[str, Any]) -> None:
+    """The tables are those of a checkpoint; the next start loads its blocks."""
+    saved = Manifest.from_json(manifest)
+    turn.durable(
+        model=saved.model,
+        optimizers=saved.optimizers,
+        data=saved.data,
+        local_update=saved.local_update,
+        seed=saved.seed,
+        restore=url,
+        voids=(*turn.job.voids, Void(turn.job.term + 1, saved.version)),
+    )
+
+
+def begin_again(turn: Turn, reason: str) -> None:
+    """All processes end and are started again; a higher term fences whoever has not heard."""
+    stop_all(turn, StopOrder(reason, restart=True))
+    turn.durable(
+        term=turn.job.term + 1,
+        phase=JobPhase.RESTORING,
+        reason=reason,
+        loading=False,
+        configuration=None,
+        dead=frozenset(),
+        finished=frozenset(),
+        goal=replace(turn.job.goal, drains=frozenset(), cause="restore"),
+    )
+    turn.live(extended=frozenset(), welcomed=frozenset(), failures={}, grown_at=0.0)
+    turn.log(reason, warning=True)

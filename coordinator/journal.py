@@ -1,0 +1,68 @@
+"""What survives the coordinator: the job and its plans, in SQLite."""
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+
+from coordinator.records import decode, encode
+from coordinator.state import Job, Plan
+from elastic_ps.core.errors import ElasticError
+
+FORMAT = 1
+
+
+class JournalError(ElasticError):
+    """The journal cannot be used; the message says why."""
+
+
+class Journal:
+    """One job's journal. A write that has returned survives a power cut (WAL, `synchronous=FULL`).
+
+    Args:
+        path: of the database file.
+
+    Raises:
+        JournalError: it cannot be opened, is another coordinator's, or of another format.
+    """
+
+    def __init__(self, path: Path):
+        try:
+            self._database = sqlite3.connect(path, isolation_level=None, timeout=0.5)
+            self._database.execute("PRAGMA locking_mode=EXCLUSIVE")  # two coordinators cannot write one journal
+            self._database.execute("PRAGMA journal_mode=WAL")
+            self._database.execute("PRAGMA synchronous=FULL")
+            self._database.execute("CREATE TABLE IF NOT EXISTS job (id INTEGER PRIMARY KEY, format INTEGER, text TEXT)")
+            self._database.execute("CREATE TABLE IF NOT EXISTS plans (id INTEGER PRIMARY KEY, text TEXT)")
+        except sqlite3.Error as error:
+            raise JournalError(f"cannot open the journal {path}: {error}; does another coordinator use it?") from error
+
+    def load(self) -> tuple[Job, tuple[Plan, ...]] | None:
+        """What was written last; None: nothing yet.
+
+        Raises:
+            JournalError: it is not readable.
+        """
+        row = self._database.execute("SELECT format, text FROM job").fetchone()
+        if row is None:
+            return None
+        if row[0] != FORMAT:
+            raise JournalError(f"the journal has format {row[0]}, this program reads {FORMAT}")
+        plans = self._database.execute("SELECT text FROM plans ORDER BY id").fetchall()
+        try:
+            return decode(Job, json.loads(row[1])), tuple(decode(Plan, json.loads(text)) for (text,) in plans)
+        except (KeyError, TypeError, ValueError) as error:
+            raise JournalError(f"the journal is damaged: {error!r}") from error
+
+    def write(self, job: Job, plans: Iterable[Plan]) -> None:
+        """The job as it is, and plans that have ended, in one transaction."""
+        text = json.dumps(encode(job), separators=(",", ":"))
+        rows = [(plan.id, json.dumps(encode(plan), separators=(",", ":"))) for plan in plans]
+        self._database.execute("BEGIN")
+        self._database.execute("INSERT OR REPLACE INTO job VALUES (0, ?, ?)", (FORMAT, text))
+        self._database.executemany("INSERT OR REPLACE INTO plans VALUES (?, ?)", rows)
+        self._database.execute("COMMIT")
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._database.close()

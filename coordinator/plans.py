@@ -1,0 +1,344 @@
+"""The life of a plan: formed, assigned, synced, armed, committed or cancelled (DL2 section 5).
+
+Handlers of events only note facts; the rules here look at the facts and move the plan on. So the order in which
+answers arrive does not matter, and a restart needs no rules of its own beyond `recover`.
+"""
+
+from dataclasses import replace
+
+from coordinator.clock import scaling_clock
+from coordinator.directives import awaited_arrivals, landed
+from coordinator.ending import collapse, end
+from coordinator.goals import change, refusal, target
+from coordinator.state import CancelOrder, JobPhase, Kind, Migration, Phase, Plan, Round, StopOrder, Times
+from coordinator.transitions import Trigger, advance
+from coordinator.turn import Turn
+from elastic_ps.core.configuration import ConfigId, Configuration, Member, NodeId, Role
+from elastic_ps.core.errors import ConfigurationError
+
+
+def form(turn: Turn) -> bool:
+    """A plan begins where what is wanted differs from what is."""
+    job = turn.job
+    if job.plan is not None or job.finished or job.dead:
+        return False
+    if job.queued is not None:
+        turn.durable(goal=job.queued, queued=None)
+        return True
+    if not change(job, job.goal):
+        return False
+    kind = Kind.START if job.configuration is None else Kind.SCALE
+    pause = Migration.PAUSE in (job.goal.migration, turn.state.settings.migration)
+    plan = Plan(
+        id=job.plans + 1,
+        kind=kind,
+        cause=job.goal.cause,
+        started=turn.now,
+        migration=Migration.PAUSE if pause else Migration.LIVE,
+        deadline=turn.now + turn.state.settings.join_timeout,
+    )
+    turn.durable(plan=plan, plans=plan.id)
+    turn.log(f"plan {plan.id} REGISTERED ({plan.cause})")
+    if why := refusal(job, job.goal):
+        give_up(turn, why)
+    return True
+
+
+def give_up(turn: Turn, reason: str) -> None:
+    """Cancel, and want what is: nothing is tried again."""
+    cancel(turn, reason, dismiss=True)
+    content(turn)
+
+
+def content(turn: Turn) -> None:
+    """Want what is; who waits to join is sent home."""
+    configuration = turn.job.configuration
+    if configuration is None:
+        return
+    goal = replace(
+        turn.job.goal,
+        workers=len(configuration.workers),
+        servers=len(configuration.servers),
+        drains=frozenset(),
+    )
+    turn.durable(goal=goal, queued=None)
+    dismiss_waiting(turn)
+
+
+def dismiss_waiting(turn: Turn) -> None:
+    """Nodes beyond those that the goal needs end; the last to come first."""
+    asked = change(turn.job, turn.job.goal)
+    for role in Role:
+        for name in turn.job.waiting(role)[asked.joining(role) :]:
+            turn.node(name, stop=StopOrder("not wanted any more: the job needs no further node"))
+
+
+def cancel(turn: Turn, reason: str, dismiss: bool = False) -> None:
+    """End a plan that is not armed. `dismiss`: its joiners leave; else they wait for the next."""
+    plan = turn.plan
+    for name in plan.audience if plan.target else ():
+        leave = dismiss and name in plan.joiners
+        turn.node(name, cancel=CancelOrder(plan.number, reason, leave))
+    cancelled = advance(plan, Trigger.CANCEL, turn.now)
+    turn.durable(plan=None)
+    turn.live(round=Round())
+    turn.close(replace(cancelled, reason=reason))
+
+
+def assign(turn: Turn) -> bool:
+    """REGISTERED: all expected have come, or the time is up."""
+    plan, job, settings = turn.job.plan, turn.job, turn.state.settings
+    if plan is None or plan.phase is not Phase.REGISTERED or job.dead:
+        return False
+    if turn.state.told or turn.state.declarations or turn.now < turn.state.grown_at + settings.settle:
+        return False
+    asked = change(job, job.goal)
+    if not asked:
+        give_up(turn, "nothing is left to do")
+        return True
+    joiners = [name for role in Role for name in job.waiting(role)[: asked.joining(role)]]
+    missing = _missing(turn, joiners)
+    if missing and turn.now < plan.deadline:
+        return False
+    if missing and not _settle_for_less(turn, joiners, missing):
+        return False
+    if turn.job.plan is None:
+        return True
+    _enter_assigned(turn, joiners, missing)
+    return True
+
+
+def _missing(turn: Turn, joiners: list[NodeId]) -> tuple[str, ...]:
+    asked = change(turn.job, turn.job.goal)
+    short = {role: asked.joining(role) - sum(turn.job.nodes[n].role is role for n in joiners) for role in Role}
+    return tuple(f"{count} {role}{'s' if count > 1 else ''}" for role, count in short.items() if count)
+
+
+def _settle_for_less(turn: Turn, joiners: list[NodeId], missing: tuple[str, ...]) -> bool:
+    """join_timeout has passed: go on with those present, and want no more than them. False: keep waiting."""
+    job, settings = turn.job, turn.state.settings
+    present = {role: sum(job.nodes[name].role is role for name in joiners) for role in Role}
+    timeout = f"not registered within {settings.join_timeout:g} s: {', '.join(missing)}"
+    if turn.plan.kind is Kind.START and not all(present.values()):
+        turn.replan(deadline=turn.now + settings.join_timeout)
+        turn.durable(reason=timeout)
+        turn.log(f"the job cannot start: {timeout}", warning=True)
+        return False
+    asked = change(job, job.goal)
+    goal = replace(
+        job.goal,
+        workers=job.goal.workers - asked.workers + present[Role.WORKER],
+        servers=job.goal.servers - asked.servers + present[Role.SERVER],
+    )
+    if why := refusal(job, goal):
+        give_up(turn, f"{timeout}; without them: {why}")
+        return True
+    turn.durable(goal=goal)
+    if not change(turn.job, goal):
+        give_up(turn, timeout)
+    return True
+
+
+def _enter_assigned(turn: Turn, joiners: list[NodeId], missing: tuple[str, ...]) -> None:
+    job, plan = turn.job, turn.plan
+    leavers = change(job, job.goal).leavers
+    number = ConfigId(job.term, job.number + 1)
+    try:
+        table = target(job, [job.nodes[name].member for name in joiners], leavers, number)
+    except ConfigurationError as error:
+        if plan.kind is Kind.START:
+            end(turn, JobPhase.FAILED, f"{error}: start with fewer servers")
+        else:
+            give_up(turn, str(error))
+        return
+    old = tuple(name for name in job.members if name in job.nodes)
+    plan = replace(
+        advance(plan, Trigger.COMPLETE, turn.now),
+        base=job.configuration,
+        target=table,
+        number=number,
+        audience=(*old, *joiners),
+        joiners=tuple(joiners),
+        leavers=leavers,
+        missing=missing,
+        restore=job.restore if plan.kind is Kind.START else "",
+        times=replace(plan.times, assigned=turn.now),
+    )
+    turn.durable(plan=plan, number=number.number)
+    turn.live(round=Round(), welcomed=turn.state.welcomed | set(joiners))
+    turn.log(f"plan {plan.id} ASSIGNED: configuration {number}")
+
+
+def answering(turn: Turn) -> frozenset[NodeId]:
+    """Whose answers the plan needs: its audience, without those whose script has ended."""
+    return frozenset(name for name in turn.plan.audience if name in turn.job.nodes) - turn.job.finished
+
+
+def prepared(turn: Turn) -> bool:
+    """ASSIGNED: everyone holds the table."""
+    plan = turn.job.plan
+    if plan is None or plan.phase is not Phase.ASSIGNED or not answering(turn) <= turn.round.prepared:
+        return False
+    times = replace(plan.times, prepared=turn.now)
+    if plan.kind is Kind.SCALE:
+        turn.durable(plan=replace(advance(plan, Trigger.PREPARED, turn.now), times=times))
+    else:  # nothing has to catch up, and training stands still: no clock
+        times = replace(times, synced=turn.now)
+        turn.durable(plan=replace(advance(plan, Trigger.AGREED, turn.now), times=times, decided=True))
+    turn.log(f"plan {plan.id} {turn.plan.phase}")
+    return True
+
+
+def arm(turn: Turn) -> bool:
+    """SYNCING: everyone has caught up; no checkpoint is being written, whose owners must stay."""
+    plan, saving = turn.job.plan, turn.state.saving
+    if plan is None or plan.phase is not Phase.SYNCING or (saving is not None and saving.clock is not None):
+        return False
+    joining = {name for name in plan.joiners if turn.job.nodes[name].role is Role.WORKER}
+    gaining = plan.gainers if plan.migration is Migration.LIVE else frozenset()
+    if not joining | gaining <= turn.round.synced:
+        return False
+    armed = replace(advance(plan, Trigger.SYNCED, turn.now), times=replace(plan.times, synced=turn.now))
+    turn.durable(plan=armed)
+    if turn.job.model.blocks:
+        turn.replan(clock=_clock(turn))
+    else:  # versions stand still until there is a model: no clock would come
+        turn.replan(decided=True)
+    turn.log(f"plan {plan.id} ARMED at {turn.plan.clock}")
+    return True
+
+
+def _clock(turn: Turn, version: int = 0) -> int:
+    told = [turn.state.vitals[name] for name in turn.plan.audience if name in turn.state.vitals]
+    data = turn.job.data
+    margin = turn.state.settings.margin << min(turn.plan.rearms, 9)
+    return scaling_clock(told, data.exchanges if data else 1, margin, max(version, turn.state.version))
+
+
+def rearm(turn: Turn) -> bool:
+    """ARMED and undecided: a LATE, or a restart after which everyone has been heard, sets a later clock."""
+    plan, answers = turn.job.plan, turn.round
+    if plan is None or plan.phase is not Phase.ARMED or plan.decided:
+        return False
+    unheard = answers.unheard & turn.job.nodes.keys()
+    asked = bool(answers.unheard)
+    if unheard and turn.now < answers.until:
+        return False
+    if answers.switched or unheard:  # somebody may have switched: adopting is right in any case, arming is not
+        turn.replan(decided=True)
+        turn.answers(unheard=frozenset())
+        return True
+    if answers.late is None and not asked:
+        return False
+    later = replace(advance(plan, Trigger.LATE, turn.now), rearms=plan.rearms + 1)
+    turn.durable(plan=later)
+    turn.replan(clock=max(_clock(turn, answers.late or 0), (plan.clock or 0) + 1))
+    turn.answers(late=None, unheard=frozenset(), armed=frozenset())
+    turn.log(f"plan {plan.id} ARMED again, at {turn.plan.clock}")
+    return True
+
+
+def land(turn: Turn) -> bool:
+    """ARMED: everyone who is alive has switched, so the target is in force."""
+    plan = turn.job.plan
+    if plan is None or plan.phase is not Phase.ARMED or landed(turn.state) or turn.round.unheard:
+        return False
+    if not plan.decided or not answering(turn) <= turn.round.switched:
+        return False
+    assert plan.target is not None
+    first = plan.times.first_switched or turn.now
+    turn.replan(times=replace(plan.times, first_switched=first, last_switched=turn.now))
+    goal = turn.job.goal
+    turn.durable(
+        configuration=plan.target,
+        dead=turn.job.dead - plan.dead,
+        goal=replace(goal, drains=goal.drains - set(plan.leavers) - plan.dead),
+        phase=JobPhase.RUNNING,
+        reason="",
+    )
+    turn.live(extended=turn.state.extended | set(plan.joiners))
+    return True
+
+
+def commit(turn: Turn) -> bool:
+    """ARMED and switched: the first step of the new configuration is done, so frozen copies may go."""
+    plan = turn.job.plan
+    if plan is None or not landed(turn.state) or awaited_arrivals(turn.state, plan):
+        return False
+    assert plan.target is not None
+    done = max((turn.state.vitals[w].version for w in plan.target.ranks if w in turn.state.vitals), default=0)
+    if plan.clock is not None and done <= plan.clock:
+        return False
+    for name in plan.audience:
+        if name not in plan.target.members:
+            turn.node(name, left=True)
+    turn.durable(restore="")
+    for record in (*plan.absorbed, plan):
+        turn.close(replace(advance(record, Trigger.SWITCHED, turn.now), times=_times(record, plan)))
+    turn.durable(plan=None)
+    turn.live(round=Round())
+    return True
+
+
+def _times(record: Plan, final: Plan) -> Times:
+    """An absorbed plan's switch is that of the plan that carried it."""
+    first = record.times.first_switched or final.times.first_switched
+    return replace(record.times, first_switched=first, last_switched=final.times.last_switched)
+
+
+def mourn(turn: Turn) -> bool:
+    """Members have died: the survivors agree on a table without them."""
+    job, plan = turn.job, turn.job.plan
+    if job.dead <= (plan.dead if plan is not None else frozenset()):
+        return False
+    base = job.configuration
+    absorbed: tuple[Plan, ...] = ()
+    clock = None
+    if plan is not None and plan.phase is Phase.ARMED:  # its outcome stands: the dead are taken off the new table
+        absorbed, clock = (*plan.absorbed, replace(plan, absorbed=())), plan.clock
+    elif plan is not None:
+        absorbed, clock = plan.absorbed, plan.clock
+        turn.replan(absorbed=())
+        cancel(turn, f"died: {', '.join(sorted(job.dead))}")
+    floor = absorbed[-1].target if absorbed else base
+    assert floor is not None, "only members of a table can be mourned"
+    workers = tuple(worker for worker in floor.workers if worker.id not in job.dead)
+    if not workers:
+        collapse(turn, f"the last worker died ({', '.join(sorted(job.dead))})")
+        return True
+    _enter_death(turn, floor, workers, absorbed, clock)
+    return True
+
+
+def _enter_death(
+    turn: Turn, floor: Configuration, workers: tuple[Member, ...], absorbed: tuple[Plan, ...], clock: int | None
+) -> None:
+    job = turn.job
+    number = ConfigId(job.term, job.number + 1)
+    table = replace(floor, id=number, workers=workers)
+    known = dict.fromkeys([*job.members, *floor.members, *(name for plan in absorbed for name in plan.audience)])
+    audience = tuple(name for name in known if name in job.nodes and not job.nodes[name].departing)
+    plan = Plan(
+        id=job.plans + 1,
+        kind=Kind.DEATH,
+        cause=f"death of {', '.join(sorted(job.dead))}",
+        started=turn.now,
+        base=job.configuration,
+        target=table,
+        number=number,
+        audience=audience,
+        joiners=tuple(name for name in audience if name in table.members and name not in job.members),
+        leavers=tuple(name for name in audience if name not in table.members),
+        dead=job.dead,
+        clock=clock,
+        restore=job.restore if job.configuration is None else "",
+        absorbed=absorbed,
+    )
+    plan = replace(advance(plan, Trigger.COMPLETE, turn.now), times=replace(plan.times, assigned=turn.now))
+    turn.durable(plan=plan, plans=plan.id, number=number.number)
+    turn.live(round=Round())
+    if turn.state.saving is not None and not turn.state.saving.writing:
+        turn.live(saving=replace(turn.state.saving, clock=None, saved={}))
+    if not (job.elastic or not job.model.blocks) or job.local_update:  # no worker could take the place of the dead
+        turn.durable(goal=replace(turn.job.goal, workers=len(workers)))
+    turn.log(f"plan {plan.id} ASSIGNED: configuration {number} without {', '.join(sorted(job.dead))}", warning=True)

@@ -1,0 +1,56 @@
+"""Frozen dataclasses to JSON and back, by their type hints: no field can be forgotten."""
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+_T = TypeVar("_T")
+
+
+def encode(value: Any) -> Any:
+    """JSON's types: dataclasses become objects, tuples and sets lists (sets sorted)."""
+    if is_dataclass(value):
+        return {field.name: encode(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(encode(key)): encode(item) for key, item in value.items()}
+    if isinstance(value, frozenset):
+        return sorted(encode(item) for item in value)
+    if isinstance(value, tuple):
+        return [encode(item) for item in value]
+    return value
+
+
+def decode(kind: type[_T], value: Any) -> _T:
+    """The inverse for a known type.
+
+    Raises:
+        KeyError, TypeError, ValueError: not a record of this type.
+    """
+    result: _T = _decode(kind, value)
+    return result
+
+
+def _decode(kind: Any, value: Any) -> Any:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return None if value is None else _decode(next(a for a in arguments if a is not NoneType), value)
+    if kind is Any or kind is None:
+        return value
+    if origin is tuple:
+        inner = [arguments[0]] * len(value) if arguments[-1] is Ellipsis else arguments
+        return tuple(_decode(each, item) for each, item in zip(inner, value, strict=True))
+    if origin is frozenset:
+        return frozenset(_decode(arguments[0], item) for item in value)
+    if origin is not None and issubclass(origin, Mapping):
+        return {_decode(arguments[0], key): _decode(arguments[1], item) for key, item in value.items()}
+    if is_dataclass(kind) and callable(kind):
+        hints = get_type_hints(kind)
+        return kind(**{field.name: _decode(hints[field.name], value[field.name]) for field in fields(kind)})
+    if issubclass(kind, tuple):  # a NamedTuple
+        hints = get_type_hints(kind)
+        return kind(*(_decode(hints[name], item) for name, item in zip(kind._fields, value, strict=True)))
+    return kind(value)

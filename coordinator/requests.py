@@ -1,0 +1,186 @@
+"""What operators ask for: scale, drain, cancel, stop. A refusal says what is wrong and how to mend it."""
+
+from dataclasses import replace
+
+from coordinator.assignment import Move, moves
+from coordinator.directives import wanted
+from coordinator.effects import Why
+from coordinator.ending import end
+from coordinator.events import CancelAsked, DrainAsked, ScaleAsked, StopAsked
+from coordinator.goals import change, refusal, sizes, target
+from coordinator.plans import cancel, content, dismiss_waiting, form
+from coordinator.state import Goal, JobPhase, Kind, Phase, StopOrder
+from coordinator.turn import Turn
+from elastic_ps.core.configuration import ConfigId, Member, NodeId, Role
+from protos import elastic_pb2 as pb
+
+BYTES_PER_SECOND = 200e6
+"""Assumed of a migration before the job has seen one."""
+
+
+def on_scale_asked(turn: Turn, event: ScaleAsked) -> None:
+    """Scale: wanted counts."""
+    job = turn.job
+    now = job.queued or job.goal
+    goal = Goal(
+        event.workers or now.workers,
+        event.servers or now.servers,
+        now.drains,
+        event.migration,
+        event.cause or "operator",
+    )
+    why = _not_running(turn) or refusal(job, goal)
+    if why:
+        turn.refuse(event.to, why)
+    elif event.dry_run:
+        turn.reply(event.to, _dry_run(turn, goal))
+    elif why := want(turn, goal, event.queue):
+        turn.refuse(event.to, why)
+    else:
+        turn.reply(event.to, _accepted(turn))
+
+
+def _not_running(turn: Turn) -> str:
+    if turn.job.ended or turn.state.stopping:
+        return f"the job has ended: {turn.job.reason or 'it is being stopped'}"
+    if turn.job.finished:
+        return "the job is finishing: some of its workers have ended their script"
+    return ""
+
+
+def want(turn: Turn, goal: Goal, queue: bool) -> str:
+    """Take a goal up, or queue it behind the plan under way. Returns why not, "" if so."""
+    plan = turn.job.plan
+    if plan is not None:
+        if not queue:
+            return f"plan {plan.id} is under way ({plan.phase}); without --no-wait the request is queued behind it"
+        turn.durable(queued=goal)
+        return ""
+    before = wanted(turn.job)
+    turn.durable(goal=goal)
+    if turn.job.configuration is not None:
+        dismiss_waiting(turn)
+    withdraw(turn, before.starting_workers, before.starting_servers)
+    form(turn)
+    return ""
+
+
+def withdraw(turn: Turn, workers: int, servers: int) -> None:
+    """Launchers had been told to start so many: those that are not wanted any more may come all the same."""
+    after = wanted(turn.job)
+    if not turn.state.launchers:
+        return
+    until = turn.now + turn.state.settings.join_timeout
+    gone = {Role.WORKER: workers - after.starting_workers, Role.SERVER: servers - after.starting_servers}
+    turn.live(surplus={role: (max(0, count), until) for role, count in gone.items()})
+
+
+def _accepted(turn: Turn) -> "pb.ScaleReply":
+    job = turn.job
+    lines: list[str] = []
+    if not turn.state.launchers:
+        asked = wanted(job)
+        needed = {Role.SERVER: asked.starting_servers, Role.WORKER: asked.starting_workers}
+        lines = [turn.state.settings.join_command.format(role=role) for role in needed for _ in range(needed[role])]
+    plan = job.plan.id if job.plan is not None and job.queued is None else 0
+    return pb.ScaleReply(plan=plan, queued=job.queued is not None, lines=lines)
+
+
+def _dry_run(turn: Turn, goal: Goal) -> "pb.ScaleReply":
+    job = turn.job
+    asked = change(job, goal)
+    if job.configuration is None or not asked:
+        return pb.ScaleReply()
+    joiners = [
+        Member(f"new {role} {number + 1}", role, "")
+        for role in (Role.WORKER, Role.SERVER)
+        for number in range(asked.joining(role))
+    ]
+    table = target(job, joiners, asked.leavers, ConfigId())
+    blocks = range(len(table.assignment))
+    old = [job.configuration.primary(block) for block in blocks]
+    listed = moves(sizes(job), old, [table.primary(block) for block in blocks])
+    total = sum(move.bytes for move in listed)
+    return pb.ScaleReply(
+        moves=[_move(move) for move in listed], bytes_to_move=total, seconds_estimated=total / _speed(turn)
+    )
+
+
+def _move(move: Move) -> "pb.Move":
+    return pb.Move(source=move.source, target=move.target, blocks=move.blocks, bytes=move.bytes)
+
+
+def _speed(turn: Turn) -> float:
+    """Bytes per second of the last migration."""
+    for plan in reversed(turn.state.history):
+        seconds = plan.times.synced - plan.times.prepared
+        if plan.phase is Phase.COMMITTED and plan.moved and seconds > 0:
+            return sum(plan.moved.values()) / seconds
+    return BYTES_PER_SECOND
+
+
+def on_drain_asked(turn: Turn, event: DrainAsked) -> None:
+    """Drain: a plan without one node."""
+    if why := _not_running(turn):
+        turn.refuse(event.to, why)
+    elif event.node not in turn.job.nodes:
+        known = ", ".join(turn.job.nodes) or "none"
+        turn.refuse(event.to, f"no node named {event.node!r} in this job; its nodes: {known}", Why.NOT_FOUND)
+    elif why := drain(turn, event.node, event.cause or "operator", event.queue):
+        turn.refuse(event.to, why)
+    else:
+        turn.reply(event.to, _accepted(turn))
+
+
+def drain(turn: Turn, name: NodeId, cause: str, queue: bool) -> str:
+    """Let a node go; its role's wanted count falls by one. Returns why not, "" if so."""
+    job = turn.job
+    node, plan = job.nodes[name], job.plan
+    now = job.queued or job.goal
+    if node.departing or name in now.drains or (plan is not None and name in plan.leavers):
+        return ""
+    role = node.role
+    goal = replace(now, cause=cause, **{f"{role}s": now.count(role) - 1})  # type: ignore[arg-type]
+    if name not in job.members and (plan is None or name not in plan.audience):
+        turn.durable(goal=replace(job.goal, **{f"{role}s": max(1, job.goal.count(role) - 1)}))  # type: ignore[arg-type]
+        turn.node(name, stop=StopOrder(f"drained: {cause}"))
+        return ""
+    if goal.count(role) < 1:
+        return f"{name} is the last {role}: a job needs one. Scale up first, or end the job with `elasticctl stop`"
+    goal = replace(goal, drains=now.drains | {name})
+    return refusal(job, goal) or want(turn, goal, queue)
+
+
+def on_cancel_asked(turn: Turn, event: CancelAsked) -> None:
+    """Cancel: the plan under way, and what waits behind it."""
+    plan = turn.job.plan
+    if plan is None:
+        turn.refuse(event.to, "no plan is under way")
+    elif plan.kind is not Kind.SCALE:
+        turn.refuse(event.to, f"plan {plan.id} ({plan.cause}) cannot be cancelled: the job cannot go on without it")
+    elif plan.phase is Phase.ARMED:
+        turn.refuse(event.to, f"plan {plan.id} is armed: nodes may have switched. Scale back when it is committed")
+    else:
+        before = wanted(turn.job)
+        cancel(turn, "cancelled by the operator", dismiss=True)
+        content(turn)
+        withdraw(turn, before.starting_workers, before.starting_servers)
+        turn.reply(event.to, pb.CancelReply(plan=plan.id))
+
+
+def on_stop_asked(turn: Turn, event: StopAsked) -> None:
+    """Stop: the job ends; a checkpoint that is being written is finished first, unless at once."""
+    turn.reply(event.to, pb.StopReply())
+    if turn.job.ended:
+        return
+    turn.live(stopping=True)
+    if event.at_once:
+        end(turn, JobPhase.FINISHED, "stopped by the operator")
+
+
+def stop(turn: Turn) -> bool:
+    """The end that an operator has asked for."""
+    if not turn.state.stopping or turn.job.ended or turn.state.saving is not None:
+        return False
+    end(turn, JobPhase.FINISHED, "stopped by the operator")
+    return True

@@ -1,0 +1,203 @@
+"""The only loop, and the only owner of the state: events in, effects out, in order."""
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from coordinator import checkpoints
+from coordinator import effects as ef
+from coordinator import events as ev
+from coordinator.journal import Journal
+from coordinator.protocol import step
+from coordinator.state import State
+from coordinator.wire import directive_to_pb, wanted_to_pb
+from elastic_ps.core.configuration import NodeId
+from protos import elastic_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 0.2
+
+
+class RefusedError(Exception):
+    """The core's no to a caller."""
+
+    def __init__(self, why: ef.Why, text: str):
+        super().__init__(text)
+        self.why = why
+        self.text = text
+
+
+Stream = asyncio.Queue[Any]
+"""Messages for one open stream; None ends it."""
+
+
+class Runtime:
+    """Runs `protocol.step`. All of it happens on one event loop; a step is never interrupted.
+
+    Args:
+        state: from the journal, or new.
+        journal: of the job.
+        clock: unix seconds that never go back.
+    """
+
+    def __init__(self, state: State, journal: Journal, clock: Callable[[], float] | None = None):
+        self.state = state
+        self._journal = journal
+        began, zero = time.time(), time.monotonic()
+        self.now = clock or (lambda: began + time.monotonic() - zero)
+        self._callers: dict[int, asyncio.Future[Any]] = {}
+        self._numbers = itertools.count(1)
+        self._streams: dict[NodeId, Stream] = {}
+        self._launchers: set[Stream] = set()
+        self._work: set[asyncio.Task[None]] = set()
+        self._ticker: asyncio.Task[None] | None = None
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def start(self) -> None:
+        """Begin: a new term is journalled before anything is answered."""
+        self.post(ev.Started(self.now()))
+        self._ticker = asyncio.create_task(self._tick(), name="coordinator-tick")
+
+    async def close(self) -> None:
+        """End the streams and the loop; the journal has everything already."""
+        for task in [*self._work, *([self._ticker] if self._ticker else [])]:
+            task.cancel()
+        for stream in [*self._streams.values(), *self._launchers]:
+            stream.put_nowait(None)
+        for caller in self._callers.values():
+            caller.cancel()
+        await asyncio.gather(*self._work, *([self._ticker] if self._ticker else []), return_exceptions=True)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            self.post(ev.Tick(self.now()))
+
+    def post(self, event: ev.Event) -> None:
+        """Take one event in. A failure of core or journal ends the process: a restart is safe, a guess is not."""
+        if self.failed.done():
+            raise RefusedError(ef.Why.ENDING, "the coordinator is failing")
+        try:
+            self.state, effects = step(self.state, event)
+            for effect in effects:
+                _ACTS[type(effect)](self, effect)
+        except Exception as error:
+            log.exception("the coordinator failed on %s", type(event).__name__)
+            self.failed.set_exception(error)
+            raise
+
+    async def ask(self, make: Callable[[int], ev.Event]) -> Any:
+        """Post an event whose answer somebody waits for; `make` gets the number that the answer comes under.
+
+        Raises:
+            RefusedError: the core's no.
+        """
+        number = next(self._numbers)
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._callers[number] = answer
+        try:
+            self.post(make(number))
+            return await answer
+        finally:
+            del self._callers[number]
+            if answer.cancelled() and not self.failed.done():
+                self.post(ev.Withdrawn(self.now(), number))
+
+    def listen(self, node: NodeId) -> Stream:
+        """A node's new control stream; an older one ends."""
+        self.unlisten(node, self._streams.get(node))
+        stream: Stream = asyncio.Queue()
+        self._streams[node] = stream
+        return stream
+
+    def unlisten(self, node: NodeId, stream: Stream | None) -> None:
+        """A stream has ended."""
+        if stream is not None and self._streams.get(node) is stream:
+            del self._streams[node]
+            stream.put_nowait(None)
+
+    def attach(self, current: "pb.Wanted") -> Stream:
+        """A launcher's stream, which begins with what is wanted now."""
+        stream: Stream = asyncio.Queue()
+        stream.put_nowait(current)
+        self._launchers.add(stream)
+        self.post(ev.Attached(self.now(), 1))
+        return stream
+
+    def detach(self, stream: Stream) -> None:
+        """A launcher is gone."""
+        self._launchers.discard(stream)
+        if not self.failed.done():
+            self.post(ev.Attached(self.now(), -1))
+
+    # ---- effects -----------------------------------------------------------------------------------------------------
+
+    def _write(self, effect: ef.Journal) -> None:
+        self._journal.write(effect.job, effect.plans)
+
+    def _send(self, effect: ef.Send) -> None:
+        if (stream := self._streams.get(effect.node)) is not None:
+            stream.put_nowait(directive_to_pb(effect.directive, self.state.job.term, effect.plan))
+
+    def _reply(self, effect: ef.Reply) -> None:
+        caller = self._callers.get(effect.to)
+        if caller is not None and not caller.done():
+            caller.set_result(effect.message)
+
+    def _refuse(self, effect: ef.Refuse) -> None:
+        caller = self._callers.get(effect.to)
+        if caller is not None and not caller.done():
+            caller.set_exception(RefusedError(effect.why, effect.text))
+
+    def _announce(self, effect: ef.Announce) -> None:
+        message = wanted_to_pb(effect.wanted)
+        for stream in self._launchers:
+            stream.put_nowait(message)
+
+    def _log(self, effect: ef.Log) -> None:
+        log.log(logging.WARNING if effect.warning else logging.INFO, "%s", effect.text)
+
+    def _write_manifest(self, effect: ef.WriteManifest) -> None:
+        def work() -> ev.Event:
+            try:
+                return ev.ManifestWritten(self.now(), effect.url, checkpoints.write(effect.url, effect.manifest))
+            except checkpoints.CheckpointError as error:
+                return ev.ManifestWritten(self.now(), effect.url, error=str(error))
+
+        self._spawn(work, "write-manifest")
+
+    def _find_checkpoint(self, effect: ef.FindCheckpoint) -> None:
+        def work() -> ev.Event:
+            try:
+                url, manifest = checkpoints.newest(effect.root, effect.urls)
+                return ev.CheckpointFound(self.now(), url, manifest)
+            except checkpoints.CheckpointError as error:
+                return ev.CheckpointFound(self.now(), error=str(error))
+
+        self._spawn(work, "find-checkpoint")
+
+    def _spawn(self, work: Callable[[], ev.Event], name: str) -> None:
+        """Slow I/O happens beside the loop and comes back as an event."""
+
+        async def run() -> None:
+            self.post(await asyncio.to_thread(work))
+
+        task = asyncio.create_task(run(), name=name)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+
+
+_ACTS: dict[type, Callable[[Runtime, Any], None]] = {
+    ef.Journal: Runtime._write,
+    ef.Send: Runtime._send,
+    ef.Reply: Runtime._reply,
+    ef.Refuse: Runtime._refuse,
+    ef.Announce: Runtime._announce,
+    ef.Log: Runtime._log,
+    ef.WriteManifest: Runtime._write_manifest,
+    ef.FindCheckpoint: Runtime._find_checkpoint,
+}

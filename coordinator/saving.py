@@ -1,0 +1,159 @@
+"""Checkpoints at a clock, and scripts' commands: what all servers do and the coordinator waits for."""
+
+import json
+from dataclasses import replace
+
+from coordinator.checkpoints import KEPT, Manifest
+from coordinator.clock import scaling_clock
+from coordinator.directives import landed
+from coordinator.effects import Why, WriteManifest
+from coordinator.events import CheckpointAsked, CommandAsked, Commanded, Late, ManifestWritten, Saved
+from coordinator.state import JobPhase, Phase, Running, Saving
+from coordinator.turn import Turn
+from protos import elastic_pb2 as pb
+
+
+def on_checkpoint_asked(turn: Turn, event: CheckpointAsked) -> None:
+    """Operator: a checkpoint, now."""
+    root = (event.url or turn.state.settings.checkpoint).rstrip("/")
+    saving = turn.state.saving
+    if not root:
+        turn.refuse(event.to, "the job has no folder for checkpoints: give one (`elasticctl checkpoint --url URL`)")
+    elif turn.job.phase is not JobPhase.RUNNING or not turn.job.model.blocks:
+        turn.refuse(event.to, f"there is nothing to save yet: the job is {turn.job.phase} and holds no parameters")
+    elif saving is None:
+        turn.live(saving=Saving((event.to,), root))
+    elif saving.root == root:
+        turn.live(saving=replace(saving, to=(*saving.to, event.to)))
+    else:
+        turn.refuse(event.to, f"a checkpoint to {saving.root} is being written; ask again when it is done")
+
+
+def by_interval(turn: Turn) -> None:
+    """A checkpoint from time to time."""
+    settings = turn.state.settings
+    due = settings.checkpoint_interval and turn.now >= turn.state.saved_at + settings.checkpoint_interval
+    if not due or turn.state.saving is not None or turn.job.phase is not JobPhase.RUNNING or turn.job.finished:
+        return
+    if settings.checkpoint and turn.job.model.blocks and turn.state.version:
+        turn.live(saving=Saving((), settings.checkpoint.rstrip("/")), saved_at=turn.now)
+
+
+def set_clock(turn: Turn) -> bool:
+    """A checkpoint begins: at one version of all blocks, with one owner of each."""
+    saving, plan, job = turn.state.saving, turn.job.plan, turn.job
+    if saving is None or saving.clock is not None or turn.state.told or turn.state.declarations or job.dead:
+        return False
+    if plan is not None and plan.phase is Phase.ARMED and not landed(turn.state):
+        return False
+    told = [vitals for name, vitals in turn.state.vitals.items() if name in job.members]
+    margin = turn.state.settings.margin << min(saving.tries, 9)
+    exchanges = job.data.exchanges if job.data else 1
+    clock = scaling_clock(told, exchanges, margin, turn.state.version)
+    turn.live(saving=replace(saving, clock=clock, url=f"{saving.root}/version-{clock:010d}", saved={}))
+    return True
+
+
+def on_late(turn: Turn, event: Late) -> None:
+    """A server is past a checkpoint's clock: a later one."""
+    saving = turn.state.saving
+    if saving is None or saving.clock is None or saving.writing or event.version <= saving.clock:
+        return
+    turn.live(saving=replace(saving, clock=None, saved={}, tries=saving.tries + 1))
+
+
+def on_saved(turn: Turn, event: Saved) -> None:
+    """A server has written its blocks."""
+    saving = turn.state.saving
+    if saving is None or saving.clock != event.version or saving.writing:
+        return
+    try:
+        blocks = json.loads(event.detail)["blocks"]
+        if not isinstance(blocks, dict):
+            raise TypeError(f"blocks is a {type(blocks).__name__}")
+    except (ValueError, KeyError, TypeError) as error:
+        _fail(turn, saving, f"{event.node} could not save its blocks: {event.detail[:500] or repr(error)}")
+        return
+    turn.live(saving=replace(saving, saved={**saving.saved, event.node: event.detail}))
+
+
+def write(turn: Turn) -> bool:
+    """All servers have saved: the manifest makes the checkpoint valid."""
+    saving, configuration = turn.state.saving, turn.job.configuration
+    if saving is None or saving.clock is None or saving.writing or configuration is None:
+        return False
+    if not {server.id for server in configuration.servers} <= saving.saved.keys():
+        return False
+    blocks = {
+        int(block): entry for text in saving.saved.values() for block, entry in json.loads(text)["blocks"].items()
+    }
+    lost = sorted(set(range(len(turn.job.model.blocks))) - blocks.keys())
+    if lost:
+        _fail(turn, saving, f"no server has saved blocks {lost[:10]}")
+        return True
+    job = turn.job
+    manifest = Manifest(
+        saving.clock, job.seed, job.model, job.optimizers, job.data, job.local_update, configuration, blocks
+    )
+    turn.live(saving=replace(saving, writing=True))
+    turn.effects.append(WriteManifest(saving.url, manifest.to_json()))
+    return True
+
+
+def on_written(turn: Turn, event: ManifestWritten) -> None:
+    """The manifest is there, or could not be written."""
+    saving = turn.state.saving
+    if event.error:
+        if saving is not None and saving.url == event.url:
+            _fail(turn, saving, f"cannot write {event.url}: {event.error}")
+        return
+    known = tuple(url for url in turn.job.checkpoints if url != event.url)
+    turn.durable(checkpoints=(*known, event.url)[-KEPT:])
+    turn.log(f"checkpoint {event.url}, {event.bytes} bytes")
+    if saving is None or saving.url != event.url:
+        return
+    for to in saving.to:
+        turn.reply(to, pb.CheckpointReply(url=event.url, version=saving.clock, bytes=event.bytes))
+    turn.live(saving=None, saved_at=turn.now)
+
+
+def _fail(turn: Turn, saving: Saving, why: str) -> None:
+    turn.log(why, warning=True)
+    for to in saving.to:
+        turn.refuse(to, why)
+    turn.live(saving=None)
+
+
+def on_command_asked(turn: Turn, event: CommandAsked) -> None:
+    """A script's text for the servers' handlers."""
+    configuration = turn.job.configuration
+    if configuration is None:
+        turn.refuse(event.to, "the job has no servers yet")
+        return
+    number = turn.state.commands + 1
+    servers = frozenset(server.id for server in configuration.servers)
+    run = Running(number, event.to, event.head, event.body, servers)
+    turn.live(commands=number, running=(*turn.state.running, run))
+
+
+def on_commanded(turn: Turn, event: Commanded) -> None:
+    """A server has run a command."""
+    runs = []
+    for run in turn.state.running:
+        if run.id == event.command and event.node in run.waiting:
+            errors = (*run.errors, f"{event.node}: {event.error}") if event.error else run.errors
+            run = replace(run, waiting=run.waiting - {event.node}, errors=errors)
+        runs.append(run)
+    turn.live(running=tuple(runs))
+
+
+def commands(turn: Turn) -> bool:
+    """Answer commands that all servers have run; a server that has left need not."""
+    done = [run for run in turn.state.running if not run.waiting & turn.job.members.keys()]
+    for run in done:
+        if run.errors:
+            turn.refuse(run.to, "; ".join(run.errors), Why.INVALID)
+        else:
+            turn.reply(run.to, pb.CommandReply())
+    turn.live(running=tuple(run for run in turn.state.running if run not in done))
+    return bool(done)

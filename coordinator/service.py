@@ -1,0 +1,263 @@
+"""The gRPC servicer: messages in, events out. It decides nothing but who may call."""
+
+import hmac
+from collections.abc import AsyncIterator, Callable
+from typing import Any, NoReturn, TypeVar
+
+import grpc
+
+from coordinator import events as ev
+from coordinator import view
+from coordinator.books import Ledger, Steps
+from coordinator.directives import wanted
+from coordinator.effects import Why
+from coordinator.runtime import RefusedError, Runtime
+from coordinator.wire import MIGRATIONS, answer_from_pb, wanted_to_pb
+from elastic_ps.core.codec import config_id_from_pb, data_from_pb, tensor_from_pb
+from elastic_ps.core.configuration import Role
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.model import Tensor
+from protos import elastic_pb2 as pb
+from protos import elastic_pb2_grpc as rpc
+
+_CODES = {
+    Why.INVALID: grpc.StatusCode.INVALID_ARGUMENT,
+    Why.PRECONDITION: grpc.StatusCode.FAILED_PRECONDITION,
+    Why.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
+    Why.ENDING: grpc.StatusCode.ABORTED,
+}
+_JOINING = {pb.INC_WORKER: Role.WORKER, pb.INC_SERVER: Role.SERVER}
+_LEAVING = {pb.DEC_WORKER: Role.WORKER, pb.DEC_SERVER: Role.SERVER}
+
+_Message = TypeVar("_Message")
+
+Context = Any
+"""grpc.aio's ServicerContext, which has no types."""
+
+
+class Service(rpc.CoordinatorServicer):
+    """One job's coordinator on the wire.
+
+    Args:
+        runtime: owner of the state.
+        token: of the job.
+        ledger: of the servers.
+        steps: of the workers.
+    """
+
+    def __init__(self, runtime: Runtime, token: bytes, ledger: Ledger, steps: Steps):
+        self._runtime = runtime
+        self._token = token
+        self._ledger = ledger
+        self._steps = steps
+
+    # ---- who may call ------------------------------------------------------------------------------------------------
+
+    async def _admit(self, request: Any, context: Context, node: bool = False) -> float:
+        """Refuse strangers, nodes that know a higher term, and (`node`) those that are not registered."""
+        caller = request.caller
+        if not hmac.compare_digest(caller.token, self._token):
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is not this job's")
+        term = self._runtime.state.job.term
+        if caller.term > term:
+            text = f"this coordinator has term {term}, the caller knows {caller.term}: a newer one decides"
+            await context.abort(grpc.StatusCode.UNAVAILABLE, text)
+        if node and caller.node not in self._runtime.state.job.nodes:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"no node {caller.node!r} is registered with this job")
+        return self._runtime.now()
+
+    async def _ask(self, context: Context, kind: type[_Message], make: Callable[[int], ev.Event]) -> _Message:
+        try:
+            answer = await self._runtime.ask(make)
+        except RefusedError as error:
+            await context.abort(_CODES[error.why], error.text)
+            raise
+        assert isinstance(answer, kind)
+        return answer
+
+    async def _invalid(self, context: Context, text: str) -> NoReturn:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+        raise AssertionError("abort raises")
+
+    @property
+    def _term(self) -> int:
+        return self._runtime.state.job.term
+
+    # ---- nodes -------------------------------------------------------------------------------------------------------
+
+    async def Register(self, request: "pb.RegisterRequest", context: Context) -> "pb.RegisterReply":  # noqa: D102, N802
+        now = await self._admit(request, context, node=request.kind in _LEAVING)
+        if request.kind in _LEAVING:
+            role = _LEAVING[request.kind]
+            reply = await self._ask(
+                context, pb.RegisterReply, lambda to: ev.LeaveAsked(now, to, request.caller.node, role)
+            )
+        elif request.kind in _JOINING:
+            role = _JOINING[request.kind]
+            if not request.nonce:
+                await self._invalid(context, "a registration needs a nonce: the same on a retry, another per process")
+            if role is Role.SERVER and not 0 < request.port < 65536:
+                await self._invalid(context, f"a server needs the port of its data plane, not {request.port}")
+            reply = await self._ask(
+                context,
+                pb.RegisterReply,
+                lambda to: ev.Joined(now, to, role, request.host, request.port, request.pid, request.nonce),
+            )
+        else:
+            await self._invalid(context, f"kind {request.kind}: a registration is INC_ or DEC_, _WORKER or _SERVER")
+        reply.term = self._term
+        return reply
+
+    async def Listen(self, request: "pb.ListenRequest", context: Context) -> "AsyncIterator[pb.Directive]":  # noqa: D102, N802
+        now = await self._admit(request, context, node=True)
+        node = request.caller.node
+        stream = self._runtime.listen(node)
+        try:
+            self._runtime.post(ev.Listening(now, node, config_id_from_pb(request.highest), request.version))
+            while (directive := await stream.get()) is not None:
+                yield directive
+        finally:
+            self._runtime.unlisten(node, stream)
+
+    async def Acknowledge(self, request: "pb.AcknowledgeRequest", context: Context) -> "pb.AcknowledgeReply":  # noqa: D102, N802
+        now = await self._admit(request, context, node=True)
+        event = answer_from_pb(request, now)
+        if event is None:
+            await self._invalid(context, f"answer {request.answer} is not one of the contract's")
+        self._runtime.post(event)
+        return pb.AcknowledgeReply(term=self._term)
+
+    async def Declare(self, request: "pb.DeclareRequest", context: Context) -> "pb.DeclareReply":  # noqa: D102, N802
+        now = await self._admit(request, context, node=True)
+        try:
+            tensors = tuple(_checked(tensor_from_pb(tensor)) for tensor in request.tensors)
+            data = data_from_pb(request.data) if request.HasField("data") else None
+        except ConfigurationError as error:
+            await self._invalid(context, str(error))
+        reply = await self._ask(
+            context,
+            pb.DeclareReply,
+            lambda to: ev.Declared(
+                now, to, request.caller.node, tensors, request.store, request.optimizer, data, request.local_update
+            ),
+        )
+        reply.term = self._term
+        return reply
+
+    async def Report(self, request: "pb.ReportRequest", context: Context) -> "pb.ReportReply":  # noqa: D102, N802
+        now = await self._admit(request, context, node=True)
+        node = request.caller.node
+        kept = self._ledger.store(node, request.ledger_sequence, request.ledger)
+        self._steps.store(node, request.steps)
+        self._runtime.post(
+            ev.Reported(
+                now,
+                node,
+                request.version,
+                request.step_seconds,
+                request.rtt_seconds,
+                request.rate,
+                request.bytes,
+                dict(request.metrics),
+                request.finished,
+            )
+        )
+        return pb.ReportReply(term=self._term, ledger_kept=kept)
+
+    async def PeerFailed(self, request: "pb.PeerFailedRequest", context: Context) -> "pb.PeerFailedReply":  # noqa: D102, N802
+        now = await self._admit(request, context, node=True)
+        self._runtime.post(ev.PeerFailed(now, request.caller.node, request.peer, request.reason))
+        return pb.PeerFailedReply(term=self._term)
+
+    async def Command(self, request: "pb.CommandRequest", context: Context) -> "pb.CommandReply":  # noqa: D102, N802
+        now = await self._admit(request, context, node=True)
+        reply = await self._ask(
+            context, pb.CommandReply, lambda to: ev.CommandAsked(now, to, request.head, request.body)
+        )
+        reply.term = self._term
+        return reply
+
+    # ---- launchers ---------------------------------------------------------------------------------------------------
+
+    async def Attach(self, request: "pb.AttachRequest", context: Context) -> "AsyncIterator[pb.Wanted]":  # noqa: D102, N802
+        await self._admit(request, context)
+        stream = self._runtime.attach(wanted_to_pb(wanted(self._runtime.state.job)))
+        try:
+            while (message := await stream.get()) is not None:
+                yield message
+        finally:
+            self._runtime.detach(stream)
+
+    async def NodeExited(self, request: "pb.NodeExitedRequest", context: Context) -> "pb.NodeExitedReply":  # noqa: D102, N802
+        now = await self._admit(request, context)
+        self._runtime.post(ev.Exited(now, request.nonce, request.node, request.status))
+        return pb.NodeExitedReply(term=self._term)
+
+    # ---- operators ---------------------------------------------------------------------------------------------------
+
+    async def Scale(self, request: "pb.ScaleRequest", context: Context) -> "pb.ScaleReply":  # noqa: D102, N802
+        now = await self._admit(request, context)
+        return await self._ask(
+            context,
+            pb.ScaleReply,
+            lambda to: ev.ScaleAsked(
+                now,
+                to,
+                request.workers,
+                request.servers,
+                request.dry_run,
+                request.wait_in_queue,
+                MIGRATIONS[request.mode],
+                request.cause,
+            ),
+        )
+
+    async def Drain(self, request: "pb.DrainRequest", context: Context) -> "pb.ScaleReply":  # noqa: D102, N802
+        now = await self._admit(request, context)
+        return await self._ask(
+            context,
+            pb.ScaleReply,
+            lambda to: ev.DrainAsked(now, to, request.node, request.wait_in_queue, request.cause),
+        )
+
+    async def Cancel(self, request: "pb.CancelRequest", context: Context) -> "pb.CancelReply":  # noqa: D102, N802
+        now = await self._admit(request, context)
+        return await self._ask(context, pb.CancelReply, lambda to: ev.CancelAsked(now, to))
+
+    async def Checkpoint(self, request: "pb.CheckpointRequest", context: Context) -> "pb.CheckpointReply":  # noqa: D102, N802
+        now = await self._admit(request, context)
+        return await self._ask(context, pb.CheckpointReply, lambda to: ev.CheckpointAsked(now, to, request.url))
+
+    async def Stop(self, request: "pb.StopRequest", context: Context) -> "pb.StopReply":  # noqa: D102, N802
+        now = await self._admit(request, context)
+        return await self._ask(context, pb.StopReply, lambda to: ev.StopAsked(now, to, request.now))
+
+    async def Status(self, request: "pb.StatusRequest", context: Context) -> "pb.StatusReply":  # noqa: D102, N802
+        now = await self._admit(request, context)
+        return view.status(self._runtime.state, now)
+
+    async def Plans(self, request: "pb.PlansRequest", context: Context) -> "pb.PlansReply":  # noqa: D102, N802
+        await self._admit(request, context)
+        return view.plans(self._runtime.state)
+
+    async def Ledger(self, request: "pb.LedgerRequest", context: Context) -> "AsyncIterator[pb.LedgerEntry]":  # noqa: D102, N802
+        await self._admit(request, context)
+        for entry in self._ledger.entries(self._runtime.state.job.voids):
+            yield entry
+
+    async def Steps(self, request: "pb.StepsRequest", context: Context) -> "AsyncIterator[pb.StepRow]":  # noqa: D102, N802
+        await self._admit(request, context)
+        for row in self._steps.rows():
+            yield row
+
+
+def _checked(tensor: Tensor) -> Tensor:
+    """A tensor that can be: its size is known before anything is allocated for it."""
+    if not tensor.key or min(tensor.shape, default=0) < 0:
+        raise ConfigurationError(f"key {tensor.key!r} with shape {tensor.shape}: not a tensor")
+    try:
+        if tensor.nbytes < 0:
+            raise ConfigurationError(f"key {tensor.name}: too large")
+    except TypeError as error:
+        raise ConfigurationError(f"key {tensor.name}: dtype {tensor.dtype!r} is not one of numpy's") from error
+    return tensor

@@ -1,0 +1,457 @@
+"""What a coordinator knows. Frozen: `protocol.step` makes the next state from the last.
+
+`Job` is what survives a restart: the journal holds it. The rest of `State` is learnt again from the nodes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, Member, NodeId, Role
+from elastic_ps.core.data import DataSpec
+from elastic_ps.core.model import Model, Tensor
+
+
+class Phase(StrEnum):
+    """Of a plan."""
+
+    REGISTERED = "REGISTERED"
+    ASSIGNED = "ASSIGNED"
+    SYNCING = "SYNCING"
+    ARMED = "ARMED"
+    COMMITTED = "COMMITTED"
+    CANCELLED = "CANCELLED"
+
+
+class Kind(StrEnum):
+    """Why a plan exists, and with it how it runs."""
+
+    START = "start"  # the first configuration: nothing moves
+    SCALE = "scale"  # the paper's: four steps, a clock
+    DEATH = "death"  # the survivors adopt a table without the dead: no clock
+
+
+class Migration(StrEnum):
+    """How blocks move (DL2 section 5, step 3)."""
+
+    LIVE = "live"
+    PAUSE = "pause"
+
+
+class JobPhase(StrEnum):
+    """Of a job."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    RESTORING = "restoring"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the coordinator was started with.
+
+    Attributes:
+        name: of the job.
+        lease: seconds that a node may be silent.
+        join_timeout: seconds that a plan waits for joining nodes.
+        resend_after: seconds until an unanswered directive is sent again.
+        settle: seconds without new tensors before a plan is assigned; scripts declare them one by one.
+        margin: sampler steps that the scaling clock lies beyond the estimate; doubled after every LATE.
+        migration: of plans whose request does not ask for `pause`.
+        checkpoint: folder of the job's checkpoints, an fsspec URL; "": none.
+        checkpoint_interval: seconds between checkpoints; 0: on demand only.
+        join_command: how a person starts one node by hand, with {role}.
+    """
+
+    name: str = "job"
+    lease: float = 10.0
+    join_timeout: float = 60.0
+    resend_after: float = 2.0
+    settle: float = 0.3
+    margin: int = 2
+    migration: Migration = Migration.LIVE
+    checkpoint: str = ""
+    checkpoint_interval: float = 0.0
+    join_command: str = "elasticrun --role {role}"
+
+
+@dataclass(frozen=True)
+class StopOrder:
+    """A node must end: see `Stop` in the contract."""
+
+    reason: str
+    restart: bool = False
+    failed: bool = False
+
+
+@dataclass(frozen=True)
+class CancelOrder:
+    """A node must forget a prepared configuration; `leave`: and end."""
+
+    number: ConfigId
+    reason: str
+    leave: bool = False
+
+
+@dataclass(frozen=True)
+class Node:
+    """A registered process.
+
+    Attributes:
+        member: its name, role and address.
+        pid: for people.
+        nonce: its launcher's name for it.
+        stop: it has been told to end.
+        cancel: a cancelled plan that it has not confirmed to have forgotten.
+        left: it is out of the configuration by a committed plan and ends by itself.
+    """
+
+    member: Member
+    pid: int
+    nonce: str
+    stop: StopOrder | None = None
+    cancel: CancelOrder | None = None
+    left: bool = False
+
+    @property
+    def id(self) -> NodeId:
+        """Its name."""
+        return self.member.id
+
+    @property
+    def role(self) -> Role:
+        """What it does."""
+        return self.member.role
+
+    @property
+    def departing(self) -> bool:
+        """It ends by itself, soon."""
+        return self.left or self.stop is not None or (self.cancel is not None and self.cancel.leave)
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What operators and nodes have asked for: numbers of nodes, and who of the present ones must go."""
+
+    workers: int
+    servers: int
+    drains: frozenset[NodeId] = frozenset()
+    migration: Migration = Migration.LIVE
+    cause: str = "start"
+
+    def count(self, role: Role) -> int:
+        """Wanted number."""
+        return self.workers if role is Role.WORKER else self.servers
+
+
+@dataclass(frozen=True)
+class Times:
+    """Unix seconds of a plan's milestones; 0: not yet."""
+
+    assigned: float = 0.0
+    prepared: float = 0.0
+    synced: float = 0.0
+    first_switched: float = 0.0
+    last_switched: float = 0.0
+
+
+@dataclass(frozen=True)
+class Passed:
+    """One line of a plan's history."""
+
+    at: float
+    trigger: str
+    phase: Phase
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One change of configuration, under way or ended.
+
+    Attributes:
+        id: counted by the job.
+        cause: an operator, a node, a death: for people.
+        deadline: unix seconds until which it waits for joining nodes.
+        base: the configuration in force when it was assigned.
+        target: the one that it leads to; None before ASSIGNED and after its end.
+        number: of `target`, which outlives it.
+        audience: who holds `target` prepared: old members and joiners, without the dead.
+        joiners: enter with `target`.
+        leavers: are in `base` and not in `target`, and alive.
+        dead: a death plan's reason.
+        missing: who was expected and has not come: for people.
+        clock: version at which `target` takes effect; None: none set.
+        decided: somebody has switched, or it needs no clock: `target` is adopted at once.
+        rearms: how often the clock was set anew.
+        restore: URL of the manifest that servers load their blocks from.
+        absorbed: armed plans whose outcome this death plan carries.
+        moved: bytes sent, by old owner.
+        suspension: milliseconds, by worker.
+        fell_back: servers whose remaining blocks went by pause.
+        reason: of its cancellation.
+    """
+
+    id: int
+    kind: Kind
+    cause: str
+    started: float
+    migration: Migration = Migration.LIVE
+    phase: Phase = Phase.REGISTERED
+    deadline: float = 0.0
+    base: Configuration | None = None
+    target: Configuration | None = None
+    number: ConfigId = NO_CONFIGURATION
+    audience: tuple[NodeId, ...] = ()
+    joiners: tuple[NodeId, ...] = ()
+    leavers: tuple[NodeId, ...] = ()
+    dead: frozenset[NodeId] = frozenset()
+    missing: tuple[str, ...] = ()
+    clock: int | None = None
+    decided: bool = False
+    rearms: int = 0
+    restore: str = ""
+    absorbed: "tuple[Plan, ...]" = ()
+    times: Times = Times()
+    moved: Mapping[NodeId, int] = field(default_factory=dict)
+    suspension: Mapping[NodeId, float] = field(default_factory=dict)
+    fell_back: tuple[NodeId, ...] = ()
+    reason: str = ""
+    ended: float = 0.0
+    trail: tuple[Passed, ...] = ()
+
+    @property
+    def open_ended(self) -> bool:
+        """Assigned, and can still be cancelled."""
+        return self.phase in (Phase.ASSIGNED, Phase.SYNCING)
+
+    @cached_property
+    def gainers(self) -> frozenset[NodeId]:
+        """Servers that receive blocks from another."""
+        if self.base is None or self.target is None:
+            return frozenset()
+        pairs = zip(self.base.assignment, self.target.assignment, strict=False)  # the target may have grown since
+        changed = {pair for pair in set(pairs) if self.base.servers[pair[0]].id != self.target.servers[pair[1]].id}
+        return frozenset(self.target.servers[new].id for _, new in changed)
+
+
+@dataclass(frozen=True)
+class Void:
+    """A restore: entries of older terms at `version` and above do not count any more."""
+
+    term: int
+    version: int
+
+
+@dataclass(frozen=True)
+class Job:
+    """What survives the coordinator.
+
+    Attributes:
+        term: starts of the coordinator and restores of the job.
+        seed: of the data order.
+        goal: what is wanted of it now.
+        queued: the latest request, waiting behind the plan under way.
+        number: the highest configuration number ever given out.
+        plans: the highest plan id ever given out.
+        registered: nodes ever registered, by role.
+        nodes: alive, as far as is known.
+        configuration: in force; None before the start.
+        dead: members of `configuration` that have died and are still in it.
+        finished: workers whose script has ended.
+        crashed: workers that died after others had finished: for people.
+        plan: under way.
+        model: tensors and blocks.
+        optimizers: JSON by store.
+        data: None where no script has said: `static`.
+        local_update: optimizers live in the workers.
+        restore: URL of the checkpoint that the next start loads; its version is in `voids`.
+        loading: a checkpoint is being looked for, to start again from.
+        checkpoints: folders of complete ones, oldest first.
+        voids: restores so far.
+    """
+
+    goal: Goal
+    seed: int = 0
+    term: int = 0
+    phase: JobPhase = JobPhase.STARTING
+    reason: str = ""
+    queued: Goal | None = None
+    number: int = 0
+    plans: int = 0
+    registered: Mapping[str, int] = field(default_factory=dict)
+    nodes: Mapping[NodeId, Node] = field(default_factory=dict)
+    configuration: Configuration | None = None
+    dead: frozenset[NodeId] = frozenset()
+    finished: frozenset[NodeId] = frozenset()
+    crashed: tuple[str, ...] = ()
+    plan: Plan | None = None
+    model: Model = field(default_factory=Model)
+    optimizers: tuple[str, ...] = ()
+    data: DataSpec | None = None
+    local_update: bool = False
+    restore: str = ""
+    loading: bool = False
+    checkpoints: tuple[str, ...] = ()
+    voids: tuple[Void, ...] = ()
+
+    @property
+    def ended(self) -> bool:
+        """Nothing happens any more."""
+        return self.phase in (JobPhase.FINISHED, JobPhase.FAILED)
+
+    @property
+    def members(self) -> Mapping[NodeId, Member]:
+        """Of the configuration in force."""
+        return self.configuration.members if self.configuration else {}
+
+    @property
+    def elastic(self) -> bool:
+        """The scripts take their batches from the runtime."""
+        return self.data is not None and self.data.elastic
+
+    def waiting(self, role: Role) -> list[NodeId]:
+        """Registered nodes that are in no configuration and no assigned plan, first come first."""
+        busy = self.plan.audience if self.plan and self.plan.target else ()
+        found = [
+            node.id
+            for node in self.nodes.values()
+            if node.role is role and not node.departing and node.id not in self.members and node.id not in busy
+        ]
+        return sorted(found, key=lambda name: int(name[1:]))
+
+
+@dataclass(frozen=True)
+class Vitals:
+    """What a node has told lately; seconds, bytes, samples per second."""
+
+    heard: float
+    version: int = 0
+    step_seconds: float = 0.0
+    rtt_seconds: float = 0.0
+    rate: float = 0.0
+    bytes: int = 0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Round:
+    """Who has answered what in the plan under way.
+
+    `unheard`: after a restart from ARMED, who has not yet said which configuration it is in; `until` that time.
+    `late`: a version past the clock.
+    """
+
+    prepared: frozenset[NodeId] = frozenset()
+    synced: frozenset[NodeId] = frozenset()
+    armed: frozenset[NodeId] = frozenset()
+    switched: frozenset[NodeId] = frozenset()
+    arrived: frozenset[NodeId] = frozenset()
+    late: int | None = None
+    unheard: frozenset[NodeId] = frozenset()
+    until: float = 0.0
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A script's Declare that waits for its answer."""
+
+    to: int
+    node: NodeId
+    tensors: tuple[Tensor, ...]
+    store: int
+    optimizer: str
+    data: DataSpec | None
+    local_update: bool
+
+
+@dataclass(frozen=True)
+class Told:
+    """A Declare that is in the tables and waits for the servers to know it."""
+
+    to: int
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Saving:
+    """A checkpoint being written: `saved` holds each server's JSON, `tries` counts clocks set."""
+
+    to: tuple[int, ...]
+    root: str
+    url: str = ""
+    clock: int | None = None
+    saved: Mapping[NodeId, str] = field(default_factory=dict)
+    tries: int = 0
+    writing: bool = False
+
+
+@dataclass(frozen=True)
+class Running:
+    """A script's command at the servers' handlers."""
+
+    id: int
+    to: int
+    head: int
+    body: str
+    waiting: frozenset[NodeId]
+    errors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class State:
+    """Everything. See the module.
+
+    Attributes:
+        settings: of the process.
+        job: the durable part.
+        history: plans that have ended, oldest first.
+        vitals: by node.
+        failures: by peer, when an exchange with it last failed, and how.
+        round: answers in the plan under way.
+        declarations: not yet in the tables.
+        told: in the tables; the servers have not all confirmed.
+        extended: nodes that have confirmed the tables as they are.
+        welcomed: joiners that know the tables by a Welcome.
+        grown_at: when the tables last grew.
+        saving: the checkpoint being written.
+        saved_at: when the last one was.
+        running: scripts' commands at the servers.
+        commands: ids of these given out.
+        launchers: attached ones.
+        surplus: by role, processes that launchers were told to start and that are not wanted any more, and until when
+            they may still come.
+        stopping: the job ends once the checkpoint is written.
+        suspicious: most leases have run out together, so that the fault is likely to be here.
+        resent: when unanswered directives were last sent again, by node.
+    """
+
+    settings: Settings
+    job: Job
+    history: tuple[Plan, ...] = ()
+    vitals: Mapping[NodeId, Vitals] = field(default_factory=dict)
+    failures: Mapping[NodeId, tuple[float, str]] = field(default_factory=dict)
+    round: Round = Round()
+    declarations: tuple[Declaration, ...] = ()
+    told: tuple[Told, ...] = ()
+    extended: frozenset[NodeId] = frozenset()
+    welcomed: frozenset[NodeId] = frozenset()
+    grown_at: float = 0.0
+    saving: Saving | None = None
+    saved_at: float = 0.0
+    running: tuple[Running, ...] = ()
+    commands: int = 0
+    launchers: int = 0
+    surplus: Mapping[Role, tuple[int, float]] = field(default_factory=dict)
+    stopping: bool = False
+    suspicious: bool = False
+    resent: Mapping[NodeId, float] = field(default_factory=dict)
+
+    @property
+    def version(self) -> int:
+        """The highest that a worker has told of; the checkpoint's after a restore."""
+        base = self.job.voids[-1].version if self.job.voids else 0
+        told = [v.version for name, v in self.vitals.items() if name in self.job.members]
+        return max([base, *told])

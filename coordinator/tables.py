@@ -1,0 +1,169 @@
+"""The job's tables: tensors, optimizers, data. They only grow; scripts declare, servers confirm (docs/protocol.md)."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+
+from coordinator.assignment import extend
+from coordinator.directives import landed
+from coordinator.effects import Why
+from coordinator.events import Declared, Extended
+from coordinator.goals import sizes
+from coordinator.plans import cancel
+from coordinator.state import Declaration, Job, Phase, Told
+from coordinator.turn import Turn
+from elastic_ps.core.codec import tensor_to_pb
+from elastic_ps.core.data import DataSpec
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.optimizer import OptimizerSpec
+from protos import elastic_pb2 as pb
+
+MOST_STORES = 1024
+"""Kvstore objects of one script; a larger number is a mistake."""
+
+
+def on_declared(turn: Turn, event: Declared) -> None:
+    """A script says what it uses. It waits until every server knows it."""
+    waiting = Declaration(
+        event.to, event.node, event.tensors, event.store, event.optimizer, event.data, event.local_update
+    )
+    turn.live(declarations=(*turn.state.declarations, waiting))
+
+
+def on_extended(turn: Turn, event: Extended) -> None:
+    """A node has taken over the tables."""
+    if turn.state.told:
+        turn.live(extended=turn.state.extended | {event.node})
+
+
+def declare(turn: Turn) -> bool:
+    """Take what has been declared into the tables, once no switch is half done and the last growth is confirmed."""
+    state, plan = turn.state, turn.job.plan
+    if not state.declarations or turn.job.loading:
+        return False
+    if plan is not None and plan.phase is Phase.ARMED and not landed(state):
+        if plan.decided:
+            return False
+        turn.replan(decided=True)  # scripts wait for their answer, so the clock's version would not come
+        return True
+    if state.told or turn.job.configuration is None:
+        return False
+    grown = turn.job
+    told, kept = [], []
+    for declaration in state.declarations:
+        try:
+            grown, warnings = merge(grown, declaration)
+            told.append(Told(declaration.to, warnings))
+            kept.append(declaration)
+        except ConfigurationError as error:
+            turn.refuse(declaration.to, str(error), Why.INVALID)
+    turn.live(declarations=(), told=tuple(told))
+    if grown is not turn.job:
+        _grow(turn, grown)
+    return True
+
+
+def _grow(turn: Turn, grown: Job) -> None:
+    if turn.job.plan is not None and turn.job.plan.open_ended:
+        cancel(turn, "the script declared new tensors or settings; it is planned again with them")
+    plan, configuration = turn.job.plan, grown.configuration
+    if plan is not None and plan.phase is Phase.ARMED:  # it has landed: the target is in force, and grows with it
+        plan = replace(plan, target=configuration)
+    turn.durable(
+        model=grown.model,
+        optimizers=grown.optimizers,
+        data=grown.data,
+        local_update=grown.local_update,
+        configuration=configuration,
+        plan=plan,
+    )
+    turn.live(extended=frozenset(), grown_at=turn.now)
+    saving = turn.state.saving
+    if saving is not None and not saving.writing:
+        turn.live(saving=replace(saving, clock=None, saved={}))
+
+
+def confirm(turn: Turn) -> bool:
+    """Every server knows the tables: the scripts go on."""
+    job, state = turn.job, turn.state
+    if not state.told or job.configuration is None:
+        return False
+    if not {server.id for server in job.configuration.servers} <= state.extended:
+        return False
+    tables = pb.DeclareReply(
+        tensors=[tensor_to_pb(tensor) for tensor in job.model.tensors],
+        assignment=job.configuration.assignment,
+        optimizers=job.optimizers,
+    )
+    for told in state.told:
+        reply = pb.DeclareReply()
+        reply.CopyFrom(tables)
+        reply.warnings.extend(told.warnings)
+        turn.reply(told.to, reply)
+    turn.live(told=())
+    return True
+
+
+def merge(job: Job, declaration: Declaration) -> tuple[Job, tuple[str, ...]]:
+    """The job with what a script declares. The same object where it says nothing new.
+
+    Returns:
+        The job, and warnings about settings that differ from the job's, which stay.
+
+    Raises:
+        ConfigurationError: it contradicts the job: another shape or dtype of a known key, not an optimizer.
+    """
+    warnings: list[str] = []
+    changes: dict[str, object] = {}
+    model = job.model.extended(declaration.tensors)
+    if len(model.tensors) > len(job.model.tensors):
+        assert job.configuration is not None
+        grown = replace(job, model=model)
+        servers = len(job.configuration.servers)
+        assignment = extend(sizes(grown), job.configuration.assignment, servers)
+        changes |= {"model": model, "configuration": job.configuration.extended(assignment)}
+    optimizers = _optimizers(job.optimizers, declaration, warnings)
+    if optimizers != job.optimizers:
+        changes["optimizers"] = optimizers
+    data = _data(job.data, declaration.data, warnings)
+    if data != job.data:
+        changes["data"] = data
+    if declaration.local_update and not job.local_update:
+        changes["local_update"] = True
+    return (replace(job, **changes) if changes else job), tuple(warnings)  # type: ignore[arg-type]
+
+
+def _optimizers(known: tuple[str, ...], declaration: Declaration, warnings: list[str]) -> tuple[str, ...]:
+    spec = OptimizerSpec.from_json(declaration.optimizer)
+    if spec is None:
+        return known
+    if declaration.store >= MOST_STORES:
+        raise ConfigurationError(f"store {declaration.store}: a job has at most {MOST_STORES} kvstores")
+    padded = [*known, *[""] * (declaration.store + 1 - len(known))]
+    text, old = spec.to_json(), padded[declaration.store]
+    if not old:
+        padded[declaration.store] = text
+    elif old != text:
+        warnings += _differences("optimizer", json.loads(old), json.loads(text))
+    return tuple(padded)
+
+
+def _data(known: DataSpec | None, new: DataSpec | None, warnings: list[str]) -> DataSpec | None:
+    """Elastic data stays; a script that has not made its Sampler yet says nothing about it."""
+    if new is None or new == known:
+        return known
+    if known is None or not known.elastic:
+        return new if new.elastic or known is None else known
+    if new.elastic:
+        warnings += _differences("data", asdict(known), asdict(new))
+    return known
+
+
+def _differences(name: str, old: dict[str, object], new: dict[str, object], path: str = "") -> Iterable[str]:
+    """One sentence for each setting that differs."""
+    for key in sorted(old.keys() | new.keys()):
+        here, mine, yours = f"{path}{key}", old.get(key), new.get(key)
+        if isinstance(mine, dict) and isinstance(yours, dict):
+            yield from _differences(name, mine, yours, f"{here}.")
+        elif mine != yours:
+            yield f"{name}: {here} = {yours!r} is ignored, the job has {mine!r}"

@@ -1,0 +1,113 @@
+"""What a person sees of a job: status and plans, as messages of the contract. Pure."""
+
+from itertools import pairwise
+
+from coordinator.state import Job, Migration, Node, Phase, Plan, State, Times
+from elastic_ps.core.codec import config_id_to_pb, data_to_pb, member_to_pb
+from elastic_ps.core.configuration import Role
+from elastic_ps.core.data import DataSpec, place
+from protos import elastic_pb2 as pb
+
+
+def status(state: State, now: float) -> "pb.StatusReply":
+    """The job now."""
+    job = state.job
+    message = pb.StatusReply(
+        job=state.settings.name,
+        phase=job.phase,
+        reason=job.reason,
+        term=job.term,
+        nodes=[_node(state, node, now) for node in job.nodes.values()],
+        wanted_workers=job.goal.workers,
+        wanted_servers=job.goal.servers,
+        version=state.version,
+        rate=sum(v.rate for name, v in state.vitals.items() if job.configuration and name in job.configuration.ranks),
+        queued=queued(job),
+        blocks=len(job.model.blocks),
+        bytes=sum(tensor.nbytes for tensor in job.model.tensors),
+        optimizers=job.optimizers,
+        data=data_to_pb(job.data or DataSpec()),
+    )
+    if job.configuration is not None:
+        message.configuration.CopyFrom(config_id_to_pb(job.configuration.id))
+    if job.data is not None and job.data.elastic:
+        where = place(job.data, state.version)
+        message.epoch, message.step = where.epoch, where.step
+    if job.plan is not None:
+        message.plan.CopyFrom(plan(job.plan))
+    return message
+
+
+def queued(job: Job) -> str:
+    """What waits behind the plan under way, in words; the names in it stand alone."""
+    if job.queued is not None:
+        wish = f"scale to {job.queued.workers} workers and {job.queued.servers} servers ({job.queued.cause})"
+        drains = sorted(job.queued.drains)
+        return f"{wish}; drain {' '.join(drains)}" if drains else wish
+    waiting = [name for role in Role for name in job.waiting(role)] if job.plan and job.plan.target else []
+    return f"registered: {' '.join(waiting)}" if waiting else ""
+
+
+def _node(state: State, node: Node, now: float) -> "pb.NodeStatus":
+    job, vitals = state.job, state.vitals.get(node.id)
+    message = pb.NodeStatus(
+        member=member_to_pb(node.member),
+        rank=job.configuration.ranks.get(node.id, -1) if job.configuration else -1,
+        state=_standing(job, node),
+        pid=node.pid,
+    )
+    if vitals is not None:
+        message.version, message.step_seconds, message.rate = vitals.version, vitals.step_seconds, vitals.rate
+        message.bytes = vitals.bytes
+        message.lease_left = vitals.heard + state.settings.lease - now
+        message.metrics.update(vitals.metrics)
+    if node.role is Role.SERVER and job.configuration is not None:
+        held = job.configuration.blocks_of.get(node.id, ())
+        message.bytes = sum(job.model.blocks[block].nbytes for block in held)
+    return message
+
+
+def _standing(job: Job, node: Node) -> str:
+    plan = job.plan
+    if node.departing or (plan is not None and node.id in plan.leavers):
+        return "leaving"
+    if node.id in job.members:
+        return "member"
+    return "shadow" if plan is not None and node.id in plan.joiners else "joining"
+
+
+def plan(record: Plan) -> "pb.Plan":
+    """A plan, under way or ended."""
+    return pb.Plan(
+        id=record.id,
+        configuration=config_id_to_pb(record.number),
+        phase=record.phase,
+        cause=record.cause,
+        reason=record.reason,
+        joined=record.joiners,
+        left=[*record.leavers, *sorted(record.dead)],
+        missing=record.missing,
+        clock=record.clock or 0,
+        steps_ms=steps_ms(record),
+        bytes_moved=sum(record.moved.values()),
+        suspension_ms=dict(record.suspension),
+        mode=pb.PAUSE if record.migration is Migration.PAUSE else pb.LIVE,
+        fell_back=record.fell_back,
+        started=record.started,
+        ended=record.ended,
+    )
+
+
+def steps_ms(record: Plan) -> list[float]:
+    """Milliseconds of registration, assignment, migration, worker update (DL2 section 5); fewer where not reached."""
+    times: Times = record.times
+    marks = [record.started, times.assigned, times.prepared, times.first_switched, times.last_switched]
+    reached = [mark for mark in marks if mark]
+    durations = [(end - begin) * 1000 for begin, end in pairwise(reached)]
+    return durations + [0.0] * (4 - len(durations)) if record.phase is Phase.COMMITTED else durations
+
+
+def plans(state: State) -> "pb.PlansReply":
+    """All plans, oldest first, the one under way last."""
+    listed = [*state.history, *([state.job.plan] if state.job.plan else [])]
+    return pb.PlansReply(plans=[plan(record) for record in sorted(listed, key=lambda record: record.id)])
