@@ -1,0 +1,1 @@
+"""Documentation, and `generate`, which writes into it what the code says."""

@@ -1,0 +1,92 @@
+"""docs/generate.py: the picture says what the coordinator's table says, and the committed pages are fresh."""
+
+import re
+
+import pytest
+
+from coordinator.state import Phase
+from coordinator.transitions import TRANSITIONS, Transition, Trigger
+from docs import generate
+
+ARROW = re.compile(r"    (\S+) --> (\S+?)(?:: (.*))?")
+
+
+def arrows(picture):
+    body = picture.splitlines()[2:-1]
+    found = [ARROW.fullmatch(line) for line in body]
+    assert all(found), body
+    return [match.groups() for match in found]
+
+
+def test_committed_pages_are_fresh():
+    generate.main(["--check"])
+
+
+def test_every_transition_is_drawn_once():
+    drawn = [arrow for arrow in arrows(generate.diagram(TRANSITIONS)) if "[*]" not in arrow]
+    assert sorted(drawn) == sorted((row.source, row.target, row.trigger) for row in TRANSITIONS)
+
+
+def test_plans_begin_registered_and_end_where_nothing_follows():
+    drawn = arrows(generate.diagram(TRANSITIONS))
+    assert [target for source, target, _ in drawn if source == "[*]"] == [Phase.REGISTERED]
+    assert {source for source, target, _ in drawn if target == "[*]"} == {Phase.COMMITTED, Phase.CANCELLED}
+
+
+def test_labels_are_what_mermaid_reads():
+    # Its grammar ends a label at ':' and ';'.
+    assert all(re.fullmatch(r"[a-z]+", row.trigger) for row in TRANSITIONS)
+
+
+def test_table_joins_arrows_that_mean_the_same():
+    rows = [
+        Transition(Phase.REGISTERED, Trigger.CANCEL, Phase.CANCELLED, "why"),
+        Transition(Phase.ASSIGNED, Trigger.CANCEL, Phase.CANCELLED, "why"),
+        Transition(Phase.SYNCING, Trigger.CANCEL, Phase.CANCELLED, "another why"),
+    ]
+    assert generate.table(rows).splitlines()[2:] == [
+        "| cancel | REGISTERED, ASSIGNED | CANCELLED | why |",
+        "| cancel | SYNCING | CANCELLED | another why |",
+    ]
+
+
+def page(name, content):
+    return f"above\n<!-- from code: {name} (`make docs`) -->\n{content}<!-- end of {name} -->\nbelow\n"
+
+
+def test_insert_replaces_what_is_between_and_nothing_else():
+    once = generate.insert(page("x", "old\n"), "x", "new")
+    assert once == page("x", "\nnew\n\n")
+    assert generate.insert(once, "x", "new") == once
+
+
+@pytest.mark.parametrize("text", ["", page("y", ""), page("x", "") * 2, "<!-- end of x -->\n" + page("x", "")])
+def test_insert_wants_its_markers_exactly_once(text):
+    with pytest.raises(ValueError, match="exactly one section"):
+        generate.insert(text, "x", "new")
+
+
+@pytest.fixture
+def stale(tmp_path):
+    path = tmp_path / "protocol.md"
+    path.write_text(page("phases", "stateDiagram of yesterday\n"))
+    return path
+
+
+def test_check_refuses_a_stale_page_and_leaves_it(stale):
+    before = stale.read_text()
+    with pytest.raises(SystemExit, match=r"docs/protocol\.md is stale: run `make docs`"):
+        generate.main(["--check"], stale.parent)
+    assert stale.read_text() == before
+
+
+def test_writing_makes_it_fresh(stale):
+    generate.main([], stale.parent)
+    generate.main(["--check"], stale.parent)
+    assert generate.phases() in stale.read_text()
+
+
+def test_a_page_without_markers_is_named(tmp_path):
+    (tmp_path / "protocol.md").write_text("nothing here\n")
+    with pytest.raises(SystemExit, match=r"docs/protocol\.md: exactly one section"):
+        generate.main([], tmp_path)

@@ -1,0 +1,184 @@
+"""What the pages name exists: commands, options, make targets, links, files, modules, signatures."""
+
+import importlib
+import inspect
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+import elastic_ps
+from coordinator import cli as elasticctl
+from elastic_ps.launch import cli as elasticrun
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
+CTL = get_command(elasticctl.app).commands
+RUN = get_command(elasticrun.app)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+CODE = re.compile(r"`([^`\n]+)`")
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+def options(command):
+    return {option for parameter in command.params for option in parameter.opts} | {"--help"}
+
+
+def code(page):
+    """Everything of a page that a reader may type: inline code, indented and fenced lines."""
+    text = page.read_text()
+    lines = [line for line in text.splitlines() if line.startswith("    ")]
+    fenced = re.findall(r"^```\w*\n(.*?)^```", text, re.M | re.S)
+    return CODE.findall(text) + lines + [line for block in fenced for line in block.splitlines()]
+
+
+def words(line):
+    """The words of a command line without its prompt, comment and what it is piped to."""
+    line = re.split(r"\s#\s|\s\|\s|\s2>", line.strip().removeprefix("$ "))[0]
+    try:
+        return shlex.split(line.replace("[", " ").replace("]", " "))
+    except ValueError:  # prose with an apostrophe
+        return line.split()
+
+
+def commands(page, name):
+    """Command lines of `name` on a page, as words after the name."""
+    listed = [words(line) for line in code(page)]
+    return [line[1:] for line in listed if len(line) > 1 and line[0] == name]
+
+
+def heading_anchor(line):
+    title = re.sub(r"[^\w\- ]", "", line.lstrip("#").strip().lower())
+    return title.replace(" ", "-")
+
+
+@every_page
+def test_links_lead_somewhere(page):
+    for link in LINK.findall(page.read_text()):
+        if link.startswith("https://"):
+            continue
+        target, _, anchor = link.partition("#")
+        path = (page.parent / target).resolve() if target else page
+        assert path.exists(), link
+        if anchor:
+            headings = [line for line in path.read_text().splitlines() if line.startswith("#")]
+            assert anchor in map(heading_anchor, headings), link
+
+
+@every_page
+def test_operator_commands_exist(page):
+    for line in commands(page, "elasticctl"):
+        if not re.fullmatch(r"[a-z]+", line[0]):
+            continue  # COMMAND
+        assert line[0] in CTL, line
+        given = {word.partition("=")[0] for word in line if word.startswith("--")}
+        assert given <= options(CTL[line[0]]), line
+
+
+@every_page
+def test_launcher_options_exist(page):
+    for line in commands(page, "elasticrun"):
+        script = next((at for at, word in enumerate(line) if word.endswith(".py") or word == "-m"), len(line))
+        given = {word for word in line[:script] if word.startswith("--")}
+        assert given <= options(RUN), line
+
+
+def test_every_launcher_option_has_its_place():
+    text = (ROOT / "docs" / "elasticrun.md").read_text()
+    assert [option for option in sorted(options(RUN) - {"--help"}) if option not in text] == []
+
+
+@every_page
+def test_options_in_prose_exist(page):
+    """An option that stands alone in backticks belongs to a command of ours."""
+    known = options(RUN).union(*map(options, CTL.values())) | {"--all", "--check"}
+    alone = {text.split()[0] for text in CODE.findall(page.read_text()) if text.startswith("--")}
+    assert alone <= known
+
+
+@every_page
+def test_make_targets_exist(page):
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
+    for line in commands(page, "make"):
+        assert line[0] in targets, line
+
+
+@every_page
+def test_files_exist(page):
+    """What looks like a path of the repository is one."""
+    roots = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"build"}
+    for text in CODE.findall(page.read_text()):
+        if re.fullmatch(r"[\w.]+(/[\w.]+)*/?", text) and "/" in text and text.split("/")[0] in roots:
+            assert (ROOT / text).exists() or (ROOT / f"{text}.py").exists(), text
+
+
+@every_page
+def test_python_examples_are_python(page):
+    for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S):
+        compile(block, page.name, "exec")
+
+
+def test_rooms_hold_what_the_architecture_says():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    rows = re.findall(r"^\| `([\w/]+)/`[^|]*\| (.*) \|$", text, re.M)
+    named: dict[str, set[str]] = {}
+    for room, duty in rows:
+        named.setdefault(room, set()).update(re.findall(r"`(\w+)`", duty))
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["root_packages"]
+    packages = {path.parent for name in contract for path in (ROOT / name).glob("*/__init__.py")}
+    assert {ROOT / room for room in named} >= packages
+    for room, modules in named.items():
+        missing = {
+            module
+            for module in modules
+            if not ((ROOT / room / f"{module}.py").exists() or (ROOT / room / module).exists())
+        }
+        assert missing - {"step", "elasticrun"} == set(), room
+
+
+def shown(function):
+    """A signature as the API page writes it: defaults that are no plain values as `...`."""
+    parts = []
+    star = False
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and not star:
+            parts.append("*")
+            star = True
+        text = f"**{parameter.name}" if parameter.kind is parameter.VAR_KEYWORD else parameter.name
+        if parameter.default is not parameter.empty:
+            text += f"={'...' if callable(parameter.default) else repr(parameter.default)}"
+        parts.append(text)
+    return f"`{function.__name__}({', '.join(parts)})`"
+
+
+@pytest.mark.parametrize("name", elastic_ps.__all__)
+def test_api_page_has_every_signature(name):
+    assert shown(getattr(elastic_ps, name)) in (ROOT / "docs" / "api.md").read_text()
+
+
+@pytest.mark.mxnet
+@pytest.mark.parametrize("name", ["ElasticDataLoader", "track_auxiliary"])
+def test_api_page_has_every_signature_of_the_adapter(name):
+    adapter = importlib.import_module("elastic_ps.mxnet")
+    assert name in adapter.__all__
+    assert shown(getattr(adapter, name)) in (ROOT / "docs" / "api.md").read_text()
+
+
+def test_an_elastic_script_changes_at_most_six_lines():
+    lines = (ROOT / "examples" / "digits.py").read_text().splitlines()
+    assert 0 < sum(line.endswith("# elastic") for line in lines) <= 6
+    api = (ROOT / "docs" / "api.md").read_text()
+    difference = re.search(r"^```diff\n(.*?)^```", api, re.M | re.S)
+    assert difference
+    assert 0 < sum(line.startswith("+") for line in difference[1].splitlines()) <= 7  # one of them only indents
+
+
+def test_changelog_keeps_its_format():
+    text = (ROOT / "CHANGELOG.md").read_text()
+    assert re.findall(r"^## (.*)$", text, re.M)[0] == "[Unreleased]"
+    kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    assert set(re.findall(r"^### (.*)$", text, re.M)) <= kinds
