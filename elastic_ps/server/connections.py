@@ -184,7 +184,7 @@ class Connections:
             while not link.closed:
                 self._receive_one(link, lane)
         except ProtocolError as error:
-            log.exception("%s sent what no correct peer sends", link.peer)
+            log.warning("%s sent what no correct peer sends: %s", link.peer, error)
             detail = {"reason": Reason.MALFORMED.value, "detail": str(error)}
             link.send(Frame(Kind.REFUSED, meta=detail))
             link.flush(1.0)
