@@ -59,7 +59,7 @@ def accuracy(net: nn.HybridSequential, test: gluon.data.ArrayDataset) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--lr", type=float, default=0.1, help="learning rate (default 0.1)")
+    parser.add_argument("--lr", type=float, default=0.05, help="first learning rate (default 0.05)")
     parser.add_argument("--out", type=Path, help="write the final test accuracy to this file as JSON")
     args = parser.parse_args()
 
@@ -69,13 +69,14 @@ def main() -> None:
     net.initialize(mx.init.Xavier())
     net.hybridize()
     loss_of = gluon.loss.SoftmaxCrossEntropyLoss()
+    loader = elastic_ps.mxnet.ElasticDataLoader(train, GLOBAL_BATCH)  # elastic
+    schedule = mx.lr_scheduler.CosineScheduler(args.epochs * len(loader), base_lr=args.lr)
     trainer = gluon.Trainer(
         net.collect_params(),
         "sgd",
-        {"learning_rate": args.lr, "momentum": 0.9},
+        {"learning_rate": args.lr, "lr_scheduler": schedule, "momentum": 0.9, "wd": 1e-4},
         kvstore="dist_elastic",  # elastic
     )
-    loader = elastic_ps.mxnet.ElasticDataLoader(train, GLOBAL_BATCH)  # elastic
     for epoch in elastic_ps.epochs(args.epochs):  # elastic
         for step, _indices, (images, labels) in loader:  # elastic
             with autograd.record():

@@ -41,7 +41,7 @@ def main() -> None:
     net.initialize(mx.init.Xavier())
     net.hybridize()
     loss_of = gluon.loss.SoftmaxCrossEntropyLoss()
-    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9}, kvstore=store)
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.02, "momentum": 0.9}, kvstore=store)
     for epoch in range(args.epochs):
         for images, labels in loader:
             with autograd.record():

@@ -1,6 +1,6 @@
 """Train a character-level LSTM language model on a text that is on any Debian machine, as an elastic job.
 
-    elasticrun --workers 2 --servers 2 examples/lstm.py --epochs 4
+    elasticrun --workers 2 --servers 2 examples/lstm.py --epochs 6
 
 The text is cut into whole sequences, and each starts from a zero state: a sample is then independent of what its
 worker saw before, so that any worker can take it.
@@ -63,7 +63,7 @@ def bits(net: LanguageModel, test: gluon.data.ArrayDataset) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--out", type=Path, help="write the final test bits per character to this file as JSON")
     args = parser.parse_args()
 
@@ -73,7 +73,7 @@ def main() -> None:
     net.initialize(mx.init.Xavier())
     loss_of = gluon.loss.SoftmaxCrossEntropyLoss()
     trainer = gluon.Trainer(
-        net.collect_params(), "adam", {"learning_rate": 0.005, "clip_gradient": 5}, kvstore="dist_elastic"
+        net.collect_params(), "adam", {"learning_rate": 0.02, "clip_gradient": 5}, kvstore="dist_elastic"
     )
     loader = elastic_ps.mxnet.ElasticDataLoader(train, GLOBAL_BATCH)
     for epoch in elastic_ps.epochs(args.epochs):
