@@ -2,8 +2,7 @@
 
     regression.py FOLDER --optimizer NAME
 
-Trains until the test writes FOLDER/finish; then the chief settles the last epoch with all others through
-FOLDER/last_epoch, so that a second run without any scaling can make exactly as many (`--epochs`).
+Trains until the test writes FOLDER/finish, or `--epochs`; writes FOLDER/weights.npz.
 """
 
 import argparse
@@ -11,6 +10,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from ending import last_epoch
 
 import elastic_ps
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
@@ -18,7 +18,7 @@ from elastic_ps.worker.host import HostArray
 from elastic_ps.worker.job import current_job
 
 SAMPLES, INPUTS, HIDDEN, BATCH = 203, 12, 40, 16
-ARGS = {"sgd": {"momentum": 0.9}, "adam": {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}}
+ARGS = {"sgd": {"momentum": 0.9}, "adam": {}}
 
 
 def data():
@@ -44,17 +44,6 @@ def gradients(weights, inputs, targets):
 
 def schedule(updates):
     return Hyper(lr=0.05 * 0.999**updates, wd=1e-4, rescale_grad=1 / BATCH)
-
-
-def last_epoch(folder, epoch, limit):
-    """The last epoch that all workers make. The chief names it two ahead: nobody can be there yet."""
-    path = folder / "last_epoch"
-    if elastic_ps.is_chief() and not path.exists():
-        if limit is not None:
-            path.write_text(str(limit))
-        elif (folder / "finish").exists():
-            path.write_text(str(epoch + 2))
-    return int(path.read_text() or "-1") if path.exists() else None
 
 
 def main():

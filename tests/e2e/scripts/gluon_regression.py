@@ -1,0 +1,63 @@
+"""A float64 Gluon network without batch normalisation or dropout: what a batch is split into does not matter.
+
+Trains until the test writes FOLDER/finish, or `--epochs`; writes FOLDER/weights.npz.
+"""
+# ruff: noqa: I001  # elastic_ps.mxnet makes mxnet importable
+
+import argparse
+from pathlib import Path
+
+import elastic_ps.mxnet
+
+import mxnet as mx
+import numpy as np
+from ending import last_epoch
+from mxnet import autograd, gluon
+from mxnet.gluon import nn
+
+SAMPLES, INPUTS, BATCH = 203, 12, 16
+ARGS = {"sgd": {"learning_rate": 0.05, "momentum": 0.9, "wd": 1e-4}, "adam": {"learning_rate": 0.01}}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--optimizer", default="sgd")
+    parser.add_argument("--epochs", type=int)
+    arguments = parser.parse_args()
+    random = np.random.default_rng(5)
+    inputs = random.normal(size=(SAMPLES, INPUTS))
+    targets = np.sin(inputs @ random.normal(size=(INPUTS, 3)))
+    mx.random.seed(3)
+    net = nn.HybridSequential()
+    net.add(nn.Dense(40, activation="tanh", in_units=INPUTS, dtype="float64"))
+    net.add(nn.Dense(3, in_units=40, dtype="float64"))
+    net.initialize(mx.init.Xavier())
+    net.hybridize()
+    loss_of = gluon.loss.L2Loss()
+    schedule = mx.lr_scheduler.FactorScheduler(step=50, factor=0.97, base_lr=ARGS[arguments.optimizer]["learning_rate"])
+    trainer = gluon.Trainer(
+        net.collect_params(),
+        arguments.optimizer,
+        {**ARGS[arguments.optimizer], "lr_scheduler": schedule},
+        kvstore="dist_elastic",
+    )
+    sampler = elastic_ps.Sampler(SAMPLES, global_batch=BATCH)
+    for epoch in elastic_ps.epochs(1_000_000):
+        for step, indices, _ in sampler:
+            with autograd.record():
+                loss = loss_of(
+                    net(mx.nd.array(inputs[indices], dtype="float64")), mx.nd.array(targets[indices], dtype="float64")
+                )
+            loss.backward()
+            trainer.step(BATCH)
+            elastic_ps.report(step, loss=float(loss.sum().asscalar()))
+        if epoch == last_epoch(arguments.folder, epoch, arguments.epochs and arguments.epochs - 1):
+            break
+    if elastic_ps.is_chief():
+        weights = {name: parameter.data().asnumpy() for name, parameter in net.collect_params().items()}
+        np.savez(arguments.folder / "weights.npz", epochs=epoch + 1, **weights)
+
+
+if __name__ == "__main__":
+    main()
