@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from coordinator.archive import read_archive
 from examples.demo.claims import Claims, gather
 from examples.demo.story import GLOBAL_BATCH, SAMPLES, Story
 from examples.demo.timeline import draw
@@ -37,10 +38,11 @@ def main() -> int:
         elastic.command("scale", "digits", "--workers", "1", "--servers", "1")
         elastic.until_end()
     console.rule("what is claimed, and whether it holds")
-    claims = gather(elastic, baseline, SAMPLES, GLOBAL_BATCH, EPOCHS)
+    archive = read_archive(elastic.folder)
+    claims = gather(archive, elastic.accuracy(), baseline.accuracy(), SAMPLES, GLOBAL_BATCH, EPOCHS)
     claims.show(console)
     (FOLDER / "summary.json").write_text(json.dumps(claims.summary(), indent=2) + "\n")
-    draw(elastic.steps, elastic.plans, FOLDER / "timeline.png")
+    draw(archive.steps, archive.plans, FOLDER / "timeline.png")
     console.print(f"written: {FOLDER / 'summary.json'}, {FOLDER / 'timeline.png'}")
     return _verdict(claims, console)
 

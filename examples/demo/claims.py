@@ -6,9 +6,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from coordinator.archive import Archive
 from coordinator.audit import Audit, audit
-from coordinator.records import read_ledger
-from examples.demo.story import Story
 from protos import elastic_pb2 as pb
 
 ACCURACY = 0.97
@@ -84,12 +83,16 @@ class Claims:
         )
 
 
-def gather(elastic: Story, baseline: Story, samples: int, global_batch: int, epochs: int) -> Claims:
-    """Collect the results of both jobs."""
-    plans = [plan for plan in elastic.plans if plan.joined or plan.left]
-    return Claims(
-        accuracy=elastic.accuracy(),
-        baseline=baseline.accuracy(),
-        proof=audit(read_ledger(elastic.folder), samples, global_batch, epochs),
-        plans=tuple(plan for plan in plans if plan.cause != "start"),
-    )
+def gather(elastic: Archive, accuracy: float, baseline: float, samples: int, global_batch: int, epochs: int) -> Claims:
+    """Collect the results of both jobs.
+
+    Args:
+        elastic: of the scaled job.
+        accuracy: of the scaled job.
+        baseline: accuracy of the other.
+        samples: N, of one epoch.
+        global_batch: B.
+        epochs: of the job.
+    """
+    plans = tuple(plan for plan in elastic.plans if plan.cause != "start")
+    return Claims(accuracy, baseline, audit(elastic.ledger, samples, global_batch, epochs), plans)

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from coordinator.client import ClientError, CoordinatorClient
-from coordinator.jobs import find_job, read_token
+from coordinator.jobs import BadJobFile, UnknownJob, find_job, read_token
 from protos import elastic_pb2 as pb
 
 SAMPLES = 1437  # of examples/digits.py's training split
@@ -40,8 +40,6 @@ class Story:
     def __init__(self, name: str, folder: Path, epochs: int, console: Console):
         self.name = name
         self.status_code: int | None = None
-        self.plans: list[pb.Plan] = []
-        self.steps: list[pb.StepRow] = []
         self.result = folder / f"{name}.json"
         self._console = console
         self._state = (folder / "state").resolve()
@@ -116,18 +114,11 @@ class Story:
         return float(json.loads(self.result.read_text())["test_accuracy"])
 
     def _watch(self) -> None:
-        """Tell the progress and keep what the coordinator knows, which ends with the job."""
+        """Tell the progress."""
         while not self._over.wait(WATCH_SECONDS):
             status = self._status()
-            if status is None:
-                continue
-            self._console.print(self._line(status), markup=False)
-            assert self._client is not None
-            try:
-                self.plans = self._client.plans()
-                self.steps = list(self._client.steps())
-            except ClientError:
-                continue  # it has just ended: what was read a second ago stands
+            if status is not None:
+                self._console.print(self._line(status), markup=False)
 
     def _status(self) -> pb.StatusReply | None:
         try:
@@ -135,12 +126,8 @@ class Story:
                 job = find_job(self.folder.parent, self.name)
                 self._client = CoordinatorClient(job.coordinator, read_token(job.token_file))
             return self._client.status()
-        except Exception as error:  # noqa: BLE001  # not there yet, or no longer: the caller looks again
-            return self._nothing(error)
-
-    @staticmethod
-    def _nothing(_error: Exception) -> None:
-        return None
+        except (UnknownJob, BadJobFile, ClientError):
+            return None  # not there yet, or no longer: the caller looks again
 
     @staticmethod
     def _members(status: pb.StatusReply) -> tuple[int, int]:

@@ -4,6 +4,7 @@ import jobs
 import numpy as np
 import pytest
 
+from coordinator.archive import read_archive
 from coordinator.audit import audit
 
 SAMPLES, BATCH = 203, 16
@@ -40,8 +41,8 @@ def stormy(tmp_path, script, optimizer, storm):
             plan = job.scale(workers, servers)
             assert plan.phase == "COMMITTED"
         found = finished(job, folder)
-        proof = audit(job.ledger(), SAMPLES, BATCH, int(found["epochs"]))
-        assert proof.exactly_once, proof.problems
+    proof = audit(read_archive(job.folder).ledger, SAMPLES, BATCH, int(found["epochs"]))
+    assert proof.exactly_once, proof.problems
     return found
 
 
