@@ -13,7 +13,7 @@ import grpc
 
 from elastic_ps.core.codec import config_id_to_pb
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Role
-from elastic_ps.core.errors import ConfigurationError, CoordinatorLost, JobEnded
+from elastic_ps.core.errors import ConfigurationError, CoordinatorLost, JobEnded, Refused
 from elastic_ps.node.settings import NodeSettings
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 _Reply = TypeVar("_Reply")
 _RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 _CALL_TIMEOUT = 10.0
+_REPORT_SECONDS = 1.0  # operators see the job no older than this
 _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 _JOINING = {Role.WORKER: pb.INC_WORKER, Role.SERVER: pb.INC_SERVER}
 _LEAVING = {Role.WORKER: pb.DEC_WORKER, Role.SERVER: pb.DEC_SERVER}
@@ -142,6 +143,7 @@ class Session:
 
         Raises:
             ConfigurationError: they contradict what the job holds.
+            Refused: the job is about to end or to go back to a checkpoint; a Stop is on its way.
         """
         reply: pb.DeclareReply = self._call(self._stub.Declare, request, call_timeout=None)
         return reply
@@ -205,8 +207,9 @@ class Session:
             except grpc.RpcError as error:
                 self._raise_final(error)
                 if deadline is not None and time.monotonic() > deadline:
+                    address = self.settings.coordinator
                     raise CoordinatorLost(
-                        f"no coordinator answers at {self.settings.coordinator} since {timeout:.0f} s: {error.details()}"
+                        f"no coordinator answers at {address} since {timeout:.0f} s: {error.details()}"
                     ) from error
             else:
                 self.term = max(self.term, reply.term)
@@ -225,6 +228,8 @@ class Session:
         code = error.code()
         if code in _AWAY:
             return
+        if code is grpc.StatusCode.ABORTED:
+            raise Refused(error.details()) from error
         if code is grpc.StatusCode.NOT_FOUND:
             raise JobEnded(f"the coordinator does not know this node: {error.details()}", 1) from error
         raise ConfigurationError(error.details()) from error
@@ -270,7 +275,7 @@ class Session:
 
     def _report(self, handler: Handler) -> None:
         while not self.closed:
-            self._soon.wait(self._lease_seconds / 3)
+            self._soon.wait(min(self._lease_seconds / 3, _REPORT_SECONDS))
             self._soon.clear()
             if self.closed:
                 return

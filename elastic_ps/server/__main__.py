@@ -6,6 +6,7 @@ import secrets
 import signal
 import sys
 import threading
+import time
 from types import FrameType
 
 from elastic_ps.core.configuration import Role
@@ -18,6 +19,7 @@ from elastic_ps.transport.tcp import TcpTransport
 log = logging.getLogger("elastic_ps.server")
 
 _LEAVE_SECONDS = 5.0
+_LOOK_SECONDS = 0.05
 
 
 def _arguments() -> argparse.Namespace:
@@ -69,10 +71,23 @@ def _serve(arguments: argparse.Namespace) -> int:
     status = None
     while status is None:
         status = server.wait(1.0)  # in turns: a signal is handled between them
+    _deliver_ledger(server, session)
     server.close()
     session.flush(_LEAVE_SECONDS)
     session.close()
     return status
+
+
+def _deliver_ledger(server: ServerNode, session: Session) -> None:
+    """What this server applied must be with the coordinator before it goes: the proof of exactly once needs it."""
+    deadline = time.monotonic() + _LEAVE_SECONDS
+    while time.monotonic() < deadline:
+        session.report_soon()
+        with server.room.changed:
+            if not server.room.ledger.waiting:
+                return
+            server.room.changed.wait(_LOOK_SECONDS)
+    log.error("%d ledger entries did not reach the coordinator", server.room.ledger.waiting)
 
 
 def _drain_on_sigterm(leave: threading.Event) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from elastic_ps.core.configuration import NO_CONFIGURATION, NodeId
+from elastic_ps.core.errors import Refused
 from elastic_ps.core.model import Run, members, runs
 from elastic_ps.transport.base import Buffer
 from elastic_ps.transport.frames import Kind
@@ -52,7 +53,11 @@ def declare(node: WorkerNode, request: pb.DeclareRequest, values: Callable[[int]
     Returns:
         Warnings about settings that differ from the job's.
     """
-    reply = node.session.declare(request)
+    try:
+        reply = node.session.declare(request)
+    except Refused:
+        node.wait(lambda: False)  # until the Stop that ends this process has come
+        raise
     with node.changed:
         node.extend(reply.tensors, reply.assignment)
         new = node.inbox.missing(node.version) if node.is_member else []

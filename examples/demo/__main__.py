@@ -17,7 +17,7 @@ from examples.demo.story import GLOBAL_BATCH, SAMPLES, Story
 from examples.demo.timeline import draw
 
 FOLDER = Path("build/demo")
-EPOCHS = 90
+EPOCHS = 150
 
 
 def main() -> int:

@@ -101,7 +101,7 @@ class Story:
         """The name of a server that an operator may choose to drain: the youngest."""
         status = self._status()
         assert status is not None, "the job runs"
-        return [node.member.id for node in status.nodes if node.member.role == pb.SERVER and node.rank >= 0][-1]
+        return [node.member.id for node in status.nodes if node.member.role == pb.SERVER and node.state == "member"][-1]
 
     def until_end(self) -> None:
         """Wait for the job's end."""
@@ -131,7 +131,7 @@ class Story:
 
     @staticmethod
     def _members(status: pb.StatusReply) -> tuple[int, int]:
-        roles = [node.member.role for node in status.nodes if node.rank >= 0]
+        roles = [node.member.role for node in status.nodes if node.state == "member"]
         return roles.count(pb.WORKER), roles.count(pb.SERVER)
 
     def _line(self, status: pb.StatusReply) -> str:
@@ -140,6 +140,6 @@ class Story:
         loss = f"{sum(losses) / len(losses):.4f}" if losses else "-"
         plan = f"  plan {status.plan.id} {status.plan.phase}" if status.HasField("plan") else ""
         return (
-            f"step {status.version:5}  epoch {status.epoch:3}  loss {loss:>7}  {status.rate:7.0f} samples/s  "
+            f"step {status.version:5} epoch {status.epoch:3} loss {loss:>7} {status.rate:7.0f} samples/s "
             f"{workers} workers {servers} servers{plan}"
         )
