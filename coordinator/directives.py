@@ -40,15 +40,16 @@ def _standing(state: State, node: Node) -> Iterator[Directive]:
     if node.departing and not node.left:
         return
     plan = job.plan
-    if job.configuration is not None and (node.left or (node.id in job.members and not _armed(plan))):
+    if job.configuration is not None and (node.left or (node.id in job.members and not switching(plan))):
         yield Committed(job.configuration.id)
     if plan is not None and node.id in plan.audience:
         yield from _of_plan(state, plan, node)
     yield from _of_tables(state, node)
 
 
-def _armed(plan: Plan | None) -> bool:
-    return plan is not None and plan.phase is Phase.ARMED
+def switching(plan: Plan | None) -> bool:
+    """Nodes may be in different configurations: the plan, or one whose outcome it carries, is armed."""
+    return plan is not None and (plan.phase is Phase.ARMED or bool(plan.absorbed))
 
 
 def _of_plan(state: State, plan: Plan, node: Node) -> Iterator[Directive]:
@@ -85,7 +86,7 @@ def landed(state: State) -> bool:
 
 def _of_tables(state: State, node: Node) -> Iterator[Directive]:
     job = state.job
-    if state.told and node.id not in state.extended and (node.id in job.members or node.id in state.welcomed):
+    if node.id in unextended(state):
         assert job.configuration is not None
         yield Extend(job.model.tensors, job.configuration.assignment, job.optimizers, job.data)
     if node.role is not Role.SERVER or node.id not in job.members:
@@ -96,6 +97,19 @@ def _of_tables(state: State, node: Node) -> Iterator[Directive]:
     for run in state.running:
         if node.id in run.waiting:
             yield Run(run.id, run.head, run.body)
+
+
+def unextended(state: State) -> frozenset[NodeId]:
+    """Who has not confirmed the tables as they are.
+
+    An Extend is about the configuration in force, so none is sent while a switch is half done, and no plan is assigned
+    while one is unanswered: a node never gets one that belongs to a configuration which it has left.
+    """
+    job = state.job
+    if job.configuration is None or not job.model.tensors or (switching(job.plan) and not landed(state)):
+        return frozenset()
+    known = job.members.keys() | state.welcomed
+    return frozenset(name for name in known if name in job.nodes) - state.extended - job.finished
 
 
 def welcome(state: State) -> Welcome:

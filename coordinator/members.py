@@ -8,7 +8,7 @@ from coordinator.events import Exited, Joined, LeaveAsked, Listening, PeerFailed
 from coordinator.goals import static_reason
 from coordinator.plans import cancel
 from coordinator.requests import drain
-from coordinator.state import JobPhase, Node, Phase, StopOrder, Vitals
+from coordinator.state import JobPhase, Kind, Node, Phase, StopOrder, Vitals
 from coordinator.turn import Turn
 from elastic_ps.core.configuration import Member, NodeId, Role
 from protos import elastic_pb2 as pb
@@ -94,6 +94,7 @@ def on_listening(turn: Turn, event: Listening) -> None:
     heard(turn, event.node, event.version)
     answers = turn.round
     turn.answers(unheard=answers.unheard - {event.node})
+    turn.live(extended=turn.state.extended - {event.node})  # what its old stream held may be lost
     plan = turn.job.plan
     if plan is not None and plan.phase is Phase.ARMED and event.highest >= plan.number and event.node in plan.audience:
         turn.answers(switched=answers.switched | {event.node})
@@ -120,7 +121,7 @@ def _finished(turn: Turn, name: NodeId) -> None:
     turn.durable(finished=turn.job.finished | {name})
     turn.log(f"{name} has finished")
     plan = turn.job.plan
-    if plan is not None and plan.phase is not Phase.ARMED:
+    if plan is not None and plan.kind is Kind.SCALE and plan.phase is not Phase.ARMED:
         cancel(turn, "the job is finishing")
 
 

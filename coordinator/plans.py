@@ -7,7 +7,7 @@ answers arrive does not matter, and a restart needs no rules of its own beyond `
 from dataclasses import replace
 
 from coordinator.clock import scaling_clock
-from coordinator.directives import awaited_arrivals, landed
+from coordinator.directives import awaited_arrivals, landed, unextended
 from coordinator.ending import collapse, end
 from coordinator.goals import change, refusal, target
 from coordinator.state import CancelOrder, JobPhase, Kind, Migration, Phase, Plan, Round, StopOrder, Times
@@ -23,7 +23,9 @@ def form(turn: Turn) -> bool:
     if job.plan is not None or job.finished or job.dead:
         return False
     if job.queued is not None:
-        turn.durable(goal=job.queued, queued=None)
+        queued = replace(job.queued, drains=frozenset(job.queued.drains & job.members.keys()))
+        turn.durable(goal=queued, queued=None)
+        dismiss_waiting(turn)
         return True
     if not change(job, job.goal):
         return False
@@ -90,7 +92,7 @@ def assign(turn: Turn) -> bool:
     plan, job, settings = turn.job.plan, turn.job, turn.state.settings
     if plan is None or plan.phase is not Phase.REGISTERED or job.dead:
         return False
-    if turn.state.told or turn.state.declarations or turn.now < turn.state.grown_at + settings.settle:
+    if turn.state.declarations or unextended(turn.state) or turn.now < turn.state.grown_at + settings.settle:
         return False
     asked = change(job, job.goal)
     if not asked:
@@ -241,7 +243,7 @@ def rearm(turn: Turn) -> bool:
 def land(turn: Turn) -> bool:
     """ARMED: everyone who is alive has switched, so the target is in force."""
     plan = turn.job.plan
-    if plan is None or plan.phase is not Phase.ARMED or landed(turn.state) or turn.round.unheard:
+    if plan is None or plan.phase is not Phase.ARMED or landed(turn.state):
         return False
     if not plan.decided or not answering(turn) <= turn.round.switched:
         return False

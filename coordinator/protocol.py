@@ -30,7 +30,8 @@ def step(state: State, event: ev.Event) -> tuple[State, list[Effect]]:
     turn = Turn(state, event.now)
     _HANDLERS[type(event)](turn, event)
     settle(turn)
-    return turn.state, [*_journal(state, turn), *turn.effects, *_told(state, turn, event), *_announced(state, turn)]
+    directives = _told(state, turn, event)
+    return turn.state, [*_journal(state, turn), *turn.effects, *directives, *_announced(state, turn)]
 
 
 _RULES: tuple[Callable[[Turn], bool], ...] = (

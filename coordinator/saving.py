@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from coordinator.checkpoints import KEPT, Manifest
 from coordinator.clock import scaling_clock
-from coordinator.directives import landed
+from coordinator.directives import landed, switching
 from coordinator.effects import Why, WriteManifest
 from coordinator.events import CheckpointAsked, CommandAsked, Commanded, Late, ManifestWritten, Saved
-from coordinator.state import JobPhase, Phase, Running, Saving
+from coordinator.state import JobPhase, Running, Saving
 from coordinator.turn import Turn
 from protos import elastic_pb2 as pb
 
@@ -44,7 +44,7 @@ def set_clock(turn: Turn) -> bool:
     saving, plan, job = turn.state.saving, turn.job.plan, turn.job
     if saving is None or saving.clock is not None or turn.state.told or turn.state.declarations or job.dead:
         return False
-    if plan is not None and plan.phase is Phase.ARMED and not landed(turn.state):
+    if switching(plan) and not landed(turn.state):
         return False
     told = [vitals for name, vitals in turn.state.vitals.items() if name in job.members]
     margin = turn.state.settings.margin << min(saving.tries, 9)

@@ -10,7 +10,7 @@ from coordinator.effects import Why
 from coordinator.events import Declared, Extended
 from coordinator.goals import sizes
 from coordinator.plans import cancel
-from coordinator.state import Declaration, Job, Phase, Told
+from coordinator.state import Declaration, Job, Kind, Phase, Told
 from coordinator.turn import Turn
 from elastic_ps.core.codec import tensor_to_pb
 from elastic_ps.core.data import DataSpec
@@ -32,8 +32,7 @@ def on_declared(turn: Turn, event: Declared) -> None:
 
 def on_extended(turn: Turn, event: Extended) -> None:
     """A node has taken over the tables."""
-    if turn.state.told:
-        turn.live(extended=turn.state.extended | {event.node})
+    turn.live(extended=turn.state.extended | {event.node})
 
 
 def declare(turn: Turn) -> bool:
@@ -41,11 +40,11 @@ def declare(turn: Turn) -> bool:
     state, plan = turn.state, turn.job.plan
     if not state.declarations or turn.job.loading:
         return False
-    if plan is not None and plan.phase is Phase.ARMED and not landed(state):
-        if plan.decided:
-            return False
+    if plan is not None and plan.phase is Phase.ARMED and not landed(state) and not plan.decided:
         turn.replan(decided=True)  # scripts wait for their answer, so the clock's version would not come
         return True
+    if plan is not None and not landed(state) and (plan.kind is not Kind.SCALE or plan.phase is Phase.ARMED):
+        return False
     if state.told or turn.job.configuration is None:
         return False
     grown = turn.job

@@ -1,0 +1,432 @@
+"""A job whose nodes are played: honest ones, over streams that break and processes that die, without a socket.
+
+Directives travel in order and are lost with their stream; answers are sent until they have arrived, in order, and may
+arrive twice. Training is a version per worker; a worker goes on only together with its roster.
+"""
+
+import json
+from collections import deque
+from dataclasses import dataclass, field, replace
+
+from coordinator import effects as ef
+from coordinator import events as ev
+from coordinator.directives import unextended
+from coordinator.protocol import step
+from coordinator.records import decode, encode
+from coordinator.state import CancelOrder, Goal, Job, JobPhase, Phase, Plan, Settings, State, StopOrder
+from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, NodeId, Role
+from elastic_ps.core.data import DataSpec
+from elastic_ps.core.model import Model, Tensor
+
+TENSORS = tuple(Tensor(0, f"i:{number}", (16 * (number + 1),), "float32") for number in range(8))
+DATA = DataSpec(True, 1000, 10)
+
+
+@dataclass
+class PlayedNode:
+    """One process."""
+
+    world: "World"
+    role: Role
+    nonce: str
+    id: NodeId = ""
+    current: Configuration | None = None
+    prepared: Configuration | None = None
+    clock: int | None = None
+    version: int = 0
+    member_once: bool = False
+    connected: bool = False
+    exited: int | None = None
+    inbox: deque = field(default_factory=deque)
+    outbox: deque = field(default_factory=deque)
+
+    @property
+    def number(self) -> ConfigId:
+        return self.current.id if self.current else NO_CONFIGURATION
+
+    @property
+    def is_member(self) -> bool:
+        return self.current is not None and self.id in self.current.members
+
+    def answer(self, kind, *arguments) -> None:
+        self.outbox.append((kind, arguments))
+
+    def handle(self, directive) -> None:
+        name = f"on_{type(directive).__name__.lower()}"
+        getattr(self, name, lambda _directive: None)(directive)
+
+    def on_welcome(self, welcome) -> None:
+        if welcome.configuration is not None and not self.is_member and welcome.configuration.id > self.number:
+            assert self.prepared is None or self.prepared.id != welcome.configuration.id
+            self.current = welcome.configuration
+
+    def on_prepare(self, prepare) -> None:
+        table = prepare.configuration
+        if table.id <= self.number:
+            self.answer(ev.Switched, table.id, self.version)
+            return
+        if self.prepared is None or table.id > self.prepared.id:
+            self.prepared, self.clock = table, None
+        self.answer(ev.Prepared, table.id, self.version)
+        self.answer(ev.Synced, table.id, self.version)
+
+    def on_arm(self, arm) -> None:
+        if arm.number == self.number:
+            self.answer(ev.Switched, arm.number, self.version)
+        elif self.prepared is not None and self.prepared.id == arm.number:
+            if self.version > arm.clock:
+                self.answer(ev.Late, arm.number, self.version)
+                return
+            self.clock = arm.clock
+            self.answer(ev.Armed, arm.number, self.version)
+            self.reach()
+
+    def reach(self) -> None:
+        if self.clock is not None and self.version >= self.clock:
+            self.switch()
+
+    def on_adopt(self, adopt) -> None:
+        if adopt.number == self.number:
+            self.answer(ev.Switched, adopt.number, self.version)
+        elif self.prepared is not None and self.prepared.id == adopt.number:
+            self.switch()
+
+    def switch(self) -> None:
+        assert self.prepared is not None
+        assert self.prepared.id not in self.world.cancelled, f"{self.id} switches to a cancelled configuration"
+        leaver = self.is_member and self.id not in self.prepared.members
+        self.current, self.prepared, self.clock = self.prepared, None, None
+        if self.is_member:
+            self.member_once = True
+            self.version = max([self.version, *(n.version for n in self.world.alive if n.is_member)])
+        self.answer(ev.Switched, self.current.id, self.version, 1.5 if self.role is Role.WORKER else 0.0, 7)
+        if leaver and self.role is Role.WORKER:
+            self.answer("exit", 0)
+
+    def on_cancelorder(self, cancel) -> None:
+        assert self.number != cancel.number, f"{self.id} is in the cancelled configuration {cancel.number}"
+        if self.prepared is not None and self.prepared.id == cancel.number:
+            self.prepared, self.clock = None, None
+        self.answer(ev.Forgotten, cancel.number)
+        if cancel.leave:
+            self.answer("exit", 0)
+
+    def on_committed(self, _committed) -> None:
+        if self.role is Role.SERVER and self.member_once and not self.is_member:
+            self.answer("exit", 0)
+
+    def on_extend(self, extend) -> None:
+        if self.current is not None:
+            self.current = self.current.extended(extend.assignment)
+        self.answer(ev.Extended)
+
+    def on_save(self, save) -> None:
+        blocks = self.current.blocks_of[self.id]
+        detail = json.dumps({"blocks": {str(block): {"file": f"{self.id}.bin"} for block in blocks}})
+        self.answer(ev.Saved, save.clock, detail)
+
+    def on_stoporder(self, stop) -> None:
+        self.answer("exit", 75 if stop.restart else int(stop.failed))
+
+
+class World:
+    """The coordinator, its journal, the launcher, the nodes."""
+
+    def __init__(self, workers: int = 2, servers: int = 1, declare: bool = True, **settings):
+        self.now = 1000.0
+        self.settings = Settings(**{"lease": 10.0, "join_timeout": 30.0, "settle": 0.0, **settings})
+        self.state = State(self.settings, Job(Goal(workers, servers), model=Model(block_bytes=64)))
+        self.journal: tuple[str, dict[int, str]] = (json.dumps(encode(self.state.job)), {})
+        self.nodes: list[PlayedNode] = []
+        self.exits: deque = deque()
+        self.cancelled: set[ConfigId] = set()
+        self.armed: set[ConfigId] = set()
+        self.numbers: list[ConfigId] = []
+        self.ids: set[NodeId] = set()
+        self.replies: dict[int, object] = {}
+        self.effects: list = []
+        self.logs: list[str] = []
+        self.wanted = None
+        self.asked = 0
+        self.spawned = 0
+        self.replace_dead = True
+        self.kill_after: int | None = None
+        self.up = True
+        self.post(ev.Started(self.now))
+        if declare:
+            self.settle()
+            self.declare(self.node("w0"), TENSORS, DATA)
+            self.settle()
+
+    # ---- the coordinator ---------------------------------------------------------------------------------------------
+
+    def post(self, event: ev.Event) -> None:
+        """One step and its effects; `kill_after` effects the coordinator dies."""
+        before = self.state
+        self.state, effects = step(self.state, event)
+        self.check_step(before, effects)
+        limit, self.kill_after = self.kill_after, None
+        for number, effect in enumerate(effects):
+            if limit is not None and number >= limit:
+                break
+            self.act(effect)
+        if limit is not None:
+            self.kill_coordinator()
+
+    def check_step(self, before: State, effects: list) -> None:
+        kinds = [type(effect) for effect in effects]
+        assert ef.Journal not in kinds[1:], "the journal comes first, once"
+        if self.state.job != before.job:
+            assert kinds
+            assert kinds[0] is ef.Journal, "a changed job that is not journalled"
+        for effect in effects:
+            if isinstance(effect, ef.Send) and isinstance(effect.directive, ef.Arm):
+                journalled = effects[0].job if kinds[0] is ef.Journal else before.job
+                assert journalled.plan.phase is Phase.ARMED
+                assert journalled.plan.clock == effect.directive.clock
+                self.armed.add(effect.directive.number)
+            if isinstance(effect, ef.Send) and isinstance(effect.directive, ef.Prepare):
+                self.note_prepared(effect.directive.configuration.id)
+            if isinstance(effect, ef.Send) and isinstance(effect.directive, CancelOrder):
+                self.note_cancelled(effect.directive)
+            if isinstance(effect, ef.Send) and isinstance(effect.directive, ef.Adopt):
+                self.armed.add(effect.directive.number)
+
+    def act(self, effect) -> None:
+        self.effects.append(effect)
+        if isinstance(effect, ef.Journal):
+            plans = {plan.id: json.dumps(encode(plan)) for plan in effect.plans}
+            self.journal = (json.dumps(encode(effect.job)), {**self.journal[1], **plans})
+        elif isinstance(effect, ef.Send):
+            node = self.node(effect.node)
+            if node is not None and node.connected:
+                node.inbox.append(effect.directive)
+        elif isinstance(effect, ef.Reply):
+            self.replies[effect.to] = effect.message
+        elif isinstance(effect, ef.Refuse):
+            self.replies[effect.to] = effect
+        elif isinstance(effect, ef.Announce):
+            self.wanted = effect.wanted
+        elif isinstance(effect, ef.Log):
+            self.logs.append(effect.text)
+
+    def kill_coordinator(self) -> None:
+        """It dies, and is started again from its journal."""
+        for node in self.nodes:
+            node.connected = False
+            node.inbox.clear()
+        job, plans = (
+            decode(Job, json.loads(self.journal[0])),
+            [decode(Plan, json.loads(p)) for p in self.journal[1].values()],
+        )
+        self.state = State(self.settings, job, tuple(sorted(plans, key=lambda plan: plan.id)))
+        self.post(ev.Started(self.now))
+        self.post(ev.Attached(self.now, 1))
+
+    def ask(self, kind, *arguments, **named):
+        """An operator's call; returns what it was answered, None: not yet."""
+        self.asked += 1
+        number = self.asked
+        self.post(kind(self.now, number, *arguments, **named))
+        return self.replies.get(number)
+
+    def tick(self, seconds: float = 0.5) -> None:
+        self.now += seconds
+        self.post(ev.Tick(self.now))
+
+    # ---- nodes -------------------------------------------------------------------------------------------------------
+
+    @property
+    def alive(self) -> list[PlayedNode]:
+        return [node for node in self.nodes if node.exited is None]
+
+    def node(self, name: NodeId) -> PlayedNode | None:
+        return next((node for node in self.alive if node.id == name), None)
+
+    def spawn(self, role: Role) -> PlayedNode:
+        """A process starts, and registers at once."""
+        self.spawned += 1
+        node = PlayedNode(self, role, f"nonce-{self.spawned}")
+        self.nodes.append(node)
+        self.register(node)
+        return node
+
+    def register(self, node: PlayedNode) -> None:
+        reply = self.ask(ev.Joined, node.role, "127.0.0.1", 1 if node.role is Role.SERVER else 0, 1, node.nonce)
+        if isinstance(reply, ef.Refuse):
+            node.exited = 1
+        elif reply is not None:  # else the coordinator died before it answered: the node asks again
+            if not node.id:
+                assert reply.node not in self.ids, "an id is used twice"
+                self.ids.add(reply.node)
+            assert node.id in ("", reply.node)
+            node.id = reply.node
+
+    def listen(self, node: PlayedNode) -> None:
+        if not node.id:
+            self.register(node)
+        if not node.id or node.exited is not None:
+            return
+        if node.id not in self.state.job.nodes:  # NOT_FOUND
+            self.kill(node, 1)
+            return
+        node.inbox.clear()
+        node.connected = True
+        self.post(ev.Listening(self.now, node.id, node.number, node.version))
+
+    def kill(self, node: PlayedNode, status: int = 137) -> None:
+        node.exited = status
+        node.connected = False
+        self.exits.append(node)
+
+    def launcher(self) -> None:
+        """Tell of exits, start what is wanted."""
+        while self.exits:
+            node = self.exits.popleft()
+            self.post(ev.Exited(self.now, node.nonce, node.id, node.exited))
+        if self.wanted is not None and self.replace_dead:
+            for role, count in (
+                (Role.SERVER, self.wanted.starting_servers),
+                (Role.WORKER, self.wanted.starting_workers),
+            ):
+                for _ in range(count):
+                    self.spawn(role)
+
+    def hear(self, node: PlayedNode) -> None:
+        """A node handles its next directive."""
+        node.handle(node.inbox.popleft())
+
+    def speak(self, node: PlayedNode, again: bool = False) -> None:
+        """A node's next answer arrives; `again`: and is repeated, as after a lost reply."""
+        kind, arguments = node.outbox[0] if again else node.outbox.popleft()
+        if kind == "exit":
+            node.outbox.clear()
+            self.kill(node, *arguments)
+        elif node.id in self.state.job.nodes:
+            self.post(kind(self.now, node.id, *arguments))
+
+    def report(self, node: PlayedNode, finished: bool = False) -> None:
+        if node.id in self.state.job.nodes:
+            self.post(ev.Reported(self.now, node.id, node.version, 0.1, 0.01, finished=finished))
+
+    def notice(self, node: PlayedNode) -> None:
+        """A node hears from a peer of a decided configuration."""
+        latest = max((peer.number for peer in self.alive), default=NO_CONFIGURATION)
+        if node.prepared is not None and node.prepared.id == latest:
+            node.switch()
+
+    def train(self, node: PlayedNode) -> None:
+        """A worker's step, if its whole roster is there and of one configuration."""
+        if not node.is_member or node.role is not Role.WORKER:
+            return
+        latest = max(peer.number for peer in self.alive)
+        peers = [self.node(worker) for worker in node.current.ranks]
+        if any(peer is None or peer.number != latest or peer.version < node.version for peer in peers):
+            return
+        node.version += 1
+        node.reach()
+        for server in self.alive:
+            if server.role is Role.SERVER and server.is_member:
+                server.version = max(server.version, min(peer.version for peer in peers))
+                server.reach()
+
+    def declare(self, node: PlayedNode, tensors=(), data=None, **named):
+        return self.ask(ev.Declared, node.id, tuple(tensors), data=data, **named)
+
+    # ---- bookkeeping -------------------------------------------------------------------------------------------------
+
+    def note_prepared(self, number: ConfigId) -> None:
+        if number not in self.numbers:
+            assert not self.numbers or number > max(self.numbers), "numbers grow"
+            assert number not in self.cancelled, "a cancelled number is used again"
+            self.numbers.append(number)
+
+    def note_cancelled(self, cancel: CancelOrder) -> None:
+        assert cancel.number not in self.armed, "an armed plan is cancelled"
+        self.cancelled.add(cancel.number)
+
+    # ---- fair running ------------------------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """Everything that can happen happens once; no more faults."""
+        self.launcher()
+        for node in list(self.alive):
+            if not node.connected:
+                self.listen(node)
+        for node in list(self.alive):
+            while node.inbox:
+                self.hear(node)
+            while node.outbox and node.exited is None:
+                self.speak(node)
+        for node in list(self.alive):
+            self.notice(node)
+            self.train(node)
+        for node in list(self.alive):
+            self.report(node)
+        self.launcher()
+        self.tick()
+
+    @property
+    def at_rest(self) -> bool:
+        job = self.state.job
+        counts = (len(job.configuration.workers), len(job.configuration.servers)) if job.configuration else (0, 0)
+        return (
+            job.plan is None
+            and job.queued is None
+            and counts == (job.goal.workers, job.goal.servers)
+            and all(node.connected and not node.inbox and not node.outbox for node in self.alive)
+            and not unextended(self.state)
+            and not self.exits
+            and {node.id for node in self.alive} == set(job.members)
+        )
+
+    def settle(self, turns: int = 150) -> None:
+        """Run fairly until the job is at rest, and check what then holds."""
+        for _ in range(turns):
+            if self.at_rest or self.state.job.ended:
+                break
+            self.turn()
+        else:
+            raise AssertionError(f"hangs: {self.describe()}")
+        if not self.state.job.ended:
+            wrong = [node.id for node in self.alive if node.current != self.state.job.configuration]
+            assert not wrong, f"{wrong} are in another configuration: {self.describe()}"
+
+    def describe(self) -> str:
+        job = self.state.job
+        plan = replace(job.plan, base=None, target=None) if job.plan else None
+        nodes = [(n.id, n.number, n.prepared and n.prepared.id, n.clock, n.version, n.connected) for n in self.alive]
+        return f"{job.phase} goal {job.goal} queued {job.queued} dead {job.dead} plan {plan} {self.state.round} nodes {nodes} log {self.logs[-12:]}"
+
+    @property
+    def plan(self) -> Plan | None:
+        return self.state.job.plan
+
+    @property
+    def records(self) -> list[Plan]:
+        return list(self.state.history)
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        configuration = self.state.job.configuration
+        return len(configuration.workers), len(configuration.servers)
+
+    def until(self, phase: Phase, turns: int = 50) -> Plan:
+        """Run fairly, answer by answer, until the plan under way is in `phase`."""
+        for _ in range(turns):
+            self.launcher()
+            for node in list(self.alive):
+                if not node.connected:
+                    self.listen(node)
+                for queue, act in ((node.inbox, self.hear), (node.outbox, self.speak)):
+                    while queue and node.exited is None:
+                        if self.plan is not None and self.plan.phase is phase:
+                            return self.plan
+                        act(node)
+            if self.plan is not None and self.plan.phase is phase:
+                return self.plan
+            self.tick()
+        raise AssertionError(f"never {phase}: {self.describe()}")
+
+
+__all__ = ["DATA", "TENSORS", "JobPhase", "PlayedNode", "StopOrder", "World"]
