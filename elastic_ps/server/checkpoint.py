@@ -18,8 +18,9 @@ import numpy as np
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.model import Run
+from elastic_ps.server.memory import Array
 from elastic_ps.server.phases import Status
-from elastic_ps.server.store import Array, Store
+from elastic_ps.server.store import Store
 
 _PIECE_BYTES = 4 << 20
 
@@ -56,6 +57,10 @@ class Snapshot:
         self._store = store
         self._saved = np.zeros(len(store.status), dtype=bool)
         self._copied: deque[Image] = deque()
+
+    def grow(self) -> None:
+        """The model has new blocks."""
+        self._saved = np.append(self._saved, np.zeros(len(self._store.status) - len(self._saved), dtype=bool))
 
     def before_update(self, segment: Run) -> None:
         """Blocks are about to leave the version that they have now."""
@@ -147,10 +152,6 @@ class Writer:
         """Finish the file. Returns the JSON of its blocks, for SAVED."""
         self._file.close()
         return json.dumps({"blocks": self._blocks, "bytes": self._offset}, separators=(",", ":"))
-
-    def abandon(self) -> None:
-        """Close what will not be part of a checkpoint."""
-        self._file.close()
 
 
 def restore(store: Store, manifest_url: str, blocks: Sequence[int]) -> None:

@@ -97,6 +97,10 @@ class Connections:
         link = self._workers.get(node)
         return link.backlog if link is not None else 0
 
+    def is_connected(self, node: NodeId) -> bool:
+        """See `Outbox`."""
+        return node in self._workers
+
     def disconnect(self, nodes: frozenset[NodeId]) -> None:
         """See `Outbox`."""
         with self._lock:

@@ -18,9 +18,11 @@ from elastic_ps.core.configuration import ConfigId, NodeId
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.server.link import Link
+from elastic_ps.server.memory import Array
 from elastic_ps.server.phases import Status
 from elastic_ps.server.room import Outbox
-from elastic_ps.server.store import Array, Store, stretches
+from elastic_ps.server.segments import stretches
+from elastic_ps.server.store import Store
 from elastic_ps.transport.frames import Frame, Kind
 
 PIECE_BYTES = 4 << 20
@@ -143,6 +145,10 @@ class Source:
                 meta["absent"] = True
             self._send(Kind.RECORD, version, part, runs=[[first + low, high - low]], **meta)
 
+    def forget(self, run: Run) -> None:
+        """A run was changed otherwise than by an update: it is sent anew."""
+        self._streamed[run[0] : sum(run)] = False
+
     def stepped(self, version: int) -> None:
         """Blocks have reached `version`: watch the follower's lag."""
         if version <= self._watched or not self._live or self._handed_over or self.fell_back:
@@ -206,7 +212,7 @@ class Subscription:
     @property
     def has_work(self) -> bool:
         """Whether `next_piece` would do something."""
-        if self._outbox.backlog(self.node) > _BACKLOG_BYTES:
+        if not self._outbox.is_connected(self.node) or self._outbox.backlog(self.node) > _BACKLOG_BYTES:
             return False
         return bool((self._unsent & (self._store.status == Status.PRIMARY)).any())
 

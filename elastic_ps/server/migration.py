@@ -1,23 +1,20 @@
-"""Blocks change their owner: plans prepared, followers fed, hand-overs taken (docs/protocol.md, "A plan").
+"""Plans: prepared, armed, switched to, cancelled (docs/protocol.md, "A plan").
 
-Both ends: this server as an old owner (`Source`s to the new ones) and as a new one (the follow streams' frames).
+This server is an old owner by its `Source`s (see `follow`) and a new one by its `Follower`.
 """
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from elastic_ps.core.configuration import ConfigId, Configuration, NodeId
 from elastic_ps.core.errors import ProtocolError
-from elastic_ps.core.optimizer import Hyper
 from elastic_ps.server.follow import Source
+from elastic_ps.server.follower import GRACE_SECONDS, Follower
 from elastic_ps.server.link import Link
 from elastic_ps.server.phases import ArmAnswer, Moves, Status, moves
 from elastic_ps.server.room import Room
-from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.frames import Kind
 from protos import elastic_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -30,13 +27,14 @@ class Migration:
 
     Args:
         room: the server's.
+        later: calls a function after so many seconds, in another thread.
     """
 
-    def __init__(self, room: Room):
+    def __init__(self, room: Room, later: Callable[[float, Callable[[], None]], None]):
         self._room = room
+        self._later = later
+        self.follower = Follower(room, self.switch)
         self._moves = Moves()
-        self._caught_up: set[NodeId] = set()
-        self._fell_back = False
         self._live = False
         self._handing_over: set[NodeId] = set()  # new owners whose hand-over has not been sent yet
 
@@ -66,6 +64,8 @@ class Migration:
         room.gathering.grow(len(room.store.status))
         for subscription in room.subscriptions.values():
             subscription.grow()
+        if room.snapshot is not None:
+            room.snapshot.grow()
         room.retry()
 
     def prepare(
@@ -99,7 +99,7 @@ class Migration:
                     room.subscriptions.pop(node, None)
                 self._moves = moves(room.node, room.standing.current, configuration)
                 self._live = not paused
-                self._caught_up, self._fell_back = set(), False
+                self.follower.begin(self._moves, self._live)
                 room.store.allocate(self._moves.fresh, Status.EMPTY)
                 if restore is not None and self._moves.fresh:
                     restore(self._moves.fresh)
@@ -147,7 +147,7 @@ class Migration:
                 self._acknowledge_switch()
             elif room.standing.decided(number):
                 room.control.acknowledge(pb.PREPARED, number, room.version)
-                self._answer_synced()
+                self.follower.answer_synced()
             else:
                 room.control.acknowledge(pb.CANCELLED, number, room.version)
 
@@ -171,7 +171,7 @@ class Migration:
                 self.switch()
             elif number == room.standing.number:
                 self._acknowledge_switch()
-                self._answer_arrived()
+                self.follower.answer_arrived()
 
     def cancel(self, number: ConfigId) -> None:
         """The plan is void: followers and streams go."""
@@ -185,6 +185,7 @@ class Migration:
             self._close_sources()
             room.store.release(sorted(self._moves.fresh + self._moves.incoming))
             self._moves = Moves()
+            self.follower.begin(self._moves, live=False)
         room.standing = room.standing.cancel(number)
         room.retry()
 
@@ -208,9 +209,12 @@ class Migration:
     def switch(self) -> None:
         """Put the prepared configuration in force and tell everybody. Called under the lock.
 
-        No byte is copied and no block touched one by one: this is what training waits for.
+        No byte is copied and no block touched one by one: this is what training waits for. A server that switches
+        by its clock leaves its peers a moment to reach theirs: told at once, they would redo a step that is nearly
+        done. To the protocol that is a slow channel.
         """
         room = self._room
+        by_clock = room.standing.due(room.store.versions[room.owned()])
         room.standing = room.standing.switch()
         number = room.standing.number
         room.new_gathering()
@@ -220,20 +224,15 @@ class Migration:
         self._handing_over = set(room.sources) | lacking
         for target, source in room.sources.items():
             source.hand_over(lambda target=target: self._handed_over(number, target))  # type: ignore[misc]
-        room.outbox.notice(room.frame(Kind.NOTICE))
-        for node in [node for node in room.subscriptions if node in room.gathering.workers]:
-            self._settle_subscription(node)
+        notice = room.frame(Kind.NOTICE)
+        if by_clock:
+            self._later(GRACE_SECONDS, lambda: room.outbox.notice(notice))
+        else:
+            room.outbox.notice(notice)
         if not self._handing_over:
             self._acknowledge_switch()
-        self._answer_arrived()
+        self.follower.answer_arrived()
         room.retry()
-
-    def _settle_subscription(self, node: NodeId) -> None:
-        """A shadow is a worker now; what it was not sent yet it is owed still."""
-        subscription = self._room.subscriptions[node]
-        while subscription.has_work:
-            subscription.next_piece(self._room.standing.number)
-        del self._room.subscriptions[node]
 
     def _handed_over(self, number: ConfigId, target: NodeId) -> None:
         with self._room.changed:
@@ -248,111 +247,8 @@ class Migration:
             moved = sum(source.bytes_moved for source in room.sources.values())
             room.control.acknowledge(pb.SWITCHED, room.standing.number, room.version, bytes_moved=moved)
 
-    # ---- follow streams (as the new owner) ---------------------------------------------------------------------------
-
-    def await_configuration(self, number: ConfigId, closed: Callable[[], bool]) -> None:
-        """A stream may be faster than the control plane: wait until `number` is known here, or the stream ends."""
-        with self._room.changed:
-            self._room.changed.wait_for(lambda: closed() or self._room.standing.knows(number))
-
-    def payload_bytes(self, frame: Frame) -> int:
-        """Bytes that a follow stream's frame must bring."""
-        store = self._room.store
-        with self._room.changed:
-            total = store.span(frame.runs)
-            if frame.kind is Kind.RECORD:
-                return 0 if frame.meta.get("absent") else total
-            if frame.kind is Kind.SNAPSHOT:
-                return sum(store.image_bytes(run) for run in frame.runs if self._follows(run))
-            return 0
-
-    def _follows(self, run: tuple[int, int]) -> bool:
-        return bool((self._room.store.status[run[0] : sum(run)] == Status.FOLLOWER).all())
-
-    def followed(self, sender: NodeId, frame: Frame, data: NDArray[np.uint8]) -> None:
-        """A frame of a follow stream is here.
-
-        Raises:
-            ProtocolError: it does not continue what this follower holds.
-        """
-        room = self._room
-        with room.changed:
-            if frame.kind in (Kind.NOTICE, Kind.HANDOVER) and room.standing.decided(frame.configuration):
-                self.switch()
-            if frame.kind is Kind.NOTICE or not self._continues(sender, frame):
-                return
-            if frame.kind is Kind.SNAPSHOT:
-                room.store.load(frame.runs[0], data, frame.version, frame.meta["counts"])
-            elif frame.kind is Kind.RECORD:
-                self._record(sender, frame, data)
-            elif frame.kind is Kind.HANDOVER:
-                self._take_over(sender, frame)
-            else:
-                raise ProtocolError(f"{sender} sent {frame.kind.name} on a follow stream")
-
-    def _continues(self, sender: NodeId, frame: Frame) -> bool:
-        """Whether the stream is the one that feeds the blocks it names: else it is late, and dropped."""
-        theirs = self._moves.into.get(sender)
-        latest = self._room.standing.prepared or self._room.standing.current
-        if theirs is None or latest is None or frame.configuration != latest.id:
-            log.info("dropped a %s of %s for configuration %s", frame.kind.name, sender, frame.configuration)
-            return False
-        return all(self._follows(run) for run in frame.runs)
-
-    def _record(self, sender: NodeId, frame: Frame, data: NDArray[np.uint8]) -> None:
-        if not frame.runs:
-            self._caught_up.add(sender)
-            self._fell_back |= bool(frame.meta.get("pause"))
-            self._answer_synced()
-            return
-        store = self._room.store
-        self._require_version(sender, frame)
-        hyper = Hyper.from_dict(frame.meta["hyper"]) if "hyper" in frame.meta else None
-        for run in frame.runs:
-            for segment in store.segments(run, store.counts):
-                aggregate = None
-                if not frame.meta.get("absent"):
-                    start = int(store.positions[segment[0]] - store.positions[run[0]])
-                    aggregate = data[start : start + store.span([segment])].view(store.treatment(segment[0]).dtype)
-                store.update(segment, aggregate, hyper)
-
-    def _require_version(self, sender: NodeId, frame: Frame) -> None:
-        for run in frame.runs:
-            versions = self._room.store.versions[run[0] : sum(run)]
-            if (versions != frame.version).any():
-                raise ProtocolError(
-                    f"{sender} sent {frame.kind.name} of blocks {run} at version {frame.version}, but this follower "
-                    f"holds {versions.min()} to {versions.max()}: an update was lost"
-                )
-
-    def _take_over(self, sender: NodeId, frame: Frame) -> None:
-        room = self._room
-        empty = bool(frame.meta.get("empty"))
-        if not empty:
-            self._require_version(sender, frame)
-        for run in frame.runs:
-            room.store.status[run[0] : sum(run)] = Status.EMPTY if empty else Status.PRIMARY
-        self._answer_arrived()
-        room.retry()
-
-    def _answer_synced(self) -> None:
-        """Answer SYNCED once every stream has said that it has caught up (its snapshots sent, its queue empty)."""
-        prepared = self._room.standing.prepared
-        if prepared is None or not self._live or not (self._moves.into or self._moves.fresh):
-            return
-        if self._caught_up >= set(self._moves.into):
-            detail = "pause" if self._fell_back else ""
-            self._room.control.acknowledge(pb.SYNCED, prepared.id, self._room.version, detail=detail)
-
-    def _answer_arrived(self) -> None:
-        """Pause mode: say when every hand-over has come."""
-        room = self._room
-        if room.standing.paused and self._moves.into and not len(room.store.held(Status.FOLLOWER)):
-            room.control.acknowledge(pb.ARRIVED, room.standing.number, room.version)
-
     def needs(self, peer: NodeId) -> bool:
         """Whether a broken follow stream with `peer` endangers the plan: it has blocks to bring or to get yet."""
         with self._room.changed:
-            feeding = any(self._follows((block, 1)) for block in self._moves.into.get(peer, ()))
             fed = self._room.standing.prepared is not None and peer in self._moves.out
-            return feeding or fed or peer in self._handing_over
+            return fed or peer in self._handing_over or self.follower.awaits(peer)

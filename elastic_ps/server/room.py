@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId
 from elastic_ps.core.data import DataSpec
+from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Model, Run
 from elastic_ps.server.aggregate import Gathering
 from elastic_ps.server.ledger import Ledger
 from elastic_ps.server.phases import Standing, Status
 from elastic_ps.server.store import Store
 from elastic_ps.transport.base import Buffer
-from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.frames import Frame, Kind, Reason
 from protos import elastic_pb2 as pb
 
 if TYPE_CHECKING:
@@ -57,6 +58,9 @@ class Outbox(Protocol):
 
     def backlog(self, node: NodeId) -> int:
         """Payload bytes that wait for a worker; 0 where it is not connected."""
+
+    def is_connected(self, node: NodeId) -> bool:
+        """Whether a worker is connected now."""
 
     def disconnect(self, nodes: frozenset[NodeId]) -> None:
         """Close all connections to dead nodes."""
@@ -134,6 +138,27 @@ class Room:
         """Judge everything again that was held."""
         waiting, self.held = self.held, []
         for held in waiting:
-            if held.node not in self.standing.dead:
+            if held.node in self.standing.dead:
+                continue
+            try:
                 held.again()
+            except ProtocolError as error:  # the sender's fault, not that of the thread that happens to be here
+                self.refuse(held.node, Reason.MALFORMED, str(error))
         self.changed.notify_all()
+
+    def refuse(self, node: NodeId, reason: Reason, detail: str) -> None:
+        """Tell a worker that its frame is not served, and which configuration is in force."""
+        number = list(self.standing.number)
+        frame = self.frame(Kind.REFUSED, reason=reason.value, detail=detail, configuration=number)
+        self.outbox.send(node, frame)
+
+    def send_values(self, node: NodeId, blocks: NDArray[np.int64]) -> None:
+        """Send a worker the values of these blocks, one frame for each version."""
+        member = node in self.gathering.workers
+        versions = self.store.versions[blocks]
+        for version in np.unique(versions).tolist():
+            runs = list(self.store.alike(np.unique(blocks[versions == version])))
+            pieces = [piece for run in runs for piece in self.store.pieces(run)]
+            # A member's are not copied: see `Updates`.
+            payload = pieces if member else [piece.copy() for piece in pieces]
+            self.outbox.send(node, self.frame(Kind.VALUE, version, runs), payload)

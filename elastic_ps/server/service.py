@@ -1,6 +1,5 @@
 """A server as a node of its job: directives in, connections kept, background work run. No decision is taken here."""
 
-import json
 import logging
 import threading
 import time
@@ -13,12 +12,13 @@ from numpy.typing import NDArray
 from elastic_ps.core import codec
 from elastic_ps.core.configuration import ConfigId, Configuration, NodeId, Role
 from elastic_ps.core.errors import EXIT_RESTART, PeerLost, ProtocolError
-from elastic_ps.server.checkpoint import Snapshot, Writer, restore
+from elastic_ps.server.checkpoint import restore
 from elastic_ps.server.connections import EXCHANGE, FOLLOW, Connections
 from elastic_ps.server.exchange import Exchange
 from elastic_ps.server.link import Link
 from elastic_ps.server.migration import Migration
 from elastic_ps.server.room import Control, Room
+from elastic_ps.server.saving import Saver
 from elastic_ps.transport.base import Listener, Transport
 from elastic_ps.transport.frames import Frame, Kind
 from protos import elastic_pb2 as pb
@@ -52,8 +52,9 @@ class ServerNode:
     ):
         self.connections = Connections(transport, listener, self, self._spawn)
         self.room = Room.create(node, block_bytes, modules, control, self.connections)
-        self.migration = Migration(self.room)
+        self.migration = Migration(self.room, _later)
         self.exchange = Exchange(self.room, self.migration.switch)
+        self._saver = Saver(self.room, self._spawn, lambda: self._ended.is_set())
         self._control = control
         self._modules = modules
         self._ended = threading.Event()
@@ -110,7 +111,7 @@ class ServerNode:
             "cancel": self._on_cancel,
             "committed": self._on_committed,
             "extend": self._on_extend,
-            "save": self._on_save,
+            "save": lambda save: self._saver.save(save.clock, save.url),
             "stop": self._on_stop,
             "command": self._on_command,
         }
@@ -225,7 +226,7 @@ class ServerNode:
         with self.room.changed:
             if node in self.room.standing.dead:
                 return f"{node} was declared dead"
-            if lane == EXCHANGE and node in self.room.subscriptions:
+            if lane == EXCHANGE and node in self.room.subscriptions and node not in self.room.gathering.workers:
                 self.exchange.resubscribe(node)
         return ""
 
@@ -233,15 +234,15 @@ class ServerNode:
         """See `Receiver`."""
         if lane == EXCHANGE:
             return self.exchange.payload_bytes(frame)
-        self.migration.await_configuration(frame.configuration, lambda: link.closed or self._ended.is_set())
-        return self.migration.payload_bytes(frame)
+        self.migration.follower.await_configuration(frame.configuration, lambda: link.closed or self._ended.is_set())
+        return self.migration.follower.payload_bytes(frame)
 
     def arrived(self, node: NodeId, lane: str, frame: Frame, data: NDArray[np.uint8]) -> None:
         """See `Receiver`."""
         if lane == EXCHANGE:
             self.exchange.arrived(node, frame, data)
         elif frame.kind is not Kind.REFUSED:
-            self.migration.followed(node, frame, data)
+            self.migration.follower.followed(node, frame, data)
         else:
             raise ProtocolError(f"{node} refuses the follow stream: {frame.meta.get('detail')}")
 
@@ -285,52 +286,8 @@ class ServerNode:
                 work.append(lambda shadow=shadow: shadow.next_piece(room.standing.number))  # type: ignore[misc]
         return work
 
-    def _on_save(self, save: pb.Save) -> None:
-        room = self.room
-        with room.changed:
-            if room.snapshot is not None and room.snapshot.clock == save.clock:
-                return  # asked again while it is being written
-            room.snapshot = Snapshot(room.store, save.clock, save.url)
-            room.changed.notify_all()
-        self._spawn("checkpoint", lambda snapshot=room.snapshot: self._save(snapshot))  # type: ignore[misc]
 
-    def _save(self, snapshot: Snapshot) -> None:
-        """Write a snapshot piece by piece; answer SAVED, or LATE."""
-        room = self.room
-        try:
-            writer = Writer(snapshot.url, room.node)
-            while not self._written(snapshot, writer):
-                pass
-            detail = writer.close()
-        except OSError as error:
-            log.exception("the checkpoint at version %d cannot be written", snapshot.clock)
-            detail = json.dumps({"error": f"{room.node} cannot write to {snapshot.url}: {error}"})
-        with room.changed:
-            if room.snapshot is snapshot:
-                room.snapshot = None
-                self._control.acknowledge(pb.SAVED, room.standing.number, snapshot.clock, detail=detail)
-
-    def _written(self, snapshot: Snapshot, writer: Writer) -> bool:
-        """Write one piece; whether that was all."""
-        room = self.room
-        with room.changed:
-            room.changed.wait_for(
-                lambda: (
-                    self._ended.is_set()
-                    or room.snapshot is not snapshot
-                    or snapshot.has_piece
-                    or snapshot.is_complete
-                    or snapshot.is_late()
-                )
-            )
-            if self._ended.is_set() or room.snapshot is not snapshot:
-                return True
-            if snapshot.is_late():
-                room.snapshot = None
-                self._control.acknowledge(pb.LATE, room.standing.number, room.version)
-                return True
-            image = snapshot.next_piece()
-        if image is None:
-            return True
-        writer.write(image)
-        return False
+def _later(seconds: float, act: Callable[[], None]) -> None:
+    timer = threading.Timer(seconds, act)
+    timer.name, timer.daemon = "later", True
+    timer.start()

@@ -8,96 +8,18 @@ that one vectorised operation can treat alike.
 Not thread-safe: `Room.changed` guards it.
 """
 
-import mmap
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic_ps.core.errors import ConfigurationError, ProtocolError
+from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Model, Run, Tensor, runs
-from elastic_ps.core.optimizer import Hyper, OptimizerSpec
-from elastic_ps.server.optimizers import Rule, make_rule
+from elastic_ps.core.optimizer import Hyper
+from elastic_ps.server.memory import Arena, Array, Memory
 from elastic_ps.server.phases import Status
-
-Array = NDArray[Any]
-DType = np.dtype[Any]
-StateLayout = tuple[tuple[str, DType], ...]
-
-
-@dataclass(frozen=True)
-class Treatment:
-    """What blocks have in common that are updated by one call.
-
-    Attributes:
-        layout: number of the state layout: (dtype, store, auxiliary).
-        dtype: of the values.
-        auxiliary: a running statistic.
-        rule: None: the aggregate becomes the value.
-        refusal: why a gradient for these blocks cannot be taken; empty: it can.
-    """
-
-    layout: int
-    dtype: DType
-    auxiliary: bool
-    rule: Rule | None
-    lr_mult: float = 1.0
-    wd_mult: float = 1.0
-    whole: int = -1  # tensor index where the rule needs the tensor alone
-    refusal: str = ""
-
-    def hyper(self, step: Hyper) -> Hyper:
-        """The step's values with this key's own factors."""
-        return replace(step, lr=step.lr * self.lr_mult, wd=step.wd * self.wd_mult)
-
-
-def stretches(*arrays: Array) -> Iterator[tuple[int, int]]:
-    """[low, high) of the longest stretches over which each of `arrays` (last axis) stays the same."""
-    length = arrays[0].shape[-1]
-    cut = np.zeros(max(length - 1, 0), dtype=bool)
-    for array in arrays:
-        differs = array[..., 1:] != array[..., :-1]
-        cut |= differs if differs.ndim == 1 else differs.any(axis=0)
-    yield from pairwise([0, *(np.flatnonzero(cut) + 1).tolist(), length])
-
-
-def joined(parts: Iterable[Run]) -> list[Run]:
-    """Disjoint runs in ascending order, neighbours as one."""
-    result: list[Run] = []
-    for first, count in sorted(parts):
-        if result and sum(result[-1]) == first:
-            result[-1] = (result[-1][0], result[-1][1] + count)
-        else:
-            result.append((first, count))
-    return result
-
-
-class Memory:
-    """Zeroed memory that is given back to the system by ranges."""
-
-    def __init__(self, elements: int, dtype: DType):
-        self._map = mmap.mmap(-1, max(elements * dtype.itemsize, 1))
-        self.array: Array = np.frombuffer(self._map, dtype=dtype, count=elements)
-
-    def discard(self, low: int, high: int) -> None:
-        """The elements [low, high) are not needed any more."""
-        item = self.array.itemsize
-        start = -(-low * item // mmap.PAGESIZE) * mmap.PAGESIZE
-        length = high * item // mmap.PAGESIZE * mmap.PAGESIZE - start
-        if length > 0:
-            self._map.madvise(mmap.MADV_DONTNEED, start, length)
-
-
-class Arena:
-    """The memory of blocks that arrived together."""
-
-    def __init__(self, nbytes: int):
-        self.values = Memory(nbytes, np.dtype(np.uint8))
-        self.states: dict[int, dict[str, Memory]] = {}  # by state layout
-        self.held = 0
+from elastic_ps.server.segments import stretches
+from elastic_ps.server.treatments import Treatment, Treatments
 
 
 class Store:
@@ -113,13 +35,7 @@ class Store:
 
     def __init__(self, model: Model, modules: tuple[str, ...] = ()):
         self.model = model
-        self._modules = modules
-        self._rules: list[Rule | None] = []
-        self._specs: list[OptimizerSpec | None] = []
-        self._treatments: list[Treatment] = []
-        self._treatment_ids: dict[Treatment, int] = {}
-        self._layouts: dict[tuple[str, int, bool], int] = {}
-        self._state_layouts: dict[int, StateLayout] = {}
+        self._treatments = Treatments(modules)
         self._arenas: dict[int, Arena] = {}
         self._next_arena = 0
         self._set_arrays(0)
@@ -144,14 +60,7 @@ class Store:
         Raises:
             ConfigurationError: an optimizer that this server cannot run.
         """
-        specs = [OptimizerSpec.from_json(text) for text in optimizers]
-        for store, spec in enumerate(specs):
-            if store >= len(self._specs):
-                self._specs.append(None)
-                self._rules.append(None)
-            if spec is not None and self._specs[store] is None:  # the first optimizer of a kvstore stays
-                self._rules[store] = make_rule(spec, self._modules)
-                self._specs[store] = spec
+        self._treatments.grow(model, optimizers)
         self.model = model
         blocks, known = model.blocks, len(self.status)
         for name in ("status", "versions", "counts", "extents", "positions", "_treatment", "_offset", "_element"):
@@ -160,43 +69,8 @@ class Store:
         self._arena = np.append(self._arena, np.full(len(blocks) - known, -1, dtype=np.int64))
         self.extents[known:] = [block.extent for block in blocks[known:]]
         self.positions[known:] = [block.position for block in blocks[known:]]
-        by_tensor = [self._treat(index, tensor) for index, tensor in enumerate(model.tensors)]
-        self._treatment[:] = [by_tensor[block.tensor] for block in blocks]
+        self._treatment[:] = [self._treatments.of_tensor[block.tensor] for block in blocks]
         self._add_states()
-
-    def _treat(self, index: int, tensor: Tensor) -> int:
-        dtype = np.dtype(tensor.dtype)
-        layout = self._layouts.setdefault((tensor.dtype, tensor.store, tensor.auxiliary), len(self._layouts))
-        rule = self._rules[tensor.store] if tensor.store < len(self._rules) and not tensor.auxiliary else None
-        treatment = Treatment(layout, dtype, tensor.auxiliary, rule)
-        if rule is not None:
-            spec = self._specs[tensor.store]
-            factors = spec.keys.get(tensor.key, {}) if spec else {}
-            treatment = replace(
-                treatment,
-                lr_mult=factors.get("lr_mult", 1.0),
-                wd_mult=factors.get("wd_mult", 1.0),
-                whole=-1 if rule.divisible else index,
-                refusal=self._refusal(index, tensor, rule),
-            )
-            if not treatment.refusal:
-                self._state_layouts[layout] = rule.states(dtype)
-        known = self._treatment_ids.setdefault(treatment, len(self._treatments))
-        if known == len(self._treatments):
-            self._treatments.append(treatment)
-        return known
-
-    def _refusal(self, index: int, tensor: Tensor, rule: Rule) -> str:
-        if not rule.divisible and len(self.model.blocks_of[index]) > 1:
-            return (
-                f"key {tensor.name}: {type(rule).__name__} needs whole tensors, but this one is cut into "
-                f"{len(self.model.blocks_of[index])} blocks: set the optimizer before the first init"
-            )
-        try:
-            rule.states(np.dtype(tensor.dtype))
-        except ConfigurationError as error:
-            return f"key {tensor.name}: {error}"
-        return ""
 
     def treatment(self, block: int) -> Treatment:
         """How a block is updated."""
@@ -236,8 +110,8 @@ class Store:
             ids = np.flatnonzero(self._arena == number)
             layouts = np.array([self._treatments[treatment].layout for treatment in self._treatment[ids]])
             for layout in {int(value) for value in layouts} - set(arena.states):
-                wanted = self._state_layouts.get(layout)
-                if wanted is None:
+                wanted = self._treatments.states(layout)
+                if not wanted:
                     continue
                 mine = ids[layouts == layout]
                 last = int(mine[-1])
@@ -327,6 +201,13 @@ class Store:
 
     # ---- changes ---------------------------------------------------------------------------------------------------
 
+    def cut(self, run: Run, data: NDArray[np.uint8], low: int, high: int) -> NDArray[np.uint8]:
+        """Of the bytes of a run off the wire, those of its blocks [low, high)."""
+        first, count = run
+        start = int(self.positions[first + low] - self.positions[first])
+        stop = int(self.positions[first + high] - self.positions[first]) if high < count else data.nbytes
+        return data[start:stop]
+
     def write(self, run: Run, data: NDArray[np.uint8]) -> None:
         """Replace a run's values by bytes off the wire."""
         start = 0
@@ -362,6 +243,18 @@ class Store:
                 treatment.rule.update(value, aggregate, self.states(segment), number, treatment.hyper(hyper))
             self.counts[first : first + count] += 1
         self.versions[first : first + count] += 1
+
+    def state_bytes(self, run: Run) -> int:
+        """Bytes of a run's state arrays."""
+        return sum(array.nbytes for segment in self.segments(run) for array in self.states(segment).values())
+
+    def load_states(self, segment: Run, data: NDArray[np.uint8], counts: Sequence[int]) -> None:
+        """Replace a segment's state arrays and counts; its values stay."""
+        start = 0
+        for array in self.states(segment).values():
+            array.view(np.uint8)[...] = data[start : start + array.nbytes]
+            start += array.nbytes
+        self.counts[segment[0] : sum(segment)] = counts
 
     # ---- blocks as they travel -------------------------------------------------------------------------------------
 

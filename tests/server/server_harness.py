@@ -35,6 +35,29 @@ class Acknowledged:
     detail: str
 
 
+class GatedTransport(TcpTransport):
+    """TCP whose outgoing connections hold frames of one kind until `gate` is set."""
+
+    def __init__(self, token: bytes, kind: Kind):
+        super().__init__(token)
+        self.gate = threading.Event()
+        self.held = threading.Event()
+        self._kind = kind
+
+    def connect(self, host: str, port: int, peer: str, timeout: float = 10.0) -> Any:
+        connection = super().connect(host, port, peer, timeout)
+        send = connection.send
+
+        def gated(frame: Frame, payload: Sequence[Any] = ()) -> None:
+            if frame.kind is self._kind:
+                self.held.set()
+                assert self.gate.wait(TIMEOUT)
+            send(frame, payload)
+
+        connection.send = gated  # type: ignore[method-assign]
+        return connection
+
+
 class FakeControl:
     """What a server says to its coordinator."""
 
@@ -98,6 +121,7 @@ class FakeWorker:
         self.model = model
         self.received: list[Received] = []
         self.values: dict[int, dict[int, bytes]] = {}  # version -> block -> bytes
+        self.heard = NO_CONFIGURATION  # the highest that a frame named
         self._transport = transport
         self._connections: dict[str, Any] = {}
         self._changed = threading.Condition()
@@ -128,6 +152,7 @@ class FakeWorker:
                 connection.receive_into([data])
                 with self._changed:
                     self.received.append(Received(server, frame, data))
+                    self.heard = max(self.heard, frame.configuration)
                     if frame.kind is Kind.VALUE:
                         self._keep(frame, data)
                     self._changed.notify_all()
@@ -150,6 +175,9 @@ class FakeWorker:
     def wait(self, ready: Callable[[], Any]) -> None:
         with self._changed:
             assert self._changed.wait_for(ready, TIMEOUT), [(r.server, r.frame) for r in self.received]
+
+    def has(self, version: int) -> bool:
+        return len(self.values.get(version, {})) == len(self.model.blocks)
 
     def await_version(self, version: int, blocks: Sequence[int] | None = None) -> None:
         wanted = set(range(len(self.model.blocks)) if blocks is None else blocks)
@@ -188,11 +216,13 @@ class Job:
     def __post_init__(self) -> None:
         self.model = Model(self.tensors, self.block_bytes)
         self.transport = TcpTransport(TOKEN)
+        self.transports: dict[str, TcpTransport] = {}  # of servers that do not have the common one
         self.controls: dict[str, FakeControl] = {}
         self.servers: dict[str, ServerNode] = {}
         self.members: dict[str, Member] = {}
         self.workers: dict[str, FakeWorker] = {}
         self.configuration: Configuration | None = None
+        self.prepared: Configuration | None = None
         self.rng = np.random.default_rng(7)
         self.plan = 0
 
@@ -207,7 +237,8 @@ class Job:
     def add_server(self, name: str, tables: bool = True) -> FakeControl:
         listener = self.transport.listen("127.0.0.1")
         control = FakeControl()
-        server = ServerNode(name, self.block_bytes, control, self.transport, listener)
+        transport = self.transports.get(name, self.transport)
+        server = ServerNode(name, self.block_bytes, control, transport, listener)
         server.start()
         self.controls[name], self.servers[name] = control, server
         self.members[name] = Member(name, Role.SERVER, *listener.address)
@@ -242,6 +273,7 @@ class Job:
         )
 
     def prepare(self, configuration: Configuration, servers: Sequence[str], mode: int = pb.LIVE, **more: Any) -> None:
+        self.prepared = configuration
         message = pb.Prepare(configuration=codec.configuration_to_pb(configuration), mode=mode, **more)
         for server in servers:
             self.direct(server, prepare=message)
@@ -342,8 +374,23 @@ class Job:
         slabs = [self.random_slab() for _ in names]
         for name, slab in zip(names, slabs, strict=True):
             self.push(name, version, slab, table)
+        self._redo_if_decided(version, slabs, names, table)
         self.settle(version, slabs, names, table)
         return slabs
+
+    def _redo_if_decided(
+        self, version: int, slabs: Sequence[NDArray[np.uint8]], names: Sequence[str], table: Configuration
+    ) -> None:
+        """As a worker does that hears in the middle of a step that the plan is decided: contribute to what lacks."""
+        workers = [self.workers[name] for name in names]
+        for worker in workers:
+            worker.wait(lambda worker=worker: worker.has(version + 1) or worker.heard > table.id)
+        if all(worker.has(version + 1) for worker in workers):
+            return
+        assert self.prepared is not None
+        for name, slab in zip(names, slabs, strict=True):
+            lacking = set(range(len(self.model.blocks))) - set(self.workers[name].values.get(version + 1, {}))
+            self.push(name, version, slab, self.prepared, blocks=sorted(lacking))
 
     def settle(
         self, version: int, slabs: Sequence[NDArray[np.uint8]], names: Sequence[str], table: Configuration

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from server_harness import ADAM, SGD, TENSORS, TIMEOUT, Job
+from server_harness import ADAM, SGD, TENSORS, TIMEOUT, TOKEN, GatedTransport, Job
 
 from elastic_ps.core.codec import config_id_to_pb
 from elastic_ps.core.configuration import Configuration
@@ -161,7 +161,9 @@ def test_adoption_in_the_middle_of_a_step_keeps_what_was_updated(jobs: list[Job]
 
 
 def test_pushes_that_are_earlier_than_the_hand_over_wait(jobs: list[Job]) -> None:
-    job = begin(jobs, Job(TENSORS, SGD))
+    job = Job(TENSORS, SGD)
+    slow = job.transports["s0"] = GatedTransport(TOKEN, Kind.HANDOVER)
+    begin(jobs, job)
     job.step(0)
     join_server(job, "s1")
     new = job.next(["w0", "w1"], ["s0", "s1"], spread(job, 2))
@@ -169,13 +171,16 @@ def test_pushes_that_are_earlier_than_the_hand_over_wait(jobs: list[Job]) -> Non
     job.controls["s1"].await_answer(pb.SYNCED, number=new.id)
     slabs = [job.random_slab() for _ in range(2)]
     for name, slab in zip(("w0", "w1"), slabs, strict=True):
-        job.push(name, 1, slab, new, servers=["s1"])  # s1 switches by them; s0 has not heard yet
+        job.push(name, 1, slab, new)
     job.controls["s1"].await_answer(pb.SWITCHED, number=new.id)
-    with job.servers["s1"].room.changed:
-        assert len(job.servers["s1"].room.store.held(Status.FOLLOWER))
-    for name, slab in zip(("w0", "w1"), slabs, strict=True):
-        job.push(name, 1, slab, new, servers=["s0"])
+    assert slow.held.wait(TIMEOUT)
+    mine, theirs = new.blocks_of["s0"], new.blocks_of["s1"]
+    job.workers["w0"].await_version(2, mine)
+    assert not set(job.workers["w0"].values[2]) & set(theirs)
+    assert not job.controls["s0"].said(pb.SWITCHED, new.id)  # the hand-over has not been sent
+    slow.gate.set()
     job.settle(1, slabs, ["w0", "w1"], new)
+    job.controls["s0"].await_answer(pb.SWITCHED, number=new.id)
 
 
 def test_pause_migration_sends_nothing_before_the_clock(jobs: list[Job]) -> None:

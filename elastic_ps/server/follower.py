@@ -1,0 +1,155 @@
+"""The new owner's end of the follow streams: snapshots, records and hand-overs of the blocks that it gains."""
+
+import logging
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic_ps.core.configuration import ConfigId, NodeId
+from elastic_ps.core.errors import ProtocolError
+from elastic_ps.core.model import Run
+from elastic_ps.core.optimizer import Hyper
+from elastic_ps.server.phases import Moves, Status
+from elastic_ps.server.room import Room
+from elastic_ps.transport.frames import Frame, Kind
+from protos import elastic_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+GRACE_SECONDS = 0.1
+"""How long a server that is armed may finish its step after a peer has switched."""
+
+
+class Follower:
+    """See the module. Public methods that streams call take the room's lock, the others are called under it.
+
+    Args:
+        room: the server's.
+        switch: puts the prepared configuration in force.
+    """
+
+    def __init__(self, room: Room, switch: Callable[[], None]):
+        self._room = room
+        self._switch = switch
+        self._moves = Moves()
+        self._live = False
+        self._caught_up: set[NodeId] = set()
+        self._fell_back = False
+
+    def begin(self, moves: Moves, live: bool) -> None:
+        """A plan is prepared; `live`: the streams bring everything before the switch."""
+        self._moves, self._live = moves, live
+        self._caught_up, self._fell_back = set(), False
+
+    def awaits(self, peer: NodeId) -> bool:
+        """Whether `peer` has blocks to hand over yet."""
+        return any(self._follows((block, 1)) for block in self._moves.into.get(peer, ()))
+
+    def await_configuration(self, number: ConfigId, closed: Callable[[], bool]) -> None:
+        """A stream may be faster than the control plane: wait until `number` is known here, or the stream ends."""
+        with self._room.changed:
+            self._room.changed.wait_for(lambda: closed() or self._room.standing.knows(number))
+
+    def payload_bytes(self, frame: Frame) -> int:
+        """Bytes that a follow stream's frame must bring."""
+        store = self._room.store
+        with self._room.changed:
+            total = store.span(frame.runs)
+            if frame.kind is Kind.RECORD:
+                return 0 if frame.meta.get("absent") else total
+            if frame.kind is Kind.SNAPSHOT:
+                return sum(store.image_bytes(run) for run in frame.runs if self._follows(run))
+            return 0
+
+    def _follows(self, run: Run) -> bool:
+        return bool((self._room.store.status[run[0] : sum(run)] == Status.FOLLOWER).all())
+
+    def followed(self, sender: NodeId, frame: Frame, data: NDArray[np.uint8]) -> None:
+        """A frame of a follow stream is here.
+
+        Raises:
+            ProtocolError: it does not continue what this follower holds.
+        """
+        room = self._room
+        with room.changed:
+            if frame.kind in (Kind.NOTICE, Kind.HANDOVER):
+                self._adopt(frame.configuration)
+            if frame.kind is Kind.NOTICE or not self._continues(sender, frame):
+                return
+            if frame.kind is Kind.SNAPSHOT:
+                room.store.load(frame.runs[0], data, frame.version, frame.meta["counts"])
+            elif frame.kind is Kind.RECORD:
+                self._record(sender, frame, data)
+            elif frame.kind is Kind.HANDOVER:
+                self._take_over(sender, frame)
+            else:
+                raise ProtocolError(f"{sender} sent {frame.kind.name} on a follow stream")
+
+    def _adopt(self, number: ConfigId) -> None:
+        """An old owner has switched. Where this server is close to the clock itself, it first finishes its step."""
+        room = self._room
+        if room.standing.clock is not None and len(room.owned()):
+            room.changed.wait_for(lambda: not room.standing.decided(number), GRACE_SECONDS)
+        if room.standing.decided(number):
+            self._switch()
+
+    def _continues(self, sender: NodeId, frame: Frame) -> bool:
+        """Whether the stream is the one that feeds the blocks it names: else it is late, and dropped."""
+        theirs = self._moves.into.get(sender)
+        latest = self._room.standing.prepared or self._room.standing.current
+        if theirs is None or latest is None or frame.configuration != latest.id:
+            log.info("dropped a %s of %s for configuration %s", frame.kind.name, sender, frame.configuration)
+            return False
+        return all(self._follows(run) for run in frame.runs)
+
+    def _record(self, sender: NodeId, frame: Frame, data: NDArray[np.uint8]) -> None:
+        if not frame.runs:
+            self._caught_up.add(sender)
+            self._fell_back |= bool(frame.meta.get("pause"))
+            self.answer_synced()
+            return
+        store = self._room.store
+        self._require_version(sender, frame)
+        hyper = Hyper.from_dict(frame.meta["hyper"]) if "hyper" in frame.meta else None
+        for run in frame.runs:
+            for segment in store.segments(run, store.counts):
+                aggregate = None
+                if not frame.meta.get("absent"):
+                    start = int(store.positions[segment[0]] - store.positions[run[0]])
+                    aggregate = data[start : start + store.span([segment])].view(store.treatment(segment[0]).dtype)
+                store.update(segment, aggregate, hyper)
+
+    def _require_version(self, sender: NodeId, frame: Frame) -> None:
+        for run in frame.runs:
+            versions = self._room.store.versions[run[0] : sum(run)]
+            if (versions != frame.version).any():
+                raise ProtocolError(
+                    f"{sender} sent {frame.kind.name} of blocks {run} at version {frame.version}, but this follower "
+                    f"holds {versions.min()} to {versions.max()}: an update was lost"
+                )
+
+    def _take_over(self, sender: NodeId, frame: Frame) -> None:
+        room = self._room
+        empty = bool(frame.meta.get("empty"))
+        if not empty:
+            self._require_version(sender, frame)
+        for run in frame.runs:
+            room.store.status[run[0] : sum(run)] = Status.EMPTY if empty else Status.PRIMARY
+        self.answer_arrived()
+        room.retry()
+
+    def answer_synced(self) -> None:
+        """Answer SYNCED once every stream has said that it has caught up (its snapshots sent, its queue empty)."""
+        prepared = self._room.standing.prepared
+        if prepared is None or not self._live or not (self._moves.into or self._moves.fresh):
+            return
+        if self._caught_up >= set(self._moves.into):
+            detail = "pause" if self._fell_back else ""
+            self._room.control.acknowledge(pb.SYNCED, prepared.id, self._room.version, detail=detail)
+
+    def answer_arrived(self) -> None:
+        """Pause mode: say when every hand-over has come."""
+        room = self._room
+        if room.standing.paused and self._moves.into and not len(room.store.held(Status.FOLLOWER)):
+            room.control.acknowledge(pb.ARRIVED, room.standing.number, room.version)

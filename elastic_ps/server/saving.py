@@ -1,0 +1,80 @@
+"""Writes checkpoints beside training, in a thread of their own (see `checkpoint`)."""
+
+import json
+import logging
+from collections.abc import Callable
+
+from elastic_ps.server.checkpoint import Snapshot, Writer
+from elastic_ps.server.room import Room
+from protos import elastic_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+
+class Saver:
+    """Serves Save directives.
+
+    Args:
+        room: the server's.
+        spawn: starts a named thread.
+        ended: whether this server's part in the job is over.
+    """
+
+    def __init__(self, room: Room, spawn: Callable[[str, Callable[[], None]], object], ended: Callable[[], bool]):
+        self._room = room
+        self._spawn = spawn
+        self._ended = ended
+        self._last: tuple[int, str] | None = None  # clock and detail of what was saved: asked again, answered again
+
+    def save(self, clock: int, url: str) -> None:
+        """Save every block at version `clock` into folder `url`; SAVED or LATE is answered when that is done."""
+        room = self._room
+        with room.changed:
+            if self._last is not None and self._last[0] == clock:
+                room.control.acknowledge(pb.SAVED, room.standing.number, clock, detail=self._last[1])
+                return
+            if room.snapshot is not None and room.snapshot.clock == clock:
+                return
+            snapshot = room.snapshot = Snapshot(room.store, clock, url)
+            room.changed.notify_all()  # an older one is given up
+        self._spawn("checkpoint", lambda: self._write(snapshot))
+
+    def _write(self, snapshot: Snapshot) -> None:
+        room = self._room
+        try:
+            writer = Writer(snapshot.url, room.node)
+            try:
+                while self._write_piece(snapshot, writer):
+                    pass
+            finally:
+                detail = writer.close()
+        except (OSError, ValueError, ImportError) as error:  # the URL's own file system decides what it raises
+            log.exception("the checkpoint at version %d cannot be written", snapshot.clock)
+            detail = json.dumps({"error": f"{room.node} cannot write to {snapshot.url}: {error}"})
+        with room.changed:
+            if room.snapshot is snapshot:
+                room.snapshot = None
+                self._last = snapshot.clock, detail
+                room.control.acknowledge(pb.SAVED, room.standing.number, snapshot.clock, detail=detail)
+
+    def _write_piece(self, snapshot: Snapshot, writer: Writer) -> bool:
+        """Wait for a piece and write it; False when there is nothing more to write."""
+        room = self._room
+
+        def given_up() -> bool:
+            return self._ended() or room.snapshot is not snapshot
+
+        with room.changed:
+            room.changed.wait_for(
+                lambda: given_up() or snapshot.has_piece or snapshot.is_complete or snapshot.is_late()
+            )
+            if given_up():
+                return False
+            if snapshot.is_late():
+                room.snapshot = None
+                room.control.acknowledge(pb.LATE, room.standing.number, room.version)
+                return False
+            image = snapshot.next_piece()
+        if image is not None:
+            writer.write(image)
+        return image is not None

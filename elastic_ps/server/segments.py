@@ -1,0 +1,33 @@
+"""Runs of blocks cut where something changes, and put together again."""
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic_ps.core.model import Run
+
+Array = NDArray[Any]
+
+
+def stretches(*arrays: Array) -> Iterator[tuple[int, int]]:
+    """[low, high) of the longest stretches over which each of `arrays` (last axis) stays the same."""
+    length = arrays[0].shape[-1]
+    cut = np.zeros(max(length - 1, 0), dtype=bool)
+    for array in arrays:
+        differs = array[..., 1:] != array[..., :-1]
+        cut |= differs if differs.ndim == 1 else differs.any(axis=0)
+    yield from pairwise([0, *(np.flatnonzero(cut) + 1).tolist(), length])
+
+
+def joined(parts: Iterable[Run]) -> list[Run]:
+    """Disjoint runs in ascending order, neighbours as one."""
+    result: list[Run] = []
+    for first, count in sorted(parts):
+        if result and sum(result[-1]) == first:
+            result[-1] = (result[-1][0], result[-1][1] + count)
+        else:
+            result.append((first, count))
+    return result

@@ -1,0 +1,224 @@
+"""Checkpoints written while training goes on, and restored into other numbers of servers."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from server_harness import ADAM, SGD, TENSORS, Job, Reference
+
+from elastic_ps.core.codec import config_id_to_pb
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.optimizer import OptimizerSpec
+from elastic_ps.server.phases import Status
+from elastic_ps.transport.frames import Frame, Kind
+from protos import elastic_pb2 as pb
+
+
+@pytest.fixture
+def jobs() -> Iterator[list[Job]]:
+    started: list[Job] = []
+    yield started
+    for job in started:
+        job.close()
+
+
+def begin(jobs: list[Job], job: Job, servers: int) -> Job:
+    jobs.append(job)
+    job.start(["w0", "w1"], [f"s{number}" for number in range(servers)], spread(job, servers))
+    return job
+
+
+def spread(job: Job, servers: int) -> list[int]:
+    return [block % servers for block in range(len(job.model.blocks))]
+
+
+def save(job: Job, clock: int, url: Path) -> None:
+    for server in job.servers:
+        job.direct(server, save=pb.Save(clock=clock, url=f"file://{url}"))
+
+
+def manifest(job: Job, clock: int, url: Path) -> Path:
+    """What the coordinator does once all have answered."""
+    blocks = {}
+    for control in job.controls.values():
+        saved = control.await_answer(pb.SAVED)
+        assert saved.version == clock
+        blocks.update(json.loads(saved.detail)["blocks"])
+    assert sorted(map(int, blocks)) == list(range(len(job.model.blocks)))
+    path = url / "manifest.json"
+    path.write_text(json.dumps({"version": clock, "blocks": blocks}))
+    return path
+
+
+def restored(jobs: list[Job], path: Path, spec: OptimizerSpec | None, servers: int) -> Job:
+    job = Job(TENSORS, spec)
+    jobs.append(job)
+    names = [f"s{number}" for number in range(servers)]
+    job.start(["w0", "w1"], names, spread(job, servers), restore=f"file://{path}")
+    return job
+
+
+@pytest.mark.parametrize("spec", [SGD, ADAM, None])
+def test_saved_while_training_goes_on_and_restored_elsewhere(
+    jobs: list[Job], tmp_path: Path, spec: OptimizerSpec | None
+) -> None:
+    job = begin(jobs, Job(TENSORS, spec), 2)
+    for version in range(2):
+        job.step(version)
+    save(job, 4, tmp_path)
+    for version in range(2, 4):
+        job.step(version)
+    at_clock = job.reference.slab.copy()
+    later = []
+    for version in range(4, 8):
+        later.append(job.step(version))
+    path = manifest(job, 4, tmp_path)
+    again = restored(jobs, path, spec, 3)
+    for server, blocks in again.configuration.blocks_of.items():
+        frame = Frame(Kind.PULL, again.configuration.id, 4, meta={"runs": [[block, 1] for block in blocks]})
+        again.workers["w0"].send(server, frame)
+    again.workers["w0"].await_version(4)
+    assert np.array_equal(again.workers["w0"].slab(4), at_clock)
+    for version, slabs in enumerate(later, start=4):  # the same gradients lead to the same bits: state came along
+        for name, slab in zip(("w0", "w1"), slabs, strict=True):
+            again.push(name, version, slab)
+        again.workers["w0"].await_version(version + 1)
+    assert np.array_equal(again.workers["w0"].slab(8), job.reference.slab)
+
+
+def test_updates_do_not_wait_for_the_storage(jobs: list[Job], tmp_path: Path) -> None:
+    """Copy on write: the image is that of the clock, though every block was updated before it was written."""
+    job = begin(jobs, Job(TENSORS, SGD), 1)
+    job.step(0)
+    room = job.servers["s0"].room
+    with room.changed:
+        save(job, 2, tmp_path)
+    job.step(1)
+    at_clock = job.reference.slab.copy()
+    job.step(2)
+    job.step(3)
+    path = manifest(job, 2, tmp_path)
+    again = restored(jobs, path, SGD, 1)
+    image = b"".join(piece.tobytes() for piece in again.servers["s0"].room.store.pieces((0, len(job.model.blocks))))
+    assert image == at_clock.tobytes()
+
+
+def test_order_for_a_past_version_is_late(jobs: list[Job], tmp_path: Path) -> None:
+    job = begin(jobs, Job(TENSORS, SGD), 1)
+    job.step(0)
+    job.step(1)
+    save(job, 1, tmp_path)
+    assert job.controls["s0"].await_answer(pb.LATE).version == 2
+    save(job, 3, tmp_path)
+    job.step(2)
+    assert job.controls["s0"].await_answer(pb.SAVED).version == 3
+
+
+def test_the_same_order_again_gets_the_same_answer(jobs: list[Job], tmp_path: Path) -> None:
+    job = begin(jobs, Job(TENSORS, SGD), 1)
+    job.step(0)
+    save(job, 1, tmp_path)
+    first = job.controls["s0"].await_answer(pb.SAVED)
+    job.step(1)
+    job.controls["s0"].answers.clear()
+    save(job, 1, tmp_path)
+    assert job.controls["s0"].await_answer(pb.SAVED, pb.LATE).detail == first.detail
+
+
+def test_unwritable_folder_is_told(jobs: list[Job], tmp_path: Path) -> None:
+    job = begin(jobs, Job(TENSORS, SGD), 1)
+    job.step(0)
+    (tmp_path / "file").write_text("")
+    save(job, 1, tmp_path / "file" / "folder")
+    assert "cannot write" in json.loads(job.controls["s0"].await_answer(pb.SAVED).detail)["error"]
+    job.step(1)
+
+
+def test_blocks_on_their_way_are_saved_by_their_new_owner(jobs: list[Job], tmp_path: Path) -> None:
+    job = begin(jobs, Job(TENSORS, ADAM), 1)
+    job.step(0)
+    job.add_server("s1")
+    for worker in job.workers.values():
+        worker.connect(job.members["s1"])
+    new = job.next(["w0", "w1"], ["s0", "s1"], spread(job, 2))
+    job.prepare(new, ["s0", "s1"])
+    job.controls["s1"].await_answer(pb.SYNCED, number=new.id)
+    save(job, 3, tmp_path)
+    for server in ("s0", "s1"):
+        job.direct(server, arm=pb.Arm(configuration=config_id_to_pb(new.id), clock=2))
+    job.step(1)
+    job.adopt(new, ["s0", "s1"])
+    job.step(2)
+    path = manifest(job, 3, tmp_path)
+    again = restored(jobs, path, ADAM, 3)
+    again.reference = job.reference
+    again.step(3)
+
+
+@pytest.mark.parametrize("harm", ["byte", "entry", "optimizer"])
+def test_damage_is_refused_by_name(jobs: list[Job], tmp_path: Path, harm: str) -> None:
+    job = begin(jobs, Job(TENSORS, SGD), 1)
+    job.step(0)
+    save(job, 1, tmp_path)
+    path = manifest(job, 1, tmp_path)
+    if harm == "byte":
+        file = tmp_path / "s0.bin"
+        data = bytearray(file.read_bytes())
+        data[100] ^= 1
+        file.write_bytes(data)
+    if harm == "entry":
+        table = json.loads(path.read_text())
+        del table["blocks"]["1"]
+        path.write_text(json.dumps(table))
+    words = {"byte": "damaged", "entry": "lacks block 1", "optimizer": "other state"}
+    with pytest.raises(ConfigurationError, match=words[harm]):
+        restored(jobs, path, ADAM if harm == "optimizer" else SGD, 2)
+
+
+def test_optimizer_states_travel_to_a_worker_and_back(jobs: list[Job]) -> None:
+    job = begin(jobs, Job(TENSORS, ADAM), 1)
+    job.step(0)
+    worker, count = job.workers["w0"], len(job.model.blocks)
+    worker.send("s0", Frame(Kind.PULL, job.configuration.id, 1, meta={"runs": [[0, count]], "states": True}))
+
+    def snapshots() -> list:
+        return [r for r in worker.received if r.frame.kind is Kind.SNAPSHOT]
+
+    worker.wait(lambda: sum(r.frame.runs[0][1] for r in snapshots()) == count)
+    saved = snapshots()
+    other = begin(jobs, Job(TENSORS, ADAM), 2)
+    other.step(0)
+    for part in saved:
+        first, blocks = part.frame.runs[0]
+        values = other.model.blocks[first + blocks - 1].position + other.model.blocks[first + blocks - 1].extent
+        states = part.data[values - other.model.blocks[first].position :]
+        for block in range(first, first + blocks):
+            owner = other.configuration.primary(block)
+            if blocks == 1:
+                meta = {"runs": [[block, 1]], "state": part.frame.meta["state"], "counts": part.frame.meta["counts"]}
+                other.workers["w0"].send(owner, Frame(Kind.SNAPSHOT, other.configuration.id, 1, meta=meta), [states])
+    other.drain("w0")
+    single = [part for part in saved if part.frame.runs[0][1] == 1]
+    assert single
+    for part in single:
+        block = part.frame.runs[0][0]
+        mine = other.servers[other.configuration.primary(block)].room.store.states((block, 1))
+        values = job.model.blocks[block].extent
+        assert b"".join(array.tobytes() for array in mine.values()) == part.data[values:].tobytes()
+
+
+def test_restored_blocks_keep_their_values_when_the_chief_gives_first_ones(jobs: list[Job], tmp_path: Path) -> None:
+    job = begin(jobs, Job(TENSORS, SGD), 1)
+    job.step(0)
+    save(job, 1, tmp_path)
+    path = manifest(job, 1, tmp_path)
+    again = restored(jobs, path, SGD, 1)
+    kept = again.servers["s0"].room.store
+    assert len(kept.held(Status.PRIMARY)) == len(job.model.blocks)
+    again.init()
+    again.drain("w0")
+    image = b"".join(piece.tobytes() for piece in kept.pieces((0, len(job.model.blocks))))
+    assert image == job.reference.slab.tobytes()
+    assert isinstance(again.reference, Reference)
