@@ -256,7 +256,7 @@ class ServerNode:
         with self.room.changed:
             self.room.changed.notify_all()
             concerned = self.migration.needs(node) if lane == FOLLOW else self._needs_worker(node)
-        if concerned:
+        if concerned and not self._ended.is_set():
             log.warning("lost %s: %s", node, reason)
             self._control.peer_failed(node, reason)
 
