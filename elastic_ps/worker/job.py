@@ -135,7 +135,7 @@ class WorkerJob:
     def begin_step(self) -> Place:
         """Where the job's data stands; the slice of this worker is fixed from now to `end_step`."""
         assert self.spec is not None
-        with self.node.changed:
+        with exits(), self.node.changed:
             self.node.check()
             self._roster = roster(self.node.configuration)
             rank = self.node.configuration.ranks[self.node.session.node]

@@ -102,7 +102,7 @@ def run(tmp_path, script, *arguments, name="job", workers=1, servers=1, options=
         sys.executable,
         "-c",
         "from elastic_ps.launch.cli import main; main()",
-        *("--workers", str(workers), "--servers", str(servers), "--name", name),
+        *("--workers", str(workers), "--servers", str(servers), "--name", name, "--seed", "7"),
         *options,
         str(script),
         *map(str, arguments),
