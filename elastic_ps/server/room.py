@@ -153,12 +153,13 @@ class Room:
         self.outbox.send(node, frame)
 
     def send_values(self, node: NodeId, blocks: NDArray[np.int64]) -> None:
-        """Send a worker the values of these blocks, one frame for each version."""
-        member = node in self.gathering.workers
+        """Send a worker the values of these blocks, one frame for each version.
+
+        Copied, unlike those of an update: the worker may have them already by another connection, go on, and see them
+        change under way.
+        """
         versions = self.store.versions[blocks]
         for version in np.unique(versions).tolist():
             runs = list(self.store.alike(np.unique(blocks[versions == version])))
-            pieces = [piece for run in runs for piece in self.store.pieces(run)]
-            # A member's are not copied: see `Updates`.
-            payload = pieces if member else [piece.copy() for piece in pieces]
-            self.outbox.send(node, self.frame(Kind.VALUE, version, runs), payload)
+            pieces = [piece.copy() for run in runs for piece in self.store.pieces(run)]
+            self.outbox.send(node, self.frame(Kind.VALUE, version, runs), pieces)
