@@ -116,6 +116,11 @@ class Inbox:
             for first, count in block_runs:
                 self._later[version].have[first : first + count] = False
 
+    def holds(self, index: int) -> bool:
+        """Whether all blocks of a tensor are here at the installed version."""
+        blocks = self.model.blocks_of[index]
+        return self.version is not None and bool(self._installed.have[blocks.start : blocks.stop].all())
+
     def tensor(self, index: int) -> NDArray[Any]:
         """The installed values of a tensor, in its shape; valid until the next `install`."""
         return tensor_view(self.model, self._installed.slab, index)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elastic_ps.core import codec
 from elastic_ps.core.data import DataSpec, Place, place, share
@@ -115,6 +116,11 @@ class WorkerJob:
         """The rehearsal is over: declare what it used, take the job's values, and wait to be a member."""
         self._close()
         assert self.spec is not None
+        if any(store.updates_locally for store in self._stores):
+            raise ConfigurationError(
+                "an elastic sampler needs the optimizer on the servers: leave update_on_kvstore out of gluon.Trainer, or "
+                "draw the batches yourself (then servers scale, workers do not)"
+            )
         exchanges = self.staging.trained()
         if not exchanges:
             raise ConfigurationError(
@@ -220,9 +226,10 @@ class WorkerJob:
             self._slab = grown
         return warnings
 
-    def value(self, key: Key) -> Any:
-        """The installed values of a key, in its shape."""
-        return self.node.inbox.tensor(self.node.inbox.model.index[key])
+    def value(self, key: Key) -> NDArray[Any] | None:
+        """The installed values of a key, in its shape; None where the job has none yet."""
+        index = self.node.inbox.model.index.get(key)
+        return self.node.inbox.tensor(index) if index is not None and self.node.inbox.holds(index) else None
 
     def updates(self, store: int) -> int:
         """Updates that the store's optimizer has made."""

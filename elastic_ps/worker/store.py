@@ -116,6 +116,11 @@ class Store:
             ]
         )
 
+    @property
+    def updates_locally(self) -> bool:
+        """Whether the optimizer lives in the workers."""
+        return self._local
+
     def auxiliary(self) -> Iterator[tuple[Key, Array]]:
         """Auxiliary keys with this worker's array of each."""
         model = self._job.node.inbox.model
@@ -188,9 +193,7 @@ class Store:
                     )
 
     def _write(self, key: str, targets: Sequence[Array]) -> None:
-        full = (self._number, key)
-        known = full in self._job.node.inbox.model.index and self._job.node.inbox.version is not None
         if targets:
-            value = self._job.value(full) if known else self._first[key]
+            value = self._job.value((self._number, key))
             for target in targets:
-                target.write(value)
+                target.write(self._first[key] if value is None else value)
