@@ -193,6 +193,9 @@ class Migration:
         """Frozen copies and streams may go. Returns whether this server has left the job by it."""
         room = self._room
         with room.changed:
+            if room.standing.decided(number):
+                self.switch()
+                return False
             if number < room.standing.number:
                 return False
             self._close_sources()

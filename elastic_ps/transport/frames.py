@@ -16,10 +16,13 @@ The header's (term, number) is the sender's configuration. `meta` holds, by kind
               empty (agrees with whatever the others push); hyper: {...} from the chief only
     VALUE     runs; counts are the servers' own and do not travel
     INIT      runs
-    PULL      runs
-    SNAPSHOT  runs (one run), state: [names of state arrays in the payload after the values], counts: per block
-    RECORD    runs (one run), factor, hyper, count increments are implied; payload is the aggregated gradient
-    HANDOVER  runs: theirs now, at header.version
+    PULL      runs; states: true asks for SNAPSHOTs with the optimizer's state instead of VALUE
+    SNAPSHOT  runs (one run), state: [names of state arrays in the payload after the values], counts: per block; to a
+              worker also dtypes: of the state arrays; from the chief, to load state: the payload has no values
+    RECORD    runs (one run), hyper; payload is the aggregated gradient, normalised; count increments are implied.
+              absent: true where nobody pushed the keys (no payload). No runs: the stream has caught up, or (pause:
+              true) gives up until the switch
+    HANDOVER  runs: theirs now, at header.version; empty: true where first values have not come
     REFUSED   reason (Reason), detail, configuration: [term, number]
 """
 
