@@ -7,6 +7,7 @@ import os
 import secrets
 import signal
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,9 +114,17 @@ def _restored(job: Job, root: str) -> Job:
 async def _serve(options: argparse.Namespace) -> int:
     options.folder.mkdir(parents=True, exist_ok=True)
     token = read_token(Path(options.token_file))
-    journal = Journal(options.folder / "journal.sqlite")
-    ledger, steps = Ledger(options.folder / "ledger.jsonl"), Steps(options.folder / "steps.jsonl")
-    runtime = Runtime(_load(options, journal), journal)
+    with (
+        closing(Journal(options.folder / "journal.sqlite")) as journal,
+        closing(Ledger(options.folder / "ledger.jsonl")) as ledger,
+        closing(Steps(options.folder / "steps.jsonl")) as steps,
+    ):
+        runtime = Runtime(_load(options, journal), journal)
+        await _run(options, runtime, Service(runtime, token, ledger, steps))
+    return 0
+
+
+async def _run(options: argparse.Namespace, runtime: Runtime, service: Service) -> None:
     server = grpc.aio.server(
         options=[
             ("grpc.max_receive_message_length", _MESSAGE_BYTES),
@@ -123,7 +132,7 @@ async def _serve(options: argparse.Namespace) -> int:
             ("grpc.so_reuseport", 0),  # a port in use is an error, not shared
         ]
     )
-    rpc.add_CoordinatorServicer_to_server(Service(runtime, token, ledger, steps), server)
+    rpc.add_CoordinatorServicer_to_server(service, server)
     port = _bind(server, options.host, options.port)
     address = f"{options.host}:{port}"
     here = f"--coordinator {address} --token-file {options.token_file}"
@@ -139,10 +148,6 @@ async def _serve(options: argparse.Namespace) -> int:
     finally:
         await runtime.close()
         await server.stop(_GRACE_SECONDS)
-        journal.close()
-        ledger.close()
-        steps.close()
-    return 0
 
 
 def _bind(server: "grpc.aio.Server", host: str, port: int) -> int:

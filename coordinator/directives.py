@@ -64,7 +64,7 @@ def _of_plan(state: State, plan: Plan, node: Node) -> Iterator[Directive]:
     if plan.decided:
         if node.id not in answers.switched or node.id in awaited_arrivals(state, plan):
             yield Adopt(plan.number)
-    elif not answers.unheard and plan.clock is not None and node.id not in answers.switched:
+    elif not answers.until and plan.clock is not None and node.id not in answers.switched:
         yield Arm(plan.number, plan.clock)
     pausing = plan.migration is Migration.PAUSE and plan.kind is Kind.SCALE and node.role is Role.WORKER
     if pausing and landed(state) and not awaited_arrivals(state, plan):

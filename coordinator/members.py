@@ -142,13 +142,26 @@ def on_exited(turn: Turn, event: Exited) -> None:
     leaving = plan is not None and name in plan.leavers
     if event.status == 0 and node.role is Role.WORKER and name in turn.job.members and not node.stop:
         if plan is not None and leaving and plan.phase is Phase.ARMED:  # a leaver's exit is a switch
-            turn.answers(switched=turn.round.switched | {name})
-            turn.replan(decided=True)
-            _remove(turn, name)
+            _left(turn, name)
             return
         if not leaving and name not in turn.job.goal.drains and name not in turn.job.finished:
             _finished(turn, name)
     bury(turn, name, describe_status(event.status))
+
+
+def _has_left(turn: Turn, name: NodeId) -> bool:
+    """A leaver of an armed plan that is silent and holds nothing: nobody waits for it in the new table."""
+    plan = turn.job.plan
+    if plan is None or plan.phase is not Phase.ARMED or name not in plan.leavers:
+        return False
+    return turn.job.nodes[name].role is Role.WORKER or name in turn.round.switched
+
+
+def _left(turn: Turn, name: NodeId) -> None:
+    """A leaver's exit is a switch."""
+    turn.answers(switched=turn.round.switched | {name})
+    turn.replan(decided=True)
+    _remove(turn, name)
 
 
 def describe_status(status: int) -> str:
@@ -173,6 +186,8 @@ def check_leases(turn: Turn) -> None:
             bury(turn, name, "silent")
         elif suspicious:
             continue
+        elif _has_left(turn, name):
+            _left(turn, name)
         elif not _is_member(turn, name):
             bury(turn, name, f"silent for {lease:g} s")
         elif (failure := turn.state.failures.get(name)) and failure[0] >= _last(turn, name) - lease:

@@ -223,19 +223,19 @@ def rearm(turn: Turn) -> bool:
     if plan is None or plan.phase is not Phase.ARMED or plan.decided:
         return False
     unheard = answers.unheard & turn.job.nodes.keys()
-    asked = bool(answers.unheard)
+    asked = answers.until > 0
     if unheard and turn.now < answers.until:
         return False
     if answers.switched or unheard:  # somebody may have switched: adopting is right in any case, arming is not
         turn.replan(decided=True)
-        turn.answers(unheard=frozenset())
+        turn.answers(unheard=frozenset(), until=0.0)
         return True
     if answers.late is None and not asked:
         return False
     later = replace(advance(plan, Trigger.LATE, turn.now), rearms=plan.rearms + 1)
     turn.durable(plan=later)
     turn.replan(clock=max(_clock(turn, answers.late or 0), (plan.clock or 0) + 1))
-    turn.answers(late=None, unheard=frozenset(), armed=frozenset())
+    turn.answers(late=None, unheard=frozenset(), until=0.0, armed=frozenset())
     turn.log(f"plan {plan.id} ARMED again, at {turn.plan.clock}")
     return True
 

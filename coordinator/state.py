@@ -340,7 +340,8 @@ class Vitals:
 class Round:
     """Who has answered what in the plan under way.
 
-    `unheard`: after a restart from ARMED, who has not yet said which configuration it is in; `until` that time.
+    `unheard`: after a restart from ARMED, who has not yet said which configuration it is in; nobody is armed before all
+    have, or `until` (0: nobody is asked).
     `late`: a version past the clock.
     """
 

@@ -52,7 +52,7 @@ def _node(state: State, node: Node, now: float) -> "pb.NodeStatus":
     job, vitals = state.job, state.vitals.get(node.id)
     message = pb.NodeStatus(
         member=member_to_pb(node.member),
-        rank=job.configuration.ranks.get(node.id, -1) if job.configuration else -1,
+        rank=_rank(job, node),
         state=_standing(job, node),
         pid=node.pid,
     )
@@ -65,6 +65,14 @@ def _node(state: State, node: Node, now: float) -> "pb.NodeStatus":
         held = job.configuration.blocks_of.get(node.id, ())
         message.bytes = sum(job.model.blocks[block].nbytes for block in held)
     return message
+
+
+def _rank(job: Job, node: Node) -> int:
+    """Place among its role; -1: not in the configuration."""
+    if job.configuration is None or node.id not in job.members:
+        return -1
+    roster = job.configuration.workers if node.role is Role.WORKER else job.configuration.servers
+    return roster.index(node.member)
 
 
 def _standing(job: Job, node: Node) -> str:

@@ -184,13 +184,10 @@ class World:
                 journalled = effects[0].job if kinds[0] is ef.Journal else before.job
                 assert journalled.plan.phase is Phase.ARMED
                 assert journalled.plan.clock == effect.directive.clock
-                self.armed.add(effect.directive.number)
             if isinstance(effect, ef.Send) and isinstance(effect.directive, ef.Prepare):
                 self.note_prepared(effect.directive.configuration.id)
             if isinstance(effect, ef.Send) and isinstance(effect.directive, CancelOrder):
                 self.note_cancelled(effect.directive)
-            if isinstance(effect, ef.Send) and isinstance(effect.directive, ef.Adopt):
-                self.armed.add(effect.directive.number)
 
     def act(self, effect) -> None:
         self.effects.append(effect)
@@ -198,6 +195,8 @@ class World:
             plans = {plan.id: json.dumps(encode(plan)) for plan in effect.plans}
             self.journal = (json.dumps(encode(effect.job)), {**self.journal[1], **plans})
         elif isinstance(effect, ef.Send):
+            if isinstance(effect.directive, ef.Arm | ef.Adopt):
+                self.armed.add(effect.directive.number)
             node = self.node(effect.node)
             if node is not None and node.connected:
                 node.inbox.append(effect.directive)
@@ -282,8 +281,11 @@ class World:
     def launcher(self) -> None:
         """Tell of exits, start what is wanted."""
         while self.exits:
-            node = self.exits.popleft()
+            node = self.exits[0]
+            term = self.state.job.term
             self.post(ev.Exited(self.now, node.nonce, node.id, node.exited))
+            if term == self.state.job.term or self.state.job.phase is JobPhase.RESTORING:
+                self.exits.popleft()  # else the coordinator died over it: it is told again
         if self.wanted is not None and self.replace_dead:
             for role, count in (
                 (Role.SERVER, self.wanted.starting_servers),
@@ -396,7 +398,8 @@ class World:
         job = self.state.job
         plan = replace(job.plan, base=None, target=None) if job.plan else None
         nodes = [(n.id, n.number, n.prepared and n.prepared.id, n.clock, n.version, n.connected) for n in self.alive]
-        return f"{job.phase} goal {job.goal} queued {job.queued} dead {job.dead} plan {plan} {self.state.round} nodes {nodes} log {self.logs[-12:]}"
+        facts = f"{job.phase} goal {job.goal} queued {job.queued} dead {job.dead} plan {plan} {self.state.round}"
+        return f"{facts} nodes {nodes} log {self.logs[-12:]}"
 
     @property
     def plan(self) -> Plan | None:
@@ -414,6 +417,8 @@ class World:
     def until(self, phase: Phase, turns: int = 50) -> Plan:
         """Run fairly, answer by answer, until the plan under way is in `phase`."""
         for _ in range(turns):
+            if self.plan is not None and self.plan.phase is phase:
+                return self.plan
             self.launcher()
             for node in list(self.alive):
                 if not node.connected:

@@ -1,0 +1,137 @@
+"""Declarations: tensors, optimizers, data."""
+
+from played_job import DATA, TENSORS, World
+
+from coordinator import effects as ef
+from coordinator import events as ev
+from elastic_ps.core.data import DataSpec
+from elastic_ps.core.model import Tensor
+from elastic_ps.core.optimizer import OptimizerSpec
+
+SGD = OptimizerSpec("sgd", {"momentum": 0.9}).to_json()
+
+
+def started(workers=2, servers=2):
+    world = World(workers, servers, declare=False)
+    world.settle()
+    return world
+
+
+def answered(world, number):
+    for _ in range(3):
+        world.turn()
+    return world.replies.get(number)
+
+
+def test_a_declaration_is_answered_when_every_server_knows_it():
+    world = started()
+    assert world.declare(world.node("w0"), TENSORS, DATA, optimizer=SGD) is None
+    for name, known in (("s0", False), ("w0", False), ("s1", True)):
+        node = world.node(name)
+        while node.inbox:
+            world.hear(node)
+        while node.outbox:
+            world.speak(node)
+        assert (world.asked in world.replies) == known
+    reply = world.replies[world.asked]
+    assert len(reply.tensors) == len(TENSORS)
+    assert len(reply.assignment) == len(world.state.job.model.blocks)
+    assert list(reply.optimizers) == [SGD]
+    assert not reply.warnings
+
+
+def test_servers_are_balanced_and_known_blocks_stay():
+    world = started()
+    world.declare(world.node("w0"), TENSORS[:4], DATA)
+    world.settle()
+    before = world.state.job.configuration.assignment
+    world.declare(world.node("w1"), TENSORS, DATA)
+    world.settle()
+    after = world.state.job.configuration.assignment
+    assert after[: len(before)] == before
+    loads = [after.count(server) for server in (0, 1)]
+    assert max(loads) - min(loads) <= 1
+
+
+def test_the_same_declaration_again_changes_nothing_and_is_answered():
+    world = started()
+    world.declare(world.node("w0"), TENSORS, DATA, optimizer=SGD)
+    world.settle()
+    before = world.state.job
+    reply = world.declare(world.node("w1"), TENSORS, DATA, optimizer=SGD)
+    assert len(reply.tensors) == len(TENSORS)
+    assert world.state.job is before
+
+
+def test_another_shape_is_an_error_that_names_the_key():
+    world = started()
+    world.declare(world.node("w0"), TENSORS, DATA)
+    world.settle()
+    before = world.state.job
+    reply = world.declare(world.node("w1"), [Tensor(0, "i:2", (7,), "float32")], DATA)
+    assert isinstance(reply, ef.Refuse)
+    assert reply.why is ef.Why.INVALID
+    assert "key 2: declared as (7,) float32" in reply.text
+    assert world.state.job is before
+
+
+def test_other_settings_are_warnings_that_name_them_and_the_first_stay():
+    world = started()
+    world.declare(world.node("w0"), TENSORS, DATA, optimizer=SGD)
+    world.settle()
+    other = OptimizerSpec("sgd", {"momentum": 0.5}).to_json()
+    reply = world.declare(world.node("w1"), TENSORS, DataSpec(True, 1000, 20), optimizer=other)
+    assert list(reply.warnings) == [
+        "optimizer: args.momentum = 0.5 is ignored, the job has 0.9",
+        "data: global_batch = 20 is ignored, the job has 10",
+    ]
+    assert world.state.job.optimizers == (SGD,)
+    assert world.state.job.data == DATA
+
+
+def test_each_store_has_its_optimizer():
+    world = started()
+    world.declare(world.node("w0"), TENSORS, DATA)
+    world.settle()
+    world.declare(world.node("w0"), [Tensor(2, "i:0", (4,), "float32")], store=2, optimizer=SGD)
+    world.settle()
+    assert world.state.job.optimizers == ("", "", SGD)
+
+
+def test_a_text_that_is_no_optimizer_is_refused():
+    world = started()
+    reply = world.declare(world.node("w0"), TENSORS, optimizer='{"name": 3')
+    assert isinstance(reply, ef.Refuse)
+    assert "not an optimizer" in reply.text
+
+
+def test_a_restarted_coordinator_asks_the_servers_again_before_it_answers():
+    world = started()
+    world.declare(world.node("w0"), TENSORS, DATA)
+    world.kill_coordinator()
+    assert world.declare(world.node("w0"), TENSORS, DATA) is None, "it does not know what the servers know"
+    assert len(answered(world, world.asked).tensors) == len(TENSORS)
+
+
+def test_static_data_gives_way_to_a_sampler():
+    world = started()
+    world.declare(world.node("w0"), TENSORS, DataSpec())
+    world.settle()
+    assert not world.state.job.elastic
+    world.declare(world.node("w0"), [], DATA)
+    world.settle()
+    assert world.state.job.data == DATA
+    world.declare(world.node("w1"), [], DataSpec())
+    assert world.state.job.data == DATA
+
+
+def test_a_command_runs_on_every_server_and_its_errors_are_named():
+    world = started()
+    assert world.ask(ev.CommandAsked, 3, "body") is None
+    run = world.state.running[0]
+    assert run.waiting == {"s0", "s1"}
+    world.post(ev.Commanded(world.now, "s0", run.id))
+    world.post(ev.Commanded(world.now, "s0", run.id))
+    assert world.asked not in world.replies
+    world.post(ev.Commanded(world.now, "s1", run.id, "no such handler"))
+    assert "s1: no such handler" in world.replies[world.asked].text
