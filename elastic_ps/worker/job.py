@@ -118,8 +118,8 @@ class WorkerJob:
         assert self.spec is not None
         if any(store.updates_locally for store in self._stores):
             raise ConfigurationError(
-                "an elastic sampler needs the optimizer on the servers: leave update_on_kvstore out of gluon.Trainer, or "
-                "draw the batches yourself (then servers scale, workers do not)"
+                "an elastic sampler needs the optimizer on the servers: leave update_on_kvstore out of gluon.Trainer, "
+                "or draw the batches yourself (then servers scale, workers do not)"
             )
         exchanges = self.staging.trained()
         if not exchanges:
