@@ -1,0 +1,111 @@
+"""A server's life: how it ends, and what scripts command."""
+
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+from server_harness import SGD, TENSORS, TIMEOUT, TOKEN, FakeControl, Job
+
+from elastic_ps.core.errors import PeerLost, ProtocolError
+from elastic_ps.core.optimizer import OptimizerSpec
+from elastic_ps.server.service import ServerNode
+from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.tcp import TcpTransport
+from protos import elastic_pb2 as pb
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    made = Job(TENSORS, SGD)
+    made.add_server("s0")
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("stop", "status"),
+    [
+        (pb.Stop(reason="finished"), 0),
+        (pb.Stop(reason="restored", restart=True), 75),
+        (pb.Stop(reason="no checkpoint", failed=True), 1),
+    ],
+)
+def test_exit_statuses(job: Job, stop: pb.Stop, status: int) -> None:
+    job.direct("s0", stop=stop)
+    assert job.servers["s0"].wait(TIMEOUT) == status
+    job.direct("s0", stop=pb.Stop(failed=True))
+    assert job.servers["s0"].wait(0) == status  # the first reason stays
+
+
+def test_joiner_that_is_not_wanted_any_more_ends(job: Job) -> None:
+    job.direct("s0", cancel=pb.CancelPlan(configuration=pb.ConfigId(term=1, number=1), leave=True))
+    assert job.servers["s0"].wait(TIMEOUT) == 0
+
+
+def test_expelled_server_ends_with_an_error(job: Job) -> None:
+    job.servers["s0"].on_expelled("unknown node")
+    assert job.servers["s0"].wait(TIMEOUT) == 1
+
+
+def test_command_without_a_handler_names_the_way_out(job: Job) -> None:
+    job.direct("s0", command=pb.ServerCommand(id=4, head=7, body="x"))
+    detail = job.controls["s0"].await_answer(pb.COMMANDED).detail
+    assert "--optimizer-module" in detail
+    assert "7" in detail
+
+
+def test_command_runs_the_module_s_handler(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, str]] = []
+
+    def server_command(head: int, body: str) -> None:
+        seen.append((head, body))
+        if head == 9:
+            raise ValueError("no such head")
+
+    module = ModuleType("their_handlers")
+    module.server_command = server_command  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "their_handlers", module)
+    transport = TcpTransport(TOKEN)
+    control = FakeControl()
+    node = ServerNode("s0", 512, control, transport, transport.listen("127.0.0.1"), ("their_handlers",))
+    for head in (1, 9):
+        node.on_directive(pb.Directive(command=pb.ServerCommand(id=head, head=head, body="text")))
+    assert seen == [(1, "text"), (9, "text")]
+    assert control.answers[0].detail == ""
+    assert "no such head" in control.answers[1].detail
+    node.close()
+
+
+def test_prepare_before_the_tables_says_what_is_missing(job: Job) -> None:
+    message = pb.Prepare()
+    message.configuration.id.number = 1
+    message.configuration.assignment.extend([0] * 99)
+    with pytest.raises(ProtocolError, match="an Extend is missing"):
+        job.direct("s0", prepare=message)
+
+
+def test_key_that_its_optimizer_cannot_update_is_refused_by_name() -> None:
+    tensors = (*TENSORS[1:2], type(TENSORS[0])(0, "i:9", (600,), "float32"))
+    job = Job(tensors, OptimizerSpec("lamb"))
+    job.start(["w0"], ["s0"], [0] * len(job.model.blocks))
+    job.push("w0", 0, job.random_slab())
+    detail = job.workers["w0"].await_kind(Kind.REFUSED).meta["detail"]
+    assert "key 9" in detail
+    assert "whole tensors" in detail
+    job.close()
+
+
+def test_peers_of_another_kind_are_turned_away(job: Job) -> None:
+    member = job.members["s0"]
+    for meta in ({"node": "w0", "role": "worker", "lane": "follow"}, {"role": "worker", "lane": "exchange"}):
+        connection = job.transport.connect(member.host, member.port, "s0")
+        connection.send(Frame(Kind.HELLO, meta=meta))
+        with pytest.raises(PeerLost, match=r"closed|reset"):
+            connection.receive()
+        connection.close()
+    stranger = TcpTransport(b"x" * len(TOKEN)).connect(member.host, member.port, "s0")
+    stranger.send(Frame(Kind.HELLO, meta={"node": "w0", "role": "worker", "lane": "exchange"}))
+    with pytest.raises(PeerLost, match=r"closed|reset"):
+        stranger.receive()
+    stranger.close()
