@@ -120,7 +120,7 @@ def welcome(state: State) -> Welcome:
 
 def owed(state: State, name: NodeId) -> tuple[Directive, ...]:
     """What stands and has not been answered."""
-    answered: tuple[type, ...] = (Committed, Resume, StopOrder)
+    answered: tuple[type, ...] = (Committed, Resume, StopOrder, Extend)  # one Extend per stream: see `unextended`
     if name in state.round.armed:
         answered = (*answered, Arm)
     return tuple(directive for directive in standing(state, name) if not isinstance(directive, answered))

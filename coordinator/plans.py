@@ -167,7 +167,8 @@ def _enter_assigned(turn: Turn, joiners: list[NodeId], missing: tuple[str, ...])
         times=replace(plan.times, assigned=turn.now),
     )
     turn.durable(plan=plan, number=number.number)
-    turn.live(round=Round(), welcomed=turn.state.welcomed | set(joiners))
+    known = turn.state.welcomed | (set(joiners) if job.configuration is not None else set())
+    turn.live(round=Round(), welcomed=known)
     turn.log(f"plan {plan.id} ASSIGNED: configuration {number}")
 
 
@@ -195,6 +196,8 @@ def arm(turn: Turn) -> bool:
     """SYNCING: everyone has caught up; no checkpoint is being written, whose owners must stay."""
     plan, saving = turn.job.plan, turn.state.saving
     if plan is None or plan.phase is not Phase.SYNCING or (saving is not None and saving.clock is not None):
+        return False
+    if unextended(turn.state):  # somebody reconnects: its Extend is about the table that this plan replaces
         return False
     joining = {name for name in plan.joiners if turn.job.nodes[name].role is Role.WORKER}
     gaining = plan.gainers if plan.migration is Migration.LIVE else frozenset()
