@@ -1,0 +1,197 @@
+"""What workers lose when servers join: `live`, `pause`, and checkpoint and restart, in one run (DL2 figures 11, 12).
+
+    python -m benchmarks.migration [--models resnet50 vgg16] [--pairs 200]
+
+Suspension is clock reached to resumed. Excess is the sum over the 5 steps from the clock of step time above the median
+of the 20 steps before, less the same figure at random steps without a plan (the machine's own noise). Workers only
+exchange: no computation hides anything.
+"""
+
+import argparse
+import random
+import shutil
+import statistics
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.jobs import Job
+from benchmarks.models import MODELS
+from benchmarks.report import Goal, finish, under
+from coordinator.archive import Archive
+from protos import elastic_pb2 as pb
+
+FOLDER = Path("build/bench/migration")
+WORKERS = 2
+JOINING = (1, 2, 4)
+BEFORE, AFTER = 20, 5
+PAUSE_ROUNDS = 3
+"""Plans in pause mode, and restarts, for each number of joining servers: enough to see tens of milliseconds."""
+
+Series = Mapping[str, Mapping[int, float]]
+"""Seconds of each step, by worker and the version that the step led to."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What one worker lost in one plan; milliseconds."""
+
+    model: str
+    mode: str
+    joined: int
+    suspension: float
+    excess: float
+
+
+def measure(model: str, pairs: int) -> tuple[list[Loss], list[float]]:
+    """Play plans of one model; returns the workers' losses and, for `live`, step time while syncing over before."""
+    rounds = -(-pairs // (WORKERS * len(JOINING)))
+    plans: list[tuple[int, pb.Plan]] = []
+    with Job(FOLDER, model, ["benchmarks.train_shapes", model], WORKERS, 1, ("--seed", "1")) as job:
+        job.until(2 * BEFORE)
+        for number in range(rounds):
+            for joining in JOINING:
+                modes = [pb.LIVE, pb.PAUSE] if number < PAUSE_ROUNDS else [pb.LIVE]
+                for mode in modes:
+                    plans.append((joining, job.scale(1 + joining, mode)))
+                    job.until(plans[-1][1].clock + AFTER + 2)
+                    back = job.scale(1, pb.LIVE)
+                    job.until(back.clock + BEFORE + AFTER + 2)
+            print(f"{model}: round {number + 1} of {rounds}", file=sys.stderr, flush=True)
+        archive = job.stop()
+    assert archive is not None, "the job has run"
+    return _losses(model, archive, plans), _syncing(archive, [plan for _, plan in plans if plan.mode == pb.LIVE])
+
+
+def _series(archive: Archive) -> Series:
+    series: dict[str, dict[int, float]] = defaultdict(dict)
+    for row in archive.steps:
+        series[row.worker][row.step.version] = row.step.seconds
+    return series
+
+
+def _above(steps: Mapping[int, float], clock: int) -> float | None:
+    """Milliseconds that the steps from `clock` took above the median of those before; None where some are missing."""
+    before = [steps.get(version) for version in range(clock - BEFORE + 1, clock + 1)]
+    after = [steps.get(version) for version in range(clock + 1, clock + AFTER + 1)]
+    known = [value for value in (*before, *after) if value is not None]
+    if len(known) != BEFORE + AFTER:
+        return None
+    usual = statistics.median(known[:BEFORE])
+    return sum(value - usual for value in known[BEFORE:]) * 1000
+
+
+def _losses(model: str, archive: Archive, plans: Sequence[tuple[int, pb.Plan]]) -> list[Loss]:
+    series = _series(archive)
+    busy = [plan.clock for plan in archive.plans if plan.clock]
+    quiet = {worker: _quiet(steps, busy) for worker, steps in series.items()}
+    choose = random.Random(1)
+    losses = []
+    for joined, plan in plans:
+        for worker, suspension in plan.suspension_ms.items():
+            above = _above(series[worker], plan.clock)
+            if above is not None and quiet[worker]:
+                mode = "live" if plan.mode == pb.LIVE else "pause"
+                losses.append(Loss(model, mode, joined, suspension, above - choose.choice(quiet[worker])))
+    return losses
+
+
+def _quiet(steps: Mapping[int, float], busy: Sequence[int]) -> list[float]:
+    """The same figure where no plan is near: the machine's own noise."""
+    free = [v for v in steps if all(v + AFTER < clock - BEFORE or v - BEFORE > clock + AFTER for clock in busy)]
+    free = free or [v for v in steps if all(v + AFTER < clock or v - AFTER > clock + AFTER for clock in busy)]
+    return [above for version in free if (above := _above(steps, version)) is not None]
+
+
+def _syncing(archive: Archive, plans: Sequence[pb.Plan]) -> list[float]:
+    """For each plan: median step time while followers catch up, over the median of the 20 steps before the plan."""
+    ratios = []
+    for plan in plans:
+        started = plan.started + (plan.steps_ms[0] + plan.steps_ms[1]) / 1000
+        ended = started + plan.steps_ms[2] / 1000
+        for worker in {row.worker for row in archive.steps}:
+            mine = [row.step for row in archive.steps if row.worker == worker]
+            before = [step.seconds for step in mine if step.end < plan.started][-BEFORE:]
+            during = [step.seconds for step in mine if started < step.end and step.end - step.seconds < ended]
+            if len(before) == BEFORE and during:
+                ratios.append(statistics.median(during) / statistics.median(before))
+    return ratios
+
+
+def restart(model: str, joining: int) -> float:
+    """Milliseconds from the wish for more servers to the first step with them, by checkpoint and restart."""
+    name = f"{model}-restart-{joining}"
+    worker = ["benchmarks.train_shapes", model]
+    with Job(FOLDER, name, worker, WORKERS, 1, ("--seed", "1")) as job:
+        job.until(BEFORE)
+        started = time.monotonic()
+        url = (job.folder / "checkpoints").as_uri()
+        saved = job.client.checkpoint(url)
+        job.stop()
+        again = ("--seed", "1", "--restore", saved.url)
+        with Job(FOLDER, f"{name}-again", worker, WORKERS, 1 + joining, again) as after:
+            after.until(saved.version + 1)
+            return (time.monotonic() - started) * 1000
+
+
+def _row(model: str, how: str, joined: int, losses: Sequence[Loss]) -> dict[str, Any]:
+    suspension = np.array([loss.suspension for loss in losses])
+    excess = np.array([loss.excess for loss in losses])
+    return {
+        "model": model,
+        "how": how,
+        "servers joining": joined,
+        "pairs": len(losses),
+        "suspension ms median": float(np.median(suspension)),
+        "suspension ms p99": float(np.percentile(suspension, 99)),
+        "excess ms median": float(np.median(excess)),
+    }
+
+
+def _rows(model: str, losses: Sequence[Loss]) -> list[dict[str, Any]]:
+    groups: dict[tuple[str, int], list[Loss]] = defaultdict(list)
+    for loss in losses:
+        groups[loss.mode, loss.joined].append(loss)
+    rows = [_row(model, mode, joined, group) for (mode, joined), group in sorted(groups.items())]
+    for joined in JOINING:
+        lost = [Loss(model, "restart", joined, ms, ms) for ms in (restart(model, joined) for _ in range(PAUSE_ROUNDS))]
+        rows.append(_row(model, "checkpoint and restart", joined, lost))
+    return rows
+
+
+def _goals(model: str, losses: Sequence[Loss], ratios: Sequence[float], pairs: int) -> list[Goal]:
+    live = [loss for loss in losses if loss.mode == "live"]
+    suspension = float(np.percentile([loss.suspension for loss in live], 99))
+    excess = statistics.median(loss.excess for loss in live)
+    return [
+        Goal(f"{model}: live (plan, worker) pairs", f"at least {pairs}", len(live), len(live) >= pairs),
+        under(f"{model}: live suspension, 99th percentile", 10, suspension, "ms"),
+        under(f"{model}: live excess, median", 10, excess, "ms"),
+        under(f"{model}: step time while syncing, median over before", 1.5, statistics.median(ratios), "times"),
+    ]
+
+
+def main() -> int:
+    """Measure, print, write build/bench/migration.json."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--pairs", type=int, default=200, help="(plan, worker) pairs for each model (default 200)")
+    options = parser.parse_args()
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    rows: list[dict[str, Any]] = []
+    goals: list[Goal] = []
+    for model in options.models:
+        losses, ratios = measure(model, options.pairs)
+        rows += _rows(model, losses)
+        goals += _goals(model, losses, ratios, options.pairs)
+    return finish("migration", rows, goals, packages=("numpy", "grpcio"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
