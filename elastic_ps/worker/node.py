@@ -147,12 +147,13 @@ class WorkerNode:
     def _on_welcome(self, welcome: pb.Welcome) -> None:
         with self.changed:
             self.data = codec.data_from_pb(welcome.data)
+            if self.tables.current is None:  # a job that was restored has tensors before it has a configuration
+                tensors = tuple(codec.tensor_from_pb(tensor) for tensor in welcome.tensors)
+                self.inbox = Inbox(Model(tensors, self.inbox.model.block_bytes))
             if not welcome.HasField("configuration"):
                 return
             configuration = codec.configuration_from_pb(welcome.configuration)
             if self.tables.current is None:
-                tensors = tuple(codec.tensor_from_pb(tensor) for tensor in welcome.tensors)
-                self.inbox = Inbox(Model(tensors, self.inbox.model.block_bytes))
                 self.tables = Tables(current=configuration)
             self.changed.notify_all()
         self._decided(configuration.id)

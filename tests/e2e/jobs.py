@@ -123,3 +123,8 @@ def run(tmp_path, script, *arguments, name="job", workers=1, servers=1, options=
                 process.wait()
         if job.client is not None:
             job.client.close()
+
+
+def described(job):
+    """The job's own description of itself."""
+    return json.loads((job.folder / "job.json").read_text())
