@@ -1,11 +1,14 @@
 """Deaths of members, and a coordinator killed at every effect of every step."""
 
+import json
+
 import pytest
 from played_job import DATA, TENSORS, World
 
 from coordinator import effects as ef
 from coordinator import events as ev
-from coordinator.state import JobPhase, Kind, Phase
+from coordinator.protocol import step
+from coordinator.state import JobPhase, Kind, Phase, Void
 from elastic_ps.core.configuration import ConfigId, Role
 
 
@@ -108,8 +111,8 @@ def test_a_dead_server_without_checkpoint_ends_the_job_with_the_reason():
     assert "--checkpoint" in world.state.job.reason
     world.settle()
     for _ in range(3):
-        world.turn()
-    assert [node.exited for node in world.nodes] == [1, 1, 1, 137] or world.nodes[3].exited == 1
+        world.turn()  # everyone hears of it
+    assert sorted(node.exited for node in world.nodes) == [1, 1, 1, 137]
 
 
 def test_a_server_that_dies_before_anything_is_trained_starts_the_job_again():
@@ -152,7 +155,7 @@ def test_a_dead_server_sends_the_job_back_to_its_checkpoint():
     assert not old & set(world.state.job.nodes)
     assert world.state.job.model.tensors == TENSORS
     assert world.state.job.data == DATA
-    assert world.state.job.voids[-1] == (world.state.job.voids[-1]).__class__(term + 1, saved)
+    assert world.state.job.voids[-1] == Void(term + 1, saved)
     prepares = [e.directive for e in world.effects if isinstance(e, ef.Send) and isinstance(e.directive, ef.Prepare)]
     assert prepares[-1].restore == manifest.url
     assert world.state.job.restore == "", "a server that joins later takes its blocks from the others"
@@ -163,7 +166,7 @@ def test_a_checkpoint_clock_that_came_too_late_is_set_again():
     world.ask(ev.CheckpointAsked)
     first = world.state.saving
     world.post(ev.Late(world.now, "s0", ConfigId(1, 1), first.clock + 3))
-    assert world.state.saving.clock > first.clock + 3 or world.state.saving.clock > first.clock
+    assert world.state.saving.clock > first.clock + 3
     assert world.state.saving.url != first.url
 
 
@@ -179,7 +182,7 @@ def test_arming_waits_for_a_checkpoint():
     assert world.plan.phase is Phase.SYNCING
     saving = world.state.saving
     blocks = {str(block): {"file": "s0.bin"} for block in range(len(world.state.job.model.blocks))}
-    world.post(ev.Saved(world.now, "s0", saving.clock, __import__("json").dumps({"blocks": blocks})))
+    world.post(ev.Saved(world.now, "s0", saving.clock, json.dumps({"blocks": blocks})))
     world.post(ev.ManifestWritten(world.now, saving.url, 1))
     assert world.plan.phase is Phase.ARMED
 
@@ -270,7 +273,7 @@ def effects_of_scenario() -> int:
 COUNT = effects_of_scenario()
 
 
-@pytest.mark.parametrize("at", range(0, COUNT, 1))
+@pytest.mark.parametrize("at", range(COUNT))
 def test_killed_at_any_effect_the_job_ends_as_it_should(at):
     """Every boundary between two effects of two whole scalings, out and in."""
     world = World(1, 1)
@@ -278,8 +281,6 @@ def test_killed_at_any_effect_the_job_ends_as_it_should(at):
 
     def killing(event):
         before = world.state
-        from coordinator.protocol import step
-
         _, effects = step(before, event)
         seen = len(world.effects) - origin
         if not killed and seen <= at < seen + len(effects):

@@ -203,7 +203,7 @@ def test_no_wait_refuses_while_a_plan_runs():
     world = World(1, 1)
     world.ask(ev.ScaleAsked, 2, 0)
     assert "plan 2 is under way (REGISTERED)" in text(world.ask(ev.ScaleAsked, 3, 0, queue=False))
-    assert "under way" in text(world.ask(ev.DrainAsked, "w0", queue=False)) or world.state.job.goal.workers == 2
+    assert "under way" in text(world.ask(ev.DrainAsked, "w0", queue=False))
 
 
 def test_a_scale_to_what_is_makes_no_plan():
