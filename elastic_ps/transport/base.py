@@ -10,6 +10,16 @@ from elastic_ps.transport.frames import Frame
 Buffer = memoryview | NDArray  # type: ignore[type-arg]  # any contiguous array
 
 
+def flat(buffer: Buffer) -> memoryview:
+    """The bytes of a buffer, not copied.
+
+    Raises:
+        TypeError: it is not contiguous.
+    """
+    view = memoryview(buffer)  # type: ignore[arg-type]  # numpy arrays are buffers
+    return view.cast("B") if view.nbytes else memoryview(b"")  # a shape with a zero in it cannot be cast
+
+
 class Connection(Protocol):
     """A two-way stream of frames to one peer. One thread may send while another receives."""
 

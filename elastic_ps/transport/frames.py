@@ -151,7 +151,7 @@ def decode_meta(data: bytes | bytearray | memoryview) -> dict[str, Any]:
     """
     try:
         meta = json.loads(bytes(data)) if data else {}
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # no JSON, or JSON as deep as no frame's
         raise ProtocolError(f"frame with broken meta: {error}") from error
     if not isinstance(meta, dict):
         raise ProtocolError("frame whose meta is no object")

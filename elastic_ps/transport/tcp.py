@@ -7,15 +7,11 @@ from itertools import islice
 from threading import Lock
 
 from elastic_ps.core.errors import PeerLost
-from elastic_ps.transport.base import Buffer, Connection, Listener
+from elastic_ps.transport.base import Buffer, Connection, Listener, flat
 from elastic_ps.transport.frames import HEADER_BYTES, Frame, decode_header, decode_meta, encode
 
 _IOV_MAX = 512  # buffers a sendmsg may take; Linux allows 1024
 _SOCKET_BYTES = 4 << 20
-
-
-def _flat(buffer: Buffer) -> memoryview:
-    return memoryview(buffer).cast("B")  # type: ignore[arg-type]  # numpy arrays are buffers
 
 
 class TcpConnection:
@@ -33,7 +29,7 @@ class TcpConnection:
 
     def send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
         """See `Connection.send`."""
-        parts = [_flat(part) for part in payload]
+        parts = [flat(part) for part in payload]
         frame.payload_bytes = sum(part.nbytes for part in parts)
         with self._sending:
             try:
@@ -67,7 +63,7 @@ class TcpConnection:
     def receive_into(self, buffers: Sequence[Buffer]) -> None:
         """See `Connection.receive_into`."""
         for buffer in buffers:
-            self._fill(_flat(buffer))
+            self._fill(flat(buffer))
 
     def _fill(self, view: memoryview) -> None:
         while view.nbytes:
