@@ -17,9 +17,10 @@ from coordinator import checkpoints
 from coordinator.books import Ledger, Steps
 from coordinator.jobs import BadJobFile, read_token
 from coordinator.journal import Journal
+from coordinator.plan import Migration
 from coordinator.runtime import Runtime
 from coordinator.service import Service
-from coordinator.state import Goal, Job, Migration, Settings, State, Void
+from coordinator.state import Goal, Job, Settings, State, Void
 from elastic_ps.core.errors import ElasticError
 from elastic_ps.core.model import DEFAULT_BLOCK_BYTES, Model
 from protos import elastic_pb2_grpc as rpc

@@ -19,7 +19,8 @@ from coordinator.effects import (
     Wanted,
     Welcome,
 )
-from coordinator.state import Job, JobPhase, Kind, Migration, Node, Phase, Plan, State, StopOrder
+from coordinator.plan import Kind, Migration, Phase, Plan
+from coordinator.state import Job, JobPhase, Node, State, StopOrder
 from elastic_ps.core.configuration import NodeId, Role
 
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from coordinator.state import CancelOrder, Job, Migration, Plan, StopOrder
+from coordinator.plan import Migration, Plan
+from coordinator.state import CancelOrder, Job, StopOrder
 from elastic_ps.core.configuration import ConfigId, Configuration, NodeId
 from elastic_ps.core.data import DataSpec
 from elastic_ps.core.model import Tensor

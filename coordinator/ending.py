@@ -7,7 +7,8 @@ from typing import Any
 from coordinator.checkpoints import Manifest
 from coordinator.effects import FindCheckpoint, Why
 from coordinator.events import CheckpointFound
-from coordinator.state import JobPhase, Phase, Round, StopOrder, Void
+from coordinator.plan import Phase
+from coordinator.state import JobPhase, Round, StopOrder, Void
 from coordinator.transitions import Trigger, advance
 from coordinator.turn import Turn
 

@@ -5,8 +5,9 @@ import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 
+from coordinator.plan import Plan
 from coordinator.records import decode, encode
-from coordinator.state import Job, Plan
+from coordinator.state import Job
 from elastic_ps.core.errors import ElasticError
 
 FORMAT = 1

@@ -6,9 +6,10 @@ from coordinator.effects import Why
 from coordinator.ending import collapse, end
 from coordinator.events import Exited, Joined, LeaveAsked, Listening, PeerFailed, Reported
 from coordinator.goals import static_reason
+from coordinator.plan import Kind, Phase
 from coordinator.plans import cancel
 from coordinator.requests import drain
-from coordinator.state import JobPhase, Kind, Node, Phase, StopOrder, Vitals
+from coordinator.state import JobPhase, Node, StopOrder, Vitals
 from coordinator.turn import Turn
 from elastic_ps.core.configuration import Member, NodeId, Role
 from protos import elastic_pb2 as pb

@@ -10,7 +10,8 @@ from coordinator.clock import scaling_clock
 from coordinator.directives import awaited_arrivals, landed, unextended
 from coordinator.ending import collapse, end
 from coordinator.goals import change, refusal, target
-from coordinator.state import CancelOrder, JobPhase, Kind, Migration, Phase, Plan, Round, StopOrder, Times
+from coordinator.plan import Kind, Migration, Phase, Plan, Times
+from coordinator.state import CancelOrder, JobPhase, Round, StopOrder
 from coordinator.transitions import Trigger, advance
 from coordinator.turn import Turn
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, NodeId, Role

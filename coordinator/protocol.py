@@ -14,7 +14,8 @@ from coordinator import members, plans, requests, saving, tables
 from coordinator.directives import owed, plan_of, standing, wanted, welcome
 from coordinator.effects import Announce, Effect, Journal, Send
 from coordinator.ending import find, on_found
-from coordinator.state import Kind, Phase, Plan, Round, State, StopOrder
+from coordinator.plan import Kind, Phase, Plan
+from coordinator.state import Round, State, StopOrder
 from coordinator.turn import Turn
 
 _ROUNDS = 200

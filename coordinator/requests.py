@@ -8,8 +8,9 @@ from coordinator.effects import Why
 from coordinator.ending import end
 from coordinator.events import CancelAsked, DrainAsked, ScaleAsked, StopAsked
 from coordinator.goals import change, refusal, sizes, target
+from coordinator.plan import Kind, Phase
 from coordinator.plans import cancel, content, dismiss_waiting, form
-from coordinator.state import Goal, JobPhase, Kind, Phase, StopOrder
+from coordinator.state import Goal, JobPhase, StopOrder
 from coordinator.turn import Turn
 from elastic_ps.core.configuration import ConfigId, Member, NodeId, Role
 from protos import elastic_pb2 as pb

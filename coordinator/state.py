@@ -6,37 +6,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
 
-from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, Member, NodeId, Role
+from coordinator.plan import Migration, Plan
+from elastic_ps.core.configuration import ConfigId, Configuration, Member, NodeId, Role
 from elastic_ps.core.data import DataSpec
 from elastic_ps.core.model import Model, Tensor
-
-
-class Phase(StrEnum):
-    """Of a plan."""
-
-    REGISTERED = "REGISTERED"
-    ASSIGNED = "ASSIGNED"
-    SYNCING = "SYNCING"
-    ARMED = "ARMED"
-    COMMITTED = "COMMITTED"
-    CANCELLED = "CANCELLED"
-
-
-class Kind(StrEnum):
-    """Why a plan exists, and with it how it runs."""
-
-    START = "start"  # the first configuration: nothing moves
-    SCALE = "scale"  # the paper's: four steps, a clock
-    DEATH = "death"  # the survivors adopt a table without the dead: no clock
-
-
-class Migration(StrEnum):
-    """How blocks move (DL2 section 5, step 3)."""
-
-    LIVE = "live"
-    PAUSE = "pause"
 
 
 class JobPhase(StrEnum):
@@ -145,96 +119,6 @@ class Goal:
     def count(self, role: Role) -> int:
         """Wanted number."""
         return self.workers if role is Role.WORKER else self.servers
-
-
-@dataclass(frozen=True)
-class Times:
-    """Unix seconds of a plan's milestones; 0: not yet."""
-
-    assigned: float = 0.0
-    prepared: float = 0.0
-    synced: float = 0.0
-    first_switched: float = 0.0
-    last_switched: float = 0.0
-
-
-@dataclass(frozen=True)
-class Passed:
-    """One line of a plan's history."""
-
-    at: float
-    trigger: str
-    phase: Phase
-
-
-@dataclass(frozen=True)
-class Plan:
-    """One change of configuration, under way or ended.
-
-    Attributes:
-        id: counted by the job.
-        cause: an operator, a node, a death: for people.
-        deadline: unix seconds until which it waits for joining nodes.
-        base: the configuration in force when it was assigned.
-        target: the one that it leads to; None before ASSIGNED and after its end.
-        number: of `target`, which outlives it.
-        audience: who holds `target` prepared: old members and joiners, without the dead.
-        joiners: enter with `target`.
-        leavers: are in `base` and not in `target`, and alive.
-        dead: a death plan's reason.
-        missing: who was expected and has not come: for people.
-        clock: version at which `target` takes effect; None: none set.
-        decided: somebody has switched, or it needs no clock: `target` is adopted at once.
-        rearms: how often the clock was set anew.
-        restore: URL of the manifest that servers load their blocks from.
-        absorbed: armed plans whose outcome this death plan carries.
-        moved: bytes sent, by old owner.
-        suspension: milliseconds, by worker.
-        fell_back: servers whose remaining blocks went by pause.
-        reason: of its cancellation.
-    """
-
-    id: int
-    kind: Kind
-    cause: str
-    started: float
-    migration: Migration = Migration.LIVE
-    phase: Phase = Phase.REGISTERED
-    deadline: float = 0.0
-    base: Configuration | None = None
-    target: Configuration | None = None
-    number: ConfigId = NO_CONFIGURATION
-    audience: tuple[NodeId, ...] = ()
-    joiners: tuple[NodeId, ...] = ()
-    leavers: tuple[NodeId, ...] = ()
-    dead: frozenset[NodeId] = frozenset()
-    missing: tuple[str, ...] = ()
-    clock: int | None = None
-    decided: bool = False
-    rearms: int = 0
-    restore: str = ""
-    absorbed: "tuple[Plan, ...]" = ()
-    times: Times = Times()
-    moved: Mapping[NodeId, int] = field(default_factory=dict)
-    suspension: Mapping[NodeId, float] = field(default_factory=dict)
-    fell_back: tuple[NodeId, ...] = ()
-    reason: str = ""
-    ended: float = 0.0
-    trail: tuple[Passed, ...] = ()
-
-    @property
-    def open_ended(self) -> bool:
-        """Assigned, and can still be cancelled."""
-        return self.phase in (Phase.ASSIGNED, Phase.SYNCING)
-
-    @cached_property
-    def gainers(self) -> frozenset[NodeId]:
-        """Servers that receive blocks from another."""
-        if self.base is None or self.target is None:
-            return frozenset()
-        pairs = zip(self.base.assignment, self.target.assignment, strict=False)  # the target may have grown since
-        changed = {pair for pair in set(pairs) if self.base.servers[pair[0]].id != self.target.servers[pair[1]].id}
-        return frozenset(self.target.servers[new].id for _, new in changed)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from coordinator.state import Passed, Phase, Plan
+from coordinator.plan import Passed, Phase, Plan
 
 
 class Trigger(StrEnum):

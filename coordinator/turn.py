@@ -4,7 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from coordinator.effects import Effect, Log, Refuse, Reply, Why
-from coordinator.state import Job, Node, Plan, Round, State
+from coordinator.plan import Plan
+from coordinator.state import Job, Node, Round, State
 from elastic_ps.core.configuration import NodeId
 
 

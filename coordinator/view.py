@@ -2,7 +2,8 @@
 
 from itertools import pairwise
 
-from coordinator.state import Job, Migration, Node, Phase, Plan, State, Times
+from coordinator.plan import Migration, Phase, Plan, Times
+from coordinator.state import Job, Node, State
 from elastic_ps.core.codec import config_id_to_pb, data_to_pb, member_to_pb
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.data import DataSpec, place

@@ -6,7 +6,8 @@ from typing import Any
 from coordinator import effects as ef
 from coordinator import events as ev
 from coordinator.checkpoints import NAME
-from coordinator.state import CancelOrder, Migration, StopOrder
+from coordinator.plan import Migration
+from coordinator.state import CancelOrder, StopOrder
 from elastic_ps.core.codec import config_id_from_pb, config_id_to_pb, configuration_to_pb, data_to_pb, tensor_to_pb
 from elastic_ps.core.data import DataSpec
 from protos import elastic_pb2 as pb

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from coordinator import effects as ef
 from coordinator import events as ev
 from coordinator.directives import unextended
+from coordinator.plan import Phase, Plan
 from coordinator.protocol import step
 from coordinator.records import decode, encode
-from coordinator.state import CancelOrder, Goal, Job, JobPhase, Phase, Plan, Settings, State, StopOrder
+from coordinator.state import CancelOrder, Goal, Job, JobPhase, Settings, State, StopOrder
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, NodeId, Role
 from elastic_ps.core.data import DataSpec
 from elastic_ps.core.model import Model, Tensor

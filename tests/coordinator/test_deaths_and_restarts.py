@@ -7,8 +7,9 @@ from played_job import DATA, TENSORS, World
 
 from coordinator import effects as ef
 from coordinator import events as ev
+from coordinator.plan import Kind, Phase
 from coordinator.protocol import step
-from coordinator.state import JobPhase, Kind, Phase, Void
+from coordinator.state import JobPhase, Void
 from elastic_ps.core.configuration import ConfigId, Role
 
 

@@ -10,8 +10,9 @@ from coordinator import events as ev
 from coordinator.books import Ledger, Steps
 from coordinator.checkpoints import CheckpointError, Manifest
 from coordinator.journal import Journal, JournalError
+from coordinator.plan import Phase
 from coordinator.records import decode, encode
-from coordinator.state import Job, Phase, Void
+from coordinator.state import Job, Void
 from protos import elastic_pb2 as pb
 
 

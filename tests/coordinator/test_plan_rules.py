@@ -5,7 +5,7 @@ from played_job import DATA, TENSORS, World
 
 from coordinator import effects as ef
 from coordinator import events as ev
-from coordinator.state import Kind, Migration, Phase, Plan
+from coordinator.plan import Kind, Migration, Phase, Plan
 from coordinator.transitions import TRANSITIONS, ImpossibleTransitionError, Trigger, advance
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.model import Tensor

@@ -7,7 +7,8 @@ from played_job import DATA, World
 
 from coordinator import effects as ef
 from coordinator import events as ev
-from coordinator.state import CancelOrder, Migration, Phase
+from coordinator.plan import Migration, Phase
+from coordinator.state import CancelOrder
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.model import Tensor
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from coordinator.state import Phase
+from coordinator.plan import Phase
 from coordinator.transitions import TRANSITIONS, Transition, Trigger
 from docs import generate
 
