@@ -1,0 +1,39 @@
+import socket
+from collections.abc import Iterator
+
+import pytest
+from wiring import Memory, Tcp, Wiring, join
+
+
+def _has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+_IPV6 = pytest.param("::1", id="tcp-ipv6", marks=pytest.mark.skipif(not _has_ipv6(), reason="no IPv6 loopback here"))
+
+
+@pytest.fixture(params=[pytest.param("127.0.0.1", id="tcp-ipv4"), _IPV6, pytest.param("", id="memory")])
+def wiring(request) -> Iterator[Wiring]:
+    made = Tcp(request.param) if request.param else Memory()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def line(wiring):
+    """(connected, accepted): the two ends of one connection."""
+    connected, accepted, listener = join(wiring)
+    yield connected, accepted
+    for end in (connected, accepted, listener):
+        end.close()
+
+
+@pytest.fixture
+def listener(wiring):
+    made = wiring.transport().listen(wiring.host)
+    yield made
+    made.close()

@@ -1,0 +1,111 @@
+"""What the contract suite needs of each transport."""
+
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from elastic_ps.transport.base import Connection, Listener, Transport
+from elastic_ps.transport.frames import TOKEN_BYTES, Frame, Kind
+from elastic_ps.transport.memory import MemoryTransport, Network
+from elastic_ps.transport.tcp import TcpTransport
+
+TOKEN = bytes(range(TOKEN_BYTES))
+TIMEOUT = 20.0
+
+
+class Raw(NamedTuple):
+    """A peer that sends bytes which need be no frame."""
+
+    send: Callable[[bytes], Any]
+    close: Callable[[], Any]
+
+
+class Wiring(Protocol):
+    host: str
+
+    def transport(self, token: bytes = TOKEN) -> Transport: ...
+
+    def raw(self, listener: Listener) -> Raw: ...
+
+
+class Tcp:
+    def __init__(self, host: str):
+        self.host = host
+        self._sockets: list[socket.socket] = []
+
+    def transport(self, token: bytes = TOKEN) -> Transport:
+        return TcpTransport(token)
+
+    def raw(self, listener: Listener) -> Raw:
+        self._sockets.append(socket.create_connection(listener.address, timeout=TIMEOUT))
+        return Raw(self._sockets[-1].sendall, self._sockets[-1].close)
+
+    def close(self) -> None:
+        for sock in self._sockets:
+            sock.close()
+
+
+class Memory:
+    host = "here"
+
+    def __init__(self) -> None:
+        self.network = Network()
+
+    def transport(self, token: bytes = TOKEN) -> Transport:
+        return MemoryTransport(token, self.network, "node")
+
+    def raw(self, listener: Listener) -> Raw:
+        connection = MemoryTransport(TOKEN, self.network, "stranger").connect(*listener.address, "node")
+        return Raw(connection.send_raw, connection.close)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def join(wiring: Wiring) -> tuple[Connection, Connection, Listener]:
+    """(connected, accepted, listener)."""
+    transport = wiring.transport()
+    listener = transport.listen(wiring.host)
+    connected = transport.connect(*listener.address, "server")
+    return connected, listener.accept(), listener
+
+
+def take(connection: Connection) -> tuple[Frame, bytes]:
+    frame = connection.receive()
+    data = np.empty(frame.payload_bytes, dtype=np.uint8)
+    connection.receive_into([data])
+    return frame, data.tobytes()
+
+
+def numbered(number: int) -> Frame:
+    return Frame(Kind.VALUE, version=number)
+
+
+class Aside:
+    """A call in a thread of its own, and how it ended."""
+
+    def __init__(self, call: Callable[..., Any], *arguments: Any):
+        self._call = call
+        self._arguments: Sequence[Any] = arguments
+        self.started = threading.Event()
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self.started.set()
+        try:
+            self._result = self._call(*self._arguments)
+        except BaseException as error:  # noqa: BLE001  # shown by result()
+            self._error = error
+
+    def result(self) -> Any:
+        self._thread.join(TIMEOUT)
+        assert not self._thread.is_alive(), f"{self._call} has not ended"
+        if self._error is not None:
+            raise self._error
+        return self._result
