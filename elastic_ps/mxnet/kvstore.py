@@ -195,11 +195,15 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
         """Collect the servers' optimizer state into a file that MXNet reads too.
 
         Args:
-            fname: written whole or not at all; every worker may name the same file.
+            fname: written whole or not at all; every worker may name the same file. A worker that joins a running job
+                does not write in its rehearsal.
             dump_optimizer: put the optimizer itself (its class, learning rate, schedule) in too.
         """
         updater = self._fresh_updater("save")
-        states = {key_of_text(key): state for key, state in self._store.optimizer_states().items()}
+        found = self._store.optimizer_states()
+        if found is None:
+            return
+        states = {key_of_text(key): state for key, state in found.items()}
         updater.states = optimizers.to_mxnet_states(updater.optimizer, states)
         _write_whole(Path(fname), updater.get_states(dump_optimizer))
 

@@ -2,11 +2,13 @@
 
 PUSH is in `updates`. Beside what `transport.frames` lists, the optimizer's state travels so:
 
-    PULL with "states": true  -> SNAPSHOT frames, whose "state" names the arrays and "dtypes" their dtypes
+    PULL with "states": true  -> SNAPSHOT frames, whose "state" names the arrays and "dtypes" their dtypes; with
+                                 "numbers": true without payload. They repeat the "request" of the PULL
     SNAPSHOT from the chief   loads state and counts; the payload holds the state arrays alone, no values
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,11 +118,11 @@ class Exchange:
         if blocks is None:
             self._hold(node, frame, data)
         elif frame.meta.get("states"):
-            self._send_states(node, blocks)
+            self._send_states(node, blocks, frame.meta)
         else:
             self._room.send_values(node, blocks)
 
-    def _send_states(self, node: NodeId, blocks: NDArray[np.int64]) -> None:
+    def _send_states(self, node: NodeId, blocks: NDArray[np.int64], asked: dict[str, Any]) -> None:
         room = self._room
         for run in room.store.alike(np.unique(blocks), room.store.versions):
             for segment in room.store.segments(run):
@@ -132,8 +134,10 @@ class Exchange:
                     state=list(states),
                     dtypes=[array.dtype.name for array in states.values()],
                     counts=room.store.counts[segment[0] : sum(segment)].tolist(),
+                    request=asked.get("request"),
                 )
-                room.outbox.send(node, frame, [part.copy() for part in room.store.image(segment)])
+                image = [] if asked.get("numbers") else [part.copy() for part in room.store.image(segment)]
+                room.outbox.send(node, frame, image)
 
     def _load_states(self, node: NodeId, frame: Frame, data: Raw) -> None:
         room = self._room
@@ -148,6 +152,8 @@ class Exchange:
                 f"state {frame.meta.get('state')} for blocks {frame.runs} of key {room.store.tensor(run[0]).name}, "
                 f"whose optimizer has {names}: load what was saved with the same optimizer"
             )
+        if room.snapshot is not None:
+            room.snapshot.before_update(run)
         room.store.load_states(run, data, frame.meta["counts"])
         for source in room.sources.values():
             source.forget(run)

@@ -65,11 +65,18 @@ class KeyStore(Protocol):
     def barrier(self) -> None:
         """Close the open exchange and wait for all workers."""
 
-    def optimizer_states(self) -> dict[str, dict[str, Any]]:
-        """Collect from the servers: key -> {"count": updates, state name: array of the tensor's shape}."""
+    def optimizer_states(self) -> dict[str, dict[str, Any]] | None:
+        """Collect from the servers: key -> {"count": updates, state name: array of the tensor's shape}.
+
+        None in the rehearsal of a worker that joins a running job: there is nothing to be saved then.
+        """
 
     def load_optimizer_states(self, states: dict[str, dict[str, Any]]) -> None:
-        """The inverse; the chief's copy counts."""
+        """The inverse; the chief's copy counts. Call it in all workers.
+
+        Keys that are not in `states` keep theirs, and their count where "count" is absent. Called in the rehearsal,
+        or before the first exchange, it does nothing in a job that has gone on (a joiner, a restored checkpoint).
+        """
 
     def command(self, head: int, body: str) -> None:
         """Run a registered handler on every server and wait for it."""

@@ -1,14 +1,30 @@
 """How a worker process ends: by its script's end or crash, by a drain, by the job's end."""
 
+import logging
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 
-from elastic_ps.core.errors import ElasticError
+from elastic_ps.core.errors import EXIT_RESTART, ElasticError, JobEnded
+
+log = logging.getLogger(__name__)
 
 EXIT_TERMINATED = 128 + signal.SIGTERM
+
+
+@contextmanager
+def exits() -> Iterator[None]:
+    """Turns the end of the job into the end of the script, with the process's exit status."""
+    try:
+        yield
+    except JobEnded as error:
+        log.info("%s", error.reason)
+        if error.status not in (0, EXIT_RESTART):
+            print(f"elastic_ps: {error.reason}", file=sys.stderr)
+        raise SystemExit(error.status) from error
 
 
 class Crash:

@@ -2,10 +2,8 @@
 
 import atexit
 import logging
-import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,13 +11,13 @@ from numpy.typing import NDArray
 
 from elastic_ps.core import codec
 from elastic_ps.core.data import DataSpec, Place, place, share
-from elastic_ps.core.errors import EXIT_RESTART, ConfigurationError, JobEnded
+from elastic_ps.core.errors import ConfigurationError, JobEnded
 from elastic_ps.core.model import Tensor
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.transport.base import Buffer
 from elastic_ps.transport.tcp import TcpTransport
 from elastic_ps.worker.api import Array
-from elastic_ps.worker.ending import EXIT_TERMINATED, Crash, drain_on_sigterm
+from elastic_ps.worker.ending import EXIT_TERMINATED, Crash, drain_on_sigterm, exits
 from elastic_ps.worker.exchange import Exchange, Push, roster
 from elastic_ps.worker.inbox import tensor_view
 from elastic_ps.worker.node import WorkerNode
@@ -29,18 +27,6 @@ from elastic_ps.worker.store import Store
 from protos import elastic_pb2 as pb
 
 log = logging.getLogger(__name__)
-
-
-@contextmanager
-def exits() -> Iterator[None]:
-    """Turns the end of the job into the end of the script, with the process's exit status."""
-    try:
-        yield
-    except JobEnded as error:
-        log.info("%s", error.reason)
-        if error.status not in (0, EXIT_RESTART):
-            print(f"elastic_ps: {error.reason}", file=sys.stderr)
-        raise SystemExit(error.status) from error
 
 
 class WorkerJob:
@@ -59,6 +45,7 @@ class WorkerJob:
         self.seeders: list[Callable[[int], None]] = []
         self._exchange = Exchange(self.node)
         self._stores: list[Store] = []
+        self._exchanged = False
         self._slab = np.zeros(0, dtype=np.uint8)
         self._slice: range = range(0)
         self._roster: tuple[str, ...] | None = None
@@ -134,6 +121,8 @@ class WorkerJob:
             store.declare_rehearsed(pushed, self.spec)
         with exits():
             follow(self.node)
+        for store in self._stores:
+            store.load_rehearsed()
         self._install_all()
         self.rehearsed = True
         self.staging.position = self.node.version % exchanges
@@ -231,13 +220,10 @@ class WorkerJob:
         index = self.node.inbox.model.index.get(key)
         return self.node.inbox.tensor(index) if index is not None and self.node.inbox.holds(index) else None
 
-    def updates(self, store: int) -> int:
-        """Updates that the store's optimizer has made."""
-        if self.spec is None:
-            return self._stores[store].exchanges
-        each = [number for number, keys in enumerate(self.staging.learnt) if any(key[0] == store for key in keys)]
-        steps, position = divmod(self.node.version, self.spec.exchanges)
-        return steps * len(each) + sum(number < position for number in each)
+    @property
+    def begins(self) -> bool:
+        """Whether this process has made no exchange yet: its script starts, in a new job or in one that runs."""
+        return not self.rehearsed and not self._exchanged
 
     def _write(self, index: int, arrays: Sequence[Array]) -> None:
         view = tensor_view(self.node.inbox.model, self._slab, index)
@@ -268,15 +254,15 @@ class WorkerJob:
             if store:
                 store.write_back(keys)
             return
-        if store:
-            store.exchanges += 1
         push = self._push(keys, position, store, empty)
         boundary = self.spec is None or position == self.spec.exchanges - 1
         with exits():
             if not self._exchange.run(push, boundary):
                 self.again = True
                 return
+        self._exchanged = True
         if store:
+            store.updated(keys)
             store.write_back(keys)
         if boundary:
             self.node.progress.stepped(self.node.version, 0 if empty else push.samples)
@@ -298,7 +284,7 @@ class WorkerJob:
             samples=len(self._slice) if self.spec else 1,
             slice=described,
             roster=self._roster if self.spec else None,
-            hyper=store.hyper() if store and self.node.is_chief else None,
+            hyper=store.hyper(keys, self.node.is_chief) if store else None,
             empty=empty,
         )
 

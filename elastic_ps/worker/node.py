@@ -24,6 +24,7 @@ from elastic_ps.worker.inbox import Inbox
 from elastic_ps.worker.peers import Peers
 from elastic_ps.worker.phases import Tables, Verdict
 from elastic_ps.worker.progress import Progress
+from elastic_ps.worker.snapshots import Snapshots
 from protos import elastic_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ class WorkerNode:
         self.changed = threading.Condition()
         self.tables = Tables()
         self.inbox = Inbox(Model())
+        self.snapshots = Snapshots()
         self.generation = 0
         self.data: DataSpec | None = None
         self.progress = Progress()
@@ -347,6 +349,8 @@ class WorkerNode:
     def buffers(self, server: NodeId, frame: Frame) -> Sequence[Buffer]:
         """See `Owner`."""
         with self.changed:
+            if frame.kind is Kind.SNAPSHOT:
+                return [memoryview(self.snapshots.buffer(server, frame))]
             found = None
             if frame.kind is Kind.VALUE and server not in self.tables.dead:
                 found = self.inbox.buffers(frame.version, frame.runs)
@@ -361,7 +365,9 @@ class WorkerNode:
             self._refused(server, frame)
             return
         with self.changed:
-            if self._receiving.pop(server, False):
+            if frame.kind is Kind.SNAPSHOT:
+                self.snapshots.arrived(server, frame)
+            elif self._receiving.pop(server, False):
                 self.inbox.arrived(frame.version, frame.runs)
             self.changed.notify_all()
         self._decided(frame.configuration)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,14 @@ from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.model import ALIGNMENT, Tensor
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.worker.api import Array
+from elastic_ps.worker.ending import exits
 from elastic_ps.worker.staging import Key
+from elastic_ps.worker.states import State, States
 
 if TYPE_CHECKING:
     from elastic_ps.worker.job import WorkerJob
+
+log = logging.getLogger(__name__)
 
 UNDIVIDED = ("lamb", "lars")
 """Optimizers that need the norm of whole tensors."""
@@ -31,7 +36,6 @@ class Store:
     """
 
     def __init__(self, job: WorkerJob, number: int):
-        self.exchanges = 0
         self.declared = False
         self._job = job
         self._number = number
@@ -41,6 +45,9 @@ class Store:
         self._optimizer: OptimizerSpec | None = None
         self._hyper: Callable[[int], Hyper] | None = None
         self._local = False
+        self._states = States(job.node, number)
+        self._rehearsed_states: dict[str, State] = {}  # given to load while rehearsing
+        self._counts: dict[str, int] | None = None  # updates of each key, known to the chief only
 
     # ---- KeyStore --------------------------------------------------------------------------------------------------
 
@@ -90,6 +97,27 @@ class Store:
         """See `KeyStore.barrier`."""
         self._job.close()
 
+    def optimizer_states(self) -> dict[str, State] | None:
+        """See `KeyStore.optimizer_states`."""
+        self._job.close()
+        if not self._job.node.is_member:
+            return None
+        with exits():
+            return self._states.collect() or dict(self._rehearsed_states)
+
+    def load_optimizer_states(self, states: dict[str, State]) -> None:
+        """See `KeyStore.load_optimizer_states`."""
+        self._job.close()
+        if self._job.staging.rehearsing:
+            self._rehearsed_states = dict(states)
+        else:
+            self._load(states)
+
+    def command(self, head: int, body: str) -> None:
+        """See `KeyStore.command`."""
+        with exits():
+            self._job.node.session.command(head, body)
+
     @property
     def rank(self) -> int:
         """See `KeyStore.rank`."""
@@ -128,11 +156,32 @@ class Store:
             if model.tensors[model.index[self._number, key]].auxiliary:
                 yield (self._number, key), arrays[0]
 
-    def hyper(self) -> dict[str, Any] | None:
-        """The optimizer's values of the coming update; None without an optimizer."""
-        if self._hyper is None:
+    def load_rehearsed(self) -> None:
+        """The rehearsal is over: load what the script wanted loaded in it."""
+        if self._rehearsed_states:
+            self._load(self._rehearsed_states)
+        self._rehearsed_states = {}
+
+    def hyper(self, keys: Iterable[Key], chief: bool) -> dict[str, Any] | None:
+        """The optimizer's values of the coming update of `keys`; None without an optimizer, and if not the chief.
+
+        The number of the update is the largest of any key, as in MXNet. A worker that becomes the chief asks the
+        servers for their counts once, so that schedules go on after joins, restores and loaded states.
+        """
+        if self._hyper is None or not chief:
+            self._counts = None
             return None
-        return self._hyper(self._job.updates(self._number) + 1).to_dict()
+        pushing = [key for _, key in keys]
+        if self._counts is None:
+            with exits():
+                self._counts = self._states.counts(pushing)
+        coming = [self._counts.get(key, 0) + 1 for key in pushing]
+        return self._hyper(max([*coming, *self._counts.values()])).to_dict()
+
+    def updated(self, keys: Iterable[Key]) -> None:
+        """An exchange over `keys` is complete."""
+        if self._counts is not None:
+            self._counts.update({key: self._counts.get(key, 0) + 1 for _, key in keys})
 
     def write_back(self, keys: Iterable[Key]) -> None:
         """An exchange over `keys` is installed: write what the script waits for."""
@@ -149,6 +198,15 @@ class Store:
                 self._write(key, arrays)
 
     # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _load(self, states: dict[str, State]) -> None:
+        """Load states, unless the script starts in a job that has gone on: its servers hold the later ones."""
+        if self._job.begins and self._job.node.version:
+            log.warning("optimizer states are not loaded: the job is at version %d already", self._job.node.version)
+            return
+        self._counts = None
+        with exits():
+            self._states.load(states)
 
     def _pushed(self, key: str) -> bool:
         return any((self._number, key) in keys for keys in self._job.staging.learnt)
