@@ -1,0 +1,63 @@
+"""Optimizer states by file, in real jobs: training goes on as if it had never stopped (apache/mxnet#15923)."""
+# ruff: noqa: I001  # elastic_ps.mxnet makes mxnet importable
+
+import sys
+from contextlib import contextmanager
+
+import elastic_ps.mxnet  # noqa: F401
+import jobs
+import mxnet as mx
+import numpy as np
+import pytest
+
+BEFORE = 12
+
+
+@contextmanager
+def job(tmp_path, name, *arguments, **numbers):
+    folder = tmp_path / name
+    folder.mkdir()
+    with jobs.run(tmp_path, jobs.SCRIPTS / "gluon_states.py", folder, *arguments, name=name, **numbers) as running:
+        yield running, folder
+        assert running.wait() == 0, running.tail()
+
+
+def result(folder):
+    """Weights by name, the state arrays in order, and the update count of each key."""
+    weights = {name: value.asnumpy() for name, value in mx.nd.load(str(folder / "net.params")).items()}
+    updater = mx.optimizer.get_updater(mx.optimizer.Adam())
+    updater.set_states((folder / "trainer.states").read_bytes())
+    states = [array.asnumpy() for key in sorted(updater.states) for array in updater.states[key]]
+    return weights, states, set(updater.optimizer._index_update_count.values())
+
+
+def updates(folder):
+    """The numbers of the updates in their order; a step that was done again asks twice."""
+    return list(dict.fromkeys(int(line) for line in (folder / "updates").read_text().split()))
+
+
+@pytest.mark.mxnet
+@pytest.mark.timeout(240)
+def test_a_job_goes_on_from_a_file_through_changes_of_its_chief(tmp_path, monkeypatch):
+    with job(tmp_path, "first", "--epochs", str(BEFORE), workers=2, servers=1) as (_, first):
+        pass
+    with job(tmp_path, "second", "--load", first, workers=2, servers=2) as (running, second):
+        running.running(2, 2)
+        assert running.scale(3, 1).phase == "COMMITTED"
+        running.client.drain("w0")
+        running.running(2, 1)
+        (second / "finish").touch()
+    after = len(updates(second))
+    assert updates(second) == list(range(BEFORE + 1, BEFORE + 1 + after))
+    with job(tmp_path, "whole", "--epochs", str(BEFORE + after), workers=2, servers=1) as (_, whole):
+        pass
+    assert updates(whole) == list(range(1, BEFORE + after + 1))
+
+    monkeypatch.setattr(sys.modules["__main__"], "Noted", mx.lr_scheduler.LRScheduler, raising=False)
+    expected, found = result(whole), result(second)
+    assert expected[2] == found[2] == {BEFORE + after}
+    assert len(found[1]) == 8
+    for name, value in expected[0].items():
+        np.testing.assert_allclose(found[0][name], value, rtol=1e-9, atol=1e-12, err_msg=name)
+    for mine, other in zip(found[1], expected[1], strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-9, atol=1e-15)
