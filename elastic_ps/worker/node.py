@@ -149,14 +149,15 @@ class WorkerNode:
     def _on_welcome(self, welcome: pb.Welcome) -> None:
         with self.changed:
             self.data = codec.data_from_pb(welcome.data)
-            if self.tables.current is None:  # a job that was restored has tensors before it has a configuration
+            configuration = codec.configuration_from_pb(welcome.configuration)
+            if self.tables.is_news(configuration.id, self.session.node):
+                # a job that was restored has tensors before it has a configuration
                 tensors = tuple(codec.tensor_from_pb(tensor) for tensor in welcome.tensors)
                 self.inbox = Inbox(Model(tensors, self.inbox.model.block_bytes))
-            if not welcome.HasField("configuration"):
-                return
-            configuration = codec.configuration_from_pb(welcome.configuration)
-            if self.tables.current is None:
-                self.tables = Tables(current=configuration)
+                self._subscribed.clear()
+                self._receiving.clear()
+                if welcome.HasField("configuration"):
+                    self.tables = Tables(current=configuration)
             self.changed.notify_all()
         self._decided(configuration.id)
 
@@ -170,20 +171,23 @@ class WorkerNode:
             for server in dead:
                 self._forget(server)
             self.tables = self.tables.prepare(configuration, prepare.mode == pb.PAUSE, dead)
-            current = self.tables.current
-            used = self._used()
-        self.peers.keep(used)
-        for member in configuration.servers:
+            self._close_unused()
+            followed = self.configuration.servers if self.is_shadow else ()
+        for member in (*configuration.servers, *followed):
             self.peers.ensure(member)
-        if current is not None and self.session.node not in current.ranks and current.assignment:
-            for member in current.servers:
-                self.peers.ensure(member)
+        with self.changed:
+            for member in followed:
                 if member.id not in self._subscribed:
-                    self._subscribed.add(member.id)
-                    self.peers.send(member.id, self.frame(Kind.SUBSCRIBE))
+                    self._subscribe(member.id)
         self.session.acknowledge(pb.PREPARED, configuration.id, self.version)
         with self.changed:
             self.changed.notify_all()
+
+    def _subscribe(self, server: NodeId) -> None:
+        """A shadow asks a server for its blocks, now and whenever they change. Call under the lock."""
+        if self.is_shadow and server in self.configuration.blocks_of:
+            self._subscribed.add(server)
+            self.peers.send(server, self.frame(Kind.SUBSCRIBE))
 
     def _forget(self, server: NodeId) -> None:
         """A dead server's replies of the open exchange do not count."""
@@ -258,15 +262,15 @@ class WorkerNode:
     def _on_committed(self, _committed: pb.Committed) -> None:
         self._close_unused()
 
-    def _used(self) -> set[NodeId]:
-        """Servers of the known configurations that live. Call under the lock."""
-        tables = (self.tables.current, self.tables.prepared)
-        return {server.id for table in tables if table for server in table.servers} - self.tables.dead
-
     def _close_unused(self) -> None:
+        """Leave the servers that are dead or in no known configuration: what is arriving from them does not count."""
         with self.changed:
-            used = self._used()
-        self.peers.keep(used)
+            tables = (self.tables.current, self.tables.prepared)
+            used = {server.id for table in tables if table for server in table.servers} - self.tables.dead
+            for server in self._receiving.keys() - used:
+                del self._receiving[server]
+            self.peers.keep(used)
+            self.changed.notify_all()
 
     def _on_resume(self, resume: pb.Resume) -> None:
         with self.changed:
@@ -337,6 +341,7 @@ class WorkerNode:
         """See `Owner`."""
         with self.changed:
             self.generation += 1
+            self._subscribe(server)
             self.changed.notify_all()
 
     def disconnected(self, server: NodeId, reason: str) -> None:

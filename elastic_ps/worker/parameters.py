@@ -17,10 +17,14 @@ def enter(node: WorkerNode) -> None:
     if not node.inbox.model.blocks:
         node.inbox.begin(0)
         return
-    with node.changed:
-        if node.is_member:  # the servers hold a checkpoint's values
-            _pull(node)
-    node.wait(lambda: node.install_next() or node.inbox.version is not None)
+
+    def ready() -> bool:
+        return node.install_next() or node.inbox.version is not None
+
+    if node.is_member:  # the servers hold a checkpoint's values
+        _obtain(node, ready, lambda: _pull(node))
+    else:
+        node.wait(ready)
 
 
 def follow(node: WorkerNode) -> None:
@@ -60,14 +64,28 @@ def declare(node: WorkerNode, request: pb.DeclareRequest, values: Callable[[int]
         raise
     with node.changed:
         node.extend(reply.tensors, reply.assignment)
-        new = node.inbox.missing(node.version) if node.is_member else []
-        if new:
-            if node.is_chief:
-                _initialize(node, new, values)
-            _pull(node)
-    if new:
-        node.wait(lambda: node.inbox.ready)
+        takes_part = node.is_member
+
+    def ask() -> None:
+        if node.is_chief:
+            _initialize(node, node.inbox.missing(node.version), values)
+        _pull(node)
+
+    if takes_part:
+        _obtain(node, lambda: node.inbox.ready, ask)
     return list(reply.warnings)
+
+
+def _obtain(node: WorkerNode, ready: Callable[[], bool], ask: Callable[[], None]) -> None:
+    """Ask for values until they are here: again after a lost connection, and in a new configuration."""
+    while True:
+        with node.changed:
+            node.check()
+            if ready():
+                return
+            generation = node.generation
+            ask()
+        node.wait(lambda generation=generation: ready() or node.generation != generation)  # type: ignore[misc]
 
 
 def _initialize(node: WorkerNode, new: Sequence[Run], values: Callable[[int], Buffer]) -> None:

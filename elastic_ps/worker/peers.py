@@ -7,7 +7,7 @@ from typing import Protocol
 
 from elastic_ps.core.configuration import Member, NodeId
 from elastic_ps.core.errors import ElasticError, PeerLost, ProtocolError
-from elastic_ps.transport.base import Buffer, Transport
+from elastic_ps.transport.base import Buffer, Connection, Transport
 from elastic_ps.transport.frames import Frame, Kind
 from elastic_ps.worker.link import Link
 
@@ -45,24 +45,38 @@ class Peers:
         self._transport = transport
         self._owner = owner
         self._links: dict[NodeId, Link] = {}
+        self._connecting: set[NodeId] = set()
         self._lock = threading.Lock()
 
     def ensure(self, server: Member) -> None:
         """Be connected to a server; where it cannot be reached now, go on trying in the background."""
-        if server.id in self._links:
-            return
+        with self._lock:
+            if server.id in self._links or server.id in self._connecting:
+                return
+            self._connecting.add(server.id)
         try:
-            connection = self._transport.connect(server.host, server.port, server.id)
+            connection = self._connect(server)
+        except (PeerLost, ProtocolError) as error:
+            with self._lock:
+                self._connecting.discard(server.id)
+            self._mend(server.id, str(error))
+            return
+        with self._lock:
+            self._connecting.discard(server.id)
+            self._links[server.id] = Link(server.id, connection, self)
+        self._owner.connected(server.id)
+
+    def _connect(self, server: Member) -> Connection:
+        connection = self._transport.connect(server.host, server.port, server.id)
+        try:
             connection.send(self._owner.hello())
             answer = connection.receive()
             if answer.kind is not Kind.ACCEPTED:
                 raise PeerLost(server.id, f"refused: {answer.meta.get('detail', answer.kind.name)}")
-        except (PeerLost, ProtocolError) as error:
-            self._mend(server.id, str(error))
-            return
-        with self._lock:
-            self._links[server.id] = Link(server.id, connection, self)
-        self._owner.connected(server.id)
+        except (PeerLost, ProtocolError):
+            connection.close()
+            raise
+        return connection
 
     def send(self, server: NodeId, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
         """Queue a frame; dropped where the connection is being mended (see `Owner.connected`)."""

@@ -39,6 +39,13 @@ class Tables:
         """(term, number) in force."""
         return self.current.id if self.current else NO_CONFIGURATION
 
+    def is_news(self, number: ConfigId, node: NodeId) -> bool:
+        """Whether `number`, which is in force, came about without `node`: a joiner that waited for its plan."""
+        if self.current is None:
+            return True
+        awaited = self.prepared is not None and self.prepared.id == number
+        return number > self.number and node not in self.current.ranks and not awaited
+
     def prepare(self, configuration: Configuration, paused: bool, dead: frozenset[NodeId]) -> "Tables":
         """Hold a table ready. A repeated or an older one changes nothing."""
         known = self.prepared.id if self.prepared else self.number
