@@ -4,7 +4,7 @@ Between two exchanges of a worker no block can be updated, since that needs this
 is of one version, and what the chief sends then stands before the next update.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,9 @@ from elastic_ps.core.model import Model, runs
 from elastic_ps.transport.base import Buffer
 from elastic_ps.transport.frames import Frame, Kind
 from elastic_ps.worker.node import WorkerNode
+
+BATCH_BYTES = 64 << 20
+"""Values of the keys that are asked for at a time."""
 
 State = dict[str, Any]
 """Of one key: {"count": updates, name: array of the tensor's shape}."""
@@ -66,22 +69,23 @@ class States:
 
     def collect(self) -> dict[str, State]:
         """The state of every key that has any, or has been updated."""
-        held = fetch(self._node, self._blocks())
         states: dict[str, State] = {}
-        for index in self._tensors():
-            blocks = self._model.blocks_of[index]
-            first = held[blocks.start]
-            if first.count or first.dtypes:
-                states[self._model.tensors[index].key] = {
-                    "count": first.count,
-                    **{name: self._joined(index, name, held) for name in first.dtypes},
-                }
+        for indices in self._batches():
+            held = fetch(self._node, [block for index in indices for block in self._model.blocks_of[index]])
+            for index in indices:
+                first = held[self._model.blocks_of[index].start]
+                if first.count or first.dtypes:
+                    states[self._model.tensors[index].key] = {
+                        "count": first.count,
+                        **{name: self._joined(index, name, held) for name in first.dtypes},
+                    }
         return states
 
     def load(self, states: Mapping[str, State]) -> None:
         """Replace state and counts of the keys in `states`; the chief's copy counts, the others only check theirs.
 
-        A key without "count" keeps the servers' count.
+        A key without "count" keeps the servers' count. Where an update of this version has been made in part, a chief
+        that died since had loaded everything, and nothing is sent.
 
         Raises:
             ConfigurationError: names a key that the job does not have, or whose state is of another kind; nothing has
@@ -100,7 +104,7 @@ class States:
         held = fetch(self._node, sorted(blocks), numbers_only=True)
         for key, index in known.items():
             _check(key, states[key], model.tensors[index].shape, held[model.blocks_of[index].start])
-        if self._node.is_chief:
+        if self._node.is_chief and all(found.version == self._node.version for found in held.values()):
             frames = {
                 block: _frame_parts(model, block, states[key], held[block])
                 for key, index in known.items()
@@ -123,6 +127,17 @@ class States:
             for index, tensor in enumerate(self._model.tensors)
             if tensor.store == self._store and not tensor.auxiliary and self._node.inbox.holds(index)
         ]
+
+    def _batches(self) -> Iterator[list[int]]:
+        """Tensor indices, in groups of about `BATCH_BYTES`: a server copies what it sends."""
+        batch: list[int] = []
+        for index in self._tensors():
+            batch.append(index)
+            if sum(self._model.tensors[each].nbytes for each in batch) >= BATCH_BYTES:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
 
     def _blocks(self) -> list[int]:
         return [block for index in self._tensors() for block in self._model.blocks_of[index]]

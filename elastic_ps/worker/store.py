@@ -47,6 +47,7 @@ class Store:
         self._local = False
         self._states = States(job.node, number)
         self._rehearsed_states: dict[str, State] = {}  # given to load while rehearsing
+        self._loaded: tuple[int, dict[str, State]] | None = None  # version, states that the chief has loaded
         self._counts: dict[str, int] | None = None  # updates of each key, known to the chief only
 
     # ---- KeyStore --------------------------------------------------------------------------------------------------
@@ -171,6 +172,7 @@ class Store:
         if self._hyper is None or not chief:
             self._counts = None
             return None
+        self._finish_load()
         pushing = [key for _, key in keys]
         if self._counts is None:
             with exits():
@@ -207,6 +209,15 @@ class Store:
         self._counts = None
         with exits():
             self._states.load(states)
+        node = self._job.node
+        self._loaded = None if node.is_chief else (node.version, states)
+
+    def _finish_load(self) -> None:
+        """Load again what a chief has perhaps died over before its push: nothing can have been updated since."""
+        if self._loaded is not None and self._loaded[0] == self._job.node.version:
+            with exits():
+                self._states.load(self._loaded[1])
+        self._loaded = None
 
     def _pushed(self, key: str) -> bool:
         return any((self._number, key) in keys for keys in self._job.staging.learnt)

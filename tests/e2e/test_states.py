@@ -1,8 +1,10 @@
 """Optimizer states by file, in real jobs: training goes on as if it had never stopped (apache/mxnet#15923)."""
 # ruff: noqa: I001  # elastic_ps.mxnet makes mxnet importable
 
+import os
 import sys
 from contextlib import contextmanager
+from signal import SIGKILL
 
 import elastic_ps.mxnet  # noqa: F401
 import jobs
@@ -38,7 +40,7 @@ def updates(folder):
 
 @pytest.mark.mxnet
 @pytest.mark.timeout(240)
-def test_a_job_goes_on_from_a_file_through_changes_of_its_chief(tmp_path, monkeypatch):
+def test_a_job_goes_on_from_a_file_whoever_is_chief_and_after_a_restore(tmp_path, monkeypatch):
     with job(tmp_path, "first", "--epochs", str(BEFORE), workers=2, servers=1) as (_, first):
         pass
     with job(tmp_path, "second", "--load", first, workers=2, servers=2) as (running, second):
@@ -46,6 +48,11 @@ def test_a_job_goes_on_from_a_file_through_changes_of_its_chief(tmp_path, monkey
         assert running.scale(3, 1).phase == "COMMITTED"
         running.client.drain("w0")
         running.running(2, 1)
+        saved = running.client.checkpoint().version
+        running.until(lambda status: status.version > saved, "steps after the checkpoint")
+        os.kill(running.pid(next(node.member.id for node in running.status().nodes if node.member.role == 2)), SIGKILL)
+        reached = updates(second)[-1]
+        running.until(lambda status: BEFORE + status.version > reached, "steps after the restore")
         (second / "finish").touch()
     after = len(updates(second))
     assert updates(second) == list(range(BEFORE + 1, BEFORE + 1 + after))

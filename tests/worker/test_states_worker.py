@@ -14,6 +14,7 @@ from elastic_ps.server.exchange import Exchange
 from elastic_ps.server.phases import Standing, Status
 from elastic_ps.server.room import Room
 from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.worker import states as states_module
 from elastic_ps.worker.inbox import Inbox
 from elastic_ps.worker.snapshots import Snapshots
 from elastic_ps.worker.store import Store
@@ -325,6 +326,45 @@ def test_an_update_that_a_dead_chief_completed_in_part_keeps_its_number():
     node.update([0, 1, 2])  # this server had the dead worker's push, the others had not
     numbers.exchange("i:0", "i:1", "i:2")
     assert numbers.asked == [7]
+
+
+def test_a_load_is_finished_by_the_next_chief():
+    states = trained(steps=3).optimizer_states()
+    numbers = Numbers(store_of())
+    node = servers(numbers.store)
+    node.is_chief = False
+    numbers.store.load_optimizer_states(states)
+    numbers.exchange("i:0", chief=False)  # begun, and done again because the chief has died
+    node.is_chief = True
+    numbers.exchange("i:0")
+    same(numbers.store.optimizer_states(), states)
+    assert numbers.asked == [4]
+    node.sent.clear()
+    numbers.exchange("i:0")
+    assert node.sent == []
+
+
+def test_a_load_that_was_finished_is_not_repeated_over_later_updates():
+    states = trained(steps=3).optimizer_states()
+    for version, half in ((0, range(4)), (1, range(0))):
+        numbers = Numbers(store_of())
+        node = servers(numbers.store)
+        node.is_chief = False
+        numbers.store.load_optimizer_states(states)
+        node.update(half)
+        node.version = version
+        before = numbers.store.optimizer_states()
+        node.is_chief = True
+        numbers.exchange("i:0")
+        same(numbers.store.optimizer_states(), before)
+
+
+def test_large_models_are_asked_for_in_parts(monkeypatch):
+    whole = trained(ONE).optimizer_states()
+    monkeypatch.setattr(states_module, "BATCH_BYTES", 100)
+    store = trained(ONE)
+    same(store.optimizer_states(), whole)
+    assert servers(store).sent == [Kind.PULL] * 2
 
 
 # ---- rehearsal, joiners, restored jobs
