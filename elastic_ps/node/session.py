@@ -82,6 +82,7 @@ class Session:
         self._answers: queue.Queue[Callable[[], Any] | None] = queue.Queue()
         self._soon = threading.Event()
         self._closed = threading.Event()
+        self._abandoned = threading.Event()  # the script waits for no answer any more
         self._lease_seconds = 10.0
         self._rtt_seconds = 0.0
         self._threads: list[threading.Thread] = []
@@ -145,7 +146,7 @@ class Session:
             ConfigurationError: they contradict what the job holds.
             Refused: the job is about to end or to go back to a checkpoint; a Stop is on its way.
         """
-        reply: pb.DeclareReply = self._call(self._stub.Declare, request, call_timeout=None)
+        reply: pb.DeclareReply = self._call(self._stub.Declare, request, call_timeout=None, stop=self._abandoned)
         return reply
 
     def command(self, head: int, body: str) -> None:
@@ -154,7 +155,8 @@ class Session:
         Raises:
             ConfigurationError: no such handler, or it failed.
         """
-        self._call(self._stub.Command, pb.CommandRequest(head=head, body=body), call_timeout=None)
+        request = pb.CommandRequest(head=head, body=body)
+        self._call(self._stub.Command, request, call_timeout=None, stop=self._abandoned)
 
     def report_soon(self) -> None:
         """Report now instead of at the next turn."""
@@ -166,8 +168,13 @@ class Session:
         self._answers.put(done.set)
         return done.wait(timeout)
 
+    def abandon(self) -> None:
+        """The node's part in the job is over: `declare` and `command` give up where the coordinator is away."""
+        self._abandoned.set()
+
     def close(self) -> None:
         """End the threads and the channel."""
+        self.abandon()
         self._closed.set()
         self._soon.set()
         self._answers.put(None)
@@ -197,6 +204,7 @@ class Session:
         request: Any,
         timeout: float | None = None,
         call_timeout: float | None = _CALL_TIMEOUT,
+        stop: threading.Event | None = None,
     ) -> Any:
         """Call until the coordinator answers; `timeout` bounds the whole, `call_timeout` one try."""
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -214,7 +222,7 @@ class Session:
             else:
                 self.term = max(self.term, reply.term)
                 return reply
-            if self._closed.wait(wait):
+            if (stop or self._closed).wait(wait):
                 break
         raise JobEnded("the session was closed", 0)
 

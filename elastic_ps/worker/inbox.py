@@ -119,7 +119,8 @@ class Inbox:
     def holds(self, index: int) -> bool:
         """Whether all blocks of a tensor are here at the installed version."""
         blocks = self.model.blocks_of[index]
-        return self.version is not None and bool(self._installed.have[blocks.start : blocks.stop].all())
+        have = self._installed.have[blocks.start : blocks.stop]
+        return self.version is not None and len(have) == len(blocks) and bool(have.all())
 
     def tensor(self, index: int) -> NDArray[Any]:
         """The installed values of a tensor, in its shape; valid until the next `install`."""

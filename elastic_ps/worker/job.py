@@ -217,8 +217,9 @@ class WorkerJob:
 
     def value(self, key: Key) -> NDArray[Any] | None:
         """The installed values of a key, in its shape; None where the job has none yet."""
-        index = self.node.inbox.model.index.get(key)
-        return self.node.inbox.tensor(index) if index is not None and self.node.inbox.holds(index) else None
+        with self.node.changed:  # tables may grow at any time
+            index = self.node.inbox.model.index.get(key)
+            return self.node.inbox.tensor(index) if index is not None and self.node.inbox.holds(index) else None
 
     @property
     def begins(self) -> bool:

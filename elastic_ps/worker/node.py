@@ -307,6 +307,7 @@ class WorkerNode:
             if self._ended is None:
                 self._ended = reason
             self.changed.notify_all()
+        self.session.abandon()
 
     def position(self) -> tuple[ConfigId, int]:
         """See `Handler`."""

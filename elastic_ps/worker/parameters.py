@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from elastic_ps.core.configuration import NO_CONFIGURATION, NodeId
-from elastic_ps.core.errors import Refused
+from elastic_ps.core.errors import JobEnded, Refused
 from elastic_ps.core.model import Run, members, runs
 from elastic_ps.transport.base import Buffer
 from elastic_ps.transport.frames import Kind
@@ -61,6 +61,10 @@ def declare(node: WorkerNode, request: pb.DeclareRequest, values: Callable[[int]
         reply = node.session.declare(request)
     except Refused:
         node.wait(lambda: False)  # until the Stop that ends this process has come
+        raise
+    except JobEnded:
+        with node.changed:
+            node.check()  # what ended it says more
         raise
     with node.changed:
         node.extend(reply.tensors, reply.assignment)
