@@ -260,6 +260,7 @@ class WorkerJob:
         with exits():
             if not self._exchange.run(push, boundary):
                 self.again = True
+                self._slab = np.zeros_like(self._slab)  # the old one's bytes may still be on their way to a slow server
                 return
         self._exchanged = True
         if store:

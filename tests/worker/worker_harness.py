@@ -90,6 +90,9 @@ class FakeSession:
             self.failed.append(peer)
             self._changed.notify_all()
 
+    def abandon(self) -> None:
+        """Nobody waits for an answer."""
+
     def declare(self, request: pb.DeclareRequest) -> pb.DeclareReply:
         assert self.declared is not None
         return self.declared(request)
@@ -116,6 +119,8 @@ class PlayedServer:
         self.name = name
         self.connections: list[MemoryConnection] = []
         self.received: list[Received] = []
+        self.reading = threading.Event()  # cleared: nothing is taken from the connections
+        self.reading.set()
         self._changed = threading.Condition()
         self._transport = MemoryTransport(TOKEN, network, name)
         self._listener = self._transport.listen(name)
@@ -133,6 +138,7 @@ class PlayedServer:
         self._accept_aside()
 
     def close(self) -> None:
+        self.reading.set()
         self._listener.close()
         for connection in self.connections:
             connection.close()
@@ -154,7 +160,7 @@ class PlayedServer:
             with self._changed:
                 self.connections.append(connection)
                 self._changed.notify_all()
-            while True:
+            while self.reading.wait(TIMEOUT):
                 frame = connection.receive()
                 data = bytearray(frame.payload_bytes)
                 connection.receive_into([data])
@@ -217,15 +223,18 @@ def value(version: int, block: int) -> NDArray[np.float32]:
 class Play:
     """See the module."""
 
-    def __init__(self, servers: Sequence[str] = ("s0", "s1"), node: str = "w0"):
-        self.network = Network()
+    def __init__(self, servers: Sequence[str] = ("s0", "s1"), node: str = "w0", capacity: int = 1 << 20):
+        self.network = Network(capacity)
         self.servers = {name: PlayedServer(name, self.network) for name in servers}
-        self.node = WorkerNode(NodeSettings("nobody:1", TOKEN), MemoryTransport(TOKEN, self.network, node))
+        self.node = self.make_node(MemoryTransport(TOKEN, self.network, node))
         self.node.session.close()
         self.session = FakeSession(node)
         self.node.session = self.session  # type: ignore[assignment]
         self.node.inbox.model = Model(block_bytes=BLOCK_BYTES)
         self.gradients = np.arange(MODEL.slab_bytes // 4, dtype=np.float32)
+
+    def make_node(self, transport: MemoryTransport) -> WorkerNode:
+        return WorkerNode(NodeSettings("nobody:1", TOKEN), transport)
 
     def close(self) -> None:
         self.node.end(ElasticError("the test is over"))
@@ -270,14 +279,17 @@ class Play:
         message = pb.Extend(tensors=[codec.tensor_to_pb(tensor) for tensor in tensors], assignment=assignment)
         self.direct(extend=message)
 
-    def start(self, assignment: Sequence[int], workers: Sequence[str] = ("w0", "w1")) -> Configuration:
-        """The job's start: an empty table, then the model, at version 0 with nothing known."""
+    def begin(self, workers: Sequence[str] = ("w0", "w1")) -> None:
+        """The job's start: a table without blocks."""
         first = self.table(1, (), workers)
         self.prepare(first)
         self.adopt(first)
         enter(self.node)
+
+    def start(self, assignment: Sequence[int], workers: Sequence[str] = ("w0", "w1")) -> None:
+        """The job's start with a model, at version 0 with nothing known."""
+        self.begin(workers)
         self.extend(assignment)
-        return self.table(1, assignment, workers)
 
     # ---- the script's side
 

@@ -1,0 +1,126 @@
+"""A script's loop over the elastic sampler, against played servers: what is yielded, pushed and written."""
+
+import numpy as np
+import pytest
+from worker_harness import MODEL, TENSORS, TOKEN, Aside, Play
+
+from elastic_ps.core import codec
+from elastic_ps.core.configuration import ConfigId
+from elastic_ps.core.data import permutation
+from elastic_ps.node.settings import NodeSettings
+from elastic_ps.transport.frames import Kind
+from elastic_ps.worker.host import HostArray
+from elastic_ps.worker.job import WorkerJob
+from elastic_ps.worker.sampler import Sampler, epochs
+from protos import elastic_pb2 as pb
+
+S0, S1 = [0, 1, 4], [2, 3, 5]
+SPLIT = [0, 0, 1, 1, 0, 1]
+ONE, TWO = ConfigId(1, 1), ConfigId(1, 2)
+KEYS = [tensor.key for tensor in TENSORS]
+
+
+class JobPlay(Play):
+    """A whole `WorkerJob`; its script's gradients are 1.0 in the first batch (a rehearsal), 2.0 in the next, ..."""
+
+    def __init__(self, monkeypatch, **more):
+        self._monkeypatch = monkeypatch
+        super().__init__(**more)
+        monkeypatch.setattr("elastic_ps.worker.job._current", self.job)
+        monkeypatch.setattr("elastic_ps.worker.exchange.CHUNK_BYTES", 1)  # each block in a frame of its own
+        tensors = [codec.tensor_to_pb(tensor) for tensor in TENSORS]
+        self.session.declared = lambda _request: pb.DeclareReply(tensors=tensors, assignment=SPLIT)
+        self.yielded = []
+        self.outs = [HostArray(np.zeros(tensor.shape, np.float32)) for tensor in TENSORS]
+
+    def make_node(self, transport):
+        self._monkeypatch.setattr("elastic_ps.worker.job.TcpTransport", lambda _token: transport)
+        self.job = WorkerJob(NodeSettings("nobody:1", TOKEN))
+        return self.job.node
+
+    def script(self):
+        store = self.job.open_store()
+        gradients = [HostArray(np.zeros(tensor.shape, np.float32)) for tensor in TENSORS]
+        for _epoch in epochs(1):
+            for number, (step, indices, _batch) in enumerate(Sampler(16, 8), 1):
+                if number == 1:
+                    store.broadcast(KEYS, gradients, [[out] for out in self.outs])
+                for gradient in gradients:
+                    gradient.values[:] = number
+                self.yielded.append((step, indices.tolist()))
+                store.pushpull(KEYS, [[gradient] for gradient in gradients], [[out] for out in self.outs])
+
+    def run(self, deaf=()):
+        """The script up to its first step: rehearsed, declared, first values taken. `deaf` servers read no further."""
+        self.begin()
+        running = Aside(self.script)
+        for server, blocks in self.owned():
+            server.await_frames(Kind.PULL)
+            if server.name in deaf:
+                server.reading.clear()
+            server.answer(0, blocks, ONE)
+        return running
+
+    def owned(self):
+        return zip(self.servers.values(), (S0, S1), strict=True)
+
+
+@pytest.fixture
+def play(monkeypatch):
+    made = JobPlay(monkeypatch)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """A sender waits until all that it sent before has been read."""
+    made = JobPlay(monkeypatch, capacity=1)
+    yield made
+    made.close()
+
+
+def filled(block, number):
+    return np.full(MODEL.blocks[block].extent // 4, number, dtype=np.float32).tobytes()
+
+
+def slices(server, number):
+    return {tuple(item.frame.meta["slice"]) for item in server.of(Kind.PUSH, number)}
+
+
+def test_an_epoch_from_rehearsal_to_end(play):
+    running = play.run()
+    order = permutation(0, 0, 16).tolist()
+    for version in (0, 1):
+        for server, blocks in play.owned():
+            server.wait(lambda server=server: len(server.of(Kind.PUSH)) == 3)
+            assert server.pushed(ONE) == {block: filled(block, version + 2) for block in blocks}
+            assert slices(server, ONE) == {(0, version, 0, version * 8, version * 8 + 4)}
+            server.received.clear()
+            server.answer(version + 1, blocks, ONE)
+    running.result()
+    assert play.yielded == [(0, order[:4]), (0, order[:4]), (1, order[8:12])]
+    assert play.holds(2)
+    for index, out in enumerate(play.outs):
+        np.testing.assert_array_equal(out.values, play.node.inbox.tensor(index))
+
+
+def test_a_step_that_is_done_again_leaves_the_gradients_on_their_way_as_they_were(slow):
+    """A frame that waits in a slow server's queue must not be filled with the gradients of the new slices."""
+    s0, s1 = slow.servers.values()
+    running = slow.run(deaf=["s1"])
+    s0.await_push(S0, ONE)
+    slow.prepare(slow.table(2, SPLIT, workers=("w0",)))
+    s0.say(Kind.NOTICE, TWO)
+    assert s0.await_push(S0, TWO) == {block: filled(block, 3) for block in S0}
+    s1.reading.set()
+    assert s1.await_push(S1, TWO) == {block: filled(block, 3) for block in S1}
+    assert s1.await_push(S1, ONE) == {block: filled(block, 2) for block in S1}
+    assert slices(s1, ONE) == {(0, 0, 0, 0, 4)}
+    assert slices(s1, TWO) == {(0, 0, 0, 0, 8)}
+    for version in (1, 2):
+        for server, blocks in slow.owned():
+            server.answer(version, blocks, TWO)
+    running.result()
+    assert [step for step, _ in slow.yielded] == [0, 0, 0, 1]
+    assert slow.holds(2)
