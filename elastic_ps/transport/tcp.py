@@ -88,6 +88,7 @@ class TcpListener:
     def __init__(self, sock: socket.socket, token: bytes):
         self._socket = sock
         self._token = token
+        self._closed = False
         self.address: tuple[str, int] = sock.getsockname()[:2]
 
     def accept(self) -> Connection:
@@ -95,11 +96,14 @@ class TcpListener:
         try:
             sock, address = self._socket.accept()
         except OSError as error:
-            raise PeerLost("listener", "closed") from error
+            if self._closed:
+                raise PeerLost("listener", "closed") from error
+            raise  # no file descriptors left, say: whoever accepts must not take it for the end
         return TcpConnection(sock, f"{address[0]}:{address[1]}", self._token)
 
     def close(self) -> None:
         """See `Listener.close`."""
+        self._closed = True
         with suppress(OSError):  # already broken, or a listener: close ends it all the same
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()

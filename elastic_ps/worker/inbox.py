@@ -1,7 +1,8 @@
 """Parameters that arrive, until all blocks of a version are here (protocol, invariant 5).
 
 A worker's tensors stay at version v while replies of v+1 gather in a slab of their own. A shadow may receive several
-later versions before the one it waits for is complete: each has its slab, and they are installed in turn.
+later versions before one is complete: each has its slab, and the first that is complete is installed. Versions that
+passed while its connection was broken are never sent to it, so it need not be the next.
 """
 
 from collections import defaultdict
@@ -37,7 +38,6 @@ class Inbox:
         self._spare: list[Slab] = []
         self._installed = self._arrivals()
         self._later: dict[int, _Arrivals] = defaultdict(self._arrivals)
-        self._first = np.full(len(model.blocks), -1, dtype=np.int64)  # each block's first version, before `version`
 
     def _arrivals(self) -> _Arrivals:
         slab = self._spare.pop() if self._spare else np.zeros(self.model.slab_bytes, dtype=np.uint8)
@@ -51,7 +51,6 @@ class Inbox:
             slab, have = np.zeros(model.slab_bytes, dtype=np.uint8), np.zeros(len(model.blocks), dtype=bool)
             slab[: arrivals.slab.nbytes], have[: len(arrivals.have)] = arrivals.slab, arrivals.have
             arrivals.slab, arrivals.have = slab, have
-        self._first = np.append(self._first, np.full(len(model.blocks) - len(self._first), -1, dtype=np.int64))
 
     def buffers(self, version: int, block_runs: Sequence[Run]) -> list[Slab] | None:
         """Where to receive a VALUE frame; None where nothing of it is wanted."""
@@ -67,9 +66,6 @@ class Inbox:
             return
         for first, count in block_runs:
             arrivals.have[first : first + count] = True
-            if self.version is None:
-                seen = self._first[first : first + count]
-                seen[seen < 0] = version
 
     def _for(self, version: int) -> _Arrivals | None:
         if self.version is None or version > self.version:
@@ -77,14 +73,8 @@ class Inbox:
         return self._installed if version == self.version else None
 
     def next_version(self) -> int | None:
-        """A later version whose blocks are all here, and which is the next in turn; None while something lacks."""
-        if self.version is not None:
-            wanted = self.version + 1
-        elif len(self._first) and (self._first >= 0).all():
-            wanted = int(self._first.max())  # the first at which all blocks are to be had
-        else:
-            return None
-        return wanted if wanted in self._later and self._later[wanted].complete else None
+        """The first later version whose blocks are all here; None while something lacks."""
+        return min((version for version, arrivals in self._later.items() if arrivals.complete), default=None)
 
     def install(self, version: int) -> None:
         """Make `version`, which is complete, the installed one."""

@@ -33,16 +33,17 @@ def follow(node: WorkerNode) -> None:
         return
     told = NO_CONFIGURATION
 
-    def replanned() -> bool:
-        return node.tables.prepared is not None and node.tables.prepared.id != told
+    def synced() -> bool:
+        prepared = node.tables.prepared
+        return prepared is not None and prepared.id != told and node.inbox.version is not None
 
     while not node.is_member:
-        if replanned():
+        if synced():
             assert node.tables.prepared is not None
             told = node.tables.prepared.id
             node.session.acknowledge(pb.SYNCED, told, node.version)
-        node.wait(lambda: node.install_next() or node.is_member or replanned())
-    while node.version < node.joined_at:
+        node.wait(lambda: node.install_next() or node.is_member or synced())
+    while node.inbox.version is None or node.version < node.joined_at:
         node.wait(node.install_next)
 
 

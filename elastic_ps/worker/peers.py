@@ -14,6 +14,7 @@ from elastic_ps.worker.link import Link
 log = logging.getLogger(__name__)
 
 _MEND_SECONDS = 0.2
+_GREETING_SECONDS = 10.0
 
 
 class Owner(Protocol):
@@ -68,6 +69,9 @@ class Peers:
 
     def _connect(self, server: Member) -> Connection:
         connection = self._transport.connect(server.host, server.port, server.id)
+        patience = threading.Timer(_GREETING_SECONDS, connection.close)  # a frozen server would block its caller
+        patience.daemon = True
+        patience.start()
         try:
             connection.send(self._owner.hello())
             answer = connection.receive()
@@ -76,6 +80,8 @@ class Peers:
         except (PeerLost, ProtocolError):
             connection.close()
             raise
+        finally:
+            patience.cancel()
         return connection
 
     def send(self, server: NodeId, frame: Frame, payload: Sequence[Buffer] = ()) -> None:

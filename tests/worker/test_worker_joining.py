@@ -197,6 +197,27 @@ def test_a_shadow_subscribes_at_a_server_that_could_not_be_reached_at_first(join
     s1.await_frames(Kind.SUBSCRIBE)
 
 
+def test_a_shadow_skips_versions_that_passed_while_a_connection_was_broken(joiner):
+    joiner.welcome(joiner.table(1, SPLIT))
+    table = joining(joiner)
+    s0, s1 = joiner.servers.values()
+    entering = Aside(enter, joiner.node)
+    s0.answer(3, S0, ONE)
+    s1.answer(3, S1, ONE)
+    entering.result()
+    following = Aside(follow, joiner.node)
+    joiner.session.await_answer(pb.SYNCED, TWO)
+    s1.connections[-1].close()
+    s0.answer(4, S0, ONE)
+    s0.answer(5, S0, ONE)
+    s1.await_connections(2)
+    s1.answer(5, S1, ONE)  # a server sends what it has, not what it had
+    joiner.arm(table, clock=5)
+    joiner.adopt(table)
+    following.result()
+    assert joiner.holds(5)
+
+
 def test_a_joiner_that_waited_for_its_plan_follows_what_came_into_force_meanwhile(joiner):
     """It registers under configuration 1, another plan brings 2, its own is 3."""
     joiner.welcome(joiner.table(1, [0] * 6, servers=("s0",)))
@@ -227,12 +248,15 @@ def test_a_shadow_whose_plan_was_cancelled_starts_again_from_the_tables_that_cam
     joiner.welcome(joiner.table(3, SPLIT))  # and its blocks have moved on, unseen
     table = joining(joiner, number=4)
     following = Aside(follow, joiner.node)
-    for server, blocks in ((s0, S0), (s1, S1)):
+    for server in (s0, s1):
         server.await_frames(Kind.SUBSCRIBE, number=THREE)
-        server.answer(9, blocks, THREE)
+    s0.answer(9, S0, THREE)
+    joiner.await_missing(9, S1)
+    assert not any(answer.answer == pb.SYNCED for answer in joiner.session.answers)  # it holds nothing yet
+    s1.answer(9, S1, THREE)
+    joiner.session.await_answer(pb.SYNCED, table.id)
     joiner.adopt(table)
     following.result()
-    joiner.await_missing(9, [])
     assert joiner.holds(9)
 
 

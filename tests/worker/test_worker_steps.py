@@ -31,6 +31,7 @@ class JobPlay(Play):
         tensors = [codec.tensor_to_pb(tensor) for tensor in TENSORS]
         self.session.declared = lambda _request: pb.DeclareReply(tensors=tensors, assignment=SPLIT)
         self.yielded = []
+        self.samples = 16
         self.outs = [HostArray(np.zeros(tensor.shape, np.float32)) for tensor in TENSORS]
 
     def make_node(self, transport):
@@ -42,7 +43,7 @@ class JobPlay(Play):
         store = self.job.open_store()
         gradients = [HostArray(np.zeros(tensor.shape, np.float32)) for tensor in TENSORS]
         for _epoch in epochs(1):
-            for number, (step, indices, _batch) in enumerate(Sampler(16, 8), 1):
+            for number, (step, indices, _batch) in enumerate(Sampler(self.samples, 8), 1):
                 if number == 1:
                     store.broadcast(KEYS, gradients, [[out] for out in self.outs])
                 for gradient in gradients:
@@ -50,9 +51,9 @@ class JobPlay(Play):
                 self.yielded.append((step, indices.tolist()))
                 store.pushpull(KEYS, [[gradient] for gradient in gradients], [[out] for out in self.outs])
 
-    def run(self, deaf=()):
+    def run(self, deaf=(), workers=("w0", "w1")):
         """The script up to its first step: rehearsed, declared, first values taken. `deaf` servers read no further."""
-        self.begin()
+        self.begin(workers)
         running = Aside(self.script)
         for server, blocks in self.owned():
             server.await_frames(Kind.PULL)
@@ -124,3 +125,27 @@ def test_a_step_that_is_done_again_leaves_the_gradients_on_their_way_as_they_wer
     running.result()
     assert [step for step, _ in slow.yielded] == [0, 0, 0, 1]
     assert slow.holds(2)
+
+
+def test_a_worker_without_samples_takes_part_and_its_script_sees_nothing(play):
+    play.samples = 9
+    running = play.run(workers=("w1", "w0"))
+    for version in (0, 1):
+        for server, blocks in play.owned():
+            server.await_frames(Kind.PUSH)
+            if version == 1:
+                (item,) = server.of(Kind.PUSH)
+                assert item.data == b""
+                assert item.frame.samples == 0
+                assert item.frame.meta["empty"] is True
+                assert [
+                    number for first, count in item.frame.meta["absent"] for number in range(first, first + count)
+                ] == blocks
+            else:
+                server.await_push(blocks, ONE)
+            server.received.clear()
+            server.answer(version + 1, blocks, ONE)
+    running.result()
+    assert [step for step, _ in play.yielded] == [0, 0]
+    np.testing.assert_array_equal(play.outs[0].values, play.node.inbox.tensor(0))
+    assert play.holds(2)

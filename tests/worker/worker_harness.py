@@ -90,8 +90,14 @@ class FakeSession:
             self.failed.append(peer)
             self._changed.notify_all()
 
+    def report_soon(self):
+        pass
+
     def abandon(self) -> None:
         """Nobody waits for an answer."""
+
+    def report_soon(self) -> None:
+        """Nobody reports."""
 
     def declare(self, request: pb.DeclareRequest) -> pb.DeclareReply:
         assert self.declared is not None
@@ -119,8 +125,12 @@ class PlayedServer:
         self.name = name
         self.connections: list[MemoryConnection] = []
         self.received: list[Received] = []
+        self.greeted_by: list[str] = []
+        self.ended = 0  # connections that have
         self.reading = threading.Event()  # cleared: nothing is taken from the connections
         self.reading.set()
+        self.greeting = threading.Event()  # cleared: nobody is greeted
+        self.greeting.set()
         self._changed = threading.Condition()
         self._transport = MemoryTransport(TOKEN, network, name)
         self._listener = self._transport.listen(name)
@@ -139,6 +149,7 @@ class PlayedServer:
 
     def close(self) -> None:
         self.reading.set()
+        self.greeting.set()
         self._listener.close()
         for connection in self.connections:
             connection.close()
@@ -156,6 +167,10 @@ class PlayedServer:
             hello = connection.receive()
             assert hello.kind is Kind.HELLO
             assert hello.meta == {"node": connection.peer, "role": "worker", "lane": "exchange"}
+            with self._changed:
+                self.greeted_by.append(connection.peer)
+                self._changed.notify_all()
+            assert self.greeting.wait(TIMEOUT)
             connection.send(Frame(Kind.ACCEPTED))
             with self._changed:
                 self.connections.append(connection)
@@ -169,6 +184,7 @@ class PlayedServer:
                     self._changed.notify_all()
         except ElasticError:
             with self._changed:
+                self.ended += 1
                 self._changed.notify_all()
 
     def wait(self, ready: Callable[[], Any]) -> None:

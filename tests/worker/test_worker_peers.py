@@ -1,0 +1,155 @@
+"""A worker's connections: one to each server, made in whatever thread comes first, and mended."""
+
+import threading
+
+import pytest
+from worker_harness import TIMEOUT, TOKEN, Aside, Play, PlayedServer
+
+from elastic_ps.core.configuration import ConfigId, Member, Role
+from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.memory import MemoryTransport, Network
+from elastic_ps.worker.peers import Peers
+from protos import elastic_pb2 as pb
+
+ONE, TWO = ConfigId(1, 1), ConfigId(1, 2)
+
+
+class Owner:
+    def __init__(self):
+        self.members = {}
+        self.lost = []
+        self.changed = threading.Condition()
+        self.connections = 0
+
+    def hello(self):
+        return Frame(Kind.HELLO, meta={"node": "w0", "role": "worker", "lane": "exchange"})
+
+    def buffers(self, server, frame):
+        return [bytearray(frame.payload_bytes)]
+
+    def arrived(self, server, frame):
+        """Nothing is kept."""
+
+    def wanted(self, server):
+        return self.members.get(server)
+
+    def connected(self, server):
+        with self.changed:
+            self.connections += 1
+            self.changed.notify_all()
+
+    def disconnected(self, server, reason):
+        with self.changed:
+            self.lost.append((server, reason))
+            self.changed.notify_all()
+
+    def wait(self, ready):
+        with self.changed:
+            assert self.changed.wait_for(ready, TIMEOUT)
+
+
+@pytest.fixture
+def network():
+    return Network()
+
+
+@pytest.fixture
+def server(network):
+    made = PlayedServer("s0", network)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def owner(server):
+    made = Owner()
+    made.members["s0"] = server.member
+    return made
+
+
+@pytest.fixture
+def peers(network, owner):
+    made = Peers(MemoryTransport(TOKEN, network, "w0"), owner)
+    yield made
+    owner.members.clear()
+    made.keep(())
+
+
+def test_two_threads_that_need_a_server_make_one_connection(peers, server, owner):
+    server.greeting.clear()
+    first = Aside(peers.ensure, server.member)
+    server.wait(lambda: server.greeted_by)
+    peers.ensure(server.member)  # does not wait for the other's
+    server.greeting.set()
+    first.result()
+    peers.ensure(server.member)
+    assert owner.connections == 1
+    assert len(server.connections) == 1
+    assert not owner.lost
+
+
+def test_a_server_that_accepts_and_says_nothing_does_not_hold_up_its_caller(peers, server, owner, monkeypatch):
+    monkeypatch.setattr("elastic_ps.worker.peers._GREETING_SECONDS", 0.01)
+    server.greeting.clear()
+    Aside(peers.ensure, server.member).result()
+    owner.wait(lambda: owner.lost)
+    monkeypatch.setattr("elastic_ps.worker.peers._GREETING_SECONDS", TIMEOUT)
+    server.greeting.set()
+    owner.wait(lambda: owner.connections)
+
+
+def test_a_server_that_refuses_is_named_with_its_reason(network, peers, owner):
+    listener = MemoryTransport(TOKEN, network, "s1").listen("s1")
+    member = owner.members["s1"] = Member("s1", Role.SERVER, *listener.address)
+    connecting = Aside(peers.ensure, member)
+    connection = listener.accept()
+    connection.receive()
+    connection.send(Frame(Kind.REFUSED, meta={"detail": "w0 was declared dead"}))
+    connecting.result()
+    assert owner.lost == [("s1", "lost s1: refused: w0 was declared dead")]
+    owner.members.clear()
+    listener.close()
+
+
+def test_a_foreign_jobs_server_is_not_taken_for_ours(network, peers, owner):
+    listener = MemoryTransport(b"x" * 16, network, "s1").listen("s1")
+    member = owner.members["s1"] = Member("s1", Role.SERVER, *listener.address)
+    connecting = Aside(peers.ensure, member)
+    listener.accept().send(Frame(Kind.ACCEPTED))
+    connecting.result()
+    assert owner.lost == [("s1", "frame without this job's token")]
+    owner.members.clear()
+    listener.close()
+
+
+def test_a_server_that_nobody_needs_any_more_is_not_sought(peers, server, owner):
+    peers.ensure(server.member)
+    owner.members.clear()
+    server.connections[0].close()
+    peers.flush(TIMEOUT)
+    assert not owner.lost
+
+
+def test_flush_returns_once_queued_frames_are_sent(peers, server):
+    peers.ensure(server.member)
+    for number in range(5):
+        peers.send("s0", Frame(Kind.NOTICE, version=number))
+    peers.send("s9", Frame(Kind.NOTICE))  # unknown: dropped
+    peers.flush(TIMEOUT)
+    server.await_frames(Kind.NOTICE, 5)
+    assert [item.frame.version for item in server.received] == [0, 1, 2, 3, 4]
+
+
+def test_committed_closes_what_the_configuration_does_not_need():
+    play = Play()
+    play.start([0] * 6)
+    s1 = play.servers["s1"]
+    s1.await_connections(1)
+    alone = play.table(2, [0] * 6, servers=("s0",))
+    play.prepare(alone)
+    play.adopt(alone)
+    assert s1.await_frames(Kind.NOTICE, number=TWO)
+    play.direct(committed=pb.Committed(configuration=pb.ConfigId(term=1, number=2)))
+    s1.wait(lambda: s1.ended)
+    assert not play.session.failed
+    play.close()
