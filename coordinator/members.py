@@ -211,7 +211,8 @@ def _is_member(turn: Turn, name: NodeId) -> bool:
 def _remove(turn: Turn, name: NodeId) -> None:
     turn.durable(nodes={key: node for key, node in turn.job.nodes.items() if key != name})
     turn.live(
-        vitals={key: value for key, value in turn.state.vitals.items() if key != name},
+        # an ended job's status goes on to say how far it came
+        vitals={key: value for key, value in turn.state.vitals.items() if key != name or turn.job.ended},
         failures={key: value for key, value in turn.state.failures.items() if key != name},
         welcomed=turn.state.welcomed - {name},
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from elastic_ps.core.configuration import Configuration, NodeId
+from elastic_ps.core.configuration import NO_CONFIGURATION, Configuration, NodeId
 from elastic_ps.core.model import Model, Run, runs
 from elastic_ps.transport.base import Buffer
 from elastic_ps.transport.frames import Frame, Kind
@@ -55,6 +55,7 @@ class Exchange:
 
     def __init__(self, node: WorkerNode):
         self._node = node
+        self._told = NO_CONFIGURATION
 
     def run(self, push: Push, boundary: bool) -> bool:
         """Exchange the open version; False where other workers share the step now and it must be computed again.
@@ -76,8 +77,16 @@ class Exchange:
             if self._gather(generation):
                 break
         if boundary:
+            self._tell_first_step()
             self._switch_if_due(time.monotonic())
         return True
+
+    def _tell_first_step(self) -> None:
+        """A plan is committed once a worker is past its clock: the coordinator need not wait for the next report."""
+        number = self._node.tables.number
+        if number != self._told:
+            self._told = number
+            self._node.session.report_soon()
 
     def _gather(self, generation: int) -> bool:
         """Wait for the version under way; False where the configuration changed meanwhile."""

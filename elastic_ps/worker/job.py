@@ -79,7 +79,7 @@ class WorkerJob:
     def report(self, step: int, metrics: Mapping[str, float]) -> None:
         """Take over metrics of a step."""
         if not self.staging.rehearsing:
-            self.node.progress.metrics({"step": float(step), **{name: float(value) for name, value in metrics.items()}})
+            self.node.progress.metrics(step, {name: float(value) for name, value in metrics.items()})
 
     def leave(self, finished: bool) -> None:
         """Tell the job that this worker has finished (or goes away), once."""

@@ -20,6 +20,7 @@ class Progress:
         self._recent: deque[tuple[float, int]] = deque(maxlen=_RECENT)
         self._unsent: list[pb.StepTime] = []
         self._metrics: dict[str, float] = {}
+        self._step = 0
         self._last: float | None = None
 
     def stepped(self, version: int, samples: int) -> None:
@@ -32,10 +33,12 @@ class Progress:
                 self._recent.append((seconds, samples))
             self._unsent.append(pb.StepTime(version=version, end=now, seconds=seconds, samples=samples))
 
-    def metrics(self, values: dict[str, float]) -> None:
-        """Metrics that the script hands over; the last value counts."""
+    def metrics(self, step: int, values: dict[str, float]) -> None:
+        """Metrics of a step that the script hands over; those of an older step than known are not taken."""
         with self._lock:
-            self._metrics.update(values)
+            if step >= self._step:
+                self._step = step
+                self._metrics.update(values)
 
     def report(self, version: int) -> pb.ReportRequest:
         """What has not been sent, and the present figures."""

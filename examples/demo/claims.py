@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from coordinator.archive import Archive
 from coordinator.audit import Audit, audit
@@ -68,14 +67,13 @@ class Claims:
 
     def show(self, console: Console) -> None:
         """Print it all."""
-        table = Table(
-            "plan", "cause", "1 register", "2 assign", "3 migrate", "4 update", "moved", "suspension by worker"
-        )
         for plan in self.plans:
+            changed = " ".join([*(f"+{node}" for node in plan.joined), *(f"-{node}" for node in plan.left)])
+            times = " + ".join(f"{ms:.0f}" for ms in plan.steps_ms)
             suspended = ", ".join(f"{worker} {ms:.2f}" for worker, ms in sorted(plan.suspension_ms.items()))
-            times = [f"{ms:.0f} ms" for ms in plan.steps_ms]
-            table.add_row(str(plan.id), plan.cause, *times, f"{plan.bytes_moved:,} B", f"{suspended} ms")
-        console.print(table)
+            console.print(f"plan {plan.id} ({plan.cause}): {changed}")
+            console.print(f"  registration + assignment + migration + worker update: {times} ms")
+            console.print(f"  moved {plan.bytes_moved:,} bytes; suspension {suspended} ms")
         console.print(f"test accuracy {self.accuracy:.4f}, without scaling {self.baseline:.4f}, at least {ACCURACY}")
         console.print(
             f"every sample of every epoch exactly once: {'proved' if self.proof.exactly_once else 'NOT PROVED'} from "
