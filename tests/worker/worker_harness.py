@@ -90,9 +90,6 @@ class FakeSession:
             self.failed.append(peer)
             self._changed.notify_all()
 
-    def report_soon(self):
-        pass
-
     def abandon(self) -> None:
         """Nobody waits for an answer."""
 
