@@ -32,6 +32,7 @@ class JobPlay(Play):
         self.session.declared = lambda _request: pb.DeclareReply(tensors=tensors, assignment=SPLIT)
         self.yielded = []
         self.samples = 16
+        self.exchanges = [KEYS]  # the keys that are pushed together
         self.outs = [HostArray(np.zeros(tensor.shape, np.float32)) for tensor in TENSORS]
 
     def make_node(self, transport):
@@ -49,7 +50,10 @@ class JobPlay(Play):
                 for gradient in gradients:
                     gradient.values[:] = number
                 self.yielded.append((step, indices.tolist()))
-                store.pushpull(KEYS, [[gradient] for gradient in gradients], [[out] for out in self.outs])
+                for keys in self.exchanges:
+                    chosen = [KEYS.index(key) for key in keys]
+                    store.push(keys, [[gradients[index]] for index in chosen])
+                    store.pull(keys, [[self.outs[index]] for index in chosen])
 
     def run(self, deaf=(), workers=("w0", "w1")):
         """The script up to its first step: rehearsed, declared, first values taken. `deaf` servers read no further."""
@@ -149,3 +153,31 @@ def test_a_worker_without_samples_takes_part_and_its_script_sees_nothing(play):
     assert [step for step, _ in play.yielded] == [0, 0]
     np.testing.assert_array_equal(play.outs[0].values, play.node.inbox.tensor(0))
     assert play.holds(2)
+
+
+def test_a_step_of_two_exchanges_is_done_again_from_the_one_that_was_open(play):
+    play.exchanges = [KEYS[:2], KEYS[2:]]
+    running = play.run()
+    s0, s1 = play.servers.values()
+    s0.await_push([0, 1], ONE)
+    s1.await_push([2, 3], ONE)
+    for server, blocks in play.owned():
+        server.answer(1, blocks, ONE)
+    s0.wait(lambda: 4 in s0.pushed(ONE))
+    assert {tuple(item.frame.meta["slice"]) for item in s0.of(Kind.PUSH) if item.frame.version == 1} == {
+        (0, 0, 1, 0, 4)
+    }
+    play.prepare(play.table(2, SPLIT, workers=("w0",)))
+    s1.say(Kind.NOTICE, TWO)
+    assert s0.await_push([4], TWO) == {4: filled(4, 3)}
+    assert s1.await_push([5], TWO) == {5: filled(5, 3)}
+    assert slices(s0, TWO) == {(0, 0, 1, 0, 8)}
+    assert {item.frame.version for item in s0.of(Kind.PUSH, TWO)} == {1}
+    for version in (2, 3, 4):
+        for server, blocks in play.owned():
+            server.answer(version, blocks, TWO)
+    running.result()
+    assert [step for step, _ in play.yielded] == [0, 0, 0, 1]
+    assert play.holds(4)
+    written = [out.values[0] for out in play.outs]  # when its exchange was complete, each key got its value
+    assert written == [3000, 3002, 4004]
