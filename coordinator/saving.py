@@ -8,8 +8,10 @@ from coordinator.clock import scaling_clock
 from coordinator.directives import landed, switching
 from coordinator.effects import Why, WriteManifest
 from coordinator.events import CheckpointAsked, CommandAsked, Commanded, Late, ManifestWritten, Saved
+from coordinator.plan import Phase
 from coordinator.state import JobPhase, Running, Saving
 from coordinator.turn import Turn
+from elastic_ps.core.configuration import Configuration
 from protos import elastic_pb2 as pb
 
 
@@ -124,11 +126,19 @@ def _fail(turn: Turn, saving: Saving, why: str) -> None:
     turn.live(saving=None)
 
 
+def _adopted(turn: Turn) -> Configuration | None:
+    """The configuration in force; while the job starts, the first one, which scripts have adopted before its commit."""
+    plan = turn.job.plan
+    if turn.job.configuration is None and plan is not None and plan.phase is Phase.ARMED:
+        return plan.target
+    return turn.job.configuration
+
+
 def on_command_asked(turn: Turn, event: CommandAsked) -> None:
     """A script's text for the servers' handlers."""
-    configuration = turn.job.configuration
+    configuration = _adopted(turn)
     if configuration is None:
-        turn.refuse(event.to, "the job has no servers yet")
+        turn.refuse(event.to, "the job has no servers yet: elastic_ps.init() returns when it has")
         return
     number = turn.state.commands + 1
     servers = frozenset(server.id for server in configuration.servers)
@@ -149,7 +159,9 @@ def on_commanded(turn: Turn, event: Commanded) -> None:
 
 def commands(turn: Turn) -> bool:
     """Answer commands that all servers have run; a server that has left need not."""
-    done = [run for run in turn.state.running if not run.waiting & turn.job.members.keys()]
+    configuration = _adopted(turn)
+    members = configuration.members.keys() if configuration is not None else frozenset()
+    done = [run for run in turn.state.running if not run.waiting & members]
     for run in done:
         if run.errors:
             turn.refuse(run.to, "; ".join(run.errors), Why.INVALID)

@@ -1,9 +1,13 @@
 """Declarations: tensors, optimizers, data."""
 
+from dataclasses import replace
+
 from played_job import DATA, TENSORS, World
 
 from coordinator import effects as ef
 from coordinator import events as ev
+from coordinator.plan import Kind, Phase, Plan
+from coordinator.protocol import step
 from elastic_ps.core.data import DataSpec
 from elastic_ps.core.model import Tensor
 from elastic_ps.core.optimizer import OptimizerSpec
@@ -135,3 +139,12 @@ def test_a_command_runs_on_every_server_and_its_errors_are_named():
     assert world.asked not in world.replies
     world.post(ev.Commanded(world.now, "s1", run.id, "no such handler"))
     assert "s1: no such handler" in world.replies[world.asked].text
+
+
+def test_a_command_before_the_first_commit_reaches_the_servers_that_scripts_have_adopted():
+    world = started()
+    first = world.state.job.configuration
+    starting = Plan(1, Kind.START, "start", world.now, phase=Phase.ARMED, target=first, number=first.id)
+    state = replace(world.state, job=replace(world.state.job, configuration=None, plan=starting))
+    asking, _ = step(state, ev.CommandAsked(world.now, 7, 3, "body"))
+    assert asking.running[-1].waiting == {"s0", "s1"}
