@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from elastic_ps.core import codec
-from elastic_ps.core.configuration import ConfigId, Configuration, Member, NodeId, Role
+from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, Member, NodeId, Role
 from elastic_ps.core.data import DataSpec
 from elastic_ps.core.errors import EXIT_RESTART, ConfigurationError, ElasticError, JobEnded, ProtocolError
 from elastic_ps.core.model import Model, runs
@@ -54,6 +54,8 @@ class WorkerNode:
         self.peers = Peers(transport, self)
         self._subscribed: set[NodeId] = set()
         self.joined_at = 0  # the clock of the last switch: a joiner's first version
+        self._before: frozenset[NodeId] = frozenset()  # servers of the configuration before the last switch
+        self._heard: dict[NodeId, ConfigId] = {}  # by server: the newest configuration of its frames
         self._receiving: dict[NodeId, bool] = {}  # by server: is the frame under way wanted
         self._resumed = ConfigId()
         self._reached: float | None = None  # when the version that waits for its switch was installed
@@ -98,6 +100,16 @@ class WorkerNode:
     def is_shadow(self) -> bool:
         """Whether this worker joins the running job by a plan that is under way."""
         return not self.is_member and self.tables.prepared is not None and self.tables.current is not None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether a joiner holds the last version of the configuration before. Call under the lock.
+
+        The clock is a target: the switch may have been decided at an earlier version. But what a server says under
+        the new configuration comes behind all its values of the old one.
+        """
+        said = all(self._heard.get(server, NO_CONFIGURATION) >= self.tables.number for server in self._before)
+        return self.inbox.version is not None and (self.version >= self.joined_at or said)
 
     @property
     def configuration(self) -> Configuration:
@@ -233,6 +245,7 @@ class WorkerNode:
             clock = self.tables.clock
             self.tables = self.tables.switch()
             self.joined_at = clock or 0
+            self._before = frozenset(old.blocks_of if old else ())
             self.generation += 1
             for server in {*(old.blocks_of if old else ()), *self.configuration.blocks_of}:
                 self.peers.send(server, self.frame(Kind.NOTICE))
@@ -371,6 +384,7 @@ class WorkerNode:
             self._refused(server, frame)
             return
         with self.changed:
+            self._heard[server] = max(frame.configuration, self._heard.get(server, frame.configuration))
             if frame.kind is Kind.SNAPSHOT:
                 self.snapshots.arrived(server, frame)
             elif self._receiving.pop(server, False):

@@ -43,8 +43,13 @@ def follow(node: WorkerNode) -> None:
             told = node.tables.prepared.id
             node.session.acknowledge(pb.SYNCED, told, node.version)
         node.wait(lambda: node.install_next() or node.is_member or synced())
-    while node.inbox.version is None or node.version < node.joined_at:
-        node.wait(node.install_next)
+
+    def caught_up() -> bool:
+        while node.install_next():
+            pass
+        return node.is_current
+
+    node.wait(caught_up)
 
 
 def declare(node: WorkerNode, request: pb.DeclareRequest, values: Callable[[int], Buffer]) -> list[str]:

@@ -273,3 +273,25 @@ def test_a_reconnected_member_learns_from_the_welcome_that_its_plan_was_decided(
     play.welcome(moved)
     play.session.await_answer(pb.SWITCHED, TWO)
     assert play.node.configuration == moved
+
+
+def test_a_joiner_does_not_wait_for_a_clock_that_came_too_late(joiner):
+    """Armed again for version 9 when somebody had switched at 5 already: nobody gets past 5 without the joiner."""
+    joiner.welcome(joiner.table(1, SPLIT))
+    table = joining(joiner)
+    s0, s1 = joiner.servers.values()
+    entering = Aside(enter, joiner.node)
+    s0.answer(4, S0, ONE)
+    s1.answer(4, S1, ONE)
+    entering.result()
+    following = Aside(follow, joiner.node)
+    joiner.session.await_answer(pb.SYNCED, TWO)
+    joiner.arm(table, clock=9)
+    s0.answer(5, S0, ONE)
+    s0.say(Kind.NOTICE, TWO)
+    joiner.session.await_answer(pb.SWITCHED, TWO)
+    assert not following.ended  # the other server may have more of the old configuration to say
+    s1.answer(5, S1, ONE)
+    s1.say(Kind.NOTICE, TWO)
+    following.result()
+    assert joiner.holds(5)
