@@ -124,9 +124,9 @@ def _syncing(archive: Archive, plans: Sequence[pb.Plan]) -> list[float]:
     return ratios
 
 
-def restart(model: str, joining: int) -> float:
+def restart(model: str, joining: int, number: int) -> float:
     """Milliseconds from the wish for more servers to the first step with them, by checkpoint and restart."""
-    name = f"{model}-restart-{joining}"
+    name = f"{model}-restart-{joining}-{number}"
     worker = ["benchmarks.train_shapes", model]
     with Job(FOLDER, name, worker, WORKERS, 1, ("--seed", "1")) as job:
         job.until(BEFORE)
@@ -138,6 +138,10 @@ def restart(model: str, joining: int) -> float:
         with Job(FOLDER, f"{name}-again", worker, WORKERS, 1 + joining, again) as after:
             after.until(saved.version + 1)
             return (time.monotonic() - started) * 1000
+
+
+def _restarts(model: str, joining: int) -> list[float]:
+    return [restart(model, joining, number) for number in range(PAUSE_ROUNDS)]
 
 
 def _row(model: str, how: str, joined: int, losses: Sequence[Loss]) -> dict[str, Any]:
@@ -160,7 +164,7 @@ def _rows(model: str, losses: Sequence[Loss]) -> list[dict[str, Any]]:
         groups[loss.mode, loss.joined].append(loss)
     rows = [_row(model, mode, joined, group) for (mode, joined), group in sorted(groups.items())]
     for joined in JOINING:
-        lost = [Loss(model, "restart", joined, ms, ms) for ms in (restart(model, joined) for _ in range(PAUSE_ROUNDS))]
+        lost = [Loss(model, "restart", joined, ms, ms) for ms in _restarts(model, joined)]
         rows.append(_row(model, "checkpoint and restart", joined, lost))
     return rows
 
