@@ -63,10 +63,15 @@ def test_a_killed_worker_is_replaced_and_its_step_redone(tmp_path, victim):
 def test_a_joining_worker_killed_in_mid_plan_cancels_it_and_the_next_try_joins(tmp_path):
     with jobs.run(tmp_path, SCRIPT, tmp_path, workers=1, servers=1) as job:
         job.running(1, 1)
+        (tmp_path / "hold").touch()
         job.client.scale(workers=2)
-        status = job.until(lambda status: any(n.state in ("joining", "shadow") for n in status.nodes), "a joiner")
-        joiner = next(node for node in status.nodes if node.state in ("joining", "shadow"))
+        status = job.until(lambda status: status.plan.phase == "SYNCING", "a plan that waits for its joiner")
+        joiner = next(node for node in status.nodes if node.state == "shadow")
         os.kill(joiner.pid, signal.SIGKILL)
+        job.until(
+            lambda status: any(plan.phase == "CANCELLED" for plan in job.client.plans()), "the plan was cancelled"
+        )
+        (tmp_path / "hold").unlink()
         job.until(lambda status: len(member_ids(status, 1)) == 2, "the replacement joined")
         assert joiner.member.id not in member_ids(job.status(), 1)
         weights = finish(job, tmp_path)

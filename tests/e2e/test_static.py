@@ -14,7 +14,7 @@ DIGITS = jobs.SCRIPTS.parents[2] / "examples" / "digits_static.py"
 @pytest.mark.timeout(180)
 def test_a_static_script_trains_its_servers_scale_and_worker_joins_are_refused(tmp_path):
     out = tmp_path / "result.json"
-    with jobs.run(tmp_path, DIGITS, "--epochs", "25", "--out", out, workers=2, servers=1) as job:
+    with jobs.run(tmp_path, DIGITS, "--epochs", "60", "--out", out, workers=2, servers=1) as job:
         status = job.running(2, 1)
         assert not status.data.elastic
         with pytest.raises(RequestRefused, match=r"elastic_ps\.Sampler"):

@@ -65,6 +65,8 @@ def main():
             found, error = gradients(weights, inputs[indices], targets[indices])
             loss += error
             if store is None:
+                while (arguments.folder / "hold").exists():  # a test has something to do before this worker is ready
+                    time.sleep(0.01)
                 store = current_job().open_store()
                 store.set_optimizer(OptimizerSpec(arguments.optimizer, ARGS[arguments.optimizer]), schedule)
                 store.broadcast(list(arrays), list(arrays.values()), [[array] for array in arrays.values()])
