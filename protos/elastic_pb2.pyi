@@ -318,20 +318,24 @@ class AcknowledgeReply(_message.Message):
     def __init__(self, term: _Optional[int] = ...) -> None: ...
 
 class DataSpec(_message.Message):
-    __slots__ = ("elastic", "samples", "global_batch", "last", "loss", "exchanges")
+    __slots__ = ("elastic", "samples", "global_batch", "last", "loss", "exchanges", "consistency", "staleness")
     ELASTIC_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     GLOBAL_BATCH_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
     LOSS_FIELD_NUMBER: _ClassVar[int]
     EXCHANGES_FIELD_NUMBER: _ClassVar[int]
+    CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
+    STALENESS_FIELD_NUMBER: _ClassVar[int]
     elastic: bool
     samples: int
     global_batch: int
     last: str
     loss: str
     exchanges: int
-    def __init__(self, elastic: _Optional[bool] = ..., samples: _Optional[int] = ..., global_batch: _Optional[int] = ..., last: _Optional[str] = ..., loss: _Optional[str] = ..., exchanges: _Optional[int] = ...) -> None: ...
+    consistency: str
+    staleness: int
+    def __init__(self, elastic: _Optional[bool] = ..., samples: _Optional[int] = ..., global_batch: _Optional[int] = ..., last: _Optional[str] = ..., loss: _Optional[str] = ..., exchanges: _Optional[int] = ..., consistency: _Optional[str] = ..., staleness: _Optional[int] = ...) -> None: ...
 
 class DeclareRequest(_message.Message):
     __slots__ = ("caller", "tensors", "store", "optimizer", "data", "local_update")
@@ -465,6 +469,34 @@ class PeerFailedReply(_message.Message):
     TERM_FIELD_NUMBER: _ClassVar[int]
     term: int
     def __init__(self, term: _Optional[int] = ...) -> None: ...
+
+class DrawRequest(_message.Message):
+    __slots__ = ("caller", "number", "epoch", "any_epoch")
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ANY_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    caller: Caller
+    number: int
+    epoch: int
+    any_epoch: bool
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., number: _Optional[int] = ..., epoch: _Optional[int] = ..., any_epoch: _Optional[bool] = ...) -> None: ...
+
+class DrawReply(_message.Message):
+    __slots__ = ("term", "epoch", "over", "step", "origin", "batch")
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    OVER_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    term: int
+    epoch: int
+    over: bool
+    step: int
+    origin: str
+    batch: int
+    def __init__(self, term: _Optional[int] = ..., epoch: _Optional[int] = ..., over: _Optional[bool] = ..., step: _Optional[int] = ..., origin: _Optional[str] = ..., batch: _Optional[int] = ...) -> None: ...
 
 class CommandRequest(_message.Message):
     __slots__ = ("caller", "head", "body")

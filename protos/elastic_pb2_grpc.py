@@ -65,6 +65,11 @@ class CoordinatorStub:
                 request_serializer=protos_dot_elastic__pb2.PeerFailedRequest.SerializeToString,
                 response_deserializer=protos_dot_elastic__pb2.PeerFailedReply.FromString,
                 _registered_method=True)
+        self.Draw = channel.unary_unary(
+                '/elastic.Coordinator/Draw',
+                request_serializer=protos_dot_elastic__pb2.DrawRequest.SerializeToString,
+                response_deserializer=protos_dot_elastic__pb2.DrawReply.FromString,
+                _registered_method=True)
         self.Command = channel.unary_unary(
                 '/elastic.Coordinator/Command',
                 request_serializer=protos_dot_elastic__pb2.CommandRequest.SerializeToString,
@@ -169,6 +174,13 @@ class CoordinatorServicer:
 
     def PeerFailed(self, request, context):
         """an exchange with a peer failed
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Draw(self, request, context):
+        """async, ssp: the worker's next batch
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -283,6 +295,11 @@ def add_CoordinatorServicer_to_server(servicer, server):
                     servicer.PeerFailed,
                     request_deserializer=protos_dot_elastic__pb2.PeerFailedRequest.FromString,
                     response_serializer=protos_dot_elastic__pb2.PeerFailedReply.SerializeToString,
+            ),
+            'Draw': grpc.unary_unary_rpc_method_handler(
+                    servicer.Draw,
+                    request_deserializer=protos_dot_elastic__pb2.DrawRequest.FromString,
+                    response_serializer=protos_dot_elastic__pb2.DrawReply.SerializeToString,
             ),
             'Command': grpc.unary_unary_rpc_method_handler(
                     servicer.Command,
@@ -508,6 +525,33 @@ class Coordinator:
             '/elastic.Coordinator/PeerFailed',
             protos_dot_elastic__pb2.PeerFailedRequest.SerializeToString,
             protos_dot_elastic__pb2.PeerFailedReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Draw(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/elastic.Coordinator/Draw',
+            protos_dot_elastic__pb2.DrawRequest.SerializeToString,
+            protos_dot_elastic__pb2.DrawReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -75,11 +75,23 @@ def data_to_pb(spec: DataSpec) -> pb.DataSpec:
         last=spec.last,
         loss=spec.loss,
         exchanges=spec.exchanges,
+        consistency=spec.consistency,
+        staleness=spec.staleness,
     )
 
 
 def data_from_pb(message: pb.DataSpec) -> DataSpec:
     """Decode; an absent message is a job whose script draws its own batches."""
+    exchanges, consistency = message.exchanges or 1, message.consistency or "sync"
     if not message.elastic:
-        return DataSpec(exchanges=message.exchanges or 1)
-    return DataSpec(True, message.samples, message.global_batch, message.last, message.loss, message.exchanges or 1)
+        return DataSpec(exchanges=exchanges, consistency=consistency)
+    return DataSpec(
+        True,
+        message.samples,
+        message.global_batch,
+        message.last,
+        message.loss,
+        exchanges,
+        consistency,
+        message.staleness,
+    )
