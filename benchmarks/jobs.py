@@ -10,7 +10,7 @@ from types import TracebackType
 
 from coordinator.archive import Archive, read_archive
 from coordinator.client import ClientError, CoordinatorClient
-from coordinator.jobs import read_token
+from elastic_ps.core.token import read_token
 from protos import elastic_pb2 as pb
 
 _POLL_SECONDS = 0.05

@@ -15,7 +15,6 @@ import grpc
 
 from coordinator import checkpoints
 from coordinator.books import Ledger, Steps
-from coordinator.jobs import BadJobFile, read_token
 from coordinator.journal import Journal
 from coordinator.plan import Migration
 from coordinator.runtime import Runtime
@@ -23,6 +22,7 @@ from coordinator.service import Service
 from coordinator.state import Goal, Job, Settings, State, Void
 from elastic_ps.core.errors import ElasticError
 from elastic_ps.core.model import DEFAULT_BLOCK_BYTES, Model
+from elastic_ps.core.token import read_token
 from protos import elastic_pb2_grpc as rpc
 
 log = logging.getLogger("coordinator")
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     try:
         return asyncio.run(_serve(options))
-    except (ElasticError, BadJobFile, OSError) as error:
+    except (ElasticError, OSError) as error:
         sys.stderr.write(f"coordinator: {error}\n")
         return 2
 
@@ -114,7 +114,7 @@ def _restored(job: Job, root: str) -> Job:
 
 async def _serve(options: argparse.Namespace) -> int:
     options.folder.mkdir(parents=True, exist_ok=True)
-    token = read_token(Path(options.token_file))
+    token = read_token(options.token_file)
     with (
         closing(Journal(options.folder / "journal.sqlite")) as journal,
         closing(Ledger(options.folder / "ledger.jsonl")) as ledger,

@@ -12,11 +12,13 @@ from typer.core import TyperGroup
 
 from coordinator import render
 from coordinator.client import ClientError, CoordinatorClient, CoordinatorFailed, CoordinatorUnreachable
-from coordinator.jobs import BadJobFile, Job, UnknownJob, all_jobs, jobs_folder, read_token
+from coordinator.jobs import Job, UnknownJob, all_jobs, jobs_folder
 from coordinator.jsontext import to_dict
 from coordinator.targets import Coordinator, JobName, Json, TokenFile, resolve
 from coordinator.waiting import JobOver, Request, known_plans, wait_for_plan
 from coordinator.watching import watch_job
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.token import read_token
 from protos import elastic_pb2 as pb
 
 
@@ -55,7 +57,7 @@ class _Errors(TyperGroup):
             _fail(str(error), Exit.UNKNOWN_JOB)
         except CoordinatorUnreachable as error:
             _fail(str(error), Exit.UNREACHABLE)
-        except (CoordinatorFailed, JobOver, BadJobFile) as error:
+        except (CoordinatorFailed, JobOver, ConfigurationError) as error:
             _fail(str(error), Exit.FAILED)
         except ClientError as error:
             _fail(str(error), Exit.REFUSED)
@@ -283,7 +285,7 @@ def _look(job: Job) -> tuple[str, pb.StatusReply | None]:
     try:
         with CoordinatorClient(job.coordinator, read_token(job.token_file), _JOBS_CALL_SECONDS) as client:
             reply = client.status()
-    except (ClientError, BadJobFile):
+    except (ClientError, ConfigurationError):
         # A launcher starts a dead coordinator again; without one nobody does.
         return ("away" if job.processes_alive else "lost"), None
     return reply.phase, reply

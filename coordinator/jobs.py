@@ -9,15 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-TOKEN_BYTES = 16
-
 
 class UnknownJob(Exception):
     """No such job, or not clear which; the message lists those that run."""
-
-
-class BadJobFile(Exception):
-    """A file of a job's folder cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -91,21 +85,6 @@ def find_job(folder: Path, name: str | None) -> Job:
                 f"job {name!r} has ended with status {job.status}{why}; see {job.folder}; running: {listed}"
             )
     raise UnknownJob(f"no job {name!r} under {folder}; running: {listed}")
-
-
-def read_token(path: Path) -> bytes:
-    """The job token from its file of hex digits.
-
-    Raises:
-        BadJobFile: no such file, or not a token.
-    """
-    try:
-        token = bytes.fromhex(path.read_text().strip())
-    except (OSError, ValueError) as error:
-        raise BadJobFile(f"cannot read the job token from {path}: {error}") from error
-    if len(token) != TOKEN_BYTES:
-        raise BadJobFile(f"the token in {path} has {len(token)} bytes, not {TOKEN_BYTES}")
-    return token
 
 
 def _read(path: Path) -> Job | None:

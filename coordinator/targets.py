@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from coordinator.client import CoordinatorClient
-from coordinator.jobs import Job, find_job, jobs_folder, read_token
+from coordinator.jobs import Job, find_job, jobs_folder
+from elastic_ps.core.token import read_token
 
 JobName = Annotated[str | None, typer.Argument(metavar="JOB", help="Name of the job; may be left out when one runs.")]
 Coordinator = Annotated[
@@ -31,7 +32,7 @@ def resolve(name: str | None, coordinator: str | None, token_file: Path | None) 
     Raises:
         typer.BadParameter: arguments that do not go together.
         UnknownJob: no such job.
-        BadJobFile: its token cannot be read.
+        ConfigurationError: its token cannot be read.
     """
     if coordinator is None:
         if token_file is not None:

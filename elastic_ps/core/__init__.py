@@ -1,1 +1,1 @@
-"""Pure parts that every room shares: blocks, configurations, data order, errors, codec."""
+"""What every room shares: blocks, configurations, data order, errors, codec (all pure), the job's token."""

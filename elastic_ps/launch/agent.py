@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
+from elastic_ps.core.token import read_token
 from elastic_ps.launch import decide
 from elastic_ps.launch.children import Children
 from elastic_ps.launch.commands import Commands, JobSettings, Place, node_environment
@@ -23,7 +24,6 @@ from elastic_ps.launch.folder import JobFolder
 from elastic_ps.launch.link import CoordinatorLink
 from elastic_ps.launch.output import MergedStream, NodeLog
 from elastic_ps.launch.processes import Process
-from elastic_ps.node.settings import read_token
 from protos import elastic_pb2 as pb
 
 _COORDINATOR = "coordinator"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.transport.frames import TOKEN_BYTES
+from elastic_ps.core.token import TOKEN_BYTES
 
 _RECORD = "job.json"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")

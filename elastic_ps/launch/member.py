@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import EXIT_RESTART, ConfigurationError, CoordinatorLost
+from elastic_ps.core.token import read_token
 from elastic_ps.launch.commands import Place, node_environment
 from elastic_ps.launch.link import CoordinatorLink, pauses
 from elastic_ps.launch.processes import Process
-from elastic_ps.node.settings import read_token
 
 _UNDRAINED = 128 + signal.SIGTERM
 _LAST_SECONDS = 5.0

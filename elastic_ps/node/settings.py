@@ -4,10 +4,9 @@ import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.transport.frames import TOKEN_BYTES
+from elastic_ps.core.token import read_token
 
 
 @dataclass(frozen=True)
@@ -16,7 +15,7 @@ class NodeSettings:
 
     Attributes:
         coordinator: host:port of the job's coordinator.
-        token: the job's secret, `TOKEN_BYTES` long; shown on both planes.
+        token: the job's secret, `core.token.TOKEN_BYTES` long; shown on both planes.
         host: address that peers reach this node at.
         nonce: the launcher's name for this process; a retried registration with the same one is the same node.
     """
@@ -47,18 +46,3 @@ class NodeSettings:
             environment.get("ELASTIC_HOST", "127.0.0.1"),
             environment.get("ELASTIC_NONCE") or secrets.token_hex(8),
         )
-
-
-def read_token(path: str | Path) -> bytes:
-    """The job token from its file of hex digits.
-
-    Raises:
-        ConfigurationError: no such file, or not a token.
-    """
-    try:
-        token = bytes.fromhex(Path(path).read_text().strip())
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"cannot read the job token from {path}: {error}") from error
-    if len(token) != TOKEN_BYTES:
-        raise ConfigurationError(f"the token in {path} has {len(token)} bytes, not {TOKEN_BYTES}")
-    return token

@@ -11,8 +11,9 @@ from types import FrameType
 
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import ElasticError, JobEnded
+from elastic_ps.core.token import read_token
 from elastic_ps.node.session import Session
-from elastic_ps.node.settings import NodeSettings, read_token
+from elastic_ps.node.settings import NodeSettings
 from elastic_ps.server.service import ServerNode
 from elastic_ps.transport.tcp import TcpTransport
 

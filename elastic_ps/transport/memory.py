@@ -318,7 +318,7 @@ class MemoryTransport:
     """See `Transport`.
 
     Args:
-        token: the job's, `frames.TOKEN_BYTES` long.
+        token: the job's, `core.token.TOKEN_BYTES` long.
         network: that this node is in.
         name: of this node, by which faults are scripted.
     """

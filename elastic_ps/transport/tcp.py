@@ -113,7 +113,7 @@ class TcpTransport:
     """See `Transport`.
 
     Args:
-        token: the job's, `frames.TOKEN_BYTES` long.
+        token: the job's, `core.token.TOKEN_BYTES` long.
     """
 
     def __init__(self, token: bytes):

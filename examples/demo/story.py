@@ -13,7 +13,9 @@ from typing import Any
 from rich.console import Console
 
 from coordinator.client import ClientError, CoordinatorClient
-from coordinator.jobs import BadJobFile, UnknownJob, find_job, read_token
+from coordinator.jobs import UnknownJob, find_job
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.token import read_token
 from protos import elastic_pb2 as pb
 
 SAMPLES = 1437  # of examples/digits.py's training split
@@ -126,7 +128,7 @@ class Story:
                 job = find_job(self.folder.parent, self.name)
                 self._client = CoordinatorClient(job.coordinator, read_token(job.token_file))
             return self._client.status()
-        except (UnknownJob, BadJobFile, ClientError):
+        except (UnknownJob, ConfigurationError, ClientError):
             return None  # not there yet, or no longer: the caller looks again
 
     @staticmethod

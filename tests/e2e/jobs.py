@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from coordinator.client import ClientError, CoordinatorClient
-from elastic_ps.node.settings import read_token
+from elastic_ps.core.token import read_token
 
 SCRIPTS = Path(__file__).parent / "scripts"
 POLL_SECONDS = 0.05

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.token import read_token
 from elastic_ps.launch.folder import JobFolder, default_name, jobs_folder
-from elastic_ps.node.settings import read_token
 
 
 def test_jobs_are_in_the_users_state_folder() -> None:

@@ -13,9 +13,10 @@ from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configurat
 from elastic_ps.core.data import DataSpec, place, share
 from elastic_ps.core.model import Model, Tensor, runs
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
+from elastic_ps.core.token import TOKEN_BYTES
 from elastic_ps.server.optimizers import make_rule
 from elastic_ps.server.service import ServerNode
-from elastic_ps.transport.frames import TOKEN_BYTES, Frame, Kind
+from elastic_ps.transport.frames import Frame, Kind
 from elastic_ps.transport.tcp import TcpTransport
 from protos import elastic_pb2 as pb
 

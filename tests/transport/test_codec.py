@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from elastic_ps.core.configuration import ConfigId
 from elastic_ps.core.errors import ProtocolError
-from elastic_ps.transport.frames import HEADER_BYTES, TOKEN_BYTES, Frame, Kind, decode_header, decode_meta, encode
+from elastic_ps.core.token import TOKEN_BYTES
+from elastic_ps.transport.frames import HEADER_BYTES, Frame, Kind, decode_header, decode_meta, encode
 
 TOKENS = st.binary(min_size=TOKEN_BYTES, max_size=TOKEN_BYTES)
 LONG = st.integers(0, 2**64 - 1)

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from elastic_ps.core.token import TOKEN_BYTES
 from elastic_ps.transport.base import Connection, Listener, Transport
-from elastic_ps.transport.frames import TOKEN_BYTES, Frame, Kind
+from elastic_ps.transport.frames import Frame, Kind
 from elastic_ps.transport.memory import MemoryTransport, Network
 from elastic_ps.transport.tcp import TcpTransport
 

@@ -12,8 +12,9 @@ from elastic_ps.core import codec
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, Member, Role
 from elastic_ps.core.errors import ElasticError
 from elastic_ps.core.model import Model, Tensor, members, runs
+from elastic_ps.core.token import TOKEN_BYTES
 from elastic_ps.node.settings import NodeSettings
-from elastic_ps.transport.frames import TOKEN_BYTES, Frame, Kind
+from elastic_ps.transport.frames import Frame, Kind
 from elastic_ps.transport.memory import MemoryConnection, MemoryTransport, Network
 from elastic_ps.worker.exchange import Exchange, Push, roster
 from elastic_ps.worker.node import WorkerNode
