@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 from elastic_ps.core.errors import ConfigurationError
 
+CONSISTENCIES = ("sync", "async", "ssp")
+"""Modes of consistency, as in the ends of MXNet's `KVStore.type`."""
+
 
 @dataclass(frozen=True, slots=True)
 class DataSpec:
@@ -19,11 +22,13 @@ class DataSpec:
     Args:
         elastic: False where the script draws its own batches.
         samples: N, of one epoch.
-        global_batch: B, over all workers.
+        global_batch: B, over all workers; under `async` and `ssp` the samples of each worker's own step.
         last: the last step of an epoch has N mod B samples ("short"), is left out ("drop") or is filled up from the
             epoch's start ("wrap").
         loss: "sum" over samples, as Gluon's trainer expects, or "mean".
         exchanges: data-plane exchanges per sampler step.
+        consistency: "sync", "async" (a server updates on each push) or "ssp" (async, but see staleness).
+        staleness: under ssp, steps that a worker may complete more than the slowest.
     """
 
     elastic: bool = False
@@ -32,8 +37,11 @@ class DataSpec:
     last: str = "short"
     loss: str = "sum"
     exchanges: int = 1
+    consistency: str = "sync"
+    staleness: int = 0
 
     def __post_init__(self) -> None:
+        self._check_consistency()
         if not self.elastic:
             return
         if self.samples < 1:
@@ -49,6 +57,22 @@ class DataSpec:
                 f'last="drop" with {self.samples} samples and a global batch of {self.global_batch} leaves no step: '
                 "lower global_batch or use last='short'"
             )
+
+    def _check_consistency(self) -> None:
+        if self.consistency not in CONSISTENCIES:
+            raise ConfigurationError(f"consistency must be one of {', '.join(CONSISTENCIES)}, not {self.consistency!r}")
+        if self.consistency == "ssp" and not (self.elastic and self.staleness >= 1):
+            raise ConfigurationError(
+                'consistency "ssp" needs an elastic_ps.Sampler with staleness=s, s at least 1: the steps that a worker '
+                "may be ahead of the slowest"
+            )
+        if self.consistency != "ssp" and self.staleness:
+            raise ConfigurationError(f'staleness belongs to consistency "ssp", not to {self.consistency!r}')
+
+    @property
+    def is_sync(self) -> bool:
+        """Whether all workers share each step; else every push is an update of its own."""
+        return self.consistency == "sync"
 
     @property
     def steps_per_epoch(self) -> int:

@@ -13,15 +13,19 @@ The header's (term, number) is the sender's configuration. `meta` holds, by kind
     HELLO     node, role, lane ("exchange" | "follow")
     PUSH      runs: [[first, count], ...] the payload's blocks; absent: runs that this worker pushes nothing for;
               slice: [epoch, step, exchange, low, high] or null (static data); empty: true where the rank's slice is
-              empty (agrees with whatever the others push); hyper: {...} from the chief only
-    VALUE     runs; counts are the servers' own and do not travel
+              empty (agrees with whatever the others push); hyper: {...} from the chief only. async and ssp: batch:
+              [origin, number], under which each block takes it once (number: batches of the origin times exchanges,
+              plus this exchange); hyper from every worker; the header's version is the worker's own count
+    VALUE     runs. async and ssp: the header's version is that of the PUSH, plus 1, or of the PULL; updates: the
+              highest count of optimizer updates among these blocks
     INIT      runs
     PULL      runs; states: true asks for SNAPSHOTs with the optimizer's state instead of VALUE
     SNAPSHOT  runs (one run), state: [names of state arrays in the payload after the values], counts: per block; to a
-              worker also dtypes: of the state arrays; from the chief, to load state: the payload has no values
+              worker also dtypes: of the state arrays; from the chief, to load state: the payload has no values. async
+              and ssp: applied: {origin: [number of the last batch, per block; -1: none]}
     RECORD    runs (one run), hyper; payload is the aggregated gradient, normalised; count increments are implied.
               absent: true where nobody pushed the keys (no payload). No runs: the stream has caught up, or (pause:
-              true) gives up until the switch
+              true) gives up until the switch. async and ssp: batch, as in the PUSH
     HANDOVER  runs: theirs now, at header.version; empty: true where first values have not come
     REFUSED   reason (Reason), detail, configuration: [term, number]
 """
