@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from elastic_ps.core.configuration import Member, NodeId, Role
 from elastic_ps.core.errors import ElasticError, PeerLost, ProtocolError
-from elastic_ps.server.link import Link
 from elastic_ps.transport.base import Buffer, Connection, Listener, Transport
 from elastic_ps.transport.frames import Frame, Kind, Reason
+from elastic_ps.transport.link import Link
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ class Connections:
         return link
 
     def _register(self, node: NodeId, lane: str, connection: Connection) -> Link:
-        link = Link(node, connection, self._receiver.idle, lambda gone, error: self._lost(gone, lane, error))
+        link = Link(node, connection, lambda gone, error: self._lost(gone, lane, error), self._receiver.idle)
         with self._lock:
             older = self._workers.get(node) if lane == EXCHANGE else None
             self._links.add(link)

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from elastic_ps.core.configuration import ConfigId, NodeId
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
-from elastic_ps.server.link import Link
 from elastic_ps.server.memory import Array
 from elastic_ps.server.phases import Status
 from elastic_ps.server.room import Outbox
 from elastic_ps.server.segments import stretches
 from elastic_ps.server.store import Store
 from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.link import Link
 
 PIECE_BYTES = 4 << 20
 """Values that one piece holds, where a block is not larger: what one hold of the lock copies."""

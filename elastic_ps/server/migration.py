@@ -11,10 +11,10 @@ from elastic_ps.core.configuration import ConfigId, Configuration, NodeId
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.server.follow import Source
 from elastic_ps.server.follower import GRACE_SECONDS, Follower
-from elastic_ps.server.link import Link
 from elastic_ps.server.phases import ArmAnswer, Moves, Status, moves
 from elastic_ps.server.room import Room
 from elastic_ps.transport.frames import Kind
+from elastic_ps.transport.link import Link
 from protos import elastic_pb2 as pb
 
 log = logging.getLogger(__name__)

@@ -15,12 +15,12 @@ from elastic_ps.core.errors import EXIT_RESTART, PeerLost, ProtocolError
 from elastic_ps.server.checkpoint import restore
 from elastic_ps.server.connections import EXCHANGE, FOLLOW, Connections
 from elastic_ps.server.exchange import Exchange
-from elastic_ps.server.link import Link
 from elastic_ps.server.migration import Migration
 from elastic_ps.server.room import Control, Room
 from elastic_ps.server.saving import Saver
 from elastic_ps.transport.base import Listener, Transport
 from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.link import Link
 from protos import elastic_pb2 as pb
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from elastic_ps.core.configuration import Member, NodeId
 from elastic_ps.core.errors import ElasticError, PeerLost, ProtocolError
 from elastic_ps.transport.base import Buffer, Connection, Transport
 from elastic_ps.transport.frames import Frame, Kind
-from elastic_ps.worker.link import Link
+from elastic_ps.transport.link import Link
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,9 @@ class Peers:
             return
         with self._lock:
             self._connecting.discard(server.id)
-            self._links[server.id] = Link(server.id, connection, self)
+            link = self._links[server.id] = Link(server.id, connection, self._lost)
+        receive, name = (lambda: self._receive(link)), f"receive-{server.id}"
+        threading.Thread(target=link.guard, args=(receive,), name=name, daemon=True).start()
         self._owner.connected(server.id)
 
     def _connect(self, server: Member) -> Connection:
@@ -102,20 +104,18 @@ class Peers:
         for link in unused:
             link.close()
 
-    def buffers(self, server: NodeId, frame: Frame) -> Sequence[Buffer]:
-        """See `Receiver`."""
-        return self._owner.buffers(server, frame)
+    def _receive(self, link: Link) -> None:
+        while not link.closed:
+            frame = link.connection.receive()
+            if frame.payload_bytes:
+                link.connection.receive_into(self._owner.buffers(link.peer, frame))
+            self._owner.arrived(link.peer, frame)
 
-    def arrived(self, server: NodeId, frame: Frame) -> None:
-        """See `Receiver`."""
-        self._owner.arrived(server, frame)
-
-    def lost(self, link: Link, error: ElasticError) -> None:
-        """See `Receiver`."""
+    def _lost(self, link: Link, error: ElasticError) -> None:
         with self._lock:
-            if self._links.get(link.server) is link:
-                del self._links[link.server]
-        self._mend(link.server, str(error))
+            if self._links.get(link.peer) is link:
+                del self._links[link.peer]
+        self._mend(link.peer, str(error))
 
     def _mend(self, server: NodeId, reason: str) -> None:
         if self._owner.wanted(server) is None:

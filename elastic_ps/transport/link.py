@@ -1,4 +1,4 @@
-"""A connection with a queue and a thread that sends, so that a slow peer never blocks aggregation."""
+"""A connection with a queue and a thread that sends, so that a slow peer never blocks who has something for it."""
 
 import threading
 from collections import deque
@@ -18,27 +18,27 @@ class Link:
     Args:
         peer: the node at the other end.
         connection: open.
+        lost: called at most once, when sending (or what else `guard` runs) fails and the link has closed for it; never
+            after `close`.
         idle: called (from the sender's thread) whenever the queue has become empty.
-        lost: called at most once, from the sender's thread, when sending fails; never after `close`.
     """
 
     def __init__(
         self,
         peer: NodeId,
         connection: Connection,
-        idle: Callable[[], None],
         lost: Callable[["Link", ElasticError], None],
+        idle: Callable[[], None] = lambda: None,
     ):
         self.peer = peer
         self.connection = connection
         self.closed = False
-        self._idle = idle
         self._lost = lost
+        self._idle = idle
         self._queue: deque[_Item] = deque()
         self._backlog = 0
         self._filled = threading.Condition()
-        self._thread = threading.Thread(target=self._run, name=f"send-{peer}", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self.guard, args=(self._run,), name=f"send-{peer}", daemon=True).start()
 
     def send(self, frame: Frame, payload: Sequence[Buffer] = (), sent: Callable[[], None] | None = None) -> None:
         """Queue a frame, whose payload must stay as it is; `sent` is called once the transport has taken it."""
@@ -75,27 +75,32 @@ class Link:
         with self._filled:
             return self._filled.wait_for(lambda: not self._queue or self.closed, timeout) and not self.closed
 
-    def close(self) -> None:
-        """Break the connection; what waits is lost."""
+    def close(self) -> bool:
+        """Break the connection; what waits is lost. False where that had been done."""
         with self._filled:
-            self.closed = True
+            was_open, self.closed = not self.closed, True
             self._queue.clear()
             self._filled.notify_all()
         self.connection.close()
+        return was_open
+
+    def guard(self, body: Callable[[], None]) -> None:
+        """Run the body of a thread that serves this link; an error that ends it closes the link."""
+        try:
+            body()
+        except Exception as error:  # noqa: BLE001  # whatever ends the thread must reach the owner
+            if self.close():
+                name = threading.current_thread().name
+                self._lost(self, error if isinstance(error, ElasticError) else ElasticError(f"{name}: {error!r}"))
 
     def _run(self) -> None:
-        try:
-            while (item := self._next()) is not None:
-                frame, payload, sent = item
-                self.connection.send(frame, payload)
-                if self._done(payload):
-                    self._idle()
-                if sent is not None:
-                    sent()
-        except Exception as error:  # noqa: BLE001  # whatever ends the thread must reach the owner
-            if not self.closed:
-                known = error if isinstance(error, ElasticError) else ElasticError(f"send to {self.peer}: {error!r}")
-                self._lost(self, known)
+        while (item := self._next()) is not None:
+            frame, payload, sent = item
+            self.connection.send(frame, payload)
+            if self._done(payload):
+                self._idle()
+            if sent is not None:
+                sent()
 
     def _next(self) -> _Item | None:
         with self._filled:
