@@ -4,9 +4,11 @@ A `Source` makes the new owner of a plan a follower (docs/protocol.md, "A plan";
 each block while training goes on, from then on a RECORD of each update of it, and at the switch the HANDOVER. The
 follower applies the records by the same rule and is byte-equal. A `Subscription` gives a shadow worker every VALUE.
 
-`next_piece` copies one piece under the lock; the service's pump calls it with pauses, so that training feels little.
+`next_piece` copies one piece under the lock; the service's pump calls it with pauses, and `Pace` spreads the whole, so
+that training feels little.
 """
 
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,6 +20,7 @@ from elastic_ps.core.configuration import ConfigId, NodeId
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.server.memory import Array
+from elastic_ps.server.pace import Pace
 from elastic_ps.server.phases import Status
 from elastic_ps.server.room import Outbox
 from elastic_ps.server.segments import stretches
@@ -73,6 +76,8 @@ class Source:
         self._moving = np.zeros(len(store.status), dtype=bool)
         self._moving[self.blocks] = True
         self._streamed = np.zeros(len(store.status), dtype=bool)
+        segments = [part for run in store.alike(self.blocks) for part in store.segments(run)]
+        self._pace = Pace(sum(store.image_bytes(segment) for segment in segments), time.monotonic())
         self._watched = 0
         self._lags: deque[int] = deque(maxlen=_STEPS + 1)
 
@@ -95,7 +100,7 @@ class Source:
         if not self._live or self._handed_over or self.fell_back or self.link.backlog > _BACKLOG_BYTES:
             return False
         if self._pending().any():
-            return True
+            return self._pace.allows(time.monotonic())
         return not self._announced and self.link.is_idle
 
     def _pending(self) -> NDArray[np.bool_]:
@@ -115,6 +120,7 @@ class Source:
     def _snapshot(self, segment: Run, copy: bool) -> None:
         first, count = segment
         image = self._store.image(segment)
+        self._pace.sent += sum(part.nbytes for part in image)
         self._send(
             Kind.SNAPSHOT,
             int(self._store.versions[first]),
@@ -154,6 +160,7 @@ class Source:
         if version <= self._watched or not self._live or self._handed_over or self.fell_back:
             return
         self._watched = version
+        self._pace.steps += 1
         oldest = self.link.oldest_version()
         self._lags.append(max(version - oldest, 0) if oldest is not None else 0)
         stuck = len(self._lags) == self._lags.maxlen and self._lags[0] > 1 and min(self._lags) >= self._lags[0]

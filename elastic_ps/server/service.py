@@ -26,6 +26,7 @@ from protos import elastic_pb2 as pb
 log = logging.getLogger(__name__)
 
 _DUTY = 3.0  # pause after copying a piece, in times of the copy: snapshots take at most a quarter of one core
+_PACE_SECONDS = 0.05  # how often a stream that waits for its pace is looked at, between updates
 _FLUSH_SECONDS = 5.0
 
 
@@ -271,7 +272,9 @@ class ServerNode:
         room = self.room
         while not self._ended.is_set():
             with room.changed:
-                room.changed.wait_for(lambda: self._ended.is_set() or self._streams())
+                room.changed.wait_for(
+                    lambda: self._ended.is_set() or self._streams(), _PACE_SECONDS if room.sources else None
+                )
                 started = time.perf_counter()
                 for next_piece in self._streams():
                     next_piece()
