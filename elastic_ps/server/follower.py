@@ -49,7 +49,7 @@ class Follower:
     def await_configuration(self, number: ConfigId, closed: Callable[[], bool]) -> None:
         """A stream may be faster than the control plane: wait until `number` is known here, or the stream ends."""
         with self._room.changed:
-            self._room.changed.wait_for(lambda: closed() or self._room.standing.knows(number))
+            self._room.changed.wait_for(lambda: closed() or not self._room.standing.is_new(number))
 
     def payload_bytes(self, frame: Frame) -> int:
         """Bytes that a follow stream's frame must bring."""

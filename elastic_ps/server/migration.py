@@ -9,9 +9,10 @@ from dataclasses import replace
 
 from elastic_ps.core.configuration import ConfigId, Configuration, NodeId
 from elastic_ps.core.errors import ProtocolError
+from elastic_ps.node.standing import ArmAnswer
 from elastic_ps.server.follow import Source
 from elastic_ps.server.follower import GRACE_SECONDS, Follower
-from elastic_ps.server.phases import ArmAnswer, Moves, Status, moves
+from elastic_ps.server.phases import Moves, Status, due, moves
 from elastic_ps.server.room import Room
 from elastic_ps.transport.frames import Kind
 from elastic_ps.transport.link import Link
@@ -45,7 +46,7 @@ class Migration:
         room = self._room
         if room.standing.decided(configuration.id):
             self.switch()
-        elif not room.standing.is_member and configuration.id > room.standing.number:
+        elif room.standing.passes_by(configuration.id):
             room.standing = replace(room.standing, current=configuration)  # what a joiner's plan will be compared with
             room.new_gathering()
 
@@ -160,7 +161,7 @@ class Migration:
                 self._acknowledge_switch()
             elif answer in _ANSWERS:
                 room.control.acknowledge(_ANSWERS[answer], number, room.version)
-                if room.standing.due(room.store.versions[room.owned()]):
+                if due(room.standing, room.store.versions[room.owned()]):
                     self.switch()
 
     def adopt(self, number: ConfigId) -> None:
@@ -217,7 +218,7 @@ class Migration:
         done. To the protocol that is a slow channel.
         """
         room = self._room
-        by_clock = room.standing.due(room.store.versions[room.owned()])
+        by_clock = due(room.standing, room.store.versions[room.owned()])
         room.standing = room.standing.switch()
         number = room.standing.number
         room.new_gathering()

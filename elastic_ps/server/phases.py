@@ -1,17 +1,18 @@
-"""What a server decides. Pure: standing, event -> verdict or new standing; the shell acts.
+"""What a server decides beyond its `Standing`. Pure; the shell acts.
 
 The rules are those of docs/protocol.md ("A plan", "Server", "A PUSH is judged").
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum, IntEnum, auto
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, NodeId
+from elastic_ps.core.configuration import ConfigId, Configuration, NodeId
 from elastic_ps.core.data import DataSpec
+from elastic_ps.node.standing import Standing
 
 Bytes = NDArray[np.int8]
 
@@ -62,91 +63,6 @@ class Outcome(Enum):
     MISMATCH = auto()
 
 
-class ArmAnswer(Enum):
-    """What a server answers to Arm."""
-
-    ARMED = auto()
-    LATE = auto()
-    SWITCHED = auto()
-    IGNORE = auto()  # no such configuration is prepared here
-
-
-@dataclass(frozen=True)
-class Standing:
-    """The configurations that a server knows.
-
-    Attributes:
-        node: this server.
-        current: in force; None before the job starts.
-        prepared: acknowledged, waiting for its clock or its decision.
-        clock: version at which `prepared` takes effect.
-        paused: `prepared` (after the switch: `current`) migrates in pause mode.
-        dead: nodes that take no part any more.
-        cancelled: highest cancelled number; numbers are never used again.
-    """
-
-    node: NodeId
-    current: Configuration | None = None
-    prepared: Configuration | None = None
-    clock: int | None = None
-    paused: bool = False
-    dead: frozenset[NodeId] = frozenset()
-    cancelled: ConfigId = NO_CONFIGURATION
-
-    @property
-    def number(self) -> ConfigId:
-        """(term, number) in force."""
-        return self.current.id if self.current else NO_CONFIGURATION
-
-    @property
-    def is_member(self) -> bool:
-        """Whether this server is in the configuration in force."""
-        return self.current is not None and self.node in self.current.members
-
-    def knows(self, number: ConfigId) -> bool:
-        """Whether a follow stream of configuration `number` can be judged now."""
-        latest = self.prepared.id if self.prepared else self.number
-        return number <= max(latest, self.cancelled)
-
-    def prepare(self, configuration: Configuration, paused: bool, dead: frozenset[NodeId]) -> "Standing":
-        """Hold a table ready; the caller has checked `is_new`."""
-        return replace(self, prepared=configuration, clock=None, paused=paused, dead=self.dead | dead)
-
-    def is_new(self, number: ConfigId) -> bool:
-        """Whether a Prepare for `number` is not a repetition, cancelled or older than what is known."""
-        latest = self.prepared.id if self.prepared else self.number
-        return number > max(latest, self.cancelled)
-
-    def decided(self, number: ConfigId) -> bool:
-        """Whether news of `number` being in force somewhere means: switch now."""
-        return self.prepared is not None and self.prepared.id == number
-
-    def switch(self) -> "Standing":
-        """`prepared` is in force."""
-        return replace(self, current=self.prepared, prepared=None, clock=None)
-
-    def cancel(self, number: ConfigId) -> "Standing":
-        """Forget a prepared configuration, and refuse it from now on."""
-        standing = replace(self, cancelled=max(self.cancelled, number))
-        if self.prepared is None or self.prepared.id != number:
-            return standing
-        return replace(standing, prepared=None, clock=None)
-
-    def arm(self, number: ConfigId, clock: int, highest: int) -> tuple["Standing", ArmAnswer]:
-        """`prepared` takes effect at `clock`; `highest` is the largest version of this server's blocks."""
-        if number == self.number:
-            return self, ArmAnswer.SWITCHED
-        if not self.decided(number):
-            return self, ArmAnswer.IGNORE
-        if highest > clock:
-            return replace(self, clock=None), ArmAnswer.LATE
-        return replace(self, clock=clock), ArmAnswer.ARMED
-
-    def due(self, versions: NDArray[np.int64]) -> bool:
-        """Whether all blocks, whose versions these are, have reached the clock. A server without any is told."""
-        return self.clock is not None and len(versions) > 0 and int(versions.min()) >= self.clock
-
-
 @dataclass(frozen=True)
 class Moves:
     """Which blocks a configuration takes from a server and gives to it.
@@ -183,6 +99,11 @@ def moves(node: NodeId, current: Configuration | None, prepared: Configuration) 
         elif after == node and before is not None:
             result.into.setdefault(before, []).append(block)
     return result
+
+
+def due(standing: Standing, versions: NDArray[np.int64]) -> bool:
+    """Whether all of a server's blocks, whose versions these are, have reached the clock. One without any is told."""
+    return len(versions) > 0 and standing.due(int(versions.min()))
 
 
 def judge(standing: Standing, number: ConfigId, sender: NodeId, reads: bool = False) -> Verdict:

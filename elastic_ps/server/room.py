@@ -12,9 +12,10 @@ from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId
 from elastic_ps.core.data import DataSpec
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Model, Run
+from elastic_ps.node.standing import Standing
 from elastic_ps.server.aggregate import Gathering
 from elastic_ps.server.ledger import Ledger
-from elastic_ps.server.phases import Standing, Status
+from elastic_ps.server.phases import Status
 from elastic_ps.server.store import Store
 from elastic_ps.transport.base import Buffer
 from elastic_ps.transport.frames import Frame, Kind, Reason

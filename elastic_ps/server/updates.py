@@ -13,7 +13,7 @@ from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.server.aggregate import Share
 from elastic_ps.server.memory import Array
-from elastic_ps.server.phases import Given, Outcome, Part, outcome, parts
+from elastic_ps.server.phases import Given, Outcome, Part, due, outcome, parts
 from elastic_ps.server.room import Room
 from elastic_ps.server.segments import joined, stretches
 from elastic_ps.transport.frames import Frame, Kind, Reason
@@ -188,7 +188,7 @@ class Updates:
             source.stepped(version + 1)
         if room.snapshot is not None or room.sources:
             room.changed.notify_all()
-        if room.standing.due(room.store.versions[room.owned()]):
+        if due(room.standing, room.store.versions[room.owned()]):
             self._switch()
         elif room.held:
             room.retry()

@@ -83,7 +83,7 @@ class Exchange:
 
     def _tell_first_step(self) -> None:
         """A plan is committed once a worker is past its clock: the coordinator need not wait for the next report."""
-        number = self._node.tables.number
+        number = self._node.standing.number
         if number != self._told:
             self._told = number
             self._node.session.report_soon()
@@ -98,9 +98,9 @@ class Exchange:
     def _switch_if_due(self, reached: float) -> None:
         node = self._node
         with node.changed:
-            prepared = node.tables.prepared
-            due = prepared is not None and node.tables.due(node.version)
-            paused = node.tables.paused
+            prepared = node.standing.prepared
+            due = prepared is not None and node.standing.due(node.version)
+            paused = node.standing.paused
         if due and prepared is not None:
             node.switch(prepared.id, reached)
             if paused:

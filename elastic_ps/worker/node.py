@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from elastic_ps.core import codec
@@ -18,11 +19,11 @@ from elastic_ps.core.errors import EXIT_RESTART, ConfigurationError, ElasticErro
 from elastic_ps.core.model import Model, runs
 from elastic_ps.node.session import Session
 from elastic_ps.node.settings import NodeSettings
+from elastic_ps.node.standing import ArmAnswer, Standing
 from elastic_ps.transport.base import Buffer, Transport
 from elastic_ps.transport.frames import Frame, Kind, Reason
 from elastic_ps.worker.inbox import Inbox
 from elastic_ps.worker.peers import Peers
-from elastic_ps.worker.phases import Tables, Verdict
 from elastic_ps.worker.progress import Progress
 from elastic_ps.worker.snapshots import Snapshots
 from protos import elastic_pb2 as pb
@@ -30,6 +31,7 @@ from protos import elastic_pb2 as pb
 log = logging.getLogger(__name__)
 
 _NOTICE_SECONDS = 5.0
+_ANSWERS = {ArmAnswer.ARMED: pb.ARMED, ArmAnswer.LATE: pb.LATE, ArmAnswer.SWITCHED: pb.SWITCHED}
 
 
 class WorkerNode:
@@ -43,7 +45,7 @@ class WorkerNode:
     def __init__(self, settings: NodeSettings, transport: Transport):
         self.session = Session(settings, Role.WORKER)
         self.changed = threading.Condition()
-        self.tables = Tables()
+        self.standing = Standing(self.session.node)
         self.inbox = Inbox(Model())
         self.snapshots = Snapshots()
         self.generation = 0
@@ -66,6 +68,7 @@ class WorkerNode:
     def start(self) -> None:
         """Register and begin to listen."""
         reply = self.session.register()
+        self.standing = Standing(self.session.node)
         self.seed, self.joined_running = reply.seed, reply.started
         self.inbox = Inbox(Model(block_bytes=reply.block_bytes))
         log.info("node %s", self.session.node)
@@ -94,12 +97,12 @@ class WorkerNode:
     @property
     def is_member(self) -> bool:
         """Whether this worker is in the roster in force."""
-        return self.tables.current is not None and self.session.node in self.tables.current.ranks
+        return self.standing.is_member
 
     @property
     def is_shadow(self) -> bool:
         """Whether this worker joins the running job by a plan that is under way."""
-        return not self.is_member and self.tables.prepared is not None and self.tables.current is not None
+        return not self.is_member and self.standing.prepared is not None and self.standing.current is not None
 
     @property
     def is_current(self) -> bool:
@@ -108,14 +111,14 @@ class WorkerNode:
         The clock is a target: the switch may have been decided at an earlier version. But what a server says under
         the new configuration comes behind all its values of the old one.
         """
-        said = all(self._heard.get(server, NO_CONFIGURATION) >= self.tables.number for server in self._before)
+        said = all(self._heard.get(server, NO_CONFIGURATION) >= self.standing.number for server in self._before)
         return self.inbox.version is not None and (self.version >= self.joined_at or said)
 
     @property
     def configuration(self) -> Configuration:
         """The configuration in force."""
-        assert self.tables.current is not None
-        return self.tables.current
+        assert self.standing.current is not None
+        return self.standing.current
 
     @property
     def version(self) -> int:
@@ -137,7 +140,7 @@ class WorkerNode:
 
     def frame(self, kind: Kind, version: int = 0, samples: int = 0, **meta: Any) -> Frame:
         """A frame of the configuration in force."""
-        return Frame(kind, self.tables.number, version, samples, meta)
+        return Frame(kind, self.standing.number, version, samples, meta)
 
     def close(self, finished: bool) -> None:
         """Leave the job; `finished`: the script has done its work."""
@@ -162,27 +165,30 @@ class WorkerNode:
         with self.changed:
             self.data = codec.data_from_pb(welcome.data)
             configuration = codec.configuration_from_pb(welcome.configuration)
-            if self.tables.is_news(configuration.id, self.session.node):
+            if self.standing.current is None or self.standing.passes_by(configuration.id):
                 # a job that was restored has tensors before it has a configuration
                 tensors = tuple(codec.tensor_from_pb(tensor) for tensor in welcome.tensors)
                 self.inbox = Inbox(Model(tensors, self.inbox.model.block_bytes))
                 self._subscribed.clear()
                 self._receiving.clear()
                 if welcome.HasField("configuration"):
-                    self.tables = Tables(current=configuration)
+                    self.standing = replace(self.standing, current=configuration, prepared=None, clock=None)
             self.changed.notify_all()
-        self._decided(configuration.id)
+        self.switch(configuration.id)
 
     def _on_prepare(self, prepare: pb.Prepare) -> None:
         configuration = codec.configuration_from_pb(prepare.configuration)
         dead = frozenset(prepare.dead)
         with self.changed:
-            if configuration.id <= self.tables.number:
+            if configuration.id <= self.standing.number:
                 self.session.acknowledge(pb.SWITCHED, configuration.id, self.version)
                 return
             for server in dead:
                 self._forget(server)
-            self.tables = self.tables.prepare(configuration, prepare.mode == pb.PAUSE, dead)
+            self.standing = self.standing.prepare(configuration, prepare.mode == pb.PAUSE, dead)
+            if not self.standing.decided(configuration.id):
+                self.session.acknowledge(pb.CANCELLED, configuration.id, self.version)
+                return
             self._close_unused()
             followed = self.configuration.servers if self.is_shadow else ()
         for member in (*configuration.servers, *followed):
@@ -203,32 +209,24 @@ class WorkerNode:
 
     def _forget(self, server: NodeId) -> None:
         """A dead server's replies of the open exchange do not count."""
-        if self.tables.current is not None and server in self.tables.current.blocks_of:
-            self.inbox.forget(list(runs(self.tables.current.blocks_of[server])), self.version + 1)
+        if self.standing.current is not None and server in self.standing.current.blocks_of:
+            self.inbox.forget(list(runs(self.standing.current.blocks_of[server])), self.version + 1)
 
     def _on_arm(self, arm: pb.Arm) -> None:
         number = codec.config_id_from_pb(arm.configuration)
         with self.changed:
-            self.tables, verdict = self.tables.arm(number, arm.clock, self.version)
-        self._act(number, verdict)
+            self.standing, answer = self.standing.arm(number, arm.clock, self.version)
+            due = self.standing.due(self.version)
+        if answer is ArmAnswer.ARMED and due:
+            self.switch(number)
+        elif answer in _ANSWERS:
+            self.session.acknowledge(_ANSWERS[answer], number, self.version)
 
     def _on_adopt(self, adopt: pb.Adopt) -> None:
-        self._decided(codec.config_id_from_pb(adopt.configuration), answer=True)
-
-    def _decided(self, number: ConfigId, answer: bool = False) -> None:
-        verdict = self.tables.decide(number)
-        if verdict is Verdict.SWITCH or answer:
-            self._act(number, verdict)
-
-    def _act(self, number: ConfigId, verdict: Verdict) -> None:
-        if verdict is Verdict.SWITCH:
-            self.switch(number)
-        elif verdict is Verdict.SWITCHED:
+        number = codec.config_id_from_pb(adopt.configuration)
+        if number == self.standing.number:
             self.session.acknowledge(pb.SWITCHED, number, self.version)
-        elif verdict is Verdict.ARM:
-            self.session.acknowledge(pb.ARMED, number, self.version)
-        elif verdict is Verdict.LATE:
-            self.session.acknowledge(pb.LATE, number, self.version)
+        self.switch(number)
 
     def switch(self, number: ConfigId, reached: float | None = None) -> None:
         """Swap the tables, tell both rosters' servers, answer SWITCHED.
@@ -239,17 +237,17 @@ class WorkerNode:
         """
         started = time.monotonic() if reached is None else reached
         with self.changed:
-            if self.tables.prepared is None or self.tables.prepared.id != number:
-                return  # another thread was first
-            old = self.tables.current
-            clock = self.tables.clock
-            self.tables = self.tables.switch()
+            if not self.standing.decided(number):
+                return  # it is no news, or another thread was first
+            old = self.standing.current
+            clock = self.standing.clock
+            self.standing = self.standing.switch()
             self.joined_at = clock or 0
             self._before = frozenset(old.blocks_of if old else ())
             self.generation += 1
             for server in {*(old.blocks_of if old else ()), *self.configuration.blocks_of}:
                 self.peers.send(server, self.frame(Kind.NOTICE))
-            paused = self.tables.paused
+            paused = self.standing.paused
             leaving = not self.is_member and old is not None and self.session.node in old.ranks
             self.changed.notify_all()
         suspension = (time.monotonic() - started) * 1000
@@ -259,14 +257,14 @@ class WorkerNode:
 
     def pause(self, reached: float) -> None:
         """Pause mode: wait until every block has arrived at its new owner (DL2 section 5, step 4)."""
-        number = self.tables.number
-        self.wait(lambda: self._resumed >= number or self.tables.number != number)
+        number = self.standing.number
+        self.wait(lambda: self._resumed >= number or self.standing.number != number)
         self.session.acknowledge(pb.SWITCHED, number, self.version, (time.monotonic() - reached) * 1000)
 
     def _on_cancel(self, cancel: pb.CancelPlan) -> None:
         number = codec.config_id_from_pb(cancel.configuration)
         with self.changed:
-            self.tables = self.tables.cancel(number)
+            self.standing = self.standing.cancel(number)
         self._close_unused()
         self.session.acknowledge(pb.CANCELLED, number, self.version)
         if cancel.leave:
@@ -278,8 +276,7 @@ class WorkerNode:
     def _close_unused(self) -> None:
         """Leave the servers that are dead or in no known configuration: what is arriving from them does not count."""
         with self.changed:
-            tables = (self.tables.current, self.tables.prepared)
-            used = {server.id for table in tables if table for server in table.servers} - self.tables.dead
+            used = {server.id for table in self.standing.known for server in table.servers} - self.standing.dead
             for server in self._receiving.keys() - used:
                 del self._receiving[server]
             self.peers.keep(used)
@@ -293,7 +290,7 @@ class WorkerNode:
     def _on_extend(self, extend: pb.Extend) -> None:
         with self.changed:
             self.extend(extend.tensors, extend.assignment)
-        self.session.acknowledge(pb.EXTENDED, self.tables.number, self.version)
+        self.session.acknowledge(pb.EXTENDED, self.standing.number, self.version)
 
     def extend(self, tensors: Sequence[pb.Tensor], assignment: Sequence[int]) -> None:
         """Take over tables that may have grown. Call under the lock."""
@@ -301,14 +298,7 @@ class WorkerNode:
             return
         self.changed.wait_for(lambda: not any(self._receiving.values()))
         self.inbox.grow(self.inbox.model.extended([codec.tensor_from_pb(tensor) for tensor in tensors]))
-        assert self.tables.current is not None
-        self.tables = Tables(
-            self.tables.current.extended(assignment),
-            self.tables.prepared,
-            self.tables.clock,
-            self.tables.paused,
-            self.tables.dead,
-        )
+        self.standing = replace(self.standing, current=self.configuration.extended(assignment))
 
     def _on_stop(self, stop: pb.Stop) -> None:
         status = EXIT_RESTART if stop.restart else 1 if stop.failed else 0
@@ -324,7 +314,7 @@ class WorkerNode:
 
     def position(self) -> tuple[ConfigId, int]:
         """See `Handler`."""
-        return self.tables.number, self.version
+        return self.standing.number, self.version
 
     def report(self) -> pb.ReportRequest:
         """See `Handler`."""
@@ -346,10 +336,9 @@ class WorkerNode:
 
     def wanted(self, server: NodeId) -> Member | None:
         """See `Owner`."""
-        if self._ended is not None or server in self.tables.dead:
+        if self._ended is not None or server in self.standing.dead:
             return None
-        tables = (self.tables.current, self.tables.prepared)
-        return next((table.members[server] for table in tables if table and server in table.members), None)
+        return next((table.members[server] for table in self.standing.known if server in table.members), None)
 
     def connected(self, server: NodeId) -> None:
         """See `Owner`."""
@@ -371,7 +360,7 @@ class WorkerNode:
             if frame.kind is Kind.SNAPSHOT:
                 return [memoryview(self.snapshots.buffer(server, frame))]
             found = None
-            if frame.kind is Kind.VALUE and server not in self.tables.dead:
+            if frame.kind is Kind.VALUE and server not in self.standing.dead:
                 found = self.inbox.buffers(frame.version, frame.runs)
             if found is not None and sum(part.nbytes for part in found) != frame.payload_bytes:
                 raise ProtocolError(f"{server} sent {frame.payload_bytes} bytes for blocks {frame.runs}")
@@ -390,11 +379,11 @@ class WorkerNode:
             elif self._receiving.pop(server, False):
                 self.inbox.arrived(frame.version, frame.runs)
             self.changed.notify_all()
-        self._decided(frame.configuration)
+        self.switch(frame.configuration)
 
     def _refused(self, server: NodeId, frame: Frame) -> None:
         if frame.meta.get("reason") == Reason.STALE:
             term, number = frame.meta["configuration"]
-            self._decided(ConfigId(term, number))
+            self.switch(ConfigId(term, number))
             return
         self.end(ConfigurationError(f"{server} refuses: {frame.meta.get('detail')}"))

@@ -34,13 +34,13 @@ def follow(node: WorkerNode) -> None:
     told = NO_CONFIGURATION
 
     def synced() -> bool:
-        prepared = node.tables.prepared
+        prepared = node.standing.prepared
         return prepared is not None and prepared.id != told and node.inbox.version is not None
 
     while not node.is_member:
         if synced():
-            assert node.tables.prepared is not None
-            told = node.tables.prepared.id
+            assert node.standing.prepared is not None
+            told = node.standing.prepared.id
             node.session.acknowledge(pb.SYNCED, told, node.version)
         node.wait(lambda: node.install_next() or node.is_member or synced())
 

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role
 from elastic_ps.core.data import DataSpec
+from elastic_ps.node.standing import Standing
 from elastic_ps.server.phases import (
-    ArmAnswer,
     Given,
     Outcome,
     Part,
-    Standing,
     Status,
     Verdict,
+    due,
     judge,
     moves,
     outcome,
@@ -86,44 +86,12 @@ def test_outcome_of_a_complete_roster(contributions: list[Given], result: Outcom
     assert outcome(contributions) is result
 
 
-@pytest.mark.parametrize("clock", [6, 7, 8])
-def test_arm_sets_a_clock_and_a_later_one_replaces_it(clock: int) -> None:
-    armed, answer = PREPARED.arm(ConfigId(1, 5), clock, 6)
-    assert (answer, armed.clock) == (ArmAnswer.ARMED, clock)
-    again, _ = armed.arm(ConfigId(1, 5), clock + 1, 6)
-    assert again.clock == clock + 1
-
-
-def test_arm_of_what_is_not_prepared() -> None:
-    assert PREPARED.arm(ConfigId(1, 4), 9, 0) == (PREPARED, ArmAnswer.IGNORE)
-    assert PREPARED.arm(ConfigId(1, 3), 9, 0) == (PREPARED, ArmAnswer.SWITCHED)
-
-
-def test_late_disarms() -> None:
-    armed, _ = PREPARED.arm(ConfigId(1, 5), 9, 6)
-    late, answer = armed.arm(ConfigId(1, 5), 5, 6)
-    assert (answer, late.clock) == (ArmAnswer.LATE, None)
-
-
 def test_due_needs_every_block_and_at_least_one() -> None:
     armed, _ = PREPARED.arm(ConfigId(1, 5), 7, 6)
-    assert not armed.due(np.array([7, 6]))
-    assert armed.due(np.array([7, 7]))
-    assert not armed.due(np.array([], dtype=np.int64))
-    assert not PREPARED.due(np.array([7]))
-
-
-def test_a_cancelled_number_never_comes_back() -> None:
-    cancelled = PREPARED.cancel(ConfigId(1, 5))
-    assert cancelled.prepared is None
-    assert not cancelled.is_new(ConfigId(1, 5))
-    assert cancelled.is_new(ConfigId(1, 6))
-    assert cancelled.knows(ConfigId(1, 5))  # so that a late stream is dropped, not waited for
-    assert not cancelled.knows(ConfigId(1, 6))
-
-
-def test_cancel_of_another_number_keeps_the_plan() -> None:
-    assert PREPARED.cancel(ConfigId(1, 4)).prepared == PREPARED.prepared
+    assert not due(armed, np.array([7, 6]))
+    assert due(armed, np.array([7, 7]))
+    assert not due(armed, np.array([], dtype=np.int64))
+    assert not due(PREPARED, np.array([7]))
 
 
 assignments = st.lists(st.integers(0, 2), min_size=1, max_size=12)

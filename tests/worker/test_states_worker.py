@@ -10,8 +10,9 @@ from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.model import Model, Tensor
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
+from elastic_ps.node.standing import Standing
 from elastic_ps.server.exchange import Exchange
-from elastic_ps.server.phases import Standing, Status
+from elastic_ps.server.phases import Status
 from elastic_ps.server.room import Room
 from elastic_ps.transport.frames import Frame, Kind
 from elastic_ps.worker import states as states_module

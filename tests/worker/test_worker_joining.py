@@ -263,7 +263,7 @@ def test_a_shadow_whose_plan_was_cancelled_starts_again_from_the_tables_that_cam
 def test_a_member_takes_no_table_from_a_welcome_that_it_has_not_prepared(play):
     play.start(SPLIT)
     play.welcome(play.table(5, [0] * 6))
-    assert play.node.tables.number == ONE
+    assert play.node.standing.number == ONE
 
 
 def test_a_reconnected_member_learns_from_the_welcome_that_its_plan_was_decided(play):

@@ -14,6 +14,7 @@ from elastic_ps.core.errors import ElasticError
 from elastic_ps.core.model import Model, Tensor, members, runs
 from elastic_ps.core.token import TOKEN_BYTES
 from elastic_ps.node.settings import NodeSettings
+from elastic_ps.node.standing import Standing
 from elastic_ps.transport.frames import Frame, Kind
 from elastic_ps.transport.memory import MemoryConnection, MemoryTransport, Network
 from elastic_ps.worker.exchange import Exchange, Push, roster
@@ -244,6 +245,7 @@ class Play:
         self.node.session.close()
         self.session = FakeSession(node)
         self.node.session = self.session  # type: ignore[assignment]
+        self.node.standing = Standing(node)
         self.node.inbox.model = Model(block_bytes=BLOCK_BYTES)
         self.gradients = np.arange(MODEL.slab_bytes // 4, dtype=np.float32)
 

@@ -1,0 +1,105 @@
+"""What a node knows of configurations, and what news about them means to it (docs/protocol.md, "Nodes"). Pure.
+
+A server and a worker keep the same; where they differ is what they do at a switch.
+"""
+
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, NodeId
+
+
+class ArmAnswer(Enum):
+    """What a node answers to Arm."""
+
+    ARMED = auto()
+    LATE = auto()  # its version is past the clock
+    SWITCHED = auto()  # the configuration has been in force here before
+    IGNORE = auto()  # no such configuration is prepared here
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The configurations that a node knows.
+
+    Attributes:
+        node: this node.
+        current: in force; None before the job starts.
+        prepared: acknowledged, waiting for its clock or its decision.
+        clock: version at which `prepared` takes effect.
+        paused: `prepared` (after the switch: `current`) migrates in pause mode.
+        dead: nodes that take no part any more; names are never used again.
+        cancelled: highest cancelled number; numbers are never used again.
+    """
+
+    node: NodeId
+    current: Configuration | None = None
+    prepared: Configuration | None = None
+    clock: int | None = None
+    paused: bool = False
+    dead: frozenset[NodeId] = frozenset()
+    cancelled: ConfigId = NO_CONFIGURATION
+
+    @property
+    def number(self) -> ConfigId:
+        """(term, number) in force."""
+        return self.current.id if self.current else NO_CONFIGURATION
+
+    @property
+    def is_member(self) -> bool:
+        """Whether this node is in the configuration in force."""
+        return self.current is not None and self.node in self.current.members
+
+    @property
+    def known(self) -> tuple[Configuration, ...]:
+        """`current` and `prepared`, those that there are."""
+        return tuple(table for table in (self.current, self.prepared) if table)
+
+    def is_new(self, number: ConfigId) -> bool:
+        """Whether `number` is beyond what is in force, prepared or cancelled here: a Prepare for it is the first."""
+        latest = self.prepared.id if self.prepared else self.number
+        return number > max(latest, self.cancelled)
+
+    def passes_by(self, number: ConfigId) -> bool:
+        """Whether `number`, which is in force, came about without this node: a joiner that waits for its own plan."""
+        return not self.is_member and number > self.number and not self.decided(number)
+
+    def decided(self, number: ConfigId) -> bool:
+        """Whether news of `number` being in force somewhere means: switch now."""
+        return self.prepared is not None and self.prepared.id == number
+
+    def due(self, version: int) -> bool:
+        """Whether a node of which everything has reached `version` switches by its clock."""
+        return self.clock is not None and version >= self.clock
+
+    def prepare(self, configuration: Configuration, paused: bool, dead: frozenset[NodeId]) -> "Standing":
+        """Hold a table ready. One that is not new changes nothing."""
+        if not self.is_new(configuration.id):
+            return self
+        return replace(self, prepared=configuration, clock=None, paused=paused, dead=self.dead | dead)
+
+    def arm(self, number: ConfigId, clock: int, version: int) -> tuple["Standing", ArmAnswer]:
+        """`prepared` takes effect at `clock`; armed again, the later order counts.
+
+        Args:
+            number: of the order.
+            clock: a version.
+            version: of this node; of a server, the largest of its blocks.
+        """
+        if number == self.number:
+            return self, ArmAnswer.SWITCHED
+        if not self.decided(number):
+            return self, ArmAnswer.IGNORE
+        if version > clock:  # an older clock is void with it: the coordinator sends a later one to all
+            return replace(self, clock=None), ArmAnswer.LATE
+        return replace(self, clock=clock), ArmAnswer.ARMED
+
+    def switch(self) -> "Standing":
+        """`prepared` is in force."""
+        assert self.prepared is not None
+        return replace(self, current=self.prepared, prepared=None, clock=None)
+
+    def cancel(self, number: ConfigId) -> "Standing":
+        """Forget a prepared configuration, and refuse it from now on."""
+        standing = replace(self, cancelled=max(self.cancelled, number))
+        return replace(standing, prepared=None, clock=None) if self.decided(number) else standing
