@@ -3,8 +3,9 @@
     python -m benchmarks.migration [--models resnet50 vgg16] [--pairs 200]
 
 Suspension is clock reached to resumed. Excess is the sum over the 5 steps from the clock of step time above the median
-of the 20 steps before, less the same figure at random steps without a plan (the machine's own noise). Workers only
-exchange: no computation hides anything.
+of the 20 steps before, less the same figure at random steps without a plan (the machine's own noise). As the steps
+before the clock bear the followers already, the same sum above the 20 steps before the *plan* stands beside it. Workers
+only exchange: no computation hides anything.
 """
 
 import argparse
@@ -14,7 +15,7 @@ import statistics
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,8 @@ BEFORE, AFTER = 20, 5
 PAUSE_ROUNDS = 3
 """Plans in pause mode, and restarts, for each number of joining servers: enough to see tens of milliseconds."""
 
-Series = Mapping[str, Mapping[int, float]]
-"""Seconds of each step, by worker and the version that the step led to."""
+Series = Mapping[int, pb.StepTime]
+"""One worker's steps, by the version that each led to."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +48,11 @@ class Loss:
     joined: int
     suspension: float
     excess: float
+    whole: float  # excess over the steps before the plan
 
 
-def measure(model: str, pairs: int) -> tuple[list[Loss], list[float]]:
-    """Play plans of one model; returns the workers' losses and, for `live`, step time while syncing over before."""
+def measure(model: str, pairs: int) -> tuple[list[Loss], dict[int, list[float]]]:
+    """Play plans of one model; returns the workers' losses and, for `live`, what `_syncing` tells."""
     rounds = -(-pairs // (WORKERS * len(JOINING)))
     plans: list[tuple[int, pb.Plan]] = []
     with Job(FOLDER, model, ["benchmarks.train_shapes", model], WORKERS, 1, ("--seed", "1")) as job:
@@ -61,7 +63,7 @@ def measure(model: str, pairs: int) -> tuple[list[Loss], list[float]]:
                 for mode in modes:
                     plans.append((joining, job.scale(1 + joining, mode)))
                     job.until(plans[-1][1].clock + AFTER + 2)
-                    back = job.scale(1, pb.LIVE)
+                    back = job.scale(1, pb.PAUSE)  # only to get back, so as fast as it goes
                     job.until(back.clock + BEFORE + AFTER + 2)
             print(f"{model}: round {number + 1} of {rounds}", file=sys.stderr, flush=True)
         archive = job.stop()
@@ -69,22 +71,27 @@ def measure(model: str, pairs: int) -> tuple[list[Loss], list[float]]:
     return _losses(model, archive, plans), _syncing(archive, [plan for _, plan in plans if plan.mode == pb.LIVE])
 
 
-def _series(archive: Archive) -> Series:
-    series: dict[str, dict[int, float]] = defaultdict(dict)
+def _series(archive: Archive) -> dict[str, Series]:
+    series: dict[str, dict[int, pb.StepTime]] = defaultdict(dict)
     for row in archive.steps:
-        series[row.worker][row.step.version] = row.step.seconds
-    return series
+        series[row.worker][row.step.version] = row.step
+    return dict(series)
 
 
-def _above(steps: Mapping[int, float], clock: int) -> float | None:
-    """Milliseconds that the steps from `clock` took above the median of those before; None where some are missing."""
-    before = [steps.get(version) for version in range(clock - BEFORE + 1, clock + 1)]
-    after = [steps.get(version) for version in range(clock + 1, clock + AFTER + 1)]
-    known = [value for value in (*before, *after) if value is not None]
-    if len(known) != BEFORE + AFTER:
+def _seconds(steps: Series, versions: Iterable[int]) -> list[float] | None:
+    """Of these steps; None where one is missing."""
+    found = [steps[version].seconds for version in versions if version in steps]
+    return found if len(found) == len(list(versions)) else None
+
+
+def _above(steps: Series, clock: int, before: list[float] | None = None) -> float | None:
+    """Milliseconds that the steps from `clock` took above the median of those `before`; None where some are missing."""
+    before = before or _seconds(steps, range(clock - BEFORE + 1, clock + 1))
+    after = _seconds(steps, range(clock + 1, clock + AFTER + 1))
+    if not before or after is None or len(before) != BEFORE:
         return None
-    usual = statistics.median(known[:BEFORE])
-    return sum(value - usual for value in known[BEFORE:]) * 1000
+    usual = statistics.median(before)
+    return sum(seconds - usual for seconds in after) * 1000
 
 
 def _losses(model: str, archive: Archive, plans: Sequence[tuple[int, pb.Plan]]) -> list[Loss]:
@@ -96,32 +103,39 @@ def _losses(model: str, archive: Archive, plans: Sequence[tuple[int, pb.Plan]]) 
     for joined, plan in plans:
         for worker, suspension in plan.suspension_ms.items():
             above = _above(series[worker], plan.clock)
-            if above is not None and quiet[worker]:
+            whole = _above(series[worker], plan.clock, _before(series[worker], plan))
+            if above is not None and whole is not None and quiet[worker]:
                 mode = "live" if plan.mode == pb.LIVE else "pause"
-                losses.append(Loss(model, mode, joined, suspension, above - choose.choice(quiet[worker])))
+                noise = choose.choice(quiet[worker])
+                losses.append(Loss(model, mode, joined, suspension, above - noise, whole - noise))
     return losses
 
 
-def _quiet(steps: Mapping[int, float], busy: Sequence[int]) -> list[float]:
+def _before(steps: Series, plan: pb.Plan) -> list[float]:
+    """Seconds of the last steps before a plan began."""
+    return [steps[version].seconds for version in sorted(steps) if steps[version].end < plan.started][-BEFORE:]
+
+
+def _quiet(steps: Series, busy: Sequence[int]) -> list[float]:
     """The same figure where no plan is near: the machine's own noise."""
     free = [v for v in steps if all(v + AFTER < clock - BEFORE or v - BEFORE > clock + AFTER for clock in busy)]
     free = free or [v for v in steps if all(v + AFTER < clock or v - AFTER > clock + AFTER for clock in busy)]
     return [above for version in free if (above := _above(steps, version)) is not None]
 
 
-def _syncing(archive: Archive, plans: Sequence[pb.Plan]) -> list[float]:
-    """For each plan: median step time while followers catch up, over the median of the 20 steps before the plan."""
-    ratios = []
+def _syncing(archive: Archive, plans: Sequence[pb.Plan]) -> dict[int, list[float]]:
+    """By servers joining: median step time while followers catch up, over that of the 20 steps before the plan."""
+    ratios: dict[int, list[float]] = defaultdict(list)
+    series = _series(archive)
     for plan in plans:
         started = plan.started + (plan.steps_ms[0] + plan.steps_ms[1]) / 1000
         ended = started + plan.steps_ms[2] / 1000
-        for worker in {row.worker for row in archive.steps}:
-            mine = [row.step for row in archive.steps if row.worker == worker]
-            before = [step.seconds for step in mine if step.end < plan.started][-BEFORE:]
-            during = [step.seconds for step in mine if started < step.end and step.end - step.seconds < ended]
+        for steps in series.values():
+            before = _before(steps, plan)
+            during = [step.seconds for step in steps.values() if started < step.end and step.end - step.seconds < ended]
             if len(before) == BEFORE and during:
-                ratios.append(statistics.median(during) / statistics.median(before))
-    return ratios
+                ratios[len(plan.joined)].append(statistics.median(during) / statistics.median(before))
+    return dict(ratios)
 
 
 def restart(model: str, joining: int, number: int) -> float:
@@ -144,9 +158,8 @@ def _restarts(model: str, joining: int) -> list[float]:
     return [restart(model, joining, number) for number in range(PAUSE_ROUNDS)]
 
 
-def _row(model: str, how: str, joined: int, losses: Sequence[Loss]) -> dict[str, Any]:
+def _row(model: str, how: str, joined: int, losses: Sequence[Loss], ratios: Sequence[float] = ()) -> dict[str, Any]:
     suspension = np.array([loss.suspension for loss in losses])
-    excess = np.array([loss.excess for loss in losses])
     return {
         "model": model,
         "how": how,
@@ -154,22 +167,27 @@ def _row(model: str, how: str, joined: int, losses: Sequence[Loss]) -> dict[str,
         "pairs": len(losses),
         "suspension ms median": float(np.median(suspension)),
         "suspension ms p99": float(np.percentile(suspension, 99)),
-        "excess ms median": float(np.median(excess)),
+        "excess ms median": statistics.median(loss.excess for loss in losses),
+        "above the plan's start ms": statistics.median(loss.whole for loss in losses),
+        "step while syncing": statistics.median(ratios) if ratios else None,
     }
 
 
-def _rows(model: str, losses: Sequence[Loss]) -> list[dict[str, Any]]:
+def _rows(model: str, losses: Sequence[Loss], ratios: Mapping[int, Sequence[float]]) -> list[dict[str, Any]]:
     groups: dict[tuple[str, int], list[Loss]] = defaultdict(list)
     for loss in losses:
         groups[loss.mode, loss.joined].append(loss)
-    rows = [_row(model, mode, joined, group) for (mode, joined), group in sorted(groups.items())]
+    rows = [
+        _row(model, mode, joined, group, ratios.get(joined, ()) if mode == "live" else ())
+        for (mode, joined), group in sorted(groups.items())
+    ]
     for joined in JOINING:
-        lost = [Loss(model, "restart", joined, ms, ms) for ms in _restarts(model, joined)]
+        lost = [Loss(model, "restart", joined, ms, ms, ms) for ms in _restarts(model, joined)]
         rows.append(_row(model, "checkpoint and restart", joined, lost))
     return rows
 
 
-def _goals(model: str, losses: Sequence[Loss], ratios: Sequence[float], pairs: int) -> list[Goal]:
+def _goals(model: str, losses: Sequence[Loss], ratios: Mapping[int, Sequence[float]], pairs: int) -> list[Goal]:
     live = [loss for loss in losses if loss.mode == "live"]
     suspension = float(np.percentile([loss.suspension for loss in live], 99))
     excess = statistics.median(loss.excess for loss in live)
@@ -177,7 +195,10 @@ def _goals(model: str, losses: Sequence[Loss], ratios: Sequence[float], pairs: i
         Goal(f"{model}: live (plan, worker) pairs", f"at least {pairs}", len(live), len(live) >= pairs),
         under(f"{model}: live suspension, 99th percentile", 10, suspension, "ms"),
         under(f"{model}: live excess, median", 10, excess, "ms"),
-        under(f"{model}: step time while syncing, median over before", 1.5, statistics.median(ratios), "times"),
+        *(
+            under(f"{model}: step time while {joined} join, over before, median", 1.5, statistics.median(some), "times")
+            for joined, some in sorted(ratios.items())
+        ),
     ]
 
 
@@ -192,7 +213,7 @@ def main() -> int:
     goals: list[Goal] = []
     for model in options.models:
         losses, ratios = measure(model, options.pairs)
-        rows += _rows(model, losses)
+        rows += _rows(model, losses, ratios)
         goals += _goals(model, losses, ratios, options.pairs)
     return finish("migration", rows, goals, packages=("numpy", "grpcio"))
 
