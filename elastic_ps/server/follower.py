@@ -149,7 +149,8 @@ class Follower:
             self._room.control.acknowledge(pb.SYNCED, prepared.id, self._room.version, detail=detail)
 
     def answer_arrived(self) -> None:
-        """Pause mode: say when every hand-over has come."""
+        """Say when every hand-over has come, where no worker's version tells it: pause mode, async, ssp."""
         room = self._room
-        if room.standing.paused and self._moves.into and not len(room.store.held(Status.FOLLOWER)):
+        told = not room.standing.paused and room.data.is_sync
+        if not told and self._moves.into and not len(room.store.held(Status.FOLLOWER)):
             room.control.acknowledge(pb.ARRIVED, room.standing.number, room.version)

@@ -7,6 +7,7 @@ from server_harness import ADAM, SGD, TENSORS, TIMEOUT, TOKEN, GatedTransport, J
 
 from elastic_ps.core.codec import config_id_to_pb
 from elastic_ps.core.configuration import Configuration
+from elastic_ps.core.data import DataSpec
 from elastic_ps.core.model import runs
 from elastic_ps.core.optimizer import OptimizerSpec
 from elastic_ps.server.phases import Status
@@ -197,6 +198,19 @@ def test_pause_migration_sends_nothing_before_the_clock(jobs: list[Job]) -> None
     assert image(job, "s1", moving) == image(job, "s0", moving)
     job.configuration = new
     job.step(3)
+
+
+def test_without_a_clock_a_new_owner_says_when_it_has_all_its_blocks(jobs: list[Job]) -> None:
+    job = begin(jobs, Job(TENSORS, data=DataSpec(True, 64, 8, consistency="async")))
+    join_server(job, "s1")
+    new = job.next(["w0", "w1"], ["s0", "s1"], spread(job, 2))
+    job.prepare(new, ["s0", "s1"])
+    job.controls["s1"].await_answer(pb.SYNCED, number=new.id)
+    assert not job.controls["s1"].said(pb.ARRIVED, new.id)
+    job.adopt(new, ["s0", "s1"])
+    job.controls["s1"].await_answer(pb.ARRIVED, number=new.id)
+    assert not len(job.servers["s1"].room.store.held(Status.FOLLOWER))
+    assert not job.controls["s0"].said(pb.ARRIVED, new.id)
 
 
 def test_cancelled_plan_leaves_no_trace_and_its_number_stays_refused(jobs: list[Job]) -> None:
