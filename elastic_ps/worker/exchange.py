@@ -78,7 +78,7 @@ class Exchange:
                 break
         if boundary:
             self._tell_first_step()
-            self._switch_if_due(time.monotonic())
+            self._node.membership.step_ended(time.monotonic())
         return True
 
     def _tell_first_step(self) -> None:
@@ -94,17 +94,6 @@ class Exchange:
         node.wait(lambda: node.inbox.next_version() is not None or node.generation != generation)
         with node.changed:
             return node.install_next()
-
-    def _switch_if_due(self, reached: float) -> None:
-        node = self._node
-        with node.changed:
-            prepared = node.standing.prepared
-            due = prepared is not None and node.standing.due(node.version)
-            paused = node.standing.paused
-        if due and prepared is not None:
-            node.switch(prepared.id, reached)
-            if paused:
-                node.pause(reached)
 
     def _frames(self, push: Push, version: int) -> Iterator[tuple[NodeId, Frame, list[Buffer]]]:
         node = self._node

@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic_ps.core import codec
+from elastic_ps.core.configuration import Role
 from elastic_ps.core.data import DataSpec, Place, place, share
 from elastic_ps.core.errors import ConfigurationError, JobEnded
 from elastic_ps.core.model import Tensor
+from elastic_ps.node.session import Session
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.transport.base import Buffer
 from elastic_ps.transport.tcp import TcpTransport
@@ -37,7 +39,7 @@ class WorkerJob:
     """
 
     def __init__(self, settings: NodeSettings):
-        self.node = WorkerNode(settings, TcpTransport(settings.token))
+        self.node = WorkerNode(Session(settings, Role.WORKER), TcpTransport(settings.token))
         self.staging = Staging()
         self.spec: DataSpec | None = None  # of the elastic sampler; None while the script draws its own batches
         self.rehearsed = False

@@ -47,7 +47,7 @@ def follow(node: WorkerNode) -> None:
     def caught_up() -> bool:
         while node.install_next():
             pass
-        return node.is_current
+        return node.membership.is_current
 
     node.wait(caught_up)
 

@@ -275,6 +275,18 @@ def test_a_reconnected_member_learns_from_the_welcome_that_its_plan_was_decided(
     assert play.node.configuration == moved
 
 
+def test_a_plan_that_was_cancelled_is_not_prepared_again(play):
+    play.start(SPLIT)
+    moved = play.table(2, [1] * 6)
+    play.prepare(moved)
+    play.direct(cancel=pb.CancelPlan(configuration=codec.config_id_to_pb(TWO)))
+    said = len(play.session.answers)
+    play.direct(prepare=pb.Prepare(configuration=codec.configuration_to_pb(moved)))  # a late repetition
+    play.direct(adopt=pb.Adopt(configuration=codec.config_id_to_pb(TWO)))
+    assert [answer.answer for answer in play.session.answers[said:]] == [pb.CANCELLED]
+    assert play.node.standing.number == ONE
+
+
 def test_a_joiner_does_not_wait_for_a_clock_that_came_too_late(joiner):
     """Armed again for version 9 when somebody had switched at 5 already: nobody gets past 5 without the joiner."""
     joiner.welcome(joiner.table(1, SPLIT))

@@ -36,6 +36,7 @@ class JobPlay(Play):
         self.outs = [HostArray(np.zeros(tensor.shape, np.float32)) for tensor in TENSORS]
 
     def make_node(self, transport):
+        self._monkeypatch.setattr("elastic_ps.worker.job.Session", lambda _settings, _role: self.session)
         self._monkeypatch.setattr("elastic_ps.worker.job.TcpTransport", lambda _token: transport)
         self.job = WorkerJob(NodeSettings("nobody:1", TOKEN))
         return self.job.node

@@ -13,8 +13,6 @@ from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configurat
 from elastic_ps.core.errors import ElasticError
 from elastic_ps.core.model import Model, Tensor, members, runs
 from elastic_ps.core.token import TOKEN_BYTES
-from elastic_ps.node.settings import NodeSettings
-from elastic_ps.node.standing import Standing
 from elastic_ps.transport.frames import Frame, Kind
 from elastic_ps.transport.memory import MemoryConnection, MemoryTransport, Network
 from elastic_ps.worker.exchange import Exchange, Push, roster
@@ -241,16 +239,13 @@ class Play:
     def __init__(self, servers: Sequence[str] = ("s0", "s1"), node: str = "w0", capacity: int = 1 << 20):
         self.network = Network(capacity)
         self.servers = {name: PlayedServer(name, self.network) for name in servers}
-        self.node = self.make_node(MemoryTransport(TOKEN, self.network, node))
-        self.node.session.close()
         self.session = FakeSession(node)
-        self.node.session = self.session  # type: ignore[assignment]
-        self.node.standing = Standing(node)
+        self.node = self.make_node(MemoryTransport(TOKEN, self.network, node))
         self.node.inbox.model = Model(block_bytes=BLOCK_BYTES)
         self.gradients = np.arange(MODEL.slab_bytes // 4, dtype=np.float32)
 
     def make_node(self, transport: MemoryTransport) -> WorkerNode:
-        return WorkerNode(NodeSettings("nobody:1", TOKEN), transport)
+        return WorkerNode(self.session, transport)  # type: ignore[arg-type]
 
     def close(self) -> None:
         self.node.end(ElasticError("the test is over"))

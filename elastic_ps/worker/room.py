@@ -1,0 +1,119 @@
+"""What the parts of a worker share: its place in the job and the parameters that it holds, under one lock."""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from elastic_ps.core import codec
+from elastic_ps.core.configuration import Configuration, NodeId
+from elastic_ps.core.data import DataSpec
+from elastic_ps.core.errors import ElasticError
+from elastic_ps.core.model import Model
+from elastic_ps.node.session import Session
+from elastic_ps.node.standing import Standing
+from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.worker.inbox import Inbox
+from elastic_ps.worker.peers import Peers
+from elastic_ps.worker.snapshots import Snapshots
+from protos import elastic_pb2 as pb
+
+
+class Room:
+    """See the module. Everything is guarded by `changed`, which is notified when anything changes.
+
+    Args:
+        session: with the coordinator.
+        peers: the connections to servers.
+
+    Attributes:
+        generation: grows with every switch and every connection: what waits for an answer must ask again.
+        receiving: by server: is the frame under way wanted.
+        data: what the job trains on; None until the coordinator has said it.
+    """
+
+    def __init__(self, session: Session, peers: Peers):
+        self.session = session
+        self.peers = peers
+        self.changed = threading.Condition()
+        self.standing = Standing(session.node)
+        self.inbox = Inbox(Model())
+        self.snapshots = Snapshots()
+        self.generation = 0
+        self.receiving: dict[NodeId, bool] = {}
+        self.data: DataSpec | None = None
+        self._ended: ElasticError | None = None
+
+    def wait(self, ready: Callable[[], Any]) -> None:
+        """Wait until `ready()`, which is called under the lock.
+
+        Raises:
+            JobEnded: the job stopped, failed or restarts, or this worker has left it.
+        """
+        with self.changed:
+            self.changed.wait_for(lambda: self._ended is not None or ready())
+            self.check()
+
+    def check(self) -> None:
+        """Raise what ended this worker's part in the job. Call under the lock."""
+        if self._ended is not None:
+            raise self._ended
+
+    @property
+    def ended(self) -> ElasticError | None:
+        """What ended this worker's part in the job."""
+        return self._ended
+
+    def end(self, reason: ElasticError) -> None:
+        """This worker's part in the job is over; the first reason counts."""
+        with self.changed:
+            if self._ended is None:
+                self._ended = reason
+            self.changed.notify_all()
+        self.session.abandon()
+
+    @property
+    def is_member(self) -> bool:
+        """Whether this worker is in the roster in force."""
+        return self.standing.is_member
+
+    @property
+    def is_shadow(self) -> bool:
+        """Whether this worker joins the running job by a plan that is under way."""
+        return not self.is_member and self.standing.prepared is not None and self.standing.current is not None
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this worker evaluates schedules, saves and prints."""
+        return self.is_member and self.configuration.chief == self.session.node
+
+    @property
+    def configuration(self) -> Configuration:
+        """The configuration in force."""
+        assert self.standing.current is not None
+        return self.standing.current
+
+    @property
+    def version(self) -> int:
+        """Of the installed parameters."""
+        return self.inbox.version or 0
+
+    def install_next(self) -> bool:
+        """Install the next version if it is complete. Call under the lock."""
+        version = self.inbox.next_version()
+        if version is None:
+            return False
+        self.inbox.install(version)
+        return True
+
+    def extend(self, tensors: Sequence[pb.Tensor], assignment: Sequence[int]) -> None:
+        """Take over tables that may have grown. Call under the lock."""
+        if len(tensors) <= len(self.inbox.model.tensors):
+            return
+        self.changed.wait_for(lambda: not any(self.receiving.values()))
+        self.inbox.grow(self.inbox.model.extended([codec.tensor_from_pb(tensor) for tensor in tensors]))
+        self.standing = replace(self.standing, current=self.configuration.extended(assignment))
+
+    def frame(self, kind: Kind, version: int = 0, samples: int = 0, **meta: Any) -> Frame:
+        """A frame of the configuration in force."""
+        return Frame(kind, self.standing.number, version, samples, meta)
