@@ -114,19 +114,7 @@ class Gathering:
         """
         ranks = np.flatnonzero(self.given[:, segment[0]] == Given.GRADIENT).tolist()
         arrays = [self._gradient(rank, segment, positions).view(dtype) for rank in ranks]
-        each, factor = weights(data, auxiliary, [self.shares[rank].samples for rank in ranks])
-        if dtype.kind != "f":
-            return _sum_exact(arrays, each, factor, dtype)
-        with np.errstate(all="ignore"):  # an overflow is the script's, and shows as inf in its weights
-            if each is not None:
-                for array, weight in zip(arrays, each, strict=True):
-                    array *= dtype.type(weight)
-            total = arrays[0]
-            for array in arrays[1:]:
-                total += array
-            if factor != 1.0:
-                total *= dtype.type(factor)
-        return total
+        return aggregated(arrays, [self.shares[rank].samples for rank in ranks], dtype, auxiliary, data)
 
     def _gradient(self, rank: int, segment: Run, positions: NDArray[np.int64]) -> NDArray[np.uint8]:
         kept = self._kept[int(self.source[rank, segment[0]])]
@@ -134,6 +122,31 @@ class Gathering:
         end = segment[0] + segment[1]
         stop = int(positions[end] - positions[kept.run[0]]) if end < kept.run[0] + kept.run[1] else kept.data.nbytes
         return kept.data[start:stop]
+
+
+def aggregated(arrays: Sequence[Array], samples: Sequence[int], dtype: DType, auxiliary: bool, data: DataSpec) -> Array:
+    """Gradients of `samples` each as one, in the memory of the first.
+
+    Args:
+        arrays: of `dtype`, in the order in which they are added.
+        samples: behind each.
+        dtype: of the values.
+        auxiliary: a running statistic: its mean is taken.
+        data: batch and loss, for the normalisation.
+    """
+    each, factor = weights(data, auxiliary, samples)
+    if dtype.kind != "f":
+        return _sum_exact(arrays, each, factor, dtype)
+    with np.errstate(all="ignore"):  # an overflow is the script's, and shows as inf in its weights
+        if each is not None:
+            for array, weight in zip(arrays, each, strict=True):
+                array *= dtype.type(weight)
+        total = arrays[0]
+        for array in arrays[1:]:
+            total += array
+        if factor != 1.0:
+            total *= dtype.type(factor)
+    return total
 
 
 def _sum_exact(arrays: Sequence[Array], each: list[float] | None, factor: float, dtype: DType) -> Array:

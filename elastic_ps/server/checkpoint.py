@@ -195,5 +195,5 @@ def _load(store: Store, file: Any, block: int, entry: dict[str, Any], version: i
     data = file.read(entry["value_bytes"] + sum(size for _, _, size in entry["states"]))
     if zlib.crc32(data) != entry["crc32"]:
         raise ConfigurationError(f"block {block} in {entry['file']} is damaged: its checksum differs; use an older one")
-    store.load((block, 1), np.frombuffer(data, dtype=np.uint8), version, [entry["count"]])
+    store.load((block, 1), np.frombuffer(data, dtype=np.uint8), version, [entry["count"]], {})
     store.status[block] = Status.PRIMARY

@@ -1,6 +1,7 @@
 """The workers' frames: judged by `phases`, served from the store.
 
-PUSH is in `updates`. Beside what `transport.frames` lists, the optimizer's state travels so:
+PUSH is in `updates` (sync) and `async_updates` (async, ssp). Beside what `transport.frames` lists, the optimizer's
+state travels so:
 
     PULL with "states": true  -> SNAPSHOT frames, whose "state" names the arrays and "dtypes" their dtypes; with
                                  "numbers": true without payload. They repeat the "request" of the PULL
@@ -8,7 +9,7 @@ PUSH is in `updates`. Beside what `transport.frames` lists, the optimizer's stat
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,14 +18,28 @@ from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
-from elastic_ps.server.follow import Subscription
+from elastic_ps.server.async_updates import AsyncUpdates
+from elastic_ps.server.intake import Intake, Raw
 from elastic_ps.server.phases import Status, Verdict, judge
 from elastic_ps.server.room import Held, Room
 from elastic_ps.server.segments import stretches
-from elastic_ps.server.updates import NOTHING, Raw, Updates
+from elastic_ps.server.updates import Updates
 from elastic_ps.transport.frames import Frame, Kind, Reason
 
 _READS = (Kind.PULL, Kind.SUBSCRIBE)
+
+
+class _Mode(Protocol):
+    """How pushes become updates, and which values workers see: what a job's consistency decides."""
+
+    def push(self, node: NodeId, frame: Frame, data: Raw) -> None:
+        """Contribute to updates."""
+
+    def pull(self, node: NodeId, frame: Frame, blocks: NDArray[np.int64]) -> None:
+        """Send the values of blocks, all of which are here."""
+
+    def subscribe(self, node: NodeId) -> None:
+        """Send every value from now on."""
 
 
 class Exchange:
@@ -38,14 +53,20 @@ class Exchange:
     def __init__(self, room: Room, switch: Callable[[], None]):
         self._room = room
         self._switch = switch
-        self._updates = Updates(room, switch, self._hold)
+        intake = Intake(room, self._hold)
+        self._sync = Updates(room, switch, intake)
+        self._async = AsyncUpdates(room, intake)
         self._serve: dict[Kind, Callable[[NodeId, Frame, Raw], None]] = {
-            Kind.PUSH: self._updates.push,
+            Kind.PUSH: lambda node, frame, data: self._mode.push(node, frame, data),
             Kind.PULL: self._pull,
             Kind.INIT: self._init,
-            Kind.SUBSCRIBE: self._subscribe,
+            Kind.SUBSCRIBE: lambda node, _frame, _data: self._mode.subscribe(node),
             Kind.SNAPSHOT: self._load_states,
         }
+
+    @property
+    def _mode(self) -> _Mode:
+        return self._sync if self._room.data.is_sync else self._async
 
     def arrived(self, node: NodeId, frame: Frame, data: Raw) -> None:
         """A worker's frame is here; `data` is its payload, owned by this server now.
@@ -77,7 +98,7 @@ class Exchange:
 
     def resubscribe(self, node: NodeId) -> None:
         """A shadow has connected again: what it was sent before may be lost. Called under the lock."""
-        self._subscribe(node, Frame(Kind.SUBSCRIBE), NOTHING)
+        self._mode.subscribe(node)
 
     # ---- judgement ---------------------------------------------------------------------------------------------------
 
@@ -120,7 +141,7 @@ class Exchange:
         elif frame.meta.get("states"):
             self._send_states(node, blocks, frame.meta)
         else:
-            self._room.send_values(node, blocks)
+            self._mode.pull(node, frame, blocks)
 
     def _send_states(self, node: NodeId, blocks: NDArray[np.int64], asked: dict[str, Any]) -> None:
         room = self._room
@@ -185,11 +206,6 @@ class Exchange:
         store.versions[run[0] : sum(run)] = version
         store.status[run[0] : sum(run)] = Status.PRIMARY
 
-    def _subscribe(self, node: NodeId, _frame: Frame, _data: Raw) -> None:
-        room = self._room
-        room.subscriptions[node] = Subscription(node, room.store, room.outbox)
-        room.changed.notify_all()
-
 
 def _check_meta(frame: Frame) -> None:
     """Refuse a frame whose JSON part is not of the form that its kind has."""
@@ -199,6 +215,9 @@ def _check_meta(frame: Frame) -> None:
         if frame.kind is Kind.PUSH:
             _epoch, _step, _exchange, _low, _high = (int(value) for value in frame.meta.get("slice") or (0,) * 5)
             Hyper.from_dict(frame.meta.get("hyper") or Hyper().to_dict())
+            origin, number = frame.meta.get("batch") or ("", 0)
+            if not isinstance(origin, str) or not isinstance(number, int) or number < 0:
+                raise ProtocolError(f"PUSH of batch {str(frame.meta['batch'])[:200]}: not [origin, number]")
         if frame.kind is Kind.SNAPSHOT:
             ((_first, count),) = frame.runs
             if len([int(value) for value in frame.meta["counts"]]) != count:

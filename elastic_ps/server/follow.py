@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from elastic_ps.core.configuration import ConfigId, NodeId
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
+from elastic_ps.server.applied import Batch
 from elastic_ps.server.memory import Array
 from elastic_ps.server.pace import Pace
 from elastic_ps.server.phases import Status
@@ -128,9 +129,10 @@ class Source:
             runs=[[first, count]],
             state=list(self._store.states(segment)),
             counts=self._store.counts[first : first + count].tolist(),
+            applied=self._store.applied.image(segment),
         )
 
-    def record(self, segment: Run, aggregate: Array | None, hyper: Hyper | None) -> None:
+    def record(self, segment: Run, aggregate: Array | None, hyper: Hyper | None, batch: Batch | None) -> None:
         """An update of `segment` is about to be applied here; `aggregate` must stay as it is from now on."""
         first, count = segment
         follows = self._streamed[first : first + count]
@@ -138,6 +140,8 @@ class Source:
             return
         version = int(self._store.versions[first])
         meta: dict[str, Any] = {"hyper": hyper.to_dict()} if hyper is not None else {}
+        if batch is not None:
+            meta["batch"] = list(batch)
         for low, high in stretches(follows):
             if not follows[low]:
                 continue
@@ -155,14 +159,14 @@ class Source:
         """A run was changed otherwise than by an update: it is sent anew."""
         self._streamed[run[0] : sum(run)] = False
 
-    def stepped(self, version: int) -> None:
-        """Blocks have reached `version`: watch the follower's lag."""
-        if version <= self._watched or not self._live or self._handed_over or self.fell_back:
+    def stepped(self, version: int, each: int) -> None:
+        """Blocks have reached `version`, of which a step takes `each`: watch the follower's lag."""
+        if version < self._watched + each or not self._live or self._handed_over or self.fell_back:
             return
         self._watched = version
         self._pace.steps += 1
         oldest = self.link.oldest_version()
-        self._lags.append(max(version - oldest, 0) if oldest is not None else 0)
+        self._lags.append(max(version - oldest, 0) // each if oldest is not None else 0)
         stuck = len(self._lags) == self._lags.maxlen and self._lags[0] > 1 and min(self._lags) >= self._lags[0]
         if stuck or self.link.backlog > _RECORDS_BYTES:
             self._fall_back()

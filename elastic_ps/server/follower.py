@@ -10,6 +10,7 @@ from elastic_ps.core.configuration import ConfigId, NodeId
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
+from elastic_ps.server.applied import Batch
 from elastic_ps.server.phases import Moves, Status
 from elastic_ps.server.room import Room
 from elastic_ps.transport.frames import Frame, Kind
@@ -78,7 +79,8 @@ class Follower:
             if frame.kind is Kind.NOTICE or not self._continues(sender, frame):
                 return
             if frame.kind is Kind.SNAPSHOT:
-                room.store.load(frame.runs[0], data, frame.version, frame.meta["counts"])
+                counts, applied = frame.meta["counts"], frame.meta["applied"]
+                room.store.load(frame.runs[0], data, frame.version, counts, applied)
             elif frame.kind is Kind.RECORD:
                 self._record(sender, frame, data)
             elif frame.kind is Kind.HANDOVER:
@@ -112,13 +114,14 @@ class Follower:
         store = self._room.store
         self._require_version(sender, frame)
         hyper = Hyper.from_dict(frame.meta["hyper"]) if "hyper" in frame.meta else None
+        batch = Batch(*frame.meta["batch"]) if "batch" in frame.meta else None
         for run in frame.runs:
             for segment in store.segments(run, store.counts):
                 aggregate = None
                 if not frame.meta.get("absent"):
                     start = int(store.positions[segment[0]] - store.positions[run[0]])
                     aggregate = data[start : start + store.span([segment])].view(store.treatment(segment[0]).dtype)
-                store.update(segment, aggregate, hyper)
+                store.update(segment, aggregate, hyper, batch)
 
     def _require_version(self, sender: NodeId, frame: Frame) -> None:
         for run in frame.runs:

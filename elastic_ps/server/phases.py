@@ -40,7 +40,7 @@ class Verdict(Enum):
 class Part(IntEnum):
     """What a server does with one block of a push."""
 
-    KEEP = 0
+    KEEP = 0  # contributes to the open update; async, ssp: is an update
     ANSWER = 1  # updated already: the worker gets the value
     HOLD = 2  # the block is not here yet, or behind
     FOREIGN = 3  # another server's
@@ -119,12 +119,18 @@ def judge(standing: Standing, number: ConfigId, sender: NodeId, reads: bool = Fa
     return Verdict.UNKNOWN
 
 
-def parts(status: Bytes, versions: NDArray[np.int64], version: int) -> Bytes:
-    """Judge the blocks of a push of `version`: a `Part` for each."""
+def parts(status: Bytes, wanted: NDArray[np.bool_], known: NDArray[np.bool_]) -> Bytes:
+    """Judge the blocks of a push: a `Part` for each.
+
+    Args:
+        status: of each.
+        wanted: the block, where it is here, can take the push.
+        known: it has taken it before.
+    """
     primary = status == Status.PRIMARY
     result = np.full(len(status), Part.HOLD, dtype=np.int8)
-    result[primary & (versions == version)] = Part.KEEP
-    result[primary & (versions > version)] = Part.ANSWER
+    result[primary & wanted] = Part.KEEP
+    result[primary & known] = Part.ANSWER
     result[(status == Status.ABSENT) | (status == Status.FROZEN)] = Part.FOREIGN
     return result
 

@@ -12,10 +12,14 @@ from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId
 from elastic_ps.core.data import DataSpec
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Model, Run
+from elastic_ps.core.optimizer import Hyper
 from elastic_ps.node.standing import Standing
-from elastic_ps.server.aggregate import Gathering
+from elastic_ps.server.aggregate import Gathering, Share
+from elastic_ps.server.applied import Batch
 from elastic_ps.server.ledger import Ledger
+from elastic_ps.server.memory import Array
 from elastic_ps.server.phases import Status
+from elastic_ps.server.segments import joined
 from elastic_ps.server.store import Store
 from elastic_ps.transport.base import Buffer
 from elastic_ps.transport.frames import Frame, Kind, Reason
@@ -24,6 +28,9 @@ from protos import elastic_pb2 as pb
 if TYPE_CHECKING:
     from elastic_ps.server.checkpoint import Snapshot
     from elastic_ps.server.follow import Source, Subscription
+
+
+_REPORT_AT = 500  # ledger entries that are not left to the next turn of the reporter
 
 
 class Control(Protocol):
@@ -153,14 +160,25 @@ class Room:
         frame = self.frame(Kind.REFUSED, reason=reason.value, detail=detail, configuration=number)
         self.outbox.send(node, frame)
 
-    def send_values(self, node: NodeId, blocks: NDArray[np.int64]) -> None:
-        """Send a worker the values of these blocks, one frame for each version.
+    # ---- updates -----------------------------------------------------------------------------------------------------
 
-        Copied, unlike those of an update: the worker may have them already by another connection, go on, and see them
-        change under way.
-        """
-        versions = self.store.versions[blocks]
-        for version in np.unique(versions).tolist():
-            runs = list(self.store.alike(np.unique(blocks[versions == version])))
-            pieces = [piece.copy() for run in runs for piece in self.store.pieces(run)]
-            self.outbox.send(node, self.frame(Kind.VALUE, version, runs), pieces)
+    def update(self, segment: Run, aggregate: Array | None, hyper: Hyper | None, batch: Batch | None = None) -> None:
+        """Take a segment to its next version, here and at who follows it (see `Store.update`)."""
+        if self.snapshot is not None:
+            self.snapshot.before_update(segment)
+        for source in self.sources.values():
+            source.record(segment, aggregate, hyper, batch)
+        self.store.update(segment, aggregate, hyper, batch)
+
+    def write_down(self, version: int, updated: Sequence[Run], shares: Sequence[tuple[NodeId, Share]]) -> None:
+        """Tell the ledger that `updated` went from `version` to the next."""
+        self.ledger.append(self.standing.number, version, joined(updated), shares)
+        if self.ledger.waiting > _REPORT_AT:
+            self.control.report_soon()
+
+    def stepped(self, version: int, each: int = 1) -> None:
+        """Blocks have reached `version`, of which a step takes `each`: tell who sends or saves them."""
+        for source in self.sources.values():
+            source.stepped(version, each)
+        if self.snapshot is not None or self.sources:
+            self.changed.notify_all()

@@ -8,7 +8,7 @@ that one vectorised operation can treat alike.
 Not thread-safe: `Room.changed` guards it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Model, Run, Tensor, runs
 from elastic_ps.core.optimizer import Hyper
+from elastic_ps.server.applied import Applied, Batch
 from elastic_ps.server.memory import Arena, Array, Memory
 from elastic_ps.server.phases import Status
 from elastic_ps.server.segments import stretches
@@ -31,6 +32,7 @@ class Store:
 
     Attributes:
         status, versions, counts: by block id. A count is the number of optimizer updates.
+        applied: async and ssp: batches that the blocks have taken.
     """
 
     def __init__(self, model: Model, modules: tuple[str, ...] = ()):
@@ -38,6 +40,7 @@ class Store:
         self._treatments = Treatments(modules)
         self._arenas: dict[int, Arena] = {}
         self._next_arena = 0
+        self.applied = Applied()
         self._set_arrays(0)
         self.grow(model, ())
 
@@ -67,6 +70,7 @@ class Store:
             old = getattr(self, name)
             setattr(self, name, np.append(old, np.zeros(len(blocks) - known, dtype=old.dtype)))
         self._arena = np.append(self._arena, np.full(len(blocks) - known, -1, dtype=np.int64))
+        self.applied.grow(len(blocks))
         self.extents[known:] = [block.extent for block in blocks[known:]]
         self.positions[known:] = [block.position for block in blocks[known:]]
         self._treatment[:] = [self._treatments.of_tensor[block.tensor] for block in blocks]
@@ -79,6 +83,19 @@ class Store:
     def tensor(self, block: int) -> Tensor:
         """The tensor that a block is part of."""
         return self.model.tensors[self.model.blocks[block].tensor]
+
+    def refusal(self, block: int, hyper: Hyper | None) -> str:
+        """Why a gradient for a block cannot be taken under `hyper`; empty: it can."""
+        treatment = self.treatment(block)
+        if not treatment.refusal and treatment.rule is not None and hyper is None:
+            return f"key {self.tensor(block).name}: the push has no hyperparameters, which come with the chief's"
+        return treatment.refusal
+
+    def updates(self, blocks: NDArray[np.int64]) -> int:
+        """The highest count of optimizer updates among blocks."""
+        kinds, counts = self._treatment[blocks], self.counts[blocks]
+        optimized = [kind for kind in np.unique(kinds).tolist() if self._treatments[kind].rule is not None]
+        return int(counts[np.isin(kinds, optimized)].max(initial=0))
 
     # ---- memory ----------------------------------------------------------------------------------------------------
 
@@ -122,7 +139,9 @@ class Store:
 
     def release(self, blocks: Iterable[int]) -> None:
         """Forget blocks; memory of whole pages goes back to the system."""
-        for run in list(runs(blocks)):
+        gone = list(runs(blocks))
+        self.applied.forget(gone)
+        for run in gone:
             for first, count in list(self.segments(run)):
                 number = int(self._arena[first])
                 if number < 0:
@@ -223,12 +242,14 @@ class Store:
             if rule is not None and states:
                 rule.init(states, self.value(segment))
 
-    def update(self, segment: Run, aggregate: Array | None, hyper: Hyper | None) -> None:
+    def update(self, segment: Run, aggregate: Array | None, hyper: Hyper | None, batch: Batch | None = None) -> None:
         """Take a segment (alike in counts, too) to its next version.
 
         Args:
             aggregate: in the values' dtype, not written to; None: nobody pushed these keys.
             hyper: of the step; needed where the segment has a rule.
+            batch: async and ssp: what the segment takes by it. There a version counts the block's own updates, so
+                that it stays where the key was not pushed.
         """
         first, count = segment
         if aggregate is not None:
@@ -237,12 +258,15 @@ class Store:
             if treatment.rule is None:
                 value[...] = aggregate
             elif hyper is None:
-                raise ProtocolError(f"an update of key {self.tensor(first).name} without the chief's hyperparameters")
+                raise ProtocolError(f"an update of key {self.tensor(first).name} without hyperparameters")
             else:
                 number = int(self.counts[first]) + 1
                 treatment.rule.update(value, aggregate, self.states(segment), number, treatment.hyper(hyper))
             self.counts[first : first + count] += 1
-        self.versions[first : first + count] += 1
+        if batch is not None:
+            self.applied.take(batch, segment)
+        if batch is None or aggregate is not None:
+            self.versions[first : first + count] += 1
 
     def state_bytes(self, run: Run) -> int:
         """Bytes of a run's state arrays."""
@@ -266,8 +290,15 @@ class Store:
         """A segment's values and states: the memory itself, in the order in which it travels."""
         return [self.value(segment), *self.states(segment).values()]
 
-    def load(self, segment: Run, data: NDArray[np.uint8], version: int, counts: Sequence[int]) -> None:
-        """The inverse of `image`, with the blocks' version and counts.
+    def load(
+        self,
+        segment: Run,
+        data: NDArray[np.uint8],
+        version: int,
+        counts: Sequence[int],
+        applied: Mapping[str, Sequence[int]],
+    ) -> None:
+        """The inverse of `image`, with the blocks' version and counts, and the image of what they have taken.
 
         Raises:
             ProtocolError: another number of bytes than these blocks have here.
@@ -285,3 +316,4 @@ class Store:
         window = slice(segment[0], segment[0] + segment[1])
         self.versions[window] = version
         self.counts[window] = counts
+        self.applied.load(segment, applied)

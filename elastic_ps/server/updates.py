@@ -1,37 +1,24 @@
-"""PUSH: contributions are judged by `phases`, gathered, applied to the store, and answered by VALUE."""
+"""PUSH in a `sync` job: contributions are judged by `phases`, gathered, applied to the store, and answered by VALUE."""
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elastic_ps.core.configuration import NodeId
-from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.server.aggregate import Share
+from elastic_ps.server.follow import Subscription
+from elastic_ps.server.intake import Intake, Raw
 from elastic_ps.server.memory import Array
-from elastic_ps.server.phases import Given, Outcome, Part, due, outcome, parts
+from elastic_ps.server.phases import Bytes, Given, Outcome, Part, due, outcome, parts
 from elastic_ps.server.room import Room
-from elastic_ps.server.segments import joined, stretches
+from elastic_ps.server.segments import joined
 from elastic_ps.transport.frames import Frame, Kind, Reason
 
 log = logging.getLogger(__name__)
-
-Raw = NDArray[np.uint8]
-NOTHING: Raw = np.empty(0, dtype=np.uint8)
-_REPORT_AT = 500  # ledger entries that are not left to the next turn of the reporter
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One run of a push."""
-
-    run: Run
-    given: Given
-    data: Raw | None
 
 
 class Updates:
@@ -40,13 +27,13 @@ class Updates:
     Args:
         room: the server's.
         switch: puts the prepared configuration in force.
-        hold: keeps a part of a push until something changes.
+        intake: of pushes.
     """
 
-    def __init__(self, room: Room, switch: Callable[[], None], hold: Callable[[NodeId, Frame, Raw], None]):
+    def __init__(self, room: Room, switch: Callable[[], None], intake: Intake):
         self._room = room
         self._switch = switch
-        self._keep_waiting = hold
+        self._intake = intake
         self._hyper: Hyper | None = None
 
     # ---- PUSH --------------------------------------------------------------------------------------------------------
@@ -57,45 +44,32 @@ class Updates:
         rank = room.gathering.workers.index(node)
         kept: list[Run] = []
         answer: list[NDArray[np.int64]] = []
-        for piece in self._pieces(frame, data):
-            first, count = piece.run
-            window = slice(first, first + count)
-            judged = parts(room.store.status[window], room.store.versions[window], frame.version)
-            for low, high in stretches(judged):
-                raw = room.store.cut(piece.run, piece.data, low, high) if piece.data is not None else None
-                part = Piece((first + low, high - low), piece.given, raw)
-                if judged[low] == Part.KEEP:
-                    room.gathering.keep(rank, part.run, part.given, part.data)
-                    kept.append(part.run)
-                elif judged[low] == Part.ANSWER:
-                    answer.append(np.arange(first + low, first + high))
-                elif judged[low] == Part.HOLD:
-                    self._hold(node, frame, part)
-                else:
-                    raise ProtocolError(f"{node} pushed blocks {part.run} to {room.node}, who does not own them")
+        for part, piece in self._intake.parts(node, frame, data, lambda run: self._judge(run, frame.version)):
+            if part is Part.KEEP:
+                room.gathering.keep(rank, piece.run, piece.given, piece.data)
+                kept.append(piece.run)
+            else:
+                answer.append(np.arange(piece.run[0], sum(piece.run)))
         if kept:
             self._note(rank, frame)
             self._complete(kept)
         if answer:
-            room.send_values(node, np.concatenate(answer))
+            self._send_values(node, np.concatenate(answer))
 
-    def _pieces(self, frame: Frame, data: Raw) -> list[Piece]:
-        pieces: list[Piece] = []
-        start = 0
-        for run in frame.runs:
-            size = self._room.store.span([run])
-            pieces.append(Piece(run, Given.GRADIENT, data[start : start + size]))
-            start += size
-        given = Given.EMPTY if frame.meta.get("empty") else Given.ABSENT
-        absent = [(first, count) for first, count in frame.meta.get("absent", ())]
-        self._room.store.span(absent)
-        return pieces + [Piece(run, given, None) for run in absent]
+    def pull(self, node: NodeId, _frame: Frame, blocks: NDArray[np.int64]) -> None:
+        """Send a worker the values of these blocks, all of which are here."""
+        self._send_values(node, blocks)
 
-    def _hold(self, node: NodeId, frame: Frame, piece: Piece) -> None:
-        meta = {name: value for name, value in frame.meta.items() if name not in ("runs", "absent")}
-        meta["absent" if piece.data is None else "runs"] = [list(piece.run)]
-        part = Frame(frame.kind, frame.configuration, frame.version, frame.samples, meta)
-        self._keep_waiting(node, part, piece.data if piece.data is not None else NOTHING)
+    def subscribe(self, node: NodeId) -> None:
+        """A shadow gets every value: now, and with each update."""
+        room = self._room
+        room.subscriptions[node] = Subscription(node, room.store, room.outbox)
+        room.changed.notify_all()
+
+    def _judge(self, run: Run, version: int) -> Bytes:
+        store = self._room.store
+        versions = store.versions[run[0] : sum(run)]
+        return parts(store.status[run[0] : sum(run)], versions == version, versions > version)
 
     def _note(self, rank: int, frame: Frame) -> None:
         """Remember what a push says of its step."""
@@ -134,23 +108,16 @@ class Updates:
         if result is Outcome.MISMATCH:
             refused.append(self._mismatch(segment, given))
             return
-        if result is Outcome.UPDATE and treatment.refusal:
-            refused.append(treatment.refusal)
-            return
-        if result is Outcome.UPDATE and treatment.rule is not None and self._hyper is None:
-            refused.append(f"key {room.store.tensor(segment[0]).name}: the chief's push has no hyperparameters")
-            return
         aggregate: Array | None = None
         if result is Outcome.UPDATE:
+            if refusal := room.store.refusal(segment[0], self._hyper):
+                refused.append(refusal)
+                return
             aggregate = room.gathering.combine(
                 segment, room.store.positions, treatment.dtype, treatment.auxiliary, room.data
             )
             pushed.append(segment)
-        if room.snapshot is not None:
-            room.snapshot.before_update(segment)
-        for source in room.sources.values():
-            source.record(segment, aggregate, self._hyper)
-        room.store.update(segment, aggregate, self._hyper)
+        room.update(segment, aggregate, self._hyper)
         updated.append(segment)
 
     def _mismatch(self, segment: Run, given: list[int]) -> str:
@@ -180,14 +147,8 @@ class Updates:
             room.outbox.send(worker, frame, payload)
         self._tell_shadows(frame, runs, payload)
         if pushed:
-            shares = list(zip(room.gathering.workers, room.gathering.shares, strict=True))
-            room.ledger.append(room.standing.number, version, joined(pushed), shares)
-            if room.ledger.waiting > _REPORT_AT:
-                room.control.report_soon()
-        for source in room.sources.values():
-            source.stepped(version + 1)
-        if room.snapshot is not None or room.sources:
-            room.changed.notify_all()
+            room.write_down(version, pushed, list(zip(room.gathering.workers, room.gathering.shares, strict=True)))
+        room.stepped(version + 1)
         if due(room.standing, room.store.versions[room.owned()]):
             self._switch()
         elif room.held:
@@ -203,3 +164,16 @@ class Updates:
         for subscription in room.subscriptions.values():
             for run in runs:
                 subscription.sent(run)
+
+    def _send_values(self, node: NodeId, blocks: NDArray[np.int64]) -> None:
+        """One frame for each version.
+
+        Copied, unlike those of an update: the worker may have them already by another connection, go on, and see them
+        change under way.
+        """
+        room = self._room
+        versions = room.store.versions[blocks]
+        for version in np.unique(versions).tolist():
+            runs = list(room.store.alike(np.unique(blocks[versions == version])))
+            pieces = [piece.copy() for run in runs for piece in room.store.pieces(run)]
+            room.outbox.send(node, room.frame(Kind.VALUE, version, runs), pieces)

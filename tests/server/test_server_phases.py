@@ -67,7 +67,7 @@ def test_parts_of_a_push() -> None:
     ).astype(np.int8)
     versions = np.array([4, 5, 3, 4, 0, 4, 0])
     expected = [Part.KEEP, Part.ANSWER, Part.HOLD, Part.HOLD, Part.HOLD, Part.FOREIGN, Part.FOREIGN]
-    assert parts(status, versions, 4).tolist() == expected
+    assert parts(status, versions == 4, versions > 4).tolist() == expected
 
 
 @pytest.mark.parametrize(

@@ -88,12 +88,12 @@ def test_image_and_load_are_inverse() -> None:
     one.update(segment, np.ones(len(one.value(segment)), dtype=np.float32), hyper)
     data = np.concatenate([part.view(np.uint8) for part in one.image(segment)])
     assert data.nbytes == one.image_bytes(segment)
-    other.load(segment, data, 1, [1] * len(made.blocks))
+    other.load(segment, data, 1, [1] * len(made.blocks), {})
     for store in (one, other):
         store.update(segment, np.ones(len(one.value(segment)), dtype=np.float32), hyper)
     assert [a.tobytes() for a in one.image(segment)] == [a.tobytes() for a in other.image(segment)]
     with pytest.raises(ProtocolError, match="same optimizer"):
-        store_of(made, "").load(segment, data, 1, [1] * len(made.blocks))
+        store_of(made, "").load(segment, data, 1, [1] * len(made.blocks), {})
 
 
 def test_what_cannot_be_optimized_says_so() -> None:

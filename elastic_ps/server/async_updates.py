@@ -1,0 +1,155 @@
+"""PUSH in an `async` or `ssp` job: an update of its own, made at once (docs/protocol.md, "Async and ssp")."""
+
+import logging
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic_ps.core.configuration import NodeId
+from elastic_ps.core.errors import ProtocolError
+from elastic_ps.core.model import Run, members
+from elastic_ps.core.optimizer import Hyper
+from elastic_ps.server.aggregate import Share, aggregated
+from elastic_ps.server.applied import Batch
+from elastic_ps.server.intake import Intake, Piece, Raw
+from elastic_ps.server.memory import Array
+from elastic_ps.server.phases import Bytes, Part, parts
+from elastic_ps.server.room import Room
+from elastic_ps.server.segments import joined
+from elastic_ps.transport.frames import Frame, Kind, Reason
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Push:
+    """A push under way.
+
+    Attributes:
+        batch: what its blocks take, once each.
+        samples: n.
+        hyper: that it is applied with.
+        taken: runs that have it now.
+        updated: those of them that were updated, by the version that they had.
+        refused: why blocks could not take it.
+    """
+
+    batch: Batch
+    samples: int
+    hyper: Hyper | None
+    taken: list[Run] = field(default_factory=list)
+    updated: dict[int, list[Run]] = field(default_factory=lambda: defaultdict(list))
+    refused: list[str] = field(default_factory=list)
+
+
+class AsyncUpdates:
+    """See the module. Called under the room's lock.
+
+    Args:
+        room: the server's.
+        intake: of pushes.
+    """
+
+    def __init__(self, room: Room, intake: Intake):
+        self._room = room
+        self._intake = intake
+        self._chiefs: Hyper | None = None
+
+    def push(self, node: NodeId, frame: Frame, data: Raw) -> None:
+        """A push of the configuration in force, by a worker of its roster."""
+        push = _Push(self._batch(node, frame), frame.samples, self._hyper(node, frame))
+        for part, piece in self._intake.parts(node, frame, data, lambda run: self._judge(run, push.batch)):
+            if part is Part.KEEP:
+                self._apply(piece, push)
+            else:
+                push.taken.append(piece.run)
+        self._record(node, frame, push)
+        if push.taken:
+            self._send_values(node, np.fromiter(members(joined(push.taken)), np.int64), frame.version + 1)
+        if push.refused:
+            detail = "; ".join(dict.fromkeys(push.refused))
+            log.error("refused %s: %s", node, detail)
+            self._room.refuse(node, Reason.MISMATCH, detail)
+
+    def pull(self, node: NodeId, frame: Frame, blocks: NDArray[np.int64]) -> None:
+        """Send a worker the values of these blocks, all of which are here, under the version that it asked for."""
+        self._send_values(node, np.unique(blocks), frame.version)
+
+    def subscribe(self, node: NodeId) -> None:
+        """There are no shadows.
+
+        Raises:
+            ProtocolError: always.
+        """
+        raise ProtocolError(
+            f"{node} subscribed in a job that is {self._room.data.consistency}: there is no common version to follow, "
+            "a joining worker pulls"
+        )
+
+    # ---- judgement ---------------------------------------------------------------------------------------------------
+
+    def _batch(self, node: NodeId, frame: Frame) -> Batch:
+        if not frame.meta.get("batch"):
+            raise ProtocolError(f"{node} pushed without a batch in a job that is {self._room.data.consistency}")
+        return Batch(*frame.meta["batch"])
+
+    def _hyper(self, node: NodeId, frame: Frame) -> Hyper | None:
+        """The chief's latest; before the chief has pushed for the first time, the pusher's own."""
+        own = Hyper.from_dict(frame.meta["hyper"]) if frame.meta.get("hyper") else None
+        if own is not None and node == self._room.gathering.workers[0]:
+            self._chiefs = own
+        return self._chiefs or own
+
+    def _judge(self, run: Run, batch: Batch) -> Bytes:
+        store = self._room.store
+        taken = store.applied.has(batch, run)
+        return parts(store.status[run[0] : sum(run)], ~taken, taken)
+
+    # ---- updates -----------------------------------------------------------------------------------------------------
+
+    def _apply(self, piece: Piece, push: _Push) -> None:
+        room, store = self._room, self._room.store
+        first = piece.run[0]
+        for segment in store.segments(piece.run, store.versions, store.counts):
+            aggregate: Array | None = None
+            if piece.data is not None:
+                if refusal := self._refusal(segment[0], push.hyper):
+                    push.refused.append(refusal)
+                    continue
+                gradient = store.cut(piece.run, piece.data, segment[0] - first, sum(segment) - first)
+                treatment = store.treatment(segment[0])
+                aggregate = aggregated(
+                    [gradient.view(treatment.dtype)], [push.samples], treatment.dtype, treatment.auxiliary, room.data
+                )
+                push.updated[int(store.versions[segment[0]])].append(segment)
+            room.update(segment, aggregate, push.hyper, push.batch)
+            push.taken.append(segment)
+
+    def _refusal(self, block: int, hyper: Hyper | None) -> str:
+        store = self._room.store
+        treatment = store.treatment(block)
+        if treatment.rule is None and not treatment.auxiliary and not treatment.refusal:
+            return (
+                f"key {store.tensor(block).name}: a job that is {self._room.data.consistency} needs an optimizer on "
+                "the servers to apply each push with: call set_optimizer, or give Trainer update_on_kvstore=True"
+            )
+        return store.refusal(block, hyper)
+
+    def _record(self, node: NodeId, frame: Frame, push: _Push) -> None:
+        """Tell the ledger and whoever waits for updates."""
+        room = self._room
+        span = frame.meta.get("slice")
+        share = Share(frame.samples, tuple(span) if span else None)
+        for version, updated in sorted(push.updated.items()):
+            room.write_down(version, updated, [(node, share)])
+        if push.taken:
+            room.stepped(max(push.updated, default=-1) + 1, len(room.gathering.workers))
+
+    def _send_values(self, node: NodeId, blocks: NDArray[np.int64], version: int) -> None:
+        """Copied: the pushes of others change the blocks while the values are under way."""
+        room = self._room
+        runs = list(room.store.alike(blocks))
+        pieces = [piece.copy() for run in runs for piece in room.store.pieces(run)]
+        room.outbox.send(node, room.frame(Kind.VALUE, version, runs, updates=room.store.updates(blocks)), pieces)

@@ -1,0 +1,86 @@
+"""What a push brings, cut where its blocks are judged differently. Both ways of updating begin with it."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic_ps.core.configuration import NodeId
+from elastic_ps.core.errors import ProtocolError
+from elastic_ps.core.model import Run
+from elastic_ps.server.phases import Bytes, Given, Part
+from elastic_ps.server.room import Room
+from elastic_ps.server.segments import stretches
+from elastic_ps.transport.frames import Frame
+
+Raw = NDArray[np.uint8]
+NOTHING: Raw = np.empty(0, dtype=np.uint8)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One run of a push."""
+
+    run: Run
+    given: Given
+    data: Raw | None
+
+
+class Intake:
+    """See the module. Called under the room's lock.
+
+    Args:
+        room: the server's.
+        hold: keeps a part of a push until something changes.
+    """
+
+    def __init__(self, room: Room, hold: Callable[[NodeId, Frame, Raw], None]):
+        self._room = room
+        self._keep_waiting = hold
+
+    def parts(
+        self, node: NodeId, frame: Frame, data: Raw, judge: Callable[[Run], Bytes]
+    ) -> Iterator[tuple[Part, Piece]]:
+        """The parts of a push to keep and to answer. Those to hold are held.
+
+        Args:
+            node: who pushed.
+            frame: the push.
+            data: its payload.
+            judge: gives a `Part` for each block of a run.
+
+        Raises:
+            ProtocolError: blocks of another server.
+        """
+        store = self._room.store
+        for piece in self._pieces(frame, data):
+            first = piece.run[0]
+            judged = judge(piece.run)
+            for low, high in stretches(judged):
+                raw = store.cut(piece.run, piece.data, low, high) if piece.data is not None else None
+                part = Piece((first + low, high - low), piece.given, raw)
+                if judged[low] == Part.HOLD:
+                    self._hold(node, frame, part)
+                elif judged[low] == Part.FOREIGN:
+                    raise ProtocolError(f"{node} pushed blocks {part.run} to {self._room.node}, who does not own them")
+                else:
+                    yield Part(judged[low]), part
+
+    def _pieces(self, frame: Frame, data: Raw) -> list[Piece]:
+        pieces: list[Piece] = []
+        start = 0
+        for run in frame.runs:
+            size = self._room.store.span([run])
+            pieces.append(Piece(run, Given.GRADIENT, data[start : start + size]))
+            start += size
+        given = Given.EMPTY if frame.meta.get("empty") else Given.ABSENT
+        absent = [(first, count) for first, count in frame.meta.get("absent", ())]
+        self._room.store.span(absent)
+        return pieces + [Piece(run, given, None) for run in absent]
+
+    def _hold(self, node: NodeId, frame: Frame, piece: Piece) -> None:
+        meta = {name: value for name, value in frame.meta.items() if name not in ("runs", "absent")}
+        meta["absent" if piece.data is None else "runs"] = [list(piece.run)]
+        part = Frame(frame.kind, frame.configuration, frame.version, frame.samples, meta)
+        self._keep_waiting(node, part, piece.data if piece.data is not None else NOTHING)
