@@ -1,4 +1,6 @@
-"""Checkpoints: a server's blocks at one version, written while training goes on, and read again.
+"""Checkpoints: a server's blocks, written while training goes on, and read again.
+
+In a sync job they are at one version, the checkpoint's clock. Else there is none: each block is saved as it is.
 
 A `Snapshot` is copy-on-write: an update that would change a block not yet written first copies it. Data files hold
 block after block, each its values' extent and then its state arrays; the JSON that goes to the coordinator with
@@ -14,6 +16,7 @@ from typing import Any
 
 import fsspec
 import numpy as np
+from numpy.typing import NDArray
 
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import ConfigurationError
@@ -27,33 +30,37 @@ _PIECE_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Image:
-    """Blocks at the checkpoint's version, copied.
+    """Blocks as they are saved, copied.
 
     Attributes:
         segment: alike in memory and treatment.
+        versions: of each block.
         counts: of each block.
         extents: of each block, bytes of values.
         parts: name ("" for the values), array.
     """
 
     segment: Run
+    versions: list[int]
     counts: list[int]
     extents: list[int]
     parts: list[tuple[str, Array]]
 
 
 class Snapshot:
-    """A server's blocks at version `clock`. Guarded by `Room.changed`.
+    """A server's blocks at version `clock`, or as they are now. Guarded by `Room.changed`.
 
     Args:
         store: of this server.
         clock: version to save.
         url: folder of the checkpoint, any fsspec URL.
+        at_once: async and ssp: every block is saved at the version that it has, and the clock is only a name.
     """
 
-    def __init__(self, store: Store, clock: int, url: str):
+    def __init__(self, store: Store, clock: int, url: str, at_once: bool = False):
         self.clock = clock
         self.url = url
+        self._at_once = at_once
         self._store = store
         self._saved = np.zeros(len(store.status), dtype=bool)
         self._copied: deque[Image] = deque()
@@ -64,7 +71,7 @@ class Snapshot:
 
     def before_update(self, segment: Run) -> None:
         """Blocks are about to leave the version that they have now."""
-        if int(self._store.versions[segment[0]]) == self.clock:
+        if self._at_once or int(self._store.versions[segment[0]]) == self.clock:
             for run in self._store.segments(segment, self._saved):
                 if not self._saved[run[0]]:
                     self._copied.append(self._copy(run))
@@ -76,6 +83,7 @@ class Snapshot:
         parts = [("", self._store.value(segment)), *self._store.states(segment).items()]
         return Image(
             segment,
+            self._store.versions[window].tolist(),
             self._store.counts[window].tolist(),
             self._store.extents[window].tolist(),
             [(name, array.copy()) for name, array in parts],
@@ -83,14 +91,22 @@ class Snapshot:
 
     def is_late(self) -> bool:
         """Whether a block has passed the clock without having been saved: the order came too late."""
-        return bool((~self._saved & (self._store.status == Status.PRIMARY) & (self._store.versions > self.clock)).any())
+        return not self._at_once and bool((self._unsaved() & (self._store.versions > self.clock)).any())
+
+    def _unsaved(self) -> NDArray[np.bool_]:
+        unsaved: NDArray[np.bool_] = ~self._saved & (self._store.status == Status.PRIMARY)
+        return unsaved
+
+    def _ready(self) -> NDArray[np.bool_]:
+        """Blocks that can be saved now, by id."""
+        return self._unsaved() if self._at_once else self._unsaved() & (self._store.versions == self.clock)
 
     def next_piece(self) -> Image | None:
         """Copy the next piece, or take one that an update has copied; None: nothing has reached the clock."""
         if self._copied:
             return self._copied.popleft()
         store = self._store
-        ready = np.flatnonzero(~self._saved & (store.status == Status.PRIMARY) & (store.versions == self.clock))
+        ready = np.flatnonzero(self._ready())
         if not len(ready):
             return None
         run = next(store.alike(ready))
@@ -101,16 +117,16 @@ class Snapshot:
     @property
     def has_piece(self) -> bool:
         """Whether `next_piece` gives one."""
-        store = self._store
-        ready = ~self._saved & (store.status == Status.PRIMARY) & (store.versions == self.clock)
-        return bool(self._copied) or bool(ready.any())
+        return bool(self._copied) or bool(self._ready().any())
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether every block of this server is written or about to be; blocks on their way here are waited for."""
-        store = self._store
-        waiting = ((store.status == Status.PRIMARY) & ~self._saved) | (store.status == Status.FOLLOWER)
-        return not self._copied and not waiting.any()
+    def is_complete(self, undecided: bool) -> bool:
+        """Whether every block of this server is written.
+
+        Args:
+            undecided: a plan is prepared: the blocks on their way here are their old owners' yet, who save them.
+        """
+        coming = not undecided and len(self._store.held(Status.FOLLOWER)) > 0
+        return not self._copied and not coming and not self._unsaved().any()
 
 
 class Writer:
@@ -133,11 +149,13 @@ class Writer:
         """Append an image's blocks, one after the other."""
         itemsize = image.parts[0][1].itemsize
         start = 0
-        for number, (count, extent) in enumerate(zip(image.counts, image.extents, strict=True)):
+        blocks = zip(image.versions, image.counts, image.extents, strict=True)
+        for number, (version, count, extent) in enumerate(blocks):
             low, high = start // itemsize, (start + extent) // itemsize
             data = b"".join(array[low:high].tobytes() for _, array in image.parts)
             self._file.write(data)
             self._blocks[str(image.segment[0] + number)] = {
+                "version": version,
                 "file": self._name,
                 "offset": self._offset,
                 "value_bytes": extent,
@@ -195,5 +213,6 @@ def _load(store: Store, file: Any, block: int, entry: dict[str, Any], version: i
     data = file.read(entry["value_bytes"] + sum(size for _, _, size in entry["states"]))
     if zlib.crc32(data) != entry["crc32"]:
         raise ConfigurationError(f"block {block} in {entry['file']} is damaged: its checksum differs; use an older one")
-    store.load((block, 1), np.frombuffer(data, dtype=np.uint8), version, [entry["count"]], {})
+    own = int(entry.get("version", version))  # not in those that are older than async: all blocks had the manifest's
+    store.load((block, 1), np.frombuffer(data, dtype=np.uint8), own, [entry["count"]], {})
     store.status[block] = Status.PRIMARY

@@ -27,7 +27,10 @@ class Saver:
         self._last: tuple[int, str] | None = None  # clock and detail of what was saved: asked again, answered again
 
     def save(self, clock: int, url: str) -> None:
-        """Save every block at version `clock` into folder `url`; SAVED or LATE is answered when that is done."""
+        """Save every block at version `clock` into folder `url`; SAVED or LATE is answered when that is done.
+
+        In a job that is async or ssp `clock` names the checkpoint: every block is saved at once, and none is LATE.
+        """
         room = self._room
         with room.changed:
             if self._last is not None and self._last[0] == clock:
@@ -35,7 +38,7 @@ class Saver:
                 return
             if room.snapshot is not None and room.snapshot.clock == clock:
                 return
-            snapshot = room.snapshot = Snapshot(room.store, clock, url)
+            snapshot = room.snapshot = Snapshot(room.store, clock, url, at_once=not room.data.is_sync)
             room.changed.notify_all()  # an older one is given up
         self._spawn("checkpoint", lambda: self._write(snapshot))
 
@@ -64,10 +67,11 @@ class Saver:
         def given_up() -> bool:
             return self._ended() or room.snapshot is not snapshot
 
+        def complete() -> bool:
+            return snapshot.is_complete(undecided=room.standing.prepared is not None)
+
         with room.changed:
-            room.changed.wait_for(
-                lambda: given_up() or snapshot.has_piece or snapshot.is_complete or snapshot.is_late()
-            )
+            room.changed.wait_for(lambda: given_up() or snapshot.has_piece or complete() or snapshot.is_late())
             if given_up():
                 return False
             if snapshot.is_late():

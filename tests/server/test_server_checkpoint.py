@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from server_harness import ADAM, SGD, TENSORS, Job, Reference
+from server_harness import ADAM, SGD, TENSORS, TIMEOUT, TOKEN, GatedTransport, Job, Reference
 
 from elastic_ps.core.codec import config_id_to_pb
 from elastic_ps.core.errors import ConfigurationError
@@ -137,7 +137,9 @@ def test_unwritable_folder_is_told(jobs: list[Job], tmp_path: Path) -> None:
 
 
 def test_blocks_on_their_way_are_saved_by_their_new_owner(jobs: list[Job], tmp_path: Path) -> None:
-    job = begin(jobs, Job(TENSORS, ADAM), 1)
+    job = Job(TENSORS, ADAM)
+    slow = job.transports["s0"] = GatedTransport(TOKEN, Kind.HANDOVER)
+    begin(jobs, job, 1)
     job.step(0)
     job.add_server("s1")
     for worker in job.workers.values():
@@ -145,16 +147,31 @@ def test_blocks_on_their_way_are_saved_by_their_new_owner(jobs: list[Job], tmp_p
     new = job.next(["w0", "w1"], ["s0", "s1"], spread(job, 2))
     job.prepare(new, ["s0", "s1"])
     job.controls["s1"].await_answer(pb.SYNCED, number=new.id)
-    save(job, 3, tmp_path)
     for server in ("s0", "s1"):
-        job.direct(server, arm=pb.Arm(configuration=config_id_to_pb(new.id), clock=2))
+        job.direct(server, adopt=pb.Adopt(configuration=config_id_to_pb(new.id)))
+    assert slow.held.wait(TIMEOUT)
+    save(job, 2, tmp_path)
+    slow.gate.set()
+    job.configuration = new
     job.step(1)
-    job.adopt(new, ["s0", "s1"])
-    job.step(2)
-    path = manifest(job, 3, tmp_path)
+    path = manifest(job, 2, tmp_path)
     again = restored(jobs, path, ADAM, 3)
     again.reference = job.reference
-    again.step(3)
+    again.step(2)
+
+
+def test_a_server_that_will_gain_blocks_does_not_wait_for_them(jobs: list[Job], tmp_path: Path) -> None:
+    """The plan waits for the checkpoint, so the checkpoint must not wait for the plan."""
+    job = begin(jobs, Job(TENSORS, ADAM), 2)
+    new = job.next(["w0", "w1"], ["s1"], [0] * len(job.model.blocks))
+    job.prepare(new, ["s0", "s1"])
+    job.controls["s1"].await_answer(pb.SYNCED, number=new.id)
+    save(job, 1, tmp_path)
+    job.step(0)
+    path = manifest(job, 1, tmp_path)
+    again = restored(jobs, path, ADAM, 1)
+    again.reference = job.reference
+    again.step(1)
 
 
 @pytest.mark.parametrize("harm", ["byte", "entry", "optimizer"])
