@@ -46,16 +46,17 @@ class DataSpec:
             return
         if self.samples < 1:
             raise ConfigurationError("the data set is empty: a Sampler needs at least one sample")
+        size = "global_batch" if self.is_sync else "batch"
         if not self.global_batch >= 1:
-            raise ConfigurationError(f"global_batch must be at least 1, not {self.global_batch}")
+            raise ConfigurationError(f"{size} must be at least 1, not {self.global_batch}")
         if self.last not in ("short", "drop", "wrap"):
             raise ConfigurationError(f'last must be "short", "drop" or "wrap", not {self.last!r}')
         if self.loss not in ("sum", "mean"):
             raise ConfigurationError(f'loss must be "sum" or "mean", not {self.loss!r}')
         if self.last == "drop" and self.samples < self.global_batch:
             raise ConfigurationError(
-                f'last="drop" with {self.samples} samples and a global batch of {self.global_batch} leaves no step: '
-                "lower global_batch or use last='short'"
+                f'last="drop" with {self.samples} samples and a {size} of {self.global_batch} leaves no step: '
+                f"lower {size} or use last='short'"
             )
 
     def _check_consistency(self) -> None:

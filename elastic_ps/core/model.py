@@ -125,6 +125,13 @@ class Model:
         """Bytes of a slab that holds the whole model."""
         return self.blocks[-1].position + self.blocks[-1].extent if self.blocks else 0
 
+    def by_store(self, blocks: Iterable[int]) -> dict[int, list[int]]:
+        """Blocks by the kvstore object that they belong to, in their order."""
+        grouped: dict[int, list[int]] = {}
+        for block in blocks:
+            grouped.setdefault(self.tensors[self.blocks[block].tensor].store, []).append(block)
+        return grouped
+
     def span(self, run: Run) -> slice:
         """Byte range of a run of blocks in a whole-model slab."""
         first, last = self.blocks[run[0]], self.blocks[run[0] + run[1] - 1]

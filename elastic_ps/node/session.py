@@ -149,6 +149,21 @@ class Session:
         reply: pb.DeclareReply = self._call(self._stub.Declare, request, call_timeout=None, stop=self._abandoned)
         return reply
 
+    def draw(self, number: int, epoch: int, any_epoch: bool = False) -> pb.DrawReply:
+        """Draw the next batch of an `async` or `ssp` job; returns once there is one, or the epoch is over.
+
+        Args:
+            number: of this worker's draws, from 1; 0 asks for the job's epoch only.
+            epoch: that the worker's loop is in.
+            any_epoch: whichever the job is in.
+
+        Raises:
+            Refused: the job is about to end or to go back to a checkpoint, or has let this worker go.
+        """
+        request = pb.DrawRequest(number=number, epoch=epoch, any_epoch=any_epoch)
+        reply: pb.DrawReply = self._call(self._stub.Draw, request, call_timeout=None, stop=self._abandoned)
+        return reply
+
     def command(self, head: int, body: str) -> None:
         """Run a handler on every server and wait.
 
@@ -169,7 +184,7 @@ class Session:
         return done.wait(timeout)
 
     def abandon(self) -> None:
-        """The node's part in the job is over: `declare` and `command` give up where the coordinator is away."""
+        """The node's part in the job is over: `declare`, `draw` and `command` give up where the coordinator is away."""
         self._abandoned.set()
 
     def close(self) -> None:

@@ -27,9 +27,10 @@ class Push:
         present: tensor indices that are pushed.
         samples: n, of this worker's slice.
         slice: [epoch, step, exchange, low, high] for the ledger; None for static data.
-        roster: the workers among whom the step's samples were divided; None for static data.
-        hyper: the optimizer's values of this step; read from the chief's frames.
+        roster: the workers among whom the step's samples were divided; None: they were not.
+        hyper: the optimizer's values of this step; read from the chief's frames, of a batch from everybody's.
         empty: this rank has no samples in the step.
+        batch: [origin, number] where the exchange is this worker's alone; None: all workers share it.
     """
 
     slab: Slab
@@ -39,6 +40,7 @@ class Push:
     roster: tuple[NodeId, ...] | None
     hyper: dict[str, Any] | None
     empty: bool = False
+    batch: list[NodeId | int] | None = None
 
 
 def roster(configuration: Configuration) -> tuple[NodeId, ...]:
@@ -104,25 +106,18 @@ class Exchange:
         present = np.zeros(len(model.blocks), dtype=bool)
         for tensor in push.present:
             present[model.blocks_of[tensor].start : model.blocks_of[tensor].stop] = True
-        hyper = push.hyper if node.is_chief else None
+        hyper = push.hyper if push.batch or node.is_chief else None
         for server, blocks in node.configuration.blocks_of.items():
             held = np.asarray(blocks, dtype=np.int64)
             held = held[missing[held]] if len(held) else held
-            absent = [list(run) for run in runs(held[~present[held]].tolist())]
-            chunks = list(_chunks(model, held[present[held]].tolist()))
-            if not chunks and not absent:
-                continue
-            for number, chunk in enumerate(chunks or [[]]):
-                frame = node.frame(
-                    Kind.PUSH, version, push.samples, runs=[list(run) for run in chunk], slice=push.slice
-                )
-                if number == 0 and absent:
-                    frame.meta["absent"] = absent
-                if push.empty:
-                    frame.meta["empty"] = True
-                if hyper is not None:
-                    frame.meta["hyper"] = hyper
+            common = {"slice": push.slice, "empty": push.empty or None, "batch": push.batch, "hyper": hyper}
+            meta = {name: value for name, value in common.items() if value is not None}
+            for chunk in _chunks(model, held[present[held]].tolist()):
+                frame = node.frame(Kind.PUSH, version, push.samples, runs=[list(run) for run in chunk], **meta)
                 yield server, frame, [push.slab[model.span(run)] for run in chunk]
+            for absent in model.by_store(held[~present[held]].tolist()).values():
+                listed = [list(run) for run in runs(absent)]
+                yield server, node.frame(Kind.PUSH, version, push.samples, absent=listed, **meta), []
 
 
 def _chunks(model: Model, blocks: list[int]) -> Iterator[list[Run]]:

@@ -23,6 +23,7 @@ class _Arrivals:
     def __init__(self, slab: Slab, blocks: int):
         self.slab = slab
         self.have = np.zeros(blocks, dtype=bool)
+        self.updates: dict[int, int] = defaultdict(int)  # by store
 
     @property
     def complete(self) -> bool:
@@ -59,13 +60,20 @@ class Inbox:
             return None
         return [arrivals.slab[self.model.span(run)] for run in block_runs]
 
-    def arrived(self, version: int, block_runs: Sequence[Run]) -> None:
-        """The buffers of these blocks are filled."""
+    def arrived(self, version: int, block_runs: Sequence[Run], updates: int = 0) -> None:
+        """The buffers of these blocks, of one store, are filled; `updates`: the most that any of them has had."""
         arrivals = self._for(version)
         if arrivals is None:
             return
         for first, count in block_runs:
             arrivals.have[first : first + count] = True
+        if updates:
+            store = self.model.tensors[self.model.blocks[block_runs[0][0]].tensor].store
+            arrivals.updates[store] = max(arrivals.updates[store], updates)
+
+    def updates(self, store: int) -> int:
+        """The most that any tensor of `store` had had, as servers told with the installed values (async, ssp)."""
+        return self._installed.updates[store]
 
     def _for(self, version: int) -> _Arrivals | None:
         if self.version is None or version > self.version:

@@ -4,6 +4,7 @@ import atexit
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from elastic_ps.core import codec
 from elastic_ps.core.configuration import Role
-from elastic_ps.core.data import DataSpec, Place, place, share
+from elastic_ps.core.data import DataSpec, Place
 from elastic_ps.core.errors import ConfigurationError, JobEnded
 from elastic_ps.core.model import Tensor
 from elastic_ps.node.session import Session
@@ -19,8 +20,9 @@ from elastic_ps.node.settings import NodeSettings
 from elastic_ps.transport.base import Buffer
 from elastic_ps.transport.tcp import TcpTransport
 from elastic_ps.worker.api import Array
+from elastic_ps.worker.course import Course, Part, course
 from elastic_ps.worker.ending import EXIT_TERMINATED, Crash, drain_on_sigterm, exits
-from elastic_ps.worker.exchange import Exchange, Push, roster
+from elastic_ps.worker.exchange import Exchange, Push
 from elastic_ps.worker.inbox import tensor_view
 from elastic_ps.worker.node import WorkerNode
 from elastic_ps.worker.parameters import declare, enter, follow
@@ -47,10 +49,11 @@ class WorkerJob:
         self.seeders: list[Callable[[int], None]] = []
         self._exchange = Exchange(self.node)
         self._stores: list[Store] = []
+        self._named: str | None = None  # the consistency in the kvstores' names
         self._exchanged = False
         self._slab = np.zeros(0, dtype=np.uint8)
-        self._slice: range = range(0)
-        self._roster: tuple[str, ...] | None = None
+        self._course: Course | None = None  # of an elastic job
+        self._part: Part | None = None  # of its step under way
         self._left = threading.Event()
 
     def start(self) -> None:
@@ -62,16 +65,39 @@ class WorkerJob:
         atexit.register(lambda: self.leave(finished=not crash.happened))
         drain_on_sigterm(self.node.session.leave, lambda why: self.node.end(JobEnded(why, EXIT_TERMINATED)))
 
-    def open_store(self) -> Store:
-        """The script's next kvstore object."""
+    def open_store(self, consistency: str | None = None) -> Store:
+        """The script's next kvstore object.
+
+        Args:
+            consistency: what its name says; None: the sampler's, "sync" without one.
+
+        Raises:
+            ConfigurationError: the sampler, or another kvstore, says something else.
+        """
+        if consistency is not None:
+            if self.spec is not None or self._named or any(store.declared for store in self._stores):
+                _agree(consistency, self.consistency, "the sampler" if self.spec else "another kvstore of this script")
+            self._named = consistency
         self._stores.append(Store(self, len(self._stores)))
         return self._stores[-1]
 
     @property
+    def consistency(self) -> str:
+        """ "sync", "async" or "ssp"."""
+        return self.spec.consistency if self.spec is not None else self._named or "sync"
+
+    @property
+    def is_sync(self) -> bool:
+        """Whether all workers share each step."""
+        return self.consistency == "sync"
+
+    @property
     def epoch(self) -> int:
-        """The job's present epoch."""
-        spec = self.spec if self.rehearsed else self.node.data
-        return place(spec, self.node.version).epoch if spec is not None and spec.elastic else 0
+        """The job's present epoch, as far as this worker knows."""
+        if self._course is None and self.node.data is not None and self.node.data.elastic:
+            self._course = course(self.node, self.node.data)
+        with exits():
+            return self._course.epoch if self._course else 0
 
     @property
     def rank(self) -> int:
@@ -98,13 +124,17 @@ class WorkerJob:
                 "a kvstore was used before the sampler's first batch: create elastic_ps.Sampler and iterate over it "
                 "before the first push or pull, so that a joining worker can rehearse"
             )
+        if self._named:
+            _agree(self._named, spec.consistency, "the sampler")
         self.spec = spec
+        self._course = self._course or course(self.node, spec)
         self.staging.rehearse()
 
     def perform(self) -> None:
         """The rehearsal is over: declare what it used, take the job's values, and wait to be a member."""
         self._close()
         assert self.spec is not None
+        assert self._course is not None
         if any(store.updates_locally for store in self._stores):
             raise ConfigurationError(
                 "an elastic sampler needs the optimizer on the servers: leave update_on_kvstore out of gluon.Trainer, "
@@ -116,8 +146,7 @@ class WorkerJob:
                 "the loop over the sampler pushed nothing: call trainer.step(global_batch) with a trainer made with "
                 'kvstore="dist_elastic" inside `for step, indices, batch in sampler`'
             )
-        spec = self.spec
-        self.spec = DataSpec(True, spec.samples, spec.global_batch, spec.last, spec.loss, exchanges)
+        self.spec = self._course.spec = replace(self.spec, exchanges=exchanges)
         pushed = frozenset[Key]().union(*self.staging.learnt)
         for store in self._stores:
             store.declare_rehearsed(pushed, self.spec)
@@ -127,26 +156,21 @@ class WorkerJob:
             store.load_rehearsed()
         self._install_all()
         self.rehearsed = True
-        self.staging.position = self.node.version % exchanges
+        self.staging.position = self._course.done
 
-    def begin_step(self) -> Place:
-        """Where the job's data stands; the slice of this worker is fixed from now to `end_step`."""
-        assert self.spec is not None
-        with exits(), self.node.changed:
-            self.node.check()
-            self._roster = roster(self.node.configuration)
-            rank = self.node.configuration.ranks[self.node.session.node]
-            here = place(self.spec, self.node.version)
-        self._slice = share(self.spec, here.step, rank, len(self._roster))
-        seed = hash((self.node.seed, here.epoch, here.step, rank)) % (1 << 31)
-        for seeder in self.seeders:
-            seeder(seed)
-        return here
+    def begin_step(self, epoch: int) -> Part | None:
+        """This worker's part of the next step, fixed from now to `end_step`; None: `epoch` is over."""
+        assert self._course is not None
+        with exits():
+            self._part = self._course.begin(epoch)
+        if self._part is not None:
+            for seeder in self.seeders:
+                seeder(self._part.seed)
+        return self._part
 
-    @property
-    def positions(self) -> range:
-        """This worker's slice of the step: positions in the epoch's permutation."""
-        return self._slice
+    def upcoming(self, after: Place, count: int) -> list[range]:
+        """Positions of the epoch that will probably come next, of at most `count` steps."""
+        return self._course.upcoming(after, count) if self._course else []
 
     def end_step(self) -> bool:
         """The script has used its batch; False where the step must be yielded again."""
@@ -203,7 +227,7 @@ class WorkerJob:
             tensors=[codec.tensor_to_pb(tensor) for tensor in tensors],
             store=store,
             optimizer=optimizer,
-            data=codec.data_to_pb(self.spec or DataSpec()),
+            data=codec.data_to_pb(self.spec or DataSpec(consistency=self.consistency)),
             local_update=local,
         )
         with exits():
@@ -251,7 +275,7 @@ class WorkerJob:
                 f"this step makes more than the {self.spec.exchanges} kvstore exchanges of the rehearsal: push the "
                 "same keys in the same order in every step"
             )
-        done = self.node.version % self.spec.exchanges if self.spec else 0
+        done = self._course.done if self._course else 0
         store = self._stores[next(iter(keys))[0]] if keys else None
         if self.spec is not None and position < done:  # made before the step was begun again
             if store:
@@ -278,23 +302,35 @@ class WorkerJob:
             for key, array in store.auxiliary():
                 present.add(model.index[key])
                 self._write(model.index[key], [array])
-        described = None
-        if self.spec is not None:
-            here = place(self.spec, self.node.version)
-            described = [here.epoch, here.step, position, self._slice.start, self._slice.stop]
+        part = self._part or self._own_part()
         return Push(
             slab=self._slab,
             present=frozenset(present),
-            samples=len(self._slice) if self.spec else 1,
-            slice=described,
-            roster=self._roster if self.spec else None,
-            hyper=store.hyper(keys, self.node.is_chief) if store else None,
+            samples=len(part.positions),
+            slice=part.slice(position),
+            roster=part.roster,
+            hyper=store.hyper(keys) if store else None,
             empty=empty,
+            batch=part.number(position),
         )
+
+    def _own_part(self) -> Part:
+        """Of a script that draws its own batches."""
+        if self.spec is not None:
+            raise ConfigurationError("a push outside of the loop over the sampler: it would belong to no step")
+        return Part(batch=None if self.is_sync else (self.node.session.node, 0))
 
     def _install_all(self) -> None:
         for store in self._stores:
             store.install()
+
+
+def _agree(named: str, known: str, where: str) -> None:
+    if named != known:
+        raise ConfigurationError(
+            f'kvstore "dist_elastic_{named}" in a job whose consistency is "{known}", as {where} says: say the same in '
+            'both, or create the kvstore as "dist_elastic", which takes the sampler\'s'
+        )
 
 
 _current: WorkerJob | None = None

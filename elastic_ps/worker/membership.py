@@ -66,6 +66,7 @@ class Membership:
                 # a job that was restored has tensors before it has a configuration
                 tensors = tuple(codec.tensor_from_pb(tensor) for tensor in welcome.tensors)
                 room.inbox = Inbox(Model(tensors, room.inbox.model.block_bytes))
+                room.inherited = bool(tensors)
                 room.receiving.clear()
                 self._subscribed.clear()
                 if welcome.HasField("configuration"):
@@ -152,6 +153,7 @@ class Membership:
 
     def _on_extend(self, extend: pb.Extend) -> None:
         with self._room.changed:
+            self._room.data = codec.data_from_pb(extend.data)
             self._room.extend(extend.tensors, extend.assignment)
         self._acknowledge(pb.EXTENDED, self._room.standing.number)
 
@@ -164,7 +166,7 @@ class Membership:
     def subscribe(self, server: NodeId) -> None:
         """A shadow asks a server for its blocks, now and whenever they change. Call under the lock."""
         room = self._room
-        if room.is_shadow and server in room.configuration.blocks_of:
+        if room.is_shadow and room.is_sync and server in room.configuration.blocks_of:
             self._subscribed.add(server)
             room.peers.send(server, room.frame(Kind.SUBSCRIBE))
 

@@ -133,7 +133,7 @@ class WorkerNode(Room):
             if frame.kind is Kind.SNAPSHOT:
                 self.snapshots.arrived(server, frame)
             elif self.receiving.pop(server, False):
-                self.inbox.arrived(frame.version, frame.runs)
+                self.inbox.arrived(frame.version, frame.runs, frame.meta.get("updates", 0))
             self.changed.notify_all()
         self.membership.heard(server, frame.configuration)
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
+from elastic_ps.core import codec
 from elastic_ps.core.configuration import NO_CONFIGURATION, NodeId
-from elastic_ps.core.errors import JobEnded, Refused
 from elastic_ps.core.model import Run, members, runs
 from elastic_ps.transport.base import Buffer
 from elastic_ps.transport.frames import Kind
@@ -21,14 +21,16 @@ def enter(node: WorkerNode) -> None:
     def ready() -> bool:
         return node.install_next() or node.inbox.version is not None
 
-    if node.is_member:  # the servers hold a checkpoint's values
-        _obtain(node, ready, lambda: _pull(node))
+    if node.is_member or not node.is_sync:  # the servers hold a checkpoint's values, or those of no common version
+        _obtain(node, ready, lambda: _pull(node, node.version))
     else:
         node.wait(ready)
 
 
 def follow(node: WorkerNode) -> None:
-    """A shadow that has rehearsed says so, follows the job, and returns as an up-to-date member."""
+    """A joiner that has rehearsed says so, and returns as a member that is up to date: by following as a shadow, or
+    where there is no common version to follow by taking the values of the moment.
+    """
     if node.is_member:
         return
     told = NO_CONFIGURATION
@@ -49,7 +51,11 @@ def follow(node: WorkerNode) -> None:
             pass
         return node.membership.is_current
 
-    node.wait(caught_up)
+    if node.is_sync:
+        node.wait(caught_up)
+        return
+    version = node.version + 1
+    _obtain(node, lambda: node.install_next() or node.version == version, lambda: _pull(node, version))
 
 
 def declare(node: WorkerNode, request: pb.DeclareRequest, values: Callable[[int], Buffer]) -> list[str]:
@@ -63,23 +69,16 @@ def declare(node: WorkerNode, request: pb.DeclareRequest, values: Callable[[int]
     Returns:
         Warnings about settings that differ from the job's.
     """
-    try:
-        reply = node.session.declare(request)
-    except Refused:
-        node.wait(lambda: False)  # until the Stop that ends this process has come
-        raise
-    except JobEnded:
-        with node.changed:
-            node.check()  # what ended it says more
-        raise
+    reply = node.ask(lambda: node.session.declare(request))
     with node.changed:
+        node.data = codec.data_from_pb(request.data)
         node.extend(reply.tensors, reply.assignment)
         takes_part = node.is_member
 
     def ask() -> None:
         if node.is_chief:
             _initialize(node, node.inbox.missing(node.version), values)
-        _pull(node)
+        _pull(node, node.version)
 
     if takes_part:
         _obtain(node, lambda: node.inbox.ready, ask)
@@ -110,9 +109,10 @@ def _initialize(node: WorkerNode, new: Sequence[Run], values: Callable[[int], Bu
                 node.peers.send(server, frame, [whole[span.start - base : span.stop - base]])
 
 
-def _pull(node: WorkerNode) -> None:
-    for server, blocks in _by_server(node, list(members(node.inbox.missing(node.version)))).items():
-        node.peers.send(server, node.frame(Kind.PULL, node.version, runs=list(runs(blocks))))
+def _pull(node: WorkerNode, version: int) -> None:
+    for server, blocks in _by_server(node, list(members(node.inbox.missing(version)))).items():
+        for of_store in node.inbox.model.by_store(blocks).values():
+            node.peers.send(server, node.frame(Kind.PULL, version, runs=list(runs(of_store))))
 
 
 def _by_server(node: WorkerNode, blocks: Sequence[int]) -> dict[NodeId, list[int]]:

@@ -3,12 +3,12 @@
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from elastic_ps.core import codec
 from elastic_ps.core.configuration import Configuration, NodeId
 from elastic_ps.core.data import DataSpec
-from elastic_ps.core.errors import ElasticError
+from elastic_ps.core.errors import ElasticError, JobEnded, Refused
 from elastic_ps.core.model import Model
 from elastic_ps.node.session import Session
 from elastic_ps.node.standing import Standing
@@ -17,6 +17,8 @@ from elastic_ps.worker.inbox import Inbox
 from elastic_ps.worker.peers import Peers
 from elastic_ps.worker.snapshots import Snapshots
 from protos import elastic_pb2 as pb
+
+Reply = TypeVar("Reply")
 
 
 class Room:
@@ -30,6 +32,7 @@ class Room:
         generation: grows with every switch and every connection: what waits for an answer must ask again.
         receiving: by server: is the frame under way wanted.
         data: what the job trains on; None until the coordinator has said it.
+        inherited: the job had parameters when this worker came: it has gone on, or was restored.
     """
 
     def __init__(self, session: Session, peers: Peers):
@@ -42,6 +45,7 @@ class Room:
         self.generation = 0
         self.receiving: dict[NodeId, bool] = {}
         self.data: DataSpec | None = None
+        self.inherited = False
         self._ended: ElasticError | None = None
 
     def wait(self, ready: Callable[[], Any]) -> None:
@@ -53,6 +57,18 @@ class Room:
         with self.changed:
             self.changed.wait_for(lambda: self._ended is not None or ready())
             self.check()
+
+    def ask(self, request: Callable[[], Reply]) -> Reply:
+        """Wait for what the coordinator answers to `request`; where that is no more than its end, see `wait`."""
+        try:
+            return request()
+        except Refused:
+            self.wait(lambda: False)  # until the Stop that ends this process has come
+            raise
+        except JobEnded:
+            with self.changed:
+                self.check()  # what ended it says more
+            raise
 
     def check(self) -> None:
         """Raise what ended this worker's part in the job. Call under the lock."""
@@ -86,6 +102,11 @@ class Room:
     def is_chief(self) -> bool:
         """Whether this worker evaluates schedules, saves and prints."""
         return self.is_member and self.configuration.chief == self.session.node
+
+    @property
+    def is_sync(self) -> bool:
+        """Whether all workers share each step, as far as is known."""
+        return self.data is None or self.data.is_sync
 
     @property
     def configuration(self) -> Configuration:

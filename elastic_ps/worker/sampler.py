@@ -1,12 +1,13 @@
 """The elastic data order, as a training script iterates over it."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic_ps.core.data import DataSpec, Place, indices, permutation, place, share
+from elastic_ps.core.data import CONSISTENCIES, DataSpec, indices, permutation, share
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.worker.job import WorkerJob, current_job
 
@@ -14,18 +15,26 @@ _LOOKAHEAD = 4
 
 
 class Sampler:
-    """Yields (step, indices, batch) of this worker's slices, until the epoch ends.
+    """Yields (step, indices, batch) of this worker's part of the data, until the epoch ends.
 
     Every sample of an epoch is used exactly once by the whole job, whatever joins, leaves or dies. The first batch
-    is a rehearsal: what is pushed then is not counted. A step may be yielded again where a worker died in it.
+    is a rehearsal: what is pushed then is not counted. Under "sync" all workers share each step, and it may be yielded
+    again where a worker died in it. Under "async" and "ssp" each step is one worker's, which updates the parameters
+    alone.
 
     Args:
         samples: N, of one epoch: the length of the data set.
-        global_batch: B, samples of a step over all workers. `trainer.step` takes this number.
+        global_batch: "sync": B, samples of a step over all workers.
         load: called with the indices of a step; what it returns is the batch. None: the batch is None.
         lookahead: called after each step with the indices that will probably come next, for prefetching.
         last: "short", "drop" or "wrap": what becomes of the N mod B samples at an epoch's end.
         loss: "sum" where the script's loss is summed over samples (Gluon), "mean" where it is averaged.
+        batch: "async", "ssp": samples of a step, which is one worker's.
+        consistency: "sync", "async" or "ssp", of the whole job.
+        staleness: "ssp": steps that a worker may complete more than the slowest, 1 or more.
+
+    Attributes:
+        spec: what the job is told of it.
 
     Raises:
         ConfigurationError: a bad value, or a second sampler of another data set.
@@ -34,18 +43,26 @@ class Sampler:
     def __init__(
         self,
         samples: int,
-        global_batch: int,
+        global_batch: int | None = None,
         load: Callable[[NDArray[np.int64]], Any] | None = None,
         lookahead: Callable[[list[NDArray[np.int64]]], None] | None = None,
         *,
         last: str = "short",
         loss: str = "sum",
+        batch: int | None = None,
+        consistency: str = "sync",
+        staleness: int = 0,
     ):
-        self.spec = DataSpec(True, samples, global_batch, last, loss)
-        self.global_batch = global_batch
+        size = _batch_size(consistency, global_batch, batch)
+        self.spec = DataSpec(True, samples, size, last, loss, consistency=consistency, staleness=staleness)
         self._load = load
         self._lookahead = lookahead
         self._order: tuple[int, NDArray[np.int64]] | None = None
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of one update, whoever computes them: what `trainer.step` takes."""
+        return self.spec.global_batch
 
     def __iter__(self) -> Iterator[tuple[int, NDArray[np.int64], Any]]:
         job = current_job()
@@ -53,26 +70,28 @@ class Sampler:
             yield self._rehearsal(job)
             job.perform()
         spec = job.spec
-        if spec is None or (spec.samples, spec.global_batch) != (self.spec.samples, self.spec.global_batch):
+        if spec is None or replace(spec, exchanges=self.spec.exchanges) != self.spec:
             raise ConfigurationError(
                 "a job has one elastic sampler: iterate over the same one in every epoch, and use a plain loop for "
                 "validation data"
             )
-        epoch = place(spec, job.node.version).epoch
-        while (here := job.begin_step()).epoch == epoch:
-            if not len(job.positions):
+        epoch = job.epoch
+        while (part := job.begin_step(epoch)) is not None:
+            assert part.place is not None
+            if not len(part.positions):
                 job.skip_step()
                 continue
-            chosen = self._indices(job, here.epoch, job.positions)
-            yield here.epoch * spec.steps_per_epoch + here.step, chosen, self._batch(chosen)
+            chosen = self._indices(job, epoch, part.positions)
+            yield epoch * spec.steps_per_epoch + part.place.step, chosen, self._batch(chosen)
             if job.end_step() and self._lookahead is not None:
-                self._lookahead(self._upcoming(job, spec, here))
+                coming = job.upcoming(part.place, _LOOKAHEAD)
+                self._lookahead([self._indices(job, epoch, positions) for positions in coming])
 
     def _rehearsal(self, job: WorkerJob) -> tuple[int, NDArray[np.int64], Any]:
         """A batch of the usual size, from the epoch's start."""
         job.rehearse(self.spec)
-        workers = max(len(job.node.configuration.workers), 1)
-        rank = job.node.configuration.ranks.get(job.node.session.node, 0)
+        workers = max(len(job.node.configuration.workers), 1) if self.spec.is_sync else 1
+        rank = job.rank if self.spec.is_sync else 0
         positions = share(self.spec, 0, rank, workers)
         chosen = self._indices(job, 0, positions if len(positions) else range(1))
         return 0, chosen, self._batch(chosen)
@@ -85,14 +104,20 @@ class Sampler:
             self._order = (epoch, permutation(job.node.seed, epoch, self.spec.samples))
         return indices(self._order[1], positions)
 
-    def _upcoming(self, job: WorkerJob, spec: DataSpec, after: Place) -> list[NDArray[np.int64]]:
-        workers = job.node.configuration.workers
-        rank = job.node.configuration.ranks.get(job.node.session.node)
-        if rank is None:
-            return []
-        steps = range(after.step + 1, min(after.step + 1 + _LOOKAHEAD, spec.steps_per_epoch))
-        slices = [share(spec, step, rank, len(workers)) for step in steps]
-        return [self._indices(job, after.epoch, positions) for positions in slices if len(positions)]
+
+def _batch_size(consistency: str, global_batch: int | None, batch: int | None) -> int:
+    """The one that the consistency takes, for a DataSpec.
+
+    Raises:
+        ConfigurationError: the other one is given, or none.
+    """
+    if consistency == "sync":
+        taken, other, rule = global_batch, batch, "global_batch, the samples of a step over all workers, and no batch"
+    else:
+        taken, other, rule = batch, global_batch, "batch, the samples of each worker's own step, and no global_batch"
+    if consistency in CONSISTENCIES and (taken is None or other is not None):
+        raise ConfigurationError(f'consistency "{consistency}" takes {rule}')
+    return taken or 0  # which is refused there, like an unknown consistency
 
 
 def epochs(count: int) -> Iterator[int]:

@@ -1,7 +1,8 @@
 """The optimizer's state, which lives on the servers: collected for the script, and loaded from it.
 
-Between two exchanges of a worker no block can be updated, since that needs this worker's push. So what it reads then
-is of one version, and what the chief sends then stands before the next update.
+Under "sync" no block can be updated between two exchanges of a worker, since that needs this worker's push. So what it
+reads then is of one version, and what the chief sends then stands before the next update. Else others push meanwhile:
+each block's state is of one version, and replaced between two updates.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -104,13 +105,17 @@ class States:
         held = fetch(self._node, sorted(blocks), numbers_only=True)
         for key, index in known.items():
             _check(key, states[key], model.tensors[index].shape, held[model.blocks_of[index].start])
-        if self._node.is_chief and all(found.version == self._node.version for found in held.values()):
+        if self._node.is_chief and not (self._node.is_sync and self._begun(held)):
             frames = {
                 block: _frame_parts(model, block, states[key], held[block])
                 for key, index in known.items()
                 for block in model.blocks_of[index]
             }
             fetch(self._node, sorted(blocks), numbers_only=True, load=frames)
+
+    def _begun(self, held: Mapping[int, Held]) -> bool:
+        """Whether an update of this worker's version has been made in part."""
+        return any(found.version != self._node.version for found in held.values())
 
     @property
     def _model(self) -> Model:

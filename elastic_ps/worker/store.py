@@ -92,6 +92,11 @@ class Store:
 
     def set_local_update(self) -> None:
         """See `KeyStore.set_local_update`."""
+        if not self._job.is_sync:
+            raise ConfigurationError(
+                f'consistency "{self.mode}" needs an optimizer on the servers, which update on each push: call '
+                "set_optimizer before the first push, and leave update_on_kvstore=False out"
+            )
         self._local = True
 
     def barrier(self) -> None:
@@ -132,7 +137,7 @@ class Store:
     @property
     def mode(self) -> str:
         """See `KeyStore.mode`."""
-        return "sync"
+        return self._job.consistency
 
     # ---- for the job -----------------------------------------------------------------------------------------------
 
@@ -163,13 +168,19 @@ class Store:
             self._load(self._rehearsed_states)
         self._rehearsed_states = {}
 
-    def hyper(self, keys: Iterable[Key], chief: bool) -> dict[str, Any] | None:
-        """The optimizer's values of the coming update of `keys`; None without an optimizer, and if not the chief.
+    def hyper(self, keys: Iterable[Key]) -> dict[str, Any] | None:
+        """The optimizer's values of the coming update of `keys`; None without an optimizer.
 
-        The number of the update is the largest of any key, as in MXNet. A worker that becomes the chief asks the
-        servers for their counts once, so that schedules go on after joins, restores and loaded states.
+        The number of the update is the largest of any key, as in MXNet. Under "sync" only the chief gives values: a
+        worker that becomes it asks the servers for their counts once, so that schedules go on after joins, restores
+        and loaded states. Else the servers tell their counts with each value.
         """
-        if self._hyper is None or not chief:
+        node = self._job.node
+        if self._hyper is None:
+            return None
+        if not node.is_sync:
+            return self._hyper(node.inbox.updates(self._number) + 1).to_dict()
+        if not node.is_chief:
             self._counts = None
             return None
         self._finish_load()
@@ -203,14 +214,14 @@ class Store:
 
     def _load(self, states: dict[str, State]) -> None:
         """Load states, unless the script starts in a job that has gone on: its servers hold the later ones."""
-        if self._job.begins and self._job.node.version:
-            log.warning("optimizer states are not loaded: the job is at version %d already", self._job.node.version)
+        node = self._job.node
+        if self._job.begins and (node.version or node.inherited):
+            log.warning("optimizer states are not loaded: the job has gone on, and its servers hold later ones")
             return
         self._counts = None
         with exits():
             self._states.load(states)
-        node = self._job.node
-        self._loaded = None if node.is_chief else (node.version, states)
+        self._loaded = (node.version, states) if node.is_sync and not node.is_chief else None
 
     def _finish_load(self) -> None:
         """Load again what a chief has perhaps died over before its push: nothing can have been updated since."""

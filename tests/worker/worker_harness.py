@@ -41,6 +41,11 @@ class Received:
     data: bytes
 
 
+def roster_of(*workers: str) -> Configuration:
+    """A configuration of workers alone."""
+    return Configuration(ConfigId(1, 1), tuple(Member(name, Role.WORKER, "here") for name in workers), (), ())
+
+
 class Aside:
     """The script's thread: a call, and how it ended."""
 
