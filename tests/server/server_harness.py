@@ -461,6 +461,27 @@ def tensor_view(model: Model, slab: NDArray[np.uint8], number: int) -> NDArray[A
     return slab[start : start + tensor.nbytes].view(tensor.dtype)
 
 
+def spread(job: Job, servers: int) -> list[int]:
+    return [block % servers for block in range(len(job.model.blocks))]
+
+
+def join_server(job: Job, name: str) -> None:
+    job.add_server(name)
+    for worker in job.workers.values():
+        assert worker.connect(job.members[name]).kind is Kind.ACCEPTED
+
+
+def image(job: Job, server: str, blocks: list[int]) -> bytes:
+    room = job.servers[server].room
+    with room.changed:
+        return b"".join(
+            part.tobytes()
+            for run in runs(blocks)
+            for segment in room.store.segments(run)
+            for part in room.store.image(segment)
+        )
+
+
 TENSORS = (
     Tensor(0, "i:0", (40, 10), "float32"),
     Tensor(0, "i:1", (7,), "float32"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from server_harness import ADAM, SGD, TENSORS, TIMEOUT, TOKEN, GatedTransport, Job, Reference
+from server_harness import ADAM, SGD, TENSORS, TIMEOUT, TOKEN, GatedTransport, Job, Reference, spread
 
 from elastic_ps.core.codec import config_id_to_pb
 from elastic_ps.core.errors import ConfigurationError
@@ -28,10 +28,6 @@ def begin(jobs: list[Job], job: Job, servers: int) -> Job:
     jobs.append(job)
     job.start(["w0", "w1"], [f"s{number}" for number in range(servers)], spread(job, servers))
     return job
-
-
-def spread(job: Job, servers: int) -> list[int]:
-    return [block % servers for block in range(len(job.model.blocks))]
 
 
 def save(job: Job, clock: int, url: Path) -> None:

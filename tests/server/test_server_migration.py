@@ -3,7 +3,18 @@
 from collections.abc import Iterator
 
 import pytest
-from server_harness import ADAM, SGD, TENSORS, TIMEOUT, TOKEN, GatedTransport, Job
+from server_harness import (
+    ADAM,
+    SGD,
+    TENSORS,
+    TIMEOUT,
+    TOKEN,
+    GatedTransport,
+    Job,
+    image,
+    join_server,
+    spread,
+)
 
 from elastic_ps.core.codec import config_id_to_pb
 from elastic_ps.core.configuration import Configuration
@@ -31,31 +42,10 @@ def begin(jobs: list[Job], job: Job, servers: int = 1, workers: int = 2) -> Job:
     return job
 
 
-def spread(job: Job, servers: int) -> list[int]:
-    return [block % servers for block in range(len(job.model.blocks))]
-
-
-def join_server(job: Job, name: str) -> None:
-    job.add_server(name)
-    for worker in job.workers.values():
-        assert worker.connect(job.members[name]).kind is Kind.ACCEPTED
-
-
 def arm(job: Job, configuration: Configuration, clock: int) -> None:
     for server in job.servers:
         job.direct(server, arm=pb.Arm(configuration=config_id_to_pb(configuration.id), clock=clock))
         job.controls[server].await_answer(pb.ARMED, pb.SWITCHED, pb.LATE, number=configuration.id)
-
-
-def image(job: Job, server: str, blocks: list[int]) -> bytes:
-    room = job.servers[server].room
-    with room.changed:
-        return b"".join(
-            part.tobytes()
-            for run in runs(blocks)
-            for segment in room.store.segments(run)
-            for part in room.store.image(segment)
-        )
 
 
 @pytest.mark.parametrize("spec", [SGD, ADAM])

@@ -1,0 +1,392 @@
+"""Every push of an async or ssp job is an update: one server's room, frames in and frames out, no socket."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from server_harness import ADAM, HYPER, SGD, TENSORS, FakeControl, Reference, tensor_view
+
+from coordinator.audit import Audit, audit
+from elastic_ps.core.configuration import ConfigId, Configuration, Member, NodeId, Role
+from elastic_ps.core.data import DataSpec, place, share
+from elastic_ps.core.errors import ProtocolError
+from elastic_ps.core.model import Model, Tensor, runs
+from elastic_ps.core.optimizer import Hyper, OptimizerSpec
+from elastic_ps.node.standing import Standing
+from elastic_ps.server.applied import Applied, Batch
+from elastic_ps.server.exchange import Exchange
+from elastic_ps.server.phases import Status
+from elastic_ps.server.room import Room
+from elastic_ps.transport.frames import Frame, Kind, Reason
+
+DATA = DataSpec(True, 24, 8, consistency="async")
+FIRST = ConfigId(1, 1)
+
+
+@dataclass
+class Sent:
+    """An `Outbox` that keeps everything, without copying."""
+
+    frames: list[tuple[NodeId, Frame, list[Any]]] = field(default_factory=list)
+
+    def send(self, node: NodeId, frame: Frame, payload: Sequence[Any] = ()) -> None:
+        self.frames.append((node, frame, list(payload)))
+
+    def notice(self, frame: Frame) -> None:
+        self.frames.append(("", frame, []))
+
+
+class Desk:
+    """One server that holds all blocks; each push is answered before the next."""
+
+    def __init__(
+        self,
+        tensors: tuple[Tensor, ...] = TENSORS,
+        specs: Sequence[OptimizerSpec | None] = (SGD,),
+        data: DataSpec = DATA,
+        filled: bool = True,
+    ):
+        self.model, self.data, self.rng = Model(tensors, 512), data, np.random.default_rng(7)
+        self.every = [(0, len(self.model.blocks))]
+        self.sent = Sent()
+        self.room = Room.create("s0", 512, (), FakeControl(), self.sent)  # type: ignore[arg-type]
+        self.room.store.grow(self.model, [spec.to_json() if spec else "" for spec in specs])
+        self.room.data = data
+        server = Member("s0", Role.SERVER, "h", 1)
+        workers = tuple(Member(f"w{number}", Role.WORKER, "h") for number in range(3))
+        table = Configuration(FIRST, workers, (server,), (0,) * len(self.model.blocks))
+        self.room.standing = Standing("s0", current=table)
+        self.room.new_gathering()
+        self.room.store.allocate(range(len(self.model.blocks)), Status.EMPTY)
+        self.exchange = Exchange(self.room, self.switch)
+        self.spec, self.first = specs[0], self.slab()
+        if filled:
+            self.arrives("w0", Frame(Kind.INIT, FIRST, 0, meta={"runs": self.every}), self.first)
+
+    @cached_property
+    def reference(self) -> Reference:
+        """The same training without servers, where one optimizer updates everything."""
+        return Reference(self.model, self.spec, self.data, self.first)
+
+    def switch(self) -> None:
+        self.room.standing = self.room.standing.switch()
+        self.room.new_gathering()
+
+    def arrives(self, node: NodeId, frame: Frame, data: NDArray[np.uint8] | None = None) -> list[Frame]:
+        """A frame comes; what the server sends for it."""
+        before = len(self.sent.frames)
+        payload = np.empty(0, dtype=np.uint8) if data is None else data.copy()
+        assert self.exchange.payload_bytes(frame) == payload.nbytes
+        self.exchange.arrived(node, frame, payload)
+        return [frame for _, frame, _ in self.sent.frames[before:]]
+
+    def slab(self) -> NDArray[np.uint8]:
+        slab = np.zeros(self.model.slab_bytes, dtype=np.uint8)
+        for tensor in range(len(self.model.tensors)):
+            view = tensor_view(self.model, slab, tensor)
+            view[...] = self.rng.normal(size=view.shape) * 10
+        return slab
+
+    def push(
+        self,
+        worker: NodeId,
+        batch: Batch,
+        slab: NDArray[np.uint8],
+        step: int = 0,
+        version: int = 0,
+        blocks: Sequence[int] | None = None,
+        absent: Sequence[int] = (),
+        hyper: Hyper | None = HYPER,
+        number: ConfigId = FIRST,
+    ) -> list[Frame]:
+        where = place(self.data, step) if self.data.elastic else None
+        positions = share(self.data, where.step, 0, 1) if where else range(5)
+        chosen = [block for block in range(self.every[0][1]) if block not in absent and (not blocks or block in blocks)]
+        meta = {
+            "runs": [list(run) for run in runs(chosen)],
+            "absent": [list(run) for run in runs(absent)],
+            "slice": [where.epoch, where.step, 0, positions.start, positions.stop] if where else None,
+            "batch": list(batch),
+            "hyper": hyper.to_dict() if hyper else None,
+        }
+        frame = Frame(Kind.PUSH, number, version, len(positions), meta)
+        return self.arrives(worker, frame, np.concatenate([slab[self.model.span(run)] for run in runs(chosen)]))
+
+    def update(self, worker: NodeId, number: int, step: int, version: int = 0) -> NDArray[np.uint8]:
+        """A whole exchange, checked against training on one machine bit by bit."""
+        slab = self.slab()
+        (answer,) = self.push(worker, Batch(worker, number), slab, step, version)
+        self.reference.update([slab], [len(share(self.data, place(self.data, step).step, 0, 1))])
+        assert (answer.kind, answer.version, answer.runs) == (Kind.VALUE, version + 1, self.every)
+        assert self.sent.frames[-1][0] == worker
+        assert self.image() == self.values() == self.reference.slab.tobytes()
+        return slab
+
+    def values(self) -> bytes:
+        """What the last frame brought."""
+        return b"".join(part.tobytes() for part in self.sent.frames[-1][2])
+
+    def image(self) -> bytes:
+        return b"".join(piece.tobytes() for piece in self.room.store.pieces(self.every[0]))
+
+    def proof(self, epochs: int = 1) -> Audit:
+        return audit(self.room.ledger.report()[1], self.data.samples, self.data.global_batch, epochs)
+
+
+# ---- updates ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spec", [SGD, ADAM])
+@pytest.mark.parametrize(
+    "data",
+    [
+        DATA,
+        replace(DATA, samples=21),  # the last step of 5 is scaled to 8
+        replace(DATA, samples=21, loss="mean", consistency="ssp", staleness=1),
+    ],
+)
+def test_every_push_is_an_update_answered_to_its_worker_alone(spec: OptimizerSpec, data: DataSpec) -> None:
+    desk = Desk(specs=[spec], data=data)
+    pushes = [("w0", 0), ("w0", 1), ("w2", 0), ("w1", 0), ("w2", 1)]
+    for count, (worker, version) in enumerate(pushes):
+        desk.update(worker, version, count, version)
+        assert desk.sent.frames[-1][1].meta["updates"] == count + 1
+    assert set(desk.room.store.versions) == {len(pushes)}
+
+
+def test_static_data_is_not_scaled_and_leaves_no_slices() -> None:
+    desk = Desk(data=DataSpec(consistency="async"))
+    slab = desk.slab()
+    desk.push("w1", Batch("w1", 7), slab, version=7)
+    desk.reference.update([slab], [5])
+    assert desk.image() == desk.reference.slab.tobytes()
+    (entry,) = desk.room.ledger.report()[1]
+    assert (list(entry.runs), list(entry.slices)) == (list(desk.every[0]), [])
+
+
+def test_a_key_that_is_not_pushed_keeps_version_and_count() -> None:
+    desk = Desk(specs=[ADAM])
+    store, block = desk.room.store, desk.model.blocks_of[1].start
+    desk.update("w0", 0, 0)
+    before = desk.image()[desk.model.span((block, 1))]
+    (answer,) = desk.push("w1", Batch("w1", 0), desk.slab(), 1, absent=[block])
+    assert answer.runs == desk.every
+    assert desk.image()[desk.model.span((block, 1))] == before
+    assert (store.versions[block], store.counts[block], set(np.delete(store.versions, block))) == (1, 1, {2})
+    assert store.applied.has(Batch("w1", 0), desk.every[0]).all()
+    (answer,) = desk.push("w2", Batch("w2", 0), desk.slab(), 2)
+    assert (store.versions[block], store.counts[block], answer.meta["updates"]) == (2, 2, 3)
+    entries = [(entry.version, list(entry.runs)) for entry in desk.room.ledger.report()[1]]
+    others = [0, block, block + 1, desk.every[0][1] - block - 1]
+    assert entries == [(0, list(desk.every[0])), (1, others), (1, [block, 1]), (2, others)]
+
+
+def test_auxiliary_blocks_take_the_pusher_s_value_and_count_no_updates() -> None:
+    tensors = (Tensor(0, "i:0", (9,), "float32"), Tensor(0, "s:mean", (9,), "float32", auxiliary=True))
+    desk = Desk(tensors, data=replace(DATA, samples=21))
+    for step, absent in enumerate(([0], [0], [])):
+        slab = desk.slab()
+        (answer,) = desk.push("w1", Batch("w1", step), slab, step, absent=absent)
+        assert np.array_equal(desk.room.store.value((1, 1)), slab[desk.model.span((1, 1))].view("f4"))
+    assert answer.meta["updates"] == 1
+
+
+def test_values_under_way_stay_when_others_push() -> None:
+    desk = Desk()
+    desk.update("w0", 0, 0)
+    sent, known = desk.sent.frames[-1][2], desk.values()
+    desk.update("w1", 0, 1)
+    assert b"".join(part.tobytes() for part in sent) == known != desk.values()
+
+
+@pytest.mark.parametrize(
+    ("specs", "hyper", "key", "cure"),
+    [
+        ([SGD, None], HYPER, "i (store 1)", "set_optimizer"),
+        ([SGD, OptimizerSpec("lamb")], HYPER, "i (store 1)", "whole tensors"),
+        ([SGD, SGD], None, "w, i", "hyperparameters"),
+    ],
+)
+def test_what_cannot_be_updated_is_refused_by_name(
+    specs: list[OptimizerSpec | None], hyper: Hyper | None, key: str, cure: str
+) -> None:
+    tensors = (Tensor(0, "s:w", (9,), "float32"), Tensor(1, "s:i", (300,), "float32"))
+    desk = Desk(tensors, specs)
+    frames = desk.push("w1", Batch("w1", 0), desk.slab(), hyper=hyper)
+    refused = frames[-1]
+    assert (refused.kind, refused.meta["reason"]) == (Kind.REFUSED, Reason.MISMATCH)
+    assert all(f"key {name}" in refused.meta["detail"] for name in key.split(", "))
+    assert cure in refused.meta["detail"]
+    assert not desk.room.store.versions[1:].any()
+    taken = desk.room.store.applied.has(Batch("w1", 0), desk.every[0]).tolist()
+    assert taken == [hyper is not None, False, False, False]
+
+
+def test_integers_are_refused_unless_they_are_statistics() -> None:
+    tensors = (Tensor(0, "s:w", (9,), "int32"), Tensor(0, "s:seen", (3,), "int64", auxiliary=True))
+    desk = Desk(tensors)
+    slab = desk.slab()
+    value, refused = desk.push("w0", Batch("w0", 0), slab)
+    assert (value.runs, refused.kind) == ([(1, 1)], Kind.REFUSED)
+    assert "int32" in refused.meta["detail"]
+    assert np.array_equal(desk.room.store.value((1, 1)), slab[desk.model.span((1, 1))].view("i8"))
+
+
+def test_the_chief_s_hyperparameters_count_once_they_are_known() -> None:
+    tensors = (Tensor(0, "s:w", (1,), "float32"),)
+    desk = Desk(tensors, [OptimizerSpec("sgd")])
+    one = np.zeros(64, dtype=np.uint8)
+    one.view("f4")[0] = 1
+
+    def moved(worker: NodeId, number: int, lr: float) -> float:
+        before = float(desk.room.store.value((0, 1))[0])
+        desk.push(worker, Batch(worker, number), one, hyper=Hyper(lr=lr))
+        return round(before - float(desk.room.store.value((0, 1))[0]), 3)
+
+    assert moved("w1", 0, 0.25) == 0.25
+    assert moved("w0", 0, 0.5) == 0.5
+    assert moved("w1", 1, 0.25) == 0.5
+    desk.room.standing = desk.room.standing.prepare(
+        Configuration(ConfigId(1, 2), *_without_chief(desk)), False, frozenset()
+    )
+    desk.switch()
+    desk.push("w2", Batch("w2", 0), one, number=ConfigId(1, 2), hyper=Hyper(lr=0.125))
+    before = float(desk.room.store.value((0, 1))[0])
+    desk.push("w1", Batch("w1", 2), one, number=ConfigId(1, 2), hyper=Hyper(lr=2.0))  # the chief now
+    assert round(before - float(desk.room.store.value((0, 1))[0]), 3) == 2.0
+
+
+def _without_chief(desk: Desk) -> tuple[Any, ...]:
+    table = desk.room.standing.current
+    assert table is not None
+    return table.workers[1:], table.servers, table.assignment
+
+
+# ---- once ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_push_that_is_sent_again_changes_nothing() -> None:
+    desk = Desk(specs=[ADAM])
+    slab = desk.update("w0", 0, 0)
+    desk.update("w1", 0, 1)
+    before = desk.image()
+    (answer,) = desk.push("w0", Batch("w0", 0), slab)
+    assert (answer.version, answer.meta["updates"], desk.values()) == (1, 2, before)
+    assert desk.image() == before
+    desk.update("w2", 0, 2)
+    assert desk.proof().exactly_once
+
+
+def test_a_batch_that_another_worker_takes_over_enters_each_block_once() -> None:
+    desk = Desk()
+    half = list(range(desk.every[0][1] // 2))
+    desk.update("w2", 0, 0)
+    dying, again = desk.slab(), desk.slab()
+    desk.push("w2", Batch("w2", 1), dying, 1, 1, blocks=half)
+    (answer,) = desk.push("w0", Batch("w2", 1), again, 1)
+    assert answer.runs == desk.every
+    again[: desk.model.span((0, len(half))).stop] = dying[: desk.model.span((0, len(half))).stop]
+    desk.reference.update([again], [8])
+    assert desk.image() == desk.reference.slab.tobytes()
+    assert not desk.proof().exactly_once
+    desk.update("w0", 0, 2)
+    assert desk.proof().exactly_once
+    workers = {(entry.step, part.worker) for entry in desk.room.ledger.report()[1] for part in entry.slices}
+    assert workers == {(0, "w2"), (1, "w2"), (1, "w0"), (2, "w0")}
+
+
+@pytest.mark.parametrize("harm", ["lost", "doubled"])
+def test_the_proof_can_fail(harm: str) -> None:
+    desk = Desk()
+    for step in range(2 if harm == "lost" else 3):
+        desk.update("w0", step, step)
+    if harm == "doubled":
+        desk.room.store.applied.forget(desk.every)
+        desk.push("w0", Batch("w0", 2), desk.slab(), 2)
+    assert desk.proof().problems
+
+
+def test_a_push_waits_for_first_values() -> None:
+    desk = Desk(filled=False)
+    slab = desk.slab()
+    assert not desk.push("w1", Batch("w1", 0), slab)
+    assert not desk.push("w1", Batch("w1", 0), slab)  # a reconnect: it replaces the first
+    value = desk.slab()
+    (answer,) = desk.arrives("w0", Frame(Kind.INIT, FIRST, 0, meta={"runs": desk.every}), value)
+    assert (answer.kind, answer.version, answer.meta["updates"]) == (Kind.VALUE, 1, 1)
+    assert set(desk.room.store.versions) == {1}
+
+
+# ---- other frames ----------------------------------------------------------------------------------------------------
+
+
+def test_a_pull_is_answered_under_its_own_version_in_one_frame() -> None:
+    desk = Desk()
+    block = desk.model.blocks_of[1].start
+    desk.push("w0", Batch("w0", 0), desk.slab(), absent=[block])  # two versions
+    (answer,) = desk.arrives("w7", Frame(Kind.PULL, FIRST, 41, meta={"runs": desk.every}))
+    assert (answer.version, answer.runs, answer.meta["updates"]) == (41, desk.every, 1)
+    assert desk.values() == desk.image()
+
+
+def test_the_configuration_before_is_refused_and_names_the_present() -> None:
+    desk = Desk()
+    table = desk.room.standing.current
+    assert table is not None
+    desk.room.standing = desk.room.standing.prepare(replace(table, id=ConfigId(1, 2)), False, frozenset())
+    desk.switch()
+    (refused,) = desk.push("w1", Batch("w1", 0), desk.slab())
+    assert (refused.meta["reason"], refused.meta["configuration"]) == (Reason.STALE, [1, 2])
+    assert not desk.room.store.versions.any()
+
+
+@pytest.mark.parametrize("batch", [None, ["w0"], ["w0", -1], ["w0", "1"], [0, 1], 5])
+def test_a_push_without_a_proper_batch_is_malformed(batch: Any) -> None:
+    desk = Desk()
+    with pytest.raises(ProtocolError, match="batch"):
+        desk.arrives("w0", Frame(Kind.PUSH, FIRST, 0, 8, {"absent": desk.every, "batch": batch}))
+
+
+def test_there_are_no_shadows() -> None:
+    desk = Desk()
+    with pytest.raises(ProtocolError, match="pulls"):
+        desk.arrives("w9", Frame(Kind.SUBSCRIBE, FIRST))
+    assert not desk.room.subscriptions
+
+
+# ---- what blocks have taken ------------------------------------------------------------------------------------------
+
+
+def test_what_blocks_have_taken_travels_with_them() -> None:
+    one, other = Applied(), Applied()
+    one.grow(4)
+    one.take(Batch("w0", 7), (0, 3))
+    one.take(Batch("w1", 2), (3, 1))
+    assert one.image((1, 3)) == {"w0": [7, 7, -1], "w1": [-1, -1, 2]}
+    assert one.image((0, 2)) == {"w0": [7, 7]}
+    other.grow(4)
+    other.take(Batch("w5", 1), (0, 4))
+    other.load((1, 3), one.image((1, 3)))
+    assert other.image((0, 4)) == {"w5": [1, -1, -1, -1], "w0": [-1, 7, 7, -1], "w1": [-1, -1, -1, 2]}
+
+
+def test_what_blocks_have_taken_grows_and_is_forgotten() -> None:
+    applied = Applied()
+    applied.grow(2)
+    applied.take(Batch("w0", 3), (0, 2))
+    applied.grow(4)
+    assert applied.has(Batch("w0", 3), (0, 4)).tolist() == [True, True, False, False]
+    assert applied.has(Batch("w0", 4), (0, 1)).tolist() == [False]
+    applied.forget([(1, 1)])
+    assert applied.has(Batch("w0", 0), (0, 4)).tolist() == [True, False, False, False]
+
+
+def test_a_released_block_has_taken_nothing() -> None:
+    desk = Desk()
+    desk.update("w0", 0, 0)
+    desk.room.store.release([1])
+    assert desk.room.store.applied.image(desk.every[0])["w0"][:3] == [0, -1, 0]
