@@ -90,7 +90,7 @@ def _load(options: argparse.Namespace, journal: Journal) -> State:
     kept = journal.load()
     if kept is not None:
         log.info("job %s resumes from its journal, after term %d", options.job, kept[0].term)
-        return State(settings, kept[0], kept[1])
+        return State(settings, *kept)
     seed = options.seed if options.seed is not None else secrets.randbits(32)
     job = Job(Goal(options.workers, options.servers), seed=seed, model=Model(block_bytes=options.block_bytes))
     return State(settings, _restored(job, options.restore) if options.restore else job)

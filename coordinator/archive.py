@@ -41,7 +41,7 @@ def read_archive(folder: Path) -> Archive:
         loaded = journal.load()
     finally:
         journal.close()
-    job, plans = loaded if loaded is not None else (None, ())
+    job, plans = loaded[:2] if loaded is not None else (None, ())
     ledger, steps = Ledger(folder / "ledger.jsonl"), Steps(folder / "steps.jsonl")
     try:
         return Archive(

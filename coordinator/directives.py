@@ -73,8 +73,8 @@ def _of_plan(state: State, plan: Plan, node: Node) -> Iterator[Directive]:
 
 
 def awaited_arrivals(state: State, plan: Plan) -> frozenset[NodeId]:
-    """Pause mode: new owners that do not hold all their blocks yet."""
-    if plan.migration is not Migration.PAUSE or plan.kind is not Kind.SCALE:
+    """New owners that do not hold all their blocks yet, where no worker's version tells it: pause mode, async, ssp."""
+    if plan.kind is not Kind.SCALE or (plan.migration is Migration.LIVE and state.job.is_sync):
         return frozenset()
     return plan.gainers - state.round.arrived
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
+from coordinator.batches import Book
 from coordinator.plan import Migration, Plan
 from coordinator.state import CancelOrder, Job, StopOrder
 from elastic_ps.core.configuration import ConfigId, Configuration, NodeId
@@ -97,10 +98,17 @@ Directive = Welcome | Prepare | Arm | Adopt | CancelOrder | Committed | Resume |
 
 @dataclass(frozen=True)
 class Journal:
-    """Write the job and these plans; the shell returns from it when they are safe. Always the first effect."""
+    """Write what has changed, at once; the shell returns from it when it is safe. Always the first effect.
 
-    job: Job
-    plans: tuple[Plan, ...]
+    Attributes:
+        job: None: as it was.
+        plans: that have ended.
+        book: None: as it was.
+    """
+
+    job: Job | None
+    plans: tuple[Plan, ...] = ()
+    book: Book | None = None
 
 
 @dataclass(frozen=True)

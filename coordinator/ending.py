@@ -29,7 +29,7 @@ def stop_all(turn: Turn, order: StopOrder) -> None:
 
 
 def drop_work(turn: Turn, reason: str) -> None:
-    """Plan, checkpoint, declarations and commands under way come to nothing."""
+    """Plan, checkpoint, declarations, draws and commands under way come to nothing."""
     plan = turn.job.plan
     if plan is not None:
         ended = plan if plan.phase is Phase.ARMED else advance(plan, Trigger.CANCEL, turn.now)
@@ -39,10 +39,11 @@ def drop_work(turn: Turn, reason: str) -> None:
     saving = turn.state.saving
     state = turn.state
     callers = [declaration.to for declaration in state.declarations] + [told.to for told in state.told]
-    callers += [run.to for run in state.running] + (list(saving.to) if saving else [])
+    callers += [draw.to for draw in state.draws] + [run.to for run in state.running]
+    callers += list(saving.to) if saving else []
     for to in callers:
         turn.refuse(to, reason, Why.ENDING)
-    turn.live(round=Round(), declarations=(), told=(), running=(), saving=None)
+    turn.live(round=Round(), declarations=(), told=(), draws=(), running=(), saving=None)
 
 
 def collapse(turn: Turn, why: str) -> None:

@@ -164,6 +164,16 @@ class Declared(Event):
 
 
 @dataclass(frozen=True)
+class DrawAsked(Event):
+    """Draw; `epoch` None: whichever the job is in."""
+
+    to: int
+    node: NodeId
+    number: int
+    epoch: int | None = None
+
+
+@dataclass(frozen=True)
 class Reported(Event):
     """Report, without the ledger and the steps, which the shell keeps."""
 

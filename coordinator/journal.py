@@ -1,16 +1,17 @@
-"""What survives the coordinator: the job and its plans, in SQLite."""
+"""What survives the coordinator: the job, its plans and its book of batches, in SQLite."""
 
 import json
 import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 
+from coordinator.batches import Book
 from coordinator.plan import Plan
 from coordinator.records import decode, encode
 from coordinator.state import Job
 from elastic_ps.core.errors import ElasticError
 
-FORMAT = 1
+FORMAT = 2
 
 
 class JournalError(ElasticError):
@@ -35,10 +36,11 @@ class Journal:
             self._database.execute("PRAGMA synchronous=FULL")
             self._database.execute("CREATE TABLE IF NOT EXISTS job (id INTEGER PRIMARY KEY, format INTEGER, text TEXT)")
             self._database.execute("CREATE TABLE IF NOT EXISTS plans (id INTEGER PRIMARY KEY, text TEXT)")
+            self._database.execute("CREATE TABLE IF NOT EXISTS batches (id INTEGER PRIMARY KEY, text TEXT)")
         except sqlite3.Error as error:
             raise JournalError(f"cannot open the journal {path}: {error}; does another coordinator use it?") from error
 
-    def load(self) -> tuple[Job, tuple[Plan, ...]] | None:
+    def load(self) -> tuple[Job, tuple[Plan, ...], Book] | None:
         """What was written last; None: nothing yet.
 
         Raises:
@@ -50,20 +52,28 @@ class Journal:
         if row[0] != FORMAT:
             raise JournalError(f"the journal has format {row[0]}, this program reads {FORMAT}")
         plans = self._database.execute("SELECT text FROM plans ORDER BY id").fetchall()
+        book = self._database.execute("SELECT text FROM batches").fetchone()
         try:
-            return decode(Job, json.loads(row[1])), tuple(decode(Plan, json.loads(text)) for (text,) in plans)
+            kept = tuple(decode(Plan, json.loads(text)) for (text,) in plans)
+            return decode(Job, json.loads(row[1])), kept, decode(Book, json.loads(book[0])) if book else Book()
         except (KeyError, TypeError, ValueError) as error:
             raise JournalError(f"the journal is damaged: {error!r}") from error
 
-    def write(self, job: Job, plans: Iterable[Plan]) -> None:
-        """The job as it is, and plans that have ended, in one transaction."""
-        text = json.dumps(encode(job), separators=(",", ":"))
-        rows = [(plan.id, json.dumps(encode(plan), separators=(",", ":"))) for plan in plans]
+    def write(self, job: Job | None, plans: Iterable[Plan] = (), book: Book | None = None) -> None:
+        """The job as it is, plans that have ended, and the book, in one transaction. None: it stays as written."""
         self._database.execute("BEGIN")
-        self._database.execute("INSERT OR REPLACE INTO job VALUES (0, ?, ?)", (FORMAT, text))
+        if job is not None:
+            self._database.execute("INSERT OR REPLACE INTO job VALUES (0, ?, ?)", (FORMAT, _text(job)))
+        rows = [(plan.id, _text(plan)) for plan in plans]
         self._database.executemany("INSERT OR REPLACE INTO plans VALUES (?, ?)", rows)
+        if book is not None:
+            self._database.execute("INSERT OR REPLACE INTO batches VALUES (0, ?)", (_text(book),))
         self._database.execute("COMMIT")
 
     def close(self) -> None:
         """Let go of the file."""
         self._database.close()
+
+
+def _text(record: Job | Plan | Book) -> str:
+    return json.dumps(encode(record), separators=(",", ":"))

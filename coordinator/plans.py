@@ -206,11 +206,12 @@ def arm(turn: Turn) -> bool:
         return False
     armed = replace(advance(plan, Trigger.SYNCED, turn.now), times=replace(plan.times, synced=turn.now))
     turn.durable(plan=armed)
-    if turn.job.model.blocks:
+    if turn.job.model.blocks and turn.job.is_sync:
         turn.replan(clock=_clock(turn))
-    else:  # versions stand still until there is a model: no clock would come
+        turn.log(f"plan {plan.id} ARMED at {turn.plan.clock}")
+    else:  # there is no common version, or it stands still until there is a model: no clock would come
         turn.replan(decided=True)
-    turn.log(f"plan {plan.id} ARMED at {turn.plan.clock}")
+        turn.log(f"plan {plan.id} ARMED, decided at once")
     return True
 
 
@@ -257,7 +258,7 @@ def land(turn: Turn) -> bool:
     goal = turn.job.goal
     turn.durable(
         configuration=plan.target,
-        dead=turn.job.dead - plan.dead,
+        dead=turn.job.dead.intersection(plan.target.members),
         goal=replace(goal, drains=goal.drains - set(plan.leavers) - plan.dead),
         phase=JobPhase.RUNNING,
         reason="",
@@ -297,6 +298,8 @@ def mourn(turn: Turn) -> bool:
     job, plan = turn.job, turn.job.plan
     if job.dead <= (plan.dead if plan is not None else frozenset()):
         return False
+    if plan is not None and plan.phase is Phase.ARMED and not job.is_sync:
+        return False  # decided, and nobody's switch waits for the dead: it is committed first
     base = job.configuration
     absorbed: tuple[Plan, ...] = ()
     clock = None

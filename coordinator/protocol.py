@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from coordinator import draws, members, plans, requests, saving, tables
 from coordinator import events as ev
-from coordinator import members, plans, requests, saving, tables
 from coordinator.directives import owed, plan_of, standing, wanted, welcome
 from coordinator.effects import Announce, Effect, Journal, Send
 from coordinator.ending import find, on_found
@@ -51,6 +51,7 @@ _RULES: tuple[Callable[[Turn], bool], ...] = (
     plans.rearm,
     plans.land,
     plans.commit,
+    draws.answer,
 )
 
 
@@ -63,9 +64,9 @@ def settle(turn: Turn) -> None:
 
 
 def _journal(before: State, turn: Turn) -> list[Effect]:
-    if turn.state.job is before.job and not turn.closed:
-        return []
-    return [Journal(turn.state.job, tuple(turn.closed))]
+    job = turn.state.job if turn.state.job is not before.job else None
+    book = turn.state.book if turn.state.book is not before.book else None
+    return [Journal(job, tuple(turn.closed), book)] if job or book or turn.closed else []
 
 
 def _told(before: State, turn: Turn, event: ev.Event) -> list[Effect]:
@@ -166,6 +167,7 @@ def _on_withdrawn(turn: Turn, event: ev.Withdrawn) -> None:
     pending = state.saving
     turn.live(
         declarations=tuple(item for item in state.declarations if item.to != event.to),
+        draws=tuple(item for item in state.draws if item.to != event.to),
         running=tuple(item for item in state.running if item.to != event.to),
     )
     if pending is not None and event.to in pending.to:
@@ -287,6 +289,7 @@ _HANDLERS: dict[type[ev.Event], Callable[[Turn, Any], None]] = {
     ev.Saved: _noting(saving.on_saved),
     ev.Commanded: _noting(saving.on_commanded),
     ev.Declared: _noting(tables.on_declared),
+    ev.DrawAsked: _noting(draws.on_draw_asked),
     ev.CommandAsked: saving.on_command_asked,
     ev.ScaleAsked: requests.on_scale_asked,
     ev.DrainAsked: requests.on_drain_asked,

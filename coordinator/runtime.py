@@ -137,7 +137,7 @@ class Runtime:
     # ---- effects -----------------------------------------------------------------------------------------------------
 
     def _write(self, effect: ef.Journal) -> None:
-        self._journal.write(effect.job, effect.plans)
+        self._journal.write(effect.job, effect.plans, effect.book)
 
     def _send(self, effect: ef.Send) -> None:
         if (stream := self._streams.get(effect.node)) is not None:

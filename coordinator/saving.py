@@ -8,8 +8,9 @@ from coordinator.clock import scaling_clock
 from coordinator.directives import landed, switching
 from coordinator.effects import Why, WriteManifest
 from coordinator.events import CheckpointAsked, CommandAsked, Commanded, Late, ManifestWritten, Saved
+from coordinator.pending import Running, Saving
 from coordinator.plan import Phase
-from coordinator.state import JobPhase, Running, Saving
+from coordinator.state import JobPhase
 from coordinator.turn import Turn
 from elastic_ps.core.configuration import Configuration
 from protos import elastic_pb2 as pb

@@ -144,6 +144,15 @@ class Service(rpc.CoordinatorServicer):
         reply.term = self._term
         return reply
 
+    async def Draw(self, request: "pb.DrawRequest", context: Context) -> "pb.DrawReply":  # noqa: D102, N802
+        now = await self._admit(request, context, node=True)
+        epoch = None if request.any_epoch else request.epoch
+        reply = await self._ask(
+            context, pb.DrawReply, lambda to: ev.DrawAsked(now, to, request.caller.node, request.number, epoch)
+        )
+        reply.term = self._term
+        return reply
+
     async def Report(self, request: "pb.ReportRequest", context: Context) -> "pb.ReportReply":  # noqa: D102, N802
         now = await self._admit(request, context, node=True)
         node = request.caller.node

@@ -1,16 +1,19 @@
 """What a coordinator knows. Frozen: `protocol.step` makes the next state from the last.
 
-`Job` is what survives a restart: the journal holds it. The rest of `State` is learnt again from the nodes.
+`Job` and the book of batches are what survives a restart: the journal holds them, each on its own, because the book
+changes at every draw. The rest of `State` is learnt again from the nodes.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from coordinator.batches import Book
+from coordinator.pending import Declaration, Draw, Running, Saving, Told
 from coordinator.plan import Migration, Plan
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, NodeId, Role
 from elastic_ps.core.data import DataSpec
-from elastic_ps.core.model import Model, Tensor
+from elastic_ps.core.model import Model
 
 
 class JobPhase(StrEnum):
@@ -196,6 +199,11 @@ class Job:
         """The scripts take their batches from the runtime."""
         return self.data is not None and self.data.elastic
 
+    @property
+    def is_sync(self) -> bool:
+        """All workers share each step; a job that has not said otherwise yet is taken to."""
+        return self.data is None or self.data.is_sync
+
     def waiting(self, role: Role) -> list[NodeId]:
         """Registered nodes that are in no configuration and no assigned plan, first come first."""
         busy = self.plan.audience if self.plan and self.plan.target else ()
@@ -240,52 +248,6 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Declaration:
-    """A script's Declare that waits for its answer."""
-
-    to: int
-    node: NodeId
-    tensors: tuple[Tensor, ...]
-    store: int
-    optimizer: str
-    data: DataSpec | None
-    local_update: bool
-
-
-@dataclass(frozen=True)
-class Told:
-    """A Declare that is in the tables and waits for the servers to know it."""
-
-    to: int
-    warnings: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Saving:
-    """A checkpoint being written: `saved` holds each server's JSON, `tries` counts clocks set."""
-
-    to: tuple[int, ...]
-    root: str
-    url: str = ""
-    clock: int | None = None
-    saved: Mapping[NodeId, str] = field(default_factory=dict)
-    tries: int = 0
-    writing: bool = False
-
-
-@dataclass(frozen=True)
-class Running:
-    """A script's command at the servers' handlers."""
-
-    id: int
-    to: int
-    head: int
-    body: str
-    waiting: frozenset[NodeId]
-    errors: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class State:
     """Everything. See the module.
 
@@ -293,6 +255,7 @@ class State:
         settings: of the process.
         job: the durable part.
         history: plans that have ended, oldest first.
+        book: of batches, durable too; empty where batches are not drawn.
         vitals: by node.
         failures: by peer, when an exchange with it last failed, and how.
         round: answers in the plan under way.
@@ -300,6 +263,7 @@ class State:
         told: in the tables; the servers have not all confirmed.
         extended: nodes that have confirmed the tables as they are.
         welcomed: joiners that know the tables by a Welcome.
+        draws: that have not been answered.
         grown_at: when the tables last grew.
         saving: the checkpoint being written.
         saved_at: when the last one was.
@@ -316,6 +280,7 @@ class State:
     settings: Settings
     job: Job
     history: tuple[Plan, ...] = ()
+    book: Book = field(default_factory=Book)
     vitals: Mapping[NodeId, Vitals] = field(default_factory=dict)
     failures: Mapping[NodeId, tuple[float, str]] = field(default_factory=dict)
     round: Round = Round()
@@ -323,6 +288,7 @@ class State:
     told: tuple[Told, ...] = ()
     extended: frozenset[NodeId] = frozenset()
     welcomed: frozenset[NodeId] = frozenset()
+    draws: tuple[Draw, ...] = ()
     grown_at: float = 0.0
     saving: Saving | None = None
     saved_at: float = 0.0

@@ -9,9 +9,10 @@ from coordinator.directives import landed
 from coordinator.effects import Why
 from coordinator.events import Declared, Extended
 from coordinator.goals import sizes
+from coordinator.pending import Declaration, Told
 from coordinator.plan import Kind, Phase
 from coordinator.plans import cancel
-from coordinator.state import Declaration, Job, Told
+from coordinator.state import Job
 from coordinator.turn import Turn
 from elastic_ps.core.codec import tensor_to_pb
 from elastic_ps.core.data import DataSpec

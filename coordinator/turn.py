@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from coordinator.batches import Book
 from coordinator.effects import Effect, Log, Refuse, Reply, Why
 from coordinator.plan import Plan
 from coordinator.state import Job, Node, Round, State
@@ -48,6 +49,10 @@ class Turn:
     def durable(self, **changes: Any) -> None:
         """Change the job."""
         self.live(job=replace(self.job, **changes))
+
+    def keep(self, book: Book) -> None:
+        """Change the book of batches, which is durable too."""
+        self.live(book=book)
 
     def replan(self, **changes: Any) -> None:
         """Change the plan under way."""

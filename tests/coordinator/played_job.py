@@ -1,143 +1,61 @@
 """A job whose nodes are played: honest ones, over streams that break and processes that die, without a socket.
 
 Directives travel in order and are lost with their stream; answers are sent until they have arrived, in order, and may
-arrive twice. Training is a version per worker; a worker goes on only together with its roster.
+arrive twice. Training is a version per worker. In a sync job a worker goes on only together with its roster; else
+it draws batches, and the servers, played as one, take each batch once.
 """
 
 import json
-from collections import deque
-from dataclasses import dataclass, field, replace
+from collections import Counter, deque
+from dataclasses import replace
+
+from played_node import PlayedNode
 
 from coordinator import effects as ef
 from coordinator import events as ev
+from coordinator.batches import Book
 from coordinator.directives import unextended
 from coordinator.plan import Phase, Plan
 from coordinator.protocol import step
 from coordinator.records import decode, encode
 from coordinator.state import CancelOrder, Goal, Job, JobPhase, Settings, State, StopOrder
-from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, NodeId, Role
+from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId, Role
 from elastic_ps.core.data import DataSpec
 from elastic_ps.core.model import Model, Tensor
+from elastic_ps.core.optimizer import OptimizerSpec
+from protos import elastic_pb2 as pb
 
+OPTIMIZER = OptimizerSpec("sgd").to_json()
 TENSORS = tuple(Tensor(0, f"i:{number}", (16 * (number + 1),), "float32") for number in range(8))
 DATA = DataSpec(True, 1000, 10)
-
-
-@dataclass
-class PlayedNode:
-    """One process."""
-
-    world: "World"
-    role: Role
-    nonce: str
-    id: NodeId = ""
-    current: Configuration | None = None
-    prepared: Configuration | None = None
-    clock: int | None = None
-    version: int = 0
-    member_once: bool = False
-    connected: bool = False
-    exited: int | None = None
-    inbox: deque = field(default_factory=deque)
-    outbox: deque = field(default_factory=deque)
-
-    @property
-    def number(self) -> ConfigId:
-        return self.current.id if self.current else NO_CONFIGURATION
-
-    @property
-    def is_member(self) -> bool:
-        return self.current is not None and self.id in self.current.members
-
-    def answer(self, kind, *arguments) -> None:
-        self.outbox.append((kind, arguments))
-
-    def handle(self, directive) -> None:
-        name = f"on_{type(directive).__name__.lower()}"
-        getattr(self, name, lambda _directive: None)(directive)
-
-    def on_welcome(self, welcome) -> None:
-        if welcome.configuration is not None and not self.is_member and welcome.configuration.id > self.number:
-            assert self.prepared is None or self.prepared.id != welcome.configuration.id
-            self.current = welcome.configuration
-
-    def on_prepare(self, prepare) -> None:
-        table = prepare.configuration
-        if table.id <= self.number:
-            self.answer(ev.Switched, table.id, self.version)
-            return
-        if self.prepared is None or table.id > self.prepared.id:
-            self.prepared, self.clock = table, None
-        self.answer(ev.Prepared, table.id, self.version)
-        self.answer(ev.Synced, table.id, self.version)
-
-    def on_arm(self, arm) -> None:
-        if arm.number == self.number:
-            self.answer(ev.Switched, arm.number, self.version)
-        elif self.prepared is not None and self.prepared.id == arm.number:
-            if self.version > arm.clock:
-                self.answer(ev.Late, arm.number, self.version)
-                return
-            self.clock = arm.clock
-            self.answer(ev.Armed, arm.number, self.version)
-            self.reach()
-
-    def reach(self) -> None:
-        if self.clock is not None and self.version >= self.clock:
-            self.switch()
-
-    def on_adopt(self, adopt) -> None:
-        if adopt.number == self.number:
-            self.answer(ev.Switched, adopt.number, self.version)
-        elif self.prepared is not None and self.prepared.id == adopt.number:
-            self.switch()
-
-    def switch(self) -> None:
-        assert self.prepared is not None
-        assert self.prepared.id not in self.world.cancelled, f"{self.id} switches to a cancelled configuration"
-        leaver = self.is_member and self.id not in self.prepared.members
-        self.current, self.prepared, self.clock = self.prepared, None, None
-        if self.is_member:
-            self.member_once = True
-            self.version = max([self.version, *(n.version for n in self.world.alive if n.is_member)])
-        self.answer(ev.Switched, self.current.id, self.version, 1.5 if self.role is Role.WORKER else 0.0, 7)
-        if leaver and self.role is Role.WORKER:
-            self.answer("exit", 0)
-
-    def on_cancelorder(self, cancel) -> None:
-        assert self.number != cancel.number, f"{self.id} is in the cancelled configuration {cancel.number}"
-        if self.prepared is not None and self.prepared.id == cancel.number:
-            self.prepared, self.clock = None, None
-        self.answer(ev.Forgotten, cancel.number)
-        if cancel.leave:
-            self.answer("exit", 0)
-
-    def on_committed(self, _committed) -> None:
-        if self.role is Role.SERVER and self.member_once and not self.is_member:
-            self.answer("exit", 0)
-
-    def on_extend(self, extend) -> None:
-        if self.current is not None:
-            self.current = self.current.extended(extend.assignment)
-        self.answer(ev.Extended)
-
-    def on_save(self, save) -> None:
-        blocks = self.current.blocks_of[self.id]
-        detail = json.dumps({"blocks": {str(block): {"file": f"{self.id}.bin"} for block in blocks}})
-        self.answer(ev.Saved, save.clock, detail)
-
-    def on_stoporder(self, stop) -> None:
-        self.answer("exit", 75 if stop.restart else int(stop.failed))
+ASYNC = DataSpec(True, 70, 10, consistency="async")
+SSP = DataSpec(True, 70, 10, consistency="ssp", staleness=2)
 
 
 class World:
     """The coordinator, its journal, the launcher, the nodes."""
 
-    def __init__(self, workers: int = 2, servers: int = 1, declare: bool = True, **settings):
+    def __init__(
+        self,
+        workers: int = 2,
+        servers: int = 1,
+        declare: bool = True,
+        data: DataSpec = DATA,
+        drawing: bool = True,  # workers draw by themselves
+        **settings,
+    ):
         self.now = 1000.0
+        self.drawing = drawing
+        self.data = data
+        self.taken: Counter[tuple[int, int]] = Counter()  # by (epoch, step)
+        self.applied: dict[NodeId, int] = {}  # last batch by origin
         self.settings = Settings(**{"lease": 10.0, "join_timeout": 30.0, "settle": 0.0, **settings})
         self.state = State(self.settings, Job(Goal(workers, servers), model=Model(block_bytes=64)))
-        self.journal: tuple[str, dict[int, str]] = (json.dumps(encode(self.state.job)), {})
+        self.journal: tuple[str, dict[int, str], str] = (
+            json.dumps(encode(self.state.job)),
+            {},
+            json.dumps(encode(self.state.book)),
+        )
         self.nodes: list[PlayedNode] = []
         self.exits: deque = deque()
         self.cancelled: set[ConfigId] = set()
@@ -156,7 +74,7 @@ class World:
         self.post(ev.Started(self.now))
         if declare:
             self.settle()
-            self.declare(self.node("w0"), TENSORS, DATA)
+            self.declare(self.node("w0"), TENSORS, data, optimizer=OPTIMIZER)
             self.settle()
 
     # ---- the coordinator ---------------------------------------------------------------------------------------------
@@ -180,9 +98,12 @@ class World:
         if self.state.job != before.job:
             assert kinds
             assert kinds[0] is ef.Journal, "a changed job that is not journalled"
+            assert effects[0].job == self.state.job
+        if self.state.book != before.book:
+            assert effects[0].book == self.state.book, "a changed book that is not journalled"
         for effect in effects:
             if isinstance(effect, ef.Send) and isinstance(effect.directive, ef.Arm):
-                journalled = effects[0].job if kinds[0] is ef.Journal else before.job
+                journalled = (effects[0].job if kinds[0] is ef.Journal else None) or before.job
                 assert journalled.plan.phase is Phase.ARMED
                 assert journalled.plan.clock == effect.directive.clock
             if isinstance(effect, ef.Send) and isinstance(effect.directive, ef.Prepare):
@@ -193,8 +114,12 @@ class World:
     def act(self, effect) -> None:
         self.effects.append(effect)
         if isinstance(effect, ef.Journal):
-            plans = {plan.id: json.dumps(encode(plan)) for plan in effect.plans}
-            self.journal = (json.dumps(encode(effect.job)), {**self.journal[1], **plans})
+            job, plans, book = self.journal
+            self.journal = (
+                json.dumps(encode(effect.job)) if effect.job else job,
+                {**plans, **{plan.id: json.dumps(encode(plan)) for plan in effect.plans}},
+                json.dumps(encode(effect.book)) if effect.book else book,
+            )
         elif isinstance(effect, ef.Send):
             if isinstance(effect.directive, ef.Arm | ef.Adopt):
                 self.armed.add(effect.directive.number)
@@ -215,11 +140,14 @@ class World:
         for node in self.nodes:
             node.connected = False
             node.inbox.clear()
-        job, plans = (
+            if node.asked is not None and node.asked not in self.replies:
+                node.asked = 0
+        job, plans, book = (
             decode(Job, json.loads(self.journal[0])),
             [decode(Plan, json.loads(p)) for p in self.journal[1].values()],
+            decode(Book, json.loads(self.journal[2])),
         )
-        self.state = State(self.settings, job, tuple(sorted(plans, key=lambda plan: plan.id)))
+        self.state = State(self.settings, job, tuple(sorted(plans, key=lambda plan: plan.id)), book)
         self.post(ev.Started(self.now))
         self.post(ev.Attached(self.now, 1))
 
@@ -319,8 +247,12 @@ class World:
             node.switch()
 
     def train(self, node: PlayedNode) -> None:
-        """A worker's step, if its whole roster is there and of one configuration."""
+        """A worker's step, if its whole roster is there and of one configuration; without a clock, a part of one."""
         if not node.is_member or node.role is not Role.WORKER:
+            return
+        if not self.data.is_sync:
+            if self.drawing:
+                node.draw()
             return
         latest = max(peer.number for peer in self.alive)
         peers = [self.node(worker) for worker in node.current.ranks]
@@ -363,7 +295,8 @@ class World:
                 self.speak(node)
         for node in list(self.alive):
             self.notice(node)
-            self.train(node)
+            for _ in range(1 if self.data.is_sync else 3):
+                self.train(node)
         for node in list(self.alive):
             self.report(node)
         self.launcher()
@@ -402,6 +335,23 @@ class World:
         facts = f"{job.phase} goal {job.goal} queued {job.queued} dead {job.dead} plan {plan} {self.state.round}"
         return f"{facts} nodes {nodes} log {self.logs[-12:]}"
 
+    def take(self, batch: pb.DrawReply) -> None:
+        """As `Store.applied`: only later batches of an origin."""
+        if batch.batch > self.applied.get(batch.origin, -1):
+            self.applied[batch.origin] = batch.batch
+            self.taken[batch.epoch, batch.step] += 1
+
+    def check_batches(self, epochs: int = 0) -> None:
+        """Each batch of the epochs that are over was taken exactly once; run until `epochs` are."""
+        for _ in range(60 * epochs):
+            if self.state.book.epoch >= epochs or self.state.job.ended:
+                break
+            self.turn()
+        over = self.state.book.epoch
+        assert over >= epochs, f"no batch is given: {self.state.book} {self.describe()}"
+        due = {(epoch, step): 1 for epoch in range(over) for step in range(self.data.steps_per_epoch)}
+        assert {place: count for place, count in self.taken.items() if place[0] < over} == due
+
     @property
     def plan(self) -> Plan | None:
         return self.state.job.plan
@@ -435,4 +385,4 @@ class World:
         raise AssertionError(f"never {phase}: {self.describe()}")
 
 
-__all__ = ["DATA", "TENSORS", "JobPhase", "PlayedNode", "StopOrder", "World"]
+__all__ = ["ASYNC", "DATA", "OPTIMIZER", "SSP", "TENSORS", "JobPhase", "PlayedNode", "StopOrder", "World"]

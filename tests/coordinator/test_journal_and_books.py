@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from played_job import World
+from played_job import ASYNC, World
 
 from coordinator import checkpoints
 from coordinator import events as ev
@@ -33,7 +33,22 @@ def test_the_journal_gives_back_what_it_was_given(tmp_path, phase):
     journal.write(world.state.job, [])
     journal.close()
     again = Journal(tmp_path / "journal.sqlite")
-    assert again.load() == (world.state.job, tuple(world.records))
+    assert again.load() == (world.state.job, tuple(world.records), world.state.book)
+    again.close()
+
+
+def test_the_book_of_batches_is_journalled_on_its_own(tmp_path):
+    world = World(2, 1, data=ASYNC)
+    world.check_batches(1)
+    job, book = world.state.job, world.state.book
+    journal = Journal(tmp_path / "journal.sqlite")
+    journal.write(job, world.records)
+    journal.write(None, book=book)
+    journal.close()
+    again = Journal(tmp_path / "journal.sqlite")
+    assert again.load() == (job, tuple(world.records), book)
+    again.write(job)
+    assert again.load()[2] == book
     again.close()
 
 

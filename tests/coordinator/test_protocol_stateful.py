@@ -3,7 +3,7 @@
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from played_job import DATA, World
+from played_job import ASYNC, DATA, OPTIMIZER, SSP, World
 
 from coordinator import effects as ef
 from coordinator import events as ev
@@ -18,9 +18,14 @@ PICK = st.integers(0, 1000)
 class Cluster(RuleBasedStateMachine):
     """See the module."""
 
-    @initialize(workers=st.integers(1, 3), servers=st.integers(1, 3), declare=st.booleans())
-    def begin(self, workers, servers, declare):
-        self.world = World(workers, servers, declare)
+    @initialize(
+        workers=st.integers(1, 3),
+        servers=st.integers(1, 3),
+        declare=st.booleans(),
+        data=st.sampled_from([DATA, ASYNC, SSP]),
+    )
+    def begin(self, workers, servers, declare, data):
+        self.world = World(workers, servers, declare, data)
         self.world.post(ev.Attached(self.world.now, 1))
         self.tensors = 0
         self.numbers = 0
@@ -130,7 +135,8 @@ class Cluster(RuleBasedStateMachine):
         node = self.pick([n for n in self.world.alive if n.is_member and n.role is Role.WORKER], index)
         if node is not None and node.id in self.world.state.job.nodes:
             self.tensors += 1
-            self.world.declare(node, [Tensor(0, f"s:{self.tensors}", (40,), "float32")], DATA)
+            tensor = Tensor(0, f"s:{self.tensors}", (40,), "float32")
+            self.world.declare(node, [tensor], self.world.data, optimizer=OPTIMIZER)
 
     @rule(index=PICK)
     def kill_worker(self, index):
@@ -174,9 +180,10 @@ class Cluster(RuleBasedStateMachine):
     def teardown(self):
         if hasattr(self, "world"):
             self.world.settle(400)
+            self.world.check_batches()
 
 
 Cluster.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+    max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
 )
 TestCluster = Cluster.TestCase

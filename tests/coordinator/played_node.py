@@ -1,0 +1,167 @@
+"""One played process: see `played_job`."""
+
+import json
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from coordinator import effects as ef
+from coordinator import events as ev
+from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, NodeId, Role
+from protos import elastic_pb2 as pb
+
+if TYPE_CHECKING:
+    from played_job import World
+
+
+@dataclass
+class PlayedNode:
+    """One process."""
+
+    world: "World"
+    role: Role
+    nonce: str
+    id: NodeId = ""
+    current: Configuration | None = None
+    prepared: Configuration | None = None
+    clock: int | None = None
+    version: int = 0
+    member_once: bool = False
+    connected: bool = False
+    exited: int | None = None
+    inbox: deque = field(default_factory=deque)
+    outbox: deque = field(default_factory=deque)
+    draws: int = 0
+    asked: int | None = None  # the draw that waits; 0: its answer is lost
+    held: pb.DrawReply | None = None
+    pushed: bool = True
+    released: bool = False  # its draw was refused: it waits for its end
+
+    @property
+    def number(self) -> ConfigId:
+        return self.current.id if self.current else NO_CONFIGURATION
+
+    @property
+    def is_member(self) -> bool:
+        return self.current is not None and self.id in self.current.members
+
+    def answer(self, kind, *arguments) -> None:
+        self.outbox.append((kind, arguments))
+
+    def handle(self, directive) -> None:
+        name = f"on_{type(directive).__name__.lower()}"
+        getattr(self, name, lambda _directive: None)(directive)
+
+    def on_welcome(self, welcome) -> None:
+        if welcome.configuration is not None and not self.is_member and welcome.configuration.id > self.number:
+            assert self.prepared is None or self.prepared.id != welcome.configuration.id
+            self.current = welcome.configuration
+
+    def on_prepare(self, prepare) -> None:
+        table = prepare.configuration
+        if table.id <= self.number:
+            self.answer(ev.Switched, table.id, self.version)
+            return
+        if self.prepared is None or table.id > self.prepared.id:
+            self.prepared, self.clock = table, None
+        self.answer(ev.Prepared, table.id, self.version)
+        self.answer(ev.Synced, table.id, self.version)
+
+    def on_arm(self, arm) -> None:
+        assert self.world.data.is_sync, "a clock where there is none"
+        if arm.number == self.number:
+            self.answer(ev.Switched, arm.number, self.version)
+        elif self.prepared is not None and self.prepared.id == arm.number:
+            if self.version > arm.clock:
+                self.answer(ev.Late, arm.number, self.version)
+                return
+            self.clock = arm.clock
+            self.answer(ev.Armed, arm.number, self.version)
+            self.reach()
+
+    def reach(self) -> None:
+        if self.clock is not None and self.version >= self.clock:
+            self.switch()
+
+    def on_adopt(self, adopt) -> None:
+        if adopt.number == self.number:
+            self.answer(ev.Switched, adopt.number, self.version)
+            self.arrive()
+        elif self.prepared is not None and self.prepared.id == adopt.number:
+            self.switch()
+
+    def arrive(self) -> None:
+        if self.role is Role.SERVER and not self.world.data.is_sync:
+            self.answer(ev.Arrived, self.number)
+
+    def switch(self) -> None:
+        assert self.prepared is not None
+        assert self.prepared.id not in self.world.cancelled, f"{self.id} switches to a cancelled configuration"
+        leaver = self.is_member and self.id not in self.prepared.members
+        self.current, self.prepared, self.clock = self.prepared, None, None
+        if self.is_member:
+            self.member_once = True
+            if self.world.data.is_sync:
+                self.version = max([self.version, *(n.version for n in self.world.alive if n.is_member)])
+        self.answer(ev.Switched, self.current.id, self.version, 1.5 if self.role is Role.WORKER else 0.0, 7)
+        self.arrive()
+        if leaver and self.role is Role.WORKER:
+            self.answer("exit", 0)
+
+    def on_cancelorder(self, cancel) -> None:
+        assert self.number != cancel.number, f"{self.id} is in the cancelled configuration {cancel.number}"
+        if self.prepared is not None and self.prepared.id == cancel.number:
+            self.prepared, self.clock = None, None
+        self.answer(ev.Forgotten, cancel.number)
+        if cancel.leave:
+            self.answer("exit", 0)
+
+    def on_committed(self, _committed) -> None:
+        if self.role is Role.SERVER and self.member_once and not self.is_member:
+            self.answer("exit", 0)
+
+    def on_extend(self, extend) -> None:
+        if self.current is not None:
+            self.current = self.current.extended(extend.assignment)
+        self.answer(ev.Extended)
+
+    def on_save(self, save) -> None:
+        blocks = self.current.blocks_of[self.id]
+        detail = json.dumps({"blocks": {str(block): {"file": f"{self.id}.bin"} for block in blocks}})
+        self.answer(ev.Saved, save.clock, detail)
+
+    def on_stoporder(self, stop) -> None:
+        self.answer("exit", 75 if stop.restart else int(stop.failed))
+
+    # ---- batches -----------------------------------------------------------------------------------------------------
+
+    def draw(self) -> None:
+        """A worker without a clock: hear the answer, else push what is held, else draw the next."""
+        world = self.world
+        if self.released or world.state.job.is_sync or self.id not in world.state.job.nodes:
+            return
+        if self.asked is not None:
+            self.hear_draw()
+        elif not self.pushed:
+            self.pushed = True
+            self.version += 1
+            world.take(self.held)
+        else:
+            self.draws += 1
+            self.ask_draw()
+
+    def ask_draw(self) -> None:
+        term = self.world.state.job.term
+        self.world.ask(ev.DrawAsked, self.id, self.draws, self.held.epoch if self.held else None)
+        lost = self.world.asked not in self.world.replies and term != self.world.state.job.term
+        self.asked = 0 if lost else self.world.asked
+
+    def hear_draw(self) -> None:
+        if not self.asked:
+            self.ask_draw()
+        reply = self.world.replies.get(self.asked)
+        if isinstance(reply, ef.Refuse):
+            assert reply.why is ef.Why.ENDING, reply.text
+            self.released = True
+        elif reply is not None:
+            self.asked, self.held, self.pushed = None, reply, reply.over
