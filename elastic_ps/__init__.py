@@ -6,7 +6,7 @@ sampler = elastic_ps.Sampler(len(dataset), global_batch=64)
 for epoch in elastic_ps.epochs(10):
     for step, indices, batch in sampler:
         ...
-        trainer.step(sampler.global_batch)
+        trainer.step(sampler.batch_size)
 """
 
 from typing import TYPE_CHECKING, Any

@@ -19,19 +19,25 @@ class ElasticDataLoader:
         loader = ElasticDataLoader(dataset, global_batch=64, num_workers=2)
         for epoch in elastic_ps.epochs(10):
             for step, indices, (images, labels) in loader:
+                ...
+                trainer.step(loader.batch_size)
 
-    Batches that a new configuration made stale are thrown away. Threads load (decoding and numpy release the
-    interpreter lock); a process must not fork once gRPC has started. What the data set draws at random is not
-    reproducible where several threads draw.
+    Under "async" and "ssp" nobody knows which batch comes next: each is loaded when it is needed. Else batches are
+    loaded ahead, and those that a new configuration made stale are thrown away. Threads load (decoding and numpy
+    release the interpreter lock); a process must not fork once gRPC has started. What the data set draws at random is
+    not reproducible where several threads draw.
 
     Args:
         dataset: has len() and [index], as gluon.data.Dataset; [index] must be safe to call from several threads.
-        global_batch: B, samples of a step over all workers. `trainer.step` takes this number.
+        global_batch: see `elastic_ps.Sampler`.
         batchify_fn: makes a batch of a list of samples; default: Gluon's, which stacks.
         num_workers: threads; 0 loads each batch when it is needed.
         prefetch: batches loaded ahead, as far as the sampler can foresee them; default: 2 for each thread.
-        last: "short", "drop" or "wrap", see `elastic_ps.Sampler`.
-        loss: "sum" or "mean", see `elastic_ps.Sampler`.
+        last: see `elastic_ps.Sampler`.
+        loss: see `elastic_ps.Sampler`.
+        batch: see `elastic_ps.Sampler`.
+        consistency: see `elastic_ps.Sampler`.
+        staleness: see `elastic_ps.Sampler`.
 
     Raises:
         ConfigurationError: a bad value.
@@ -40,19 +46,21 @@ class ElasticDataLoader:
     def __init__(
         self,
         dataset: Any,
-        global_batch: int,
+        global_batch: int | None = None,
         *,
         batchify_fn: Callable[[list[Any]], Any] = default_batchify_fn,
         num_workers: int = 1,
         prefetch: int | None = None,
         last: str = "short",
         loss: str = "sum",
+        batch: int | None = None,
+        consistency: str = "sync",
+        staleness: int = 0,
     ):
         if num_workers < 0:
             raise ConfigurationError(f"num_workers must be 0 or more, not {num_workers}")
         if prefetch is not None and prefetch < 0:
             raise ConfigurationError(f"prefetch must be 0 or more, not {prefetch}")
-        self.global_batch = global_batch
         self._dataset = dataset
         self._batchify = batchify_fn
         self._prefetch = 2 * num_workers if prefetch is None else prefetch
@@ -63,11 +71,31 @@ class ElasticDataLoader:
             self._threads = ThreadPoolExecutor(num_workers, thread_name_prefix="elastic-data")
             lookahead = self._look_ahead
             weakref.finalize(self, self._threads.shutdown, wait=False, cancel_futures=True)
-        self._sampler = Sampler(len(dataset), global_batch, self._take, lookahead, last=last, loss=loss)
+        self._sampler = Sampler(
+            len(dataset),
+            global_batch,
+            self._take,
+            lookahead,
+            last=last,
+            loss=loss,
+            batch=batch,
+            consistency=consistency,
+            staleness=staleness,
+        )
 
     def __len__(self) -> int:
-        """Steps of an epoch."""
+        """Steps of an epoch, of all workers together."""
         return self._sampler.spec.steps_per_epoch
+
+    @property
+    def batch_size(self) -> int:
+        """See `Sampler.batch_size`."""
+        return self._sampler.batch_size
+
+    @property
+    def global_batch(self) -> int:
+        """See `Sampler.global_batch`."""
+        return self._sampler.global_batch
 
     def __iter__(self) -> Iterator[tuple[int, NDArray[np.int64], Any]]:
         return iter(self._sampler)

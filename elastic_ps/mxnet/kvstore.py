@@ -1,5 +1,8 @@
 """The kvstore "dist_elastic": MXNet's KVStore contract, translated onto the worker side's `KeyStore`.
 
+"dist_elastic_sync", "dist_elastic_async" and "dist_elastic_ssp" say which consistency they expect the job to have; the
+plain name takes what there is.
+
 It subclasses MXNet's native class over an unused local handle, because `gluon.Trainer` takes no other class where
 gradients are sparse, and keeps the optimizer in `_updater`, where `Trainer.load_states` looks for it.
 """
@@ -15,6 +18,7 @@ from typing import Any
 import mxnet as mx
 from mxnet.base import _LIB, KVStoreHandle, c_str, check_call
 
+from elastic_ps.core.data import CONSISTENCIES
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.mxnet import optimizers
@@ -26,16 +30,16 @@ Key = int | str
 Grouped = dict[Key, list[Any]]
 
 
-def open_store() -> KeyStore:
-    """The script's next kvstore object in the job of this process.
+def open_store(consistency: str | None) -> KeyStore:
+    """The script's next kvstore object in the job of this process, see `WorkerJob.open_store`.
 
     Raises:
-        ConfigurationError: the process was not started as part of a job.
+        ConfigurationError: the process was not started as part of a job, or its consistency is another one.
     """
     job = current_job()
     if mx.random.seed not in job.seeders:
         job.seeders.append(mx.random.seed)
-    return job.open_store()
+    return job.open_store(consistency)
 
 
 def key_text(key: Key) -> str:
@@ -90,15 +94,20 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
     Args:
         store: the worker side; None: the next one of this process's job.
 
+    Attributes:
+        consistency: that the kvstore's name says; None: none.
+
     Raises:
         ConfigurationError: by every method, where a request cannot be served; it names the key and the reason.
     """
+
+    consistency: str | None = None
 
     def __init__(self, store: KeyStore | None = None):
         handle = KVStoreHandle()
         check_call(_LIB.MXKVStoreCreate(c_str("local"), ctypes.byref(handle)))
         super().__init__(handle)
-        self._store = open_store() if store is None else store
+        self._store = open_store(self.consistency) if store is None else store
         self._local_update = False
         self._lazy_warned = False
 
@@ -330,5 +339,8 @@ def _write_whole(path: Path, data: bytes) -> None:
 
 
 def register() -> None:
-    """Make "dist_elastic" known to MXNet, which names a class by its lower-cased `__name__`."""
-    mx.kv.KVStoreBase.register(type("dist_elastic", (ElasticKVStore,), {"__doc__": ElasticKVStore.__doc__}))
+    """Make "dist_elastic" and its like known to MXNet, which names a class by its lower-cased `__name__`."""
+    for consistency in (None, *CONSISTENCIES):
+        name = f"dist_elastic_{consistency}" if consistency else "dist_elastic"
+        members = {"__doc__": ElasticKVStore.__doc__, "consistency": consistency}
+        mx.kv.KVStoreBase.register(type(name, (ElasticKVStore,), members))

@@ -54,13 +54,17 @@ class KeyStore(Protocol):
         """Stage gradients; when all keys of the learnt set are staged, exchange and write every staged key's `outs`."""
 
     def set_optimizer(self, spec: OptimizerSpec, hyper: Callable[[int], Hyper]) -> list[str]:
-        """Let servers update. `hyper(num_update)` gives the values of an update; the chief calls it once a step.
+        """Let servers update. `hyper(num_update)` gives the values of an update; it is called once a step, by the chief
+        and under "async" and "ssp" by every worker.
 
         Returns warnings: settings that differ from the job's own, which stays.
         """
 
     def set_local_update(self) -> None:
-        """Say that optimizers live in the workers: the store only sums, worker joins are refused."""
+        """Say that optimizers live in the workers: the store only sums, worker joins are refused.
+
+        Under "async" and "ssp" it is refused itself: each push is an update.
+        """
 
     def barrier(self) -> None:
         """Close the open exchange and wait for all workers."""
@@ -76,6 +80,7 @@ class KeyStore(Protocol):
 
         Keys that are not in `states` keep theirs, and their count where "count" is absent. Called in the rehearsal,
         or before the first exchange, it does nothing in a job that has gone on (a joiner, a restored checkpoint).
+        Under "async" and "ssp" each block's state is replaced between two of the pushes of others.
         """
 
     def command(self, head: int, body: str) -> None:

@@ -61,8 +61,13 @@ class Sampler:
 
     @property
     def batch_size(self) -> int:
-        """Samples of one update, whoever computes them: what `trainer.step` takes."""
+        """Samples of one update, of all workers or ("async", "ssp") of one: what `trainer.step` takes."""
         return self.spec.global_batch
+
+    @property
+    def global_batch(self) -> int:
+        """`batch_size`, by the name of its argument under "sync"."""
+        return self.batch_size
 
     def __iter__(self) -> Iterator[tuple[int, NDArray[np.int64], Any]]:
         job = current_job()

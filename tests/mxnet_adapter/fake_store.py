@@ -95,6 +95,8 @@ class FakeStore:
         return self.warnings
 
     def set_local_update(self) -> None:
+        if self.mode != "sync":
+            raise ConfigurationError(f'consistency "{self.mode}" needs an optimizer on the servers')
         self.calls.append("set_local_update")
 
     def barrier(self) -> None:

@@ -166,6 +166,9 @@ def test_settings_reach_the_sampler(script):
     loader = ElasticDataLoader(Watched(), 30, last="drop", loss="mean")
     assert (loader._sampler.spec.last, loader._sampler.spec.loss, loader.global_batch) == ("drop", "mean", 30)
     assert len(loader) == 3
+    drawn = ElasticDataLoader(Watched(), batch=8, consistency="ssp", staleness=2)
+    assert (drawn._sampler.spec.consistency, drawn._sampler.spec.staleness, drawn.batch_size) == ("ssp", 2, 8)
+    assert len(drawn) == 13
 
 
 @pytest.mark.parametrize(
@@ -176,6 +179,15 @@ def test_settings_reach_the_sampler(script):
         ({"last": "keep"}, 'last must be "short", "drop" or "wrap"'),
         ({"loss": "max"}, 'loss must be "sum" or "mean"'),
         ({"global_batch": 0}, "global_batch must be at least 1"),
+        ({"global_batch": None}, 'consistency "sync" takes global_batch'),
+        ({"batch": 4}, 'consistency "sync" takes global_batch, .*, and no batch'),
+        ({"consistency": "async"}, 'consistency "async" takes batch, .*, and no global_batch'),
+        ({"consistency": "async", "batch": 4}, 'consistency "async" takes batch, .*, and no global_batch'),
+        ({"consistency": "ssp", "batch": None, "global_batch": None}, 'consistency "ssp" takes batch'),
+        ({"consistency": "async", "batch": 0, "global_batch": None}, "batch must be at least 1, not 0"),
+        ({"consistency": "ssp", "batch": 4, "global_batch": None}, "needs an elastic_ps.Sampler with staleness=s"),
+        ({"consistency": "eventual"}, "consistency must be one of sync, async, ssp, not 'eventual'"),
+        ({"staleness": 1}, 'staleness belongs to consistency "ssp"'),
     ],
 )
 def test_bad_settings_are_refused(settings, message):

@@ -37,7 +37,7 @@ def run(monkeypatch, tmp_path):
     """Run an example; returns what it writes to --out and the metrics that it reports."""
     metrics: dict[int, dict[str, float]] = {}
     monkeypatch.setattr(data_module, "Sampler", LoneSampler)
-    monkeypatch.setattr(kvstore_module, "open_store", FakeStore)
+    monkeypatch.setattr(kvstore_module, "open_store", lambda _consistency: FakeStore())
     monkeypatch.setattr(elastic_ps, "epochs", range, raising=False)
     monkeypatch.setattr(elastic_ps, "is_chief", lambda: True, raising=False)
     monkeypatch.setattr(

@@ -28,7 +28,7 @@ def test_the_fake_is_a_key_store():
 
 
 def test_created_by_name(monkeypatch, fake):
-    monkeypatch.setattr(kvstore_module, "open_store", lambda: fake)
+    monkeypatch.setattr(kvstore_module, "open_store", lambda _consistency: fake)
     for name in ("dist_elastic", "DIST_ELASTIC"):
         kv = mx.kv.create(name)
         assert isinstance(kv, ElasticKVStore)
@@ -42,7 +42,7 @@ def test_each_object_opens_a_store_and_seeds_mxnet(monkeypatch):
         def __init__(self):
             self.seeders, self.stores = [], []
 
-        def open_store(self):
+        def open_store(self, _consistency):
             self.stores.append(FakeStore())
             return self.stores[-1]
 
