@@ -112,7 +112,8 @@ def merge(job: Job, declaration: Declaration) -> tuple[Job, tuple[str, ...]]:
         The job, and warnings about settings that differ from the job's, which stay.
 
     Raises:
-        ConfigurationError: it contradicts the job: another shape or dtype of a known key, not an optimizer.
+        ConfigurationError: it contradicts the job: another shape or dtype of a known key, another consistency, updates
+            elsewhere than on the servers of an `async` or `ssp` job; or it is not an optimizer.
     """
     warnings: list[str] = []
     changes: dict[str, object] = {}
@@ -131,7 +132,28 @@ def merge(job: Job, declaration: Declaration) -> tuple[Job, tuple[str, ...]]:
         changes["data"] = data
     if declaration.local_update and not job.local_update:
         changes["local_update"] = True
-    return (replace(job, **changes) if changes else job), tuple(warnings)  # type: ignore[arg-type]
+    merged = replace(job, **changes) if changes else job  # type: ignore[arg-type]
+    _check_updates(merged, declaration)
+    return merged, tuple(warnings)
+
+
+def _check_updates(job: Job, declaration: Declaration) -> None:
+    """Without a common step only servers can update. A script without Sampler may set its optimizer later."""
+    if job.is_sync:
+        return
+    assert job.data is not None
+    mode = job.data.consistency
+    if job.local_update:
+        raise ConfigurationError(
+            f'consistency "{mode}" needs the optimizer on the servers, which update on each push: leave '
+            "update_on_kvstore at its default"
+        )
+    trained = any(not tensor.auxiliary for tensor in declaration.tensors)
+    if job.elastic and trained and not any(job.optimizers[declaration.store : declaration.store + 1]):
+        raise ConfigurationError(
+            f'consistency "{mode}" needs an optimizer on the servers, which update on each push, and kvstore '
+            f"{declaration.store} has none: use gluon.Trainer, or call kv.set_optimizer before the first push"
+        )
 
 
 def _optimizers(known: tuple[str, ...], declaration: Declaration, warnings: list[str]) -> tuple[str, ...]:
@@ -153,11 +175,28 @@ def _data(known: DataSpec | None, new: DataSpec | None, warnings: list[str]) -> 
     """Elastic data stays; a script that has not made its Sampler yet says nothing about it."""
     if new is None or new == known:
         return known
+    _check_consistency(known, new)
     if known is None or not known.elastic:
         return new if new.elastic or known is None else known
     if new.elastic:
         warnings += _differences("data", asdict(known), asdict(new))
     return known
+
+
+def _check_consistency(known: DataSpec | None, new: DataSpec) -> None:
+    """All workers have one consistency; static data that is sync is also what a script says before its Sampler."""
+    if known is None or (known.consistency, known.staleness) == (new.consistency, new.staleness):
+        return
+    if known.elastic != new.elastic and (known if new.elastic else new).is_sync:
+        return
+    raise ConfigurationError(
+        f"this worker's consistency is {_mode(new)}, but the job's is {_mode(known)}: give every worker the same "
+        "consistency and staleness, in the Sampler and in the kvstore's name"
+    )
+
+
+def _mode(data: DataSpec) -> str:
+    return f'"ssp" with staleness {data.staleness}' if data.staleness else f'"{data.consistency}"'
 
 
 def _differences(name: str, old: dict[str, object], new: dict[str, object], path: str = "") -> Iterable[str]:

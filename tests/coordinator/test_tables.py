@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from played_job import DATA, TENSORS, World
 
 from coordinator import effects as ef
@@ -127,6 +128,73 @@ def test_static_data_gives_way_to_a_sampler():
     assert world.state.job.data == DATA
     world.declare(world.node("w1"), [], DataSpec())
     assert world.state.job.data == DATA
+
+
+ASYNC = DataSpec(True, 1000, 10, consistency="async")
+SSP = DataSpec(True, 1000, 10, consistency="ssp", staleness=2)
+STATIC_ASYNC = DataSpec(consistency="async")
+
+
+@pytest.mark.parametrize(
+    ("known", "new", "says"),
+    [
+        (DATA, ASYNC, 'this worker\'s consistency is "async", but the job\'s is "sync"'),
+        (ASYNC, SSP, 'this worker\'s consistency is "ssp" with staleness 2, but the job\'s is "async"'),
+        (SSP, replace(SSP, staleness=3), 'is "ssp" with staleness 3, but the job\'s is "ssp" with staleness 2'),
+        (STATIC_ASYNC, DataSpec(), 'is "sync", but the job\'s is "async"'),
+        (DataSpec(), STATIC_ASYNC, 'is "async", but the job\'s is "sync"'),
+        (STATIC_ASYNC, DATA, 'is "sync", but the job\'s is "async"'),
+        (DATA, STATIC_ASYNC, 'is "async", but the job\'s is "sync"'),
+    ],
+)
+def test_another_consistency_is_an_error(known, new, says):
+    world = started()
+    world.declare(world.node("w0"), TENSORS, known, optimizer=SGD)
+    world.settle()
+    reply = world.declare(world.node("w1"), TENSORS, new, optimizer=SGD)
+    assert isinstance(reply, ef.Refuse)
+    assert reply.why is ef.Why.INVALID
+    assert says in reply.text
+    assert world.state.job.data == known
+
+
+def test_static_data_says_nothing_yet_about_a_samplers_consistency():
+    world = started()
+    world.declare(world.node("w0"), TENSORS, DataSpec(), optimizer=SGD)
+    world.settle()
+    world.declare(world.node("w0"), [], ASYNC)
+    world.declare(world.node("w1"), [], DataSpec())
+    world.settle()
+    assert world.state.job.data == ASYNC
+
+
+@pytest.mark.parametrize("data", [ASYNC, SSP, STATIC_ASYNC])
+def test_without_a_common_step_only_servers_update(data):
+    world = started()
+    reply = world.declare(world.node("w0"), TENSORS, data, local_update=True)
+    assert "leave update_on_kvstore at its default" in reply.text
+    world.settle()
+    assert not world.state.job.model.tensors
+
+
+def test_without_a_common_step_a_sampler_needs_an_optimizer():
+    world = started()
+    reply = world.declare(world.node("w0"), TENSORS, ASYNC)
+    assert "needs an optimizer on the servers" in reply.text
+    assert "kvstore 0 has none" in reply.text
+    moving = [Tensor(0, "s:mean", (4,), "float32", auxiliary=True)]
+    assert world.declare(world.node("w0"), moving, ASYNC) is None, "nothing in it is trained"
+    world.settle()
+    assert world.state.job.data == ASYNC
+
+
+def test_a_script_without_sampler_sets_its_optimizer_after_its_keys():
+    world = started()
+    world.declare(world.node("w0"), TENSORS, STATIC_ASYNC)
+    world.settle()
+    world.declare(world.node("w0"), [], STATIC_ASYNC, optimizer=SGD)
+    world.settle()
+    assert world.state.job.optimizers == (SGD,)
 
 
 def test_a_command_runs_on_every_server_and_its_errors_are_named():
