@@ -1,5 +1,6 @@
 """One real worker node in this process; tests play its coordinator, and its servers over memory."""
 
+import queue
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -81,6 +82,8 @@ class FakeSession:
         self.answers: list[Acknowledged] = []
         self.failed: list[str] = []
         self.declared: Callable[[pb.DeclareRequest], pb.DeclareReply] | None = None
+        self.drawn: list[tuple[int, int, bool]] = []
+        self.draws: queue.Queue[pb.DrawReply | ElasticError] = queue.Queue()  # what the coordinator answers
         self._changed = threading.Condition()
 
     def acknowledge(
@@ -105,6 +108,15 @@ class FakeSession:
         assert self.declared is not None
         return self.declared(request)
 
+    def draw(self, number: int, epoch: int, any_epoch: bool = False) -> pb.DrawReply:
+        with self._changed:
+            self.drawn.append((number, epoch, any_epoch))
+            self._changed.notify_all()
+        reply = self.draws.get(timeout=TIMEOUT)
+        if isinstance(reply, ElasticError):
+            raise reply
+        return reply
+
     def await_answer(self, answer: int, number: ConfigId) -> Acknowledged:
         def found() -> Acknowledged | None:
             return next((a for a in self.answers if (a.answer, a.configuration) == (answer, number)), None)
@@ -114,6 +126,10 @@ class FakeSession:
         result = found()
         assert result is not None
         return result
+
+    def await_drawn(self, count: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.drawn) >= count, TIMEOUT), self.drawn
 
     def await_failed(self, peer: str) -> None:
         with self._changed:
@@ -225,11 +241,11 @@ class PlayedServer:
     def say(self, kind: Kind, number: ConfigId, **meta: Any) -> None:
         self.connections[-1].send(Frame(kind, number, meta=meta))
 
-    def answer(self, version: int, blocks: Sequence[int], number: ConfigId, frames: int = 1) -> None:
+    def answer(self, version: int, blocks: Sequence[int], number: ConfigId, frames: int = 1, **meta: Any) -> None:
         """VALUE of blocks at a version, in several frames."""
         for part in np.array_split(np.array(blocks), frames):
             block_runs = list(runs(part.tolist()))
-            frame = Frame(Kind.VALUE, number, version, meta={"runs": [list(run) for run in block_runs]})
+            frame = Frame(Kind.VALUE, number, version, meta={"runs": [list(run) for run in block_runs], **meta})
             self.connections[-1].send(frame, [value(version, block) for block in part.tolist()])
 
 
