@@ -14,12 +14,14 @@ from pathlib import Path
 import grpc
 
 from coordinator import checkpoints
+from coordinator.batches import Book
 from coordinator.books import Ledger, Steps
+from coordinator.ending import restored
 from coordinator.journal import Journal
 from coordinator.plan import Migration
 from coordinator.runtime import Runtime
 from coordinator.service import Service
-from coordinator.state import Goal, Job, Settings, State, Void
+from coordinator.state import Goal, Job, Settings, State
 from elastic_ps.core.errors import ElasticError
 from elastic_ps.core.model import DEFAULT_BLOCK_BYTES, Model
 from elastic_ps.core.token import read_token
@@ -93,23 +95,12 @@ def _load(options: argparse.Namespace, journal: Journal) -> State:
         return State(settings, *kept)
     seed = options.seed if options.seed is not None else secrets.randbits(32)
     job = Job(Goal(options.workers, options.servers), seed=seed, model=Model(block_bytes=options.block_bytes))
-    return State(settings, _restored(job, options.restore) if options.restore else job)
-
-
-def _restored(job: Job, root: str) -> Job:
-    url, value = checkpoints.newest(root)
+    if not options.restore:
+        return State(settings, job)
+    url, value = checkpoints.newest(options.restore)
     saved = checkpoints.Manifest.from_json(value)
     log.info("the job starts from %s, version %d", url, saved.version)
-    return replace(
-        job,
-        seed=saved.seed,
-        model=saved.model,
-        optimizers=saved.optimizers,
-        data=saved.data,
-        local_update=saved.local_update,
-        restore=url,
-        voids=(Void(0, saved.version),),
-    )
+    return State(settings, restored(job, url, saved, term=0), book=saved.book or Book())
 
 
 async def _serve(options: argparse.Namespace) -> int:

@@ -95,7 +95,7 @@ class Ledger:
                 exchange=line["exchange"],
                 slices=[pb.Slice(worker=worker, low=low, high=high) for worker, low, high in line["slices"]],
             )
-            entry.voided = any(entry.term < void.term and entry.version >= void.version for void in voids)
+            entry.voided = any(void.takes_back(entry.term, entry.version, entry.epoch, entry.step) for void in voids)
             yield entry
 
     def close(self) -> None:

@@ -3,8 +3,11 @@
 `manifest.json` alone makes a checkpoint valid. It is written under another name and renamed; one that is absent,
 unreadable, or whose files are not all there with their sizes is torn, and skipped with a warning.
 
-    {"format": 1, "version": V, "seed": ..., "block_bytes": ..., "tensors": [...], "optimizers": [...], "data": {...},
-     "local_update": false, "configuration": {...}, "blocks": {"0": {"file": "s0.bin", "crc32": ..., ...}}}
+    {"format": 2, "version": V, "seed": ..., "block_bytes": ..., "tensors": [...], "optimizers": [...], "data": {...},
+     "local_update": false, "configuration": {...}, "book": null,
+     "blocks": {"0": {"file": "s0.bin", "crc32": ..., ...}}}
+
+In an async or ssp job the number is only a name, and `book` says which batches are done.
 
 Entries of `blocks` are the servers' own (`elastic_ps/server/checkpoint.py`); only "file" and, where given,
 "file_bytes" are read here.
@@ -18,6 +21,7 @@ from typing import Any
 
 import fsspec
 
+from coordinator.batches import Book
 from coordinator.records import decode, encode
 from elastic_ps.core.configuration import Configuration
 from elastic_ps.core.data import DataSpec
@@ -26,7 +30,7 @@ from elastic_ps.core.model import Model, Tensor
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
 KEPT = 3
 """Complete checkpoints that are kept."""
 
@@ -42,13 +46,14 @@ class Manifest:
     """What makes a checkpoint.
 
     Attributes:
-        version: of every block.
+        version: of every block; only a number in an async or ssp job.
         seed: of the data order.
         model: tensors and blocks.
         optimizers: JSON by store.
         data: None: static.
         local_update: optimizers lived in the workers.
         configuration: that wrote it.
+        book: of batches, which is consistent with each block by itself only; None: a sync job.
         blocks: the servers' entries by block id.
     """
 
@@ -59,6 +64,7 @@ class Manifest:
     data: DataSpec | None
     local_update: bool
     configuration: Configuration
+    book: Book | None
     blocks: Mapping[int, Mapping[str, Any]]
 
     def to_json(self) -> dict[str, Any]:
@@ -99,6 +105,7 @@ _PLAIN: dict[str, Any] = {
     "data": DataSpec | None,
     "local_update": bool,
     "configuration": Configuration,
+    "book": Book | None,
 }
 
 

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from coordinator.batches import Book
 from coordinator.checkpoints import Manifest
 from coordinator.effects import FindCheckpoint, Why
 from coordinator.events import CheckpointFound
 from coordinator.plan import Phase
-from coordinator.state import JobPhase, Round, StopOrder, Void
+from coordinator.state import Job, JobPhase, Round, StopOrder, Void
 from coordinator.transitions import Trigger, advance
 from coordinator.turn import Turn
 
@@ -85,14 +86,23 @@ def on_found(turn: Turn, event: CheckpointFound) -> None:
 def restore(turn: Turn, url: str, manifest: Mapping[str, Any]) -> None:
     """The tables are those of a checkpoint; the next start loads its blocks."""
     saved = Manifest.from_json(manifest)
-    turn.durable(
+    turn.live(job=restored(turn.job, url, saved, turn.job.term + 1))
+    turn.keep(saved.book or Book())
+
+
+def restored(job: Job, url: str, saved: Manifest, term: int) -> Job:
+    """The job as a checkpoint has it, in a new term."""
+    void = Void(term, saved.version) if saved.book is None else Void(term, 0, saved.book)
+    return replace(
+        job,
         model=saved.model,
         optimizers=saved.optimizers,
         data=saved.data,
         local_update=saved.local_update,
         seed=saved.seed,
         restore=url,
-        voids=(*turn.job.voids, Void(turn.job.term + 1, saved.version)),
+        saves=max(job.saves, saved.version),
+        voids=(*job.voids, void),
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from coordinator.batches import Book
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.data import DataSpec
 from elastic_ps.core.model import Tensor
@@ -41,12 +42,24 @@ class Draw:
 
 @dataclass(frozen=True)
 class Saving:
-    """A checkpoint being written: `saved` holds each server's JSON, `tries` counts clocks set."""
+    """A checkpoint being written.
+
+    Attributes:
+        root: folder of checkpoints.
+        url: of this one.
+        clock: version that is saved. Without a common version only a number, above every earlier one: servers save at
+            once.
+        book: as it stood before servers were told; None: a sync job.
+        saved: each server's JSON.
+        tries: clocks set.
+        writing: the manifest.
+    """
 
     to: tuple[int, ...]
     root: str
     url: str = ""
     clock: int | None = None
+    book: Book | None = None
     saved: Mapping[NodeId, str] = field(default_factory=dict)
     tries: int = 0
     writing: bool = False

@@ -1,8 +1,9 @@
-"""Checkpoints at a clock, and scripts' commands: what all servers do and the coordinator waits for."""
+"""Checkpoints, and scripts' commands: what all servers do and the coordinator waits for."""
 
 import json
 from dataclasses import replace
 
+from coordinator.batches import without_workers
 from coordinator.checkpoints import KEPT, Manifest
 from coordinator.clock import scaling_clock
 from coordinator.directives import landed, switching
@@ -43,18 +44,23 @@ def by_interval(turn: Turn) -> None:
 
 
 def set_clock(turn: Turn) -> bool:
-    """A checkpoint begins: at one version of all blocks, with one owner of each."""
+    """A checkpoint begins: at one version of all blocks, or at once where there is none; with one owner of each."""
     saving, plan, job = turn.state.saving, turn.job.plan, turn.job
     if saving is None or saving.clock is not None or turn.state.told or turn.state.declarations or job.dead:
         return False
     if switching(plan) and not landed(turn.state):
         return False
-    told = [vitals for name, vitals in turn.state.vitals.items() if name in job.members]
-    margin = turn.state.settings.margin << min(saving.tries, 9)
-    exchanges = job.data.exchanges if job.data else 1
-    clock = scaling_clock(told, exchanges, margin, turn.state.version)
-    turn.live(saving=replace(saving, clock=clock, url=f"{saving.root}/version-{clock:010d}", saved={}))
+    clock = _clock(turn, saving) if job.is_sync else max(job.saves, turn.state.version) + 1
+    book = None if job.is_sync else without_workers(turn.state.book)
+    turn.durable(saves=max(job.saves, clock))
+    turn.live(saving=replace(saving, clock=clock, book=book, url=f"{saving.root}/version-{clock:010d}", saved={}))
     return True
+
+
+def _clock(turn: Turn, saving: Saving) -> int:
+    told = [vitals for name, vitals in turn.state.vitals.items() if name in turn.job.members]
+    exchanges = turn.job.data.exchanges if turn.job.data else 1
+    return scaling_clock(told, exchanges, turn.state.settings.margin << min(saving.tries, 9), turn.state.version)
 
 
 def on_late(turn: Turn, event: Late) -> None:
@@ -96,7 +102,15 @@ def write(turn: Turn) -> bool:
         return True
     job = turn.job
     manifest = Manifest(
-        saving.clock, job.seed, job.model, job.optimizers, job.data, job.local_update, configuration, blocks
+        saving.clock,
+        job.seed,
+        job.model,
+        job.optimizers,
+        job.data,
+        job.local_update,
+        configuration,
+        saving.book,
+        blocks,
     )
     turn.live(saving=replace(saving, writing=True))
     turn.effects.append(WriteManifest(saving.url, manifest.to_json()))
@@ -112,7 +126,8 @@ def on_written(turn: Turn, event: ManifestWritten) -> None:
         return
     known = tuple(url for url in turn.job.checkpoints if url != event.url)
     turn.durable(checkpoints=(*known, event.url)[-KEPT:])
-    turn.log(f"checkpoint {event.url}, {event.bytes} bytes")
+    promise = "" if turn.job.is_sync else "; consistent per block only"
+    turn.log(f"checkpoint {event.url}, {event.bytes} bytes{promise}")
     if saving is None or saving.url != event.url:
         return
     for to in saving.to:

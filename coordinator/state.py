@@ -126,10 +126,23 @@ class Goal:
 
 @dataclass(frozen=True)
 class Void:
-    """A restore: entries of older terms at `version` and above do not count any more."""
+    """A restore: of the entries of older terms only those count that the checkpoint holds.
+
+    Attributes:
+        term: that the restore began.
+        version: of the checkpoint's blocks; without a common version 0, and `batches` says what it holds.
+        batches: None: a sync job.
+    """
 
     term: int
     version: int
+    batches: Book | None = None
+
+    def takes_back(self, term: int, version: int, epoch: int, step: int) -> bool:
+        """Whether an entry does not count any more."""
+        if term >= self.term:
+            return False
+        return version >= self.version if self.batches is None else not self.batches.holds(epoch, step)
 
 
 @dataclass(frozen=True)
@@ -157,6 +170,7 @@ class Job:
         restore: URL of the checkpoint that the next start loads; its version is in `voids`.
         loading: a checkpoint is being looked for, to start again from.
         checkpoints: folders of complete ones, oldest first.
+        saves: the highest number in a checkpoint's name.
         voids: restores so far.
     """
 
@@ -182,6 +196,7 @@ class Job:
     restore: str = ""
     loading: bool = False
     checkpoints: tuple[str, ...] = ()
+    saves: int = 0
     voids: tuple[Void, ...] = ()
 
     @property
@@ -302,7 +317,8 @@ class State:
 
     @property
     def version(self) -> int:
-        """The highest that a worker has told of; the checkpoint's after a restore."""
-        base = self.job.voids[-1].version if self.job.voids else 0
-        told = [v.version for name, v in self.vitals.items() if name in self.job.members]
-        return max([base, *told])
+        """The highest that a worker has told of; in a sync job servers too, and after a restore the checkpoint's."""
+        job = self.job
+        base = job.voids[-1].version if job.voids else 0
+        among = job.members if job.is_sync or job.configuration is None else job.configuration.ranks
+        return max([base, *(v.version for name, v in self.vitals.items() if name in among)])

@@ -1,16 +1,18 @@
 """Async and ssp: draws at the coordinator, and plans without a clock."""
 
 import pytest
-from played_job import ASYNC, SSP, World
+from played_job import ASYNC, OPTIMIZER, SSP, World
 
 from coordinator import effects as ef
 from coordinator import events as ev
-from coordinator.batches import Page
+from coordinator.batches import Batch, Book, Page
 from coordinator.plan import Kind, Migration, Phase
 from coordinator.protocol import step
+from coordinator.records import encode
 from coordinator.state import JobPhase
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.data import DataSpec
+from elastic_ps.core.model import Tensor
 
 BEFORE_ARMED = [Phase.REGISTERED, Phase.ASSIGNED, Phase.SYNCING]
 EACH_MODE = pytest.mark.parametrize("data", [ASYNC, SSP], ids=["async", "ssp"])
@@ -30,9 +32,9 @@ def asked(world):
     return world.asked
 
 
-def quiet(workers, data):
+def quiet(workers, data, **settings):
     """A job whose workers draw only where the test says so."""
-    return World(workers, 1, data=data, drawing=False)
+    return World(workers, 1, data=data, drawing=False, **settings)
 
 
 # ---- draws -----------------------------------------------------------------------------------------------------------
@@ -289,6 +291,79 @@ def test_a_coordinator_that_is_started_again_finishes_or_cancels(data, phase):
     if phase is Phase.ARMED:
         assert world.state.job.configuration.id == plan.number
     world.check_batches(world.state.book.epoch + 2)
+
+
+# ---- checkpoints -----------------------------------------------------------------------------------------------------
+
+
+def saved(world):
+    """Run until the checkpoint is whole; returns its manifest's effect."""
+    before = len(world.effects)
+    for _ in range(10):
+        world.turn()
+        for effect in world.effects[before:]:
+            if isinstance(effect, ef.WriteManifest):
+                world.post(ev.ManifestWritten(world.now, effect.url, 10))
+                return effect
+    raise AssertionError(f"no checkpoint: {world.describe()}")
+
+
+def test_a_checkpoint_is_written_at_once_from_the_book_as_it_stood_before():
+    world = quiet(2, ASYNC, checkpoint="/ck")
+    for worker, number in (("w0", 1), ("w1", 1), ("w0", 2)):
+        ask(world, worker, number)
+    world.ask(ev.CheckpointAsked)
+    number = asked(world)
+    save = sent(world, ef.Save)[-1]
+    ask(world, "w0", 3)
+    manifest = saved(world).manifest
+    assert manifest["book"] == encode(Book(0, 3, (Batch(1), Batch(2))))
+    assert manifest["version"] == save.clock
+    assert world.replies[number].version == save.clock
+    assert any("consistent per block only" in line for line in world.logs)
+
+
+def test_the_names_of_checkpoints_grow():
+    world = quiet(1, ASYNC, checkpoint="/ck")
+    urls = []
+    for _ in range(3):
+        world.ask(ev.CheckpointAsked)
+        urls.append(saved(world).url)
+        world.kill_coordinator()
+        world.settle()
+    world.ask(ev.CheckpointAsked)
+    world.declare(world.node("w0"), [Tensor(0, "s:more", (4,), "float32")], ASYNC, optimizer=OPTIMIZER)
+    urls.append(saved(world).url)
+    assert urls == sorted(set(urls))
+
+
+def test_a_restore_starts_from_the_book_of_the_checkpoint():
+    world = quiet(2, ASYNC, checkpoint="/ck")
+    for worker, number in (("w0", 1), ("w1", 1), ("w0", 2)):
+        ask(world, worker, number)
+    world.ask(ev.CheckpointAsked)
+    written = saved(world)
+    for number in range(3, 9):
+        ask(world, "w0", number)
+    term = world.state.job.term
+    world.kill(world.node("s0"))
+    world.launcher()
+    assert ask(world, "w0", 9).why is ef.Why.ENDING
+    world.post(ev.CheckpointFound(world.now, written.url, written.manifest))
+    world.settle()
+    assert world.state.job.phase is JobPhase.RUNNING
+    assert [ask(world, "w2", number).step for number in (1, 2, 3)] == [1, 2, 3]
+    assert ask(world, "w3", 1).origin == "w3"
+    void = world.state.job.voids[-1]
+    assert (void.term, void.version) == (term + 1, 0)
+    assert [step for step in range(4) if not void.takes_back(term, 77, 0, step)] == [0]
+    assert not void.takes_back(term + 1, 0, 0, 1)
+    world.ask(ev.CheckpointAsked)
+    assert saved(world).url > written.url
+    assert world.state.version == max(node.version for node in world.alive)
+
+
+# ---- restarts at every point -----------------------------------------------------------------------------------------
 
 
 def scenario(world):

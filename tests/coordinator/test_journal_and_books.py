@@ -7,6 +7,7 @@ from played_job import ASYNC, World
 
 from coordinator import checkpoints
 from coordinator import events as ev
+from coordinator.batches import Batch, Book
 from coordinator.books import Ledger, Steps
 from coordinator.checkpoints import CheckpointError, Manifest
 from coordinator.journal import Journal, JournalError
@@ -115,6 +116,18 @@ def test_a_restore_voids_what_came_after_its_checkpoint(tmp_path):
     ledger.close()
 
 
+def test_a_restore_without_a_common_version_voids_what_was_not_done(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    places = [(0, 6), (1, 0), (1, 1), (1, 2)]
+    for server, term in (("s0", 1), ("s1", 2)):
+        entries = [pb.LedgerEntry(term=term, version=9, runs=[0, 4], epoch=e, step=s) for e, s in places]
+        ledger.store(server, 0, entries)
+    void = Void(2, 0, Book(1, 2, (Batch(0),)))
+    found = [(e.term, e.epoch, e.step) for e in ledger.entries([void]) if e.voided]
+    assert found == [(1, 1, 0), (1, 1, 2)]
+    ledger.close()
+
+
 def test_steps_come_back_once(tmp_path):
     steps = Steps(tmp_path / "steps.jsonl")
     rows = [pb.StepTime(version=v, end=10.0 + v, seconds=1.0, samples=8) for v in (1, 2)]
@@ -128,10 +141,10 @@ def test_steps_come_back_once(tmp_path):
 # ---- checkpoints -----------------------------------------------------------------------------------------------------
 
 
-def manifest(version: int) -> dict:
+def manifest(version: int, book: Book | None = None) -> dict:
     job = World(1, 1).state.job
     blocks = {block: {"file": "s0.bin"} for block in range(len(job.model.blocks))}
-    return Manifest(version, 7, job.model, job.optimizers, job.data, False, job.configuration, blocks).to_json()
+    return Manifest(version, 7, job.model, job.optimizers, job.data, False, job.configuration, book, blocks).to_json()
 
 
 def save(root, version: int) -> str:
@@ -149,6 +162,12 @@ def test_a_manifest_comes_back(tmp_path):
     saved = Manifest.from_json(value)
     assert (saved.version, saved.seed, saved.model) == (5, 7, World(1, 1).state.job.model)
     assert checkpoints.newest(url) == (url, value), "a checkpoint's own folder is taken as it is"
+
+
+def test_a_manifest_holds_the_book_of_batches():
+    book = Book(2, 5, (Batch(3),))
+    assert Manifest.from_json(json.loads(json.dumps(manifest(5, book)))).book == book
+    assert Manifest.from_json(manifest(5)).book is None
 
 
 def test_the_last_three_are_kept(tmp_path):
