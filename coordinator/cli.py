@@ -213,9 +213,8 @@ def checkpoint(
 ) -> None:
     """Save a job while it trains, and wait until the checkpoint is whole."""
     with resolve(job, coordinator, token_file).client as client:
-        reply = client.checkpoint(url)
-    text = f"saved version {reply.version}, {render.bytes_text(reply.bytes)}, to {reply.url}"
-    _result(as_json, to_dict(reply), text)
+        data, reply = client.status().data, client.checkpoint(url)
+    _result(as_json, to_dict(reply), render.checkpoint_line(reply, data))
 
 
 @app.command()

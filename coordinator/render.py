@@ -105,7 +105,7 @@ def progress_line(status: pb.StatusReply) -> str:
     in_force = [node.member.role for node in status.nodes if node.rank >= 0]
     who = f"{_count(in_force.count(pb.WORKER), 'worker')}, {_count(in_force.count(pb.SERVER), 'server')}"
     metrics = "".join(f"  {name} {value:.4g}" for name, value in sorted(_chief_metrics(status).items()))
-    line = f"{status.phase}  epoch {status.epoch} step {status.step} version {status.version}{metrics}  {who}"
+    line = f"{status.phase}  epoch {status.epoch} {_in_epoch(status)} version {status.version}{metrics}  {who}"
     if status.rate:
         line += f"  {status.rate:,.0f} samples/s"
     return f"{line}  {plan_line(status.plan).plain}" if status.HasField("plan") else line
@@ -172,6 +172,19 @@ def launch_lines(lines: Sequence[str]) -> RenderableType:
     return Group(head, *(Text(f"    {line}", no_wrap=True, overflow="ignore") for line in lines))
 
 
+def checkpoint_line(reply: pb.CheckpointReply, data: pb.DataSpec) -> str:
+    """What has been saved, and what it promises; a number where there is no common version."""
+    if is_sync(data):
+        return f"saved version {reply.version}, {bytes_text(reply.bytes)}, to {reply.url}"
+    promise = "consistent per block only: a batch under way may be in some blocks and not in others"
+    return f"saved checkpoint {reply.version}, {bytes_text(reply.bytes)}, to {reply.url}\n{promise}"
+
+
+def is_sync(data: pb.DataSpec) -> bool:
+    """Whether all workers share each step."""
+    return data.consistency in ("", "sync")
+
+
 def ledger_line(entry: pb.LedgerEntry) -> str:
     """One applied update in one line."""
     pairs = zip(entry.runs[::2], entry.runs[1::2], strict=True)
@@ -185,13 +198,16 @@ def ledger_line(entry: pb.LedgerEntry) -> str:
 def _summary(status: pb.StatusReply) -> RenderableType:
     data = "static: the script draws its own batches, so only servers scale"
     if status.data.elastic:
-        data = f"elastic, {status.data.samples:,} samples, global batch {status.data.global_batch:,}"
+        size = f"{status.data.global_batch:,}"
+        batch = f"global batch {size}" if is_sync(status.data) else f"each worker's batch {size}"
+        data = f"elastic, {status.data.samples:,} samples, {batch}"
     rows: list[tuple[str, RenderableType]] = [
         ("state", Text.assemble(styled(status.phase), f"  {status.reason}".rstrip())),
-        ("progress", f"epoch {status.epoch}, step {status.step}, version {status.version}"),
+        ("progress", f"epoch {status.epoch}, {_in_epoch(status)}, version {status.version}"),
         ("speed", optional(status.rate, f"{status.rate:,.0f} samples/s")),
         ("model", f"{bytes_text(status.bytes)} in {status.blocks} blocks"),
         ("data", data),
+        ("consistency", _consistency(status.data)),
         ("wanted", f"{_count(status.wanted_workers, 'worker')}, {_count(status.wanted_servers, 'server')}"),
         (
             "configuration",
@@ -203,6 +219,14 @@ def _summary(status: pb.StatusReply) -> RenderableType:
     for name, value in rows:
         table.add_row(Text(name, "bold"), value)
     return table
+
+
+def _in_epoch(status: pb.StatusReply) -> str:
+    return f"step {status.step}" if is_sync(status.data) else f"{_count(status.step, 'batch', 'batches')} done"
+
+
+def _consistency(data: pb.DataSpec) -> str:
+    return f"ssp ({data.staleness})" if data.staleness else data.consistency or "sync"
 
 
 def _chief_metrics(status: pb.StatusReply) -> Mapping[str, float]:
@@ -265,8 +289,8 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+def _count(count: int, noun: str, plural: str = "") -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {plural or noun + 's'}"
 
 
 def _of_wanted(count: int, wanted: int) -> str:

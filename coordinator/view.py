@@ -31,12 +31,21 @@ def status(state: State, now: float) -> "pb.StatusReply":
     )
     if job.configuration is not None:
         message.configuration.CopyFrom(config_id_to_pb(job.configuration.id))
-    if job.data is not None and job.data.elastic:
-        where = place(job.data, state.version)
-        message.epoch, message.step = where.epoch, where.step
+    message.epoch, message.step = _progress(state)
     if job.plan is not None:
         message.plan.CopyFrom(plan(job.plan))
     return message
+
+
+def _progress(state: State) -> tuple[int, int]:
+    """Epoch, and the step in it; where batches are drawn, how many of it are done."""
+    data = state.job.data
+    if data is None or not data.elastic:
+        return 0, 0
+    if not data.is_sync:
+        return state.book.epoch, state.book.done
+    where = place(data, state.version)
+    return where.epoch, where.step
 
 
 def queued(job: Job) -> str:

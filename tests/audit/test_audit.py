@@ -1,3 +1,5 @@
+import random
+
 import pytest
 
 from coordinator.audit import audit
@@ -89,3 +91,47 @@ def test_voided_entries_do_not_count():
 
 def test_an_empty_ledger_proves_nothing():
     assert not check([]).exactly_once
+
+
+# ---- async and ssp: each push an update of its own, in an order of each block's own ----------------------------------
+
+
+def drawn_ledger(spec, seed=3):
+    """Batches by turns of three workers; each server takes them in an order of its own, with versions of its own."""
+    orders = random.Random(seed)
+    entries = []
+    for server, runs in enumerate(([0, 3], [3, 2])):
+        version = 0
+        for epoch in range(EPOCHS):
+            for step in orders.sample(range(spec.steps_per_epoch), spec.steps_per_epoch):
+                part = share(spec, step, 0, 1)
+                piece = pb.Slice(worker=f"w{orders.randrange(3)}", low=part.start, high=part.stop)
+                entries.append(
+                    pb.LedgerEntry(
+                        server=f"s{server}", version=version, runs=runs, epoch=epoch, step=step, slices=[piece]
+                    )
+                )
+                version += 1
+    return entries
+
+
+@pytest.mark.parametrize("last", ["short", "drop", "wrap"])
+def test_drawn_batches_are_proved_in_whatever_order_they_came(last):
+    found = check(drawn_ledger(DataSpec(True, SAMPLES, BATCH, last, consistency="async")), last)
+    assert found.exactly_once, found.problems
+
+
+def test_a_lost_drawn_batch_is_found():
+    entries = drawn_ledger(DataSpec(True, SAMPLES, BATCH, consistency="async"))
+    lost = entries.pop(9)
+    found = check(entries)
+    assert f"epoch {lost.epoch}, block 0: position {lost.slices[0].low} was used 0 times" in found.problems[0]
+
+
+def test_a_doubled_drawn_batch_is_found():
+    entries = drawn_ledger(DataSpec(True, SAMPLES, BATCH, consistency="async"))
+    again = pb.LedgerEntry()
+    again.CopyFrom(entries[9])
+    again.version, again.slices[0].worker = 999, "w7"  # another worker, an update of its own
+    found = check([*entries, again])
+    assert f"position {again.slices[0].low} was used 2 times" in found.problems[0]

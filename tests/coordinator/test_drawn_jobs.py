@@ -5,6 +5,7 @@ from played_job import ASYNC, OPTIMIZER, SSP, World
 
 from coordinator import effects as ef
 from coordinator import events as ev
+from coordinator import view
 from coordinator.batches import Batch, Book, Page
 from coordinator.plan import Kind, Migration, Phase
 from coordinator.protocol import step
@@ -187,6 +188,19 @@ def test_the_end_of_the_job_releases_who_waits_and_who_comes():
     world.ask(ev.StopAsked)
     assert world.replies[waiting].why is ef.Why.ENDING
     assert ask(world, "w1", 1).why is ef.Why.ENDING
+
+
+def test_status_counts_batches_and_the_fastest_workers_exchanges():
+    world = quiet(2, ASYNC)
+    for number in range(1, 4):
+        ask(world, "w0", number)
+    ask(world, "w1", 1)
+    world.node("w0").version, world.node("w1").version, world.node("s0").version = 2, 0, 40
+    for node in world.alive:
+        world.report(node)
+    status = view.status(world.state, world.now)
+    assert (status.epoch, status.step, status.version) == (0, 2, 2)
+    assert status.data.consistency == "async"
 
 
 # ---- plans without a clock -------------------------------------------------------------------------------------------

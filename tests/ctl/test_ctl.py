@@ -30,6 +30,7 @@ def test_status_shows_everything(ctl: Ctl, fake: Any) -> None:
     for words in (
         "elastic, 1,500 samples, global batch 64",
         "epoch 4, step 8, version 120",
+        "consistency    sync",
         "5,267 samples/s",
         "1.2 MB in 8 blocks",
         "3 workers, 2 servers",
@@ -56,6 +57,19 @@ def test_status_json_is_whole(ctl: Ctl) -> None:
 def test_static_data_is_named(ctl: Ctl, fake: Any) -> None:
     fake.statuses[0].data.elastic = False
     assert "static: the script draws its own batches" in ctl("status").stdout
+
+
+@pytest.mark.parametrize(("staleness", "shown"), [(0, "async"), (3, "ssp (3)")])
+def test_a_job_that_is_not_sync_says_so(ctl: Ctl, fake: Any, staleness: int, shown: str) -> None:
+    fake.statuses[0].data.consistency = "ssp" if staleness else "async"
+    fake.statuses[0].data.staleness = staleness
+    out = ctl("status").stdout
+    assert f"consistency    {shown}" in out
+    assert "epoch 4, 8 batches done, version 120" in out
+    assert "1,500 samples, each worker's batch 64" in out
+    saved = ctl("checkpoint", "--url", "memory://x").stdout
+    assert "saved checkpoint 120" in saved
+    assert "consistent per block only" in saved
 
 
 def test_plans(ctl: Ctl, fake: Any) -> None:
