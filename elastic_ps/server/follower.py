@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic_ps.core.configuration import ConfigId, NodeId
+from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
@@ -34,13 +34,14 @@ class Follower:
         self._room = room
         self._switch = switch
         self._moves = Moves()
+        self._number = NO_CONFIGURATION
         self._live = False
         self._caught_up: set[NodeId] = set()
         self._fell_back = False
 
-    def begin(self, moves: Moves, live: bool) -> None:
-        """A plan is prepared; `live`: the streams bring everything before the switch."""
-        self._moves, self._live = moves, live
+    def begin(self, moves: Moves, live: bool, number: ConfigId) -> None:
+        """A plan is prepared; `live`: its streams, of configuration `number`, bring everything before the switch."""
+        self._moves, self._live, self._number = moves, live, number
         self._caught_up, self._fell_back = set(), False
 
     def awaits(self, peer: NodeId) -> bool:
@@ -98,9 +99,7 @@ class Follower:
 
     def _continues(self, sender: NodeId, frame: Frame) -> bool:
         """Whether the stream is the one that feeds the blocks it names: else it is late, and dropped."""
-        theirs = self._moves.into.get(sender)
-        latest = self._room.standing.prepared or self._room.standing.current
-        if theirs is None or latest is None or frame.configuration != latest.id:
+        if sender not in self._moves.into or frame.configuration != self._number:
             log.info("dropped a %s of %s for configuration %s", frame.kind.name, sender, frame.configuration)
             return False
         return all(self._follows(run) for run in frame.runs)

@@ -4,7 +4,7 @@ This server is an old owner by its `Source`s (see `follow`) and a new one by its
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from elastic_ps.core.configuration import ConfigId, Configuration, NodeId
@@ -91,7 +91,7 @@ class Migration:
         with room.changed:
             if room.standing.is_new(configuration.id):
                 self._check(configuration)
-                self._settle()
+                self._settle(configuration, bool(dead))
                 room.outbox.disconnect(dead)
                 for rank, worker in enumerate(room.gathering.workers):
                     if worker in dead:
@@ -100,7 +100,8 @@ class Migration:
                     room.subscriptions.pop(node, None)
                 self._moves = moves(room.node, room.standing.current, configuration)
                 self._live = not paused
-                self.follower.begin(self._moves, self._live)
+                if not dead:  # a death's plan moves no block: the streams of the plan that it came into go on
+                    self.follower.begin(self._moves, self._live, configuration.id)
                 room.store.allocate(self._moves.fresh, Status.EMPTY)
                 if restore is not None and self._moves.fresh:
                     restore(self._moves.fresh)
@@ -119,16 +120,29 @@ class Migration:
                 f"this server knows {known}: an Extend is missing"
             )
 
-    def _settle(self) -> None:
-        """A plan may still be open here when the next begins: it was decided, or it is void."""
-        room = self._room
-        if room.standing.prepared is not None:
-            if room.standing.clock is not None:
+    def _settle(self, following: Configuration, death: bool) -> None:
+        """A plan may still be open here when the next begins: it was decided, or it is void.
+
+        A death's plan comes at any moment: hand-overs that are under way go on. Before any other they are committed.
+        """
+        standing = self._room.standing
+        if standing.prepared is not None:
+            if standing.clock is not None or (death and self._stands_on(standing.prepared, following)):
                 self.switch()
             else:
-                self._drop(room.standing.prepared.id)
-        self._close_sources()
-        room.store.release(room.store.held(Status.FROZEN).tolist())
+                self._drop(standing.prepared.id)
+        if not death:
+            self._clear()
+
+    def _stands_on(self, prepared: Configuration, following: Configuration) -> bool:
+        """Whether `following`, of a death, was built on the prepared table: blocks stay where that one puts them."""
+        return self._moves != Moves() and moves(self._room.node, prepared, following) == Moves()
+
+    def _clear(self) -> None:
+        """Everything that was to be handed over is with its new owner."""
+        self._close_sources(list(self._room.sources))
+        self._handing_over.clear()
+        self._room.store.release(self._room.store.held(Status.FROZEN).tolist())
 
     def feed(self, target: NodeId, link: Link, number: ConfigId) -> bool:
         """A connection to a new owner is open: its blocks' stream begins. False: nobody needs it any more."""
@@ -183,10 +197,11 @@ class Migration:
     def _drop(self, number: ConfigId) -> None:
         room = self._room
         if room.standing.decided(number):
-            self._close_sources()
+            self._close_sources(self._moves.out)
             room.store.release(sorted(self._moves.fresh + self._moves.incoming))
+            if self._moves.into:
+                self.follower.begin(Moves(), False, number)
             self._moves = Moves()
-            self.follower.begin(self._moves, live=False)
         room.standing = room.standing.cancel(number)
         room.retry()
 
@@ -199,14 +214,13 @@ class Migration:
                 return False
             if number < room.standing.number:
                 return False
-            self._close_sources()
-            room.store.release(room.store.held(Status.FROZEN).tolist())
+            self._clear()
             return not room.standing.is_member
 
-    def _close_sources(self) -> None:
-        for source in self._room.sources.values():
-            source.link.close()
-        self._room.sources.clear()
+    def _close_sources(self, targets: Iterable[NodeId]) -> None:
+        for target in targets:
+            if target in self._room.sources:
+                self._room.sources.pop(target).link.close()
 
     # ---- the switch ------------------------------------------------------------------------------------------------
 
@@ -220,14 +234,13 @@ class Migration:
         room = self._room
         by_clock = due(room.standing, room.store.versions[room.owned()])
         room.standing = room.standing.switch()
-        number = room.standing.number
         room.new_gathering()
-        lacking = set(self._moves.out) - set(room.sources)
-        for target in lacking:
-            room.control.peer_failed(target, f"{room.node} has no connection to hand its blocks over")
-        self._handing_over = set(room.sources) | lacking
-        for target, source in room.sources.items():
-            source.hand_over(lambda target=target: self._handed_over(number, target))  # type: ignore[misc]
+        self._handing_over |= set(self._moves.out)
+        for target in self._moves.out:
+            if target in room.sources:
+                room.sources[target].hand_over(lambda target=target: self._handed_over(target))  # type: ignore[misc]
+            else:
+                room.control.peer_failed(target, f"{room.node} has no connection to hand its blocks over")
         notice = room.frame(Kind.NOTICE)
         if by_clock:
             self._later(GRACE_SECONDS, lambda: room.outbox.notice(notice))
@@ -238,11 +251,10 @@ class Migration:
         self.follower.answer_arrived()
         room.retry()
 
-    def _handed_over(self, number: ConfigId, target: NodeId) -> None:
+    def _handed_over(self, target: NodeId) -> None:
         with self._room.changed:
-            if number == self._room.standing.number:
-                self._handing_over.discard(target)
-                self._acknowledge_switch()
+            self._handing_over.discard(target)
+            self._acknowledge_switch()
 
     def _acknowledge_switch(self) -> None:
         """Answer SWITCHED once the hand-overs are sent: a leaver may go after that."""

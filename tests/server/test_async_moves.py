@@ -170,8 +170,8 @@ def test_a_push_waits_for_the_hand_over(jobs: list[Job]) -> None:
     exchange(job, "w0", 0, 0)
     new = prepare_two(job)
     slabs = [job.random_slab() for _ in range(2)]
-    push(job, "w1", 0, 1, slabs[0])  # taken by the old owner; its answer is not read
-    job.drain("w1")
+    push(job, "w1", 0, 1, slabs[0])  # taken by the old owner; its answer is lost
+    job.workers["w1"].await_version(1)
     adopt(job, new)
     assert slow.held.wait(TIMEOUT)
     mine, theirs = new.blocks_of["s0"], new.blocks_of["s1"]
@@ -241,7 +241,7 @@ def test_saved_at_once_and_each_block_at_its_own_version(jobs: list[Job], tmp_pa
     for step in range(2):
         exchange(job, "w0", step, step)
     push(job, "w1", 0, 2, job.random_slab(), absent=[block])
-    job.drain("w1")
+    job.workers["w1"].await_version(1)
     room = job.servers["s0"].room
     with room.changed:
         job.direct("s0", save=pb.Save(clock=1, url=f"file://{tmp_path}"))

@@ -273,6 +273,40 @@ def test_half_a_push_of_a_dead_worker_is_dropped(jobs: list[Job]) -> None:
     job.settle(1, again, ["w0", "w1"], new)
 
 
+@pytest.mark.parametrize("mode", [pb.LIVE, pb.PAUSE])
+@pytest.mark.parametrize("when", ["armed", "switched", "late"])
+def test_a_death_in_the_middle_of_a_plan_loses_no_block(jobs: list[Job], mode: int, when: str) -> None:
+    """Its plan builds on the one that was decided, whose hand-overs go on."""
+    job = Job(TENSORS, ADAM)
+    slow = job.transports["s0"] = GatedTransport(TOKEN, Kind.HANDOVER)
+    begin(jobs, job, workers=3)
+    job.step(0)
+    join_server(job, "s1")
+    new = job.next(["w0", "w1", "w2"], ["s0", "s1"], spread(job, 2))
+    job.prepare(new, ["s0", "s1"], mode)
+    arm(job, new, 0 if when == "late" else 3)  # late: no clock holds at s0, and s1 has one
+    if when == "switched":
+        for server in ("s0", "s1"):
+            job.direct(server, adopt=pb.Adopt(configuration=config_id_to_pb(new.id)))
+        assert slow.held.wait(TIMEOUT)
+    job.configuration = new
+    job.workers.pop("w2").close()
+    survivors = job.next(["w0", "w1"], ["s0", "s1"], spread(job, 2))
+    job.prepare(survivors, ["s1", "s0"], dead=["w2"])
+    for server in ("s0", "s1"):  # another death: the plan of the first is void, what it stands on is not
+        job.direct(server, cancel=pb.CancelPlan(configuration=config_id_to_pb(survivors.id)))
+    job.configuration = survivors
+    again = job.next(["w0"], ["s0", "s1"], spread(job, 2))
+    job.workers.pop("w1").close()
+    job.prepare(again, ["s0", "s1"], dead=["w1", "w2"])
+    slow.gate.set()
+    job.adopt(again, ["s0", "s1"])
+    job.step(1)
+    job.commit(["s0", "s1"])
+    assert not len(job.servers["s0"].room.store.held(Status.FROZEN))
+    job.step(2)
+
+
 def test_values_that_have_not_come_move_as_empty(jobs: list[Job]) -> None:
     job = Job(TENSORS)
     jobs.append(job)
