@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from elastic_ps.core import codec
 from elastic_ps.core.configuration import Role
-from elastic_ps.core.data import DataSpec, Place
+from elastic_ps.core.data import DataSpec
 from elastic_ps.core.errors import ConfigurationError, JobEnded
 from elastic_ps.core.model import Tensor
 from elastic_ps.node.session import Session
@@ -25,7 +25,7 @@ from elastic_ps.worker.ending import EXIT_TERMINATED, Crash, drain_on_sigterm, e
 from elastic_ps.worker.exchange import Exchange, Push
 from elastic_ps.worker.inbox import tensor_view
 from elastic_ps.worker.node import WorkerNode
-from elastic_ps.worker.parameters import declare, enter, follow
+from elastic_ps.worker.parameters import declare, enter, follow, refresh
 from elastic_ps.worker.staging import Key, Staging
 from elastic_ps.worker.store import Store
 from protos import elastic_pb2 as pb
@@ -52,7 +52,7 @@ class WorkerJob:
         self._named: str | None = None  # the consistency in the kvstores' names
         self._exchanged = False
         self._slab = np.zeros(0, dtype=np.uint8)
-        self._course: Course | None = None  # of an elastic job
+        self.course: Course | None = None  # of an elastic job
         self._part: Part | None = None  # of its step under way
         self._left = threading.Event()
 
@@ -94,10 +94,10 @@ class WorkerJob:
     @property
     def epoch(self) -> int:
         """The job's present epoch, as far as this worker knows."""
-        if self._course is None and self.node.data is not None and self.node.data.elastic:
-            self._course = course(self.node, self.node.data)
+        if self.course is None and self.node.data is not None and self.node.data.elastic:
+            self.course = course(self.node, self.node.data)
         with exits():
-            return self._course.epoch if self._course else 0
+            return self.course.epoch if self.course else 0
 
     @property
     def rank(self) -> int:
@@ -127,14 +127,14 @@ class WorkerJob:
         if self._named:
             _agree(self._named, spec.consistency, "the sampler")
         self.spec = spec
-        self._course = self._course or course(self.node, spec)
+        self.course = self.course or course(self.node, spec)
         self.staging.rehearse()
 
     def perform(self) -> None:
         """The rehearsal is over: declare what it used, take the job's values, and wait to be a member."""
         self._close()
         assert self.spec is not None
-        assert self._course is not None
+        assert self.course is not None
         if any(store.updates_locally for store in self._stores):
             raise ConfigurationError(
                 "an elastic sampler needs the optimizer on the servers: leave update_on_kvstore out of gluon.Trainer, "
@@ -146,7 +146,7 @@ class WorkerJob:
                 "the loop over the sampler pushed nothing: call trainer.step(global_batch) with a trainer made with "
                 'kvstore="dist_elastic" inside `for step, indices, batch in sampler`'
             )
-        self.spec = self._course.spec = replace(self.spec, exchanges=exchanges)
+        self.spec = self.course.spec = replace(self.spec, exchanges=exchanges)
         pushed = frozenset[Key]().union(*self.staging.learnt)
         for store in self._stores:
             store.declare_rehearsed(pushed, self.spec)
@@ -156,21 +156,20 @@ class WorkerJob:
             store.load_rehearsed()
         self._install_all()
         self.rehearsed = True
-        self.staging.position = self._course.done
+        self.staging.position = self.course.done
 
     def begin_step(self, epoch: int) -> Part | None:
         """This worker's part of the next step, fixed from now to `end_step`; None: `epoch` is over."""
-        assert self._course is not None
+        assert self.course is not None
         with exits():
-            self._part = self._course.begin(epoch)
+            self._part = self.course.begin(epoch)
+            if self._part is None and not self.is_sync:
+                refresh(self.node)  # the others' last batches are not in what this worker's own last one gave it
+                self._install_all()
         if self._part is not None:
             for seeder in self.seeders:
                 seeder(self._part.seed)
         return self._part
-
-    def upcoming(self, after: Place, count: int) -> list[range]:
-        """Positions of the epoch that will probably come next, of at most `count` steps."""
-        return self._course.upcoming(after, count) if self._course else []
 
     def end_step(self) -> bool:
         """The script has used its batch; False where the step must be yielded again."""
@@ -275,7 +274,7 @@ class WorkerJob:
                 f"this step makes more than the {self.spec.exchanges} kvstore exchanges of the rehearsal: push the "
                 "same keys in the same order in every step"
             )
-        done = self._course.done if self._course else 0
+        done = self.course.done if self.course else 0
         store = self._stores[next(iter(keys))[0]] if keys else None
         if self.spec is not None and position < done:  # made before the step was begun again
             if store:

@@ -53,7 +53,12 @@ def follow(node: WorkerNode) -> None:
 
     if node.is_sync:
         node.wait(caught_up)
-        return
+    else:
+        refresh(node)
+
+
+def refresh(node: WorkerNode) -> None:
+    """Take the values of the moment, which is one more version of this worker's: where there is no common version."""
     version = node.version + 1
     _obtain(node, lambda: node.install_next() or node.version == version, lambda: _pull(node, version))
 

@@ -43,6 +43,12 @@ class DrawnPlay(JobPlay):
         for reply in replies:
             self.session.draws.put(reply)
 
+    def refresh(self, version, number=ONE):
+        """The end of an epoch: every worker takes the values of the moment."""
+        for server, blocks in self.owned():
+            server.wait(lambda server=server: version in [item.frame.version for item in server.of(Kind.PULL, number)])
+            server.answer(version, blocks, number)
+
     def join(self):
         """Up to the rehearsal: w0 joins a job in which w1 trains."""
         data = DataSpec(True, 16, 4, exchanges=1, consistency="ssp", staleness=2)
@@ -83,10 +89,13 @@ def test_an_epoch_of_drawn_batches(play):
             assert {(item.frame.version, item.frame.samples) for item in server.of(Kind.PUSH)} == {(version, 4)}
             server.received.clear()
             server.answer(version + 1, blocks, ONE)
+    play.refresh(3)
     running.result()
     assert play.yielded == [(0, ORDER[:4]), (2, ORDER[8:12]), (0, ORDER[:4])]
     assert play.session.drawn == [(0, 0, True), (1, 0, False), (2, 0, False), (3, 0, False)]
-    assert play.holds(2)
+    assert play.holds(3)
+    for index, out in enumerate(play.outs):
+        np.testing.assert_array_equal(out.values, play.node.inbox.tensor(index))
 
 
 def test_every_worker_gives_the_values_of_the_update_after_those_it_has_heard_of(play):
@@ -99,9 +108,9 @@ def test_every_worker_gives_the_values_of_the_update_after_those_it_has_heard_of
             rates += {item.frame.meta["hyper"]["lr"] for item in server.of(Kind.PUSH)}
             server.received.clear()
             server.answer(version + 1, blocks, ONE, updates=updates)
-    running.result()
     assert rates == [1, 1, 42, 42]
-    assert play.node.inbox.updates(0) == 45
+    play.refresh(3)
+    running.result()
 
 
 def test_a_switch_in_an_exchange_asks_the_new_owners_for_what_lacks_under_the_same_batch(three):
@@ -121,6 +130,9 @@ def test_a_switch_in_an_exchange_asks_the_new_owners_for_what_lacks_under_the_sa
     assert s2.await_push(S1, TWO) == {block: filled(block, 2) for block in S1}
     assert batches(s2, TWO) == batches(s1, ONE) == {("w0", 6)}
     s2.answer(1, S1, TWO)
+    for server, blocks in ((s0, S0), (s2, S1)):
+        server.await_frames(Kind.PULL, number=TWO)
+        server.answer(2, blocks, TWO)
     running.result()
     assert s0.of(Kind.PUSH, TWO) == []
     assert [step for step, _ in three.yielded] == [0, 3]  # no step is done again
@@ -146,9 +158,11 @@ def test_a_joiner_pulls_twice_and_follows_nobody(play):
         (pull,) = server.await_frames(Kind.PULL, number=TWO)
         assert (pull.frame.version, pull.frame.runs) == (1, list(runs(blocks)))
         server.answer(1, blocks, TWO, updates=12)
-    running.result()
+    play.session.await_drawn(2)
     assert play.holds(1)
     assert play.node.inbox.updates(0) == 12
+    play.refresh(2, TWO)
+    running.result()
     assert not any(server.of(Kind.SUBSCRIBE) for server in play.servers.values())
     assert play.yielded == [(0, ORDER[:4])]  # its rehearsal: the epoch it came into was over by then
     assert play.session.drawn == [(0, 0, True), (1, 4, False)]
