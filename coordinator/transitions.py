@@ -34,7 +34,12 @@ TRANSITIONS = (
     Transition(Phase.ASSIGNED, Trigger.AGREED, Phase.ARMED, "all have answered PREPARED; start or death: no clock"),
     Transition(Phase.SYNCING, Trigger.SYNCED, Phase.ARMED, "all joining workers and new owners have answered SYNCED"),
     Transition(Phase.ARMED, Trigger.LATE, Phase.ARMED, "a node is past the clock and nobody has switched: a later one"),
-    Transition(Phase.ARMED, Trigger.SWITCHED, Phase.COMMITTED, "all have switched and a worker is past the clock"),
+    Transition(
+        Phase.ARMED,
+        Trigger.SWITCHED,
+        Phase.COMMITTED,
+        "all have switched; a worker is past the clock, or new owners have all blocks",
+    ),
     *(
         Transition(phase, Trigger.CANCEL, Phase.CANCELLED, "an operator, a death, new tensors, a restart")
         for phase in (Phase.REGISTERED, Phase.ASSIGNED, Phase.SYNCING)

@@ -19,6 +19,7 @@ from coordinator.runtime import Runtime
 from coordinator.service import Service
 from coordinator.state import Goal, Job, Settings, State
 from elastic_ps.core.model import Model
+from elastic_ps.core.optimizer import OptimizerSpec
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
 
@@ -140,14 +141,17 @@ def operator(served):
 ME = pb.Caller(token=TOKEN)
 
 
-def start(served):
+def start(served, consistency="sync"):
     nodes = [Node(served.port, pb.INC_WORKER, "n0"), Node(served.port, pb.INC_SERVER, "n1")]
     for node in nodes:
         node.wait_for("committed")
     request = pb.DeclareRequest(
         caller=nodes[0].caller,
         tensors=[pb.Tensor(key=f"i:{n}", shape=[16], dtype="float32", divisible=True) for n in range(8)],
-        data=pb.DataSpec(elastic=True, samples=100, global_batch=10, last="short", loss="sum", exchanges=1),
+        optimizer=OptimizerSpec("sgd").to_json(),
+        data=pb.DataSpec(
+            elastic=True, samples=100, global_batch=10, last="short", loss="sum", exchanges=1, consistency=consistency
+        ),
     )
     reply = nodes[0].stub.Declare(request, timeout=10)
     assert list(reply.assignment) == [0] * 8
@@ -222,6 +226,40 @@ def test_bad_declarations_say_what_is_wrong(served, operator):
         with pytest.raises(grpc.RpcError, match=says) as error:
             operator.Declare(pb.DeclareRequest(caller=node.caller, tensors=[tensor]), timeout=10)
         assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_draws_are_answered_again_after_a_restart(served, operator, tmp_path):
+    worker = start(served, "async")[0]
+    drawn = [worker.stub.Draw(pb.DrawRequest(caller=worker.caller, number=n), timeout=10) for n in (1, 2)]
+    assert [(reply.step, reply.origin, reply.batch) for reply in drawn] == [(0, "w0", 0), (1, "w0", 1)]
+    status = operator.Status(pb.StatusRequest(caller=ME), timeout=10)
+    assert (status.epoch, status.step) == (0, 1)
+    served.close()
+    again = Served(tmp_path, port=served.port)
+    try:
+        request = pb.DrawRequest(caller=worker.caller, number=2)
+        reply = worker.stub.Draw(request, timeout=10, wait_for_ready=True)
+        assert reply.term == 2
+        assert (reply.step, reply.origin, reply.batch) == (1, "w0", 1)
+    finally:
+        again.close()
+
+
+def test_a_draw_that_waits_is_answered_when_the_job_ends(served, operator):
+    worker = start(served, "async")[0]
+    for number in range(1, 11):  # it holds the epoch's last batch
+        worker.stub.Draw(pb.DrawRequest(caller=worker.caller, number=number), timeout=10)
+    other = Node(served.port, pb.INC_WORKER, "n2")
+    waiting = other.stub.Draw.future(pb.DrawRequest(caller=other.caller, number=1), timeout=10)
+    operator.Stop(pb.StopRequest(caller=ME, now=True), timeout=10)
+    assert waiting.code() is grpc.StatusCode.ABORTED
+
+
+def test_a_sync_job_has_no_batches_to_draw(served, operator):
+    worker = start(served)[0]
+    with pytest.raises(grpc.RpcError, match="this job is sync") as error:
+        worker.stub.Draw(pb.DrawRequest(caller=worker.caller, number=1), timeout=10)
+    assert error.value.code() is grpc.StatusCode.FAILED_PRECONDITION
 
 
 def test_the_ledger_is_acknowledged_and_read(served, operator):
