@@ -32,6 +32,9 @@ FOLDER = Path("build/bench/migration")
 WORKERS = 2
 JOINING = (1, 2, 4)
 BEFORE, AFTER = 20, 5
+QUIET_EVERY = 8
+"""Rounds after which nothing happens for a while, to see the machine's own noise."""
+
 PAUSE_ROUNDS = 3
 """Plans in pause mode, and restarts, for each number of joining servers: enough to see tens of milliseconds."""
 
@@ -56,15 +59,16 @@ def measure(model: str, pairs: int) -> tuple[list[Loss], dict[int, list[float]]]
     rounds = -(-pairs // (WORKERS * len(JOINING)))
     plans: list[tuple[int, pb.Plan]] = []
     with Job(FOLDER, model, ["benchmarks.train_shapes", model], WORKERS, 1, ("--seed", "1")) as job:
-        job.until(2 * BEFORE)
         for number in range(rounds):
+            if number % QUIET_EVERY == 0:
+                job.until(job.version() + 3 * BEFORE)
             for joining in JOINING:
                 modes = [pb.LIVE, pb.PAUSE] if number < PAUSE_ROUNDS else [pb.LIVE]
                 for mode in modes:
                     plans.append((joining, job.scale(1 + joining, mode)))
                     job.until(plans[-1][1].clock + AFTER + 2)
                     back = job.scale(1, pb.PAUSE)  # only to get back, so as fast as it goes
-                    job.until(back.clock + BEFORE + AFTER + 2)
+                    job.until(back.clock + BEFORE + 2)
             print(f"{model}: round {number + 1} of {rounds}", file=sys.stderr, flush=True)
         archive = job.stop()
     assert archive is not None, "the job has run"
@@ -119,7 +123,6 @@ def _before(steps: Series, plan: pb.Plan) -> list[float]:
 def _quiet(steps: Series, busy: Sequence[int]) -> list[float]:
     """The same figure where no plan is near: the machine's own noise."""
     free = [v for v in steps if all(v + AFTER < clock - BEFORE or v - BEFORE > clock + AFTER for clock in busy)]
-    free = free or [v for v in steps if all(v + AFTER < clock or v - AFTER > clock + AFTER for clock in busy)]
     return [above for version in free if (above := _above(steps, version)) is not None]
 
 
