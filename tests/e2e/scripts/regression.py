@@ -7,6 +7,7 @@ Trains until the test writes FOLDER/finish, or `--epochs`; writes FOLDER/weights
 
 import argparse
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -42,8 +43,8 @@ def gradients(weights, inputs, targets):
     return found, float((error**2).sum() / 2)
 
 
-def schedule(updates):
-    return Hyper(lr=0.05 * 0.999**updates, wd=1e-4, rescale_grad=1 / BATCH)
+def schedule(rate, updates):
+    return Hyper(lr=rate * 0.999**updates, wd=1e-4, rescale_grad=1 / BATCH)
 
 
 def main():
@@ -51,6 +52,10 @@ def main():
     parser.add_argument("folder", type=Path)
     parser.add_argument("--optimizer", default="sgd")
     parser.add_argument("--epochs", type=int)
+    parser.add_argument("--consistency", default="sync")
+    parser.add_argument("--staleness", type=int, default=0)
+    parser.add_argument("--rate", type=float, default=0.05)
+    parser.add_argument("--lag", type=float, default=0.0, help="seconds that a step takes longer for each rank")
     parser.add_argument("--pace", type=float, default=0.002, help="seconds of each step that stand for computation")
     arguments = parser.parse_args()
     elastic_ps.init()
@@ -58,7 +63,9 @@ def main():
     weights = parameters()
     arrays = {key: HostArray(value) for key, value in weights.items()}
     store = None
-    sampler = elastic_ps.Sampler(SAMPLES, global_batch=BATCH)
+    is_sync = arguments.consistency == "sync"
+    size = {"global_batch" if is_sync else "batch": BATCH}
+    sampler = elastic_ps.Sampler(SAMPLES, **size, consistency=arguments.consistency, staleness=arguments.staleness)
     for epoch in elastic_ps.epochs(1_000_000):
         loss = 0.0
         for step, indices, _ in sampler:
@@ -68,15 +75,18 @@ def main():
                 while (arguments.folder / "hold").exists():  # a test has something to do before this worker is ready
                     time.sleep(0.01)
                 store = current_job().open_store()
-                store.set_optimizer(OptimizerSpec(arguments.optimizer, ARGS[arguments.optimizer]), schedule)
+                store.set_optimizer(
+                    OptimizerSpec(arguments.optimizer, ARGS[arguments.optimizer]), partial(schedule, arguments.rate)
+                )
                 store.broadcast(list(arrays), list(arrays.values()), [[array] for array in arrays.values()])
             for key, gradient in found.items():
                 store.pushpull([key], [[HostArray(gradient)]], [[arrays[key]]])
-            time.sleep(arguments.pace)
+            time.sleep(arguments.pace + arguments.lag * elastic_ps.rank())
             elastic_ps.report(step, loss=error)
         if elastic_ps.is_chief():
             print(f"epoch {epoch} loss {loss:.6f}", flush=True)
-        if epoch == last_epoch(arguments.folder, epoch, arguments.epochs and arguments.epochs - 1):
+        limit = arguments.epochs and arguments.epochs - 1
+        if epoch == last_epoch(arguments.folder, epoch, limit, ahead=2 if is_sync else 10):
             break
     if elastic_ps.is_chief():
         np.savez(arguments.folder / "weights.npz", epochs=epoch + 1, **weights)

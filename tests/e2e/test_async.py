@@ -1,0 +1,123 @@
+"""Jobs that are `async` or `ssp`, with real processes: every batch once, whatever joins, leaves or dies."""
+
+import os
+import runpy
+import signal
+from collections import defaultdict
+from itertools import combinations
+
+import jobs
+import numpy as np
+import pytest
+
+from coordinator.archive import read_archive
+from coordinator.audit import audit
+
+SCRIPT = jobs.SCRIPTS / "regression.py"
+SAMPLES, BATCH = 203, 16
+ASYNC = ("--consistency", "async", "--rate", "0.01")
+SSP = ("--consistency", "ssp", "--staleness", "1", "--rate", "0.01")
+
+
+def finish(job, folder):
+    """End the job at an epoch's end; returns its weights, proved to be made of every sample exactly once."""
+    (folder / "finish").touch()
+    assert job.wait() == 0, job.tail()
+    with np.load(folder / "weights.npz") as found:
+        weights = {name: found[name] for name in found}
+    proof = audit(read_archive(job.folder).ledger, SAMPLES, BATCH, int(weights["epochs"]))
+    assert proof.exactly_once, proof.problems
+    return weights
+
+
+def improvement(weights, monkeypatch):
+    """How many times less the loss is than that of the untrained network."""
+    monkeypatch.syspath_prepend(str(jobs.SCRIPTS))
+    script = runpy.run_path(str(SCRIPT))
+    before, after = (script["gradients"](held, *script["data"]())[1] for held in (script["parameters"](), weights))
+    return before / after
+
+
+def workers(status):
+    return [node.member.id for node in status.nodes if node.state == "member" and node.member.role == 1]
+
+
+def kill_worker(job, victim):
+    os.kill(job.pid(victim), signal.SIGKILL)
+    job.until(lambda status: victim not in workers(status) and len(workers(status)) == 3, f"{victim} replaced")
+
+
+def kill_coordinator(job):
+    term = job.status().term
+    os.kill(jobs.described(job)["coordinator_pid"], signal.SIGKILL)
+    after = job.until(lambda status: status.term > term, "a coordinator of a higher term")
+    job.until(lambda status: status.version > after.version + 5, "training under it")
+
+
+def leads(rows):
+    """How far two workers drew apart: by pair, the range of the difference of their completed steps, as recorded."""
+    ends = defaultdict(set)
+    for row in rows:
+        ends[row.worker].add((row.step.end, row.step.version))
+    found = {}
+    for one, other in combinations(sorted(ends), 2):
+        low, high = max(min(ends[one]), min(ends[other]))[0], min(max(ends[one]), max(ends[other]))[0]
+        moves = sorted((end, 1 if name == one else -1) for name in (one, other) for end, _ in ends[name])
+        ahead = np.cumsum([0] + [move for end, move in moves if low <= end <= high])
+        found[one, other] = int(ahead.max() - ahead.min())
+    return found
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(("mode", "victim"), [(ASYNC, "w0"), (SSP, "w1")])
+def test_a_job_grows_shrinks_and_loses_a_worker_and_its_coordinator(tmp_path, monkeypatch, mode, victim):
+    """w0 is the chief."""
+    with jobs.run(tmp_path, SCRIPT, tmp_path, *mode, workers=2, servers=1) as job:
+        job.running(2, 1)
+        assert job.scale(3, 3).phase == "COMMITTED"
+        kill_worker(job, victim)
+        kill_coordinator(job)
+        assert job.scale(1, 1).phase == "COMMITTED"
+        weights = finish(job, tmp_path)
+    assert improvement(weights, monkeypatch) > 3
+    if mode is SSP:
+        apart = leads(read_archive(job.folder).steps)
+        assert len(apart) >= 3
+        assert max(apart.values()) <= 2, apart  # each is at most one step ahead of the other
+
+
+def test_ssp_holds_up_the_fast(tmp_path):
+    """The second worker takes ten times as long for a step; `async` would let the first make ten in the time."""
+    with jobs.run(tmp_path, SCRIPT, tmp_path, *SSP, "--lag", "0.02", "--epochs", 3, workers=2) as job:
+        assert job.wait() == 0, job.tail()
+    ((pair, apart),) = leads(read_archive(job.folder).steps).items()
+    assert pair == ("w0", "w1")
+    assert apart in (1, 2)
+
+
+def test_one_worker_alone_trains_as_in_sync_while_its_servers_come_and_go(tmp_path):
+    with jobs.run(tmp_path, SCRIPT, tmp_path, "--consistency", "async", workers=1, servers=2) as job:
+        job.running(1, 2)
+        for servers in (3, 1):
+            assert job.scale(1, servers).phase == "COMMITTED"
+        weights = finish(job, tmp_path)
+    folder = tmp_path / "sync"
+    folder.mkdir()
+    with jobs.run(tmp_path, SCRIPT, folder, "--epochs", weights["epochs"], "--pace", "0", name="sync") as job:
+        assert job.wait() == 0, job.tail()
+    with np.load(folder / "weights.npz") as expected:
+        for name, value in expected.items():
+            assert (weights[name] == value).all(), name
+
+
+def test_a_killed_server_sends_the_job_back_to_its_checkpoint(tmp_path, monkeypatch):
+    with jobs.run(tmp_path, SCRIPT, tmp_path, *ASYNC, workers=2, servers=2) as job:
+        job.running(2, 2)
+        job.client.checkpoint()
+        version = job.status().version
+        job.until(lambda status: status.version > version + 10, "steps that will be lost")
+        os.kill(job.pid("s0"), signal.SIGKILL)
+        job.until(lambda status: "w0" not in workers(status) and jobs.counts(status) == (2, 2), "restored")
+        weights = finish(job, tmp_path)
+    assert improvement(weights, monkeypatch) > 3
+    assert any(entry.voided for entry in read_archive(job.folder).ledger)
