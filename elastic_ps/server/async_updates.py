@@ -55,7 +55,7 @@ class AsyncUpdates:
     def __init__(self, room: Room, intake: Intake):
         self._room = room
         self._intake = intake
-        self._chiefs: Hyper | None = None
+        self._chiefs: dict[int, Hyper] = {}  # by store
 
     def push(self, node: NodeId, frame: Frame, data: Raw) -> None:
         """A push of the configuration in force, by a worker of its roster."""
@@ -78,15 +78,7 @@ class AsyncUpdates:
         self._send_values(node, np.unique(blocks), frame.version)
 
     def subscribe(self, node: NodeId) -> None:
-        """There are no shadows.
-
-        Raises:
-            ProtocolError: always.
-        """
-        raise ProtocolError(
-            f"{node} subscribed in a job that is {self._room.data.consistency}: there is no common version to follow, "
-            "a joining worker pulls"
-        )
+        """There are no shadows: a joiner that came before the job's data was declared could not know, and pulls."""
 
     # ---- judgement ---------------------------------------------------------------------------------------------------
 
@@ -98,9 +90,12 @@ class AsyncUpdates:
     def _hyper(self, node: NodeId, frame: Frame) -> Hyper | None:
         """The chief's latest; before the chief has pushed for the first time, the pusher's own."""
         own = Hyper.from_dict(frame.meta["hyper"]) if frame.meta.get("hyper") else None
+        if not frame.runs:
+            return own
+        store = self._room.store.tensor(frame.runs[0][0]).store  # an exchange pushes keys of one
         if own is not None and node == self._room.gathering.workers[0]:
-            self._chiefs = own
-        return self._chiefs or own
+            self._chiefs[store] = own
+        return self._chiefs.get(store, own)
 
     def _judge(self, run: Run, batch: Batch) -> Bytes:
         store = self._room.store

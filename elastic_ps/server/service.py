@@ -132,6 +132,8 @@ class ServerNode:
         model = room.store.model.extended([codec.tensor_from_pb(tensor) for tensor in tensors])
         room.store.grow(model, optimizers)
         room.data = codec.data_from_pb(data)
+        if not room.data.is_sync:
+            room.subscriptions.clear()  # of joiners that came before anybody knew
 
     def _on_prepare(self, prepare: pb.Prepare) -> None:
         configuration = codec.configuration_from_pb(prepare.configuration)

@@ -74,6 +74,18 @@ def test_auxiliary_blocks_take_the_pusher_s_value_and_count_no_updates() -> None
     assert answer.meta["updates"] == 1
 
 
+def test_the_chief_s_hyperparameters_are_those_of_their_kvstore() -> None:
+    tensors = tuple(Tensor(store, "i:0", (4,), "float32") for store in range(2))
+    desk = Desk(tensors, specs=[OptimizerSpec("sgd")] * 2)
+    one = np.ones(desk.model.slab_bytes // 4, dtype=np.float32).view(np.uint8)
+    moved = []
+    for worker, block, lr in (("w0", 0, 0.25), ("w0", 1, 0.5), ("w1", 0, 9.0), ("w2", 1, 9.0)):
+        before = float(desk.room.store.value((block, 1))[0])
+        desk.push(worker, Batch(worker, block), one, blocks=[block], hyper=Hyper(lr=lr))
+        moved.append(round(before - float(desk.room.store.value((block, 1))[0]), 3))
+    assert moved == [0.25, 0.5, 0.25, 0.5]
+
+
 def test_values_under_way_stay_when_others_push() -> None:
     desk = Desk()
     desk.update("w0", 0, 0)
@@ -232,8 +244,7 @@ def test_a_push_without_a_proper_batch_is_malformed(batch: Any) -> None:
 
 def test_there_are_no_shadows() -> None:
     desk = Desk()
-    with pytest.raises(ProtocolError, match="pulls"):
-        desk.arrives("w9", Frame(Kind.SUBSCRIBE, FIRST))
+    assert desk.arrives("w9", Frame(Kind.SUBSCRIBE, FIRST)) == []
     assert not desk.room.subscriptions
 
 
