@@ -15,7 +15,8 @@ The header's (term, number) is the sender's configuration. `meta` holds, by kind
               slice: [epoch, step, exchange, low, high] or null (static data); empty: true where the rank's slice is
               empty (agrees with whatever the others push); hyper: {...} from the chief only. async and ssp: batch:
               [origin, number], under which each block takes it once (number: batches of the origin times exchanges,
-              plus this exchange); hyper from every worker; the header's version is the worker's own count
+              plus this exchange); hyper from every worker; the header's version is the worker's own count; the blocks
+              of a frame are of one kvstore, and so are those of a PULL
     VALUE     runs. async and ssp: the header's version is that of the PUSH, plus 1, or of the PULL; updates: the
               highest count of optimizer updates among these blocks
     INIT      runs
