@@ -5,21 +5,18 @@ arrive twice. Training is a version per worker. In a sync job a worker goes on o
 it draws batches, and the servers, played as one, take each batch once.
 """
 
-import json
 from collections import Counter, deque
 from dataclasses import replace
 
+from played_coordinator import PlayedCoordinator
 from played_node import PlayedNode
 
 from coordinator import effects as ef
 from coordinator import events as ev
-from coordinator.batches import Book
 from coordinator.directives import unextended
 from coordinator.plan import Phase, Plan
-from coordinator.protocol import step
-from coordinator.records import decode, encode
-from coordinator.state import CancelOrder, Goal, Job, JobPhase, Settings, State, StopOrder
-from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId, Role
+from coordinator.state import Goal, Job, JobPhase, Settings
+from elastic_ps.core.configuration import NO_CONFIGURATION, NodeId, Role
 from elastic_ps.core.data import DataSpec
 from elastic_ps.core.model import Model, Tensor
 from elastic_ps.core.optimizer import OptimizerSpec
@@ -32,8 +29,28 @@ ASYNC = DataSpec(True, 70, 10, consistency="async")
 SSP = DataSpec(True, 70, 10, consistency="ssp", staleness=2)
 
 
-class World:
-    """The coordinator, its journal, the launcher, the nodes."""
+def text(reply) -> str:
+    """Why an operator's call was refused."""
+    assert isinstance(reply, ef.Refuse), f"not refused: {reply}"
+    return reply.text
+
+
+class TakenBatches:
+    """The servers of a job without a clock, played as one: what they have updated with."""
+
+    def __init__(self) -> None:
+        self.times: Counter[tuple[int, int]] = Counter()  # by (epoch, step)
+        self._applied: dict[NodeId, int] = {}  # last batch by origin
+
+    def take(self, batch: pb.DrawReply) -> None:
+        """As `Store.applied`: only later batches of an origin."""
+        if batch.batch > self._applied.get(batch.origin, -1):
+            self._applied[batch.origin] = batch.batch
+            self.times[batch.epoch, batch.step] += 1
+
+
+class World(PlayedCoordinator):
+    """The coordinator, the launcher, the nodes."""
 
     def __init__(
         self,
@@ -44,123 +61,34 @@ class World:
         drawing: bool = True,  # workers draw by themselves
         **settings,
     ):
-        self.now = 1000.0
-        self.drawing = drawing
+        chosen = Settings(**{"lease": 10.0, "join_timeout": 30.0, "settle": 0.0, **settings})
+        super().__init__(chosen, Job(Goal(workers, servers), model=Model(block_bytes=64)))
         self.data = data
-        self.taken: Counter[tuple[int, int]] = Counter()  # by (epoch, step)
-        self.applied: dict[NodeId, int] = {}  # last batch by origin
-        self.settings = Settings(**{"lease": 10.0, "join_timeout": 30.0, "settle": 0.0, **settings})
-        self.state = State(self.settings, Job(Goal(workers, servers), model=Model(block_bytes=64)))
-        self.journal: tuple[str, dict[int, str], str] = (
-            json.dumps(encode(self.state.job)),
-            {},
-            json.dumps(encode(self.state.book)),
-        )
+        self.drawing = drawing
+        self.batches = TakenBatches()
         self.nodes: list[PlayedNode] = []
-        self.exits: deque = deque()
-        self.cancelled: set[ConfigId] = set()
-        self.armed: set[ConfigId] = set()
-        self.numbers: list[ConfigId] = []
+        self.exits: deque[PlayedNode] = deque()
         self.ids: set[NodeId] = set()
-        self.replies: dict[int, object] = {}
-        self.effects: list = []
-        self.logs: list[str] = []
-        self.wanted = None
-        self.asked = 0
         self.spawned = 0
         self.replace_dead = True
-        self.kill_after: int | None = None
-        self.up = True
         self.post(ev.Started(self.now))
         if declare:
             self.settle()
             self.declare(self.node("w0"), TENSORS, data, optimizer=OPTIMIZER)
             self.settle()
 
-    # ---- the coordinator ---------------------------------------------------------------------------------------------
-
-    def post(self, event: ev.Event) -> None:
-        """One step and its effects; `kill_after` effects the coordinator dies."""
-        before = self.state
-        self.state, effects = step(self.state, event)
-        self.check_step(before, effects)
-        limit, self.kill_after = self.kill_after, None
-        for number, effect in enumerate(effects):
-            if limit is not None and number >= limit:
-                break
-            self.act(effect)
-        if limit is not None:
-            self.kill_coordinator()
-
-    def check_step(self, before: State, effects: list) -> None:
-        kinds = [type(effect) for effect in effects]
-        assert ef.Journal not in kinds[1:], "the journal comes first, once"
-        if self.state.job != before.job:
-            assert kinds
-            assert kinds[0] is ef.Journal, "a changed job that is not journalled"
-            assert effects[0].job == self.state.job
-        if self.state.book != before.book:
-            assert effects[0].book == self.state.book, "a changed book that is not journalled"
-        for effect in effects:
-            if isinstance(effect, ef.Send) and isinstance(effect.directive, ef.Arm):
-                journalled = (effects[0].job if kinds[0] is ef.Journal else None) or before.job
-                assert journalled.plan.phase is Phase.ARMED
-                assert journalled.plan.clock == effect.directive.clock
-            if isinstance(effect, ef.Send) and isinstance(effect.directive, ef.Prepare):
-                self.note_prepared(effect.directive.configuration.id)
-            if isinstance(effect, ef.Send) and isinstance(effect.directive, CancelOrder):
-                self.note_cancelled(effect.directive)
-
-    def act(self, effect) -> None:
-        self.effects.append(effect)
-        if isinstance(effect, ef.Journal):
-            job, plans, book = self.journal
-            self.journal = (
-                json.dumps(encode(effect.job)) if effect.job else job,
-                {**plans, **{plan.id: json.dumps(encode(plan)) for plan in effect.plans}},
-                json.dumps(encode(effect.book)) if effect.book else book,
-            )
-        elif isinstance(effect, ef.Send):
-            if isinstance(effect.directive, ef.Arm | ef.Adopt):
-                self.armed.add(effect.directive.number)
-            node = self.node(effect.node)
-            if node is not None and node.connected:
-                node.inbox.append(effect.directive)
-        elif isinstance(effect, ef.Reply):
-            self.replies[effect.to] = effect.message
-        elif isinstance(effect, ef.Refuse):
-            self.replies[effect.to] = effect
-        elif isinstance(effect, ef.Announce):
-            self.wanted = effect.wanted
-        elif isinstance(effect, ef.Log):
-            self.logs.append(effect.text)
+    def deliver(self, node: NodeId, directive) -> None:
+        played = self.node(node)
+        if played is not None and played.connected:
+            played.inbox.append(directive)
 
     def kill_coordinator(self) -> None:
-        """It dies, and is started again from its journal."""
         for node in self.nodes:
             node.connected = False
             node.inbox.clear()
             if node.asked is not None and node.asked not in self.replies:
                 node.asked = 0
-        job, plans, book = (
-            decode(Job, json.loads(self.journal[0])),
-            [decode(Plan, json.loads(p)) for p in self.journal[1].values()],
-            decode(Book, json.loads(self.journal[2])),
-        )
-        self.state = State(self.settings, job, tuple(sorted(plans, key=lambda plan: plan.id)), book)
-        self.post(ev.Started(self.now))
-        self.post(ev.Attached(self.now, 1))
-
-    def ask(self, kind, *arguments, **named):
-        """An operator's call; returns what it was answered, None: not yet."""
-        self.asked += 1
-        number = self.asked
-        self.post(kind(self.now, number, *arguments, **named))
-        return self.replies.get(number)
-
-    def tick(self, seconds: float = 0.5) -> None:
-        self.now += seconds
-        self.post(ev.Tick(self.now))
+        super().kill_coordinator()
 
     # ---- nodes -------------------------------------------------------------------------------------------------------
 
@@ -268,17 +196,9 @@ class World:
     def declare(self, node: PlayedNode, tensors=(), data=None, **named):
         return self.ask(ev.Declared, node.id, tuple(tensors), data=data, **named)
 
-    # ---- bookkeeping -------------------------------------------------------------------------------------------------
-
-    def note_prepared(self, number: ConfigId) -> None:
-        if number not in self.numbers:
-            assert not self.numbers or number > max(self.numbers), "numbers grow"
-            assert number not in self.cancelled, "a cancelled number is used again"
-            self.numbers.append(number)
-
-    def note_cancelled(self, cancel: CancelOrder) -> None:
-        assert cancel.number not in self.armed, "an armed plan is cancelled"
-        self.cancelled.add(cancel.number)
+    def draw(self, worker: NodeId, number: int, epoch: int | None = None):
+        """A draw that a test makes for a worker; returns what it was answered, None: it waits."""
+        return self.ask(ev.DrawAsked, worker, number, epoch)
 
     # ---- fair running ------------------------------------------------------------------------------------------------
 
@@ -305,11 +225,10 @@ class World:
     @property
     def at_rest(self) -> bool:
         job = self.state.job
-        counts = (len(job.configuration.workers), len(job.configuration.servers)) if job.configuration else (0, 0)
         return (
             job.plan is None
             and job.queued is None
-            and counts == (job.goal.workers, job.goal.servers)
+            and self.counts == (job.goal.workers, job.goal.servers)
             and all(node.connected and not node.inbox and not node.outbox for node in self.alive)
             and not unextended(self.state)
             and not self.exits
@@ -335,12 +254,6 @@ class World:
         facts = f"{job.phase} goal {job.goal} queued {job.queued} dead {job.dead} plan {plan} {self.state.round}"
         return f"{facts} nodes {nodes} log {self.logs[-12:]}"
 
-    def take(self, batch: pb.DrawReply) -> None:
-        """As `Store.applied`: only later batches of an origin."""
-        if batch.batch > self.applied.get(batch.origin, -1):
-            self.applied[batch.origin] = batch.batch
-            self.taken[batch.epoch, batch.step] += 1
-
     def check_batches(self, epochs: int = 0) -> None:
         """Each batch of the epochs that are over was taken exactly once; run until `epochs` are."""
         for _ in range(60 * epochs):
@@ -350,20 +263,7 @@ class World:
         over = self.state.book.epoch
         assert over >= epochs, f"no batch is given: {self.state.book} {self.describe()}"
         due = {(epoch, step): 1 for epoch in range(over) for step in range(self.data.steps_per_epoch)}
-        assert {place: count for place, count in self.taken.items() if place[0] < over} == due
-
-    @property
-    def plan(self) -> Plan | None:
-        return self.state.job.plan
-
-    @property
-    def records(self) -> list[Plan]:
-        return list(self.state.history)
-
-    @property
-    def counts(self) -> tuple[int, int]:
-        configuration = self.state.job.configuration
-        return len(configuration.workers), len(configuration.servers)
+        assert {place: count for place, count in self.batches.times.items() if place[0] < over} == due
 
     def until(self, phase: Phase, turns: int = 50) -> Plan:
         """Run fairly, answer by answer, until the plan under way is in `phase`."""
@@ -384,5 +284,21 @@ class World:
             self.tick()
         raise AssertionError(f"never {phase}: {self.describe()}")
 
+    def saved(self, turns: int = 20) -> ef.WriteManifest:
+        """Run fairly until the checkpoint under way is whole; returns its manifest, which is written."""
+        before = len(self.effects)
+        for _ in range(turns):
+            self.turn()
+            for effect in self.effects[before:]:
+                if isinstance(effect, ef.WriteManifest):
+                    self.post(ev.ManifestWritten(self.now, effect.url, 10))
+                    return effect
+        raise AssertionError(f"no checkpoint: {self.describe()}")
 
-__all__ = ["ASYNC", "DATA", "OPTIMIZER", "SSP", "TENSORS", "JobPhase", "PlayedNode", "StopOrder", "World"]
+    def silence(self, *names: NodeId, seconds: float = 12.0) -> None:
+        """Time passes in which these nodes report nothing, and nobody does anything else."""
+        for _ in range(int(seconds * 2)):
+            for node in self.alive:
+                if node.id not in names:
+                    self.report(node)
+            self.tick()

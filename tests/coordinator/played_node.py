@@ -96,7 +96,7 @@ class PlayedNode:
 
     def switch(self) -> None:
         assert self.prepared is not None
-        assert self.prepared.id not in self.world.cancelled, f"{self.id} switches to a cancelled configuration"
+        assert self.prepared.id not in self.world.numbers.cancelled, f"{self.id} switches to a cancelled configuration"
         leaver = self.is_member and self.id not in self.prepared.members
         self.current, self.prepared, self.clock = self.prepared, None, None
         if self.is_member:
@@ -145,7 +145,7 @@ class PlayedNode:
         elif not self.pushed:
             self.pushed = True
             self.version += 1
-            world.take(self.held)
+            world.batches.take(self.held)
         else:
             self.draws += 1
             self.ask_draw()

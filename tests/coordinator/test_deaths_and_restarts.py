@@ -1,4 +1,4 @@
-"""Deaths of members, and a coordinator killed at every effect of every step."""
+"""Deaths of members, and a coordinator that is started again in the middle of a plan."""
 
 import json
 
@@ -8,9 +8,8 @@ from played_job import DATA, TENSORS, World
 from coordinator import effects as ef
 from coordinator import events as ev
 from coordinator.plan import Kind, Phase
-from coordinator.protocol import step
-from coordinator.state import JobPhase, Void
-from elastic_ps.core.configuration import ConfigId, Role
+from coordinator.state import CancelOrder, JobPhase, Void
+from elastic_ps.core.configuration import ConfigId
 
 
 @pytest.mark.parametrize("phase", [Phase.REGISTERED, Phase.ASSIGNED, Phase.SYNCING])
@@ -39,7 +38,7 @@ def test_a_death_after_armed_builds_on_the_new_table():
     assert plan.kind is Kind.DEATH
     assert plan.target.servers == armed.target.servers
     assert plan.absorbed[0].id == armed.id
-    assert not [e for e in world.effects if isinstance(e, ef.Send) and type(e.directive).__name__ == "CancelOrder"]
+    assert not world.sent(CancelOrder)
     world.settle()
     assert {p.id: p.phase for p in world.records}[armed.id] is Phase.COMMITTED
 
@@ -58,17 +57,9 @@ def test_a_second_death_keeps_what_the_first_carried():
     assert world.counts == (3, 2)
 
 
-def silent(world, names, seconds=12.0):
-    for _ in range(int(seconds * 2)):
-        for node in world.alive:
-            if node.id not in names:
-                world.report(node)
-        world.tick()
-
-
 def test_an_expired_lease_alone_kills_no_member():
     world = World(3, 1)
-    silent(world, ["w1"])
+    world.silence("w1")
     assert "w1" in world.state.job.nodes
     assert world.plan is None
 
@@ -76,7 +67,7 @@ def test_an_expired_lease_alone_kills_no_member():
 def test_an_expired_lease_and_a_failed_exchange_do():
     world = World(3, 1)
     world.post(ev.PeerFailed(world.now, "s0", "w1", "connection reset"))
-    silent(world, ["w1"])
+    world.silence("w1")
     assert world.plan.dead == {"w1"}
     assert any("connection reset" in line for line in world.logs)
 
@@ -84,8 +75,8 @@ def test_an_expired_lease_and_a_failed_exchange_do():
 def test_a_failed_exchange_of_long_ago_does_not_count():
     world = World(3, 1)
     world.post(ev.PeerFailed(world.now, "s0", "w1", "connection reset"))
-    silent(world, [], 30)
-    silent(world, ["w1"])
+    world.silence(seconds=30)
+    world.silence("w1")
     assert "w1" in world.state.job.nodes
 
 
@@ -132,13 +123,7 @@ def test_a_dead_server_sends_the_job_back_to_its_checkpoint():
     for _ in range(5):
         world.turn()
     world.ask(ev.CheckpointAsked)
-    manifest = None
-    for _ in range(20):
-        world.turn()
-        manifest = next((e for e in world.effects if isinstance(e, ef.WriteManifest)), None)
-        if manifest:
-            break
-    world.post(ev.ManifestWritten(world.now, manifest.url, 10))
+    manifest = world.saved()
     assert world.replies[world.asked].version == manifest.manifest["version"]
     saved = manifest.manifest["version"]
     old = set(world.state.job.nodes)
@@ -157,8 +142,7 @@ def test_a_dead_server_sends_the_job_back_to_its_checkpoint():
     assert world.state.job.model.tensors == TENSORS
     assert world.state.job.data == DATA
     assert world.state.job.voids[-1] == Void(term + 1, saved)
-    prepares = [e.directive for e in world.effects if isinstance(e, ef.Send) and isinstance(e.directive, ef.Prepare)]
-    assert prepares[-1].restore == manifest.url
+    assert world.sent(ef.Prepare)[-1].restore == manifest.url
     assert world.state.job.restore == "", "a server that joins later takes its blocks from the others"
 
 
@@ -212,10 +196,9 @@ def test_a_restart_from_armed_asks_everyone_first_and_arms_again():
     nodes = list(world.alive)
     for node in nodes[:-1]:
         world.listen(node)
-    orders = (ef.Arm, ef.Adopt)
-    assert not [e for e in world.effects if isinstance(e, ef.Send) and isinstance(e.directive, orders)]
+    assert not world.sent((ef.Arm, ef.Adopt))
     world.listen(nodes[-1])
-    arms = [e.directive for e in world.effects if isinstance(e, ef.Send) and isinstance(e.directive, ef.Arm)]
+    arms = world.sent(ef.Arm)
     assert {arm.number for arm in arms} == {plan.number}
     assert min(arm.clock for arm in arms) > plan.clock
     world.settle()
@@ -235,8 +218,8 @@ def test_a_restart_that_finds_a_node_switched_lets_the_rest_adopt():
     world.effects.clear()
     for each in world.alive:
         world.listen(each)
-    assert not [e for e in world.effects if isinstance(e, ef.Send) and isinstance(e.directive, ef.Arm)]
-    assert [e for e in world.effects if isinstance(e, ef.Send) and isinstance(e.directive, ef.Adopt)]
+    assert not world.sent(ef.Arm)
+    assert world.sent(ef.Adopt)
     world.settle()
     assert world.state.job.configuration.id == plan.number
 
@@ -253,49 +236,3 @@ def test_a_leaver_that_went_while_the_coordinator_was_away_does_not_hold_the_pla
         if world.plan is None:
             break
     assert world.state.job.configuration.id in (plan.number, ConfigId(2, plan.number.number + 1))
-
-
-def scenario(world: World) -> None:
-    world.ask(ev.ScaleAsked, 2, 2)
-    for _ in range(12):
-        world.turn()
-    world.ask(ev.ScaleAsked, 1, 1)
-    for _ in range(12):
-        world.turn()
-
-
-def effects_of_scenario() -> int:
-    world = World(1, 1)
-    before = len(world.effects)
-    scenario(world)
-    return len(world.effects) - before
-
-
-COUNT = effects_of_scenario()
-
-
-@pytest.mark.parametrize("at", range(COUNT))
-def test_killed_at_any_effect_the_job_ends_as_it_should(at):
-    """Every boundary between two effects of two whole scalings, out and in."""
-    world = World(1, 1)
-    post = world.post
-
-    def killing(event):
-        before = world.state
-        _, effects = step(before, event)
-        seen = len(world.effects) - origin
-        if not killed and seen <= at < seen + len(effects):
-            killed.append(at)
-            world.kill_after = at - seen
-        post(event)
-
-    killed: list[int] = []
-    origin = len(world.effects)
-    world.post = killing
-    scenario(world)
-    world.settle()
-    assert killed == [at]
-    if not world.state.job.ended:
-        assert world.counts in ((1, 1), (2, 2)), world.describe()
-    assert world.state.job.phase is JobPhase.RUNNING
-    assert {node.role for node in world.alive} == set(Role)

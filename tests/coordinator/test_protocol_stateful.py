@@ -166,6 +166,8 @@ class Cluster(RuleBasedStateMachine):
             self.world.post(kind(self.world.now, node.id, *arguments))
         else:
             self.world.tick(0.1)
+        if self.world.kill_after is not None:  # it had no more than these
+            self.world.kill_coordinator()
 
     @precondition(lambda self: hasattr(self, "world"))
     @invariant()
