@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from coordinator import draws, members, plans, requests, saving, tables
+from coordinator import deaths, draws, members, plans, requests, saving, tables
 from coordinator import events as ev
 from coordinator.directives import owed, plan_of, standing, wanted, welcome
 from coordinator.effects import Announce, Effect, Journal, Send
@@ -38,7 +38,7 @@ def step(state: State, event: ev.Event) -> tuple[State, list[Effect]]:
 _RULES: tuple[Callable[[Turn], bool], ...] = (
     members.finish,
     requests.stop,
-    plans.mourn,
+    deaths.mourn,
     plans.form,
     plans.assign,
     plans.prepared,
