@@ -92,12 +92,7 @@ class Migration:
             if room.standing.is_new(configuration.id):
                 self._check(configuration)
                 self._settle(configuration, bool(dead))
-                room.outbox.disconnect(dead)
-                for rank, worker in enumerate(room.gathering.workers):
-                    if worker in dead:
-                        room.gathering.drop_worker(rank)
-                for node in dead:
-                    room.subscriptions.pop(node, None)
+                room.forget(dead)
                 self._moves = moves(room.node, room.standing.current, configuration)
                 self._live = not paused
                 if not dead:  # a death's plan moves no block: the streams of the plan that it came into go on

@@ -138,6 +138,15 @@ class Room:
         workers = [worker.id for worker in current.workers] if current else []
         self.gathering = Gathering(len(self.store.status), workers)
 
+    def forget(self, dead: frozenset[NodeId]) -> None:
+        """Dead nodes contribute no more, and nobody sends them anything."""
+        self.outbox.disconnect(dead)
+        for rank, worker in enumerate(self.gathering.workers):
+            if worker in dead:
+                self.gathering.drop_worker(rank)
+        for node in dead:
+            self.subscriptions.pop(node, None)
+
     def hold(self, held: Held) -> None:
         """Keep a frame until something changes."""
         self.held = [other for other in self.held if other.key != held.key] + [held]
