@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -100,28 +100,18 @@ def elasticrun(
     ] = 30.0,
 ) -> None:
     """Train SCRIPT as an elastic job on this machine, or with --role join one node to a running job."""
-    _refuse(_misplaced(context, role))
-    _refuse(_script_problem(script, module, role))
+    settings_problem = _address_problem(coordinator) if role else _block_problem(block_bytes)
+    problem = _misplaced(context, role) or _script_problem(script, module, role) or settings_problem
+    if problem is not None:
+        _refuse(problem)
     program = Script(script, tuple(arguments or ()), module) if script else None
     modules = tuple(optimizer_module or ())
     if role is not None:
-        _refuse(_address_problem(coordinator))
         assert token_file is not None, "checked as missing above"
-        place = Place(coordinator, token_file, host)
-        command = partial(NodeCommands(program, modules).node, role, place)
-        raise typer.Exit(run_member(MemberSettings(role, place, join_timeout, grace), command))
+        member = MemberSettings(role, Place(coordinator, token_file, host), join_timeout, grace)
+        raise typer.Exit(run_member(member, partial(NodeCommands(program, modules).node, role, member.place)))
     assert program is not None, "checked as missing above"
-    if block_bytes is not None and block_bytes % ALIGNMENT:
-        _refuse(f"--block-bytes {block_bytes}: must be a multiple of {ALIGNMENT}")
-    options = {
-        "--seed": seed,
-        "--block-bytes": block_bytes,
-        "--migration": migration,
-        "--checkpoint-interval": checkpoint_interval,
-        "--restore": restore or None,
-        "--join-timeout": join_timeout,
-    }
-    settings = JobSettings(
+    job = JobSettings(
         name=name or default_name(script),
         script=program,
         workers=workers,
@@ -130,17 +120,30 @@ def elasticrun(
         max_restarts=max_restarts,
         grace=grace,
         checkpoint=checkpoint,
-        coordinator_options=tuple(
-            text for option, value in options.items() if value is not None for text in (option, str(value))
+        coordinator_options=_coordinator_options(
+            seed=seed,
+            block_bytes=block_bytes,
+            migration=migration,
+            checkpoint_interval=checkpoint_interval,
+            restore=restore or None,
+            join_timeout=join_timeout,
         ),
         optimizer_modules=modules,
     )
+    raise typer.Exit(_start(job))
+
+
+def _coordinator_options(**values: object) -> tuple[str, ...]:
+    """Those that were given, as the coordinator's command line has them."""
+    given = {f"--{name.replace('_', '-')}": str(value) for name, value in values.items() if value is not None}
+    return tuple(text for option in given.items() for text in option)
+
+
+def _start(settings: JobSettings) -> int:
     try:
-        outcome = run_job(settings, JobCommands(settings), MergedStream(sys.stdout), jobs_folder())
+        return run_job(settings, JobCommands(settings), MergedStream(sys.stdout), jobs_folder()).status
     except ConfigurationError as error:
         _refuse(str(error))
-    else:
-        raise typer.Exit(outcome.status)
 
 
 def run_job(settings: JobSettings, commands: Commands, merged: MergedStream, root: Path) -> Outcome:
@@ -226,7 +229,12 @@ def _address_problem(address: str) -> str | None:
     return f"--coordinator {address!r}: give HOST:PORT"
 
 
-def _refuse(problem: str | None) -> None:
-    if problem is not None:
-        typer.echo(f"elasticrun: {problem}", err=True)
-        raise typer.Exit(_USAGE)
+def _block_problem(block_bytes: int | None) -> str | None:
+    if block_bytes is None or block_bytes % ALIGNMENT == 0:
+        return None
+    return f"--block-bytes {block_bytes}: must be a multiple of {ALIGNMENT}"
+
+
+def _refuse(problem: str) -> NoReturn:
+    typer.echo(f"elasticrun: {problem}", err=True)
+    raise typer.Exit(_USAGE)
