@@ -104,7 +104,8 @@ def test_options_in_prose_exist(page):
 def test_make_targets_exist(page):
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
     for line in commands(page, "make"):
-        assert line[0] in targets, line
+        module = line[0].removeprefix("bench-")
+        assert line[0] in targets or (ROOT / "benchmarks" / f"{module}.py").exists(), line
 
 
 @every_page
