@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from server_harness import HYPER, SGD, TENSORS, FakeControl, Reference, tensor_view
+from server_peers import FakeControl
+from server_reference import HYPER, SGD, TENSORS, Reference, random_slab
 
 from coordinator.audit import Audit, audit
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, NodeId, Role
@@ -83,11 +84,7 @@ class Desk:
         return [frame for _, frame, _ in self.sent.frames[before:]]
 
     def slab(self) -> NDArray[np.uint8]:
-        slab = np.zeros(self.model.slab_bytes, dtype=np.uint8)
-        for tensor in range(len(self.model.tensors)):
-            view = tensor_view(self.model, slab, tensor)
-            view[...] = self.rng.normal(size=view.shape) * 10
-        return slab
+        return random_slab(self.model, self.rng, 10)
 
     def push(
         self,

@@ -1,208 +1,26 @@
 """Servers in this process over TCP on loopback. Tests send the directives and play the workers."""
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from server_peers import FakeControl, FakeWorker
+from server_reference import HYPER, SGD, Reference, random_slab
 
 from elastic_ps.core import codec
-from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, Member, Role
+from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role
 from elastic_ps.core.data import DataSpec, place, share
 from elastic_ps.core.model import Model, Tensor, runs
-from elastic_ps.core.optimizer import Hyper, OptimizerSpec
+from elastic_ps.core.optimizer import OptimizerSpec
 from elastic_ps.core.token import TOKEN_BYTES
-from elastic_ps.server.optimizers import make_rule
 from elastic_ps.server.service import ServerNode
 from elastic_ps.transport.frames import Frame, Kind
 from elastic_ps.transport.tcp import TcpTransport
 from protos import elastic_pb2 as pb
 
 TOKEN = b"t" * TOKEN_BYTES
-TIMEOUT = 20.0
-SGD = OptimizerSpec("sgd", {"momentum": 0.9})
-ADAM = OptimizerSpec("adam")
-HYPER = Hyper(lr=0.1, wd=0.01, rescale_grad=1.0)
-
-
-@dataclass(frozen=True)
-class Acknowledged:
-    answer: int
-    configuration: ConfigId
-    version: int
-    bytes_moved: int
-    detail: str
-
-
-class GatedTransport(TcpTransport):
-    """TCP whose outgoing connections hold frames of one kind until `gate` is set."""
-
-    def __init__(self, token: bytes, kind: Kind):
-        super().__init__(token)
-        self.gate = threading.Event()
-        self.held = threading.Event()
-        self._kind = kind
-
-    def connect(self, host: str, port: int, peer: str, timeout: float = 10.0) -> Any:
-        connection = super().connect(host, port, peer, timeout)
-        send = connection.send
-
-        def gated(frame: Frame, payload: Sequence[Any] = ()) -> None:
-            if frame.kind is self._kind:
-                self.held.set()
-                assert self.gate.wait(TIMEOUT)
-            send(frame, payload)
-
-        connection.send = gated  # type: ignore[method-assign]
-        return connection
-
-
-class FakeControl:
-    """What a server says to its coordinator."""
-
-    def __init__(self) -> None:
-        self.answers: list[Acknowledged] = []
-        self.failed: list[str] = []
-        self._changed = threading.Condition()
-
-    def acknowledge(
-        self,
-        answer: int,
-        configuration: ConfigId = NO_CONFIGURATION,
-        version: int = 0,
-        suspension_ms: float = 0.0,
-        bytes_moved: int = 0,
-        detail: str = "",
-        command: int = 0,
-    ) -> None:
-        with self._changed:
-            self.answers.append(Acknowledged(answer, configuration, version, bytes_moved, detail))
-            self._changed.notify_all()
-
-    def peer_failed(self, peer: str, reason: str) -> None:
-        with self._changed:
-            self.failed.append(peer)
-            self._changed.notify_all()
-
-    def report_soon(self) -> None:
-        """Nobody reports."""
-
-    def await_answer(self, *answers: int, number: ConfigId | None = None) -> Acknowledged:
-        def found() -> Acknowledged | None:
-            wanted = [a for a in self.answers if a.answer in answers and number in (None, a.configuration)]
-            return wanted[-1] if wanted else None
-
-        with self._changed:
-            result = self._changed.wait_for(found, TIMEOUT)
-            assert result, f"no {[pb.Answer.Name(a) for a in answers]} for {number} among {self.answers}"
-            return result
-
-    def said(self, answer: int, number: ConfigId) -> bool:
-        return any(a.answer == answer and a.configuration == number for a in self.answers)
-
-    def await_failed(self, peer: str) -> None:
-        with self._changed:
-            assert self._changed.wait_for(lambda: peer in self.failed, TIMEOUT)
-
-
-@dataclass
-class Received:
-    server: str
-    frame: Frame
-    data: NDArray[np.uint8]
-
-
-class FakeWorker:
-    """A worker's side of the data plane, driven by the test."""
-
-    def __init__(self, name: str, transport: TcpTransport, model: Model):
-        self.name = name
-        self.model = model
-        self.received: list[Received] = []
-        self.values: dict[int, dict[int, bytes]] = {}  # version -> block -> bytes
-        self.heard = NO_CONFIGURATION  # the highest that a frame named
-        self._transport = transport
-        self._connections: dict[str, Any] = {}
-        self._changed = threading.Condition()
-
-    def connect(self, server: Member) -> Frame:
-        connection = self._transport.connect(server.host, server.port, server.id)
-        meta = {"node": self.name, "role": "worker", "lane": "exchange"}
-        connection.send(Frame(Kind.HELLO, meta=meta))
-        answer: Frame = connection.receive()
-        if answer.kind is not Kind.ACCEPTED:
-            connection.close()
-        else:
-            if server.id in self._connections:
-                self._connections[server.id].close()
-            self._connections[server.id] = connection
-            threading.Thread(target=self._receive, args=(server.id, connection), daemon=True).start()
-        return answer
-
-    def close(self) -> None:
-        for connection in self._connections.values():
-            connection.close()
-
-    def _receive(self, server: str, connection: Any) -> None:
-        try:
-            while True:
-                frame = connection.receive()
-                data = np.empty(frame.payload_bytes, dtype=np.uint8)
-                connection.receive_into([data])
-                with self._changed:
-                    self.received.append(Received(server, frame, data))
-                    self.heard = max(self.heard, frame.configuration)
-                    if frame.kind is Kind.VALUE:
-                        self._keep(frame, data)
-                    self._changed.notify_all()
-        except Exception:  # noqa: BLE001  # the test sees what did not come
-            with self._changed:
-                self._changed.notify_all()
-
-    def _keep(self, frame: Frame, data: NDArray[np.uint8]) -> None:
-        start = 0
-        for first, count in frame.runs:
-            for block in range(first, first + count):
-                size = self.model.blocks[block].extent
-                self.values.setdefault(frame.version, {})[block] = data[start : start + size].tobytes()
-                start += size
-        assert start == data.nbytes
-
-    def send(self, server: str, frame: Frame, payload: Sequence[Any] = ()) -> None:
-        self._connections[server].send(frame, payload)
-
-    def wait(self, ready: Callable[[], Any]) -> None:
-        with self._changed:
-            assert self._changed.wait_for(ready, TIMEOUT), [(r.server, r.frame) for r in self.received]
-
-    def has(self, version: int) -> bool:
-        return len(self.values.get(version, {})) == len(self.model.blocks)
-
-    def await_version(self, version: int, blocks: Sequence[int] | None = None) -> None:
-        wanted = set(range(len(self.model.blocks)) if blocks is None else blocks)
-        self.wait(lambda: wanted <= set(self.values.get(version, {})))
-
-    def await_kind(self, kind: Kind, server: str | None = None) -> Frame:
-        def found() -> Frame | None:
-            return next((r.frame for r in self.received if r.frame.kind is kind and server in (None, r.server)), None)
-
-        self.wait(found)
-        frame = found()
-        assert frame is not None
-        return frame
-
-    def drain(self, server: str, block: int, configuration: ConfigId) -> None:
-        """Wait until the server has judged all that was sent: a PULL behind it is answered."""
-        before = sum(r.frame.kind is Kind.VALUE for r in self.received)
-        self.send(server, Frame(Kind.PULL, configuration, 0, meta={"runs": [[block, 1]]}))
-        self.wait(lambda: sum(r.frame.kind is Kind.VALUE for r in self.received) > before)
-
-    def slab(self, version: int) -> NDArray[np.uint8]:
-        """The whole model at a version."""
-        blocks = self.values[version]
-        return np.frombuffer(b"".join(blocks[block] for block in range(len(self.model.blocks))), dtype=np.uint8)
 
 
 @dataclass
@@ -317,11 +135,44 @@ class Job:
             chief.send(server, frame, [slab[self.model.span(run)] for run in blocks_runs])
 
     def random_slab(self) -> NDArray[np.uint8]:
-        slab = np.zeros(self.model.slab_bytes, dtype=np.uint8)
-        for tensor in range(len(self.model.tensors)):
-            view = tensor_view(self.model, slab, tensor)
-            view[...] = self.rng.normal(size=view.shape)
-        return slab
+        return random_slab(self.model, self.rng)
+
+    def spread(self, servers: int) -> list[int]:
+        """An assignment: block after block to the next server."""
+        return [block % servers for block in range(len(self.model.blocks))]
+
+    def join_server(self, name: str) -> None:
+        """Start a server, which the workers connect to."""
+        self.add_server(name)
+        for worker in self.workers.values():
+            assert worker.connect(self.members[name]).kind is Kind.ACCEPTED
+
+    def prepare_two(self, mode: int = pb.LIVE, synced: bool = True) -> Configuration:
+        """Beside s0 joins s1, to own every other block; `synced`: it has caught up where it does before the clock."""
+        assert self.configuration is not None
+        self.join_server("s1")
+        workers = [worker.id for worker in self.configuration.workers]
+        new = self.next(workers, ["s0", "s1"], self.spread(2))
+        self.prepare(new, ["s0", "s1"], mode)
+        if synced and mode == pb.LIVE:
+            self.controls["s1"].await_answer(pb.SYNCED, number=new.id)
+        return new
+
+    def order_adopt(self, configuration: Configuration) -> None:
+        """Tell every server, and wait for none."""
+        for server in self.servers:
+            self.direct(server, adopt=pb.Adopt(configuration=codec.config_id_to_pb(configuration.id)))
+
+    def image(self, server: str, blocks: Sequence[int]) -> bytes:
+        """Values and optimizer states of blocks, as a server holds them."""
+        room = self.servers[server].room
+        with room.changed:
+            return b"".join(
+                part.tobytes()
+                for run in runs(blocks)
+                for segment in room.store.segments(run)
+                for part in room.store.image(segment)
+            )
 
     # ---- steps
 
@@ -367,7 +218,7 @@ class Job:
                 frame = Frame(Kind.PUSH, table.id, version, len(positions), meta)
                 self.workers[worker].send(server, frame, [slab[self.model.span(run)] for run in runs(chunk)])
 
-    def step(self, version: int, configuration: Configuration | None = None) -> list[NDArray[np.uint8]]:
+    def check_step(self, version: int, configuration: Configuration | None = None) -> list[NDArray[np.uint8]]:
         """A whole exchange by all workers, checked against the reference bit by bit."""
         table = configuration or self.configuration
         assert table is not None
@@ -376,7 +227,7 @@ class Job:
         for name, slab in zip(names, slabs, strict=True):
             self.push(name, version, slab, table)
         self._redo_if_decided(version, slabs, names, table)
-        self.settle(version, slabs, names, table)
+        self.check_settled(version, slabs, names, table)
         return slabs
 
     def _redo_if_decided(
@@ -393,7 +244,7 @@ class Job:
             lacking = set(range(len(self.model.blocks))) - set(self.workers[name].values.get(version + 1, {}))
             self.push(name, version, slab, self.prepared, blocks=sorted(lacking))
 
-    def settle(
+    def check_settled(
         self, version: int, slabs: Sequence[NDArray[np.uint8]], names: Sequence[str], table: Configuration
     ) -> None:
         where = place(self.data, version)
@@ -404,89 +255,28 @@ class Job:
             assert np.array_equal(self.workers[name].slab(version + 1), self.reference.slab), f"version {version + 1}"
 
 
-class Reference:
-    """The same training without servers: whole tensors, one after the other."""
+class Jobs:
+    """The jobs of a test."""
 
-    def __init__(self, model: Model, spec: OptimizerSpec | None, data: DataSpec, slab: NDArray[np.uint8]):
-        self.model, self.data = model, data
-        self.slab = slab.copy()
-        self.rule = make_rule(spec) if spec else None
-        self.spec = spec
-        self.count = 0
-        self.states: list[dict[str, NDArray[Any]]] = []
-        for number, tensor in enumerate(model.tensors):
-            value = tensor_view(model, self.slab, number)
-            layout = self.rule.states(np.dtype(tensor.dtype)) if self.rule and not tensor.auxiliary else ()
-            states = {name: np.zeros(value.size, dtype=dtype) for name, dtype in layout}
-            if self.rule and states:
-                self.rule.init(states, value)
-            self.states.append(states)
+    def __init__(self) -> None:
+        self._kept: list[Job] = []
 
-    def update(self, slabs: Sequence[NDArray[np.uint8]], samples: Sequence[int]) -> None:
-        self.count += 1
-        total = sum(samples)
-        for number, tensor in enumerate(self.model.tensors):
-            value = tensor_view(self.model, self.slab, number)
-            views = [tensor_view(self.model, slab, number).copy() for slab in slabs]
-            dtype = value.dtype.type
-            if tensor.auxiliary or self.data.loss == "mean":
-                given = [view for view, n in zip(views, samples, strict=True) if n]
-                parts = [n for n in samples if n]
-                aggregate = given[0]
-                if len(given) > 1:
-                    aggregate = given[0] * dtype(parts[0] / total)
-                    for view, n in zip(given[1:], parts[1:], strict=True):
-                        aggregate = aggregate + view * dtype(n / total)
-            else:
-                given = [view for view, n in zip(views, samples, strict=True) if n]
-                aggregate = given[0].copy()
-                for view in given[1:]:
-                    aggregate = aggregate + view
-                if self.data.elastic and self.data.global_batch != total:
-                    aggregate = aggregate * dtype(self.data.global_batch / total)
-            if self.rule is None or tensor.auxiliary:
-                value[...] = aggregate
-                continue
-            factors = self.spec.keys.get(tensor.key, {}) if self.spec else {}
-            hyper = Hyper(
-                HYPER.lr * factors.get("lr_mult", 1.0), HYPER.wd * factors.get("wd_mult", 1.0), HYPER.rescale_grad
-            )
-            self.rule.update(value, aggregate, self.states[number], self.count, hyper)
+    def keep(self, job: Job) -> Job:
+        """It is closed when the test ends."""
+        self._kept.append(job)
+        return job
 
+    def begin(
+        self, job: Job, servers: int = 1, workers: int = 2, assignment: Sequence[int] | None = None, **more: Any
+    ) -> Job:
+        """Keep a job and start it; `assignment`: by default each server owns neighbouring blocks."""
+        self.keep(job)
+        count = len(job.model.blocks)
+        names = [f"{role}{number}" for role, many in (("w", workers), ("s", servers)) for number in range(many)]
+        owners = assignment or [block * servers // count for block in range(count)]
+        job.start(names[:workers], names[workers:], owners, **more)
+        return job
 
-def tensor_view(model: Model, slab: NDArray[np.uint8], number: int) -> NDArray[Any]:
-    """A tensor's flat values in a whole-model slab."""
-    tensor = model.tensors[number]
-    start = model.blocks[model.blocks_of[number].start].position
-    return slab[start : start + tensor.nbytes].view(tensor.dtype)
-
-
-def spread(job: Job, servers: int) -> list[int]:
-    return [block % servers for block in range(len(job.model.blocks))]
-
-
-def join_server(job: Job, name: str) -> None:
-    job.add_server(name)
-    for worker in job.workers.values():
-        assert worker.connect(job.members[name]).kind is Kind.ACCEPTED
-
-
-def image(job: Job, server: str, blocks: list[int]) -> bytes:
-    room = job.servers[server].room
-    with room.changed:
-        return b"".join(
-            part.tobytes()
-            for run in runs(blocks)
-            for segment in room.store.segments(run)
-            for part in room.store.image(segment)
-        )
-
-
-TENSORS = (
-    Tensor(0, "i:0", (40, 10), "float32"),
-    Tensor(0, "i:1", (7,), "float32"),
-    Tensor(0, "i:2", (), "float32"),
-    Tensor(0, "i:3", (65,), "float64"),
-    Tensor(0, "i:4", (9,), "float32", auxiliary=True),
-    Tensor(0, "i:5", (300,), "float32"),
-)
+    def close(self) -> None:
+        for job in self._kept:
+            job.close()

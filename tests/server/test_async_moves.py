@@ -1,28 +1,17 @@
 """Blocks of an async job change their owner, and are saved, while everybody pushes."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from server_harness import (
-    ADAM,
-    HYPER,
-    SGD,
-    TENSORS,
-    TIMEOUT,
-    TOKEN,
-    GatedTransport,
-    Job,
-    image,
-    join_server,
-    spread,
-)
+from server_harness import TOKEN, Job, Jobs
+from server_peers import TIMEOUT, GatedTransport
+from server_reference import ADAM, HYPER, SGD, TENSORS
 
 from coordinator.audit import audit
-from elastic_ps.core.codec import config_id_to_pb
 from elastic_ps.core.configuration import Configuration
 from elastic_ps.core.data import DataSpec, place, share
 from elastic_ps.core.model import runs
@@ -33,30 +22,6 @@ from protos import elastic_pb2 as pb
 
 DATA = DataSpec(True, 48, 8, consistency="async")
 EVERY = range(len(Job(TENSORS).model.blocks))
-
-
-@pytest.fixture
-def jobs() -> Iterator[list[Job]]:
-    started: list[Job] = []
-    yield started
-    for job in started:
-        job.close()
-
-
-def begin(jobs: list[Job], job: Job | None = None, workers: int = 2) -> Job:
-    job = job or Job(TENSORS, ADAM, DATA)
-    jobs.append(job)
-    job.start([f"w{number}" for number in range(workers)], ["s0"], spread(job, 1))
-    return job
-
-
-def prepare_two(job: Job, mode: int = pb.LIVE) -> Configuration:
-    join_server(job, "s1")
-    new = job.next([worker.id for worker in job.configuration.workers], ["s0", "s1"], spread(job, 2))
-    job.prepare(new, ["s0", "s1"], mode)
-    if mode == pb.LIVE:
-        job.controls["s1"].await_answer(pb.SYNCED, number=new.id)
-    return new
 
 
 def push(
@@ -87,16 +52,16 @@ def push(
             job.workers[worker].send(server, frame, [slab[job.model.span(run)].copy() for run in frame.runs])
 
 
-def settle(job: Job, worker: str, version: int, slab: NDArray[np.uint8]) -> None:
+def check_settled(job: Job, worker: str, version: int, slab: NDArray[np.uint8]) -> None:
     job.reference.update([slab], [job.data.global_batch])
     job.workers[worker].await_version(version + 1)
     assert np.array_equal(job.workers[worker].slab(version + 1), job.reference.slab)
 
 
-def exchange(job: Job, worker: str, version: int, step: int) -> None:
+def check_exchange(job: Job, worker: str, version: int, step: int) -> None:
     slab = job.random_slab()
     push(job, worker, version, step, slab)
-    settle(job, worker, version, slab)
+    check_settled(job, worker, version, slab)
 
 
 def exactly_once(job: Job, epochs: int = 1) -> bool:
@@ -104,20 +69,13 @@ def exactly_once(job: Job, epochs: int = 1) -> bool:
     return audit(entries, job.data.samples, job.data.global_batch, epochs).exactly_once
 
 
-def adopt(job: Job, new: Configuration) -> None:
-    for server in job.servers:
-        job.direct(server, adopt=pb.Adopt(configuration=config_id_to_pb(new.id)))
-
-
 @pytest.mark.parametrize("spec", [SGD, ADAM])
-def test_a_follower_is_byte_equal_under_interleaved_pushes(jobs: list[Job], spec: OptimizerSpec) -> None:
+def test_a_follower_is_byte_equal_under_interleaved_pushes(jobs: Jobs, spec: OptimizerSpec) -> None:
     """Three workers push at once, in any order, and not always every key."""
-    job = begin(jobs, Job(TENSORS, spec, DATA), workers=3)
+    job = jobs.begin(Job(TENSORS, spec, DATA), workers=3)
     for number, worker in enumerate(job.workers):
         push(job, worker, 0, number, job.random_slab())
-    join_server(job, "s1")
-    new = job.next(list(job.workers), ["s0", "s1"], spread(job, 2))
-    job.prepare(new, ["s0", "s1"])
+    new = job.prepare_two(synced=False)
     moving = list(new.blocks_of["s1"])
     for version in range(1, 9):
         for number, worker in enumerate(job.workers):
@@ -129,7 +87,7 @@ def test_a_follower_is_byte_equal_under_interleaved_pushes(jobs: list[Job], spec
     job.adopt(new, ["s0", "s1"])
     job.controls["s1"].await_answer(pb.ARRIVED, number=new.id)
     stores = [job.servers[name].room.store for name in ("s0", "s1")]
-    assert image(job, "s1", moving) == image(job, "s0", moving)
+    assert job.image("s1", moving) == job.image("s0", moving)
     for name in ("versions", "counts"):
         old, theirs = (getattr(store, name)[moving].tolist() for store in stores)
         assert old == theirs
@@ -141,38 +99,38 @@ def test_a_follower_is_byte_equal_under_interleaved_pushes(jobs: list[Job], spec
 
 
 @pytest.mark.parametrize("mode", [pb.LIVE, pb.PAUSE])
-def test_a_batch_cut_by_a_hand_over_enters_each_block_once(jobs: list[Job], mode: int) -> None:
+def test_a_batch_cut_by_a_hand_over_enters_each_block_once(jobs: Jobs, mode: int) -> None:
     """The old owner took half of it; the worker sends it again to the new owners, who know."""
-    job = begin(jobs)
-    exchange(job, "w0", 0, 0)
-    new = prepare_two(job, mode)
-    exchange(job, "w1", 0, 1)
+    job = jobs.begin(Job(TENSORS, ADAM, DATA))
+    check_exchange(job, "w0", 0, 0)
+    new = job.prepare_two(mode)
+    check_exchange(job, "w1", 0, 1)
     slab, half = job.random_slab(), EVERY[: len(EVERY) // 2]
     push(job, "w0", 1, 2, slab, blocks=half)
     job.workers["w0"].await_version(2, half)
-    adopt(job, new)
+    job.order_adopt(new)
     push(job, "w0", 1, 2, slab)
     assert job.workers["w0"].await_kind(Kind.REFUSED).meta["reason"] == Reason.STALE
     push(job, "w0", 1, 2, slab, table=new)
-    settle(job, "w0", 1, slab)
+    check_settled(job, "w0", 1, slab)
     job.controls["s1"].await_answer(pb.ARRIVED, number=new.id)
     job.configuration = new
     job.commit(["s0", "s1"])
     for step in (3, 4, 5):
-        exchange(job, "w1", step - 2, step)
+        check_exchange(job, "w1", step - 2, step)
     assert exactly_once(job)
 
 
-def test_a_push_waits_for_the_hand_over(jobs: list[Job]) -> None:
+def test_a_push_waits_for_the_hand_over(jobs: Jobs) -> None:
     job = Job(TENSORS, ADAM, DATA)
     slow = job.transports["s0"] = GatedTransport(TOKEN, Kind.HANDOVER)
-    begin(jobs, job)
-    exchange(job, "w0", 0, 0)
-    new = prepare_two(job)
+    jobs.begin(job)
+    check_exchange(job, "w0", 0, 0)
+    new = job.prepare_two()
     slabs = [job.random_slab() for _ in range(2)]
     push(job, "w1", 0, 1, slabs[0])  # taken by the old owner; its answer is lost
     job.workers["w1"].await_version(1)
-    adopt(job, new)
+    job.order_adopt(new)
     assert slow.held.wait(TIMEOUT)
     mine, theirs = new.blocks_of["s0"], new.blocks_of["s1"]
     job.workers["w1"].values.clear()
@@ -184,68 +142,66 @@ def test_a_push_waits_for_the_hand_over(jobs: list[Job]) -> None:
     assert not set(job.workers["w1"].values[1]) & set(theirs)
     slow.gate.set()
     job.reference.update([slabs[0]], [8])
-    settle(job, "w0", 1, slabs[1])
+    check_settled(job, "w0", 1, slabs[1])
     job.workers["w1"].await_version(1)
     assert set(job.servers["s1"].room.store.versions[list(theirs)]) == {3}
 
 
-def test_a_dead_worker_s_batch_is_done_by_another_at_another_owner(jobs: list[Job]) -> None:
+def test_a_dead_worker_s_batch_is_done_by_another_at_another_owner(jobs: Jobs) -> None:
     """It died when half of the blocks had taken its push, and the plan that moves them ends after its death."""
-    job = begin(jobs, workers=3)
-    exchange(job, "w2", 0, 0)
+    job = jobs.begin(Job(TENSORS, ADAM, DATA), workers=3)
+    check_exchange(job, "w2", 0, 0)
     slab, half = job.random_slab(), EVERY[: len(EVERY) // 2]
     push(job, "w2", 1, 1, slab, blocks=half)
     job.workers["w2"].await_version(2, half)
-    survivors = job.next(["w0", "w1"], ["s0"], spread(job, 1))
+    survivors = job.next(["w0", "w1"], ["s0"], job.spread(1))
     job.prepare(survivors, ["s0"], dead=["w2"])
     job.adopt(survivors, ["s0"])
     job.commit(["s0"])
     job.workers.pop("w2").close()
-    new = prepare_two(job)
+    new = job.prepare_two()
     job.adopt(new, ["s0", "s1"])
     job.controls["s1"].await_answer(pb.ARRIVED, number=new.id)
     push(job, "w1", 0, 1, slab, Batch("w2", 1))
-    settle(job, "w1", 0, slab)
+    check_settled(job, "w1", 0, slab)
     for step in (2, 3, 4, 5):
-        exchange(job, "w0", step, step)
+        check_exchange(job, "w0", step, step)
     assert exactly_once(job)
 
 
-def test_a_lag_is_counted_in_steps_of_all_workers(jobs: list[Job]) -> None:
+def test_a_lag_is_counted_in_steps_of_all_workers(jobs: Jobs) -> None:
     """A stream that is stuck falls back to pause after 20 rounds, not after 20 pushes."""
     job = Job(TENSORS, ADAM, DATA)
     stuck = job.transports["s0"] = GatedTransport(TOKEN, Kind.SNAPSHOT)
-    begin(jobs, job, workers=2)
-    exchange(job, "w0", 0, 0)
-    join_server(job, "s1")
-    new = job.next(["w0", "w1"], ["s0", "s1"], spread(job, 2))
-    job.prepare(new, ["s0", "s1"])
+    jobs.begin(job)
+    check_exchange(job, "w0", 0, 0)
+    new = job.prepare_two(synced=False)
     assert stuck.held.wait(TIMEOUT)
     source = job.servers["s0"].room.sources["s1"]
     rounds = 0
     while not source.fell_back and rounds < 60:
         for worker in job.workers:
-            exchange(job, worker, 1 + rounds, 0)
+            check_exchange(job, worker, 1 + rounds, 0)
         rounds += 1
     assert 20 < rounds < 40
     stuck.gate.set()
     assert job.controls["s1"].await_answer(pb.SYNCED, number=new.id).detail == "pause"
     job.adopt(new, ["s0", "s1"])
-    exchange(job, "w0", 1 + rounds, 0)
+    check_exchange(job, "w0", 1 + rounds, 0)
 
 
-def test_saved_at_once_and_each_block_at_its_own_version(jobs: list[Job], tmp_path: Path) -> None:
+def test_saved_at_once_and_each_block_at_its_own_version(jobs: Jobs, tmp_path: Path) -> None:
     """Copy on write; whatever clock the order names. After the restore versions go on, and nothing counts as taken."""
-    job = begin(jobs)
+    job = jobs.begin(Job(TENSORS, ADAM, DATA))
     block = job.model.blocks_of[1].start
     for step in range(2):
-        exchange(job, "w0", step, step)
+        check_exchange(job, "w0", step, step)
     push(job, "w1", 0, 2, job.random_slab(), absent=[block])
     job.workers["w1"].await_version(1)
     room = job.servers["s0"].room
     with room.changed:
         job.direct("s0", save=pb.Save(clock=1, url=f"file://{tmp_path}"))
-        kept = image(job, "s0", list(EVERY))
+        kept = job.image("s0", list(EVERY))
         versions, counts = room.store.versions.tolist(), room.store.counts.tolist()
     assert {versions[block], *versions} == {2, 3}
     push(job, "w1", 1, 3, job.random_slab())
@@ -253,11 +209,9 @@ def test_saved_at_once_and_each_block_at_its_own_version(jobs: list[Job], tmp_pa
     assert (saved.answer, saved.version) == (pb.SAVED, 1)
     table = json.loads(saved.detail)["blocks"]
     (tmp_path / "manifest.json").write_text(json.dumps({"version": 1, "blocks": table}))
-    again = Job(TENSORS, ADAM, DATA)
-    jobs.append(again)
-    again.start(["w0"], ["s0"], spread(again, 1), restore=f"file://{tmp_path}/manifest.json")
+    again = jobs.begin(Job(TENSORS, ADAM, DATA), workers=1, restore=f"file://{tmp_path}/manifest.json")
     store = again.servers["s0"].room.store
-    assert image(again, "s0", list(EVERY)) == kept
+    assert again.image("s0", list(EVERY)) == kept
     assert (store.versions.tolist(), store.counts.tolist()) == (versions, counts)
     push(again, "w0", 0, 2, again.random_slab())
     again.workers["w0"].await_version(1)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from server_desk import DATA, FIRST, Desk
-from server_harness import ADAM, HYPER, SGD
+from server_reference import ADAM, HYPER, SGD
 
 from elastic_ps.core.configuration import ConfigId, Configuration, NodeId
 from elastic_ps.core.data import DataSpec

@@ -1,14 +1,14 @@
 """Checkpoints written while training goes on, and restored into other numbers of servers."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from server_harness import ADAM, SGD, TENSORS, TIMEOUT, TOKEN, GatedTransport, Job, Reference, spread
+from server_harness import TOKEN, Job, Jobs
+from server_peers import TIMEOUT, GatedTransport
+from server_reference import ADAM, SGD, TENSORS
 
-from elastic_ps.core.codec import config_id_to_pb
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import OptimizerSpec
 from elastic_ps.server.phases import Status
@@ -16,18 +16,10 @@ from elastic_ps.transport.frames import Frame, Kind
 from protos import elastic_pb2 as pb
 
 
-@pytest.fixture
-def jobs() -> Iterator[list[Job]]:
-    started: list[Job] = []
-    yield started
-    for job in started:
-        job.close()
-
-
-def begin(jobs: list[Job], job: Job, servers: int) -> Job:
-    jobs.append(job)
-    job.start(["w0", "w1"], [f"s{number}" for number in range(servers)], spread(job, servers))
-    return job
+def begin_two(jobs: Jobs, spec: OptimizerSpec | None) -> Job:
+    """Two servers that own every other block: there are no long runs to write."""
+    job = Job(TENSORS, spec)
+    return jobs.begin(job, 2, assignment=job.spread(2))
 
 
 def save(job: Job, clock: int, url: Path) -> None:
@@ -48,28 +40,25 @@ def manifest(job: Job, clock: int, url: Path) -> Path:
     return path
 
 
-def restored(jobs: list[Job], path: Path, spec: OptimizerSpec | None, servers: int) -> Job:
+def restored(jobs: Jobs, path: Path, spec: OptimizerSpec | None, servers: int) -> Job:
     job = Job(TENSORS, spec)
-    jobs.append(job)
-    names = [f"s{number}" for number in range(servers)]
-    job.start(["w0", "w1"], names, spread(job, servers), restore=f"file://{path}")
-    return job
+    return jobs.begin(job, servers, assignment=job.spread(servers), restore=f"file://{path}")
 
 
 @pytest.mark.parametrize("spec", [SGD, ADAM, None])
 def test_saved_while_training_goes_on_and_restored_elsewhere(
-    jobs: list[Job], tmp_path: Path, spec: OptimizerSpec | None
+    jobs: Jobs, tmp_path: Path, spec: OptimizerSpec | None
 ) -> None:
-    job = begin(jobs, Job(TENSORS, spec), 2)
+    job = begin_two(jobs, spec)
     for version in range(2):
-        job.step(version)
+        job.check_step(version)
     save(job, 4, tmp_path)
     for version in range(2, 4):
-        job.step(version)
+        job.check_step(version)
     at_clock = job.reference.slab.copy()
     later = []
     for version in range(4, 8):
-        later.append(job.step(version))
+        later.append(job.check_step(version))
     path = manifest(job, 4, tmp_path)
     again = restored(jobs, path, spec, 3)
     for server, blocks in again.configuration.blocks_of.items():
@@ -84,96 +73,90 @@ def test_saved_while_training_goes_on_and_restored_elsewhere(
     assert np.array_equal(again.workers["w0"].slab(8), job.reference.slab)
 
 
-def test_updates_do_not_wait_for_the_storage(jobs: list[Job], tmp_path: Path) -> None:
+def test_updates_do_not_wait_for_the_storage(jobs: Jobs, tmp_path: Path) -> None:
     """Copy on write: the image is that of the clock, though every block was updated before it was written."""
-    job = begin(jobs, Job(TENSORS, SGD), 1)
-    job.step(0)
+    job = jobs.begin(Job(TENSORS, SGD))
+    job.check_step(0)
     room = job.servers["s0"].room
     with room.changed:
         save(job, 2, tmp_path)
-    job.step(1)
+    job.check_step(1)
     at_clock = job.reference.slab.copy()
-    job.step(2)
-    job.step(3)
+    job.check_step(2)
+    job.check_step(3)
     path = manifest(job, 2, tmp_path)
     again = restored(jobs, path, SGD, 1)
     image = b"".join(piece.tobytes() for piece in again.servers["s0"].room.store.pieces((0, len(job.model.blocks))))
     assert image == at_clock.tobytes()
 
 
-def test_order_for_a_past_version_is_late(jobs: list[Job], tmp_path: Path) -> None:
-    job = begin(jobs, Job(TENSORS, SGD), 1)
-    job.step(0)
-    job.step(1)
+def test_order_for_a_past_version_is_late(jobs: Jobs, tmp_path: Path) -> None:
+    job = jobs.begin(Job(TENSORS, SGD))
+    job.check_step(0)
+    job.check_step(1)
     save(job, 1, tmp_path)
     assert job.controls["s0"].await_answer(pb.LATE).version == 2
     save(job, 3, tmp_path)
-    job.step(2)
+    job.check_step(2)
     assert job.controls["s0"].await_answer(pb.SAVED).version == 3
 
 
-def test_the_same_order_again_gets_the_same_answer(jobs: list[Job], tmp_path: Path) -> None:
-    job = begin(jobs, Job(TENSORS, SGD), 1)
-    job.step(0)
+def test_the_same_order_again_gets_the_same_answer(jobs: Jobs, tmp_path: Path) -> None:
+    job = jobs.begin(Job(TENSORS, SGD))
+    job.check_step(0)
     save(job, 1, tmp_path)
     first = job.controls["s0"].await_answer(pb.SAVED)
-    job.step(1)
+    job.check_step(1)
     job.controls["s0"].answers.clear()
     save(job, 1, tmp_path)
     assert job.controls["s0"].await_answer(pb.SAVED, pb.LATE).detail == first.detail
 
 
-def test_unwritable_folder_is_told(jobs: list[Job], tmp_path: Path) -> None:
-    job = begin(jobs, Job(TENSORS, SGD), 1)
-    job.step(0)
+def test_unwritable_folder_is_told(jobs: Jobs, tmp_path: Path) -> None:
+    job = jobs.begin(Job(TENSORS, SGD))
+    job.check_step(0)
     (tmp_path / "file").write_text("")
     save(job, 1, tmp_path / "file" / "folder")
     assert "cannot write" in json.loads(job.controls["s0"].await_answer(pb.SAVED).detail)["error"]
-    job.step(1)
+    job.check_step(1)
 
 
-def test_blocks_on_their_way_are_saved_by_their_new_owner(jobs: list[Job], tmp_path: Path) -> None:
+def test_blocks_on_their_way_are_saved_by_their_new_owner(jobs: Jobs, tmp_path: Path) -> None:
     job = Job(TENSORS, ADAM)
     slow = job.transports["s0"] = GatedTransport(TOKEN, Kind.HANDOVER)
-    begin(jobs, job, 1)
-    job.step(0)
-    job.add_server("s1")
-    for worker in job.workers.values():
-        worker.connect(job.members["s1"])
-    new = job.next(["w0", "w1"], ["s0", "s1"], spread(job, 2))
-    job.prepare(new, ["s0", "s1"])
-    job.controls["s1"].await_answer(pb.SYNCED, number=new.id)
-    for server in ("s0", "s1"):
-        job.direct(server, adopt=pb.Adopt(configuration=config_id_to_pb(new.id)))
+    jobs.begin(job)
+    job.check_step(0)
+    new = job.prepare_two()
+    job.order_adopt(new)
     assert slow.held.wait(TIMEOUT)
     save(job, 2, tmp_path)
     slow.gate.set()
     job.configuration = new
-    job.step(1)
+    job.check_step(1)
     path = manifest(job, 2, tmp_path)
     again = restored(jobs, path, ADAM, 3)
     again.reference = job.reference
-    again.step(2)
+    again.check_step(2)
 
 
-def test_a_server_that_will_gain_blocks_does_not_wait_for_them(jobs: list[Job], tmp_path: Path) -> None:
+def test_a_server_that_will_gain_blocks_does_not_wait_for_them(jobs: Jobs, tmp_path: Path) -> None:
     """The plan waits for the checkpoint, so the checkpoint must not wait for the plan."""
-    job = begin(jobs, Job(TENSORS, ADAM), 2)
+    job = begin_two(jobs, ADAM)
     new = job.next(["w0", "w1"], ["s1"], [0] * len(job.model.blocks))
     job.prepare(new, ["s0", "s1"])
     job.controls["s1"].await_answer(pb.SYNCED, number=new.id)
     save(job, 1, tmp_path)
-    job.step(0)
+    job.check_step(0)
     path = manifest(job, 1, tmp_path)
     again = restored(jobs, path, ADAM, 1)
     again.reference = job.reference
-    again.step(1)
+    again.check_step(1)
 
 
 @pytest.mark.parametrize("harm", ["byte", "entry", "optimizer"])
-def test_damage_is_refused_by_name(jobs: list[Job], tmp_path: Path, harm: str) -> None:
-    job = begin(jobs, Job(TENSORS, SGD), 1)
-    job.step(0)
+def test_damage_is_refused_by_name(jobs: Jobs, tmp_path: Path, harm: str) -> None:
+    job = jobs.begin(Job(TENSORS, SGD))
+    job.check_step(0)
     save(job, 1, tmp_path)
     path = manifest(job, 1, tmp_path)
     if harm == "byte":
@@ -190,9 +173,9 @@ def test_damage_is_refused_by_name(jobs: list[Job], tmp_path: Path, harm: str) -
         restored(jobs, path, ADAM if harm == "optimizer" else SGD, 2)
 
 
-def test_optimizer_states_travel_to_a_worker_and_back(jobs: list[Job]) -> None:
-    job = begin(jobs, Job(TENSORS, ADAM), 1)
-    job.step(0)
+def test_optimizer_states_travel_to_a_worker_and_back(jobs: Jobs) -> None:
+    job = jobs.begin(Job(TENSORS, ADAM))
+    job.check_step(0)
     worker, count = job.workers["w0"], len(job.model.blocks)
     worker.send("s0", Frame(Kind.PULL, job.configuration.id, 1, meta={"runs": [[0, count]], "states": True}))
 
@@ -201,8 +184,8 @@ def test_optimizer_states_travel_to_a_worker_and_back(jobs: list[Job]) -> None:
 
     worker.wait(lambda: sum(r.frame.runs[0][1] for r in snapshots()) == count)
     saved = snapshots()
-    other = begin(jobs, Job(TENSORS, ADAM), 2)
-    other.step(0)
+    other = begin_two(jobs, ADAM)
+    other.check_step(0)
     for part in saved:
         first, blocks = part.frame.runs[0]
         values = other.model.blocks[first + blocks - 1].position + other.model.blocks[first + blocks - 1].extent
@@ -222,9 +205,9 @@ def test_optimizer_states_travel_to_a_worker_and_back(jobs: list[Job]) -> None:
         assert b"".join(array.tobytes() for array in mine.values()) == part.data[values:].tobytes()
 
 
-def test_restored_blocks_keep_their_values_when_the_chief_gives_first_ones(jobs: list[Job], tmp_path: Path) -> None:
-    job = begin(jobs, Job(TENSORS, SGD), 1)
-    job.step(0)
+def test_restored_blocks_keep_their_values_when_the_chief_gives_first_ones(jobs: Jobs, tmp_path: Path) -> None:
+    job = jobs.begin(Job(TENSORS, SGD))
+    job.check_step(0)
     save(job, 1, tmp_path)
     path = manifest(job, 1, tmp_path)
     again = restored(jobs, path, SGD, 1)
@@ -234,4 +217,3 @@ def test_restored_blocks_keep_their_values_when_the_chief_gives_first_ones(jobs:
     again.drain("w0")
     image = b"".join(piece.tobytes() for piece in kept.pieces((0, len(job.model.blocks))))
     assert image == job.reference.slab.tobytes()
-    assert isinstance(again.reference, Reference)

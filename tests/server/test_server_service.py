@@ -1,11 +1,12 @@
 """A server's life: how it ends, and what scripts command."""
 
 import sys
-from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
-from server_harness import SGD, TENSORS, TIMEOUT, TOKEN, FakeControl, Job
+from server_harness import TOKEN, Job, Jobs
+from server_peers import TIMEOUT, FakeControl
+from server_reference import SGD, TENSORS
 
 from elastic_ps.core.errors import PeerLost, ProtocolError
 from elastic_ps.core.optimizer import OptimizerSpec
@@ -16,11 +17,10 @@ from protos import elastic_pb2 as pb
 
 
 @pytest.fixture
-def job() -> Iterator[Job]:
-    made = Job(TENSORS, SGD)
+def job(jobs: Jobs) -> Job:
+    made = jobs.keep(Job(TENSORS, SGD))
     made.add_server("s0")
-    yield made
-    made.close()
+    return made
 
 
 @pytest.mark.parametrize(
@@ -85,15 +85,13 @@ def test_prepare_before_the_tables_says_what_is_missing(job: Job) -> None:
         job.direct("s0", prepare=message)
 
 
-def test_key_that_its_optimizer_cannot_update_is_refused_by_name() -> None:
+def test_key_that_its_optimizer_cannot_update_is_refused_by_name(jobs: Jobs) -> None:
     tensors = (*TENSORS[1:2], type(TENSORS[0])(0, "i:9", (600,), "float32"))
-    job = Job(tensors, OptimizerSpec("lamb"))
-    job.start(["w0"], ["s0"], [0] * len(job.model.blocks))
+    job = jobs.begin(Job(tensors, OptimizerSpec("lamb")), workers=1)
     job.push("w0", 0, job.random_slab())
     detail = job.workers["w0"].await_kind(Kind.REFUSED).meta["detail"]
     assert "key 9" in detail
     assert "whole tensors" in detail
-    job.close()
 
 
 def test_peers_of_another_kind_are_turned_away(job: Job) -> None:

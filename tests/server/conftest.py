@@ -1,0 +1,11 @@
+from collections.abc import Iterator
+
+import pytest
+from server_harness import Jobs
+
+
+@pytest.fixture
+def jobs() -> Iterator[Jobs]:
+    made = Jobs()
+    yield made
+    made.close()
