@@ -120,7 +120,7 @@ def test_files_exist(page):
 @every_page
 def test_python_examples_are_python(page):
     for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S):
-        compile(block, page.name, "exec")
+        assert compile(block, page.name, "exec").co_names, f"an example of nothing:\n{block}"
 
 
 def test_rooms_hold_what_the_architecture_says():
