@@ -1,7 +1,5 @@
-"""The same script through MXNet's own `local` kvstore and through ours ends with the same bits."""
+"""Gluon's Trainer through MXNet's `local` kvstore and through ours ends with the same bits."""
 
-import warnings
-from collections.abc import Callable
 from typing import Any
 
 import mxnet as mx
@@ -10,41 +8,11 @@ import pytest
 from fake_store import FakeStore
 from mxnet import autograd, gluon
 from mxnet.gluon import nn
+from two_stores import BATCH, Values, batches, check_same
 
-from elastic_ps.mxnet import ElasticKVStore, track_auxiliary
+from elastic_ps.mxnet import ElasticKVStore
 
 pytestmark = pytest.mark.mxnet
-
-STEPS = 6
-BATCH = 12
-Values = dict[str, np.ndarray]
-Script = Callable[[Any], Values]
-
-
-def both(script: Script) -> None:
-    """Run `script(kvstore)` twice and compare what it returns."""
-    results = []
-    for store in (mx.kv.create("local"), ElasticKVStore(FakeStore())):
-        mx.random.seed(3)
-        np.random.seed(3)  # MXNet's initializers draw from the global generator
-        results.append(script(store))
-    expected, got = results
-    assert expected.keys() == got.keys()
-    assert expected
-    for name, values in expected.items():
-        assert np.isfinite(values).all()
-        np.testing.assert_array_equal(got[name], values, err_msg=name)
-
-
-def batches(shape: tuple[int, ...] = (4, 6, 6), dtype: str = "float32") -> list[tuple[mx.nd.NDArray, mx.nd.NDArray]]:
-    random = np.random.RandomState(5)
-    return [
-        (
-            mx.nd.array(random.uniform(size=(BATCH, *shape)), dtype=dtype),
-            mx.nd.array(random.randint(3, size=BATCH), dtype=dtype),
-        )
-        for _ in range(STEPS)
-    ]
 
 
 def named(net: Any) -> Values:
@@ -62,19 +30,19 @@ def convolutional() -> nn.HybridSequential:
     return net
 
 
-def train(net: Any, trainer: gluon.Trainer, devices: list[mx.Context], data: Any = None, batch: int = BATCH) -> None:
+def backward(net: Any, devices: list[mx.Context], images: mx.nd.NDArray, labels: mx.nd.NDArray) -> None:
+    """Gradients of a batch that the devices share."""
     loss_of = gluon.loss.SoftmaxCrossEntropyLoss()
+    parts = zip(gluon.utils.split_and_load(images, devices), gluon.utils.split_and_load(labels, devices), strict=True)
+    with autograd.record():
+        losses = [loss_of(net(part), label) for part, label in parts]
+    autograd.backward(losses)
+
+
+def train(net: Any, trainer: gluon.Trainer, devices: list[mx.Context], data: Any = None, batch: int = BATCH) -> None:
     for images, labels in data or batches():
-        parts = zip(
-            gluon.utils.split_and_load(images, devices), gluon.utils.split_and_load(labels, devices), strict=True
-        )
-        with autograd.record():
-            losses = [loss_of(net(part), label) for part, label in parts]
-        autograd.backward(losses)
+        backward(net, devices, images, labels)
         trainer.step(batch)
-
-
-# ---- Gluon -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("devices", [[mx.cpu()], [mx.cpu(0), mx.cpu(1)]], ids=["one", "two"])
@@ -92,7 +60,7 @@ def test_trainer(devices, hybrid, optimizer, settings):
         train(net, gluon.Trainer(net.collect_params(), optimizer, dict(settings), kvstore=store), devices)
         return named(net)
 
-    both(script)
+    check_same(script)
 
 
 def test_trainer_with_multipliers_schedule_and_clipping():
@@ -107,7 +75,7 @@ def test_trainer_with_multipliers_schedule_and_clipping():
         train(net, gluon.Trainer(net.collect_params(), "sgd", settings, kvstore=store), [mx.cpu()])
         return named(net)
 
-    both(script)
+    check_same(script)
 
 
 def test_trainer_in_half_precision_with_master_weights():
@@ -127,7 +95,7 @@ def test_trainer_in_half_precision_with_master_weights():
         train(net, trainer, [mx.cpu()], batches((10,), "float16"))
         return named(net)
 
-    both(script)
+    check_same(script)
 
 
 def test_batch_norms_statistics_are_broadcast_and_never_pushed():
@@ -153,7 +121,7 @@ def test_a_step_is_one_exchange_after_the_last_pushpull():
         train(net, gluon.Trainer(net.collect_params(), "adam", kvstore=store), [mx.cpu()], batches((10,)))
         return named(net)
 
-    both(script)
+    check_same(script)
 
 
 @pytest.mark.parametrize("devices", [[mx.cpu()], [mx.cpu(0), mx.cpu(1)]], ids=["one", "two"])
@@ -165,22 +133,16 @@ def test_trainer_with_local_update(devices):
             net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9}, kvstore=store, update_on_kvstore=False
         )
         train(net, trainer, devices, batches()[:3])
-        loss_of = gluon.loss.SoftmaxCrossEntropyLoss()
         for images, labels in batches()[3:]:
-            parts = zip(
-                gluon.utils.split_and_load(images, devices), gluon.utils.split_and_load(labels, devices), strict=True
-            )
-            with autograd.record():
-                losses = [loss_of(net(part), label) for part, label in parts]
-            autograd.backward(losses)
+            backward(net, devices, images, labels)
             trainer.allreduce_grads()
             for parameter in net.collect_params().values():
-                if parameter.grad_req != "null":
-                    gluon.utils.clip_global_norm([parameter.list_grad()[0].copy()], 1.0)
+                for gradient in parameter.list_grad() if parameter.grad_req != "null" else ():
+                    gluon.utils.clip_global_norm([gradient], 0.1)
             trainer.update(BATCH)
         return named(net)
 
-    both(script)
+    check_same(script)
 
 
 @pytest.mark.parametrize("settings", [{"learning_rate": 0.5}, {"momentum": 0.9, "wd": 0.01, "lazy_update": False}])
@@ -195,7 +157,7 @@ def test_trainer_with_sparse_gradients(settings, devices):
         train(net, trainer, devices, words)
         return named(net)
 
-    both(script)
+    check_same(script)
 
 
 @pytest.mark.parametrize("devices", [[mx.cpu()], [mx.cpu(0), mx.cpu(1)]], ids=["one", "two"])
@@ -221,7 +183,7 @@ def test_trainer_with_sparse_weights(devices):
         everything = mx.nd.arange(20, dtype="int64")
         return {"weight": net.weight.row_sparse_data(everything).asnumpy(), "dense": net.dense.weight.data().asnumpy()}
 
-    both(script)
+    check_same(script)
 
 
 leaks = pytest.mark.filterwarnings("ignore:Exception ignored.*FileIO")  # MXNet's own load does not close its file
@@ -247,7 +209,7 @@ def test_trainer_goes_on_from_saved_states(tmp_path, optimizer):
         train(net, trainer, [mx.cpu()], batches()[3:])
         return {**named(net), "rate": np.array(rate)}
 
-    both(script)
+    check_same(script)
 
 
 @leaks
@@ -266,7 +228,7 @@ def test_states_that_mxnet_saved_are_read(tmp_path):
         train(net, trainer, [mx.cpu()], batches()[3:])
         return named(net)
 
-    both(script)
+    check_same(script)
 
 
 def test_a_changed_learning_rate_reaches_the_servers():
@@ -279,93 +241,4 @@ def test_a_changed_learning_rate_reaches_the_servers():
         train(net, trainer, [mx.cpu()], batches()[3:])
         return named(net)
 
-    both(script)
-
-
-# ---- Module ----------------------------------------------------------------------------------------------------------
-
-
-def symbol() -> Any:
-    x = mx.sym.Convolution(mx.sym.Variable("data"), kernel=(3, 3), num_filter=8, name="conv")
-    x = mx.sym.Activation(mx.sym.BatchNorm(x, name="norm", fix_gamma=False), act_type="relu")
-    return mx.sym.SoftmaxOutput(mx.sym.FullyConnected(x, num_hidden=3, name="full"), name="softmax")
-
-
-def iterator() -> mx.io.NDArrayIter:
-    data = batches()
-    return mx.io.NDArrayIter(
-        mx.nd.concat(*[images for images, _ in data], dim=0),
-        mx.nd.concat(*[labels for _, labels in data], dim=0),
-        batch_size=BATCH,
-    )
-
-
-def fit(module: Any, store: Any, **settings: Any) -> Values:
-    module.fit(
-        iterator(),
-        kvstore=store,
-        optimizer="sgd",
-        optimizer_params={"learning_rate": 0.1, "momentum": 0.9, "wd": 0.01, **settings},
-        initializer=mx.init.Xavier(),
-        num_epoch=2,
-    )
-    arguments, auxiliary = module.get_params()
-    return {name: array.asnumpy() for name, array in {**arguments, **auxiliary}.items()}
-
-
-@pytest.mark.parametrize("devices", [[mx.cpu()], [mx.cpu(0), mx.cpu(1)]], ids=["one", "two"])
-@pytest.mark.parametrize("on_store", ["1", "0"])
-def test_module_fit(devices, on_store, monkeypatch):
-    monkeypatch.setenv("MXNET_UPDATE_ON_KVSTORE", on_store)
-    both(lambda store: fit(mx.mod.Module(symbol(), context=devices), store))
-
-
-def test_module_in_a_job_of_several_workers_divides_by_the_global_batch(fake):
-    fake.num_workers = 4
-    fit(mx.mod.Module(symbol()), ElasticKVStore(fake))
-    assert fake.hypers[-1].rescale_grad == 1 / (4 * BATCH)
-
-
-@pytest.mark.parametrize("devices", [[mx.cpu()], [mx.cpu(0), mx.cpu(1)]], ids=["one", "two"])
-def test_tracked_auxiliary_states_are_keys_that_are_never_pushed(fake, devices):
-    module = track_auxiliary(mx.mod.Module(symbol(), context=devices))
-    fit(module, ElasticKVStore(fake))
-    assert fake.broadcasted - fake.pushed == {"s:aux:norm_moving_mean", "s:aux:norm_moving_var"}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        module.init_optimizer(kvstore=ElasticKVStore(fake))  # ignored by MXNet, and so by the hook
-    assert len(fake.broadcasted) == len(fake.held)
-
-
-def test_a_joiner_takes_the_jobs_auxiliary_states_over():
-    store = FakeStore(values={"s:aux:norm_moving_mean": np.full(8, 5, "float32")})
-    module = track_auxiliary(mx.mod.Module(symbol()))
-    data = iterator()
-    module.bind(data.provide_data, data.provide_label)
-    module.init_params()
-    module.init_optimizer(kvstore=ElasticKVStore(store))
-    place = module._aux_names.index("norm_moving_mean")
-    assert module._exec_group.aux_arrays[place][0].asnumpy().tolist() == [5] * 8
-
-
-def test_tracking_changes_nothing_with_another_store():
-    both(lambda store: fit(track_auxiliary(mx.mod.Module(symbol())), mx.kv.create("local")))
-
-
-# ---- plain scripts ---------------------------------------------------------------------------------------------------
-
-
-def test_push_and_pull_in_any_order():
-    def script(store: Any) -> Values:
-        store.set_optimizer(mx.optimizer.SGD(learning_rate=0.1, momentum=0.9))
-        keys = [5, 3, 9]
-        store.init(keys, [mx.nd.ones((2, 2)) * key for key in keys])
-        outs = [mx.nd.zeros((2, 2)) for _ in keys]
-        store.push(9, mx.nd.ones((2, 2)))
-        store.push([3, 9], [mx.nd.ones((2, 2)), [mx.nd.ones((2, 2)), mx.nd.ones((2, 2))]])
-        store.pull(keys, out=outs)
-        store.push(5, mx.nd.ones((2, 2)))
-        store.pull(5, out=outs[0])
-        return {str(key): out.asnumpy() for key, out in zip(keys, outs, strict=True)}
-
-    both(script)
+    check_same(script)
