@@ -1,10 +1,10 @@
 """A whole worker job in this process, with a script that loops over a sampler."""
 
 import numpy as np
-from worker_harness import MODEL, TENSORS, TOKEN, Aside, Play
+from played_server import MODEL, S0, S1, SPLIT, TENSORS, TOKEN
+from worker_harness import ONE, Aside, Play
 
 from elastic_ps.core import codec
-from elastic_ps.core.configuration import ConfigId
 from elastic_ps.core.optimizer import OptimizerSpec
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.transport.frames import Kind
@@ -13,9 +13,6 @@ from elastic_ps.worker.job import WorkerJob
 from elastic_ps.worker.sampler import Sampler, epochs
 from protos import elastic_pb2 as pb
 
-S0, S1 = [0, 1, 4], [2, 3, 5]
-SPLIT = [0, 0, 1, 1, 0, 1]
-ONE, TWO = ConfigId(1, 1), ConfigId(1, 2)
 KEYS = [tensor.key for tensor in TENSORS]
 
 

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from job_play import KEYS, ONE, S0, S1, SPLIT, TWO, JobPlay, filled, slices
-from worker_harness import TENSORS, Aside
+from job_play import KEYS, JobPlay, filled, slices
+from played_server import S0, S1, SPLIT, TENSORS
+from worker_harness import ONE, TWO, Aside
 
 from elastic_ps.core import codec
 from elastic_ps.core.data import DataSpec, permutation

@@ -1,30 +1,14 @@
 """A worker's exchange with its servers (protocol, invariants 5 and 6), over connections whose faults are scripted."""
 
-import numpy as np
 import pytest
-from worker_harness import ALL, BLOCK_BYTES, MODEL, Aside, Play
+from played_server import ALL, BLOCK_BYTES, MODEL, S0, S1, SPLIT
+from worker_harness import ONE, TWO, Aside
 
-from elastic_ps.core.configuration import ConfigId
-from elastic_ps.core.errors import ConfigurationError, JobEnded
+from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.model import Tensor
 from elastic_ps.transport.frames import Frame, Kind
 from elastic_ps.transport.memory import Action, Fault
 from protos import elastic_pb2 as pb
-
-S0, S1 = [0, 1, 4], [2, 3, 5]  # blocks of each server
-SPLIT = [0, 0, 1, 1, 0, 1]
-ONE, TWO = ConfigId(1, 1), ConfigId(1, 2)
-
-
-@pytest.fixture
-def play():
-    made = Play()
-    yield made
-    made.close()
-
-
-def slab_part(play, block):
-    return play.gradients.view(np.uint8)[MODEL.span((block, 1))].tobytes()
 
 
 def test_a_step_goes_to_each_owner_and_is_installed_when_all_have_answered(play):
@@ -32,7 +16,7 @@ def test_a_step_goes_to_each_owner_and_is_installed_when_all_have_answered(play)
     s0, s1 = play.servers.values()
     running = play.exchange()
     for server, blocks in ((s0, S0), (s1, S1)):
-        assert server.await_push(blocks, ONE) == {block: slab_part(play, block) for block in blocks}
+        assert server.await_push(blocks, ONE) == {block: play.gradient(block) for block in blocks}
         for item in server.of(Kind.PUSH):
             assert (item.frame.version, item.frame.samples) == (0, 4)
             assert item.frame.meta["slice"] == [0, 0, 0, 0, 4]
@@ -42,8 +26,7 @@ def test_a_step_goes_to_each_owner_and_is_installed_when_all_have_answered(play)
     assert not running.ended
     assert play.node.version == 0
     s1.answer(1, S1, ONE)
-    assert running.result() is True
-    assert play.holds(1)
+    play.check_completes(running, 1)
 
 
 def test_the_chief_alone_sends_hyperparameters(play):
@@ -91,14 +74,12 @@ def test_replies_in_any_order_and_twice(play):
         s0.await_push(S0, ONE)
         s0.answer(1, S0, ONE, frames=3)
         s1.answer(1, S1, ONE, frames=3)
-        assert running.result() is True
-        assert play.holds(1)
+        play.check_completes(running, 1)
     running = play.exchange()
     s0.answer(2, S0, ONE)
     s1.answer(1, S1, ONE)  # old news
     s1.answer(2, S1, ONE)
-    assert running.result() is True
-    assert play.holds(2)
+    play.check_completes(running, 2)
 
 
 def test_a_late_chunk_is_waited_for_and_the_next_versions_chunk_kept(play):
@@ -114,146 +95,10 @@ def test_a_late_chunk_is_waited_for_and_the_next_versions_chunk_kept(play):
         play.await_missing(2, S0)
         assert not running.ended
         hold.release()
-        assert running.result() is True
-        assert play.holds(1)
+        play.check_completes(running, 1)
     running = play.exchange()
     s0.answer(2, S0, ONE)
-    assert running.result() is True
-    assert play.holds(2)
-
-
-def test_a_newer_configurations_notice_is_adopted_and_what_is_missing_pushed_to_its_owners(play):
-    play.start(SPLIT)
-    s0, s1 = play.servers.values()
-    running = play.exchange()
-    s0.await_push(S0, ONE)
-    s1.await_push(S1, ONE)
-    s0.answer(1, [0], ONE)
-    play.await_missing(1, ALL[1:])
-    moved = play.table(2, [0, 1, 1, 1, 1, 0])
-    play.prepare(moved)
-    s1.say(Kind.NOTICE, TWO)
-    play.session.await_answer(pb.SWITCHED, TWO)
-    assert s0.await_push([5], TWO) == {5: slab_part(play, 5)}
-    assert s1.await_push([1, 2, 3, 4], TWO) == {block: slab_part(play, block) for block in (1, 2, 3, 4)}
-    for server in (s0, s1):
-        server.await_frames(Kind.NOTICE, number=TWO)
-        kinds = [item.frame.kind for item in server.received if item.frame.configuration == TWO]
-        assert kinds[0] is Kind.NOTICE
-        assert {item.frame.version for item in server.of(Kind.PUSH, TWO)} == {0}
-    s0.answer(1, [5], TWO)
-    s1.answer(1, [1, 2, 3, 4], TWO)
-    assert running.result() is True
-    assert play.holds(1)
-
-
-@pytest.mark.parametrize("how", ["notice", "refusal", "reply", "adopt"])
-def test_where_the_roster_has_changed_the_step_is_given_back_to_the_script(play, how):
-    play.start(SPLIT)
-    s0, s1 = play.servers.values()
-    running = play.exchange()
-    s0.await_push(S0, ONE)
-    s1.await_push(S1, ONE)
-    alone = play.table(2, SPLIT, workers=("w0",))
-    play.prepare(alone)
-    if how == "notice":
-        s0.say(Kind.NOTICE, TWO)
-    elif how == "refusal":
-        s0.say(Kind.REFUSED, TWO, reason="stale", detail="", configuration=[1, 2])
-    elif how == "reply":
-        s0.answer(1, S0, TWO)
-    else:
-        play.adopt(alone)
-    assert running.result() is False
-    assert play.node.version == 0
-    assert play.node.configuration == alone
-    again = play.exchange()
-    s1.await_push(S1, TWO)
-    s0.answer(1, S0, TWO)
-    s1.answer(1, S1, TWO)
-    assert again.result() is True
-    assert play.holds(1)
-
-
-def test_a_version_that_is_complete_is_not_done_again(play):
-    play.start(SPLIT)
-    s0, s1 = play.servers.values()
-    running = play.exchange()
-    s0.await_push(S0, ONE)
-    s1.await_push(S1, ONE)
-    play.prepare(play.table(2, SPLIT, workers=("w0",)))
-    s0.answer(1, S0, ONE)
-    play.await_missing(1, S1)
-    s1.answer(1, S1, TWO)  # the last reply, and the news that its sender has switched
-    play.session.await_answer(pb.SWITCHED, TWO)
-    assert running.result() is True
-    assert play.holds(1)
-
-
-def test_a_drained_worker_tells_both_tables_servers_and_ends(play):
-    play.start(SPLIT)
-    running = play.exchange()
-    s0, s1 = play.servers.values()
-    s0.await_push(S0, ONE)
-    play.prepare(play.table(2, [0] * 6, workers=("w1",), servers=("s0",)))
-    s0.say(Kind.NOTICE, TWO)
-    with pytest.raises(JobEnded, match="drained") as raised:
-        running.result()
-    assert raised.value.status == 0
-    play.session.await_answer(pb.SWITCHED, TWO)
-    s0.await_frames(Kind.NOTICE, number=TWO)
-    s1.await_frames(Kind.NOTICE, number=TWO)
-
-
-def test_at_the_clock_a_worker_switches_between_two_steps(play):
-    play.start(SPLIT)
-    s0, s1 = play.servers.values()
-    moved = play.table(2, [1] * 6)
-    play.prepare(moved)
-    play.arm(moved, clock=1)
-    play.session.await_answer(pb.ARMED, TWO)
-    running = play.exchange()
-    s0.answer(1, S0, ONE)
-    s1.answer(1, S1, ONE)
-    assert running.result() is True
-    assert play.session.await_answer(pb.SWITCHED, TWO).version == 1
-    running = play.exchange()
-    s1.await_push(ALL, TWO)
-    s1.answer(2, ALL, TWO)
-    assert running.result() is True
-    assert not s0.pushed(TWO)
-
-
-def test_the_clock_waits_for_the_end_of_a_sampler_step(play):
-    play.start(SPLIT)
-    s0, s1 = play.servers.values()
-    moved = play.table(2, [1] * 6)
-    play.prepare(moved)
-    play.arm(moved, clock=1)
-    running = play.exchange(boundary=False)
-    s0.answer(1, S0, ONE)
-    s1.answer(1, S1, ONE)
-    running.result()
-    assert play.node.standing.number == ONE
-
-
-def test_in_pause_mode_a_worker_waits_for_resume(play):
-    play.start(SPLIT)
-    s0, s1 = play.servers.values()
-    moved = play.table(2, [1] * 6)
-    play.prepare(moved, mode=pb.PAUSE)
-    play.arm(moved, clock=1)
-    running = play.exchange()
-    s0.answer(1, S0, ONE)
-    s1.answer(1, S1, ONE)
-    play.session.await_answer(pb.SWITCHED, TWO)
-    s0.await_frames(Kind.NOTICE, number=TWO)
-    assert not running.ended
-    play.direct(resume=pb.Resume(configuration=pb.ConfigId(term=1, number=2)))
-    assert running.result() is True
-    assert [answer.answer for answer in play.session.answers].count(
-        pb.SWITCHED
-    ) == 3  # the start's, at the clock, after
+    play.check_completes(running, 2)
 
 
 def test_a_dead_servers_replies_are_forgotten_and_its_blocks_asked_of_their_new_owner(play):
@@ -272,8 +117,7 @@ def test_a_dead_servers_replies_are_forgotten_and_its_blocks_asked_of_their_new_
     play.adopt(survivors)
     s1.await_push([0, 1, 3, 4, 5], TWO)
     s1.answer(1, ALL, TWO)
-    assert running.result() is True
-    assert play.holds(1)
+    play.check_completes(running, 1)
     assert len(s0.connections) == 1  # nobody has tried to connect to it again
 
 
@@ -283,7 +127,7 @@ def test_a_reply_under_way_when_its_server_dies_does_not_count(play):
     play.node.buffers("s0", frame)
     play.prepare(play.table(2, [0] * 6, servers=("s1",)), dead=["s0"])
     play.node.arrived("s0", frame)
-    play.await_missing(1, ALL)
+    assert play.missing(1) == ALL
 
 
 def test_a_reply_that_breaks_off_is_asked_for_again_by_a_push_of_what_is_missing(play):
@@ -299,8 +143,7 @@ def test_a_reply_that_breaks_off_is_asked_for_again_by_a_push_of_what_is_missing
         play.session.await_failed("s0")
     s0.await_push(S0[1:], ONE)
     s0.answer(1, S0[1:], ONE)
-    assert running.result() is True
-    assert play.holds(1)
+    play.check_completes(running, 1)
 
 
 def test_a_push_that_breaks_off_is_sent_again(play):
@@ -310,10 +153,9 @@ def test_a_push_that_breaks_off_is_sent_again(play):
         running = play.exchange()
         s0.await_connections(2)
     s1.answer(1, S1, ONE)
-    assert s0.await_push(S0, ONE) == {block: slab_part(play, block) for block in S0}
+    assert s0.await_push(S0, ONE) == {block: play.gradient(block) for block in S0}
     s0.answer(1, S0, ONE)
-    assert running.result() is True
-    assert play.holds(1)
+    play.check_completes(running, 1)
     play.session.await_failed("s0")
 
 
@@ -329,8 +171,7 @@ def test_a_server_that_is_away_for_a_while_is_found_again(play):
     s0.listen_again()
     s0.await_push(S0, ONE)
     s0.answer(1, S0, ONE)
-    assert running.result() is True
-    assert play.holds(1)
+    play.check_completes(running, 1)
 
 
 def test_a_mismatch_ends_the_worker_with_what_the_server_says(play):
@@ -365,3 +206,4 @@ def test_new_tensors_need_not_wait_for_a_server_that_was_left_in_the_midst_of_a_
     grown = (*MODEL.tensors, Tensor(0, "i:9", (4,), "float32"))
     Aside(play.extend, [0] * 7, grown).result()
     play.session.await_answer(pb.EXTENDED, TWO)
+    assert play.node.inbox.model.tensors == grown

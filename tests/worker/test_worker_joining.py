@@ -2,25 +2,14 @@
 
 import numpy as np
 import pytest
-from worker_harness import ALL, BLOCK_BYTES, MODEL, TENSORS, Aside, Play, value
+from played_server import ALL, BLOCK_BYTES, MODEL, S0, S1, SPLIT, TENSORS, value
+from worker_harness import ONE, THREE, TWO, Aside, Play
 
 from elastic_ps.core import codec
-from elastic_ps.core.configuration import ConfigId
 from elastic_ps.transport.frames import Kind
 from elastic_ps.transport.memory import Action, Fault
 from elastic_ps.worker.parameters import declare, enter, follow
 from protos import elastic_pb2 as pb
-
-S0, S1 = [0, 1, 4], [2, 3, 5]
-SPLIT = [0, 0, 1, 1, 0, 1]
-ONE, TWO, THREE = ConfigId(1, 1), ConfigId(1, 2), ConfigId(1, 3)
-
-
-@pytest.fixture
-def play():
-    made = Play()
-    yield made
-    made.close()
 
 
 @pytest.fixture
@@ -194,7 +183,8 @@ def test_a_shadow_subscribes_at_a_server_that_could_not_be_reached_at_first(join
     joining(joiner)
     joiner.session.await_failed("s1")
     s1.listen_again()
-    s1.await_frames(Kind.SUBSCRIBE)
+    (subscription,) = s1.await_frames(Kind.SUBSCRIBE)
+    assert subscription.frame.configuration == ONE
 
 
 def test_a_shadow_skips_versions_that_passed_while_a_connection_was_broken(joiner):

@@ -3,15 +3,14 @@
 import threading
 
 import pytest
-from worker_harness import TIMEOUT, TOKEN, Aside, Play, PlayedServer
+from played_server import TIMEOUT, TOKEN, PlayedServer
+from worker_harness import TWO, Aside, Play
 
-from elastic_ps.core.configuration import ConfigId, Member, Role
+from elastic_ps.core.configuration import Member, Role
 from elastic_ps.transport.frames import Frame, Kind
 from elastic_ps.transport.memory import MemoryTransport, Network
 from elastic_ps.worker.peers import Peers
 from protos import elastic_pb2 as pb
-
-ONE, TWO = ConfigId(1, 1), ConfigId(1, 2)
 
 
 class Owner:
@@ -96,6 +95,7 @@ def test_a_server_that_accepts_and_says_nothing_does_not_hold_up_its_caller(peer
     monkeypatch.setattr("elastic_ps.worker.peers._GREETING_SECONDS", TIMEOUT)
     server.greeting.set()
     owner.wait(lambda: owner.connections)
+    assert {name for name, _reason in owner.lost} == {"s0"}
 
 
 def test_a_server_that_refuses_is_named_with_its_reason(network, peers, owner):

@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
-from job_play import KEYS, ONE, S0, S1, SPLIT, TWO, JobPlay, filled, slices
+from job_play import KEYS, JobPlay, filled, slices
+from played_server import S0, S1, SPLIT
+from worker_harness import ONE, TWO
 
 from elastic_ps.core.data import permutation
 from elastic_ps.transport.frames import Kind

@@ -1,0 +1,139 @@
+"""When a worker goes over to the next configuration, and what becomes of the exchange under way."""
+
+import pytest
+from played_server import ALL, S0, S1, SPLIT
+from worker_harness import ONE, TWO
+
+from elastic_ps.core.errors import JobEnded
+from elastic_ps.transport.frames import Kind
+from protos import elastic_pb2 as pb
+
+
+def test_a_newer_configurations_notice_is_adopted_and_what_is_missing_pushed_to_its_owners(play):
+    play.start(SPLIT)
+    s0, s1 = play.servers.values()
+    running = play.exchange()
+    s0.await_push(S0, ONE)
+    s1.await_push(S1, ONE)
+    s0.answer(1, [0], ONE)
+    play.await_missing(1, ALL[1:])
+    moved = play.table(2, [0, 1, 1, 1, 1, 0])
+    play.prepare(moved)
+    s1.say(Kind.NOTICE, TWO)
+    play.session.await_answer(pb.SWITCHED, TWO)
+    assert s0.await_push([5], TWO) == {5: play.gradient(5)}
+    assert s1.await_push([1, 2, 3, 4], TWO) == {block: play.gradient(block) for block in (1, 2, 3, 4)}
+    for server in (s0, s1):
+        server.await_frames(Kind.NOTICE, number=TWO)
+        kinds = [item.frame.kind for item in server.received if item.frame.configuration == TWO]
+        assert kinds[0] is Kind.NOTICE
+        assert {item.frame.version for item in server.of(Kind.PUSH, TWO)} == {0}
+    s0.answer(1, [5], TWO)
+    s1.answer(1, [1, 2, 3, 4], TWO)
+    play.check_completes(running, 1)
+
+
+@pytest.mark.parametrize("how", ["notice", "refusal", "reply", "adopt"])
+def test_where_the_roster_has_changed_the_step_is_given_back_to_the_script(play, how):
+    play.start(SPLIT)
+    s0, s1 = play.servers.values()
+    running = play.exchange()
+    s0.await_push(S0, ONE)
+    s1.await_push(S1, ONE)
+    alone = play.table(2, SPLIT, workers=("w0",))
+    play.prepare(alone)
+    if how == "notice":
+        s0.say(Kind.NOTICE, TWO)
+    elif how == "refusal":
+        s0.say(Kind.REFUSED, TWO, reason="stale", detail="", configuration=[1, 2])
+    elif how == "reply":
+        s0.answer(1, S0, TWO)
+    else:
+        play.adopt(alone)
+    assert running.result() is False
+    assert play.node.version == 0
+    assert play.node.configuration == alone
+    again = play.exchange()
+    s1.await_push(S1, TWO)
+    s0.answer(1, S0, TWO)
+    s1.answer(1, S1, TWO)
+    play.check_completes(again, 1)
+
+
+def test_a_version_that_is_complete_is_not_done_again(play):
+    play.start(SPLIT)
+    s0, s1 = play.servers.values()
+    running = play.exchange()
+    s0.await_push(S0, ONE)
+    s1.await_push(S1, ONE)
+    play.prepare(play.table(2, SPLIT, workers=("w0",)))
+    s0.answer(1, S0, ONE)
+    play.await_missing(1, S1)
+    s1.answer(1, S1, TWO)  # the last reply, and the news that its sender has switched
+    play.session.await_answer(pb.SWITCHED, TWO)
+    play.check_completes(running, 1)
+
+
+def test_a_drained_worker_tells_both_tables_servers_and_ends(play):
+    play.start(SPLIT)
+    running = play.exchange()
+    s0, s1 = play.servers.values()
+    s0.await_push(S0, ONE)
+    play.prepare(play.table(2, [0] * 6, workers=("w1",), servers=("s0",)))
+    s0.say(Kind.NOTICE, TWO)
+    with pytest.raises(JobEnded, match="drained") as raised:
+        running.result()
+    assert raised.value.status == 0
+    play.session.await_answer(pb.SWITCHED, TWO)
+    s0.await_frames(Kind.NOTICE, number=TWO)
+    s1.await_frames(Kind.NOTICE, number=TWO)
+
+
+def test_at_the_clock_a_worker_switches_between_two_steps(play):
+    play.start(SPLIT)
+    s0, s1 = play.servers.values()
+    moved = play.table(2, [1] * 6)
+    play.prepare(moved)
+    play.arm(moved, clock=1)
+    play.session.await_answer(pb.ARMED, TWO)
+    running = play.exchange()
+    s0.answer(1, S0, ONE)
+    s1.answer(1, S1, ONE)
+    assert running.result() is True
+    assert play.session.await_answer(pb.SWITCHED, TWO).version == 1
+    running = play.exchange()
+    s1.await_push(ALL, TWO)
+    s1.answer(2, ALL, TWO)
+    assert running.result() is True
+    assert not s0.pushed(TWO)
+
+
+def test_the_clock_waits_for_the_end_of_a_sampler_step(play):
+    play.start(SPLIT)
+    s0, s1 = play.servers.values()
+    moved = play.table(2, [1] * 6)
+    play.prepare(moved)
+    play.arm(moved, clock=1)
+    running = play.exchange(boundary=False)
+    s0.answer(1, S0, ONE)
+    s1.answer(1, S1, ONE)
+    running.result()
+    assert play.node.standing.number == ONE
+
+
+def test_in_pause_mode_a_worker_waits_for_resume(play):
+    play.start(SPLIT)
+    s0, s1 = play.servers.values()
+    moved = play.table(2, [1] * 6)
+    play.prepare(moved, mode=pb.PAUSE)
+    play.arm(moved, clock=1)
+    running = play.exchange()
+    s0.answer(1, S0, ONE)
+    s1.answer(1, S1, ONE)
+    play.session.await_answer(pb.SWITCHED, TWO)
+    s0.await_frames(Kind.NOTICE, number=TWO)
+    assert not running.ended
+    play.direct(resume=pb.Resume(configuration=pb.ConfigId(term=1, number=2)))
+    assert running.result() is True
+    switched = [answer for answer in play.session.answers if answer.answer == pb.SWITCHED]
+    assert len(switched) == 3  # the start's, at the clock, after
