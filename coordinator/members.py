@@ -147,7 +147,19 @@ def on_exited(turn: Turn, event: Exited) -> None:
             return
         if not leaving and name not in turn.job.goal.drains and name not in turn.job.finished:
             _finished(turn, name)
+    if event.status != 0 and name in turn.job.finished:
+        _belie(turn, name, event.status)
     bury(turn, name, describe_status(event.status))
+
+
+def _belie(turn: Turn, name: NodeId, status: int) -> None:
+    """Its script had ended in order, as it seemed; its process has not."""
+    if not turn.job.ended:
+        turn.durable(finished=turn.job.finished - {name})
+    elif turn.job.phase is JobPhase.FINISHED and status < 128:  # by a signal: who ends a job may send it
+        reason = f"its workers had finished, but {name} ended with {describe_status(status)}"
+        turn.durable(phase=JobPhase.FAILED, reason=reason)
+        turn.log(f"job {JobPhase.FAILED}: {reason}", warning=True)
 
 
 def _has_left(turn: Turn, name: NodeId) -> bool:

@@ -152,6 +152,8 @@ class Agent:
                 self._wanted = event
                 for news in self._children.observe(event):
                     self._say(news)
+                if event.failed:
+                    self._fail_late(event.reason)
             case _Ready():
                 self._on_ready(event)
             case _Exited(nonce, status) if nonce == _COORDINATOR:
@@ -181,8 +183,15 @@ class Agent:
             death = decide.describe_death(local, status, str(log))
             self._budget = self._budget.spend(death)
             self._say(death)
-        else:
-            self._say(f"{local.name} has ended with status {status}")
+            return
+        self._say(f"{local.name} has ended with status {status}")
+        if decide.is_failure(local, status):
+            self._fail_late(f"its workers had finished, but {decide.describe_death(local, status, str(log))}")
+
+    def _fail_late(self, reason: str) -> None:
+        """The job had finished, as it seemed."""
+        if self._outcome is not None and self._outcome.word == "finished":
+            self._outcome = Outcome(1, "failed", reason)
 
     def _on_coordinator_exit(self, status: int) -> None:
         self._coordinator, self._ready_by = None, math.inf

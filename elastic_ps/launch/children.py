@@ -96,6 +96,7 @@ class Children:
         for child in self._children.values():
             if child.term_at is not None and now >= child.term_at:
                 child.term_at = None
+                child.local = replace(child.local, signalled=True)
                 child.process.terminate()
             if child.kill_at is not None and now >= child.kill_at:
                 child.kill_at = None

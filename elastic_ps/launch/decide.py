@@ -60,7 +60,8 @@ class Local:
         role: what it does.
         node: its id in the job; "" until it has registered.
         leaving: the coordinator has said that it ends by itself.
-        ending: this launcher has told it to end.
+        ending: this launcher wants it to end.
+        signalled: and has sent it a signal.
     """
 
     nonce: str
@@ -68,6 +69,7 @@ class Local:
     node: str = ""
     leaving: bool = False
     ending: bool = False
+    signalled: bool = False
 
     @property
     def name(self) -> str:
@@ -146,6 +148,12 @@ def is_death(process: Local, status: int, wanted: Wanted | None) -> bool:
     if process.ending or process.leaving or status == EXIT_RESTART or (wanted is not None and wanted.ended):
         return False
     return status != 0 or not process.node
+
+
+def is_failure(process: Local, status: int) -> bool:
+    """Whether a job that has finished has failed all the same: a worker of it ended so, of its own accord."""
+    worker = process.role is Role.WORKER and process.node != ""
+    return worker and not process.signalled and status not in (0, EXIT_RESTART)
 
 
 def describe_death(process: Local, status: int, log: str) -> str:

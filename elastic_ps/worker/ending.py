@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
+from typing import NoReturn
 
 from elastic_ps.core.errors import EXIT_RESTART, ElasticError, JobEnded
 
@@ -27,17 +28,25 @@ def exits() -> Iterator[None]:
         raise SystemExit(error.status) from error
 
 
-class Crash:
-    """Remembers whether the script died of an exception: a worker that crashed has not finished."""
+class Ending:
+    """Remembers how the script ends: one that dies of an exception, or exits with a status, has not finished.
+
+    `raise SystemExit(3)` tells nobody in Python; its status comes from whoever sees the process end.
+    """
 
     def __init__(self) -> None:
-        self.happened = False
-        self._before = sys.excepthook
-        sys.excepthook = self._hook
+        self.failed = False
+        self._excepthook, sys.excepthook = sys.excepthook, self._raised
+        self._exit, sys.exit = sys.exit, self._exits
 
-    def _hook(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        self.happened = True
-        self._before(kind, error, trace)
+    def _raised(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        self.failed = True
+        self._excepthook(kind, error, trace)
+
+    def _exits(self, status: str | int | None = None, /) -> NoReturn:
+        if threading.current_thread() is threading.main_thread():  # elsewhere it ends that thread alone
+            self.failed = status not in (None, 0)
+        self._exit(status)
 
 
 def drain_on_sigterm(leave: Callable[[], None], refused: Callable[[str], None]) -> None:

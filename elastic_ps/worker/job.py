@@ -21,7 +21,7 @@ from elastic_ps.transport.base import Buffer
 from elastic_ps.transport.tcp import TcpTransport
 from elastic_ps.worker.api import Array
 from elastic_ps.worker.course import Course, Part, course
-from elastic_ps.worker.ending import EXIT_TERMINATED, Crash, drain_on_sigterm, exits
+from elastic_ps.worker.ending import EXIT_TERMINATED, Ending, drain_on_sigterm, exits
 from elastic_ps.worker.exchange import Exchange, Push
 from elastic_ps.worker.inbox import tensor_view
 from elastic_ps.worker.node import WorkerNode
@@ -61,8 +61,8 @@ class WorkerJob:
         with exits():
             self.node.start()
             enter(self.node)
-        crash = Crash()
-        atexit.register(lambda: self.leave(finished=not crash.happened))
+        ending = Ending()
+        atexit.register(lambda: self.leave(finished=not ending.failed))
         drain_on_sigterm(self.node.session.leave, lambda why: self.node.end(JobEnded(why, EXIT_TERMINATED)))
 
     def open_store(self, consistency: str | None = None) -> Store:

@@ -133,6 +133,25 @@ def test_a_failed_job_fails_the_launcher_with_its_reason(start_job: StartJob) ->
     assert job.end() == Outcome(1, "failed", "lost s0 and there is no checkpoint")
 
 
+def test_a_worker_that_exits_with_a_status_when_the_job_has_finished_fails_it(start_job: StartJob) -> None:
+    job, puppets = running(start_job)
+    outcome = over(job, *puppets, status=3)
+    assert (outcome.status, outcome.word) == (1, "failed")
+    assert "worker w0 exited with status 3" in outcome.reason
+
+
+def test_a_job_that_turns_out_to_have_failed_fails_the_launcher(start_job: StartJob) -> None:
+    job, (worker,) = running(start_job)
+    job.fake.want(ended=True, reason="all done")
+    job.transcript.wait_for("the job is over: all done")
+    job.fake.want(
+        ended=True, failed=True, reason="w1 ended with exit status 3", leaving=["w0"], nodes={worker.name: "w0"}
+    )
+    job.transcript.wait_for("w0 is leaving")
+    worker.tell("exit 0")
+    assert job.end() == Outcome(1, "failed", "w1 ended with exit status 3")
+
+
 def test_a_signal_stops_the_job_through_the_coordinator(start_job: StartJob) -> None:
     job, (worker,) = running(start_job)
     job.agent.signalled(signal.SIGINT)
