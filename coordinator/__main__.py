@@ -87,6 +87,7 @@ def _load(options: argparse.Namespace, journal: Journal) -> State:
         join_timeout=options.join_timeout,
         migration=options.migration,
         checkpoint=options.checkpoint,
+        restore=options.restore,
         checkpoint_interval=options.checkpoint_interval,
     )
     kept = journal.load()

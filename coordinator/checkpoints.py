@@ -9,8 +9,8 @@ unreadable, or whose files are not all there with their sizes is torn, and skipp
 
 In an async or ssp job the number is only a name, and `book` says which batches are done.
 
-Entries of `blocks` are the servers' own (`elastic_ps/server/checkpoint.py`); only "file" and, where given,
-"file_bytes" are read here.
+Entries of `blocks` are the servers' own (`elastic_ps/server/checkpoint.py`), who also check the checksums when they
+load them; here only the files' names and how long they must be are read.
 """
 
 import json
@@ -25,7 +25,7 @@ from coordinator.batches import Book
 from coordinator.records import decode, encode
 from elastic_ps.core.configuration import Configuration
 from elastic_ps.core.data import DataSpec
-from elastic_ps.core.errors import ElasticError
+from elastic_ps.core.errors import CheckpointError, ConfigurationError
 from elastic_ps.core.model import Model, Tensor
 
 log = logging.getLogger(__name__)
@@ -35,10 +35,6 @@ KEPT = 3
 """Complete checkpoints that are kept."""
 
 NAME = "manifest.json"
-
-
-class CheckpointError(ElasticError):
-    """No checkpoint can be read or written there; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +87,7 @@ class Manifest:
             model = Model(decode(tuple[Tensor, ...], value["tensors"]), int(value["block_bytes"]))
             plain = {name: decode(kind, value[name]) for name, kind in _PLAIN.items()}
             blocks = {int(block): entry for block, entry in value["blocks"].items()}
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, ConfigurationError) as error:
             raise CheckpointError(f"not a manifest: {error!r}") from error
         if sorted(blocks) != list(range(len(model.blocks))):
             raise CheckpointError(f"{len(blocks)} blocks, but its tensors have {len(model.blocks)}")
@@ -159,16 +155,34 @@ def read(url: str) -> dict[str, Any]:
         with system.open(f"{path}/{NAME}", "rb") as file:
             value: dict[str, Any] = json.loads(file.read())
         Manifest.from_json(value)
-        for name in {str(entry["file"]) for entry in value["blocks"].values()}:
+        for name, least in _file_bytes(value["blocks"].values()).items():
             if not system.exists(f"{path}/{name}"):
                 raise CheckpointError(f"its file {name} is missing")
-    except (OSError, ValueError, KeyError, TypeError, ImportError, CheckpointError) as error:
+            size = system.size(f"{path}/{name}")  # None: this storage does not tell
+            if size is not None and size < least:
+                raise CheckpointError(f"its file {name} is cut off: {size} bytes of {least}")
+    except (OSError, ValueError, KeyError, TypeError, ImportError, AttributeError, CheckpointError) as error:
         raise CheckpointError(f"{url} holds no complete checkpoint: {error}") from error
     return value
 
 
-def newest(root: str, urls: Iterable[str] = ()) -> tuple[str, dict[str, Any]]:
-    """The newest complete checkpoint: of `urls`, newest first, then of `root` or under it.
+def _file_bytes(entries: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """How long each data file must be at least."""
+    ends: dict[str, int] = {}
+    for entry in entries:
+        length = int(entry.get("value_bytes", 0)) + sum(int(size) for _, _, size in entry.get("states", ()))
+        name = str(entry["file"])
+        ends[name] = max(ends.get(name, 0), int(entry.get("offset", 0)) + length)
+    return ends
+
+
+def newest(*roots: str, urls: Iterable[str] = (), damaged: Iterable[str] = ()) -> tuple[str, dict[str, Any]]:
+    """The newest complete checkpoint: of `urls`, newest first, then those that are a root or lie under one.
+
+    Args:
+        roots: folders, in the order to look in; "": none.
+        urls: of checkpoints.
+        damaged: those that servers could not load.
 
     Returns:
         Its folder's URL and its manifest.
@@ -177,13 +191,17 @@ def newest(root: str, urls: Iterable[str] = ()) -> tuple[str, dict[str, Any]]:
         CheckpointError: there is none.
     """
     reasons = []
-    for url in dict.fromkeys([*urls, *_under(root)]):
+    known = frozenset(damaged)
+    for url in dict.fromkeys([*urls, *(url for root in roots for url in _under(root))]):
+        if url in known:
+            reasons.append(f"{url} is damaged")
+            continue
         try:
             return url, read(url)
         except CheckpointError as error:
             reasons.append(str(error))
             log.warning("skipped: %s", error)
-    raise CheckpointError("; ".join(reasons) or f"no checkpoint under {root}")
+    raise CheckpointError("; ".join(reasons) or f"no checkpoint under {' or '.join(filter(None, roots))}")
 
 
 def _under(root: str) -> list[str]:

@@ -180,10 +180,11 @@ class WriteManifest:
 
 @dataclass(frozen=True)
 class FindCheckpoint:
-    """Read the newest complete checkpoint under `root`, or of `urls`; `CheckpointFound` comes back."""
+    """Read the newest complete checkpoint of `urls`, or under `roots`; `CheckpointFound` comes back."""
 
-    root: str
+    roots: tuple[str, ...]
     urls: tuple[str, ...]
+    damaged: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 from coordinator.batches import Book
 from coordinator.checkpoints import Manifest
 from coordinator.effects import FindCheckpoint, Why
-from coordinator.events import CheckpointFound
+from coordinator.events import CheckpointFound, Unreadable
 from coordinator.plan import Phase
 from coordinator.state import Job, JobPhase, Round, StopOrder, Void
 from coordinator.transitions import Trigger, advance
@@ -53,7 +53,7 @@ def collapse(turn: Turn, why: str) -> None:
         return
     drop_work(turn, why)
     turn.log(f"{why}: the job goes back to its last checkpoint", warning=True)
-    if turn.job.checkpoints or turn.state.settings.checkpoint:
+    if turn.job.checkpoints or any(_roots(turn)):
         turn.durable(loading=True, phase=JobPhase.RESTORING, reason=why)
         find(turn)
     elif not turn.job.model.blocks:
@@ -63,9 +63,23 @@ def collapse(turn: Turn, why: str) -> None:
         end(turn, JobPhase.FAILED, f"{why}, and the job has no checkpoint: {hint}")
 
 
+def _roots(turn: Turn) -> tuple[str, ...]:
+    return turn.state.settings.checkpoint, turn.state.settings.restore
+
+
 def find(turn: Turn) -> None:
-    """Look for the newest complete checkpoint."""
-    turn.effects.append(FindCheckpoint(turn.state.settings.checkpoint, tuple(reversed(turn.job.checkpoints))))
+    """Look for the newest complete checkpoint: the job's own, else what it began from."""
+    job = turn.job
+    turn.effects.append(FindCheckpoint(_roots(turn), tuple(reversed(job.checkpoints)), job.damaged))
+
+
+def on_unreadable(turn: Turn, event: Unreadable) -> None:
+    """A server cannot load its blocks from the checkpoint that the job starts from: the next older one is taken."""
+    plan = turn.job.plan
+    if plan is None or not plan.restore or plan.number != event.number:
+        return
+    turn.durable(damaged=turn.job.damaged | {plan.restore})
+    collapse(turn, f"{event.node} cannot load {plan.restore}: {event.detail}")
 
 
 def on_found(turn: Turn, event: CheckpointFound) -> None:

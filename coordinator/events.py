@@ -142,6 +142,15 @@ class Saved(Answered):
 
 
 @dataclass(frozen=True)
+class Unreadable(Answered):
+    """UNREADABLE; `detail` says why."""
+
+    node: NodeId
+    number: ConfigId
+    detail: str
+
+
+@dataclass(frozen=True)
 class Commanded(Answered):
     """COMMANDED; `error` "" is success."""
 

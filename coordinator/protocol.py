@@ -13,7 +13,7 @@ from coordinator import deaths, draws, members, plans, requests, saving, tables
 from coordinator import events as ev
 from coordinator.directives import owed, plan_of, standing, wanted, welcome
 from coordinator.effects import Announce, Effect, Journal, Send
-from coordinator.ending import find, on_found
+from coordinator.ending import find, on_found, on_unreadable
 from coordinator.plan import Kind, Phase, Plan
 from coordinator.state import Round, State, StopOrder
 from coordinator.turn import Turn
@@ -287,6 +287,7 @@ _HANDLERS: dict[type[ev.Event], Callable[[Turn, Any], None]] = {
     ev.Forgotten: _on_forgotten,
     ev.Extended: _noting(tables.on_extended),
     ev.Saved: _noting(saving.on_saved),
+    ev.Unreadable: _noting(on_unreadable),
     ev.Commanded: _noting(saving.on_commanded),
     ev.Declared: _noting(tables.on_declared),
     ev.DrawAsked: _noting(draws.on_draw_asked),

@@ -15,6 +15,7 @@ from coordinator.protocol import step
 from coordinator.state import State
 from coordinator.wire import directive_to_pb, wanted_to_pb
 from elastic_ps.core.configuration import NodeId
+from elastic_ps.core.errors import CheckpointError
 from protos import elastic_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -165,7 +166,7 @@ class Runtime:
         def work() -> ev.Event:
             try:
                 return ev.ManifestWritten(self.now(), effect.url, checkpoints.write(effect.url, effect.manifest))
-            except checkpoints.CheckpointError as error:
+            except CheckpointError as error:
                 return ev.ManifestWritten(self.now(), effect.url, error=str(error))
 
         self._spawn(work, "write-manifest")
@@ -173,9 +174,9 @@ class Runtime:
     def _find_checkpoint(self, effect: ef.FindCheckpoint) -> None:
         def work() -> ev.Event:
             try:
-                url, manifest = checkpoints.newest(effect.root, effect.urls)
+                url, manifest = checkpoints.newest(*effect.roots, urls=effect.urls, damaged=effect.damaged)
                 return ev.CheckpointFound(self.now(), url, manifest)
-            except checkpoints.CheckpointError as error:
+            except CheckpointError as error:
                 return ev.CheckpointFound(self.now(), error=str(error))
 
         self._spawn(work, "find-checkpoint")

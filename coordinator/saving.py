@@ -125,7 +125,7 @@ def on_written(turn: Turn, event: ManifestWritten) -> None:
             _fail(turn, saving, f"cannot write {event.url}: {event.error}")
         return
     known = tuple(url for url in turn.job.checkpoints if url != event.url)
-    turn.durable(checkpoints=(*known, event.url)[-KEPT:])
+    turn.durable(checkpoints=(*known, event.url)[-KEPT:], damaged=turn.job.damaged - {event.url})
     promise = "" if turn.job.is_sync else "; consistent per block only"
     turn.log(f"checkpoint {event.url}, {event.bytes} bytes{promise}")
     if saving is None or saving.url != event.url:

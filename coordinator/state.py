@@ -39,6 +39,7 @@ class Settings:
         margin: sampler steps that the scaling clock lies beyond the estimate; doubled after every LATE.
         migration: of plans whose request does not ask for `pause`.
         checkpoint: folder of the job's checkpoints, an fsspec URL; "": none.
+        restore: checkpoint, or folder of some, that the job began from; "": none.
         checkpoint_interval: seconds between checkpoints; 0: on demand only.
         join_command: how a person starts one node by hand, with {role}.
     """
@@ -51,6 +52,7 @@ class Settings:
     margin: int = 2
     migration: Migration = Migration.LIVE
     checkpoint: str = ""
+    restore: str = ""
     checkpoint_interval: float = 0.0
     join_command: str = "elasticrun --role {role}"
 
@@ -170,6 +172,7 @@ class Job:
         restore: URL of the checkpoint that the next start loads; its version is in `voids`.
         loading: a checkpoint is being looked for, to start again from.
         checkpoints: folders of complete ones, oldest first.
+        damaged: folders of those that a server could not load.
         saves: the highest number in a checkpoint's name.
         voids: restores so far.
     """
@@ -196,6 +199,7 @@ class Job:
     restore: str = ""
     loading: bool = False
     checkpoints: tuple[str, ...] = ()
+    damaged: frozenset[str] = frozenset()
     saves: int = 0
     voids: tuple[Void, ...] = ()
 

@@ -85,6 +85,7 @@ _DECODERS: dict[int, Callable[[float, str, Any, Any], ev.Event]] = {
     pb.CANCELLED: lambda now, node, number, r: ev.Forgotten(now, node, number),
     pb.EXTENDED: lambda now, node, number, r: ev.Extended(now, node),
     pb.SAVED: lambda now, node, number, r: ev.Saved(now, node, r.version, r.detail),
+    pb.UNREADABLE: lambda now, node, number, r: ev.Unreadable(now, node, number, r.detail),
     pb.COMMANDED: lambda now, node, number, r: ev.Commanded(now, node, r.command, r.detail),
 }
 

@@ -39,6 +39,7 @@ class Answer(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CANCELLED: _ClassVar[Answer]
     COMMANDED: _ClassVar[Answer]
     ARRIVED: _ClassVar[Answer]
+    UNREADABLE: _ClassVar[Answer]
 ROLE_UNSPECIFIED: Role
 WORKER: Role
 SERVER: Role
@@ -60,6 +61,7 @@ SAVED: Answer
 CANCELLED: Answer
 COMMANDED: Answer
 ARRIVED: Answer
+UNREADABLE: Answer
 
 class ConfigId(_message.Message):
     __slots__ = ("term", "number")

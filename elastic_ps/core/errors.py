@@ -2,6 +2,7 @@
 
 ElasticError
 ├── ConfigurationError   what the caller asked for cannot be: fix the call (not retryable)
+├── CheckpointError      no checkpoint can be read or written there (not retryable)
 ├── ProtocolError        a peer broke the contract: a bug or a foreign process (not retryable)
 ├── Refused              a peer will not serve this request now; `reason` says why (retryable)
 ├── PeerLost             an exchange with a peer failed (retryable once a new configuration is in force)
@@ -19,6 +20,10 @@ class ElasticError(Exception):
 
 class ConfigurationError(ElasticError):
     """What the caller asked for cannot be done; the message says how to mend it."""
+
+
+class CheckpointError(ElasticError):
+    """No checkpoint can be read or written there; the message says why."""
 
 
 class ProtocolError(ElasticError):

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic_ps.core.configuration import NodeId
-from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.errors import CheckpointError
 from elastic_ps.core.model import Run
 from elastic_ps.server.memory import Array
 from elastic_ps.server.phases import Status
@@ -181,20 +181,24 @@ def restore(store: Store, manifest_url: str, blocks: Sequence[int]) -> None:
         blocks: ids.
 
     Raises:
-        ConfigurationError: a block is missing or damaged, or was saved with another optimizer.
+        CheckpointError: a block is missing or damaged, or was saved with another optimizer.
     """
-    fs, path = fsspec.url_to_fs(manifest_url)
     try:
-        with fs.open(path, "rb") as file:
-            manifest = json.load(file)
-        version, table = int(manifest["version"]), manifest["blocks"]
-    except (OSError, ValueError, KeyError) as error:
-        raise ConfigurationError(f"cannot read the checkpoint {manifest_url}: {error!r}") from error
+        _restore(store, manifest_url, blocks)
+    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+        raise CheckpointError(f"it cannot be read: {error!r}") from error
+
+
+def _restore(store: Store, manifest_url: str, blocks: Sequence[int]) -> None:
+    fs, path = fsspec.url_to_fs(manifest_url)
+    with fs.open(path, "rb") as file:
+        manifest = json.load(file)
+    version, table = int(manifest["version"]), manifest["blocks"]
     folder = path.rsplit("/", 1)[0]
     by_file: dict[str, list[int]] = {}
     for block in blocks:
         if str(block) not in table:
-            raise ConfigurationError(f"the checkpoint {manifest_url} lacks block {block}: it is not of this model")
+            raise CheckpointError(f"it lacks block {block}: it is not of this model")
         by_file.setdefault(table[str(block)]["file"], []).append(block)
     for name, ids in by_file.items():
         with fs.open(f"{folder}/{name}", "rb") as file:
@@ -205,14 +209,14 @@ def restore(store: Store, manifest_url: str, blocks: Sequence[int]) -> None:
 def _load(store: Store, file: Any, block: int, entry: dict[str, Any], version: int) -> None:
     wanted = [[name, array.dtype.name, array.nbytes] for name, array in store.states((block, 1)).items()]
     if entry["states"] != wanted or entry["value_bytes"] != int(store.extents[block]):
-        raise ConfigurationError(
+        raise CheckpointError(
             f"block {block} of key {store.tensor(block).name} was saved with other state ({entry['states']}) than its "
             f"optimizer has ({wanted}): restore with the optimizer, block size and model that the job had"
         )
     file.seek(entry["offset"])
     data = file.read(entry["value_bytes"] + sum(size for _, _, size in entry["states"]))
     if zlib.crc32(data) != entry["crc32"]:
-        raise ConfigurationError(f"block {block} in {entry['file']} is damaged: its checksum differs; use an older one")
+        raise CheckpointError(f"block {block} in {entry['file']} is damaged: its checksum differs")
     own = int(entry.get("version", version))  # not in those that are older than async: all blocks had the manifest's
     store.load((block, 1), np.frombuffer(data, dtype=np.uint8), own, [entry["count"]], {})
     store.status[block] = Status.PRIMARY

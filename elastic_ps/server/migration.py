@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from elastic_ps.core.configuration import ConfigId, Configuration, NodeId
-from elastic_ps.core.errors import ProtocolError
+from elastic_ps.core.errors import CheckpointError, ProtocolError
 from elastic_ps.node.standing import ArmAnswer
 from elastic_ps.server.follow import Source
 from elastic_ps.server.follower import GRACE_SECONDS, Follower
@@ -86,6 +86,9 @@ class Migration:
 
         Returns:
             Blocks that this server hands over, by new owner: `feed` is due for each, then `prepared`.
+
+        Raises:
+            CheckpointError: from `restore`; the table is not held then.
         """
         room = self._room
         with room.changed:
@@ -99,13 +102,21 @@ class Migration:
                     self.follower.begin(self._moves, self._live, configuration.id)
                 room.store.allocate(self._moves.fresh, Status.EMPTY)
                 if restore is not None and self._moves.fresh:
-                    restore(self._moves.fresh)
+                    self._load(restore)
                 room.store.allocate(self._moves.incoming, Status.FOLLOWER)
                 room.standing = room.standing.prepare(configuration, paused, dead)
                 room.changed.notify_all()
             if not room.standing.decided(configuration.id):
                 return {}
             return {target: blocks for target, blocks in self._moves.out.items() if target not in room.sources}
+
+    def _load(self, restore: Callable[[list[int]], None]) -> None:
+        try:
+            restore(self._moves.fresh)
+        except CheckpointError:
+            self._room.store.release(self._moves.fresh)
+            self._moves = Moves()
+            raise
 
     def _check(self, configuration: Configuration) -> None:
         known = len(self._room.store.status)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from elastic_ps.core import codec
 from elastic_ps.core.configuration import ConfigId, Configuration, NodeId, Role
-from elastic_ps.core.errors import EXIT_RESTART, PeerLost, ProtocolError
+from elastic_ps.core.errors import EXIT_RESTART, CheckpointError, PeerLost, ProtocolError
 from elastic_ps.server.checkpoint import restore
 from elastic_ps.server.connections import EXCHANGE, FOLLOW, Connections
 from elastic_ps.server.exchange import Exchange
@@ -138,7 +138,12 @@ class ServerNode:
     def _on_prepare(self, prepare: pb.Prepare) -> None:
         configuration = codec.configuration_from_pb(prepare.configuration)
         fill = (lambda blocks: restore(self.room.store, prepare.restore, blocks)) if prepare.restore else None
-        targets = self.migration.prepare(configuration, prepare.mode == pb.PAUSE, frozenset(prepare.dead), fill)
+        try:
+            targets = self.migration.prepare(configuration, prepare.mode == pb.PAUSE, frozenset(prepare.dead), fill)
+        except CheckpointError as error:
+            log.error("cannot load %s: %s", prepare.restore, error)  # noqa: TRY400  (the message says all)
+            self._control.acknowledge(pb.UNREADABLE, configuration.id, detail=str(error))
+            return
         for target in targets:
             if not self._feed(configuration, target):
                 return  # the coordinator asks again, or cancels

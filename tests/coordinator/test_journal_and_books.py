@@ -143,7 +143,10 @@ def test_steps_come_back_once(tmp_path):
 
 def manifest(version: int, book: Book | None = None) -> dict:
     job = World(1, 1).state.job
-    blocks = {block: {"file": "s0.bin"} for block in range(len(job.model.blocks))}
+    blocks = {
+        block: {"file": "s0.bin", "offset": 2 * block, "value_bytes": 1, "states": [["mom", "int8", 1]]}
+        for block in range(len(job.model.blocks))
+    }
     return Manifest(version, 7, job.model, job.optimizers, job.data, False, job.configuration, book, blocks).to_json()
 
 
@@ -176,7 +179,9 @@ def test_the_last_three_are_kept(tmp_path):
     assert sorted(path.name[-2:] for path in tmp_path.iterdir()) == ["03", "04", "05"]
 
 
-@pytest.mark.parametrize("harm", ["no manifest", "half a manifest", "no data", "a block less"])
+@pytest.mark.parametrize(
+    "harm", ["no manifest", "half a manifest", "no manifest of ours", "no data", "data cut off", "a block less"]
+)
 def test_a_torn_one_is_skipped_with_a_warning(tmp_path, caplog, harm):
     older = save(tmp_path, 1)
     folder = tmp_path / save(tmp_path, 2).rpartition("/")[2]
@@ -185,14 +190,31 @@ def test_a_torn_one_is_skipped_with_a_warning(tmp_path, caplog, harm):
         path.unlink()
     elif harm == "half a manifest":
         path.write_bytes(path.read_bytes()[:200])
+    elif harm == "no manifest of ours":
+        path.write_text('{"format": 2, "blocks": []}')
     elif harm == "no data":
         (folder / "s0.bin").unlink()
+    elif harm == "data cut off":
+        (folder / "s0.bin").write_bytes(b"x" * (2 * len(manifest(1)["blocks"]) - 1))
     else:
         value = json.loads(path.read_text())
         del value["blocks"]["3"]
         path.write_text(json.dumps(value))
     assert checkpoints.newest(str(tmp_path))[0] == older
     assert "version-0000000002 holds no complete checkpoint" in caplog.text
+
+
+def test_what_servers_could_not_load_is_passed_over_in_every_folder(tmp_path):
+    first, begun_from = tmp_path / "own", tmp_path / "begun"
+    older, newer = save(first, 1), save(first, 2)
+    other = save(begun_from, 9)
+    roots = (str(first), "", str(begun_from))
+    assert checkpoints.newest(*roots)[0] == newer
+    assert checkpoints.newest(*roots, urls=[older])[0] == older
+    assert checkpoints.newest(*roots, damaged=[newer])[0] == older
+    assert checkpoints.newest(*roots, damaged=[newer, older])[0] == other
+    with pytest.raises(CheckpointError, match=r"version-0000000002 is damaged; .*version-0000000009 is damaged"):
+        checkpoints.newest(*roots, damaged=[newer, older, other])
 
 
 def test_no_checkpoint_is_an_error_that_says_where(tmp_path):
