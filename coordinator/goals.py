@@ -79,12 +79,11 @@ def refusal(job: Job, goal: Goal) -> str:
     for role in Role:
         if goal.count(role) < 1:
             return f"a job needs at least 1 {role}, not {goal.count(role)}; `elasticctl stop` ends a job"
-    blocks = len(job.model.blocks)
-    if blocks and goal.servers > blocks:
-        return f"{goal.servers} servers, but the model has only {blocks} blocks: at most {blocks} servers can hold one"
+    asked = change(job, goal)
+    if asked.servers and (why := _too_many_servers(job, goal.servers)):
+        return why
     if job.configuration is None:
         return ""
-    asked = change(job, goal)
     leaving = [node for node in asked.leavers if node in job.configuration.ranks]
     if (asked.workers or leaving) and (why := static_reason(job)):
         return f"workers can neither join nor leave this job: {why}"
@@ -96,11 +95,19 @@ def refusal(job: Job, goal: Goal) -> str:
     return ""
 
 
+def _too_many_servers(job: Job, servers: int) -> str:
+    blocks = len(job.model.blocks)
+    if not blocks or servers <= blocks:
+        return ""
+    held = f"{blocks} block{'s' if blocks > 1 else ''}"
+    return f"{servers} servers, but the model has only {held}: a server more would hold nothing"
+
+
 def target(job: Job, joiners: Sequence[Member], leavers: Sequence[NodeId], number: ConfigId) -> Configuration:
     """The next configuration (DL2 section 5, step 2).
 
     Raises:
-        ConfigurationError: more servers than blocks.
+        ConfigurationError: servers join that would hold nothing.
     """
     old = job.configuration
     stay = [m for m in (old.members.values() if old else ()) if m.id not in leavers]
@@ -108,8 +115,8 @@ def target(job: Job, joiners: Sequence[Member], leavers: Sequence[NodeId], numbe
     workers = tuple(member for member in roster if member.role is Role.WORKER)
     servers = tuple(member for member in roster if member.role is Role.SERVER)
     blocks = len(job.model.blocks)
-    if blocks and len(servers) > blocks:
-        raise ConfigurationError(f"{len(servers)} servers, but the model has only {blocks} blocks")
+    if any(joiner.role is Role.SERVER for joiner in joiners) and (why := _too_many_servers(job, len(servers))):
+        raise ConfigurationError(why)
     if old is not None and servers == old.servers:
         return Configuration(number, workers, servers, old.assignment)
     index = {member.id: place for place, member in enumerate(servers)}

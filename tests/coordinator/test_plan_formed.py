@@ -1,11 +1,12 @@
 """How a plan begins: at the start of a job, and where an operator or a node wishes for other numbers."""
 
 import pytest
-from played_job import DATA, TENSORS, World, text
+from played_job import DATA, OPTIMIZER, TENSORS, World, text
 
 from coordinator import events as ev
 from coordinator.plan import Kind, Phase
 from elastic_ps.core.configuration import Role
+from elastic_ps.core.model import Tensor
 
 # ---- start -----------------------------------------------------------------------------------------------------------
 
@@ -212,6 +213,24 @@ def test_static_data_refuses_workers_with_the_lines_that_help_and_lets_servers_s
     world.ask(ev.ScaleAsked, 0, 3)
     world.settle()
     assert world.counts == (2, 3)
+
+
+@pytest.mark.parametrize("data", [DATA, None])
+def test_more_servers_than_blocks_hold_up_only_those_that_join(data):
+    world = World(2, 3, declare=False)
+    world.settle()
+    world.declare(world.node("w0"), [Tensor(0, "i:0", (4,), "float32")], data, optimizer=OPTIMIZER)
+    world.settle()
+    assert "4 servers, but the model has only 1 block:" in text(world.ask(ev.ScaleAsked, 0, 4))
+    if data is None:
+        assert "sampler = elastic_ps.Sampler" in text(world.ask(ev.ScaleAsked, 3, 0))
+        assert "sampler = elastic_ps.Sampler" in text(world.ask(ev.DrainAsked, "w0"))
+    else:
+        world.ask(ev.ScaleAsked, 3, 0)
+        world.settle()
+    world.ask(ev.DrainAsked, "s1")
+    world.settle()
+    assert world.counts == (2 if data is None else 3, 2)
 
 
 def test_a_dead_worker_of_static_data_is_not_replaced():
