@@ -1,6 +1,6 @@
 """What a server has applied, until the coordinator has it on disk (docs/protocol.md, "Ledger")."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from elastic_ps.core.configuration import ConfigId, NodeId
 from elastic_ps.core.model import Run
@@ -24,6 +24,7 @@ class Ledger:
         self._entries: list[pb.LedgerEntry] = []
         self._first = 0  # sequence number of the first entry kept
         self._handed_out = 0  # entries below this number have been in a report and must stay as they are
+        self._awaited: list[tuple[int, Callable[[], None]]] = []  # what waits until the entries below are kept
 
     def append(
         self, number: ConfigId, version: int, applied: Sequence[Run], shares: Sequence[tuple[NodeId, Share]]
@@ -62,6 +63,22 @@ class Ledger:
         gone = min(max(sequence - self._first, 0), len(self._entries))
         del self._entries[:gone]
         self._first += gone
+        due = [act for number, act in self._awaited if number <= self._first]
+        self._awaited = [(number, act) for number, act in self._awaited if number > self._first]
+        for act in due:
+            act()
+
+    def after_kept(self, act: Callable[[], None]) -> None:
+        """Call `act` once the coordinator has every entry made so far: what rests on them must not outlive them."""
+        if self._entries:
+            self._awaited.append((self._first + len(self._entries), act))
+        else:
+            act()
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether something waits for entries to be kept."""
+        return bool(self._awaited)
 
     @property
     def waiting(self) -> int:

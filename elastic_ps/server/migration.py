@@ -263,11 +263,21 @@ class Migration:
             self._acknowledge_switch()
 
     def _acknowledge_switch(self) -> None:
-        """Answer SWITCHED once the hand-overs are sent: a leaver may go after that."""
+        """Answer SWITCHED once the hand-overs are sent and, where this server leaves, its ledger is told: it may go."""
         room = self._room
-        if not self._handing_over:
-            moved = sum(source.bytes_moved for source in room.sources.values())
-            room.control.acknowledge(pb.SWITCHED, room.standing.number, room.version, bytes_moved=moved)
+        if self._handing_over:
+            return
+        number, version = room.standing.number, room.version
+        moved = sum(source.bytes_moved for source in room.sources.values())
+
+        def acknowledge() -> None:
+            room.control.acknowledge(pb.SWITCHED, number, version, bytes_moved=moved)
+
+        if room.standing.is_member:
+            acknowledge()
+        else:
+            room.ledger.after_kept(acknowledge)
+            room.control.report_soon()
 
     def needs(self, peer: NodeId) -> bool:
         """Whether a broken follow stream with `peer` endangers the plan: it has blocks to bring or to get yet."""

@@ -55,10 +55,16 @@ class Saver:
             log.exception("the checkpoint at version %d cannot be written", snapshot.clock)
             detail = json.dumps({"error": f"{room.node} cannot write to {snapshot.url}: {error}"})
         with room.changed:
-            if room.snapshot is snapshot:
-                room.snapshot = None
-                self._last = snapshot.clock, detail
-                room.control.acknowledge(pb.SAVED, room.standing.number, snapshot.clock, detail=detail)
+            # a checkpoint holds updates: were this server to die now, nobody else could tell the ledger of them
+            room.ledger.after_kept(lambda: self._saved(snapshot, detail))
+            room.control.report_soon()
+
+    def _saved(self, snapshot: Snapshot, detail: str) -> None:
+        room = self._room
+        if room.snapshot is snapshot:
+            room.snapshot = None
+            self._last = snapshot.clock, detail
+            room.control.acknowledge(pb.SAVED, room.standing.number, snapshot.clock, detail=detail)
 
     def _write_piece(self, snapshot: Snapshot, writer: Writer) -> bool:
         """Wait for a piece and write it; False when there is nothing more to write."""

@@ -222,6 +222,8 @@ class ServerNode:
         """See `Handler`."""
         with self.room.changed:
             self.room.ledger.kept(reply.ledger_kept)
+            if self.room.ledger.is_awaited:  # a report has room for some of the entries only
+                self._control.report_soon()
 
     def on_expelled(self, reason: str) -> None:
         """See `Handler`."""

@@ -57,7 +57,7 @@ class Job:
         listener = self.transport.listen("127.0.0.1")
         control = FakeControl()
         transport = self.transports.get(name, self.transport)
-        server = ServerNode(name, self.block_bytes, control, transport, listener)
+        server = control.server = ServerNode(name, self.block_bytes, control, transport, listener)
         server.start()
         self.controls[name], self.servers[name] = control, server
         self.members[name] = Member(name, Role.SERVER, *listener.address)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Member
 from elastic_ps.core.model import Model
+from elastic_ps.server.service import ServerNode
 from elastic_ps.transport.frames import Frame, Kind
 from elastic_ps.transport.tcp import TcpTransport
 from protos import elastic_pb2 as pb
@@ -53,8 +54,12 @@ class FakeControl:
     """What a server says to its coordinator."""
 
     def __init__(self) -> None:
+        self.server: ServerNode | None = None
+        self.ledger: list[pb.LedgerEntry] = []  # that it has been told; it is told where the server asks to report soon
         self.answers: list[Acknowledged] = []
         self.failed: list[str] = []
+        self.reports = True
+        self.asked = threading.Event()  # to report soon
         self._changed = threading.Condition()
 
     def acknowledge(
@@ -77,7 +82,12 @@ class FakeControl:
             self._changed.notify_all()
 
     def report_soon(self) -> None:
-        """Nobody reports."""
+        self.asked.set()
+        if self.server is None or not self.reports:
+            return
+        request = self.server.report()
+        self.ledger.extend(request.ledger)
+        self.server.reported(pb.ReportReply(ledger_kept=request.ledger_sequence + len(request.ledger)), request)
 
     def await_answer(self, *answers: int, number: ConfigId | None = None) -> Acknowledged:
         def found() -> Acknowledged | None:

@@ -66,6 +66,7 @@ def check_exchange(job: Job, worker: str, version: int, step: int) -> None:
 
 def exactly_once(job: Job, epochs: int = 1) -> bool:
     entries = [entry for server in job.servers.values() for entry in server.report().ledger]
+    entries += [entry for control in job.controls.values() for entry in control.ledger]
     return audit(entries, job.data.samples, job.data.global_batch, epochs).exactly_once
 
 

@@ -101,6 +101,22 @@ def test_order_for_a_past_version_is_late(jobs: Jobs, tmp_path: Path) -> None:
     assert job.controls["s0"].await_answer(pb.SAVED).version == 3
 
 
+def test_saved_is_answered_once_the_ledger_of_its_updates_is_told(jobs: Jobs, tmp_path: Path) -> None:
+    """Else nobody could prove them, were the server to die after it: found by a soak of random kills."""
+    job = jobs.begin(Job(TENSORS, SGD))
+    control = job.controls["s0"]
+    control.reports = False
+    job.check_step(0)
+    control.asked.clear()
+    save(job, 1, tmp_path)
+    assert control.asked.wait(TIMEOUT)
+    assert pb.SAVED not in [answer.answer for answer in control.answers]
+    control.reports = True
+    control.report_soon()
+    assert control.await_answer(pb.SAVED).version == 1
+    assert [entry.version for entry in control.ledger] == [0]
+
+
 def test_the_same_order_again_gets_the_same_answer(jobs: Jobs, tmp_path: Path) -> None:
     job = jobs.begin(Job(TENSORS, SGD))
     job.check_step(0)

@@ -89,7 +89,17 @@ def test_leaving_server_ends_after_the_plan_is_committed(jobs: Jobs) -> None:
     new = job.next(["w0", "w1"], ["s1"], [0] * len(job.model.blocks))
     job.prepare(new, ["s0", "s1"])
     job.controls["s1"].await_answer(pb.SYNCED, number=new.id)
+    leaver = job.controls["s0"]
+    leaver.reports = False
+    leaver.asked.clear()
+    for server in ("s0", "s1"):
+        job.direct(server, adopt=pb.Adopt(configuration=config_id_to_pb(new.id)))
+    assert leaver.asked.wait(TIMEOUT)
+    assert pb.SWITCHED not in [answer.answer for answer in leaver.answers if answer.configuration == new.id]
+    leaver.reports = True
+    leaver.report_soon()
     job.adopt(new, ["s0", "s1"])
+    assert [entry.version for entry in leaver.ledger] == [0], "told before it may go"
     job.check_step(1)
     assert job.servers["s0"].wait(0) is None
     job.commit(["s0", "s1"])
