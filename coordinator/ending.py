@@ -131,6 +131,8 @@ def begin_again(turn: Turn, reason: str) -> None:
         configuration=None,
         dead=frozenset(),
         finished=frozenset(),
+        crashed={},
+        unshared=(),
         goal=replace(turn.job.goal, drains=frozenset(), cause="restore"),
     )
     turn.live(extended=frozenset(), welcomed=frozenset(), failures={}, grown_at=0.0)

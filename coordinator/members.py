@@ -120,6 +120,7 @@ def on_reported(turn: Turn, event: Reported) -> None:
 
 def _finished(turn: Turn, name: NodeId) -> None:
     turn.durable(finished=turn.job.finished | {name})
+    turn.live(finished_at=turn.now)
     turn.log(f"{name} has finished")
     plan = turn.job.plan
     if plan is not None and plan.kind is Kind.SCALE and plan.phase is not Phase.ARMED:
@@ -249,7 +250,8 @@ def bury(turn: Turn, name: NodeId, why: str) -> None:
     if node.role is Role.SERVER:
         collapse(turn, f"server {name} died ({why})")
     elif job.finished:  # the others have made their last step: there is nothing to do again
-        turn.durable(finished=turn.job.finished | {name}, crashed=(*job.crashed, f"{name}: {why}"))
+        turn.durable(finished=turn.job.finished | {name}, crashed={**job.crashed, name: why})
+        turn.live(finished_at=turn.now)
     else:
         turn.durable(dead=turn.job.dead | {name})
 
@@ -260,7 +262,11 @@ def finish(turn: Turn) -> bool:
     if job.configuration is None or not job.configuration.ranks.keys() <= job.finished:
         return False
     if job.crashed:
-        end(turn, JobPhase.FAILED, f"after the last step: {'; '.join(job.crashed)}")
+        end(
+            turn,
+            JobPhase.FAILED,
+            f"after the last step: {'; '.join(f'{name}: {why}' for name, why in job.crashed.items())}",
+        )
     else:
         end(turn, JobPhase.FINISHED, "finished")
     return True

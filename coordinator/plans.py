@@ -259,6 +259,7 @@ def land(turn: Turn) -> bool:
     turn.durable(
         configuration=plan.target,
         dead=turn.job.dead.intersection(plan.target.members),
+        finished=turn.job.finished.intersection(plan.target.members),
         goal=replace(goal, drains=goal.drains - set(plan.leavers) - plan.dead),
         phase=JobPhase.RUNNING,
         reason="",

@@ -38,6 +38,7 @@ def step(state: State, event: ev.Event) -> tuple[State, list[Effect]]:
 _RULES: tuple[Callable[[Turn], bool], ...] = (
     members.finish,
     requests.stop,
+    deaths.retire,
     deaths.mourn,
     plans.form,
     plans.assign,
@@ -135,7 +136,7 @@ def _on_started(turn: Turn, _event: ev.Started) -> None:
     turn.durable(term=job.term + 1)
     for name in job.nodes:
         members.heard(turn, name)
-    turn.live(saved_at=turn.now)
+    turn.live(saved_at=turn.now, finished_at=turn.now)
     if job.loading:
         find(turn)
     plan = job.plan

@@ -162,8 +162,9 @@ class Job:
         nodes: alive, as far as is known.
         configuration: in force; None before the start.
         dead: members of `configuration` that have died and are still in it.
-        finished: workers whose script has ended.
-        crashed: workers that died after others had finished: for people.
+        finished: workers of `configuration` whose script has ended.
+        crashed: how workers died after others had finished.
+        unshared: workers that have died and are not replaced: nobody trains on their share of the data.
         plan: under way.
         model: tensors and blocks.
         optimizers: JSON by store.
@@ -190,7 +191,8 @@ class Job:
     configuration: Configuration | None = None
     dead: frozenset[NodeId] = frozenset()
     finished: frozenset[NodeId] = frozenset()
-    crashed: tuple[str, ...] = ()
+    crashed: Mapping[NodeId, str] = field(default_factory=dict)
+    unshared: tuple[NodeId, ...] = ()
     plan: Plan | None = None
     model: Model = field(default_factory=Model)
     optimizers: tuple[str, ...] = ()
@@ -283,6 +285,7 @@ class State:
         extended: nodes that have confirmed the tables as they are.
         welcomed: joiners that know the tables by a Welcome.
         draws: that have not been answered.
+        finished_at: when the last script ended.
         grown_at: when the tables last grew.
         saving: the checkpoint being written.
         saved_at: when the last one was.
@@ -308,6 +311,7 @@ class State:
     extended: frozenset[NodeId] = frozenset()
     welcomed: frozenset[NodeId] = frozenset()
     draws: tuple[Draw, ...] = ()
+    finished_at: float = 0.0
     grown_at: float = 0.0
     saving: Saving | None = None
     saved_at: float = 0.0

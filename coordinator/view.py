@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+from coordinator.deaths import lost_shares
 from coordinator.plan import Migration, Phase, Plan, Times
 from coordinator.state import Job, Node, State
 from elastic_ps.core.codec import config_id_to_pb, data_to_pb, member_to_pb
@@ -16,7 +17,7 @@ def status(state: State, now: float) -> "pb.StatusReply":
     message = pb.StatusReply(
         job=state.settings.name,
         phase=job.phase,
-        reason=job.reason,
+        reason=job.reason or lost_shares(job),
         term=job.term,
         nodes=[_node(state, node, now) for node in job.nodes.values()],
         wanted_workers=job.goal.workers,

@@ -22,8 +22,8 @@ def rank() -> int:
 
 
 def num_workers() -> int:
-    """Workers in the configuration in force."""
-    return len(current_job().node.configuration.workers)
+    """Workers in the configuration in force; where the script draws its own batches, those at its start."""
+    return current_job().num_workers
 
 
 def is_chief() -> bool:

@@ -104,6 +104,12 @@ class WorkerJob:
         """This worker's rank; 0 for a shadow that rehearses."""
         return self.node.configuration.ranks.get(self.node.session.node, 0)
 
+    @property
+    def num_workers(self) -> int:
+        """Among how many workers the data is divided: those in force; static data is divided once, at the start."""
+        elastic = self.spec is not None or (self.node.data is not None and self.node.data.elastic)
+        return len(self.node.configuration.workers) if elastic else self.node.founders
+
     def report(self, step: int, metrics: Mapping[str, float]) -> None:
         """Take over metrics of a step."""
         if not self.staging.rehearsing:

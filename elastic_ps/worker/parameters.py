@@ -14,6 +14,7 @@ from protos import elastic_pb2 as pb
 def enter(node: WorkerNode) -> None:
     """Begin as a member of a new or restored job, or as a shadow of a running one."""
     node.wait(lambda: node.is_member or node.is_shadow)
+    node.founders = len(node.configuration.workers)
     if not node.inbox.model.blocks:
         node.inbox.begin(0)
         return

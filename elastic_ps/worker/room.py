@@ -32,6 +32,7 @@ class Room:
         generation: grows with every switch and every connection: what waits for an answer must ask again.
         receiving: by server: is the frame under way wanted.
         data: what the job trains on; None until the coordinator has said it.
+        founders: workers of the job when this one came.
         inherited: the job had parameters when this worker came: it has gone on, or was restored.
     """
 
@@ -45,6 +46,7 @@ class Room:
         self.generation = 0
         self.receiving: dict[NodeId, bool] = {}
         self.data: DataSpec | None = None
+        self.founders = 0
         self.inherited = False
         self._ended: ElasticError | None = None
 

@@ -132,7 +132,7 @@ class Store:
     @property
     def num_workers(self) -> int:
         """See `KeyStore.num_workers`."""
-        return len(self._job.node.configuration.workers)
+        return self._job.num_workers
 
     @property
     def mode(self) -> str:

@@ -25,6 +25,7 @@ from protos import elastic_pb2 as pb
 OPTIMIZER = OptimizerSpec("sgd").to_json()
 TENSORS = tuple(Tensor(0, f"i:{number}", (16 * (number + 1),), "float32") for number in range(8))
 DATA = DataSpec(True, 1000, 10)
+STATIC = DataSpec()
 ASYNC = DataSpec(True, 70, 10, consistency="async")
 SSP = DataSpec(True, 70, 10, consistency="ssp", staleness=2)
 

@@ -3,12 +3,13 @@
 import json
 
 import pytest
-from played_job import DATA, TENSORS, World
+from played_job import DATA, STATIC, TENSORS, World
 
 from coordinator import effects as ef
 from coordinator import events as ev
 from coordinator.plan import Kind, Phase
 from coordinator.state import CancelOrder, JobPhase, Void
+from coordinator.view import status
 from elastic_ps.core.configuration import ConfigId
 
 
@@ -55,6 +56,19 @@ def test_a_second_death_keeps_what_the_first_carried():
     assert world.plan.target.servers == armed.target.servers
     world.settle()
     assert world.counts == (3, 2)
+
+
+def test_a_dead_worker_of_a_static_job_is_not_replaced_and_its_share_of_the_data_is_missed():
+    world = World(3, 1, data=STATIC)
+    world.kill(world.node("w1"))
+    world.launcher()
+    assert world.plan.cause == "death of w1; nobody trains on its share of the data"
+    world.settle()
+    assert world.counts == (2, 1)
+    warning = "w1 died and is not replaced: nobody trains on its share of the data (static)"
+    assert warning in world.logs
+    world.kill_coordinator()
+    assert status(world.state, world.now).reason == warning
 
 
 def test_an_expired_lease_alone_kills_no_member():

@@ -1,8 +1,12 @@
 """How a job ends."""
 
-from played_job import World, text
+import pytest
+from played_job import ASYNC, DATA, STATIC, World, text
 
 from coordinator import events as ev
+from coordinator.deaths import GRACE_SECONDS
+from coordinator.plan import Kind, Phase
+from coordinator.view import status
 from elastic_ps.core.configuration import Role
 
 
@@ -54,6 +58,63 @@ def test_a_job_whose_last_worker_exits_with_a_status_has_failed():
     assert world.state.job.phase == "failed"
     assert "w1 ended with exit status 3" in world.state.job.reason
     assert world.wanted.failed
+
+
+def ended(world, name):
+    """A worker's script ends in order, and its process with it."""
+    node = world.node(name)
+    world.report(node, finished=True)
+    world.kill(node, 0)
+    world.launcher()
+
+
+@pytest.mark.parametrize("data", [DATA, ASYNC, STATIC], ids=["sync", "async", "static"])
+def test_a_worker_whose_script_ends_while_others_train_leaves_them_alone(data):
+    world = World(3, 1, data=data)
+    ended(world, "w1")
+    world.tick(GRACE_SECONDS - 0.5)
+    assert world.plan is None, "the others may have ended as well"
+    world.tick(1)
+    assert (world.plan.kind, world.plan.cause) == (Kind.DEATH, "w1 has finished")
+    world.settle()
+    assert world.counts == (2, 1), "nobody takes its place"
+    before = world.node("w0").version
+    for _ in range(3):
+        world.turn()
+    assert world.node("w0").version > before, "the others go on"
+    assert not world.state.job.reason
+    assert not status(world.state, world.now).reason
+    for name in ("w0", "w2"):
+        ended(world, name)
+    assert world.state.job.phase == "finished"
+
+
+def test_the_batch_of_a_worker_whose_script_ends_early_goes_to_another():
+    world = World(2, 1, data=ASYNC)
+    world.turn()
+    ended(world, "w1")
+    world.check_batches(2)
+
+
+def test_a_job_whose_worker_ended_early_scales_again():
+    world = World(2, 1)
+    ended(world, "w1")
+    world.tick(GRACE_SECONDS + 1)
+    world.settle()
+    world.ask(ev.ScaleAsked, 3, 0)
+    world.settle()
+    assert world.counts == (3, 1)
+
+
+def test_a_plan_that_waits_for_a_finished_workers_step_lands_without_it():
+    world = World(2, 1)
+    world.ask(ev.ScaleAsked, 2, 2)
+    armed = world.until(Phase.ARMED)
+    ended(world, "w1")
+    world.tick(GRACE_SECONDS + 1)
+    assert world.plan.absorbed[0].id == armed.id
+    world.settle()
+    assert world.counts == (1, 2)
 
 
 def test_stop_ends_the_job_and_refuses_newcomers():

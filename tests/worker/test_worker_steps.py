@@ -113,3 +113,14 @@ def test_a_step_of_two_exchanges_is_done_again_from_the_one_that_was_open(play):
     assert play.holds(4)
     written = [out.values[0] for out in play.outs]  # when its exchange was complete, each key got its value
     assert written == [3000, 3002, 4004]
+
+
+def test_static_data_stays_divided_as_it_was_when_a_worker_has_died(play):
+    play.begin()
+    assert play.job.num_workers == 2
+    alone = play.table(2, (), ["w0"])
+    play.prepare(alone, dead=["w1"])
+    play.adopt(alone)
+    assert play.job.num_workers == 2
+    play.job.rehearse(play.sampler().spec)
+    assert play.job.num_workers == 1
