@@ -22,6 +22,8 @@ from coordinator.plan import Migration
 from coordinator.runtime import Runtime
 from coordinator.service import Service
 from coordinator.state import Goal, Job, Settings, State
+from elastic_ps.core.configuration import MOST_NODES
+from elastic_ps.core.data import MOST_SEED
 from elastic_ps.core.errors import ElasticError
 from elastic_ps.core.model import DEFAULT_BLOCK_BYTES, Model
 from elastic_ps.core.token import read_token
@@ -52,10 +54,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--token-file", required=True, help="file that holds the job token as 32 hex digits")
     add("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
     add("--port", type=int, default=0, help="to listen on; 0: a free one (%(default)s)")
-    add("--workers", type=_positive, default=1, help="that the job starts with (%(default)s)")
-    add("--servers", type=_positive, default=1, help="that the job starts with (%(default)s)")
+    add("--workers", type=_count, default=1, help="that the job starts with (%(default)s)")
+    add("--servers", type=_count, default=1, help="that the job starts with (%(default)s)")
     add("--block-bytes", type=_positive, default=DEFAULT_BLOCK_BYTES, help="largest block (%(default)s)")
-    add("--seed", type=int, help="of the data order (random)")
+    add("--seed", type=_seed, help="of the data order (random)")
     add("--join-timeout", type=_seconds, default=60.0, help="that a plan waits for joining nodes (%(default)s s)")
     add("--lease", type=_seconds, default=10.0, help="that a node may be silent (%(default)s s)")
     add("--migration", type=Migration, choices=list(Migration), default=Migration.LIVE, help="(%(default)s)")
@@ -69,6 +71,20 @@ def _positive(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, not {value}")
+    return value
+
+
+def _count(text: str) -> int:
+    value = _positive(text)
+    if value > MOST_NODES:
+        raise argparse.ArgumentTypeError(f"must be at most {MOST_NODES}, not {value}")
+    return value
+
+
+def _seed(text: str) -> int:
+    value = int(text)
+    if not 0 <= value <= MOST_SEED:
+        raise argparse.ArgumentTypeError(f"must be from 0 to {MOST_SEED}, not {value}")
     return value
 
 

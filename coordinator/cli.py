@@ -17,6 +17,7 @@ from coordinator.jsontext import to_dict
 from coordinator.targets import Coordinator, JobName, Json, TokenFile, resolve
 from coordinator.waiting import JobOver, Request, known_plans, wait_for_plan
 from coordinator.watching import watch_job
+from elastic_ps.core.configuration import MOST_NODES
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.token import read_token
 from protos import elastic_pb2 as pb
@@ -129,6 +130,8 @@ def scale(
     for name, count in (("workers", workers), ("servers", servers)):
         if count is not None and count < 1:
             raise typer.BadParameter(f"--{name} must be at least 1, not {count}; to end a job: elasticctl stop")
+        if count is not None and count > MOST_NODES:
+            raise typer.BadParameter(f"--{name} {count}: a job has at most {MOST_NODES} of a role")
 
     def still_wanted(now: pb.StatusReply) -> bool:
         return workers in (None, now.wanted_workers) and servers in (None, now.wanted_servers)
@@ -261,7 +264,7 @@ def _run_plan(
     if not reply.plan and not reply.queued:
         _result(as_json, {**to_dict(reply), "outcome": None}, "nothing to do: the job is as you want it")
         return
-    waits = "queued behind the plan under way" if reply.queued else f"plan {reply.plan} accepted"
+    waits = render.accepted(reply)
     if detach:
         _result(as_json, {**to_dict(reply), "outcome": None}, waits)
         return

@@ -14,6 +14,7 @@ from typing import Any
 
 import grpc
 
+from elastic_ps.core.configuration import MOST_NODES
 from elastic_ps.core.errors import ElasticError
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
@@ -106,7 +107,7 @@ class CoordinatorClient:
         """Ask for other numbers of nodes; answers when the request is taken, not when the plan is done.
 
         Args:
-            workers: wanted count, at least 1; None: as it is.
+            workers: wanted count, from 1 to `MOST_NODES`; None: as it is.
             servers: likewise.
             dry_run: only say what would move.
             queue: wait behind a plan that runs; False: be refused then.
@@ -114,8 +115,8 @@ class CoordinatorClient:
             cause: shown in the plan's record.
         """
         for name, count in (("workers", workers), ("servers", servers)):
-            if count is not None and count < 1:
-                raise RequestRefused(f"{name} must be at least 1, not {count}; `stop` ends a job")
+            if count is not None and not 1 <= count <= MOST_NODES:
+                raise RequestRefused(f"{name} must be from 1 to {MOST_NODES}, not {count}; `stop` ends a job")
         request = pb.ScaleRequest(
             caller=self._caller,
             workers=workers or 0,

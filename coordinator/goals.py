@@ -87,6 +87,11 @@ def refusal(job: Job, goal: Goal) -> str:
     leaving = [node for node in asked.leavers if node in job.configuration.ranks]
     if (asked.workers or leaving) and (why := static_reason(job)):
         return f"workers can neither join nor leave this job: {why}"
+    if asked.workers and job.data is not None and job.elastic and job.is_sync and goal.workers > job.data.global_batch:
+        return (
+            f"{goal.workers} workers, but a step has a global batch of {job.data.global_batch} samples: the workers "
+            "beyond would have none"
+        )
     if asked.workers and job.local_update:
         return (
             "workers cannot join this job: its optimizers live in the workers (update_on_kvstore=False), so a new one "

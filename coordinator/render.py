@@ -161,9 +161,27 @@ def dry_run(reply: pb.ScaleReply) -> RenderableType:
     for move in reply.moves:
         table.add_row(move.source, move.target, str(move.blocks), bytes_text(move.bytes))
     blocks = sum(move.blocks for move in reply.moves)
-    total = f"would move {blocks} blocks, {bytes_text(reply.bytes_to_move)}, in about {reply.seconds_estimated:.1f} s"
+    moves = (
+        f"move {_count(blocks, 'block')}, {bytes_text(reply.bytes_to_move)}, in about {reply.seconds_estimated:.1f} s"
+    )
     parts: list[RenderableType] = [table, Text()] if reply.moves else []
-    return Group(*parts, Text(f"{total}; nothing was changed"))
+    return Group(*parts, Text(f"would {', '.join([*_roster_changes(reply), moves])}; nothing was changed"))
+
+
+def accepted(reply: pb.ScaleReply) -> str:
+    """What has become of a request that was not refused."""
+    if reply.queued:
+        return "queued behind the plan under way"
+    changes = ", ".join(_roster_changes(reply))
+    return f"plan {reply.plan} accepted" + (f": {changes}" if changes else "")
+
+
+def _roster_changes(reply: pb.ScaleReply) -> list[str]:
+    """Who comes and who goes."""
+    joining = ((reply.joining_workers, "worker"), (reply.joining_servers, "server"))
+    starts = " and ".join(_count(count, noun) for count, noun in joining if count)
+    parts = [f"start {starts}"] if starts else []
+    return [*parts, f"take out {' '.join(reply.leaving)}"] if reply.leaving else parts
 
 
 def launch_lines(lines: Sequence[str]) -> RenderableType:
@@ -197,7 +215,9 @@ def ledger_line(entry: pb.LedgerEntry) -> str:
 
 def _summary(status: pb.StatusReply) -> RenderableType:
     data = "static: the script draws its own batches, so only servers scale"
-    if status.data.elastic:
+    if not _is_declared(status):
+        data = "not known yet: no script has declared what it trains on"
+    elif status.data.elastic:
         size = f"{status.data.global_batch:,}"
         batch = f"global batch {size}" if is_sync(status.data) else f"each worker's batch {size}"
         data = f"elastic, {status.data.samples:,} samples, {batch}"
@@ -207,7 +227,7 @@ def _summary(status: pb.StatusReply) -> RenderableType:
         ("speed", optional(status.rate, f"{status.rate:,.0f} samples/s")),
         ("model", f"{bytes_text(status.bytes)} in {status.blocks} blocks"),
         ("data", data),
-        ("consistency", _consistency(status.data)),
+        ("consistency", _consistency(status.data) if _is_declared(status) else "-"),
         ("wanted", f"{_count(status.wanted_workers, 'worker')}, {_count(status.wanted_servers, 'server')}"),
         (
             "configuration",
@@ -219,6 +239,11 @@ def _summary(status: pb.StatusReply) -> RenderableType:
     for name, value in rows:
         table.add_row(Text(name, "bold"), value)
     return table
+
+
+def _is_declared(status: pb.StatusReply) -> bool:
+    """Whether a script has said what it trains on; until then the coordinator answers with defaults."""
+    return status.data.elastic or status.blocks > 0
 
 
 def _in_epoch(status: pb.StatusReply) -> str:

@@ -10,7 +10,7 @@ from coordinator.events import CancelAsked, DrainAsked, ScaleAsked, StopAsked
 from coordinator.goals import change, refusal, sizes, target
 from coordinator.plan import Kind, Phase
 from coordinator.plans import cancel, content, dismiss_waiting, form
-from coordinator.state import Goal, JobPhase, StopOrder
+from coordinator.state import Goal, Job, JobPhase, StopOrder
 from coordinator.turn import Turn
 from elastic_ps.core.configuration import ConfigId, Member, NodeId, Role
 from protos import elastic_pb2 as pb
@@ -79,12 +79,20 @@ def withdraw(turn: Turn, workers: int, servers: int) -> None:
 def _accepted(turn: Turn) -> "pb.ScaleReply":
     job = turn.job
     lines: list[str] = []
+    reply = _effect(job, job.goal) if job.queued is None else pb.ScaleReply(queued=True)
     if not turn.state.launchers:
         asked = wanted(job)
         needed = {Role.SERVER: asked.starting_servers, Role.WORKER: asked.starting_workers}
         lines = [turn.state.settings.join_command.format(role=role) for role in needed for _ in range(needed[role])]
-    plan = job.plan.id if job.plan is not None and job.queued is None else 0
-    return pb.ScaleReply(plan=plan, queued=job.queued is not None, lines=lines)
+    reply.lines.extend(lines)
+    reply.plan = job.plan.id if job.plan is not None and job.queued is None else 0
+    return reply
+
+
+def _effect(job: Job, goal: Goal) -> "pb.ScaleReply":
+    """Who comes and who goes."""
+    asked = change(job, goal)
+    return pb.ScaleReply(joining_workers=asked.workers, joining_servers=asked.servers, leaving=asked.leavers)
 
 
 def _dry_run(turn: Turn, goal: Goal) -> "pb.ScaleReply":
@@ -102,9 +110,10 @@ def _dry_run(turn: Turn, goal: Goal) -> "pb.ScaleReply":
     old = [job.configuration.primary(block) for block in blocks]
     listed = moves(sizes(job), old, [table.primary(block) for block in blocks])
     total = sum(move.bytes for move in listed)
-    return pb.ScaleReply(
-        moves=[_move(move) for move in listed], bytes_to_move=total, seconds_estimated=total / _speed(turn)
-    )
+    reply = _effect(job, goal)
+    reply.moves.extend(_move(move) for move in listed)
+    reply.bytes_to_move, reply.seconds_estimated = total, total / _speed(turn)
+    return reply
 
 
 def _move(move: Move) -> "pb.Move":

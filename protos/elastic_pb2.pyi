@@ -597,20 +597,26 @@ class DrainRequest(_message.Message):
     def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., node: _Optional[str] = ..., wait_in_queue: _Optional[bool] = ..., cause: _Optional[str] = ...) -> None: ...
 
 class ScaleReply(_message.Message):
-    __slots__ = ("plan", "queued", "lines", "moves", "bytes_to_move", "seconds_estimated")
+    __slots__ = ("plan", "queued", "lines", "moves", "bytes_to_move", "seconds_estimated", "joining_workers", "joining_servers", "leaving")
     PLAN_FIELD_NUMBER: _ClassVar[int]
     QUEUED_FIELD_NUMBER: _ClassVar[int]
     LINES_FIELD_NUMBER: _ClassVar[int]
     MOVES_FIELD_NUMBER: _ClassVar[int]
     BYTES_TO_MOVE_FIELD_NUMBER: _ClassVar[int]
     SECONDS_ESTIMATED_FIELD_NUMBER: _ClassVar[int]
+    JOINING_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    JOINING_SERVERS_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
     plan: int
     queued: bool
     lines: _containers.RepeatedScalarFieldContainer[str]
     moves: _containers.RepeatedCompositeFieldContainer[Move]
     bytes_to_move: int
     seconds_estimated: float
-    def __init__(self, plan: _Optional[int] = ..., queued: _Optional[bool] = ..., lines: _Optional[_Iterable[str]] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., bytes_to_move: _Optional[int] = ..., seconds_estimated: _Optional[float] = ...) -> None: ...
+    joining_workers: int
+    joining_servers: int
+    leaving: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, plan: _Optional[int] = ..., queued: _Optional[bool] = ..., lines: _Optional[_Iterable[str]] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., bytes_to_move: _Optional[int] = ..., seconds_estimated: _Optional[float] = ..., joining_workers: _Optional[int] = ..., joining_servers: _Optional[int] = ..., leaving: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Move(_message.Message):
     __slots__ = ("source", "target", "blocks", "bytes")

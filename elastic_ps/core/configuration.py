@@ -10,6 +10,10 @@ NodeId = str
 """A node's name in its job: "w3", "s0". Counted by the coordinator, never used twice."""
 
 
+MOST_NODES = 65_535
+"""Of one role in a job: a number above is a slip of the hand."""
+
+
 class Role(StrEnum):
     """What a node does."""
 

@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 from elastic_ps.core.errors import ConfigurationError
 
+MOST_SEED = 2**64 - 1
+"""Seeds of the order are whole numbers from 0 to this."""
+
 CONSISTENCIES = ("sync", "async", "ssp")
 """Modes of consistency, as in the ends of MXNet's `KVStore.type`."""
 

@@ -12,7 +12,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from elastic_ps.core.configuration import Role
+from elastic_ps.core.configuration import MOST_NODES, Role
+from elastic_ps.core.data import MOST_SEED
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
 from elastic_ps.core.model import ALIGNMENT
 from elastic_ps.launch.agent import Agent, Outcome
@@ -22,6 +23,7 @@ from elastic_ps.launch.member import MemberAgent, MemberSettings
 from elastic_ps.launch.output import MergedStream
 
 _USAGE = 2
+_MOST_BLOCK_BYTES = 1 << 40
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OF_A_NODE = ("coordinator", "token_file")
 _OF_A_JOB = (
@@ -65,15 +67,17 @@ def elasticrun(
         list[str] | None, typer.Argument(metavar="ARGUMENTS", help="Passed to the script untouched.")
     ] = None,
     module: Annotated[bool, typer.Option("-m", help="Run SCRIPT as `python -m` does.")] = False,
-    workers: Annotated[int, typer.Option(metavar="N", min=1, help="Workers at the start.")] = 1,
-    servers: Annotated[int, typer.Option(metavar="N", min=1, help="Servers at the start.")] = 1,
+    workers: Annotated[int, typer.Option(metavar="N", min=1, max=MOST_NODES, help="Workers at the start.")] = 1,
+    servers: Annotated[int, typer.Option(metavar="N", min=1, max=MOST_NODES, help="Servers at the start.")] = 1,
     name: Annotated[str, typer.Option(metavar="NAME", help="Of the job; by default made from the script's.")] = "",
     max_restarts: Annotated[
         int, typer.Option(metavar="N", min=0, help="Dead processes that are replaced, in all.")
     ] = 3,
-    seed: Annotated[int | None, typer.Option(metavar="N", min=0, help="Of the order of the samples.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", min=0, max=MOST_SEED, help="Of the order of the samples.")
+    ] = None,
     block_bytes: Annotated[
-        int | None, typer.Option(metavar="N", min=ALIGNMENT, help="Largest block of a tensor.")
+        int | None, typer.Option(metavar="N", min=ALIGNMENT, max=_MOST_BLOCK_BYTES, help="Largest block of a tensor.")
     ] = None,
     migration: Annotated[Migration | None, typer.Option(help="How blocks move to other servers.")] = None,
     checkpoint: Annotated[

@@ -306,6 +306,20 @@ def test_the_process_says_where_it_listens_and_ends_on_sigterm(tmp_path):
 @pytest.mark.parametrize(
     ("more", "says"),
     [
+        (["--seed", "99999999999999999999999"], "must be from 0 to 18446744073709551615"),
+        (["--workers", "65536"], "must be at most 65535"),
+    ],
+)
+def test_numbers_that_cannot_be_are_wrong_usage(tmp_path, capsys, more, says):
+    with pytest.raises(SystemExit) as error:
+        main(command(tmp_path, *more))
+    assert error.value.code == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
         (["--restore", "/nowhere"], "no checkpoint under /nowhere"),
         (["--port", "1", "--host", "192.0.2.1"], "cannot listen"),
     ],

@@ -1,7 +1,7 @@
 """How a plan begins: at the start of a job, and where an operator or a node wishes for other numbers."""
 
 import pytest
-from played_job import DATA, OPTIMIZER, TENSORS, World, text
+from played_job import ASYNC, DATA, OPTIMIZER, TENSORS, World, text
 
 from coordinator import events as ev
 from coordinator.plan import Kind, Phase
@@ -147,6 +147,7 @@ def test_dry_run_changes_nothing_and_shows_the_moves():
     before = world.state.job
     reply = world.ask(ev.ScaleAsked, 2, 2, dry_run=True)
     assert world.state.job == before
+    assert (reply.joining_workers, reply.joining_servers, list(reply.leaving)) == (0, 1, [])
     assert reply.bytes_to_move == sum(move.bytes for move in reply.moves) > 0
     assert {move.source for move in reply.moves} == {"s0"}
     assert reply.seconds_estimated > 0
@@ -231,6 +232,19 @@ def test_more_servers_than_blocks_hold_up_only_those_that_join(data):
     world.ask(ev.DrainAsked, "s1")
     world.settle()
     assert world.counts == (2 if data is None else 3, 2)
+
+
+def test_a_sync_step_has_a_sample_for_each_worker():
+    world = World(2, 1)
+    assert "a global batch of 10 samples" in text(world.ask(ev.ScaleAsked, 11, 0, dry_run=True))
+    assert "a global batch of 10 samples" in text(world.ask(ev.ScaleAsked, 11, 0))
+    reply = world.ask(ev.ScaleAsked, 10, 0)
+    assert (reply.joining_workers, reply.joining_servers) == (8, 0)
+    assert World(2, 1, data=ASYNC).ask(ev.ScaleAsked, 11, 0).joining_workers == 9
+
+
+def test_an_accepted_request_says_who_leaves():
+    assert World(3, 1).ask(ev.DrainAsked, "w0").leaving == ["w0"]
 
 
 def test_a_dead_worker_of_static_data_is_not_replaced():

@@ -81,10 +81,11 @@ def test_a_stream_may_be_left_early(fake: Any) -> None:
         assert client.status().job == "digits"
 
 
-def test_counts_below_one_do_not_leave_the_client(fake: Any) -> None:
+@pytest.mark.parametrize("count", [0, 65_536, 10**14])
+def test_counts_that_no_job_has_do_not_leave_the_client(fake: Any, count: int) -> None:
     with (
         CoordinatorClient(fake.address, TOKEN) as client,
-        pytest.raises(RequestRefused, match="servers must be at least 1"),
+        pytest.raises(RequestRefused, match=f"servers must be from 1 to 65535, not {count}"),
     ):
-        client.scale(servers=0)
+        client.scale(servers=count)
     assert "Scale" not in fake.requests

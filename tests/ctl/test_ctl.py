@@ -59,6 +59,15 @@ def test_static_data_is_named(ctl: Ctl, fake: Any) -> None:
     assert "static: the script draws its own batches" in ctl("status").stdout
 
 
+def test_before_a_script_has_declared_the_data_is_not_known(ctl: Ctl, fake: Any) -> None:
+    fake.statuses[0].data.Clear()
+    fake.statuses[0].blocks = 0
+    out = ctl("status").stdout
+    assert "data           not known yet" in out
+    assert "consistency    -" in out
+    assert "static" not in out
+
+
 @pytest.mark.parametrize(("staleness", "shown"), [(0, "async"), (3, "ssp (3)")])
 def test_a_job_that_is_not_sync_says_so(ctl: Ctl, fake: Any, staleness: int, shown: str) -> None:
     fake.statuses[0].data.consistency = "ssp" if staleness else "async"
@@ -121,8 +130,9 @@ def test_scale_one_role_leaves_the_other(ctl: Ctl, fake: Any) -> None:
 
 
 def test_scale_detached_returns_at_once(ctl: Ctl, fake: Any) -> None:
+    fake.scale_reply = pb.ScaleReply(plan=7, joining_workers=2)
     result = ctl("scale", "--workers", "4", "--detach")
-    assert result.stdout == "plan 7 accepted\n"
+    assert result.stdout == "plan 7 accepted: start 2 workers\n"
     assert len(fake.requests["Plans"]) == 1
 
 
@@ -199,11 +209,17 @@ def test_dry_run_prints_moves(ctl: Ctl, fake: Any) -> None:
         moves=[pb.Move(source="s0", target="s2", blocks=3, bytes=4_000_000)],
         bytes_to_move=4_000_000,
         seconds_estimated=0.4,
+        joining_workers=12,
+        joining_servers=1,
+        leaving=["w1", "w0"],
     )
     result = ctl("scale", "--servers", "3", "--dry-run")
     assert fake.requests["Scale"][0].dry_run
     assert "s0    s2       3   4 MB" in result.stdout
-    assert "would move 3 blocks, 4 MB, in about 0.4 s; nothing was changed" in result.stdout
+    line = (
+        "would start 12 workers and 1 server, take out w1 w0, move 3 blocks, 4 MB, in about 0.4 s; nothing was changed"
+    )
+    assert line in result.stdout
     value = json.loads(ctl("scale", "--servers", "3", "--dry-run", "--json").stdout)
     assert value["moves"] == [{"source": "s0", "target": "s2", "blocks": 3, "bytes": 4_000_000}]
 
@@ -218,6 +234,7 @@ def test_nothing_to_do(ctl: Ctl, fake: Any) -> None:
     [
         (["--workers", "0"], "--workers must be at least 1, not 0"),
         (["--servers", "-2"], "--servers must be at least 1, not -2"),
+        (["--workers", "100000000000000"], "--workers 100000000000000: a job has at most 65535 of a role"),
         ([], "say what to change"),
     ],
 )
