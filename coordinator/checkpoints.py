@@ -27,14 +27,13 @@ from elastic_ps.core.configuration import Configuration
 from elastic_ps.core.data import DataSpec
 from elastic_ps.core.errors import CheckpointError, ConfigurationError
 from elastic_ps.core.model import Model, Tensor
+from elastic_ps.core.storage import MANIFEST, candidates
 
 log = logging.getLogger(__name__)
 
 FORMAT = 2
 KEPT = 3
 """Complete checkpoints that are kept."""
-
-NAME = "manifest.json"
 
 
 @dataclass(frozen=True)
@@ -118,9 +117,9 @@ def write(url: str, manifest: Mapping[str, Any]) -> int:
         system, path = fsspec.core.url_to_fs(url)
         system.makedirs(path, exist_ok=True)
         text = json.dumps(manifest).encode()
-        with system.open(f"{path}/{NAME}.part", "wb") as file:
+        with system.open(f"{path}/{MANIFEST}.part", "wb") as file:
             file.write(text)
-        system.mv(f"{path}/{NAME}.part", f"{path}/{NAME}")
+        system.mv(f"{path}/{MANIFEST}.part", f"{path}/{MANIFEST}")
         files = {str(entry["file"]) for entry in manifest["blocks"].values()}
         total = len(text) + sum(int(system.size(f"{path}/{name}") or 0) for name in files)
     except (OSError, ValueError, KeyError, ImportError) as error:
@@ -135,7 +134,7 @@ def _prune(system: Any, path: str) -> None:
     try:
         names = sorted(str(entry).rstrip("/").rpartition("/")[2] for entry in system.ls(parent, detail=False))
         older = [name for name in names if name.startswith("version-") and name < own]
-        complete = [name for name in older if system.exists(f"{parent}/{name}/{NAME}")]
+        complete = [name for name in older if system.exists(f"{parent}/{name}/{MANIFEST}")]
         kept = set(complete[-(KEPT - 1) :])
         for name in older:
             if name not in kept:
@@ -152,7 +151,7 @@ def read(url: str) -> dict[str, Any]:
     """
     try:
         system, path = fsspec.core.url_to_fs(url)
-        with system.open(f"{path}/{NAME}", "rb") as file:
+        with system.open(f"{path}/{MANIFEST}", "rb") as file:
             value: dict[str, Any] = json.loads(file.read())
         Manifest.from_json(value)
         for name, least in _file_bytes(value["blocks"].values()).items():
@@ -207,15 +206,8 @@ def newest(*roots: str, urls: Iterable[str] = (), damaged: Iterable[str] = ()) -
 def _under(root: str) -> list[str]:
     if not root:
         return []
-    root = root.rstrip("/")
     try:
-        system, path = fsspec.core.url_to_fs(root)
-        if system.exists(f"{path}/{NAME}"):
-            return [root]
-        names = sorted(
-            (str(entry).rstrip("/").rpartition("/")[2] for entry in system.ls(path, detail=False)), reverse=True
-        )
+        return candidates(root)
     except (OSError, ValueError, ImportError) as error:
         log.warning("cannot look for checkpoints under %s: %s", root, error)
         return []
-    return [f"{root}/{name}" for name in names if name.startswith("version-")]

@@ -5,11 +5,11 @@ from typing import Any
 
 from coordinator import effects as ef
 from coordinator import events as ev
-from coordinator.checkpoints import NAME
 from coordinator.plan import Migration
 from coordinator.state import CancelOrder, StopOrder
 from elastic_ps.core.codec import config_id_from_pb, config_id_to_pb, configuration_to_pb, data_to_pb, tensor_to_pb
 from elastic_ps.core.data import DataSpec
+from elastic_ps.core.storage import MANIFEST
 from protos import elastic_pb2 as pb
 
 _MODES = {Migration.LIVE: pb.LIVE, Migration.PAUSE: pb.PAUSE}
@@ -40,7 +40,7 @@ def _prepare(value: ef.Prepare) -> "pb.Prepare":
         configuration=configuration_to_pb(value.configuration),
         mode=_MODES[value.migration],
         dead=value.dead,
-        restore=f"{value.restore}/{NAME}" if value.restore else "",
+        restore=f"{value.restore}/{MANIFEST}" if value.restore else "",
     )
 
 

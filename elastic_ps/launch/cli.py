@@ -1,4 +1,4 @@
-"""The command `elasticrun`: options, and what of them cannot be."""
+"""The command `elasticrun`: its options. What of them cannot be: `checks`."""
 
 import signal
 import sys
@@ -16,6 +16,7 @@ from elastic_ps.core.configuration import MOST_NODES, Role
 from elastic_ps.core.data import MOST_SEED
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
 from elastic_ps.core.model import ALIGNMENT
+from elastic_ps.launch import checks
 from elastic_ps.launch.agent import Agent, Outcome
 from elastic_ps.launch.commands import Commands, JobCommands, JobSettings, NodeCommands, Place, Script
 from elastic_ps.launch.folder import JobFolder, default_name, jobs_folder
@@ -37,6 +38,7 @@ _OF_A_JOB = (
     "checkpoint",
     "checkpoint_interval",
     "restore",
+    "lease",
 )
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -97,24 +99,31 @@ def elasticrun(
         list[str] | None, typer.Option(metavar="MODULE", help="Module with update rules for servers.")
     ] = None,
     join_timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.0, help="Seconds to wait for nodes, or for the job.")
+        float, typer.Option(metavar="SECONDS", help="Seconds to wait for nodes, or for the job.")
     ] = 60.0,
+    lease: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=1.0, help="Seconds that a node may be silent [10].")
+    ] = None,
     grace: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.0, help="Seconds that processes get to end in order.")
     ] = 30.0,
 ) -> None:
     """Train SCRIPT as an elastic job on this machine, or with --role join one node to a running job."""
-    settings_problem = _address_problem(coordinator) if role else _block_problem(block_bytes)
-    problem = _misplaced(context, role) or _script_problem(script, module, role) or settings_problem
-    if problem is not None:
-        _refuse(problem)
-    program = Script(script, tuple(arguments or ()), module) if script else None
     modules = tuple(optimizer_module or ())
+    _refuse_if(
+        _misplaced(context, role)
+        or checks.script_problem(script, module, role)
+        or checks.modules_problem(modules)
+        or checks.seconds_problem(join_timeout=join_timeout, checkpoint_interval=checkpoint_interval, lease=lease)
+    )
+    program = Script(script, tuple(arguments or ()), module) if script else None
     if role is not None:
         assert token_file is not None, "checked as missing above"
+        _refuse_if(_node_problem(role, coordinator, token_file, host))
         member = MemberSettings(role, Place(coordinator, token_file, host), join_timeout, grace)
         raise typer.Exit(run_member(member, partial(NodeCommands(program, modules).node, role, member.place)))
     assert program is not None, "checked as missing above"
+    _refuse_if(_job_problem(host, block_bytes, checkpoint, restore))
     job = JobSettings(
         name=name or default_name(script),
         script=program,
@@ -131,6 +140,7 @@ def elasticrun(
             checkpoint_interval=checkpoint_interval,
             restore=restore or None,
             join_timeout=join_timeout,
+            lease=lease,
         ),
         optimizer_modules=modules,
     )
@@ -216,27 +226,26 @@ def _misplaced(context: typer.Context, role: Role | None) -> str | None:
     return f"--role needs --{missing[0].replace('_', '-')}, of the job to join" if missing else None
 
 
-def _script_problem(script: str, module: bool, role: Role | None) -> str | None:
-    if role is Role.SERVER:
-        return f"a server runs no script: leave {script!r} out" if script else None
-    if not script:
-        return "name the training script: elasticrun [OPTIONS] train.py [ARGUMENTS]"
-    if not module and not Path(script).is_file():
-        return f"no script {script!r} here" + ("" if script.endswith(".py") else " (a module is run with -m)")
-    return None
+def _node_problem(role: Role, coordinator: str, token_file: Path, host: str) -> str | None:
+    return (
+        checks.address_problem(coordinator)
+        or checks.token_problem(token_file)
+        or checks.host_problem(host, listens=role is Role.SERVER)
+    )
 
 
-def _address_problem(address: str) -> str | None:
-    host, _, port = address.rpartition(":")
-    if host and port.isdigit() and 0 < int(port) < 1 << 16:
-        return None
-    return f"--coordinator {address!r}: give HOST:PORT"
+def _job_problem(host: str, block_bytes: int | None, checkpoint: str, restore: str) -> str | None:
+    return (
+        checks.block_problem(block_bytes)
+        or checks.host_problem(host, listens=True)
+        or checks.checkpoint_problem(checkpoint)
+        or checks.restore_problem(restore)
+    )
 
 
-def _block_problem(block_bytes: int | None) -> str | None:
-    if block_bytes is None or block_bytes % ALIGNMENT == 0:
-        return None
-    return f"--block-bytes {block_bytes}: must be a multiple of {ALIGNMENT}"
+def _refuse_if(problem: str | None) -> None:
+    if problem is not None:
+        _refuse(problem)
 
 
 def _refuse(problem: str) -> NoReturn:

@@ -14,6 +14,7 @@ from coordinator.journal import Journal, JournalError
 from coordinator.plan import Phase
 from coordinator.records import decode, encode
 from coordinator.state import Job, Void
+from elastic_ps.core.storage import MANIFEST
 from protos import elastic_pb2 as pb
 
 
@@ -185,7 +186,7 @@ def test_the_last_three_are_kept(tmp_path):
 def test_a_torn_one_is_skipped_with_a_warning(tmp_path, caplog, harm):
     older = save(tmp_path, 1)
     folder = tmp_path / save(tmp_path, 2).rpartition("/")[2]
-    path = folder / checkpoints.NAME
+    path = folder / MANIFEST
     if harm == "no manifest":
         path.unlink()
     elif harm == "half a manifest":

@@ -20,6 +20,13 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").touch()
     Path("token").write_text("00" * 16)
+    Path("rules.py").write_text("raise AssertionError('the launcher runs no code of the user')")
+    Path("pkg").mkdir()
+    for name in ("__init__.py", "train.py"):
+        Path("pkg", name).write_text(Path("rules.py").read_text())
+    Path("c/9").mkdir(parents=True)
+    Path("c/9/manifest.json").touch()
+    Path("empty/version-1").mkdir(parents=True)
 
 
 @pytest.fixture
@@ -63,15 +70,16 @@ def test_a_module(jobs: list[tuple[JobSettings, JobCommands]]) -> None:
 
 
 def test_the_command_lines_of_coordinator_and_servers(jobs: list[tuple[JobSettings, JobCommands]]) -> None:
-    options = "--checkpoint-interval 30 --restore c/9 --migration pause --block-bytes 128 --optimizer-module rules"
+    options = "--checkpoint-interval 30 --restore c/9 --migration pause --block-bytes 128 --lease 20"
+    options += " --optimizer-module rules --checkpoint memory://jobs/toy --host localhost"
     assert invoke("--name", "toy", *options.split(), "train.py")[0] == 3
     ((_, commands),) = jobs
     given = commands.coordinator(Path("/jobs/toy"), Path("/jobs/toy/token"), 0)
     assert given == [
         *(sys.executable, "-m", "coordinator", "--job", "toy", "--folder", "/jobs/toy"),
-        *("--token-file", "/jobs/toy/token", "--host", "127.0.0.1", "--port", "0", "--workers", "1", "--servers", "1"),
-        *("--checkpoint", "/jobs/toy/checkpoints", "--block-bytes", "128", "--migration", "pause"),
-        *("--checkpoint-interval", "30.0", "--restore", "c/9", "--join-timeout", "60.0"),
+        *("--token-file", "/jobs/toy/token", "--host", "localhost", "--port", "0", "--workers", "1", "--servers", "1"),
+        *("--checkpoint", "memory://jobs/toy", "--block-bytes", "128", "--migration", "pause"),
+        *("--checkpoint-interval", "30.0", "--restore", "c/9", "--join-timeout", "60.0", "--lease", "20.0"),
     ]
     place = Place("h:1", Path("token"), "h")
     assert commands.node(Role.SERVER, place, "n") == [
@@ -113,6 +121,25 @@ def test_a_member(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--migration never train.py", "--migration"),
         ("--checkpoint-interval 0 train.py", "--checkpoint-interval"),
         ("--name a/b train.py", "--name 'a/b'"),
+        ("-m pkg.absent", "no module 'pkg.absent' can be found from here"),
+        ("-m absent.train", "no module 'absent.train'"),
+        ("-m ..pkg", "no module '..pkg'"),
+        ("--optimizer-module rules --optimizer-module nomod_x train.py", "--optimizer-module nomod_x: no such module"),
+        ("--join-timeout 0 train.py", "--join-timeout 0: must be more than 0 seconds"),
+        ("--join-timeout nan train.py", "--join-timeout nan: must be more than 0 seconds"),
+        ("--lease 0 train.py", "--lease"),
+        ("--lease inf train.py", "--lease inf: must be more than 0 seconds"),
+        ("--host 999.1.1.1 train.py", "--host 999.1.1.1: "),
+        ("--host 192.0.2.1 train.py", "give an address of this machine"),
+        ("--checkpoint nope:///x train.py", "--checkpoint nope:///x: Protocol not known: nope"),
+        ("--restore nope:///x train.py", "--restore nope:///x: no checkpoint can be read there: Protocol not known"),
+        ("--restore /nowhere train.py", "--restore /nowhere: no checkpoint can be read there"),
+        ("--restore empty train.py", "--restore empty: no checkpoint there"),
+        ("--role worker --coordinator h:1 --token-file missing train.py", "--token-file missing: cannot read the job"),
+        ("--role worker --coordinator h:1 --token-file train.py train.py", "0 bytes, not 16"),
+        ("--role server --coordinator h:1 --token-file token --host 192.0.2.1", "--host 192.0.2.1: "),
+        ("--role server --coordinator h:1 --token-file token --join-timeout 0", "--join-timeout 0: must be"),
+        ("--role server --coordinator h:1 --token-file token --lease 5", "--lease is for a whole job"),
         ("--coordinator h:1 train.py", "--coordinator is for one node"),
         ("--role worker --coordinator h:1 --token-file token --workers 2 train.py", "--workers is for a whole job"),
         ("--role worker --token-file token train.py", "--role needs --coordinator"),
@@ -132,10 +159,12 @@ def test_what_cannot_be_is_refused_before_anything_starts(
     assert not (tmp_path / "state").exists()
 
 
-def test_a_member_without_a_token_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    status, output = invoke("--role", "server", "--coordinator", "127.0.0.1:1", "--token-file", "missing")
-    assert status == 1
-    assert "cannot read the job token from missing" in output
+@pytest.mark.parametrize(
+    "given",
+    ["--checkpoint simplecache::memory://x", "--checkpoint c", "--restore c/9", "--restore file:///{here}/c/9/"],
+)
+def test_storages_that_can_be(jobs: list[tuple[JobSettings, JobCommands]], given: str) -> None:
+    assert invoke(*given.format(here=Path.cwd()).split(), "train.py") == (3, "")
 
 
 def test_a_name_that_runs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,117 @@
+"""What cannot be in the options of `elasticrun`. Each check returns what is wrong, for people; None: nothing is.
+
+They run before anything is started, and without running a line of the user's code.
+"""
+
+import importlib.util
+import math
+import socket
+from collections.abc import Iterable, Sequence
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from elastic_ps.core import storage
+from elastic_ps.core.configuration import Role
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.model import ALIGNMENT
+from elastic_ps.core.token import read_token
+
+
+def script_problem(script: str, module: bool, role: Role | None) -> str | None:
+    """The training script: there, where one is needed."""
+    if role is Role.SERVER:
+        return f"a server runs no script: leave {script!r} out" if script else None
+    if not script:
+        return "name the training script: elasticrun [OPTIONS] train.py [ARGUMENTS]"
+    if module:
+        return None if _is_module(script) else f"no module {script!r} can be found from here"
+    if not Path(script).is_file():
+        return f"no script {script!r} here" + ("" if script.endswith(".py") else " (a module is run with -m)")
+    return None
+
+
+def modules_problem(modules: Iterable[str]) -> str | None:
+    """--optimizer-module: each can be found by servers."""
+    for module in modules:
+        if not _is_module(module):
+            return f"--optimizer-module {module}: no such module can be found from here"
+    return None
+
+
+def _is_module(name: str) -> bool:
+    """As `python -m` here would find it: the working directory comes first. Packages are not imported."""
+    first, *rest = name.split(".")
+    try:
+        spec = PathFinder.find_spec(first, [str(Path.cwd())]) or importlib.util.find_spec(first)
+        for part in rest:
+            if spec is None:
+                break
+            where: Sequence[str] = spec.submodule_search_locations or ()
+            spec = PathFinder.find_spec(f"{spec.name}.{part}", where)
+    except (ImportError, ValueError):
+        return False
+    return spec is not None
+
+
+def seconds_problem(**options: float | None) -> str | None:
+    """Durations, by option: positive, and not infinite."""
+    for name, value in options.items():
+        if value is not None and not 0 < value < math.inf:
+            return f"--{name.replace('_', '-')} {value:g}: must be more than 0 seconds"
+    return None
+
+
+def block_problem(block_bytes: int | None) -> str | None:
+    """--block-bytes: a multiple of the alignment."""
+    if block_bytes is None or block_bytes % ALIGNMENT == 0:
+        return None
+    return f"--block-bytes {block_bytes}: must be a multiple of {ALIGNMENT}"
+
+
+def address_problem(address: str) -> str | None:
+    """--coordinator: HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdigit() and 0 < int(port) < 1 << 16:
+        return None
+    return f"--coordinator {address!r}: give HOST:PORT"
+
+
+def token_problem(token_file: Path) -> str | None:
+    """--token-file: holds a token."""
+    try:
+        read_token(token_file)
+    except ConfigurationError as error:
+        return f"--token-file {token_file}: {error}"
+    return None
+
+
+def host_problem(host: str, listens: bool) -> str | None:
+    """--host: an address; where `listens`, of this machine."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        if listens:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.bind(address)
+    except (OSError, UnicodeError) as error:
+        return f"--host {host}: {error}; give an address of this machine"
+    return None
+
+
+def checkpoint_problem(url: str) -> str | None:
+    """--checkpoint: a storage that there are programs for; "": the default."""
+    try:
+        storage.check_protocol(url)
+    except (ValueError, ImportError) as error:
+        return f"--checkpoint {url}: {error}"
+    return None
+
+
+def restore_problem(url: str) -> str | None:
+    """--restore: a checkpoint, or a folder of some; "": none. Whether one is whole is not looked at."""
+    if not url:
+        return None
+    try:
+        found = any(storage.is_complete(folder) for folder in storage.candidates(url))
+    except (OSError, ValueError, ImportError) as error:
+        return f"--restore {url}: no checkpoint can be read there: {error}"
+    return None if found else f"--restore {url}: no checkpoint there"
