@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test lint format protos lock docs bench clean
+.PHONY: help setup demo test soak lint format protos lock docs bench clean
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
@@ -22,6 +22,9 @@ demo: setup  ## train digits elastically: 2w1s -> 4w3s -> drain a server -> 1w1s
 
 test: setup  ## all tests
 	$(BIN)/python -m pytest
+
+soak: setup  ## random scalings and kills of real jobs, about a minute
+	$(BIN)/python tests/e2e/soak.py
 
 lint: setup  ## format, lint, types, layers, generated code
 	$(BIN)/ruff format --check .
