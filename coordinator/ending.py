@@ -40,11 +40,15 @@ def drop_work(turn: Turn, reason: str) -> None:
     saving = turn.state.saving
     state = turn.state
     callers = [declaration.to for declaration in state.declarations] + [told.to for told in state.told]
-    callers += [draw.to for draw in state.draws] + [run.to for run in state.running]
+    callers += (
+        [draw.to for draw in state.draws]
+        + [barrier.to for barrier in state.barriers]
+        + [run.to for run in state.running]
+    )
     callers += list(saving.to) if saving else []
     for to in callers:
         turn.refuse(to, reason, Why.ENDING)
-    turn.live(round=Round(), declarations=(), told=(), draws=(), running=(), saving=None)
+    turn.live(round=Round(), declarations=(), told=(), draws=(), barriers=(), running=(), saving=None)
 
 
 def collapse(turn: Turn, why: str) -> None:
@@ -133,6 +137,7 @@ def begin_again(turn: Turn, reason: str) -> None:
         finished=frozenset(),
         crashed={},
         unshared=(),
+        passed=(-1, -1),
         goal=replace(turn.job.goal, drains=frozenset(), cause="restore"),
     )
     turn.live(extended=frozenset(), welcomed=frozenset(), failures={}, grown_at=0.0)

@@ -183,6 +183,16 @@ class DrawAsked(Event):
 
 
 @dataclass(frozen=True)
+class BarrierAsked(Event):
+    """Barrier: (place, number), and who shares it."""
+
+    to: int
+    node: NodeId
+    place: tuple[int, int]
+    roster: tuple[NodeId, ...] = ()
+
+
+@dataclass(frozen=True)
 class Reported(Event):
     """Report, without the ledger and the steps, which the shell keeps."""
 

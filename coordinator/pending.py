@@ -41,6 +41,16 @@ class Draw:
 
 
 @dataclass(frozen=True)
+class Barrier:
+    """A worker that is in a barrier: `place` says which, `roster` who shares it; (): all workers."""
+
+    to: int
+    node: NodeId
+    place: tuple[int, int]
+    roster: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True)
 class Saving:
     """A checkpoint being written.
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from coordinator import deaths, draws, members, plans, requests, saving, tables
+from coordinator import barriers, deaths, draws, members, plans, requests, saving, tables
 from coordinator import events as ev
 from coordinator.directives import owed, plan_of, standing, wanted, welcome
 from coordinator.effects import Announce, Effect, Journal, Send
@@ -53,6 +53,7 @@ _RULES: tuple[Callable[[Turn], bool], ...] = (
     plans.land,
     plans.commit,
     draws.answer,
+    barriers.release,
 )
 
 
@@ -169,6 +170,7 @@ def _on_withdrawn(turn: Turn, event: ev.Withdrawn) -> None:
     turn.live(
         declarations=tuple(item for item in state.declarations if item.to != event.to),
         draws=tuple(item for item in state.draws if item.to != event.to),
+        barriers=tuple(item for item in state.barriers if item.to != event.to),
         running=tuple(item for item in state.running if item.to != event.to),
     )
     if pending is not None and event.to in pending.to:
@@ -292,6 +294,7 @@ _HANDLERS: dict[type[ev.Event], Callable[[Turn, Any], None]] = {
     ev.Commanded: _noting(saving.on_commanded),
     ev.Declared: _noting(tables.on_declared),
     ev.DrawAsked: _noting(draws.on_draw_asked),
+    ev.BarrierAsked: _noting(barriers.on_barrier_asked),
     ev.CommandAsked: saving.on_command_asked,
     ev.ScaleAsked: requests.on_scale_asked,
     ev.DrainAsked: requests.on_drain_asked,

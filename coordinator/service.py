@@ -153,6 +153,15 @@ class Service(rpc.CoordinatorServicer):
         reply.term = self._term
         return reply
 
+    async def Barrier(self, request: "pb.BarrierRequest", context: Context) -> "pb.BarrierReply":  # noqa: D102, N802
+        now = await self._admit(request, context, node=True)
+        place, roster = (request.place, request.number), tuple(request.roster)
+        reply = await self._ask(
+            context, pb.BarrierReply, lambda to: ev.BarrierAsked(now, to, request.caller.node, place, roster)
+        )
+        reply.term = self._term
+        return reply
+
     async def Report(self, request: "pb.ReportRequest", context: Context) -> "pb.ReportReply":  # noqa: D102, N802
         now = await self._admit(request, context, node=True)
         node = request.caller.node

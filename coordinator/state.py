@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from coordinator.batches import Book
-from coordinator.pending import Declaration, Draw, Running, Saving, Told
+from coordinator.pending import Barrier, Declaration, Draw, Running, Saving, Told
 from coordinator.plan import Migration, Plan
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, NodeId, Role
 from elastic_ps.core.data import DataSpec
@@ -165,6 +165,7 @@ class Job:
         finished: workers of `configuration` whose script has ended.
         crashed: how workers died after others had finished.
         unshared: workers that have died and are not replaced: nobody trains on their share of the data.
+        passed: the last barrier that was passed.
         plan: under way.
         model: tensors and blocks.
         optimizers: JSON by store.
@@ -193,6 +194,7 @@ class Job:
     finished: frozenset[NodeId] = frozenset()
     crashed: Mapping[NodeId, str] = field(default_factory=dict)
     unshared: tuple[NodeId, ...] = ()
+    passed: tuple[int, int] = (-1, -1)
     plan: Plan | None = None
     model: Model = field(default_factory=Model)
     optimizers: tuple[str, ...] = ()
@@ -285,6 +287,7 @@ class State:
         extended: nodes that have confirmed the tables as they are.
         welcomed: joiners that know the tables by a Welcome.
         draws: that have not been answered.
+        barriers: workers that are in one.
         finished_at: when the last script ended.
         grown_at: when the tables last grew.
         saving: the checkpoint being written.
@@ -311,6 +314,7 @@ class State:
     extended: frozenset[NodeId] = frozenset()
     welcomed: frozenset[NodeId] = frozenset()
     draws: tuple[Draw, ...] = ()
+    barriers: tuple[Barrier, ...] = ()
     finished_at: float = 0.0
     grown_at: float = 0.0
     saving: Saving | None = None

@@ -500,6 +500,24 @@ class DrawReply(_message.Message):
     batch: int
     def __init__(self, term: _Optional[int] = ..., epoch: _Optional[int] = ..., over: _Optional[bool] = ..., step: _Optional[int] = ..., origin: _Optional[str] = ..., batch: _Optional[int] = ...) -> None: ...
 
+class BarrierRequest(_message.Message):
+    __slots__ = ("caller", "place", "number", "roster")
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    ROSTER_FIELD_NUMBER: _ClassVar[int]
+    caller: Caller
+    place: int
+    number: int
+    roster: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., place: _Optional[int] = ..., number: _Optional[int] = ..., roster: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class BarrierReply(_message.Message):
+    __slots__ = ("term",)
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    term: int
+    def __init__(self, term: _Optional[int] = ...) -> None: ...
+
 class CommandRequest(_message.Message):
     __slots__ = ("caller", "head", "body")
     CALLER_FIELD_NUMBER: _ClassVar[int]

@@ -70,6 +70,11 @@ class CoordinatorStub:
                 request_serializer=protos_dot_elastic__pb2.DrawRequest.SerializeToString,
                 response_deserializer=protos_dot_elastic__pb2.DrawReply.FromString,
                 _registered_method=True)
+        self.Barrier = channel.unary_unary(
+                '/elastic.Coordinator/Barrier',
+                request_serializer=protos_dot_elastic__pb2.BarrierRequest.SerializeToString,
+                response_deserializer=protos_dot_elastic__pb2.BarrierReply.FromString,
+                _registered_method=True)
         self.Command = channel.unary_unary(
                 '/elastic.Coordinator/Command',
                 request_serializer=protos_dot_elastic__pb2.CommandRequest.SerializeToString,
@@ -181,6 +186,13 @@ class CoordinatorServicer:
 
     def Draw(self, request, context):
         """async, ssp: the worker's next batch
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Barrier(self, request, context):
+        """a script's barrier
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -300,6 +312,11 @@ def add_CoordinatorServicer_to_server(servicer, server):
                     servicer.Draw,
                     request_deserializer=protos_dot_elastic__pb2.DrawRequest.FromString,
                     response_serializer=protos_dot_elastic__pb2.DrawReply.SerializeToString,
+            ),
+            'Barrier': grpc.unary_unary_rpc_method_handler(
+                    servicer.Barrier,
+                    request_deserializer=protos_dot_elastic__pb2.BarrierRequest.FromString,
+                    response_serializer=protos_dot_elastic__pb2.BarrierReply.SerializeToString,
             ),
             'Command': grpc.unary_unary_rpc_method_handler(
                     servicer.Command,
@@ -552,6 +569,33 @@ class Coordinator:
             '/elastic.Coordinator/Draw',
             protos_dot_elastic__pb2.DrawRequest.SerializeToString,
             protos_dot_elastic__pb2.DrawReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Barrier(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/elastic.Coordinator/Barrier',
+            protos_dot_elastic__pb2.BarrierRequest.SerializeToString,
+            protos_dot_elastic__pb2.BarrierReply.FromString,
             options,
             channel_credentials,
             insecure,

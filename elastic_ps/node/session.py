@@ -5,14 +5,14 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 import grpc
 
 from elastic_ps.core.codec import config_id_to_pb
-from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Role
+from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId, Role
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost, JobEnded, Refused
 from elastic_ps.node.settings import NodeSettings
 from protos import elastic_pb2 as pb
@@ -164,6 +164,15 @@ class Session:
         reply: pb.DrawReply = self._call(self._stub.Draw, request, call_timeout=None, stop=self._abandoned)
         return reply
 
+    def barrier(self, place: int, number: int, roster: Sequence[NodeId]) -> None:
+        """Wait for all workers that share a barrier, see `BarrierRequest`.
+
+        Raises:
+            Refused: the job is about to end or to go back to a checkpoint, or has let this worker go.
+        """
+        request = pb.BarrierRequest(place=place, number=number, roster=roster)
+        self._call(self._stub.Barrier, request, call_timeout=None, stop=self._abandoned)
+
     def command(self, head: int, body: str) -> None:
         """Run a handler on every server and wait.
 
@@ -184,7 +193,7 @@ class Session:
         return done.wait(timeout)
 
     def abandon(self) -> None:
-        """The node's part in the job is over: `declare`, `draw` and `command` give up where the coordinator is away."""
+        """The node's part in the job is over: `declare`, `draw` and the like give up where the coordinator is away."""
         self._abandoned.set()
 
     def close(self) -> None:

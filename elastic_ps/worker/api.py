@@ -67,7 +67,7 @@ class KeyStore(Protocol):
         """
 
     def barrier(self) -> None:
-        """Close the open exchange, and so wait for all workers; under "async" and "ssp" it is this worker's alone."""
+        """Close the open exchange, then wait for all workers; a worker that joins takes part once it is a member."""
 
     def optimizer_states(self) -> dict[str, dict[str, Any]] | None:
         """Collect from the servers: key -> {"count": updates, state name: array of the tensor's shape}.

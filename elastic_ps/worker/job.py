@@ -20,6 +20,7 @@ from elastic_ps.node.settings import NodeSettings
 from elastic_ps.transport.base import Buffer
 from elastic_ps.transport.tcp import TcpTransport
 from elastic_ps.worker.api import Array
+from elastic_ps.worker.barriers import Barriers
 from elastic_ps.worker.course import Course, Part, course
 from elastic_ps.worker.ending import EXIT_TERMINATED, Ending, drain_on_sigterm, exits
 from elastic_ps.worker.exchange import Exchange, Push
@@ -48,6 +49,7 @@ class WorkerJob:
         self.again = False  # the step under way must be yielded again
         self.seeders: list[Callable[[int], None]] = []
         self._exchange = Exchange(self.node)
+        self._barriers = Barriers(self.node)
         self._stores: list[Store] = []
         self._named: str | None = None  # the consistency in the kvstores' names
         self._exchanged = False
@@ -175,6 +177,7 @@ class WorkerJob:
         if self._part is not None:
             for seeder in self.seeders:
                 seeder(self._part.seed)
+        self._barriers.began(self._part, epoch, self.course.spec.steps_per_epoch)
         return self._part
 
     def end_step(self) -> bool:
@@ -223,6 +226,13 @@ class WorkerJob:
     def close(self) -> None:
         """Close the open exchange, if any."""
         self._close()
+
+    def barrier(self) -> None:
+        """Close the open exchange, then wait for all workers; not in a rehearsal nor in a step that is made again."""
+        self.close()
+        if self.node.is_member and not self.staging.rehearsing and not self.again:
+            with exits():
+                self._barriers.wait()
 
     def declare(
         self, store: int, tensors: Sequence[Tensor], optimizer: str, local: bool, values: Callable[[int], Buffer]

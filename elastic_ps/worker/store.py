@@ -101,7 +101,7 @@ class Store:
 
     def barrier(self) -> None:
         """See `KeyStore.barrier`."""
-        self._job.close()
+        self._job.barrier()
 
     def optimizer_states(self) -> dict[str, State] | None:
         """See `KeyStore.optimizer_states`."""

@@ -68,6 +68,7 @@ class FakeSession:
         self.node = node
         self.answers: list[Acknowledged] = []
         self.failed: list[str] = []
+        self.barriers: list[tuple[int, int, tuple[str, ...]]] = []
         self.declared: Callable[[pb.DeclareRequest], pb.DeclareReply] | None = None
         self.drawn: list[tuple[int, int, bool]] = []
         self.draws: queue.Queue[pb.DrawReply | ElasticError] = queue.Queue()  # what the coordinator answers
@@ -103,6 +104,9 @@ class FakeSession:
         if isinstance(reply, ElasticError):
             raise reply
         return reply
+
+    def barrier(self, place: int, number: int, roster: Sequence[str]) -> None:
+        self.barriers.append((place, number, tuple(roster)))
 
     def await_answer(self, answer: int, number: ConfigId) -> Acknowledged:
         def found() -> Acknowledged | None:

@@ -1,0 +1,64 @@
+"""Workers' barriers: each is answered when all that share it are in it (docs/protocol.md, "A barrier")."""
+
+from collections.abc import Set
+
+from coordinator.effects import Why
+from coordinator.events import BarrierAsked
+from coordinator.pending import Barrier
+from coordinator.plan import Phase
+from coordinator.state import State
+from coordinator.turn import Turn
+from elastic_ps.core.configuration import NodeId, Role
+from protos import elastic_pb2 as pb
+
+
+def on_barrier_asked(turn: Turn, event: BarrierAsked) -> None:
+    """A worker's script is in a barrier. One that has been passed is answered again."""
+    job, here = turn.job, Barrier(event.to, event.node, event.place, event.roster)
+    if job.ended or job.loading:
+        turn.refuse(event.to, job.reason, Why.ENDING)
+    elif job.nodes[event.node].role is not Role.WORKER:
+        turn.refuse(event.to, f"{event.node} is no worker: only workers have barriers", Why.INVALID)
+    elif here.place <= job.passed:
+        turn.reply(event.to, pb.BarrierReply())
+    else:
+        others = tuple(barrier for barrier in turn.state.barriers if barrier.node != event.node)
+        turn.live(barriers=(*others, here))
+
+
+def release(turn: Turn) -> bool:
+    """Answer those in a barrier that nobody is missing from, and those that have no part in the job any more."""
+    state = turn.state
+    if not state.barriers or state.job.configuration is None:
+        return False
+    members = _members(state)
+    for barrier in state.barriers:
+        if barrier.node not in members or state.job.nodes[barrier.node].departing:
+            turn.refuse(barrier.to, f"{barrier.node} has no part in the job any more", Why.ENDING)
+            turn.live(barriers=tuple(other for other in state.barriers if other is not barrier))
+            return True
+    for place in sorted({barrier.place for barrier in state.barriers}):
+        if not _missing(state, place, members):
+            here = [barrier for barrier in state.barriers if barrier.place == place]
+            turn.durable(passed=max(state.job.passed, place))
+            turn.live(barriers=tuple(barrier for barrier in state.barriers if barrier not in here))
+            for barrier in here:
+                turn.reply(barrier.to, pb.BarrierReply())
+            return True
+    return False
+
+
+def _missing(state: State, place: tuple[int, int], members: Set[NodeId]) -> Set[NodeId]:
+    job = state.job
+    assert job.configuration is not None
+    here = [barrier for barrier in state.barriers if barrier.place == place]
+    sharing = {name for barrier in here for name in barrier.roster or job.configuration.ranks}
+    return (sharing & members) - job.finished - job.dead - {barrier.node for barrier in here}
+
+
+def _members(state: State) -> Set[NodeId]:
+    """Workers in force, and those of a configuration that may be in force somewhere."""
+    job, plan = state.job, state.job.plan
+    assert job.configuration is not None
+    armed = plan.target.ranks.keys() if plan and plan.target and plan.phase is Phase.ARMED else frozenset()
+    return (job.configuration.ranks.keys() | armed) & job.nodes.keys()

@@ -1,0 +1,85 @@
+"""Which barriers a worker waits in, and how it names them."""
+
+import pytest
+from job_play import JobPlay
+from played_server import SPLIT
+
+from elastic_ps.core.data import Place
+from elastic_ps.worker.course import Part
+
+PAIR = ("w0", "w1")
+
+
+@pytest.fixture
+def play(monkeypatch):
+    made = JobPlay(monkeypatch)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def named(play):
+    """Where the script comes to: a step (None: the epoch is over) or "barrier". What its barriers were called."""
+    play.begin()
+
+    def run(*ways):
+        barriers = play.job._barriers
+        for way in ways:
+            if way == "barrier":
+                play.job.barrier()
+            else:
+                epoch, part = way
+                barriers.began(part, epoch, steps_per_epoch=10)
+        return play.session.barriers
+
+    return run
+
+
+def step(number, roster=PAIR):
+    return Part(Place(0, number), roster=roster)
+
+
+def test_barriers_of_static_data_are_counted(named):
+    assert named("barrier", "barrier") == [(0, 0, ()), (0, 1, ())]
+
+
+def test_barriers_are_counted_from_the_last_step_that_was_begun(named):
+    before_and_in_steps = "barrier", (1, step(4)), "barrier", "barrier", (1, step(5, ("w0",))), "barrier"
+    assert named(*before_and_in_steps, (1, None), "barrier") == [
+        (0, 0, ()),
+        (15, 0, PAIR),
+        (15, 1, PAIR),
+        (16, 0, ("w0",)),
+        (16, 1, ("w0",)),
+    ]
+
+
+def test_barriers_of_a_step_that_is_made_again_have_the_same_names(named):
+    assert named((0, step(4)), "barrier", (0, step(4, ("w0",))), "barrier") == [(5, 0, PAIR), (5, 0, ("w0",))]
+
+
+def test_without_a_common_step_barriers_are_counted_in_the_epoch(named, play, monkeypatch):
+    monkeypatch.setattr(type(play.node), "is_sync", False)
+    drawn = Part(Place(2, 7))
+    assert named((2, drawn), "barrier", (2, drawn), (2, None), "barrier", (3, None), "barrier") == [
+        (3, 0, ()),
+        (3, 1, ()),
+        (4, 0, ()),
+    ]
+
+
+def test_a_shadow_does_not_wait(play):
+    play.welcome(play.table(1, SPLIT, ["w1", "w2"]))
+    play.job.barrier()
+    assert not play.session.barriers
+
+
+@pytest.mark.parametrize("why", ["rehearsal", "again"])
+def test_what_does_not_count_does_not_wait(play, why):
+    play.begin()
+    if why == "rehearsal":
+        play.job.rehearse(play.sampler().spec)
+    else:
+        play.job.again = True
+    play.job.barrier()
+    assert not play.session.barriers
