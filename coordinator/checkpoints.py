@@ -208,6 +208,8 @@ def _under(root: str) -> list[str]:
         return []
     try:
         return candidates(root)
+    except FileNotFoundError:
+        return []  # nothing has been written yet
     except (OSError, ValueError, ImportError) as error:
         log.warning("cannot look for checkpoints under %s: %s", root, error)
         return []

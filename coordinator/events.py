@@ -280,10 +280,12 @@ class CheckpointAsked(Event):
 
 @dataclass(frozen=True)
 class StopAsked(Event):
-    """Stop; `at_once`: do not wait for a checkpoint being written."""
+    """Stop; `at_once`: do not wait for a checkpoint being written. `failed`: nor does the job end well."""
 
     to: int
     at_once: bool = False
+    reason: str = "stopped by the operator"
+    failed: bool = False
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,9 @@ def on_joined(turn: Turn, event: Joined) -> None:
     job = turn.job
     known = next((node for node in job.nodes.values() if node.nonce == event.nonce and node.role is event.role), None)
     if known is None:
+        if job.ended or turn.state.stopping:
+            turn.refuse(event.to, f"the job has ended: {job.reason or turn.state.stopping}", Why.ENDING)
+            return
         if why := _unwelcome(turn, event):
             turn.refuse(event.to, why)
             return
@@ -45,8 +48,6 @@ def on_joined(turn: Turn, event: Joined) -> None:
 
 def _unwelcome(turn: Turn, event: Joined) -> str:
     job = turn.job
-    if job.ended or turn.state.stopping:
-        return f"the job has ended: {job.reason or 'it is being stopped'}"
     if event.role is Role.WORKER and job.configuration is not None:
         if why := static_reason(job):
             return f"workers cannot join this job: {why}"

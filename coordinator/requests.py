@@ -183,14 +183,16 @@ def on_stop_asked(turn: Turn, event: StopAsked) -> None:
     turn.reply(event.to, pb.StopReply())
     if turn.job.ended:
         return
-    turn.live(stopping=True)
-    if event.at_once:
-        end(turn, JobPhase.FINISHED, "stopped by the operator")
+    turn.live(stopping=event.reason)
+    if event.failed:
+        end(turn, JobPhase.FAILED, event.reason)
+    elif event.at_once:
+        end(turn, JobPhase.FINISHED, event.reason)
 
 
 def stop(turn: Turn) -> bool:
     """The end that an operator has asked for."""
     if not turn.state.stopping or turn.job.ended or turn.state.saving is not None:
         return False
-    end(turn, JobPhase.FINISHED, "stopped by the operator")
+    end(turn, JobPhase.FINISHED, turn.state.stopping)
     return True

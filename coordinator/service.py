@@ -248,7 +248,10 @@ class Service(rpc.CoordinatorServicer):
 
     async def Stop(self, request: "pb.StopRequest", context: Context) -> "pb.StopReply":  # noqa: D102, N802
         now = await self._admit(request, context)
-        return await self._ask(context, pb.StopReply, lambda to: ev.StopAsked(now, to, request.now))
+        reason = request.reason or ev.StopAsked.reason
+        return await self._ask(
+            context, pb.StopReply, lambda to: ev.StopAsked(now, to, request.now, reason, request.failed)
+        )
 
     async def Status(self, request: "pb.StatusRequest", context: Context) -> "pb.StatusReply":  # noqa: D102, N802
         now = await self._admit(request, context)

@@ -297,7 +297,7 @@ class State:
         launchers: attached ones.
         surplus: by role, processes that launchers were told to start and that are not wanted any more, and until when
             they may still come.
-        stopping: the job ends once the checkpoint is written.
+        stopping: why the job ends once the checkpoint is written; "": it does not.
         suspicious: most leases have run out together, so that the fault is likely to be here.
         resent: when unanswered directives were last sent again, by node.
     """
@@ -323,7 +323,7 @@ class State:
     commands: int = 0
     launchers: int = 0
     surplus: Mapping[Role, tuple[int, float]] = field(default_factory=dict)
-    stopping: bool = False
+    stopping: str = ""
     suspicious: bool = False
     resent: Mapping[NodeId, float] = field(default_factory=dict)
 

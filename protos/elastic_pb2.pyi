@@ -679,12 +679,16 @@ class CheckpointReply(_message.Message):
     def __init__(self, url: _Optional[str] = ..., version: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class StopRequest(_message.Message):
-    __slots__ = ("caller", "now")
+    __slots__ = ("caller", "now", "reason", "failed")
     CALLER_FIELD_NUMBER: _ClassVar[int]
     NOW_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
     caller: Caller
     now: bool
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., now: _Optional[bool] = ...) -> None: ...
+    reason: str
+    failed: bool
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., now: _Optional[bool] = ..., reason: _Optional[str] = ..., failed: _Optional[bool] = ...) -> None: ...
 
 class StopReply(_message.Message):
     __slots__ = ()

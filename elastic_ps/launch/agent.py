@@ -242,12 +242,13 @@ class Agent:
 
     def _stop(self, outcome: Outcome, now: bool) -> None:
         """End the job through the coordinator, or by signals at once where it cannot."""
-        if outcome.word == "failed":
+        failed = outcome.word == "failed"
+        if failed:
             self._say(f"ending the job: {outcome.reason}")
         patience = 0.0
         if self._coordinator is not None and self._link is not None:
             try:
-                self._link.stop(now)
+                self._link.stop(now, outcome.reason if failed else f"{outcome.word} {outcome.reason}", failed)
                 patience = self._settings.grace
             except (CoordinatorLost, ConfigurationError) as error:
                 self._say(f"the coordinator cannot end the job ({error}); its processes are told by signal")

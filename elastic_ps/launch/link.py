@@ -62,9 +62,19 @@ class CoordinatorLink:
         """Report a process's end now. Raises CoordinatorLost."""
         self._call(self._stub.NodeExited, pb.NodeExitedRequest(nonce=nonce, node=node, status=status))
 
-    def stop(self, now: bool) -> None:
-        """Ask the coordinator to end the job; `now`: without waiting for anything. Raises CoordinatorLost."""
-        self._call(self._stub.Stop, pb.StopRequest(now=now))
+    def stop(self, now: bool, reason: str, failed: bool = False) -> None:
+        """Ask the coordinator to end the job.
+
+        Args:
+            now: without waiting for anything.
+            reason: for people.
+            failed: as a failed one.
+
+        Raises:
+            CoordinatorLost: no answer.
+            ConfigurationError: the coordinator refuses this launcher.
+        """
+        self._call(self._stub.Stop, pb.StopRequest(now=now, reason=reason, failed=failed))
 
     def status(self, timeout: float = _CALL_TIMEOUT) -> pb.StatusReply:
         """The state of the job.

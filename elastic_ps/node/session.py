@@ -93,9 +93,13 @@ class Session:
 
         Raises:
             CoordinatorLost: nobody answered within `timeout` seconds.
-            ConfigurationError: the coordinator refuses this node, with its reason.
+            JobEnded: the coordinator refuses this node, with its reason.
         """
-        reply: pb.RegisterReply = self._call(self._stub.Register, self._register_request(_JOINING[self.role]), timeout)
+        request = self._register_request(_JOINING[self.role])
+        try:
+            reply: pb.RegisterReply = self._call(self._stub.Register, request, timeout)
+        except (Refused, ConfigurationError) as error:
+            raise JobEnded(f"cannot join: {error}", 1) from None
         self.node = reply.node
         self._lease_seconds = reply.lease_seconds
         return reply
@@ -242,7 +246,7 @@ class Session:
                     address = self.settings.coordinator
                     raise CoordinatorLost(
                         f"no coordinator answers at {address} since {timeout:.0f} s: {error.details()}"
-                    ) from error
+                    ) from None
             else:
                 self.term = max(self.term, reply.term)
                 return reply
@@ -256,15 +260,15 @@ class Session:
             yield _RETRY_SECONDS[-1]
 
     def _raise_final(self, error: grpc.RpcError) -> None:
-        """Raise what another try would not mend."""
+        """Raise what another try would not mend, without gRPC's traceback: its text is the coordinator's."""
         code = error.code()
         if code in _AWAY:
             return
         if code is grpc.StatusCode.ABORTED:
-            raise Refused(error.details()) from error
+            raise Refused(error.details()) from None
         if code is grpc.StatusCode.NOT_FOUND:
-            raise JobEnded(f"the coordinator does not know this node: {error.details()}", 1) from error
-        raise ConfigurationError(error.details()) from error
+            raise JobEnded(f"the coordinator does not know this node: {error.details()}", 1) from None
+        raise ConfigurationError(error.details()) from None
 
     def _guarded(self, loop: Callable[[Handler], None], handler: Handler) -> None:
         try:

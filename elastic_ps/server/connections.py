@@ -198,6 +198,9 @@ class Connections:
 
     def _receive_one(self, link: Link, lane: str) -> None:
         frame = link.connection.receive()
+        if frame.kind is Kind.GOODBYE:
+            self._drop(link)
+            return
         wanted = self._receiver.before_payload(link.peer, lane, frame, link)
         if frame.payload_bytes != wanted:
             raise ProtocolError(f"{frame.kind.name} of {frame.runs} with {frame.payload_bytes} bytes, not {wanted}")

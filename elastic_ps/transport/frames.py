@@ -5,6 +5,7 @@
     SUBSCRIBE  shadow -> server  VALUE now and at each update
     SNAPSHOT, RECORD, HANDOVER   old primary -> new owner (the follow stream)
     NOTICE     anyone switched -> its peers: configuration (term, number) is decided
+    GOODBYE    worker -> server: its part in the job is over in order, the connection's end means nothing
     REFUSED    the receiver of a stale or wrong frame -> its sender
     HELLO, ACCEPTED              first on every connection
 
@@ -65,6 +66,7 @@ class Kind(IntEnum):
     SNAPSHOT = 10
     RECORD = 11
     HANDOVER = 12
+    GOODBYE = 13
 
 
 class Reason(StrEnum):

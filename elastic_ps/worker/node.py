@@ -24,6 +24,7 @@ from protos import elastic_pb2 as pb
 log = logging.getLogger(__name__)
 
 _NOTICE_SECONDS = 5.0
+_GOODBYE_SECONDS = 0.5
 
 
 class WorkerNode(Room):
@@ -59,9 +60,17 @@ class WorkerNode(Room):
             self.session.report_soon()
             self.progress.final_report.wait(_NOTICE_SECONDS)
         self.session.flush()
+        in_order = finished or isinstance(self.ended, JobEnded)
         self.end(JobEnded("left", 0))
+        if in_order:
+            self._say_goodbye()
         self.session.close()
         self.peers.keep(())
+
+    def _say_goodbye(self) -> None:
+        for server in {server.id for table in self.standing.known for server in table.servers}:
+            self.peers.send(server, Frame(Kind.GOODBYE))
+        self.peers.flush(_GOODBYE_SECONDS)
 
     # ---- control plane (session threads) ---------------------------------------------------------------------------
 

@@ -18,8 +18,12 @@ from coordinator.journal import Journal
 from coordinator.runtime import Runtime
 from coordinator.service import Service
 from coordinator.state import Goal, Job, Settings, State
+from elastic_ps.core.configuration import Role
+from elastic_ps.core.errors import JobEnded
 from elastic_ps.core.model import Model
 from elastic_ps.core.optimizer import OptimizerSpec
+from elastic_ps.node.session import Session
+from elastic_ps.node.settings import NodeSettings
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
 
@@ -253,6 +257,16 @@ def test_a_draw_that_waits_is_answered_when_the_job_ends(served, operator):
     waiting = other.stub.Draw.future(pb.DrawRequest(caller=other.caller, number=1), timeout=10)
     operator.Stop(pb.StopRequest(caller=ME, now=True), timeout=10)
     assert waiting.code() is grpc.StatusCode.ABORTED
+
+
+def test_who_comes_when_the_job_has_ended_hears_one_line(served, operator):
+    operator.Stop(pb.StopRequest(caller=ME, now=True, reason="stopped by SIGINT"), timeout=10)
+    session = Session(NodeSettings(f"127.0.0.1:{served.port}", TOKEN, nonce="late"), Role.WORKER)
+    with pytest.raises(JobEnded, match="cannot join: the job has ended: stopped by SIGINT") as refused:
+        session.register()
+    session.close()
+    assert refused.value.status == 1
+    assert refused.value.__suppress_context__, "no traceback of gRPC's beside it"
 
 
 def test_a_sync_job_has_no_batches_to_draw(served, operator):

@@ -3,6 +3,7 @@
 import pytest
 from played_job import ASYNC, DATA, STATIC, World, text
 
+from coordinator import effects as ef
 from coordinator import events as ev
 from coordinator.deaths import GRACE_SECONDS
 from coordinator.plan import Kind, Phase
@@ -121,4 +122,12 @@ def test_stop_ends_the_job_and_refuses_newcomers():
     world = World(1, 1)
     world.ask(ev.StopAsked)
     assert world.wanted.ended
-    assert "has ended" in text(world.ask(ev.Joined, Role.WORKER, "h", 0, 1, "new"))
+    assert world.wanted.reason == "stopped by the operator"
+    refused = world.ask(ev.Joined, Role.WORKER, "h", 0, 1, "new")
+    assert (text(refused), refused.why) == ("the job has ended: stopped by the operator", ef.Why.ENDING)
+
+
+def test_a_launcher_that_gives_up_fails_the_job_with_its_reason():
+    world = World(1, 1)
+    world.ask(ev.StopAsked, True, "w0 was killed by SIGKILL", True)
+    assert (world.state.job.phase, world.wanted.reason) == ("failed", "w0 was killed by SIGKILL")

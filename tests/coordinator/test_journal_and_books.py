@@ -218,8 +218,9 @@ def test_what_servers_could_not_load_is_passed_over_in_every_folder(tmp_path):
         checkpoints.newest(*roots, damaged=[newer, older, other])
 
 
-def test_no_checkpoint_is_an_error_that_says_where(tmp_path):
+def test_no_checkpoint_is_an_error_that_says_where(tmp_path, caplog):
     with pytest.raises(CheckpointError, match="no checkpoint under"):
         checkpoints.newest(str(tmp_path))
-    with pytest.raises(CheckpointError, match="no checkpoint under"):
+    with caplog.at_level("WARNING"), pytest.raises(CheckpointError, match="no checkpoint under"):
         checkpoints.newest(str(tmp_path / "absent"))
+    assert not caplog.records, "where none has been written, nothing is wrong"

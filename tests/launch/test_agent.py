@@ -93,8 +93,9 @@ def test_replaces_dead_nodes_up_to_max_restarts_then_fails(start_job: StartJob) 
         registered(job, [worker], workers=1)
     os.kill(worker.pid, signal.SIGKILL)
     assert job.exit_of(worker) == 128 + signal.SIGKILL
-    assert job.fake.stops.get(timeout=PATIENCE).now
+    stop = job.fake.stops.get(timeout=PATIENCE)
     outcome = job.end()
+    assert (stop.now, stop.failed, stop.reason) == (True, True, outcome.reason)
     assert outcome.status == 1
     assert "was killed by SIGKILL" in outcome.reason
     assert "--max-restarts 2 has been used up" in outcome.reason
@@ -155,7 +156,8 @@ def test_a_job_that_turns_out_to_have_failed_fails_the_launcher(start_job: Start
 def test_a_signal_stops_the_job_through_the_coordinator(start_job: StartJob) -> None:
     job, (worker,) = running(start_job)
     job.agent.signalled(signal.SIGINT)
-    assert not job.fake.stops.get(timeout=PATIENCE).now
+    stop = job.fake.stops.get(timeout=PATIENCE)
+    assert (stop.now, stop.failed, stop.reason) == (False, False, "stopped by SIGINT")
     worker.tell("exit 0")
     assert job.end() == Outcome(130, "stopped", "by SIGINT")
 

@@ -94,6 +94,16 @@ def test_key_that_its_optimizer_cannot_update_is_refused_by_name(jobs: Jobs) -> 
     assert "whole tensors" in detail
 
 
+def test_only_a_worker_that_says_goodbye_is_not_lost(jobs: Jobs, caplog: pytest.LogCaptureFixture) -> None:
+    job = jobs.begin(Job(TENSORS, SGD), workers=2)
+    job.workers["w0"].send("s0", Frame(Kind.GOODBYE))
+    job.workers["w0"].wait(lambda: not job.servers["s0"].connections.is_connected("w0"))
+    job.workers["w1"].close()
+    job.controls["s0"].await_failed("w1")
+    assert job.controls["s0"].failed == ["w1"]
+    assert "lost w0" not in caplog.text
+
+
 def test_peers_of_another_kind_are_turned_away(job: Job) -> None:
     member = job.members["s0"]
     for meta in ({"node": "w0", "role": "worker", "lane": "follow"}, {"role": "worker", "lane": "exchange"}):

@@ -7,6 +7,7 @@ from played_server import TIMEOUT, TOKEN, PlayedServer
 from worker_harness import TWO, Aside, Play
 
 from elastic_ps.core.configuration import Member, Role
+from elastic_ps.core.errors import ConfigurationError, JobEnded
 from elastic_ps.transport.frames import Frame, Kind
 from elastic_ps.transport.memory import MemoryTransport, Network
 from elastic_ps.worker.peers import Peers
@@ -152,4 +153,26 @@ def test_committed_closes_what_the_configuration_does_not_need():
     play.direct(committed=pb.Committed(configuration=pb.ConfigId(term=1, number=2)))
     s1.wait(lambda: s1.ended)
     assert not play.session.failed
+    play.close()
+
+
+@pytest.mark.parametrize(
+    ("finished", "ended", "says"),
+    [
+        (True, None, True),
+        (False, JobEnded("stopped by the operator", 0), True),
+        (False, None, False),
+        (False, ConfigurationError("a refusal"), False),
+    ],
+    ids=["finished", "stopped", "crashed", "refused"],
+)
+def test_a_worker_that_ends_in_order_says_goodbye(finished, ended, says):
+    play = Play(servers=("s0",))
+    play.begin(["w0"])
+    server = play.servers["s0"]
+    if ended is not None:
+        play.node.end(ended)
+    play.node.close(finished)
+    server.wait(lambda: server.ended)
+    assert len(server.of(Kind.GOODBYE)) == says
     play.close()

@@ -68,6 +68,7 @@ class FakeSession:
         self.node = node
         self.answers: list[Acknowledged] = []
         self.failed: list[str] = []
+        self.reported: Callable[[], None] = lambda: None
         self.barriers: list[tuple[int, int, tuple[str, ...]]] = []
         self.declared: Callable[[pb.DeclareRequest], pb.DeclareReply] | None = None
         self.drawn: list[tuple[int, int, bool]] = []
@@ -90,7 +91,14 @@ class FakeSession:
         """Nobody waits for an answer."""
 
     def report_soon(self) -> None:
-        """Nobody reports."""
+        """The report arrives at once."""
+        self.reported()
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    def close(self) -> None:
+        """Nothing runs."""
 
     def declare(self, request: pb.DeclareRequest) -> pb.DeclareReply:
         assert self.declared is not None
@@ -135,6 +143,7 @@ class Play:
         self.servers = {name: PlayedServer(name, self.network) for name in servers}
         self.session = FakeSession(node)
         self.node = self.make_node(MemoryTransport(TOKEN, self.network, node))
+        self.session.reported = self.node.progress.final_report.set
         self.node.inbox.model = Model(block_bytes=BLOCK_BYTES)
         self.gradients = np.arange(MODEL.slab_bytes // 4, dtype=np.float32)
 
