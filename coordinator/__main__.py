@@ -21,7 +21,8 @@ from coordinator.journal import Journal
 from coordinator.plan import Migration
 from coordinator.runtime import Runtime
 from coordinator.service import Service
-from coordinator.state import Goal, Job, Settings, State
+from coordinator.state import Job, Settings, State
+from coordinator.wishes import Goal
 from elastic_ps.core.configuration import MOST_NODES
 from elastic_ps.core.data import MOST_SEED
 from elastic_ps.core.errors import ElasticError

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Callable
 from enum import IntEnum, StrEnum
 from typing import Annotated, Any
 
@@ -15,7 +14,7 @@ from coordinator.client import ClientError, CoordinatorClient, CoordinatorFailed
 from coordinator.jobs import Job, UnknownJob, all_jobs, jobs_folder
 from coordinator.jsontext import to_dict
 from coordinator.targets import Coordinator, JobName, Json, TokenFile, resolve
-from coordinator.waiting import JobOver, Request, known_plans, wait_for_plan
+from coordinator.waiting import JobOver, RequestWithdrawn, wait_for_plan
 from coordinator.watching import watch_job
 from elastic_ps.core.configuration import MOST_NODES
 from elastic_ps.core.errors import ConfigurationError
@@ -44,6 +43,7 @@ class Mode(StrEnum):
 
 _JOBS_CALL_SECONDS = 2.0
 _PIPE_WIDTH = 200
+_NOTHING = "nothing to do: the job is as you want it"
 
 
 class _Errors(TyperGroup):
@@ -58,7 +58,7 @@ class _Errors(TyperGroup):
             _fail(str(error), Exit.UNKNOWN_JOB)
         except CoordinatorUnreachable as error:
             _fail(str(error), Exit.UNREACHABLE)
-        except (CoordinatorFailed, JobOver, ConfigurationError) as error:
+        except (CoordinatorFailed, JobOver, RequestWithdrawn, ConfigurationError) as error:
             _fail(str(error), Exit.FAILED)
         except ClientError as error:
             _fail(str(error), Exit.REFUSED)
@@ -133,20 +133,14 @@ def scale(
         if count is not None and count > MOST_NODES:
             raise typer.BadParameter(f"--{name} {count}: a job has at most {MOST_NODES} of a role")
 
-    def still_wanted(now: pb.StatusReply) -> bool:
-        return workers in (None, now.wanted_workers) and servers in (None, now.wanted_servers)
-
-    def ask(client: CoordinatorClient) -> pb.ScaleReply:
-        wire_mode = pb.PAUSE if mode is Mode.PAUSE else pb.LIVE
-        return client.scale(workers, servers, dry_run=dry_run, queue=not no_wait, mode=wire_mode)
-
+    wire_mode = pb.PAUSE if mode is Mode.PAUSE else pb.LIVE
     with resolve(job, coordinator, token_file).client as client:
+        reply = client.scale(workers, servers, dry_run=dry_run, queue=not no_wait, mode=wire_mode)
         if dry_run:
-            reply = ask(client)
             _result(as_json, to_dict(reply), render.dry_run(reply))
             _show_lines(reply, as_json)
         else:
-            _run_plan(client, ask, still_wanted, detach, as_json)
+            _follow(client, reply, detach, as_json)
 
 
 @app.command()
@@ -163,11 +157,8 @@ def drain(
         raise typer.BadParameter(f"drain takes one node at a time: [JOB] NODE, not {' '.join(names)}")
     job, node = (names[0] if len(names) == 2 else None), names[-1]
 
-    def still_wanted(now: pb.StatusReply) -> bool:
-        return any(entry.member.id == node and entry.state == "leaving" for entry in now.nodes)
-
     with resolve(job, coordinator, token_file).client as client:
-        _run_plan(client, lambda client: client.drain(node, queue=not no_wait), still_wanted, detach, as_json)
+        _follow(client, client.drain(node, queue=not no_wait), detach, as_json)
 
 
 @app.command()
@@ -184,10 +175,11 @@ def plans(
 def cancel(
     job: JobName = None, coordinator: Coordinator = None, token_file: TokenFile = None, as_json: Json = False
 ) -> None:
-    """Cancel the plan under way; possible until it is armed."""
+    """Cancel the plan under way, possible until it is armed; what is queued behind it is next."""
     with resolve(job, coordinator, token_file).client as client:
-        plan = client.cancel()
-    _result(as_json, {"plan": plan}, f"plan {plan} cancelled; the job goes on as it was")
+        reply = client.cancel()
+    goes_on = f"what was queued is next: {reply.queued}" if reply.queued else "the job goes on as it was"
+    _result(as_json, to_dict(reply), f"plan {reply.plan} cancelled; {goes_on}")
 
 
 @app.command()
@@ -250,32 +242,27 @@ def main() -> None:
     app()
 
 
-def _run_plan(
-    client: CoordinatorClient,
-    ask: Callable[[CoordinatorClient], pb.ScaleReply],
-    still_wanted: Callable[[pb.StatusReply], bool],
-    detach: bool,
-    as_json: bool,
-) -> None:
-    """Ask for a plan, say what it needs, wait for its end and print it."""
-    newest = max(known_plans(client)[1], default=0)
-    reply = ask(client)
+def _follow(client: CoordinatorClient, reply: pb.ScaleReply, detach: bool, as_json: bool) -> None:
+    """Say what a request needs, wait for the end of its plan and print it."""
     _show_lines(reply, as_json)
+    unplanned = {**to_dict(reply), "outcome": None}
     if not reply.plan and not reply.queued:
-        _result(as_json, {**to_dict(reply), "outcome": None}, "nothing to do: the job is as you want it")
+        _result(as_json, unplanned, _NOTHING)
         return
     waits = render.accepted(reply)
     if detach:
-        _result(as_json, {**to_dict(reply), "outcome": None}, waits)
+        _result(as_json, unplanned, waits)
         return
     _note(waits)
-    request = Request(reply.plan - 1 if reply.plan else newest, reply.queued, still_wanted)
     try:
-        plan = wait_for_plan(client, request, lambda plan: _note(render.plan_line(plan)))
+        plan = wait_for_plan(client, reply.request, lambda plan: _note(render.plan_line(plan)))
     except KeyboardInterrupt:
         _note("the plan goes on without you; `elasticctl cancel` stops one that is not armed yet")
         raise
-    _result(as_json, {**to_dict(reply), "outcome": to_dict(plan)}, render.plan_result(plan))
+    if plan is None:
+        _result(as_json, unplanned, _NOTHING)
+        return
+    _result(as_json, {**unplanned, "outcome": to_dict(plan)}, render.plan_result(plan))
     if plan.phase != "COMMITTED" or plan.missing:
         raise typer.Exit(Exit.FAILED)
 

@@ -135,14 +135,10 @@ class CoordinatorClient:
         reply: pb.ScaleReply = self._call(self._stub.Drain, request)
         return reply
 
-    def cancel(self) -> int:
-        """Cancel the plan under way, before it is armed.
-
-        Returns:
-            The plan's id.
-        """
+    def cancel(self) -> pb.CancelReply:
+        """Cancel the plan under way, before it is armed; answers with its id, and what was queued and is next."""
         reply: pb.CancelReply = self._call(self._stub.Cancel, pb.CancelRequest(caller=self._caller))
-        return reply.plan
+        return reply
 
     def checkpoint(self, url: str = "", seconds: float = CHECKPOINT_SECONDS) -> pb.CheckpointReply:
         """Save the job while it trains; answers when the manifest is written.

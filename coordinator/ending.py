@@ -19,7 +19,7 @@ def end(turn: Turn, phase: JobPhase, reason: str) -> None:
     drop_work(turn, reason)
     failed = phase is JobPhase.FAILED
     stop_all(turn, StopOrder(reason, failed=failed))
-    turn.durable(phase=phase, reason=reason, queued=None, loading=False)
+    turn.durable(phase=phase, reason=reason, queued=(), loading=False)
     turn.log(f"job {phase}: {reason}", warning=failed)
 
 

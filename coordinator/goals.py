@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from coordinator.assignment import best_fit, leaving_server_order
-from coordinator.state import Goal, Job
+from coordinator.state import Job
+from coordinator.wishes import Goal
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, NodeId, Role
 from elastic_ps.core.errors import ConfigurationError
 
@@ -105,7 +106,7 @@ def _too_many_servers(job: Job, servers: int) -> str:
     if not blocks or servers <= blocks:
         return ""
     held = f"{blocks} block{'s' if blocks > 1 else ''}"
-    return f"{servers} servers, but the model has only {held}: a server more would hold nothing"
+    return f"{servers} servers, but the model has only {held}, so that some would hold nothing"
 
 
 def target(job: Job, joiners: Sequence[Member], leavers: Sequence[NodeId], number: ConfigId) -> Configuration:

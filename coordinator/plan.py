@@ -79,6 +79,7 @@ class Plan:
         suspension: milliseconds, by worker.
         fell_back: servers whose remaining blocks went by pause.
         reason: of its cancellation.
+        requests: numbers of those that it is to fulfil.
     """
 
     id: int
@@ -106,6 +107,7 @@ class Plan:
     suspension: Mapping[NodeId, float] = field(default_factory=dict)
     fell_back: tuple[NodeId, ...] = ()
     reason: str = ""
+    requests: tuple[int, ...] = ()
     ended: float = 0.0
     trail: tuple[Passed, ...] = ()
 

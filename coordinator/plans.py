@@ -14,8 +14,12 @@ from coordinator.plan import Kind, Migration, Phase, Plan, Times
 from coordinator.state import CancelOrder, JobPhase, Round, StopOrder
 from coordinator.transitions import Trigger, advance
 from coordinator.turn import Turn
+from coordinator.wishes import Wish
 from elastic_ps.core.configuration import ConfigId, NodeId, Role
 from elastic_ps.core.errors import ConfigurationError
+
+_WITHDRAWN = 100
+"""Requests that came to nothing, of which is remembered why."""
 
 
 def form(turn: Turn) -> bool:
@@ -23,13 +27,16 @@ def form(turn: Turn) -> bool:
     job = turn.job
     if job.plan is not None or job.finished or job.dead:
         return False
-    if job.queued is not None:
-        queued = replace(job.queued, drains=frozenset(job.queued.drains & job.members.keys()))
-        turn.durable(goal=queued, queued=None)
+    if job.queued:
+        turn.durable(queued=())
+        grant(turn, job.queued)
         dismiss_waiting(turn)
         return True
     if not change(job, job.goal):
-        return False
+        if not job.goal.wishes:
+            return False
+        turn.durable(goal=replace(job.goal, wishes=()))  # there is nothing to do for them
+        return True
     kind = Kind.START if job.configuration is None else Kind.SCALE
     pause = Migration.PAUSE in (job.goal.migration, turn.state.settings.migration)
     plan = Plan(
@@ -39,12 +46,38 @@ def form(turn: Turn) -> bool:
         started=turn.now,
         migration=Migration.PAUSE if pause else Migration.LIVE,
         deadline=turn.now + turn.state.settings.join_timeout,
+        requests=tuple(wish.number for wish in job.goal.wishes),
     )
     turn.durable(plan=plan, plans=plan.id)
     turn.log(f"plan {plan.id} REGISTERED ({plan.cause})")
     if why := refusal(job, job.goal):
-        give_up(turn, why)
+        _refuse(turn, why)
     return True
+
+
+def _refuse(turn: Turn, why: str) -> None:
+    """The plan under way cannot be: without a configuration to go on with, neither can the job."""
+    if turn.plan.kind is Kind.START:
+        end(turn, JobPhase.FAILED, f"{why}: start with fewer servers")
+    else:
+        give_up(turn, why)
+
+
+def grant(turn: Turn, wishes: tuple[Wish, ...]) -> None:
+    """Requests are wanted now; what they contradict is not any more."""
+    job = turn.job
+    goal = job.goal.granting(wishes)
+    turn.durable(goal=replace(goal, drains=frozenset(goal.drains & job.members.keys())))
+    withdraw(turn, job.goal.wishes, goal.wishes, wishes[-1])
+
+
+def withdraw(turn: Turn, before: tuple[Wish, ...], after: tuple[Wish, ...], by: Wish) -> None:
+    """Requests that another has replaced come to nothing; who waits for them is told."""
+    for wish in before:
+        if wish not in after:
+            turn.log(f"request {wish.number}, {wish}, is replaced by: {by}")
+            told = {**turn.job.withdrawn, wish.number: f"replaced by: {by}"}
+            turn.durable(withdrawn=dict(sorted(told.items())[-_WITHDRAWN:]))
 
 
 def give_up(turn: Turn, reason: str) -> None:
@@ -63,8 +96,9 @@ def content(turn: Turn) -> None:
         workers=len(configuration.workers),
         servers=len(configuration.servers),
         drains=frozenset(),
+        wishes=(),
     )
-    turn.durable(goal=goal, queued=None)
+    turn.durable(goal=goal)
     dismiss_waiting(turn)
 
 
@@ -149,10 +183,7 @@ def _enter_assigned(turn: Turn, joiners: list[NodeId], missing: tuple[str, ...])
     try:
         table = target(job, [job.nodes[name].member for name in joiners], leavers, number)
     except ConfigurationError as error:
-        if plan.kind is Kind.START:
-            end(turn, JobPhase.FAILED, f"{error}: start with fewer servers")
-        else:
-            give_up(turn, str(error))
+        _refuse(turn, str(error))
         return
     old = tuple(name for name in job.members if name in job.nodes)
     plan = replace(
@@ -280,8 +311,11 @@ def commit(turn: Turn) -> bool:
     for name in plan.audience:
         if name not in plan.target.members:
             turn.node(name, left=True)
-    turn.durable(restore="")
-    for record in (*plan.absorbed, plan):
+    records = (*plan.absorbed, plan)
+    fulfilled = {number for record in records for number in record.requests}
+    wishes = tuple(wish for wish in turn.job.goal.wishes if wish.number not in fulfilled)
+    turn.durable(restore="", goal=replace(turn.job.goal, wishes=wishes))
+    for record in records:
         turn.close(replace(advance(record, Trigger.SWITCHED, turn.now), times=_times(record, plan)))
     turn.durable(plan=None)
     turn.live(round=Round())

@@ -1,7 +1,5 @@
 """What operators ask for: scale, drain, cancel, stop. A refusal says what is wrong and how to mend it."""
 
-from dataclasses import replace
-
 from coordinator.assignment import Move, moves
 from coordinator.directives import wanted
 from coordinator.effects import Why
@@ -9,9 +7,10 @@ from coordinator.ending import end
 from coordinator.events import CancelAsked, DrainAsked, ScaleAsked, StopAsked
 from coordinator.goals import change, refusal, sizes, target
 from coordinator.plan import Kind, Phase
-from coordinator.plans import cancel, content, dismiss_waiting, form
-from coordinator.state import Goal, Job, JobPhase, StopOrder
+from coordinator.plans import cancel, content, dismiss_waiting, form, grant, withdraw
+from coordinator.state import Job, JobPhase, StopOrder
 from coordinator.turn import Turn
+from coordinator.wishes import Goal, Wish, uncontradicted
 from elastic_ps.core.configuration import ConfigId, Member, NodeId, Role
 from protos import elastic_pb2 as pb
 
@@ -22,23 +21,21 @@ BYTES_PER_SECOND = 200e6
 def on_scale_asked(turn: Turn, event: ScaleAsked) -> None:
     """Scale: wanted counts."""
     job = turn.job
-    now = job.queued or job.goal
-    goal = Goal(
-        event.workers or now.workers,
-        event.servers or now.servers,
-        now.drains,
-        event.migration,
-        event.cause or "operator",
-    )
-    why = _not_running(turn) or refusal(job, goal)
+    wish = Wish(job.requests + 1, event.cause or "operator", event.workers, event.servers, None, event.migration)
+    why = _not_running(turn) or refusal(job, _wanted_with(job, wish))
     if why:
         turn.refuse(event.to, why)
     elif event.dry_run:
-        turn.reply(event.to, _dry_run(turn, goal))
-    elif why := want(turn, goal, event.queue):
+        turn.reply(event.to, _dry_run(turn, _wanted_with(job, wish)))
+    elif why := want(turn, wish, event.queue):
         turn.refuse(event.to, why)
     else:
-        turn.reply(event.to, _accepted(turn))
+        turn.reply(event.to, _accepted(turn, wish.number))
+
+
+def _wanted_with(job: Job, wish: Wish) -> Goal:
+    """What will be wanted if nothing else comes between."""
+    return job.goal.granting(uncontradicted(job.queued, wish))
 
 
 def _not_running(turn: Turn) -> str:
@@ -49,24 +46,27 @@ def _not_running(turn: Turn) -> str:
     return ""
 
 
-def want(turn: Turn, goal: Goal, queue: bool) -> str:
-    """Take a goal up, or queue it behind the plan under way. Returns why not, "" if so."""
+def want(turn: Turn, wish: Wish, queue: bool) -> str:
+    """Take a request up, or queue it behind the plan under way. Returns why not, "" if so."""
     plan = turn.job.plan
     if plan is not None:
         if not queue:
             return f"plan {plan.id} is under way ({plan.phase}); without --no-wait the request is queued behind it"
-        turn.durable(queued=goal)
+        before = turn.job.queued
+        turn.durable(queued=uncontradicted(before, wish), requests=wish.number)
+        withdraw(turn, before, turn.job.queued, wish)
         return ""
-    before = wanted(turn.job)
-    turn.durable(goal=goal)
+    told = wanted(turn.job)
+    turn.durable(requests=wish.number)
+    grant(turn, (wish,))
     if turn.job.configuration is not None:
         dismiss_waiting(turn)
-    withdraw(turn, before.starting_workers, before.starting_servers)
+    unstart(turn, told.starting_workers, told.starting_servers)
     form(turn)
     return ""
 
 
-def withdraw(turn: Turn, workers: int, servers: int) -> None:
+def unstart(turn: Turn, workers: int, servers: int) -> None:
     """Launchers had been told to start so many: those that are not wanted any more may come all the same."""
     after = wanted(turn.job)
     if not turn.state.launchers:
@@ -76,16 +76,21 @@ def withdraw(turn: Turn, workers: int, servers: int) -> None:
     turn.live(surplus={role: (max(0, count), until) for role, count in gone.items()})
 
 
-def _accepted(turn: Turn) -> "pb.ScaleReply":
+def _accepted(turn: Turn, number: int) -> "pb.ScaleReply":
+    """What has become of request `number`; 0: it was not needed."""
     job = turn.job
     lines: list[str] = []
-    reply = _effect(job, job.goal) if job.queued is None else pb.ScaleReply(queued=True)
+    if any(wish.number == number for wish in job.queued):
+        reply = pb.ScaleReply(queued=True)
+    else:
+        reply = _effect(job, job.goal)
+        reply.plan = job.plan.id if job.plan is not None and number in job.plan.requests else 0
+    reply.request = number
     if not turn.state.launchers:
         asked = wanted(job)
         needed = {Role.SERVER: asked.starting_servers, Role.WORKER: asked.starting_workers}
         lines = [turn.state.settings.join_command.format(role=role) for role in needed for _ in range(needed[role])]
     reply.lines.extend(lines)
-    reply.plan = job.plan.id if job.plan is not None and job.queued is None else 0
     return reply
 
 
@@ -139,30 +144,36 @@ def on_drain_asked(turn: Turn, event: DrainAsked) -> None:
     elif why := drain(turn, event.node, event.cause or "operator", event.queue):
         turn.refuse(event.to, why)
     else:
-        turn.reply(event.to, _accepted(turn))
+        turn.reply(event.to, _accepted(turn, _drain_of(turn.job, event.node)))
+
+
+def _drain_of(job: Job, name: NodeId) -> int:
+    """The number of the request that drains a node; 0: there is none."""
+    wishes = (*job.goal.wishes, *job.queued)
+    return next((wish.number for wish in wishes if wish.drain is not None and wish.drain.id == name), 0)
 
 
 def drain(turn: Turn, name: NodeId, cause: str, queue: bool) -> str:
     """Let a node go; its role's wanted count falls by one. Returns why not, "" if so."""
     job = turn.job
     node, plan = job.nodes[name], job.plan
-    now = job.queued or job.goal
-    if node.departing or name in now.drains or (plan is not None and name in plan.leavers):
+    leaving = node.departing or name in job.goal.drains or (plan is not None and name in plan.leavers)
+    if leaving or _drain_of(job, name):
         return ""
     role = node.role
-    goal = replace(now, cause=cause, **{f"{role}s": now.count(role) - 1})  # type: ignore[arg-type]
     if name not in job.members and (plan is None or name not in plan.audience):
-        turn.durable(goal=replace(job.goal, **{f"{role}s": max(1, job.goal.count(role) - 1)}))  # type: ignore[arg-type]
+        turn.durable(goal=job.goal.changed(role, max(1, job.goal.count(role) - 1)))
         turn.node(name, stop=StopOrder(f"drained: {cause}"))
         return ""
+    wish = Wish(job.requests + 1, cause, drain=node.member)
+    goal = _wanted_with(job, wish)
     if goal.count(role) < 1:
         return f"{name} is the last {role}: a job needs one. Scale up first, or end the job with `elasticctl stop`"
-    goal = replace(goal, drains=now.drains | {name})
-    return refusal(job, goal) or want(turn, goal, queue)
+    return refusal(job, goal) or want(turn, wish, queue)
 
 
 def on_cancel_asked(turn: Turn, event: CancelAsked) -> None:
-    """Cancel: the plan under way, and what waits behind it."""
+    """Cancel: the plan under way. What waits behind it is not touched: it is next."""
     plan = turn.job.plan
     if plan is None:
         turn.refuse(event.to, "no plan is under way")
@@ -171,11 +182,11 @@ def on_cancel_asked(turn: Turn, event: CancelAsked) -> None:
     elif plan.phase is Phase.ARMED:
         turn.refuse(event.to, f"plan {plan.id} is armed: nodes may have switched. Scale back when it is committed")
     else:
-        before = wanted(turn.job)
+        told = wanted(turn.job)
         cancel(turn, "cancelled by the operator", dismiss=True)
         content(turn)
-        withdraw(turn, before.starting_workers, before.starting_servers)
-        turn.reply(event.to, pb.CancelReply(plan=plan.id))
+        unstart(turn, told.starting_workers, told.starting_servers)
+        turn.reply(event.to, pb.CancelReply(plan=plan.id, queued="; ".join(map(str, turn.job.queued))))
 
 
 def on_stop_asked(turn: Turn, event: StopAsked) -> None:

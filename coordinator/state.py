@@ -11,6 +11,7 @@ from enum import StrEnum
 from coordinator.batches import Book
 from coordinator.pending import Barrier, Declaration, Draw, Running, Saving, Told
 from coordinator.plan import Migration, Plan
+from coordinator.wishes import Goal, Wish
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, NodeId, Role
 from elastic_ps.core.data import DataSpec
 from elastic_ps.core.model import Model
@@ -112,21 +113,6 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Goal:
-    """What operators and nodes have asked for: numbers of nodes, and who of the present ones must go."""
-
-    workers: int
-    servers: int
-    drains: frozenset[NodeId] = frozenset()
-    migration: Migration = Migration.LIVE
-    cause: str = "start"
-
-    def count(self, role: Role) -> int:
-        """Wanted number."""
-        return self.workers if role is Role.WORKER else self.servers
-
-
-@dataclass(frozen=True)
 class Void:
     """A restore: of the entries of older terms only those count that the checkpoint holds.
 
@@ -155,7 +141,9 @@ class Job:
         term: starts of the coordinator and restores of the job.
         seed: of the data order.
         goal: what is wanted of it now.
-        queued: the latest request, waiting behind the plan under way.
+        queued: requests that wait behind the plan under way, oldest first.
+        requests: how many there have been.
+        withdrawn: why the latest of those came to nothing that no plan took up, by number.
         number: the highest configuration number ever given out.
         plans: the highest plan id ever given out.
         registered: nodes ever registered, by role.
@@ -184,7 +172,9 @@ class Job:
     term: int = 0
     phase: JobPhase = JobPhase.STARTING
     reason: str = ""
-    queued: Goal | None = None
+    queued: tuple[Wish, ...] = ()
+    requests: int = 0
+    withdrawn: Mapping[int, str] = field(default_factory=dict)
     number: int = 0
     plans: int = 0
     registered: Mapping[str, int] = field(default_factory=dict)

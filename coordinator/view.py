@@ -25,6 +25,9 @@ def status(state: State, now: float) -> "pb.StatusReply":
         version=state.version,
         rate=sum(v.rate for name, v in state.vitals.items() if job.configuration and name in job.configuration.ranks),
         queued=queued(job),
+        requests=[wish.number for wish in job.goal.wishes],
+        queued_requests=[wish.number for wish in job.queued],
+        withdrawn=dict(job.withdrawn),
         blocks=len(job.model.blocks),
         bytes=sum(tensor.nbytes for tensor in job.model.tensors),
         optimizers=job.optimizers,
@@ -51,10 +54,8 @@ def _progress(state: State) -> tuple[int, int]:
 
 def queued(job: Job) -> str:
     """What waits behind the plan under way, in words; the names in it stand alone."""
-    if job.queued is not None:
-        wish = f"scale to {job.queued.workers} workers and {job.queued.servers} servers ({job.queued.cause})"
-        drains = sorted(job.queued.drains)
-        return f"{wish}; drain {' '.join(drains)}" if drains else wish
+    if job.queued:
+        return "; ".join(map(str, job.queued))
     waiting = [name for role in Role for name in job.waiting(role)] if job.plan and job.plan.target else []
     return f"registered: {' '.join(waiting)}" if waiting else ""
 
@@ -103,6 +104,7 @@ def plan(record: Plan) -> "pb.Plan":
         phase=record.phase,
         cause=record.cause,
         reason=record.reason,
+        requests=record.requests,
         joined=record.joiners,
         left=[*record.leavers, *sorted(record.dead)],
         missing=record.missing,

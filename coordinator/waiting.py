@@ -1,8 +1,7 @@
 """Waiting for a plan to end, over cancellations that the coordinator mends and over its restarts."""
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from enum import Enum, auto
 
 from coordinator.client import ClientError, CoordinatorClient, CoordinatorUnreachable
@@ -10,9 +9,6 @@ from protos import elastic_pb2 as pb
 
 AWAY_SECONDS = 30.0
 """How long a coordinator may be away before nobody is expected to start it again."""
-
-TAKEN_UP_SECONDS = 15.0
-"""How long after a cancellation the next plan may begin: a launcher starts the node that died once more."""
 
 ENDED = ("finished", "failed")
 """Phases of a job after which nothing happens any more."""
@@ -22,6 +18,10 @@ _POLL_SECONDS = 0.1
 
 class JobOver(ClientError):
     """The job ended before the plan did."""
+
+
+class RequestWithdrawn(ClientError):
+    """Another request has taken its place."""
 
 
 class Patience:
@@ -44,94 +44,72 @@ class Patience:
             raise error
 
 
-@dataclass(frozen=True)
-class Request:
-    """What an operator has asked for and waits for.
-
-    Attributes:
-        after: id of the newest plan that cannot be the one that does it.
-        queued: it waits behind a plan under way.
-        still_wanted: whether the job still aims at it.
-    """
-
-    after: int
-    queued: bool
-    still_wanted: Callable[[pb.StatusReply], bool]
-
-
 class Verdict(Enum):
     """What a look at a job says about a request."""
 
     WAIT = auto()
-    DONE = auto()  # the plan has ended, for good or ill
-    NEXT = auto()  # the plan has ended, another one does what was asked
-    MAYBE = auto()  # cancelled, but the job still aims at it: another plan may begin
+    DONE = auto()  # its last plan has ended, for good or ill
+    NOTHING = auto()  # the job was as wanted when its turn came
+    WITHDRAWN = auto()  # another request has taken its place
 
 
-def judge(request: Request, status: pb.StatusReply, plan: pb.Plan | None, newest: int) -> Verdict:
-    """Judge the oldest plan that could be the requested one; `newest` is the highest id of all."""
+def judge(request: int, status: pb.StatusReply, plans: Iterable[pb.Plan]) -> tuple[Verdict, pb.Plan | None]:
+    """Judge a request by number; with the plan that it is in, where there is one.
+
+    A plan that is cancelled by a death or by new tensors leaves its requests wanted, for the next one. `status` must be
+    older than `plans`.
+    """
+    own = sorted((plan for plan in plans if request in plan.requests), key=lambda plan: plan.id)
+    for ended in own:
+        if ended.phase == "COMMITTED":
+            return Verdict.DONE, ended
+    plan: pb.Plan | None = own[-1] if own else None
+    if request in status.withdrawn:
+        return Verdict.WITHDRAWN, plan
+    if request in status.queued_requests or request in status.requests:
+        return Verdict.WAIT, plan
     if plan is None:
-        return Verdict.WAIT
-    if plan.phase == "COMMITTED":  # a death's plan may come before the queued one
-        return Verdict.NEXT if request.queued and status.queued else Verdict.DONE
-    if plan.phase == "CANCELLED":
-        if not request.still_wanted(status):
-            return Verdict.DONE
-        return Verdict.NEXT if newest > plan.id else Verdict.MAYBE
-    return Verdict.WAIT
+        return Verdict.NOTHING, None
+    return (Verdict.DONE if plan.phase == "CANCELLED" else Verdict.WAIT), plan
 
 
-def known_plans(client: CoordinatorClient) -> tuple[pb.StatusReply, dict[int, pb.Plan]]:
-    """The job's state and all its plans by id, the one under way among them."""
-    status = client.status()
-    plans = {plan.id: plan for plan in client.plans()}
-    if status.HasField("plan"):
-        plans.setdefault(status.plan.id, status.plan)
-    return status, plans
-
-
-def wait_for_plan(client: CoordinatorClient, request: Request, on_phase: Callable[[pb.Plan], None]) -> pb.Plan:
-    """The plan that does what was asked, once it is COMMITTED or CANCELLED.
+def wait_for_plan(client: CoordinatorClient, request: int, on_phase: Callable[[pb.Plan], None]) -> pb.Plan | None:
+    """The plan that does what was asked, once it is COMMITTED or CANCELLED for good; None: nothing was left to do.
 
     Args:
         client: of the job.
-        request: what was asked.
+        request: number of what was asked (`ScaleReply.request`).
         on_phase: called at each phase before the last.
 
     Raises:
         JobOver: the job has ended.
+        RequestWithdrawn: another request has taken its place.
         ClientError: the coordinator stays away, or broke.
     """
     patience = Patience()
-    after, seen = request.after, (0, "")
-    give_up: float | None = None
+    seen = (0, "")
     while True:
         look = _look(client, patience)
-        if look is None:
-            time.sleep(_POLL_SECONDS)
-            continue
-        status, plans = look
-        plan = min((plan for plan in plans.values() if plan.id > after), key=lambda plan: plan.id, default=None)
-        verdict = judge(request, status, plan, max(plans, default=0))
-        if plan is not None:
-            if verdict is Verdict.DONE or (give_up is not None and time.monotonic() > give_up):
+        if look is not None:
+            status, plans = look
+            verdict, plan = judge(request, status, plans)
+            if verdict is Verdict.WITHDRAWN:
+                raise RequestWithdrawn(f"the request was {status.withdrawn[request]}")
+            if verdict is Verdict.DONE:
                 return plan
-            if seen != (plan.id, plan.phase):
+            if status.phase in ENDED:
+                raise JobOver(f"the job ended ({status.phase}) before the plan did: {status.reason}".rstrip(": "))
+            if verdict is Verdict.NOTHING:
+                return None
+            if plan is not None and seen != (plan.id, plan.phase):
                 seen = (plan.id, plan.phase)
                 on_phase(plan)
-            if verdict is Verdict.NEXT:
-                after, give_up = plan.id, None
-                continue
-        if status.phase in ENDED:
-            raise JobOver(f"the job ended ({status.phase}) before the plan did: {status.reason}".rstrip(": "))
-        if verdict is Verdict.MAYBE and give_up is None:
-            give_up = time.monotonic() + TAKEN_UP_SECONDS
         time.sleep(_POLL_SECONDS)
 
 
-def _look(client: CoordinatorClient, patience: Patience) -> tuple[pb.StatusReply, Mapping[int, pb.Plan]] | None:
+def _look(client: CoordinatorClient, patience: Patience) -> tuple[pb.StatusReply, list[pb.Plan]] | None:
     try:
-        look = known_plans(client)
+        look = client.status(), client.plans()
     except CoordinatorUnreachable as error:
         patience.away(error)
         return None

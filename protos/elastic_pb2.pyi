@@ -615,7 +615,7 @@ class DrainRequest(_message.Message):
     def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., node: _Optional[str] = ..., wait_in_queue: _Optional[bool] = ..., cause: _Optional[str] = ...) -> None: ...
 
 class ScaleReply(_message.Message):
-    __slots__ = ("plan", "queued", "lines", "moves", "bytes_to_move", "seconds_estimated", "joining_workers", "joining_servers", "leaving")
+    __slots__ = ("plan", "queued", "lines", "moves", "bytes_to_move", "seconds_estimated", "joining_workers", "joining_servers", "leaving", "request")
     PLAN_FIELD_NUMBER: _ClassVar[int]
     QUEUED_FIELD_NUMBER: _ClassVar[int]
     LINES_FIELD_NUMBER: _ClassVar[int]
@@ -625,6 +625,7 @@ class ScaleReply(_message.Message):
     JOINING_WORKERS_FIELD_NUMBER: _ClassVar[int]
     JOINING_SERVERS_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
     plan: int
     queued: bool
     lines: _containers.RepeatedScalarFieldContainer[str]
@@ -634,7 +635,8 @@ class ScaleReply(_message.Message):
     joining_workers: int
     joining_servers: int
     leaving: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, plan: _Optional[int] = ..., queued: _Optional[bool] = ..., lines: _Optional[_Iterable[str]] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., bytes_to_move: _Optional[int] = ..., seconds_estimated: _Optional[float] = ..., joining_workers: _Optional[int] = ..., joining_servers: _Optional[int] = ..., leaving: _Optional[_Iterable[str]] = ...) -> None: ...
+    request: int
+    def __init__(self, plan: _Optional[int] = ..., queued: _Optional[bool] = ..., lines: _Optional[_Iterable[str]] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., bytes_to_move: _Optional[int] = ..., seconds_estimated: _Optional[float] = ..., joining_workers: _Optional[int] = ..., joining_servers: _Optional[int] = ..., leaving: _Optional[_Iterable[str]] = ..., request: _Optional[int] = ...) -> None: ...
 
 class Move(_message.Message):
     __slots__ = ("source", "target", "blocks", "bytes")
@@ -655,10 +657,12 @@ class CancelRequest(_message.Message):
     def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class CancelReply(_message.Message):
-    __slots__ = ("plan",)
+    __slots__ = ("plan", "queued")
     PLAN_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
     plan: int
-    def __init__(self, plan: _Optional[int] = ...) -> None: ...
+    queued: str
+    def __init__(self, plan: _Optional[int] = ..., queued: _Optional[str] = ...) -> None: ...
 
 class CheckpointRequest(_message.Message):
     __slots__ = ("caller", "url")
@@ -758,7 +762,14 @@ class NodeStatus(_message.Message):
     def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., rank: _Optional[int] = ..., state: _Optional[str] = ..., version: _Optional[int] = ..., step_seconds: _Optional[float] = ..., rate: _Optional[float] = ..., bytes: _Optional[int] = ..., lease_left: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., pid: _Optional[int] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("job", "phase", "reason", "term", "configuration", "nodes", "wanted_workers", "wanted_servers", "version", "epoch", "step", "rate", "data", "plan", "queued", "blocks", "bytes", "optimizers")
+    __slots__ = ("job", "phase", "reason", "term", "configuration", "nodes", "wanted_workers", "wanted_servers", "version", "epoch", "step", "rate", "data", "plan", "queued", "blocks", "bytes", "optimizers", "requests", "queued_requests", "withdrawn")
+    class WithdrawnEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: str
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[str] = ...) -> None: ...
     JOB_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -777,6 +788,9 @@ class StatusReply(_message.Message):
     BLOCKS_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     OPTIMIZERS_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    WITHDRAWN_FIELD_NUMBER: _ClassVar[int]
     job: str
     phase: str
     reason: str
@@ -795,10 +809,13 @@ class StatusReply(_message.Message):
     blocks: int
     bytes: int
     optimizers: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, job: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., term: _Optional[int] = ..., configuration: _Optional[_Union[ConfigId, _Mapping]] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., wanted_workers: _Optional[int] = ..., wanted_servers: _Optional[int] = ..., version: _Optional[int] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., rate: _Optional[float] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., queued: _Optional[str] = ..., blocks: _Optional[int] = ..., bytes: _Optional[int] = ..., optimizers: _Optional[_Iterable[str]] = ...) -> None: ...
+    requests: _containers.RepeatedScalarFieldContainer[int]
+    queued_requests: _containers.RepeatedScalarFieldContainer[int]
+    withdrawn: _containers.ScalarMap[int, str]
+    def __init__(self, job: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., term: _Optional[int] = ..., configuration: _Optional[_Union[ConfigId, _Mapping]] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., wanted_workers: _Optional[int] = ..., wanted_servers: _Optional[int] = ..., version: _Optional[int] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., rate: _Optional[float] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., queued: _Optional[str] = ..., blocks: _Optional[int] = ..., bytes: _Optional[int] = ..., optimizers: _Optional[_Iterable[str]] = ..., requests: _Optional[_Iterable[int]] = ..., queued_requests: _Optional[_Iterable[int]] = ..., withdrawn: _Optional[_Mapping[int, str]] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("id", "configuration", "phase", "cause", "reason", "joined", "left", "missing", "clock", "steps_ms", "bytes_moved", "suspension_ms", "mode", "fell_back", "started", "ended")
+    __slots__ = ("id", "configuration", "phase", "cause", "reason", "joined", "left", "missing", "clock", "steps_ms", "bytes_moved", "suspension_ms", "mode", "fell_back", "started", "ended", "requests")
     class SuspensionMsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -822,6 +839,7 @@ class Plan(_message.Message):
     FELL_BACK_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
     id: int
     configuration: ConfigId
     phase: str
@@ -838,7 +856,8 @@ class Plan(_message.Message):
     fell_back: _containers.RepeatedScalarFieldContainer[str]
     started: float
     ended: float
-    def __init__(self, id: _Optional[int] = ..., configuration: _Optional[_Union[ConfigId, _Mapping]] = ..., phase: _Optional[str] = ..., cause: _Optional[str] = ..., reason: _Optional[str] = ..., joined: _Optional[_Iterable[str]] = ..., left: _Optional[_Iterable[str]] = ..., missing: _Optional[_Iterable[str]] = ..., clock: _Optional[int] = ..., steps_ms: _Optional[_Iterable[float]] = ..., bytes_moved: _Optional[int] = ..., suspension_ms: _Optional[_Mapping[str, float]] = ..., mode: _Optional[_Union[MigrationMode, str]] = ..., fell_back: _Optional[_Iterable[str]] = ..., started: _Optional[float] = ..., ended: _Optional[float] = ...) -> None: ...
+    requests: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, id: _Optional[int] = ..., configuration: _Optional[_Union[ConfigId, _Mapping]] = ..., phase: _Optional[str] = ..., cause: _Optional[str] = ..., reason: _Optional[str] = ..., joined: _Optional[_Iterable[str]] = ..., left: _Optional[_Iterable[str]] = ..., missing: _Optional[_Iterable[str]] = ..., clock: _Optional[int] = ..., steps_ms: _Optional[_Iterable[float]] = ..., bytes_moved: _Optional[int] = ..., suspension_ms: _Optional[_Mapping[str, float]] = ..., mode: _Optional[_Union[MigrationMode, str]] = ..., fell_back: _Optional[_Iterable[str]] = ..., started: _Optional[float] = ..., ended: _Optional[float] = ..., requests: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PlansReply(_message.Message):
     __slots__ = ("plans",)

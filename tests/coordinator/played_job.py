@@ -15,7 +15,8 @@ from coordinator import effects as ef
 from coordinator import events as ev
 from coordinator.directives import unextended
 from coordinator.plan import Phase, Plan
-from coordinator.state import Goal, Job, JobPhase, Settings
+from coordinator.state import Job, JobPhase, Settings
+from coordinator.wishes import Goal
 from elastic_ps.core.configuration import NO_CONFIGURATION, NodeId, Role
 from elastic_ps.core.data import DataSpec
 from elastic_ps.core.model import Model, Tensor
@@ -228,7 +229,8 @@ class World(PlayedCoordinator):
         job = self.state.job
         return (
             job.plan is None
-            and job.queued is None
+            and not job.queued
+            and not job.goal.wishes
             and self.counts == (job.goal.workers, job.goal.servers)
             and all(node.connected and not node.inbox and not node.outbox for node in self.alive)
             and not unextended(self.state)

@@ -17,7 +17,8 @@ from coordinator.books import Ledger, Steps
 from coordinator.journal import Journal
 from coordinator.runtime import Runtime
 from coordinator.service import Service
-from coordinator.state import Goal, Job, Settings, State
+from coordinator.state import Job, Settings, State
+from coordinator.wishes import Goal
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import JobEnded
 from elastic_ps.core.model import Model

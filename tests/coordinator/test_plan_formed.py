@@ -222,7 +222,7 @@ def test_more_servers_than_blocks_hold_up_only_those_that_join(data):
     world.settle()
     world.declare(world.node("w0"), [Tensor(0, "i:0", (4,), "float32")], data, optimizer=OPTIMIZER)
     world.settle()
-    assert "4 servers, but the model has only 1 block:" in text(world.ask(ev.ScaleAsked, 0, 4))
+    assert "4 servers, but the model has only 1 block," in text(world.ask(ev.ScaleAsked, 0, 4))
     if data is None:
         assert "sampler = elastic_ps.Sampler" in text(world.ask(ev.ScaleAsked, 3, 0))
         assert "sampler = elastic_ps.Sampler" in text(world.ask(ev.DrainAsked, "w0"))

@@ -44,11 +44,11 @@ def running_status() -> pb.StatusReply:
 
 
 def plan(number: int, phase: str, **fields: Any) -> pb.Plan:
-    fields = {"cause": "operator", "joined": ["w3"], "left": ["s0"], **fields}
+    fields = {"cause": "operator", "joined": ["w3"], "left": ["s0"], "requests": [3], **fields}
     return pb.Plan(id=number, phase=phase, **fields)
 
 
-def committed(number: int) -> pb.Plan:
+def committed(number: int, **fields: Any) -> pb.Plan:
     return plan(
         number,
         "COMMITTED",
@@ -56,6 +56,7 @@ def committed(number: int) -> pb.Plan:
         steps_ms=[812.4, 1.5, 95.25, 3.125],
         bytes_moved=400_000,
         suspension_ms={"w0": 0.8, "w2": 1.25},
+        **fields,
     )
 
 
@@ -70,7 +71,8 @@ class FakeCoordinator(rpc.CoordinatorServicer):
         self.refusals: dict[str, tuple[grpc.StatusCode, str]] = {}
         self.statuses = [running_status()]
         self.histories: list[list[pb.Plan]] = [[]]
-        self.scale_reply = pb.ScaleReply(plan=7)
+        self.scale_reply = pb.ScaleReply(plan=7, request=3)
+        self.cancel_reply = pb.CancelReply(plan=7)
         self.ledger_entries: list[pb.LedgerEntry] = []
         self.address = ""
         self.absences = 0
@@ -103,7 +105,7 @@ class FakeCoordinator(rpc.CoordinatorServicer):
 
     def Cancel(self, request: pb.CancelRequest, context: grpc.ServicerContext) -> pb.CancelReply:
         self._take("Cancel", request, context)
-        return pb.CancelReply(plan=7)
+        return self.cancel_reply
 
     def Checkpoint(self, request: pb.CheckpointRequest, context: grpc.ServicerContext) -> pb.CheckpointReply:
         self._take("Checkpoint", request, context)

@@ -99,7 +99,7 @@ def test_no_plans(ctl: Ctl) -> None:
 
 
 def test_scale_waits_and_prints_the_four_steps(ctl: Ctl, fake: Any) -> None:
-    fake.histories = [[], [plan(7, "REGISTERED")], [plan(7, "SYNCING")], [committed(7)]]
+    fake.histories = [[plan(7, "REGISTERED")], [plan(7, "SYNCING")], [committed(7)]]
     result = ctl("scale", "digits", "--workers", "4", "--servers", "3")
     assert result.exit_code == 0
     (request,) = fake.requests["Scale"]
@@ -117,7 +117,7 @@ def test_scale_waits_and_prints_the_four_steps(ctl: Ctl, fake: Any) -> None:
 
 
 def test_scale_json_holds_reply_and_outcome(ctl: Ctl, fake: Any) -> None:
-    fake.histories = [[], [committed(7)]]
+    fake.histories = [[committed(7)]]
     value = json.loads(ctl("scale", "--workers", "4", "--json").stdout)
     assert value["plan"] == 7
     assert value["outcome"]["phase"] == "COMMITTED"
@@ -130,15 +130,14 @@ def test_scale_one_role_leaves_the_other(ctl: Ctl, fake: Any) -> None:
 
 
 def test_scale_detached_returns_at_once(ctl: Ctl, fake: Any) -> None:
-    fake.scale_reply = pb.ScaleReply(plan=7, joining_workers=2)
+    fake.scale_reply = pb.ScaleReply(plan=7, request=3, joining_workers=2)
     result = ctl("scale", "--workers", "4", "--detach")
     assert result.stdout == "plan 7 accepted: start 2 workers\n"
-    assert len(fake.requests["Plans"]) == 1
+    assert "Plans" not in fake.requests
 
 
 def test_scale_cancelled_fails_with_the_reason(ctl: Ctl, fake: Any) -> None:
-    fake.histories = [[], [plan(7, "CANCELLED", reason="w3 exited with status 1")]]
-    fake.statuses[0].wanted_workers = 2  # the wish is gone
+    fake.histories = [[plan(7, "CANCELLED", reason="w3 exited with status 1")]]
     result = ctl("scale", "--workers", "4")
     assert result.exit_code == 1
     assert "w3 exited with status 1" in result.stdout
@@ -146,42 +145,52 @@ def test_scale_cancelled_fails_with_the_reason(ctl: Ctl, fake: Any) -> None:
 
 def test_scale_follows_its_wish_into_the_next_plan(ctl: Ctl, fake: Any) -> None:
     cancelled = plan(7, "CANCELLED", reason="w1 died")
-    fake.statuses[0].wanted_workers = 4
-    fake.histories = [[], [cancelled, plan(8, "ASSIGNED")], [cancelled, committed(8)]]
+    fake.statuses[0].requests.append(3)
+    fake.histories = [[cancelled, plan(8, "ASSIGNED")], [cancelled, committed(8)]]
     result = ctl("scale", "--workers", "4")
     assert result.exit_code == 0
     assert "plan 8  COMMITTED" in result.stdout
 
 
 def test_queued_scale_waits_for_its_own_plan(ctl: Ctl, fake: Any) -> None:
-    fake.scale_reply = pb.ScaleReply(queued=True)
-    fake.histories = [[plan(6, "SYNCING")], [committed(6)], [committed(6), committed(9)]]
+    waiting = running_status()
+    waiting.queued_requests.append(3)
+    fake.statuses = [waiting, waiting, running_status()]
+    fake.scale_reply = pb.ScaleReply(queued=True, request=3)
+    before, death = committed(6, requests=[2]), plan(7, "COMMITTED", cause="death of w1", requests=[])
+    fake.histories = [[before], [before, death], [before, death, committed(9)]]
     result = ctl("scale", "--workers", "4")
     assert "queued behind the plan under way" in result.stderr
     assert "plan 9  COMMITTED" in result.stdout
 
 
-def test_queued_scale_is_not_taken_for_a_deaths_plan(ctl: Ctl, fake: Any) -> None:
-    waiting = running_status()
-    waiting.queued = "scale to 4 workers"
-    fake.statuses = [running_status(), waiting, running_status()]
-    fake.scale_reply = pb.ScaleReply(queued=True)
-    death = plan(7, "COMMITTED", cause="death of w1")
-    fake.histories = [[plan(6, "ARMED")], [committed(6), death], [committed(6), death, committed(8)]]
-    assert "plan 8  COMMITTED" in ctl("scale", "--workers", "4").stdout
+def test_queued_scale_that_is_replaced_fails_at_once_and_says_by_what(ctl: Ctl, fake: Any) -> None:
+    fake.scale_reply = pb.ScaleReply(queued=True, request=3)
+    fake.statuses[0].withdrawn[3] = "replaced by: scale to 5 workers (operator)"
+    fake.histories = [[plan(6, "SYNCING", requests=[2])]]
+    result = ctl("scale", "--workers", "4")
+    assert result.exit_code == 1
+    assert "elasticctl: the request was replaced by: scale to 5 workers (operator)" in result.stderr
+
+
+def test_queued_scale_to_what_is_when_its_turn_comes(ctl: Ctl, fake: Any) -> None:
+    fake.scale_reply = pb.ScaleReply(queued=True, request=3)
+    fake.histories = [[committed(6, requests=[2])]]
+    result = ctl("scale", "--workers", "4")
+    assert (result.exit_code, "nothing to do" in result.stdout) == (0, True)
 
 
 def test_scale_without_those_who_did_not_come_is_a_failure(ctl: Ctl, fake: Any) -> None:
     late = committed(7)
     late.missing.append("1 worker")
-    fake.histories = [[], [late]]
+    fake.histories = [[late]]
     result = ctl("scale", "--workers", "4")
     assert result.exit_code == 1
     assert "without, as they did not come: 1 worker" in result.stdout
 
 
 def test_scale_survives_a_coordinator_that_restarts(ctl: Ctl, fake: Any) -> None:
-    fake.histories = [[], [committed(7)]]
+    fake.histories = [[committed(7)]]
     fake.absences = 2
     assert ctl("scale", "--workers", "4").exit_code == 0
     assert fake.absences == 0
@@ -254,7 +263,7 @@ def test_refusal(ctl: Ctl, fake: Any) -> None:
 
 @pytest.mark.parametrize("names", [["s0"], ["digits", "s0"]])
 def test_drain(ctl: Ctl, fake: Any, names: list[str]) -> None:
-    fake.histories = [[], [committed(7)]]
+    fake.histories = [[committed(7)]]
     result = ctl("drain", *names)
     assert result.exit_code == 0
     assert fake.requests["Drain"][0].node == "s0"
@@ -263,8 +272,8 @@ def test_drain(ctl: Ctl, fake: Any, names: list[str]) -> None:
 
 def test_drain_follows_its_wish_into_the_next_plan(ctl: Ctl, fake: Any) -> None:
     cancelled = plan(7, "CANCELLED", reason="new tensors")
-    fake.statuses[0].nodes[3].state = "leaving"
-    fake.histories = [[], [cancelled], [cancelled, committed(8)]]
+    fake.statuses[0].requests.append(3)
+    fake.histories = [[cancelled], [cancelled, committed(8)]]
     assert "plan 8  COMMITTED" in ctl("drain", "s0").stdout
 
 
@@ -278,7 +287,9 @@ def test_cancel_checkpoint_stop(ctl: Ctl, fake: Any) -> None:
     assert "saved version 120, 2.4 MB, to memory://x" in ctl("checkpoint", "--url", "memory://x").stdout
     assert ctl("stop", "digits", "--now").stdout == "digits is stopping\n"
     assert fake.requests["Stop"][0].now
-    assert json.loads(ctl("cancel", "--json").stdout) == {"plan": 7}
+    assert json.loads(ctl("cancel", "--json").stdout) == {"plan": 7, "queued": ""}
+    fake.cancel_reply.queued = "scale to 4 workers (operator)"
+    assert "plan 7 cancelled; what was queued is next: scale to 4 workers (operator)" in ctl("cancel").stdout
     assert json.loads(ctl("checkpoint", "--json").stdout)["bytes"] == 2_400_000
     assert json.loads(ctl("stop", "--json").stdout) == {"job": "digits", "stopping": True}
 

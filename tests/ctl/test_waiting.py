@@ -1,10 +1,11 @@
-"""Patience with a coordinator that is away, and with a plan that is cancelled."""
+"""Patience with a coordinator that is away, and what has become of a request."""
+
+from typing import Any
 
 import pytest
 
-from coordinator import waiting
 from coordinator.client import CoordinatorUnreachable
-from coordinator.waiting import Patience, Request, Verdict, judge, wait_for_plan
+from coordinator.waiting import Patience, Verdict, judge
 from protos import elastic_pb2 as pb
 
 ERROR = CoordinatorUnreachable("nobody there")
@@ -24,38 +25,31 @@ def test_patience_ends_after_its_time_and_starts_again_with_an_answer() -> None:
         patience.away(ERROR)
 
 
-def verdict(phase: str, newest: int = 7, queued: bool = False, in_queue: str = "", wanted: bool = True) -> Verdict:
-    request = Request(6, queued, lambda status: wanted)
-    return judge(request, pb.StatusReply(queued=in_queue), pb.Plan(id=7, phase=phase), newest)
+def plan(number: int, phase: str, *requests: int) -> pb.Plan:
+    return pb.Plan(id=number, phase=phase, requests=requests or [3])
 
 
-@pytest.mark.parametrize("phase", ["REGISTERED", "ASSIGNED", "SYNCING", "ARMED"])
-def test_a_plan_under_way_is_waited_for(phase: str) -> None:
-    assert verdict(phase) is Verdict.WAIT
-
-
-def test_verdicts_on_ended_plans() -> None:
-    assert verdict("COMMITTED") is Verdict.DONE
-    assert verdict("COMMITTED", in_queue="somebody else's") is Verdict.DONE
-    assert verdict("COMMITTED", queued=True, in_queue="ours") is Verdict.NEXT
-    assert verdict("CANCELLED") is Verdict.MAYBE
-    assert verdict("CANCELLED", newest=8) is Verdict.NEXT
-    assert verdict("CANCELLED", newest=8, wanted=False) is Verdict.DONE
-    assert judge(Request(6, False, lambda status: True), pb.StatusReply(), None, 6) is Verdict.WAIT
-
-
-class Cancelled:
-    """A client whose job wants a plan that stays cancelled."""
-
-    def status(self) -> pb.StatusReply:
-        return pb.StatusReply(phase="running")
-
-    def plans(self) -> list[pb.Plan]:
-        return [pb.Plan(id=7, phase="CANCELLED", reason="w3 died")]
-
-
-def test_a_cancelled_plan_that_nobody_takes_up_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "TAKEN_UP_SECONDS", 0.05)
-    told: list[pb.Plan] = []
-    plan = wait_for_plan(Cancelled(), Request(6, False, lambda status: True), told.append)  # type: ignore[arg-type]
-    assert (plan.phase, [seen.reason for seen in told]) == ("CANCELLED", ["w3 died"])
+@pytest.mark.parametrize(
+    ("status", "plans", "verdict", "followed"),
+    [
+        ({"queued_requests": [3]}, [], Verdict.WAIT, None),
+        ({"queued_requests": [3]}, [plan(6, "COMMITTED", 2)], Verdict.WAIT, None),
+        ({"requests": [3]}, [], Verdict.WAIT, None),
+        ({"requests": [3]}, [plan(7, "REGISTERED")], Verdict.WAIT, 7),
+        ({"requests": [3]}, [plan(7, "ARMED")], Verdict.WAIT, 7),
+        ({"requests": [3]}, [plan(7, "CANCELLED")], Verdict.WAIT, 7),
+        ({"requests": [3]}, [plan(8, "SYNCING"), plan(7, "CANCELLED")], Verdict.WAIT, 8),
+        ({"requests": [3]}, [plan(7, "COMMITTED"), plan(8, "REGISTERED", 4)], Verdict.DONE, 7),
+        ({}, [plan(7, "COMMITTED", 2, 3)], Verdict.DONE, 7),
+        ({}, [plan(7, "CANCELLED"), plan(8, "COMMITTED")], Verdict.DONE, 8),
+        ({}, [plan(7, "CANCELLED"), plan(8, "COMMITTED", 4)], Verdict.DONE, 7),
+        ({}, [plan(7, "SYNCING")], Verdict.WAIT, 7),
+        ({}, [plan(7, "COMMITTED", 2)], Verdict.NOTHING, None),
+        ({"withdrawn": {3: "replaced by: 4"}}, [], Verdict.WITHDRAWN, None),
+        ({"withdrawn": {3: "replaced by: 4"}}, [plan(7, "CANCELLED")], Verdict.WITHDRAWN, 7),
+        ({"withdrawn": {2: "replaced by: 3"}, "requests": [3]}, [], Verdict.WAIT, None),
+    ],
+)
+def test_verdicts(status: dict[str, Any], plans: list[pb.Plan], verdict: Verdict, followed: int | None) -> None:
+    found, own = judge(3, pb.StatusReply(**status), plans)
+    assert (found, own and own.id) == (verdict, followed)
