@@ -14,7 +14,7 @@ from protos import elastic_pb2 as pb
 
 def on_barrier_asked(turn: Turn, event: BarrierAsked) -> None:
     """A worker's script is in a barrier. One that has been passed is answered again."""
-    job, here = turn.job, Barrier(event.to, event.node, event.place, event.roster)
+    job, here = turn.job, Barrier(event.to, event.node, event.place, event.sharing, event.version)
     if job.ended or job.loading:
         turn.refuse(event.to, job.reason, Why.ENDING)
     elif job.nodes[event.node].role is not Role.WORKER:
@@ -33,8 +33,8 @@ def release(turn: Turn) -> bool:
         return False
     members = _members(state)
     for barrier in state.barriers:
-        if barrier.node not in members or state.job.nodes[barrier.node].departing:
-            turn.refuse(barrier.to, f"{barrier.node} has no part in the job any more", Why.ENDING)
+        if refused := _refusal(state, barrier, members):
+            turn.refuse(barrier.to, *refused)
             turn.live(barriers=tuple(other for other in state.barriers if other is not barrier))
             return True
     for place in sorted({barrier.place for barrier in state.barriers}):
@@ -48,11 +48,29 @@ def release(turn: Turn) -> bool:
     return False
 
 
+def _refusal(state: State, barrier: Barrier, members: Set[NodeId]) -> tuple[str, Why] | None:
+    """Why a worker need not wait any more: it has no part in the job, or somebody waits for it elsewhere."""
+    job, name = state.job, barrier.node
+    if name not in members or job.nodes[name].departing:
+        return f"{name} has no part in the job any more", Why.ENDING
+    if not job.is_sync or job.plan is not None:
+        return None
+    for other in sorted(_missing(state, barrier.place, members)):
+        vitals = state.vitals.get(other)
+        if vitals is not None and vitals.exchanging and vitals.version == barrier.version:
+            text = (
+                f"{name} is in a barrier that {other} cannot come to: {other} has pushed after version "
+                f"{vitals.version} and waits until {name} has too. All workers must push equally often before a barrier"
+            )
+            return text, Why.PRECONDITION
+    return None
+
+
 def _missing(state: State, place: tuple[int, int], members: Set[NodeId]) -> Set[NodeId]:
     job = state.job
     assert job.configuration is not None
     here = [barrier for barrier in state.barriers if barrier.place == place]
-    sharing = {name for barrier in here for name in barrier.roster or job.configuration.ranks}
+    sharing = {name for barrier in here for name in barrier.sharing or job.configuration.ranks}
     return (sharing & members) - job.finished - job.dead - {barrier.node for barrier in here}
 
 

@@ -184,12 +184,13 @@ class DrawAsked(Event):
 
 @dataclass(frozen=True)
 class BarrierAsked(Event):
-    """Barrier: (place, number), and who shares it."""
+    """Barrier: (place, number), and who shares it; (): all workers."""
 
     to: int
     node: NodeId
     place: tuple[int, int]
-    roster: tuple[NodeId, ...] = ()
+    sharing: tuple[NodeId, ...] = ()
+    version: int = 0
 
 
 @dataclass(frozen=True)
@@ -204,6 +205,7 @@ class Reported(Event):
     bytes: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
     finished: bool = False
+    exchanging: bool = False
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,7 @@ def on_reported(turn: Turn, event: Reported) -> None:
         rate=event.rate,
         bytes=event.bytes,
         metrics=event.metrics,
+        exchanging=event.exchanging,
     )
     turn.live(vitals={**turn.state.vitals, event.node: vitals})
     if event.finished and event.node not in turn.job.finished and event.node in turn.job.members:

@@ -42,12 +42,13 @@ class Draw:
 
 @dataclass(frozen=True)
 class Barrier:
-    """A worker that is in a barrier: `place` says which, `roster` who shares it; (): all workers."""
+    """A worker that is in a barrier: `place` says which, `sharing` who comes to it; (): all workers."""
 
     to: int
     node: NodeId
     place: tuple[int, int]
-    roster: tuple[NodeId, ...]
+    sharing: tuple[NodeId, ...]
+    version: int
 
 
 @dataclass(frozen=True)

@@ -155,9 +155,9 @@ class Service(rpc.CoordinatorServicer):
 
     async def Barrier(self, request: "pb.BarrierRequest", context: Context) -> "pb.BarrierReply":  # noqa: D102, N802
         now = await self._admit(request, context, node=True)
-        place, roster = (request.place, request.number), tuple(request.roster)
+        node, place, sharing = request.caller.node, (request.place, request.number), tuple(request.sharing)
         reply = await self._ask(
-            context, pb.BarrierReply, lambda to: ev.BarrierAsked(now, to, request.caller.node, place, roster)
+            context, pb.BarrierReply, lambda to: ev.BarrierAsked(now, to, node, place, sharing, request.version)
         )
         reply.term = self._term
         return reply
@@ -178,6 +178,7 @@ class Service(rpc.CoordinatorServicer):
                 request.bytes,
                 dict(request.metrics),
                 request.finished,
+                request.exchanging,
             )
         )
         return pb.ReportReply(term=self._term, ledger_kept=kept)

@@ -239,6 +239,7 @@ class Vitals:
     rate: float = 0.0
     bytes: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
+    exchanging: bool = False
 
 
 @dataclass(frozen=True)

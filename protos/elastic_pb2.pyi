@@ -416,7 +416,7 @@ class Slice(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., low: _Optional[int] = ..., high: _Optional[int] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
-    __slots__ = ("caller", "version", "step_seconds", "rtt_seconds", "rate", "metrics", "steps", "ledger", "ledger_sequence", "bytes", "finished")
+    __slots__ = ("caller", "version", "step_seconds", "rtt_seconds", "rate", "metrics", "steps", "ledger", "ledger_sequence", "bytes", "finished", "exchanging")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -435,6 +435,7 @@ class ReportRequest(_message.Message):
     LEDGER_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
+    EXCHANGING_FIELD_NUMBER: _ClassVar[int]
     caller: Caller
     version: int
     step_seconds: float
@@ -446,7 +447,8 @@ class ReportRequest(_message.Message):
     ledger_sequence: int
     bytes: int
     finished: bool
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., version: _Optional[int] = ..., step_seconds: _Optional[float] = ..., rtt_seconds: _Optional[float] = ..., rate: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., steps: _Optional[_Iterable[_Union[StepTime, _Mapping]]] = ..., ledger: _Optional[_Iterable[_Union[LedgerEntry, _Mapping]]] = ..., ledger_sequence: _Optional[int] = ..., bytes: _Optional[int] = ..., finished: _Optional[bool] = ...) -> None: ...
+    exchanging: bool
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., version: _Optional[int] = ..., step_seconds: _Optional[float] = ..., rtt_seconds: _Optional[float] = ..., rate: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., steps: _Optional[_Iterable[_Union[StepTime, _Mapping]]] = ..., ledger: _Optional[_Iterable[_Union[LedgerEntry, _Mapping]]] = ..., ledger_sequence: _Optional[int] = ..., bytes: _Optional[int] = ..., finished: _Optional[bool] = ..., exchanging: _Optional[bool] = ...) -> None: ...
 
 class ReportReply(_message.Message):
     __slots__ = ("term", "ledger_kept")
@@ -501,16 +503,18 @@ class DrawReply(_message.Message):
     def __init__(self, term: _Optional[int] = ..., epoch: _Optional[int] = ..., over: _Optional[bool] = ..., step: _Optional[int] = ..., origin: _Optional[str] = ..., batch: _Optional[int] = ...) -> None: ...
 
 class BarrierRequest(_message.Message):
-    __slots__ = ("caller", "place", "number", "roster")
+    __slots__ = ("caller", "place", "number", "sharing", "version")
     CALLER_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
-    ROSTER_FIELD_NUMBER: _ClassVar[int]
+    SHARING_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     caller: Caller
     place: int
     number: int
-    roster: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., place: _Optional[int] = ..., number: _Optional[int] = ..., roster: _Optional[_Iterable[str]] = ...) -> None: ...
+    sharing: _containers.RepeatedScalarFieldContainer[str]
+    version: int
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., place: _Optional[int] = ..., number: _Optional[int] = ..., sharing: _Optional[_Iterable[str]] = ..., version: _Optional[int] = ...) -> None: ...
 
 class BarrierReply(_message.Message):
     __slots__ = ("term",)

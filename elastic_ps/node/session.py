@@ -168,13 +168,14 @@ class Session:
         reply: pb.DrawReply = self._call(self._stub.Draw, request, call_timeout=None, stop=self._abandoned)
         return reply
 
-    def barrier(self, place: int, number: int, roster: Sequence[NodeId]) -> None:
+    def barrier(self, place: int, number: int, sharing: Sequence[NodeId], version: int) -> None:
         """Wait for all workers that share a barrier, see `BarrierRequest`.
 
         Raises:
             Refused: the job is about to end or to go back to a checkpoint, or has let this worker go.
+            ConfigurationError: another worker waits for this one's push.
         """
-        request = pb.BarrierRequest(place=place, number=number, roster=roster)
+        request = pb.BarrierRequest(place=place, number=number, sharing=sharing, version=version)
         self._call(self._stub.Barrier, request, call_timeout=None, stop=self._abandoned)
 
     def command(self, head: int, body: str) -> None:

@@ -93,7 +93,9 @@ class Exchange:
     def _gather(self, generation: int) -> bool:
         """Wait for the version under way; False where the configuration changed meanwhile."""
         node = self._node
+        node.progress.exchanging = True
         node.wait(lambda: node.inbox.next_version() is not None or node.generation != generation)
+        node.progress.exchanging = False
         with node.changed:
             return node.install_next()
 

@@ -177,7 +177,7 @@ class WorkerJob:
         if self._part is not None:
             for seeder in self.seeders:
                 seeder(self._part.seed)
-        self._barriers.began(self._part, epoch, self.course.spec.steps_per_epoch)
+        self._barriers.began(self._part, epoch, self.course.spec)
         return self._part
 
     def end_step(self) -> bool:

@@ -15,6 +15,7 @@ class Progress:
 
     def __init__(self) -> None:
         self.finished = False
+        self.exchanging = False  # the script waits for an exchange
         self.final_report = threading.Event()
         self._lock = threading.Lock()
         self._recent: deque[tuple[float, int]] = deque(maxlen=_RECENT)
@@ -52,6 +53,7 @@ class Progress:
                 metrics=self._metrics,
                 steps=list(self._unsent),
                 finished=self.finished,
+                exchanging=self.exchanging,
             )
 
     def reported(self, request: pb.ReportRequest) -> None:

@@ -1,7 +1,7 @@
 """Barriers: who waits for whom, and what lets them go."""
 
 import pytest
-from played_job import ASYNC, STATIC, World
+from played_job import ASYNC, STATIC, World, text
 
 from coordinator import effects as ef
 from coordinator import events as ev
@@ -19,8 +19,8 @@ class Script:
     def __init__(self, world, name):
         self.world, self.name, self.call = world, name, 0
 
-    def enter(self, place=0, number=0, roster=()):
-        self.world.ask(ev.BarrierAsked, self.name, (place, number), roster)
+    def enter(self, place=0, number=0, sharing=(), version=0):
+        self.world.ask(ev.BarrierAsked, self.name, (place, number), sharing, version)
         self.call = self.world.asked
         return self
 
@@ -105,12 +105,12 @@ def test_a_worker_that_joins_shares_the_barriers_of_the_steps_that_it_makes():
     world.ask(ev.ScaleAsked, 3, 0)
     world.settle()
     for script in (w0, w1):
-        script.enter(place=7, roster=("w0", "w1"))
+        script.enter(place=7, sharing=("w0", "w1"))
     assert passed(w0.reply)
     for script in (w0, w1):
-        script.enter(place=8, roster=("w0", "w1", "w2"))
+        script.enter(place=8, sharing=("w0", "w1", "w2"))
     assert w0.reply is None
-    w2.enter(place=8, roster=("w0", "w1", "w2"))
+    w2.enter(place=8, sharing=("w0", "w1", "w2"))
     assert passed(w0.reply)
     assert passed(w2.enter(place=7).reply), "of a step that is made again: it has been passed"
 
@@ -121,9 +121,9 @@ def test_a_joiner_whose_plan_is_armed_is_waited_for():
     world.until(Phase.ARMED)
     w0, w1, w2 = scripts(world, "w0", "w1", "w2")
     for script in (w0, w1):
-        script.enter(place=1, roster=("w0", "w1", "w2"))
+        script.enter(place=1, sharing=("w0", "w1", "w2"))
     assert w0.reply is None
-    w2.enter(place=1, roster=("w0", "w1", "w2"))
+    w2.enter(place=1, sharing=("w0", "w1", "w2"))
     assert passed(w0.reply)
 
 
@@ -139,3 +139,16 @@ def test_the_jobs_end_ends_barriers():
 def test_servers_have_no_barriers():
     world = World(1, 1)
     assert Script(world, "s0").enter().reply.why is ef.Why.INVALID
+
+
+def test_a_worker_in_a_barrier_whose_push_another_waits_for_is_told_so():
+    world = World(2, 1, data=STATIC)
+    (w1,) = scripts(world, "w1")
+    w1.enter(version=4)
+    world.post(ev.Reported(world.now, "w0", 3, exchanging=True))
+    assert w1.reply is None, "w0 waits for the servers alone"
+    world.post(ev.Reported(world.now, "w0", 4))
+    assert w1.reply is None, "w0 computes"
+    world.post(ev.Reported(world.now, "w0", 4, exchanging=True))
+    assert w1.reply.why is ef.Why.PRECONDITION
+    assert "w0 has pushed after version 4" in text(w1.reply)

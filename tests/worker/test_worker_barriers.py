@@ -4,10 +4,11 @@ import pytest
 from job_play import JobPlay
 from played_server import SPLIT
 
-from elastic_ps.core.data import Place
+from elastic_ps.core.data import DataSpec, Place
 from elastic_ps.worker.course import Part
 
 PAIR = ("w0", "w1")
+SPEC = DataSpec(True, 73, 8)  # ten steps, the last one of a single sample
 
 
 @pytest.fixture
@@ -22,14 +23,14 @@ def named(play):
     """Where the script comes to: a step (None: the epoch is over) or "barrier". What its barriers were called."""
     play.begin()
 
-    def run(*ways):
+    def run(*ways, spec=SPEC):
         barriers = play.job._barriers
         for way in ways:
             if way == "barrier":
                 play.job.barrier()
             else:
                 epoch, part = way
-                barriers.began(part, epoch, steps_per_epoch=10)
+                barriers.began(part, epoch, spec)
         return play.session.barriers
 
     return run
@@ -47,21 +48,25 @@ def test_barriers_are_counted_from_the_last_step_that_was_begun(named):
     before_and_in_steps = "barrier", (1, step(4)), "barrier", "barrier", (1, step(5, ("w0",))), "barrier"
     assert named(*before_and_in_steps, (1, None), "barrier") == [
         (0, 0, ()),
-        (15, 0, PAIR),
-        (15, 1, PAIR),
-        (16, 0, ("w0",)),
-        (16, 1, ("w0",)),
+        (29, 0, PAIR),
+        (29, 1, PAIR),
+        (31, 0, ("w0",)),
+        (40, 0, ("w0",)),
     ]
 
 
+def test_a_worker_without_samples_in_a_step_does_not_come_to_its_barriers(named):
+    assert named((0, step(9)), "barrier", (0, None), "barrier") == [(19, 0, ("w0",)), (20, 0, PAIR)]
+
+
 def test_barriers_of_a_step_that_is_made_again_have_the_same_names(named):
-    assert named((0, step(4)), "barrier", (0, step(4, ("w0",))), "barrier") == [(5, 0, PAIR), (5, 0, ("w0",))]
+    assert named((0, step(4)), "barrier", (0, step(4, ("w0",))), "barrier") == [(9, 0, PAIR), (9, 0, ("w0",))]
 
 
-def test_without_a_common_step_barriers_are_counted_in_the_epoch(named, play, monkeypatch):
-    monkeypatch.setattr(type(play.node), "is_sync", False)
+def test_without_a_common_step_barriers_are_counted_in_the_epoch(named):
+    spec = DataSpec(True, 73, 8, consistency="async")
     drawn = Part(Place(2, 7))
-    assert named((2, drawn), "barrier", (2, drawn), (2, None), "barrier", (3, None), "barrier") == [
+    assert named((2, drawn), "barrier", (2, drawn), (2, None), "barrier", (3, None), "barrier", spec=spec) == [
         (3, 0, ()),
         (3, 1, ()),
         (4, 0, ()),

@@ -113,8 +113,8 @@ class FakeSession:
             raise reply
         return reply
 
-    def barrier(self, place: int, number: int, roster: Sequence[str]) -> None:
-        self.barriers.append((place, number, tuple(roster)))
+    def barrier(self, place: int, number: int, sharing: Sequence[str], _version: int) -> None:
+        self.barriers.append((place, number, tuple(sharing)))
 
     def await_answer(self, answer: int, number: ConfigId) -> Acknowledged:
         def found() -> Acknowledged | None:
