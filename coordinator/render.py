@@ -1,74 +1,24 @@
 """What operators read: coordinator's answers as tables. Pure; `cli` prints what these return."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from statistics import median
-from typing import Literal
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from coordinator.jobs import Job
+from coordinator.wording import SHORT_STEPS, bytes_text, columns, counted, ms_text, optional, styled, time_text
 from protos import elastic_pb2 as pb
 
 STEPS = ("registration", "assignment", "migration", "worker update")
-_SHORT_STEPS = ("join", "assign", "migrate", "switch")
-_STATE_STYLE = {
-    "running": "green",
-    "member": "green",
-    "COMMITTED": "green",
-    "shadow": "yellow",
-    "joining": "yellow",
-    "leaving": "yellow",
-    "starting": "yellow",
-    "restoring": "yellow",
-    "away": "yellow",
-    "failed": "red",
-    "CANCELLED": "red",
-    "lost": "red",
-    "gone": "dim",
-    "finished": "dim",
-}
 _BAR = 5
 _LISTED_SUSPENSIONS = 4
 
 
-def bytes_text(count: float) -> str:
-    """Bytes with a decimal unit: 102 MB."""
-    if count < 1000:
-        return f"{count:.0f} B"
-    for unit in ("kB", "MB", "GB"):
-        count /= 1000
-        if count < 999.5:
-            return f"{count:.3g} {unit}"
-    return f"{count / 1000:.3g} TB"
-
-
-def ms_text(milliseconds: float) -> str:
-    """Milliseconds, with a decimal where it says something."""
-    return f"{milliseconds:.1f}" if milliseconds < 100 else f"{milliseconds:,.0f}"
-
-
-def time_text(unix: float) -> str:
-    """Local time of the reader; - where unknown."""
-    return datetime.fromtimestamp(unix, UTC).astimezone().strftime("%b %d %H:%M") if unix else "-"
-
-
-def optional(value: float, text: str) -> str:
-    """A reading, or - where there is none yet."""
-    return text if value else "-"
-
-
-def styled(state: str) -> Text:
-    """A state in its colour."""
-    return Text(state, _STATE_STYLE.get(state, ""))
-
-
 def job_table(rows: Iterable[tuple[Job, str, pb.StatusReply | None]]) -> RenderableType:
     """Jobs with their state and, where the coordinator answered, what it said."""
-    table = _table("job", "state", "workers", "servers", "epoch", "samples/s", "started", "coordinator")
+    table = columns("job", "state", "workers", "servers", "epoch", "samples/s", "started", "coordinator")
     for job, state, status in rows:
         readings = ["-"] * 4
         if status is not None:
@@ -103,7 +53,7 @@ def status_view(status: pb.StatusReply) -> RenderableType:
 def progress_line(status: pb.StatusReply) -> str:
     """A job's progress in one line, for a log."""
     in_force = [node.member.role for node in status.nodes if node.rank >= 0]
-    who = f"{_count(in_force.count(pb.WORKER), 'worker')}, {_count(in_force.count(pb.SERVER), 'server')}"
+    who = f"{counted(in_force.count(pb.WORKER), 'worker')}, {counted(in_force.count(pb.SERVER), 'server')}"
     metrics = "".join(f"  {name} {value:.4g}" for name, value in sorted(_chief_metrics(status).items()))
     line = f"{status.phase}  epoch {status.epoch} {_in_epoch(status)} version {status.version}{metrics}  {who}"
     if status.rate:
@@ -127,7 +77,7 @@ def plan_table(plans: Sequence[pb.Plan]) -> RenderableType:
     """The history of plans: the four steps, bytes, suspension; below it why a plan was cancelled or fell back."""
     if not plans:
         return Text("no plans yet")
-    table = _table("plan", "phase", "nodes", "cause", *_SHORT_STEPS, "moved", "suspend")
+    table = columns("plan", "phase", "nodes", "cause", *SHORT_STEPS, "moved", "suspend")
     for plan in plans:
         steps = [ms_text(step) for step in plan.steps_ms]
         table.add_row(
@@ -148,7 +98,7 @@ def plan_result(plan: pb.Plan) -> RenderableType:
     """A plan that has ended, for the operator who asked for it."""
     if plan.phase != "COMMITTED":
         return plan_line(plan)
-    table = _table("step", "ms")
+    table = columns("step", "ms")
     for name, milliseconds in zip(STEPS, plan.steps_ms, strict=False):
         table.add_row(name, ms_text(milliseconds))
     moved = Text(f"moved {bytes_text(plan.bytes_moved)} ({_mode(plan)}); suspension ms: {_suspension(plan)}")
@@ -157,12 +107,12 @@ def plan_result(plan: pb.Plan) -> RenderableType:
 
 def dry_run(reply: pb.ScaleReply) -> RenderableType:
     """What a scaling would do."""
-    table = _table("from", "to", "blocks", "bytes")
+    table = columns("from", "to", "blocks", "bytes")
     for move in reply.moves:
         table.add_row(move.source, move.target, str(move.blocks), bytes_text(move.bytes))
     blocks = sum(move.blocks for move in reply.moves)
     moves = (
-        f"move {_count(blocks, 'block')}, {bytes_text(reply.bytes_to_move)}, in about {reply.seconds_estimated:.1f} s"
+        f"move {counted(blocks, 'block')}, {bytes_text(reply.bytes_to_move)}, in about {reply.seconds_estimated:.1f} s"
     )
     parts: list[RenderableType] = [table, Text()] if reply.moves else []
     return Group(*parts, Text(f"would {', '.join([*_roster_changes(reply), moves])}; nothing was changed"))
@@ -179,7 +129,7 @@ def accepted(reply: pb.ScaleReply) -> str:
 def _roster_changes(reply: pb.ScaleReply) -> list[str]:
     """Who comes and who goes."""
     joining = ((reply.joining_workers, "worker"), (reply.joining_servers, "server"))
-    starts = " and ".join(_count(count, noun) for count, noun in joining if count)
+    starts = " and ".join(counted(count, noun) for count, noun in joining if count)
     parts = [f"start {starts}"] if starts else []
     return [*parts, f"take out {' '.join(reply.leaving)}"] if reply.leaving else parts
 
@@ -228,7 +178,7 @@ def _summary(status: pb.StatusReply) -> RenderableType:
         ("model", f"{bytes_text(status.bytes)} in {status.blocks} blocks"),
         ("data", data),
         ("consistency", _consistency(status.data) if _is_declared(status) else "-"),
-        ("wanted", f"{_count(status.wanted_workers, 'worker')}, {_count(status.wanted_servers, 'server')}"),
+        ("wanted", f"{counted(status.wanted_workers, 'worker')}, {counted(status.wanted_servers, 'server')}"),
         (
             "configuration",
             f"{status.configuration.term}.{status.configuration.number}, coordinator's term {status.term}",
@@ -247,7 +197,7 @@ def _is_declared(status: pb.StatusReply) -> bool:
 
 
 def _in_epoch(status: pb.StatusReply) -> str:
-    return f"step {status.step}" if is_sync(status.data) else f"{_count(status.step, 'batch', 'batches')} done"
+    return f"step {status.step}" if is_sync(status.data) else f"{counted(status.step, 'batch', 'batches')} done"
 
 
 def _consistency(data: pb.DataSpec) -> str:
@@ -261,7 +211,7 @@ def _chief_metrics(status: pb.StatusReply) -> Mapping[str, float]:
 
 def _workers(nodes: Sequence[pb.NodeStatus]) -> RenderableType:
     metrics = sorted({name for node in nodes for name in node.metrics})
-    table = _table("worker", "rank", "state", "version", "step ms", "samples/s", *metrics, "lease", "pid")
+    table = columns("worker", "rank", "state", "version", "step ms", "samples/s", *metrics, "lease", "pid")
     for node in nodes:
         table.add_row(
             node.member.id,
@@ -278,7 +228,7 @@ def _workers(nodes: Sequence[pb.NodeStatus]) -> RenderableType:
 
 
 def _servers(nodes: Sequence[pb.NodeStatus]) -> RenderableType:
-    table = _table("server", "rank", "state", "version", "bytes", "balance", "lease", "pid", "address")
+    table = columns("server", "rank", "state", "version", "bytes", "balance", "lease", "pid", "address")
     members = [node for node in nodes if node.rank >= 0]
     most = max((node.bytes for node in nodes), default=0)
     mean = sum(node.bytes for node in members) / len(members) if members else 0
@@ -297,25 +247,6 @@ def _servers(nodes: Sequence[pb.NodeStatus]) -> RenderableType:
             f"{node.member.host}:{node.member.port}",
         )
     return table
-
-
-_NUMBERS = frozenset(
-    ["rank", "version", "epoch", "step ms", "samples/s", "lease", "pid", "bytes", "blocks", "moved", "suspend", "ms"]
-)
-_MAY_FOLD = frozenset(["nodes", "cause", "coordinator", "address", "job"])
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, header_style="bold")
-    for column in columns:
-        right = column in _NUMBERS or column in _SHORT_STEPS
-        justify: Literal["left", "right"] = "right" if right else "left"
-        table.add_column(column, justify=justify, overflow="fold", no_wrap=column not in _MAY_FOLD)
-    return table
-
-
-def _count(count: int, noun: str, plural: str = "") -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {plural or noun + 's'}"
 
 
 def _of_wanted(count: int, wanted: int) -> str:

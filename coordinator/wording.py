@@ -1,0 +1,76 @@
+"""How an operator's tables say things: units, times, states, columns."""
+
+from datetime import UTC, datetime
+from typing import Literal
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+SHORT_STEPS = ("join", "assign", "migrate", "switch")
+_STATE_STYLE = {
+    "running": "green",
+    "member": "green",
+    "COMMITTED": "green",
+    "shadow": "yellow",
+    "joining": "yellow",
+    "leaving": "yellow",
+    "starting": "yellow",
+    "restoring": "yellow",
+    "away": "yellow",
+    "failed": "red",
+    "CANCELLED": "red",
+    "lost": "red",
+    "gone": "dim",
+    "finished": "dim",
+}
+_NUMBERS = frozenset(
+    ["rank", "version", "epoch", "step ms", "samples/s", "lease", "pid", "bytes", "blocks", "moved", "suspend", "ms"]
+)
+_MAY_FOLD = frozenset(["nodes", "cause", "coordinator", "address", "job"])
+
+
+def bytes_text(count: float) -> str:
+    """Bytes with a decimal unit: 102 MB."""
+    if count < 1000:
+        return f"{count:.0f} B"
+    for unit in ("kB", "MB", "GB"):
+        count /= 1000
+        if count < 999.5:
+            return f"{count:.3g} {unit}"
+    return f"{count / 1000:.3g} TB"
+
+
+def ms_text(milliseconds: float) -> str:
+    """Milliseconds, with a decimal where it says something."""
+    return f"{milliseconds:.1f}" if milliseconds < 100 else f"{milliseconds:,.0f}"
+
+
+def time_text(unix: float) -> str:
+    """Local time of the reader; - where unknown."""
+    return datetime.fromtimestamp(unix, UTC).astimezone().strftime("%b %d %H:%M") if unix else "-"
+
+
+def optional(value: float, text: str) -> str:
+    """A reading, or - where there is none yet."""
+    return text if value else "-"
+
+
+def styled(state: str) -> Text:
+    """A state in its colour."""
+    return Text(state, _STATE_STYLE.get(state, ""))
+
+
+def columns(*names: str) -> Table:
+    """An empty table with these columns; numbers stand at the right."""
+    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, header_style="bold")
+    for column in names:
+        right = column in _NUMBERS or column in SHORT_STEPS
+        justify: Literal["left", "right"] = "right" if right else "left"
+        made.add_column(column, justify=justify, overflow="fold", no_wrap=column not in _MAY_FOLD)
+    return made
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Two workers, one worker."""
+    return f"{count} {noun}" if count == 1 else f"{count} {plural or noun + 's'}"
