@@ -11,7 +11,8 @@ import ctypes
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,9 @@ from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.mxnet import optimizers
 from elastic_ps.mxnet.arrays import is_sparse, wrap, wrap_rows
+from elastic_ps.mxnet.keys import Grouped, Key, flat, group, key_of_text, key_text, pairs
 from elastic_ps.worker.api import Array, KeyStore
 from elastic_ps.worker.job import current_job
-
-Key = int | str
-Grouped = dict[Key, list[Any]]
 
 
 def open_store(consistency: str | None) -> KeyStore:
@@ -40,49 +39,6 @@ def open_store(consistency: str | None) -> KeyStore:
     if mx.random.seed not in job.seeders:
         job.seeders.append(mx.random.seed)
     return job.open_store(consistency)
-
-
-def key_text(key: Key) -> str:
-    """As in `Tensor.key`: "i:3" for an integer, "s:weight" for a string."""
-    return f"s:{key}" if isinstance(key, str) else f"i:{key}"
-
-
-def key_of_text(text: str) -> Key:
-    """The inverse of `key_text`."""
-    return int(text[2:]) if text.startswith("i:") else text[2:]
-
-
-def group(keys: Any, values: Any) -> Grouped:
-    """Arrays by key, in order of first mention.
-
-    Args:
-        keys: one key or a (nested) list of keys.
-        values: for one key an array or a list of arrays, one per device; for a list of keys a list of those.
-
-    Raises:
-        ConfigurationError: a key is neither integer nor string, or the lists differ in length.
-    """
-    grouped: Grouped = {}
-    for key, array in _pairs(keys, values):
-        grouped.setdefault(key, []).append(array)
-    return grouped
-
-
-def _pairs(keys: Any, values: Any) -> Iterator[tuple[Key, Any]]:
-    if isinstance(keys, list | tuple):
-        if not isinstance(values, list | tuple) or len(values) != len(keys):
-            found = len(values) if isinstance(values, list | tuple) else type(values).__name__
-            raise ConfigurationError(f"{len(keys)} keys need a list of {len(keys)} values, not {found}: keys {keys}")
-        for key, value in zip(keys, values, strict=True):
-            yield from _pairs(key, value)
-    elif not isinstance(keys, int | str):
-        raise ConfigurationError(f"key {keys!r}: a key is an int or a str, not {type(keys).__name__}")
-    elif isinstance(values, mx.nd.NDArray):
-        yield keys, values
-    elif isinstance(values, list | tuple) and values:
-        yield from ((keys, value) for value in values)
-    else:
-        raise ConfigurationError(f"key {keys}: an NDArray or a list of them is needed, not {values!r}")
 
 
 class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
@@ -151,7 +107,7 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
         """Push gradients, and write the new values to `out`, or to `value` where there is no `out`.
 
-        In an elastic step nothing is written before all keys of the step have been pushed.
+        Each call is an exchange: give it all keys of a step as a list, or see `combined`.
         """
         gradients = group(key, value)
         targets = gradients if out is None else group(key, out)
@@ -164,6 +120,10 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
         self._before_push(gradients)
         self._store.pushpull([key_text(key) for key in wrapped], list(wrapped.values()), [outs[key] for key in wrapped])
 
+    def combined(self) -> AbstractContextManager[None]:
+        """While open, pushpulls travel together; they write when it closes. MXNet's own loops use it (`loops`)."""
+        return self._store.combined()
+
     def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None) -> None:
         """Write the rows `row_ids` of the keys' values to row-sparse arrays.
 
@@ -175,14 +135,14 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
         """
         if out is None or row_ids is None:
             raise ConfigurationError(f"key {key}: row_sparse_pull needs out= and row_ids=")
-        pairs = list(_pairs(key, out))
-        rows = list(_flat(row_ids))
+        targets = list(pairs(key, out))
+        rows = list(flat(row_ids))
         if len(rows) == 1:
-            rows *= len(pairs)
-        if len(rows) != len(pairs):
-            raise ConfigurationError(f"key {key}: {len(rows)} row_ids for {len(pairs)} arrays; give one for each")
+            rows *= len(targets)
+        if len(rows) != len(targets):
+            raise ConfigurationError(f"key {key}: {len(rows)} row_ids for {len(targets)} arrays; give one for each")
         outs: dict[Key, list[Array]] = {}
-        for (name, array), numbers in zip(pairs, rows, strict=True):
+        for (name, array), numbers in zip(targets, rows, strict=True):
             outs.setdefault(name, []).append(wrap_rows(name, array, numbers))
         self._store.pull([key_text(key) for key in outs], list(outs.values()))
 
@@ -316,14 +276,6 @@ def _updates_absent_rows(optimizer: Any) -> bool:
     """Whether a lazy update differs from the ordinary one that servers apply."""
     plain = type(optimizer) is mx.optimizer.SGD and not optimizer.momentum and not optimizer.wd
     return bool(getattr(optimizer, "lazy_update", True)) and not plain
-
-
-def _flat(values: Any) -> Iterator[Any]:
-    if isinstance(values, list | tuple):
-        for value in values:
-            yield from _flat(value)
-    else:
-        yield values
 
 
 def _write_whole(path: Path, data: bytes) -> None:

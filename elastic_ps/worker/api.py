@@ -1,6 +1,7 @@
 """What an adapter gives to the worker side and gets from it: no framework's type crosses this line."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
@@ -51,7 +52,13 @@ class KeyStore(Protocol):
     def pushpull(
         self, keys: Sequence[str], gradients: Sequence[Sequence[Array]], outs: Sequence[Sequence[Array]]
     ) -> None:
-        """Stage gradients; when all keys of the learnt set are staged, exchange and write every staged key's `outs`."""
+        """Stage gradients, close the exchange, and write the new values to `outs`; `combined` may delay the latter."""
+
+    def combined(self) -> AbstractContextManager[None]:
+        """While open, a `pushpull` only stages; at its end the exchange is closed, and every `outs` is written.
+
+        For a caller that reads nothing in between. After an exception nothing that is staged will be sent.
+        """
 
     def set_optimizer(self, spec: OptimizerSpec, hyper: Callable[[int], Hyper]) -> list[str]:
         """Let servers update. `hyper(num_update)` gives the values of an update; it is called once a step, by the chief

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.data import DataSpec, Place, place, share
+from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.worker.exchange import roster
 from elastic_ps.worker.node import WorkerNode
 
@@ -172,6 +173,15 @@ class Drawn:
     def upcoming(self, after: Place, count: int) -> list[range]:
         """See `Course.upcoming`: nobody knows."""
         return []
+
+
+def agree(named: str, known: str, where: str) -> None:
+    """Refuse a kvstore whose name says `named` in a job that is `known`, as `where` says."""
+    if named != known:
+        raise ConfigurationError(
+            f'kvstore "dist_elastic_{named}" in a job whose consistency is "{known}", as {where} says: say the same in '
+            'both, or create the kvstore as "dist_elastic", which takes the sampler\'s'
+        )
 
 
 def _seed(*numbers: int) -> int:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from elastic_ps.core import codec
@@ -21,10 +20,10 @@ from elastic_ps.transport.base import Buffer
 from elastic_ps.transport.tcp import TcpTransport
 from elastic_ps.worker.api import Array
 from elastic_ps.worker.barriers import Barriers
-from elastic_ps.worker.course import Course, Part, course
+from elastic_ps.worker.course import Course, Part, agree, course
 from elastic_ps.worker.ending import EXIT_TERMINATED, Ending, drain_on_sigterm, exits
 from elastic_ps.worker.exchange import Exchange, Push
-from elastic_ps.worker.inbox import tensor_view
+from elastic_ps.worker.gradients import Gradients
 from elastic_ps.worker.node import WorkerNode
 from elastic_ps.worker.parameters import declare, enter, follow, refresh
 from elastic_ps.worker.staging import Key, Staging
@@ -53,9 +52,10 @@ class WorkerJob:
         self._stores: list[Store] = []
         self._named: str | None = None  # the consistency in the kvstores' names
         self._exchanged = False
-        self._slab = np.zeros(0, dtype=np.uint8)
+        self._gradients = Gradients()
         self.course: Course | None = None  # of an elastic job
         self._part: Part | None = None  # of its step under way
+        self._position = 0  # of that step's next exchange
         self._left = threading.Event()
 
     def start(self) -> None:
@@ -78,7 +78,7 @@ class WorkerJob:
         """
         if consistency is not None:
             if self.spec is not None or self._named or any(store.declared for store in self._stores):
-                _agree(consistency, self.consistency, "the sampler" if self.spec else "another kvstore of this script")
+                agree(consistency, self.consistency, "the sampler" if self.spec else "another kvstore of this script")
             self._named = consistency
         self._stores.append(Store(self, len(self._stores)))
         return self._stores[-1]
@@ -118,9 +118,14 @@ class WorkerJob:
             self.node.progress.metrics(step, {name: float(value) for name, value in metrics.items()})
 
     def leave(self, finished: bool) -> None:
-        """Tell the job that this worker has finished (or goes away), once."""
-        if not self._left.is_set():
-            self._left.set()
+        """Tell the job that this worker has finished (or goes away), once; what a finished script pushed goes first."""
+        if self._left.is_set():
+            return
+        self._left.set()
+        try:
+            if finished and self.node.ended is None:
+                self.close()
+        finally:
             self.node.close(finished and self.node.ended is None)
 
     # ---- steps of an elastic job -----------------------------------------------------------------------------------
@@ -133,14 +138,14 @@ class WorkerJob:
                 "before the first push or pull, so that a joining worker can rehearse"
             )
         if self._named:
-            _agree(self._named, spec.consistency, "the sampler")
+            agree(self._named, spec.consistency, "the sampler")
         self.spec = spec
         self.course = self.course or course(self.node, spec)
         self.staging.rehearse()
 
     def perform(self) -> None:
         """The rehearsal is over: declare what it used, take the job's values, and wait to be a member."""
-        self._close()
+        self.close()
         assert self.spec is not None
         assert self.course is not None
         if any(store.updates_locally for store in self._stores):
@@ -164,11 +169,11 @@ class WorkerJob:
             store.load_rehearsed()
         self._install_all()
         self.rehearsed = True
-        self.staging.position = self.course.done
 
     def begin_step(self, epoch: int) -> Part | None:
         """This worker's part of the next step, fixed from now to `end_step`; None: `epoch` is over."""
         assert self.course is not None
+        self._position = 0
         with exits():
             self._part = self.course.begin(epoch)
             if self._part is None and not self.is_sync:
@@ -180,52 +185,73 @@ class WorkerJob:
         self._barriers.began(self._part, epoch, self.course.spec)
         return self._part
 
-    def end_step(self) -> bool:
-        """The script has used its batch; False where the step must be yielded again."""
+    def end_step(self, part: Part) -> bool:
+        """The script has used the batch of `part`; False where the step must be yielded again, or is not open."""
         assert self.spec is not None
-        if not self.again:
-            self._close()
-        while not self.again and self.staging.position < self.spec.exchanges:
-            self._run(frozenset(), self.staging.position)
-        if self.again:
-            self.again = False
-            self._install_all()
-            self.staging.staged.clear()
-            self.staging.position = 0
+        if part is not self._part:
             return False
-        self.staging.position = 0
-        return True
+        self.close()
+        while not self.again and self._position < self.spec.exchanges:
+            self._run(frozenset())
+        done = not self.again
+        self._put_down()
+        return done
+
+    def leave_step(self) -> None:
+        """The script is out of its loop over the sampler, perhaps by a break: what it has pushed counts.
+
+        A step whose exchanges have not all been made is the next one again; a rehearsal in which nothing was pushed
+        too.
+        """
+        if self.staging.rehearsing:
+            if self.staging.staged or self.staging.learnt:
+                self.perform()
+        elif self._part is not None:
+            self.close()
+            self._put_down()
 
     def skip_step(self) -> None:
         """This worker has no samples in the step: take part in its exchanges without pushing."""
         assert self.spec is not None
-        while not self.again and self.staging.position < self.spec.exchanges:
-            self._run(frozenset(), self.staging.position, empty=True)
+        while not self.again and self._position < self.spec.exchanges:
+            self._run(frozenset(), empty=True)
         self._install_all()
+        self._put_down()
+
+    def _put_down(self) -> None:
+        """No step is under way; one that must be yielded again begins with the job's values."""
+        if self.again:
+            self._install_all()
         self.again = False
-        self.staging.position = 0
+        self._part = None
 
     # ---- for the stores --------------------------------------------------------------------------------------------
 
-    def stage(self, key: Key, arrays: Sequence[Array], wants_value: bool) -> None:
-        """Add a key's gradient to the open exchange, and close it if that was the last."""
+    def stage(self, key: Key, arrays: Sequence[Array]) -> None:
+        """Add a key's gradient to the open exchange."""
+        if self.spec is not None and self._part is None and not self.staging.rehearsing:
+            raise ConfigurationError("a push outside of the loop over the sampler: it would belong to no step")
+        if self.staging.must_close_before(key):
+            self.close()
         if self.again:
             return
-        if self.staging.must_close_before(key):
-            self._close()
         if not self.staging.rehearsing:
-            self._write(self.node.inbox.model.index[key], arrays)
-        if self.staging.stage(key, wants_value):
-            self._close()
+            model = self.node.inbox.model
+            self._gradients.write(model, model.index[key], arrays)
+        self.staging.stage(key)
 
     def settle(self, keys: Iterable[Key]) -> None:
         """Close the open exchange if it concerns one of `keys`."""
         if any(self.staging.needs(key) for key in keys):
-            self._close()
+            self.close()
 
     def close(self) -> None:
         """Close the open exchange, if any."""
-        self._close()
+        if not self.staging.staged:
+            return
+        keys = self.staging.closed()
+        if not self.staging.rehearsing:
+            self._run(keys)
 
     def barrier(self) -> None:
         """Close the open exchange, then wait for all workers; not in a rehearsal nor in a step that is made again."""
@@ -249,11 +275,7 @@ class WorkerJob:
             warnings = declare(self.node, request, values)
         for warning in warnings:
             log.warning("%s", warning)
-        slab_bytes = self.node.inbox.model.slab_bytes
-        if self._slab.nbytes < slab_bytes:
-            grown = np.zeros(slab_bytes, dtype=np.uint8)
-            grown[: self._slab.nbytes] = self._slab
-            self._slab = grown
+        self._gradients.fit(self.node.inbox.model.slab_bytes)
         return warnings
 
     def value(self, key: Key) -> NDArray[Any] | None:
@@ -267,24 +289,10 @@ class WorkerJob:
         """Whether this process has made no exchange yet: its script starts, in a new job or in one that runs."""
         return not self.rehearsed and not self._exchanged
 
-    def _write(self, index: int, arrays: Sequence[Array]) -> None:
-        view = tensor_view(self.node.inbox.model, self._slab, index)
-        view[...] = arrays[0].read()
-        for array in arrays[1:]:
-            view += array.read()
-
-    def _close(self) -> None:
-        if not self.staging.staged:
-            return
-        position = self.staging.position
-        keys = self.staging.closed()
-        if not self.staging.rehearsing:
-            self._run(keys, position, closed=True)
-
-    def _run(self, keys: frozenset[Key], position: int, empty: bool = False, closed: bool = False) -> None:
-        """One exchange over `keys`, number `position` of its step."""
-        if not closed:
-            self.staging.position += 1
+    def _run(self, keys: frozenset[Key], empty: bool = False) -> None:
+        """One exchange over `keys`, the step's next."""
+        position = self._position
+        self._position += 1
         if self.spec is not None and position >= self.spec.exchanges:
             raise ConfigurationError(
                 f"this step makes more than the {self.spec.exchanges} kvstore exchanges of the rehearsal: push the "
@@ -301,7 +309,7 @@ class WorkerJob:
         with exits():
             if not self._exchange.run(push, boundary):
                 self.again = True
-                self._slab = np.zeros_like(self._slab)  # the old one's bytes may still be on their way to a slow server
+                self._gradients.renew()
                 return
         self._exchanged = True
         if store:
@@ -316,10 +324,10 @@ class WorkerJob:
         if store:
             for key, array in store.auxiliary():
                 present.add(model.index[key])
-                self._write(model.index[key], [array])
-        part = self._part or self._own_part()
+                self._gradients.write(model, model.index[key], [array])
+        part = self._part or Part(batch=None if self.is_sync else (self.node.session.node, 0))  # a static script's own
         return Push(
-            slab=self._slab,
+            slab=self._gradients.slab,
             present=frozenset(present),
             samples=len(part.positions),
             slice=part.slice(position),
@@ -329,23 +337,9 @@ class WorkerJob:
             batch=part.number(position),
         )
 
-    def _own_part(self) -> Part:
-        """Of a script that draws its own batches."""
-        if self.spec is not None:
-            raise ConfigurationError("a push outside of the loop over the sampler: it would belong to no step")
-        return Part(batch=None if self.is_sync else (self.node.session.node, 0))
-
     def _install_all(self) -> None:
         for store in self._stores:
             store.install()
-
-
-def _agree(named: str, known: str, where: str) -> None:
-    if named != known:
-        raise ConfigurationError(
-            f'kvstore "dist_elastic_{named}" in a job whose consistency is "{known}", as {where} says: say the same in '
-            'both, or create the kvstore as "dist_elastic", which takes the sampler\'s'
-        )
 
 
 _current: WorkerJob | None = None

@@ -71,15 +71,16 @@ class Sampler:
 
     def __iter__(self) -> Iterator[tuple[int, NDArray[np.int64], Any]]:
         job = current_job()
-        if not job.rehearsed:
-            yield self._rehearsal(job)
-            job.perform()
-        spec = job.spec
-        if spec is None or replace(spec, exchanges=self.spec.exchanges) != self.spec:
+        if job.spec is not None and replace(job.spec, exchanges=self.spec.exchanges) != self.spec:
             raise ConfigurationError(
                 "a job has one elastic sampler: iterate over the same one in every epoch, and use a plain loop for "
                 "validation data"
             )
+        job.leave_step()
+        if not job.rehearsed:
+            yield self._rehearsal(job)
+            if job.staging.rehearsing:
+                job.perform()
         epoch = job.epoch
         while (part := job.begin_step(epoch)) is not None:
             assert part.place is not None
@@ -88,8 +89,8 @@ class Sampler:
                 job.skip_step()
                 continue
             chosen = self._indices(job, epoch, part.positions)
-            yield epoch * spec.steps_per_epoch + part.place.step, chosen, self._batch(chosen)
-            if job.end_step() and self._lookahead is not None:
+            yield epoch * self.spec.steps_per_epoch + part.place.step, chosen, self._batch(chosen)
+            if job.end_step(part) and self._lookahead is not None:
                 coming = job.course.upcoming(part.place, _LOOKAHEAD)
                 self._lookahead([self._indices(job, epoch, positions) for positions in coming])
 
@@ -141,8 +142,9 @@ def epochs(count: int) -> Iterator[int]:
     epoch = job.epoch
     while epoch < count:
         yield epoch
+        job.leave_step()
         if not job.rehearsed:
             raise ConfigurationError(
-                "the body of `for epoch in elastic_ps.epochs(n)` must iterate over an elastic_ps.Sampler"
+                "the body of `for epoch in elastic_ps.epochs(n)` must iterate over an elastic_ps.Sampler, and train"
             )
         epoch = job.epoch

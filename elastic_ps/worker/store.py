@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,6 +43,7 @@ class Store:
         self._first: dict[str, NDArray[Any]] = {}  # values given to init, until the servers have them
         self._parameters: dict[str, list[Array]] = {}  # the script's own arrays of each key, from broadcast
         self._outs: dict[str, list[Array]] = {}  # of the open exchange
+        self._combining = False
         self._optimizer: OptimizerSpec | None = None
         self._hyper: Callable[[int], Hyper] | None = None
         self._local = False
@@ -84,6 +86,22 @@ class Store:
     ) -> None:
         """See `KeyStore.pushpull`."""
         self._stage(keys, gradients, outs)
+        if not self._combining:
+            self._job.close()
+
+    @contextmanager
+    def combined(self) -> Iterator[None]:
+        """See `KeyStore.combined`."""
+        self._combining = True
+        try:
+            yield
+        except BaseException:
+            self._job.staging.staged.clear()
+            self._outs.clear()
+            raise
+        finally:
+            self._combining = False
+        self._job.close()
 
     def set_optimizer(self, spec: OptimizerSpec, hyper: Callable[[int], Hyper]) -> list[str]:
         """See `KeyStore.set_optimizer`."""
@@ -255,9 +273,9 @@ class Store:
     ) -> None:
         self._check(keys, gradients, "pushed")
         for number, (key, arrays) in enumerate(zip(keys, gradients, strict=True)):
+            self._job.stage((self._number, key), arrays)  # which may close the exchange before, with its own outs
             if outs is not None:
                 self._outs[key] = list(outs[number])
-            self._job.stage((self._number, key), arrays, outs is not None)
 
     def _check(self, keys: Sequence[str], arrays: Sequence[Sequence[Array]], verb: str) -> None:
         for key, listed in zip(keys, arrays, strict=True):

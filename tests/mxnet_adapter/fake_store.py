@@ -1,6 +1,7 @@
 """A `KeyStore` in this process: one worker, one server that is a dict, the real optimizer rules."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,11 +26,10 @@ class FakeStore:
     """See `KeyStore`.
 
     Args:
-        learnt: the keys of a step; nothing is exchanged or written before all are staged. None: each push at once.
         values: what the job already holds, as a joiner finds it.
     """
 
-    def __init__(self, learnt: set[str] | None = None, values: dict[str, np.ndarray] | None = None):
+    def __init__(self, values: dict[str, np.ndarray] | None = None):
         self.rank = 0
         self.num_workers = 1
         self.mode = "sync"
@@ -41,7 +41,7 @@ class FakeStore:
         self.warnings: list[str] = []
         self.specs: list[OptimizerSpec] = []
         self.hypers: list[Hyper] = []
-        self._learnt = learnt
+        self._combining = False
         self._values = values or {}
         self._rule: Rule | None = None
         self._hyper: Callable[[int], Hyper] | None = None
@@ -72,7 +72,7 @@ class FakeStore:
             for array in arrays[1:]:
                 total += array.read()
             self._staged[key] = total
-        if self._learnt is None or self._staged.keys() >= self._learnt:
+        if not self._combining:
             self._close()
 
     def pull(self, keys: Sequence[str], outs: Sequence[Sequence[Array]]) -> None:
@@ -87,6 +87,13 @@ class FakeStore:
     ) -> None:
         self._outs.update(zip(keys, outs, strict=True))
         self.push(keys, gradients)
+
+    @contextmanager
+    def combined(self) -> Iterator[None]:
+        self._combining = True
+        yield
+        self._combining = False
+        self._close()
 
     def set_optimizer(self, spec: OptimizerSpec, hyper: Callable[[int], Hyper]) -> list[str]:
         self.calls.append("set_optimizer")

@@ -109,21 +109,6 @@ def test_batch_norms_statistics_are_broadcast_and_never_pushed():
     assert store.broadcasted - store.pushed == never
 
 
-def test_a_step_is_one_exchange_after_the_last_pushpull():
-    """As in an elastic job, where nothing is written before all keys of the step are pushed."""
-
-    def script(store: Any) -> Values:
-        net = nn.HybridSequential()
-        net.add(nn.Dense(8, activation="relu", in_units=10), nn.Dense(3, in_units=8))
-        net.initialize(mx.init.Xavier())
-        if isinstance(store, ElasticKVStore):
-            store = ElasticKVStore(FakeStore(learnt={f"i:{number}" for number in range(4)}))
-        train(net, gluon.Trainer(net.collect_params(), "adam", kvstore=store), [mx.cpu()], batches((10,)))
-        return named(net)
-
-    check_same(script)
-
-
 @pytest.mark.parametrize("devices", [[mx.cpu()], [mx.cpu(0), mx.cpu(1)]], ids=["one", "two"])
 def test_trainer_with_local_update(devices):
     def script(store: Any) -> Values:

@@ -79,8 +79,9 @@ def main():
                     OptimizerSpec(arguments.optimizer, ARGS[arguments.optimizer]), partial(schedule, arguments.rate)
                 )
                 store.broadcast(list(arrays), list(arrays.values()), [[array] for array in arrays.values()])
-            for key, gradient in found.items():
-                store.pushpull([key], [[HostArray(gradient)]], [[arrays[key]]])
+            store.pushpull(
+                list(found), [[HostArray(gradient)] for gradient in found.values()], [[arrays[key]] for key in found]
+            )
             time.sleep(arguments.pace + arguments.lag * elastic_ps.rank())
             elastic_ps.report(step, loss=error)
         if elastic_ps.is_chief():
