@@ -62,6 +62,10 @@ class JobPlay(Play):
     def run(self, deaf=(), workers=("w0", "w1")):
         """The script up to its first step: rehearsed, declared, first values taken. `deaf` servers read no further."""
         self.begin(workers)
+        return self.run_on(deaf)
+
+    def run_on(self, deaf=()):
+        """As `run`, of a worker that has begun."""
         running = Aside(self.script)
         for server, blocks in self.owned():
             server.await_frames(Kind.PULL)
