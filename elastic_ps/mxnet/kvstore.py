@@ -11,6 +11,7 @@ import ctypes
 import os
 import tempfile
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -71,12 +72,12 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
 
     def init(self, key: Any, value: Any) -> None:
         """Define keys; the chief's values count."""
-        values = self._one_each(group(key, value))
+        values = self._one_each(key, value)
         self._store.init([key_text(key) for key in values], list(values.values()))
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
         """Define keys and write the job's values to `out`. Arrays that are never pushed become auxiliary state."""
-        values, outs = self._one_each(group(key, value)), self._wrapped(group(key, out))
+        values, outs = self._one_each(key, value), self._wrapped(group(key, out))
         self._store.broadcast([key_text(key) for key in values], list(values.values()), [outs[key] for key in values])
 
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
@@ -250,8 +251,11 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
     def _wrapped(self, grouped: Grouped) -> dict[Key, list[Array]]:
         return {key: [wrap(key, array) for array in arrays] for key, arrays in grouped.items()}
 
-    def _one_each(self, grouped: Grouped) -> dict[Key, Array]:
+    def _one_each(self, keys: Any, values: Any) -> dict[Key, Array]:
+        grouped, listed = group(keys, values), Counter(flat(keys))
         for key, arrays in grouped.items():
+            if listed[key] > 1:
+                raise ConfigurationError(f"key {key}: {listed[key]} times in the list of keys; init each key once")
             if len(arrays) > 1:
                 raise ConfigurationError(f"key {key}: initialized with {len(arrays)} values; give one")
         return {key: wrap(key, arrays[0]) for key, arrays in grouped.items()}

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from elastic_ps.core.configuration import NO_CONFIGURATION, Configuration, NodeId
+from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.model import Model, Run, runs
 from elastic_ps.transport.base import Buffer
 from elastic_ps.transport.frames import Frame, Kind
@@ -65,6 +66,9 @@ class Exchange:
         Args:
             push: this worker's part.
             boundary: the exchange ends a sampler step, so a configuration whose clock has come takes effect.
+
+        Raises:
+            ConfigurationError: there are keys that only this worker could give first values, and it has not.
         """
         node = self._node
         while True:
@@ -74,6 +78,8 @@ class Exchange:
                     return False
                 generation = node.generation
                 version = node.version
+                if node.is_chief and push.batch is None:
+                    self._check_first_values(version)
                 for server, frame, payload in self._frames(push, version):
                     node.peers.send(server, frame, payload)
             if self._gather(generation):
@@ -82,6 +88,16 @@ class Exchange:
             self._tell_first_step()
             self._node.membership.step_ended(time.monotonic())
         return True
+
+    def _check_first_values(self, version: int) -> None:
+        """The chief's values count: what it has not initialized before it pushes would be waited for without end."""
+        model = self._node.inbox.model
+        for first, _ in self._node.inbox.missing(version):
+            key = model.tensors[model.blocks[first].tensor].name
+            raise ConfigurationError(
+                f"key {key}: another worker has initialized it, and this one (rank 0), whose values count, has not; "
+                "init the same keys in the same order in every worker"
+            )
 
     def _tell_first_step(self) -> None:
         """A plan is committed once a worker is past its clock: the coordinator need not wait for the next report."""

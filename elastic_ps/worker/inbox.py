@@ -97,11 +97,6 @@ class Inbox:
         """Start at `version` with nothing installed: a job whose model is still empty."""
         self.version = version
 
-    @property
-    def ready(self) -> bool:
-        """Whether every block of the installed version is here (new tensors are pulled)."""
-        return self.version is not None and self._installed.complete
-
     def missing(self, version: int) -> list[Run]:
         """Runs of blocks of `version` that have not come."""
         arrivals = self._for(version)

@@ -16,7 +16,6 @@ from elastic_ps.core.errors import ConfigurationError, JobEnded
 from elastic_ps.core.model import Tensor
 from elastic_ps.node.session import Session
 from elastic_ps.node.settings import NodeSettings
-from elastic_ps.transport.base import Buffer
 from elastic_ps.transport.tcp import TcpTransport
 from elastic_ps.worker.api import Array
 from elastic_ps.worker.barriers import Barriers
@@ -25,7 +24,7 @@ from elastic_ps.worker.ending import EXIT_TERMINATED, Ending, drain_on_sigterm, 
 from elastic_ps.worker.exchange import Exchange, Push
 from elastic_ps.worker.gradients import Gradients
 from elastic_ps.worker.node import WorkerNode
-from elastic_ps.worker.parameters import declare, enter, follow, refresh
+from elastic_ps.worker.parameters import First, declare, enter, follow, refresh
 from elastic_ps.worker.staging import Key, Staging
 from elastic_ps.worker.store import Store
 from protos import elastic_pb2 as pb
@@ -260,9 +259,7 @@ class WorkerJob:
             with exits():
                 self._barriers.wait()
 
-    def declare(
-        self, store: int, tensors: Sequence[Tensor], optimizer: str, local: bool, values: Callable[[int], Buffer]
-    ) -> list[str]:
+    def declare(self, store: int, tensors: Sequence[Tensor], optimizer: str, local: bool, first: First) -> list[str]:
         """Declare tensors of a store; returns warnings."""
         request = pb.DeclareRequest(
             tensors=[codec.tensor_to_pb(tensor) for tensor in tensors],
@@ -272,7 +269,7 @@ class WorkerJob:
             local_update=local,
         )
         with exits():
-            warnings = declare(self.node, request, values)
+            warnings = declare(self.node, request, first)
         for warning in warnings:
             log.warning("%s", warning)
         self._gradients.fit(self.node.inbox.model.slab_bytes)

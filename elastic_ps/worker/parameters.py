@@ -1,10 +1,12 @@
 """How a worker comes to hold the job's parameters: by declaring them, by pulling them, by following as a shadow."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
 
 from elastic_ps.core import codec
 from elastic_ps.core.configuration import NO_CONFIGURATION, NodeId
-from elastic_ps.core.model import Run, members, runs
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.model import members, runs
 from elastic_ps.transport.base import Buffer
 from elastic_ps.transport.frames import Kind
 from elastic_ps.worker.node import WorkerNode
@@ -64,31 +66,65 @@ def refresh(node: WorkerNode) -> None:
     _obtain(node, lambda: node.install_next() or node.version == version, lambda: _pull(node, version))
 
 
-def declare(node: WorkerNode, request: pb.DeclareRequest, values: Callable[[int], Buffer]) -> list[str]:
-    """Declare tensors; the chief gives the first values of new ones, all take them.
+@dataclass(frozen=True)
+class First:
+    """What this worker's script has initialized of one kvstore.
+
+    Attributes:
+        keys: all of them, whatever has been declared before.
+        values: of a key, its bytes with padding, as they stand in a slab.
+    """
+
+    keys: Set[str]
+    values: Callable[[str], Buffer]
+
+
+def declare(node: WorkerNode, request: pb.DeclareRequest, first: First) -> list[str]:
+    """Declare tensors of a kvstore; the chief gives the first values of new ones, all take them.
 
     Args:
         node: this worker.
         request: without caller.
-        values: tensor index -> its bytes with padding, as they stand in a slab.
+        first: of the kvstore.
 
     Returns:
         Warnings about settings that differ from the job's.
+
+    Raises:
+        ConfigurationError: another worker has initialized other keys.
     """
     reply = node.ask(lambda: node.session.declare(request))
     with node.changed:
         node.data = codec.data_from_pb(request.data)
         node.extend(reply.tensors, reply.assignment)
         takes_part = node.is_member
+        _check_keys(node, request.store, first.keys)
+        own = [node.inbox.model.index[request.store, key] for key in first.keys]
+
+    def lacking() -> list[int]:  # of the script's own keys: others may be ahead, and have more
+        return [index for index in own if not node.inbox.holds(index)]
 
     def ask() -> None:
         if node.is_chief:
-            _initialize(node, node.inbox.missing(node.version), values)
-        _pull(node, node.version)
+            _initialize(node, lacking(), first)
+        _pull(node, node.version, lacking())
 
     if takes_part:
-        _obtain(node, lambda: node.inbox.ready, ask)
+        _obtain(node, lambda: not lacking(), ask)
     return list(reply.warnings)
+
+
+def _check_keys(node: WorkerNode, store: int, keys: Set[str]) -> None:
+    """In a new job all scripts initialize the same keys, and who is ahead has more: those that come first are alike."""
+    listed = [tensor.key for tensor in node.inbox.model.tensors if tensor.store == store]
+    foreign = [key for key in listed[: len(keys)] if key not in keys]
+    if foreign and not node.inherited:
+        rank = node.configuration.ranks.get(node.session.node, "of a joiner")
+        lacking = [key[2:] for key in listed[len(keys) :] if key in keys]
+        raise ConfigurationError(
+            f"key {foreign[0][2:]}: another worker has initialized it in kvstore {store} where this one (rank {rank}) "
+            f"has initialized {', '.join(lacking)}; init the same keys in the same order in every worker"
+        )
 
 
 def _obtain(node: WorkerNode, ready: Callable[[], bool], ask: Callable[[], None]) -> None:
@@ -103,10 +139,10 @@ def _obtain(node: WorkerNode, ready: Callable[[], bool], ask: Callable[[], None]
         node.wait(lambda generation=generation: ready() or node.generation != generation)  # type: ignore[misc]
 
 
-def _initialize(node: WorkerNode, new: Sequence[Run], values: Callable[[int], Buffer]) -> None:
+def _initialize(node: WorkerNode, new: Sequence[int], first: First) -> None:
     model = node.inbox.model
-    for tensor in sorted({model.blocks[block].tensor for block in members(new)}):
-        whole = memoryview(values(tensor)).cast("B")  # type: ignore[arg-type]  # numpy arrays are buffers
+    for tensor in new:
+        whole = memoryview(first.values(model.tensors[tensor].key)).cast("B")  # type: ignore[arg-type]  # numpy arrays
         base = model.blocks[model.blocks_of[tensor].start].position
         for server, blocks in _by_server(node, model.blocks_of[tensor]).items():
             for run in runs(blocks):
@@ -115,8 +151,12 @@ def _initialize(node: WorkerNode, new: Sequence[Run], values: Callable[[int], Bu
                 node.peers.send(server, frame, [whole[span.start - base : span.stop - base]])
 
 
-def _pull(node: WorkerNode, version: int) -> None:
-    for server, blocks in _by_server(node, list(members(node.inbox.missing(version)))).items():
+def _pull(node: WorkerNode, version: int, tensors: Sequence[int] | None = None) -> None:
+    """Ask for what is missing, of all tensors or of some."""
+    missing = list(members(node.inbox.missing(version)))
+    if tensors is not None:
+        missing = [block for block in missing if node.inbox.model.blocks[block].tensor in tensors]
+    for server, blocks in _by_server(node, missing).items():
         for of_store in node.inbox.model.by_store(blocks).values():
             node.peers.send(server, node.frame(Kind.PULL, version, runs=list(runs(of_store))))
 

@@ -16,6 +16,7 @@ from elastic_ps.core.model import ALIGNMENT, Tensor
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.worker.api import Array
 from elastic_ps.worker.ending import exits
+from elastic_ps.worker.parameters import First
 from elastic_ps.worker.staging import Key
 from elastic_ps.worker.states import State, States
 
@@ -259,13 +260,14 @@ class Store:
     def _declare(self, tensors: list[Tensor]) -> list[str]:
         optimizer = self._optimizer.to_json() if self._optimizer else ""
         self.declared = True
-        return self._job.declare(self._number, tensors, optimizer, self._local, self._first_bytes)
+        first = First(self._first.keys(), self._first_bytes)
+        return self._job.declare(self._number, tensors, optimizer, self._local, first)
 
-    def _first_bytes(self, index: int) -> NDArray[np.uint8]:
-        """A tensor's first value with its padding, as in a slab."""
-        tensor = self._job.node.inbox.model.tensors[index]
-        padded = np.zeros(max(ALIGNMENT, -(-tensor.nbytes // ALIGNMENT) * ALIGNMENT), dtype=np.uint8)
-        padded[: tensor.nbytes] = np.ascontiguousarray(self._first[tensor.key]).reshape(-1).view(np.uint8)
+    def _first_bytes(self, key: str) -> NDArray[np.uint8]:
+        """A key's first value with its padding, as in a slab."""
+        raw = np.ascontiguousarray(self._first[key]).reshape(-1).view(np.uint8)
+        padded = np.zeros(max(ALIGNMENT, -(-raw.nbytes // ALIGNMENT) * ALIGNMENT), dtype=np.uint8)
+        padded[: raw.nbytes] = raw
         return padded
 
     def _stage(

@@ -12,12 +12,12 @@ from elastic_ps.core import codec
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role
 from elastic_ps.core.token import TOKEN_BYTES
 from elastic_ps.node.settings import NodeSettings
-from elastic_ps.transport.base import Buffer
 from elastic_ps.worker.barriers import Barriers
 from elastic_ps.worker.exchange import Push
 from elastic_ps.worker.inbox import tensor_view
 from elastic_ps.worker.job import WorkerJob
 from elastic_ps.worker.node import WorkerNode
+from elastic_ps.worker.parameters import First
 from elastic_ps.worker.states import States
 from protos import elastic_pb2 as pb
 
@@ -56,7 +56,7 @@ class Servers:
         return True
 
 
-def declare(node: WorkerNode, request: pb.DeclareRequest, values: Callable[[int], Buffer]) -> list[str]:
+def declare(node: WorkerNode, request: pb.DeclareRequest, first: First) -> list[str]:
     """In place of `parameters.declare`: a new tensor has the script's first values."""
     known = len(node.inbox.model.tensors)
     node.inbox.grow(node.inbox.model.extended([codec.tensor_from_pb(tensor) for tensor in request.tensors]))
@@ -65,7 +65,7 @@ def declare(node: WorkerNode, request: pb.DeclareRequest, values: Callable[[int]
         run = (blocks.start, len(blocks))
         buffers = node.inbox.buffers(0, [run])
         assert buffers is not None
-        memoryview(buffers[0])[:] = values(index)
+        memoryview(buffers[0])[:] = first.values(node.inbox.model.tensors[index].key)
         node.inbox.arrived(0, [run])
     return []
 

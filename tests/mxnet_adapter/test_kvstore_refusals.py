@@ -20,6 +20,7 @@ REFUSALS = {
     "no arrays": (lambda kv: kv.push(1, []), "key 1: an NDArray or a list of them is needed"),
     "number in the list": (lambda kv: kv.push("w", [ones(1), 2]), "key w: an NDArray is needed, not int"),
     "two first values": (lambda kv: kv.init(1, [ones(1), ones(1)]), "key 1: initialized with 2 values; give one"),
+    "a key twice": (lambda kv: kv.init(["q", "q"], [ones(1)] * 2), "key q: 2 times in the list of keys; init each"),
     "csr": (lambda kv: kv.init("w", ones((2, 2)).tostype("csr")), "key w: storage type 'csr'"),
     "pull without out": (lambda kv: kv.pull("w"), "key w: pull needs out="),
     "row_sparse_pull without rows": (

@@ -70,11 +70,10 @@ def test_growing_keeps_what_is_there_and_waits_for_the_new(inbox):
     inbox.begin(2)
     for block in range(3):
         receive(inbox, 2, block, 6)
-    assert inbox.ready
     inbox.grow(inbox.model.extended([Tensor(0, "i:3", (5,), "float32")]))
-    assert not inbox.ready
+    assert not inbox.holds(3)
     assert inbox.missing(2) == [(3, 1)]
     assert receive(inbox, 2, 3, 9)
-    assert inbox.ready
+    assert inbox.holds(3)
     assert inbox.tensor(0).tolist() == [6] * 4
     assert inbox.tensor(3).tolist() == [9] * 5

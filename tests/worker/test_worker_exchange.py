@@ -1,7 +1,7 @@
 """A worker's exchange with its servers (protocol, invariants 5 and 6), over connections whose faults are scripted."""
 
 import pytest
-from played_server import ALL, BLOCK_BYTES, MODEL, S0, S1, SPLIT
+from played_server import ALL, BLOCK_BYTES, MODEL, S0, S1, SPLIT, TENSORS
 from worker_harness import ONE, TWO, Aside
 
 from elastic_ps.core.errors import ConfigurationError
@@ -45,6 +45,14 @@ def test_hyperparameters_of_a_worker_that_is_not_the_chief_stay_at_home(play):
         assert "hyper" not in server.await_frames(Kind.PUSH)[0].frame.meta
         server.answer(1, blocks, ONE)
     running.result()
+
+
+def test_the_chief_does_not_wait_for_what_it_should_have_initialized(play):
+    """Another worker has, and died of it perhaps: this one is told before it waits for an exchange without end."""
+    play.start(SPLIT)
+    play.extend([*SPLIT, 0], [*TENSORS, Tensor(0, "i:9", (4,), "float32")])
+    with pytest.raises(ConfigurationError, match=r"key 9: another worker .* \(rank 0\), whose values count, has not"):
+        play.exchange().result()
 
 
 def test_tensors_that_are_not_pushed_are_named_as_absent(play):

@@ -6,10 +6,13 @@ from played_server import ALL, BLOCK_BYTES, MODEL, S0, S1, SPLIT, TENSORS, value
 from worker_harness import ONE, THREE, TWO, Aside, Play
 
 from elastic_ps.core import codec
+from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.transport.frames import Kind
 from elastic_ps.transport.memory import Action, Fault
-from elastic_ps.worker.parameters import declare, enter, follow
+from elastic_ps.worker.parameters import First, declare, enter, follow
 from protos import elastic_pb2 as pb
+
+MODEL_KEYS = [tensor.key for tensor in TENSORS]
 
 
 @pytest.fixture
@@ -19,16 +22,16 @@ def joiner():
     made.close()
 
 
-def first_value(tensor):
-    return np.concatenate([value(0, block) for block in MODEL.blocks_of[tensor]])
+def first_value(key):
+    return np.concatenate([value(0, block) for block in MODEL.blocks_of[MODEL.index[0, key]]])
 
 
-def declaring(play, workers=("w0", "w1")):
-    """A job at its start whose script declares the model."""
+def declaring(play, workers=("w0", "w1"), keys=MODEL_KEYS):
+    """A job at its start whose script has initialized `keys`, and where the model has been declared."""
     play.begin(workers)
     tensors = [codec.tensor_to_pb(tensor) for tensor in TENSORS]
     play.session.declared = lambda _request: pb.DeclareReply(tensors=tensors, assignment=SPLIT, warnings=["lr differs"])
-    return Aside(declare, play.node, pb.DeclareRequest(), first_value)
+    return Aside(declare, play.node, pb.DeclareRequest(), First(set(keys), first_value))
 
 
 def given(server):
@@ -69,6 +72,37 @@ def test_another_worker_only_takes(play):
         server.answer(0, blocks, ONE)
     running.result()
     assert not any(server.of(Kind.INIT) for server in play.servers.values())
+
+
+def test_a_worker_that_is_ahead_does_not_hold_up_the_chief(play):
+    """Its next key is in the tables already; the chief comes to it in its own time."""
+    running = declaring(play, keys=MODEL_KEYS[:1])
+    s0, s1 = play.servers.values()
+    s0.await_frames(Kind.PULL)
+    assert given(s0).keys() == {0, 1}
+    assert asked(s0) == [0, 1]
+    s0.answer(0, [0, 1], ONE)
+    running.result()
+    assert not s1.received[1:]  # than the NOTICE
+
+
+@pytest.mark.parametrize("workers", [("w0", "w1"), ("w1", "w0")])
+def test_other_keys_than_another_workers_are_refused(play, workers):
+    running = declaring(play, workers, keys=MODEL_KEYS[2:])
+    rank = workers.index("w0")
+    with pytest.raises(
+        ConfigurationError, match=rf"key 0: another .* in kvstore 0 where this one \(rank {rank}\) .* 2;"
+    ):
+        running.result()
+
+
+def test_a_restored_job_takes_a_new_key_that_comes_first(play):
+    play.node.inherited = True
+    running = declaring(play, ("w1", "w0"), keys=MODEL_KEYS[2:])
+    for server, block in zip(play.servers.values(), (4, 5), strict=True):
+        server.await_frames(Kind.PULL)
+        server.answer(0, [block], ONE)
+    running.result()
 
 
 @pytest.mark.parametrize(("kind", "sender"), [(Kind.INIT, "w0"), (Kind.PULL, "w0"), (Kind.VALUE, "s0")])

@@ -201,9 +201,10 @@ class Play:
         enter(self.node)
 
     def start(self, assignment: Sequence[int], workers: Sequence[str] = ("w0", "w1")) -> None:
-        """The job's start with a model, at version 0 with nothing known."""
+        """The job's start with a model, at version 0."""
         self.begin(workers)
         self.extend(assignment)
+        self.node.inbox.arrived(0, [(0, len(ALL))])
 
     # ---- the script's side
 
