@@ -166,6 +166,8 @@ def _optimizers(known: tuple[str, ...], declaration: Declaration, warnings: list
     text, old = spec.to_json(), padded[declaration.store]
     if not old:
         padded[declaration.store] = text
+    elif (known_rule := json.loads(old)["name"]) != spec.name:
+        warnings.append(f"optimizer {spec.name} is ignored, the job has {known_rule}")
     elif old != text:
         warnings += _differences("optimizer", json.loads(old), json.loads(text))
     return tuple(padded)

@@ -150,12 +150,16 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
     # ---- optimizer -------------------------------------------------------------------------------------------------
 
     def set_optimizer(self, optimizer: Any) -> None:
-        """Let the servers update. Its learning rate and the other values of a step follow this object (chief's)."""
+        """Let the servers update. Its learning rate and the other values of a step follow this object (chief's).
+
+        Where keys have been defined with another rule that one stays, with its object, and a warning says so.
+        """
         spec = optimizers.translate(optimizer, key_text)
-        # Not by `_set_updater`: that would install it in the native local store, which holds nothing.
-        self._updater = mx.optimizer.get_updater(optimizer)
         for warning in self._store.set_optimizer(spec, self._hyper):
             warnings.warn(warning, stacklevel=2)
+        if self._store.rule == spec.name:
+            # Not by `_set_updater`: that would install it in the native local store, which holds nothing.
+            self._updater = mx.optimizer.get_updater(optimizer)
 
     def _hyper(self, num_update: int) -> Hyper:
         # Through `_updater`, whose optimizer load_optimizer_states may replace.

@@ -266,12 +266,15 @@ def to_mxnet_states(optimizer: Any, states: dict[Key, dict[str, Any]]) -> dict[K
     Args:
         optimizer: that made the states.
         states: by index, {"count": updates, name: array} as `KeyStore.optimizer_states` gives them.
+
+    Raises:
+        ConfigurationError: they are another optimizer's; names the index.
     """
     counts = optimizer._index_update_count
     for index, state in states.items():
         counts[index] = optimizer.begin_num_update + state["count"]
     optimizer.num_update = max([optimizer.num_update, *counts.values()])
-    return {index: _pack(optimizer, state) for index, state in states.items()}
+    return {index: _pack(optimizer, index, state) for index, state in states.items()}
 
 
 def from_mxnet_states(optimizer: Any, states: dict[Key, Any]) -> dict[Key, dict[str, Any]]:
@@ -293,13 +296,18 @@ def from_mxnet_states(optimizer: Any, states: dict[Key, Any]) -> dict[Key, dict[
     return result
 
 
-def _pack(optimizer: Any, state: dict[str, Any]) -> Any:
+def _pack(optimizer: Any, index: Key, state: dict[str, Any]) -> Any:
     arrays = {name: mx.nd.array(value, dtype=value.dtype) for name, value in state.items() if name != "count"}
     known = _KNOWN.get(type(optimizer))
     if known is None:
         return arrays
     master = arrays.pop("master", None)
     names = _slots(optimizer, known)
+    if arrays.keys() != set(names):
+        raise ConfigurationError(
+            f"key {index}: the servers keep {', '.join(arrays) or 'no state'}, but {type(optimizer).__name__} keeps "
+            f"{', '.join(names) or 'none'}: another worker's optimizer was first; give all workers the same one"
+        )
     inner = tuple(arrays[name] for name in names) if not known.bare else arrays[names[0]] if names else None
     if master is None:
         return inner

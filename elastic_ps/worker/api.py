@@ -64,8 +64,13 @@ class KeyStore(Protocol):
         """Let servers update. `hyper(num_update)` gives the values of an update; it is called once a step, by the chief
         and under "async" and "ssp" by every worker.
 
-        Returns warnings: settings that differ from the job's own, which stays.
+        Returns warnings: settings that differ from the job's own, which stays. Nothing of an optimizer with another
+        rule than this store has declared is taken.
         """
+
+    @property
+    def rule(self) -> str:
+        """Name of the rule of the optimizer that was taken last, "" before."""
 
     def set_local_update(self) -> None:
         """Say that optimizers live in the workers: the store only sums, worker joins are refused.

@@ -111,10 +111,11 @@ class WorkerJob:
         elastic = self.spec is not None or (self.node.data is not None and self.node.data.elastic)
         return len(self.node.configuration.workers) if elastic else self.node.founders
 
-    def report(self, step: int, metrics: Mapping[str, float]) -> None:
+    def report(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Take over metrics of a step."""
+        values = {name: _number(name, value) for name, value in metrics.items()}
         if not self.staging.rehearsing:
-            self.node.progress.metrics(step, {name: float(value) for name, value in metrics.items()})
+            self.node.progress.metrics(step, values)
 
     def leave(self, finished: bool) -> None:
         """Tell the job that this worker has finished (or goes away), once; what a finished script pushed goes first."""
@@ -270,8 +271,6 @@ class WorkerJob:
         )
         with exits():
             warnings = declare(self.node, request, first)
-        for warning in warnings:
-            log.warning("%s", warning)
         self._gradients.fit(self.node.inbox.model.slab_bytes)
         return warnings
 
@@ -337,6 +336,13 @@ class WorkerJob:
     def _install_all(self) -> None:
         for store in self._stores:
             store.install()
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"report: {name} = {value!r} is no number; give one, as in loss=0.31") from error
 
 
 _current: WorkerJob | None = None

@@ -62,7 +62,7 @@ class Store:
                 raise ConfigurationError(f"key {key[2:]}: initialized twice; init each key once")
             self._first[key] = np.array(array.read())
         if keys and not self._job.staging.rehearsing:
-            self._declare([self._tensor(key) for key in keys])
+            self._declare_keys([self._tensor(key) for key in keys])
 
     def broadcast(self, keys: Sequence[str], arrays: Sequence[Array], outs: Sequence[Sequence[Array]]) -> None:
         """See `KeyStore.broadcast`."""
@@ -106,8 +106,15 @@ class Store:
 
     def set_optimizer(self, spec: OptimizerSpec, hyper: Callable[[int], Hyper]) -> list[str]:
         """See `KeyStore.set_optimizer`."""
+        if self.declared and self._optimizer is not None and spec.name != self._optimizer.name:
+            return [f"optimizer {spec.name} is ignored, the job has {self._optimizer.name} and its states"]
         self._optimizer, self._hyper = spec, hyper
         return self._declare([]) if self.declared else []
+
+    @property
+    def rule(self) -> str:
+        """See `KeyStore.rule`."""
+        return self._optimizer.name if self._optimizer is not None else ""
 
     def set_local_update(self) -> None:
         """See `KeyStore.set_local_update`."""
@@ -162,7 +169,7 @@ class Store:
 
     def declare_rehearsed(self, pushed: frozenset[Key], spec: DataSpec) -> None:
         """Declare what the rehearsal used. Keys that it broadcast and never pushed are auxiliary state."""
-        self._declare(
+        self._declare_keys(
             [
                 self._tensor(key, auxiliary=key in self._parameters and (self._number, key) not in pushed)
                 for key in self._first
@@ -256,6 +263,10 @@ class Store:
         value = self._first[key]
         divisible = self._optimizer is None or self._optimizer.name not in UNDIVIDED
         return Tensor(self._number, key, value.shape, value.dtype.name, auxiliary, divisible)
+
+    def _declare_keys(self, tensors: list[Tensor]) -> None:
+        for warning in self._declare(tensors):
+            log.warning("%s", warning)
 
     def _declare(self, tensors: list[Tensor]) -> list[str]:
         optimizer = self._optimizer.to_json() if self._optimizer else ""

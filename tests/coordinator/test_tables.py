@@ -94,6 +94,14 @@ def test_other_settings_are_warnings_that_name_them_and_the_first_stay():
     assert world.state.job.data == DATA
 
 
+def test_another_rule_is_one_warning():
+    world = started()
+    world.declare(world.node("w0"), TENSORS, DATA, optimizer=SGD)
+    world.settle()
+    reply = world.declare(world.node("w1"), TENSORS, DATA, optimizer=OptimizerSpec("adam", {"beta1": 0.9}).to_json())
+    assert list(reply.warnings) == ["optimizer adam is ignored, the job has sgd"]
+
+
 def test_each_store_has_its_optimizer():
     world = started()
     world.declare(world.node("w0"), TENSORS, DATA)

@@ -33,6 +33,7 @@ class FakeStore:
         self.rank = 0
         self.num_workers = 1
         self.mode = "sync"
+        self.rule = ""
         self.calls: list[str] = []
         self.held: dict[str, Held] = {}
         self.broadcasted: set[str] = set()
@@ -98,7 +99,7 @@ class FakeStore:
     def set_optimizer(self, spec: OptimizerSpec, hyper: Callable[[int], Hyper]) -> list[str]:
         self.calls.append("set_optimizer")
         self.specs.append(OptimizerSpec.from_json(spec.to_json()) or spec)
-        self._rule, self._hyper = make_rule(self.specs[-1]), hyper
+        self._rule, self._hyper, self.rule = make_rule(self.specs[-1]), hyper, spec.name
         return self.warnings
 
     def set_local_update(self) -> None:

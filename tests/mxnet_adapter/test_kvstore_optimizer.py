@@ -1,14 +1,20 @@
 """MXNet's KVStore contract: the optimizer on the servers, and its states in files."""
 
+import pickle
+from pathlib import Path
+from unittest.mock import patch
+
 import mxnet as mx
 import numpy as np
 import pytest
 from fake_store import FakeStore
+from instant_job import instant_job, sgd
 from mx_arrays import ones, values, zeros
 
 import elastic_ps.mxnet.kvstore as kvstore_module
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.mxnet import ElasticKVStore
+from elastic_ps.worker.states import States
 
 pytestmark = pytest.mark.mxnet
 
@@ -32,6 +38,32 @@ def test_a_difference_from_the_jobs_optimizer_is_a_warning(kv, fake):
     with pytest.warns(UserWarning, match=r"momentum is 0\.9 in the job") as said:
         kv.set_optimizer(mx.optimizer.SGD())
     assert len(said) == 1
+
+
+def test_another_rule_than_the_jobs_is_one_warning_and_the_first_stays(tmp_path, caplog):
+    path = str(tmp_path / "states")
+    held = {"s:a": {"count": 2, "momentum": np.full(1, 7, "float32")}}
+    with instant_job(sgd) as (job, _), patch.object(States, "collect", lambda _states: held):
+        kv = ElasticKVStore(job.open_store())
+        kv.set_optimizer(mx.optimizer.Adam())
+        kv.set_optimizer(mx.optimizer.SGD(learning_rate=0.5, momentum=0.9))  # no key is defined yet
+        kv.init("a", zeros(1))
+        with pytest.warns(UserWarning, match="optimizer adam is ignored, the job has sgd") as said:
+            kv.set_optimizer(mx.optimizer.Adam(learning_rate=8))
+        out = zeros(1)
+        kv.pushpull("a", ones(1), out=out)
+        kv.save_optimizer_states(path)
+    assert len(said) == 1
+    assert caplog.records == []
+    assert values(out) == [-0.5]
+    assert values(pickle.loads(Path(path).read_bytes())["a"]) == [7]
+
+
+def test_states_of_another_workers_rule_are_refused(kv, fake, monkeypatch):
+    kv.set_optimizer(mx.optimizer.Adam())
+    monkeypatch.setattr(fake, "optimizer_states", lambda: {"s:a": {"count": 2, "momentum": np.zeros(1, "float32")}})
+    with pytest.raises(ConfigurationError, match="key a: the servers keep momentum, but Adam keeps mean, variance: a"):
+        kv.save_optimizer_states("nowhere")
 
 
 def test_without_an_optimizer_workers_update_and_the_store_says_so_once(kv, fake):
