@@ -1,5 +1,9 @@
-"""Protobuf messages as plain values for `--json`: every field present, numbers as numbers, enums by name."""
+"""Protobuf messages as plain values for `--json`: every field present, numbers as numbers, enums by name.
 
+JSON has no NaN and no infinities: they are the texts "NaN", "Infinity" and "-Infinity", as in protobuf's own mapping.
+"""
+
+import math
 from typing import Any
 
 from google.protobuf.message import Message
@@ -29,4 +33,6 @@ def _value(field: Any, value: Any) -> Any:
         return field.enum_type.values_by_number[value].name
     if isinstance(value, bytes):
         return value.hex()
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value

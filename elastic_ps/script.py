@@ -36,6 +36,9 @@ def report(step: int, **metrics: float) -> None:
 
     Args:
         step: as the sampler yielded it.
-        metrics: loss=..., accuracy=...: finite numbers.
+        metrics: loss=..., accuracy=...: numbers, or arrays of one element. NaN and infinities are shown as they are.
+
+    Raises:
+        ConfigurationError: a value is no number.
     """
     current_job().report(step, metrics)

@@ -1,6 +1,7 @@
 """elasticctl: what it prints, what it asks for, how it ends."""
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -52,6 +53,19 @@ def test_status_json_is_whole(ctl: Ctl) -> None:
     assert value["nodes"][0]["member"]["role"] == "SERVER"
     assert value["nodes"][1]["metrics"] == {"loss": 0.25}
     assert value["queued"] == ""
+
+
+def test_metrics_that_are_no_finite_numbers_are_shown_and_json_stays_json(ctl: Ctl, fake: Any) -> None:
+    metrics = {"loss": math.nan, "norm": math.inf, "margin": -math.inf}
+    fake.statuses[0].nodes[1].metrics.update(metrics)
+
+    def refused(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    value = json.loads(ctl("status", "--json").stdout, parse_constant=refused)
+    assert value["nodes"][1]["metrics"] == {"loss": "NaN", "norm": "Infinity", "margin": "-Infinity"}
+    shown = next(line for line in ctl("status").stdout.splitlines() if line.startswith("w2"))
+    assert {"nan", "inf", "-inf"} <= set(shown.split())
 
 
 def test_static_data_is_named(ctl: Ctl, fake: Any) -> None:
