@@ -35,6 +35,7 @@ class Membership:
         self._before: frozenset[NodeId] = frozenset()  # servers of the configuration before the last switch
         self._heard: dict[NodeId, ConfigId] = {}  # by server: the newest configuration of its frames
         self._resumed = ConfigId()
+        self._overtaken: float | None = None  # pause mode: when a decision swapped the tables in the middle of a step
 
     @property
     def is_current(self) -> bool:
@@ -149,7 +150,10 @@ class Membership:
     def _on_resume(self, resume: pb.Resume) -> None:
         with self._room.changed:
             self._resumed = codec.config_id_from_pb(resume.configuration)
+            since, self._overtaken = self._overtaken, None
             self._room.changed.notify_all()
+        if since is not None:  # its step could not end before: that is what it lost
+            self._acknowledge(pb.SWITCHED, self._resumed, (time.monotonic() - since) * 1000)
 
     def _on_extend(self, extend: pb.Extend) -> None:
         with self._room.changed:
@@ -221,7 +225,9 @@ class Membership:
             for server in {*self._before, *room.configuration.blocks_of}:
                 room.peers.send(server, room.frame(Kind.NOTICE))
             paused = room.standing.paused
-            leaving = not room.is_member and old is not None and room.session.node in old.members
+            was_member = old is not None and room.session.node in old.members
+            leaving = was_member and not room.is_member
+            self._overtaken = started if paused and reached is None and was_member and not leaving else None
             room.changed.notify_all()
         suspension = (time.monotonic() - started) * 1000
         self._acknowledge(pb.SWITCHED, number, 0.0 if paused else suspension)

@@ -137,3 +137,19 @@ def test_in_pause_mode_a_worker_waits_for_resume(play):
     assert running.result() is True
     switched = [answer for answer in play.session.answers if answer.answer == pb.SWITCHED]
     assert len(switched) == 3  # the start's, at the clock, after
+
+
+def test_in_pause_mode_a_worker_that_a_decision_overtakes_tells_how_long_it_waited(play):
+    """It switched before its clock; its step still ends only when the new owners have their blocks."""
+    play.start(SPLIT)
+    moved = play.table(2, [1] * 6)
+    play.prepare(moved, mode=pb.PAUSE)
+    play.arm(moved, clock=5)
+    play.direct(adopt=pb.Adopt(configuration=pb.ConfigId(term=1, number=2)))
+    assert play.session.await_answer(pb.SWITCHED, TWO).suspension_ms == 0
+    play.session.answers.clear()
+    play.direct(resume=pb.Resume(configuration=pb.ConfigId(term=1, number=2)))
+    assert play.session.await_answer(pb.SWITCHED, TWO).suspension_ms > 0
+    play.session.answers.clear()
+    play.direct(resume=pb.Resume(configuration=pb.ConfigId(term=1, number=2)))  # sent again after a reconnect
+    assert not play.session.answers

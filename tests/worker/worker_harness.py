@@ -27,6 +27,7 @@ class Acknowledged:
     answer: int
     configuration: ConfigId
     version: int
+    suspension_ms: float
 
 
 def roster_of(*workers: str) -> Configuration:
@@ -76,10 +77,10 @@ class FakeSession:
         self._changed = threading.Condition()
 
     def acknowledge(
-        self, answer: int, configuration: ConfigId = NO_CONFIGURATION, version: int = 0, *_more: Any
+        self, answer: int, configuration: ConfigId = NO_CONFIGURATION, version: int = 0, suspension_ms: float = 0.0
     ) -> None:
         with self._changed:
-            self.answers.append(Acknowledged(answer, configuration, version))
+            self.answers.append(Acknowledged(answer, configuration, version, suspension_ms))
             self._changed.notify_all()
 
     def peer_failed(self, peer: str, reason: str) -> None:
