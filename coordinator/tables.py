@@ -25,7 +25,10 @@ MOST_STORES = 1024
 
 
 def on_declared(turn: Turn, event: Declared) -> None:
-    """A script says what it uses. It waits until every server knows it."""
+    """A script says what it uses. It waits until every server knows it, unless it has been told to end."""
+    if turn.job.nodes[event.node].departing:
+        turn.refuse(event.to, f"{event.node} has no part in the job any more: {turn.job.reason}", Why.ENDING)
+        return
     waiting = Declaration(
         event.to, event.node, event.tensors, event.store, event.optimizer, event.data, event.local_update
     )

@@ -9,6 +9,7 @@ from coordinator import effects as ef
 from coordinator import events as ev
 from coordinator.plan import Kind, Phase, Plan
 from coordinator.protocol import step
+from coordinator.state import StopOrder
 from elastic_ps.core.data import DataSpec
 from elastic_ps.core.model import Tensor
 from elastic_ps.core.optimizer import OptimizerSpec
@@ -224,3 +225,14 @@ def test_a_command_before_the_first_commit_reaches_the_servers_that_scripts_have
     state = replace(world.state, job=replace(world.state.job, configuration=None, plan=starting))
     asking, _ = step(state, ev.CommandAsked(world.now, 7, 3, "body"))
     assert asking.running[-1].waiting == {"s0", "s1"}
+
+
+def test_who_has_been_told_to_end_is_not_left_waiting_for_its_declaration():
+    """A joiner that declares while the job goes back to its checkpoint hung, and held up the start: found by a soak."""
+    world = started()
+    node = world.state.job.nodes["w1"]
+    nodes = {**world.state.job.nodes, "w1": replace(node, stop=StopOrder("restored", restart=True))}
+    world.state = replace(world.state, job=replace(world.state.job, nodes=nodes))
+    reply = world.declare(world.node("w1"), TENSORS, DATA)
+    assert reply.why is ef.Why.ENDING
+    assert not world.state.declarations
