@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks.jobs import Job
 from benchmarks.models import MODELS
-from benchmarks.report import Goal, finish, under
+from benchmarks.report import Goal, at_least, finish, under
 from coordinator.archive import Archive
 from protos import elastic_pb2 as pb
 
@@ -195,7 +195,7 @@ def _goals(model: str, losses: Sequence[Loss], ratios: Mapping[int, Sequence[flo
     suspension = float(np.percentile([loss.suspension for loss in live], 99))
     excess = statistics.median(loss.excess for loss in live)
     return [
-        Goal(f"{model}: live (plan, worker) pairs", f"at least {pairs}", len(live), len(live) >= pairs),
+        at_least(f"{model}: live (plan, worker) pairs", pairs, len(live), "pairs"),
         under(f"{model}: live suspension, 99th percentile", 10, suspension, "ms"),
         under(f"{model}: live excess, median", 10, excess, "ms"),
         *(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -68,6 +69,9 @@ class Job:
     def pid(self, node):
         return next(found.pid for found in self.client.status().nodes if found.member.id == node)
 
+    def kill(self, node):
+        os.kill(self.pid(node), signal.SIGKILL)
+
     def wait(self, timeout=60.0):
         """The exit status of the job."""
         try:
@@ -79,12 +83,13 @@ class Job:
         return self.log.read_text()[-6000:]
 
 
+def member_ids(status, role):
+    """Of the configuration in force; role: 1 workers, 2 servers."""
+    return [node.member.id for node in status.nodes if node.state == "member" and node.member.role == role]
+
+
 def counts(status):
-    members = [node for node in status.nodes if node.state == "member"]
-    return (
-        sum(node.member.role == 1 for node in members),
-        sum(node.member.role == 2 for node in members),
-    )
+    return len(member_ids(status, 1)), len(member_ids(status, 2))
 
 
 @contextmanager

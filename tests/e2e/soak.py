@@ -20,13 +20,11 @@ from pathlib import Path
 
 import jobs
 import numpy as np
+from proofs import SCRIPT, finish, undisturbed
 
 from coordinator.archive import read_archive
-from coordinator.audit import audit
 from coordinator.client import ClientError
 
-SCRIPT = jobs.SCRIPTS / "regression.py"
-SAMPLES, BATCH = 203, 16
 MODES = {
     "sync": (),
     "async": ("--consistency", "async", "--rate", "0.01"),
@@ -65,11 +63,10 @@ class Operator:
         self.job.until(settled, "a job at rest", timeout=90)
 
     def members(self, role: int) -> list[str]:
-        nodes = self.job.status().nodes
-        return [node.member.id for node in nodes if node.state == "member" and node.member.role == role]
+        return jobs.member_ids(self.job.status(), role)
 
     def kill(self, role: int) -> None:
-        os.kill(self.job.pid(self.chance.choice(self.members(role))), signal.SIGKILL)
+        self.job.kill(self.chance.choice(self.members(role)))
 
     def scale(self) -> None:
         self.job.client.scale(self.chance.randint(1, 4), self.chance.randint(1, 4))
@@ -107,19 +104,8 @@ def disturbed(mode: str, seed: int, folder: Path) -> tuple[dict[str, np.ndarray]
         operator = Operator(job, random.Random(seed))
         done = [operator.act() for _ in range(OPERATIONS)]
         operator.settle()
-        (folder / "finish").touch()
-        assert job.wait(90) == 0, job.tail()
-    weights = dict(np.load(folder / "weights.npz"))
-    proof = audit(read_archive(job.folder).ledger, SAMPLES, BATCH, int(weights["epochs"]))
-    assert proof.exactly_once, proof.problems
-    return weights, done, proof.voided
-
-
-def undisturbed(epochs: int, folder: Path) -> dict[str, np.ndarray]:
-    folder.mkdir()
-    with jobs.run(folder, SCRIPT, folder, "--epochs", epochs, "--pace", 0) as job:
-        assert job.wait(300) == 0, job.tail()
-    return dict(np.load(folder / "weights.npz"))
+        weights = finish(job, folder, timeout=90)
+    return weights, done, sum(entry.voided for entry in read_archive(job.folder).ledger)
 
 
 def soak(mode: str, seed: int, folder: Path) -> str:
@@ -129,7 +115,7 @@ def soak(mode: str, seed: int, folder: Path) -> str:
     weights, done, voided = disturbed(mode, seed, folder)
     told = f"{int(weights['epochs'])} epochs, {voided} updates voided"
     if mode == "sync":
-        expected = undisturbed(int(weights["epochs"]), folder / "undisturbed")
+        expected = undisturbed(folder, int(weights["epochs"]), "--pace", "0", timeout=300)
         for name in expected:
             np.testing.assert_allclose(weights[name], expected[name], rtol=1e-9)
     return f"{told}: {', '.join(done)}"

@@ -9,25 +9,12 @@ from itertools import combinations
 import jobs
 import numpy as np
 import pytest
+from proofs import SCRIPT, finish, undisturbed
 
 from coordinator.archive import read_archive
-from coordinator.audit import audit
 
-SCRIPT = jobs.SCRIPTS / "regression.py"
-SAMPLES, BATCH = 203, 16
 ASYNC = ("--consistency", "async", "--rate", "0.01")
 SSP = ("--consistency", "ssp", "--staleness", "1", "--rate", "0.01")
-
-
-def finish(job, folder):
-    """End the job at an epoch's end; returns its weights, proved to be made of every sample exactly once."""
-    (folder / "finish").touch()
-    assert job.wait() == 0, job.tail()
-    with np.load(folder / "weights.npz") as found:
-        weights = {name: found[name] for name in found}
-    proof = audit(read_archive(job.folder).ledger, SAMPLES, BATCH, int(weights["epochs"]))
-    assert proof.exactly_once, proof.problems
-    return weights
 
 
 def improvement(weights, monkeypatch):
@@ -38,13 +25,11 @@ def improvement(weights, monkeypatch):
     return before / after
 
 
-def workers(status):
-    return [node.member.id for node in status.nodes if node.state == "member" and node.member.role == 1]
-
-
 def kill_worker(job, victim):
-    os.kill(job.pid(victim), signal.SIGKILL)
-    job.until(lambda status: victim not in workers(status) and len(workers(status)) == 3, f"{victim} replaced")
+    job.kill(victim)
+    job.until(
+        lambda status: victim not in (workers := jobs.member_ids(status, 1)) and len(workers) == 3, f"{victim} replaced"
+    )
 
 
 def kill_coordinator(job):
@@ -101,13 +86,8 @@ def test_one_worker_alone_trains_as_in_sync_while_its_servers_come_and_go(tmp_pa
         for servers in (3, 1):
             assert job.scale(1, servers).phase == "COMMITTED"
         weights = finish(job, tmp_path)
-    folder = tmp_path / "sync"
-    folder.mkdir()
-    with jobs.run(tmp_path, SCRIPT, folder, "--epochs", weights["epochs"], "--pace", "0", name="sync") as job:
-        assert job.wait() == 0, job.tail()
-    with np.load(folder / "weights.npz") as expected:
-        for name, value in expected.items():
-            assert (weights[name] == value).all(), name
+    for name, value in undisturbed(tmp_path, int(weights["epochs"]), "--pace", "0").items():
+        assert (weights[name] == value).all(), name
 
 
 def test_a_killed_server_sends_the_job_back_to_its_checkpoint(tmp_path, monkeypatch):
@@ -116,8 +96,8 @@ def test_a_killed_server_sends_the_job_back_to_its_checkpoint(tmp_path, monkeypa
         job.client.checkpoint()
         version = job.status().version
         job.until(lambda status: status.version > version + 10, "steps that will be lost")
-        os.kill(job.pid("s0"), signal.SIGKILL)
-        job.until(lambda status: "w0" not in workers(status) and jobs.counts(status) == (2, 2), "restored")
+        job.kill("s0")
+        job.until(lambda status: "w0" not in jobs.member_ids(status, 1) and jobs.counts(status) == (2, 2), "restored")
         weights = finish(job, tmp_path)
     assert improvement(weights, monkeypatch) > 3
     assert any(entry.voided for entry in read_archive(job.folder).ledger)

@@ -6,42 +6,15 @@ import signal
 import jobs
 import numpy as np
 import pytest
+from proofs import SCRIPT, finish, undisturbed, weights_in
 
 from coordinator.archive import read_archive
-from coordinator.audit import audit
-
-SCRIPT = jobs.SCRIPTS / "regression.py"
-SAMPLES, BATCH = 203, 16
-
-
-def kill(job, node):
-    os.kill(job.pid(node), signal.SIGKILL)
-
-
-def finish(job, folder):
-    """End the job at an epoch's end; returns its weights, proved to be made of every sample exactly once."""
-    (folder / "finish").touch()
-    assert job.wait() == 0, job.tail()
-    with np.load(folder / "weights.npz") as found:
-        weights = {name: found[name] for name in found}
-    proof = audit(read_archive(job.folder).ledger, SAMPLES, BATCH, int(weights["epochs"]))
-    assert proof.exactly_once, proof.problems
-    return weights
 
 
 def same_as_undisturbed(tmp_path, weights):
-    folder = tmp_path / "undisturbed"
-    folder.mkdir()
-    epochs = int(weights["epochs"])
-    with jobs.run(tmp_path, SCRIPT, folder, "--epochs", epochs, "--pace", "0", name="undisturbed") as job:
-        assert job.wait() == 0, job.tail()
-    with np.load(folder / "weights.npz") as expected:
-        for name in ("i:0", "i:1", "i:2", "i:3"):
-            np.testing.assert_allclose(weights[name], expected[name], rtol=1e-9, atol=1e-12, err_msg=name)
-
-
-def member_ids(status, role):
-    return [node.member.id for node in status.nodes if node.state == "member" and node.member.role == role]
+    expected = undisturbed(tmp_path, int(weights["epochs"]), "--pace", "0")
+    for name in ("i:0", "i:1", "i:2", "i:3"):
+        np.testing.assert_allclose(weights[name], expected[name], rtol=1e-9, atol=1e-12, err_msg=name)
 
 
 @pytest.mark.parametrize("victim", ["w0", "w1"])
@@ -49,9 +22,9 @@ def test_a_killed_worker_is_replaced_and_its_step_redone(tmp_path, victim):
     """w0 is the chief."""
     with jobs.run(tmp_path, SCRIPT, tmp_path, workers=2, servers=2) as job:
         job.running(2, 2)
-        kill(job, victim)
+        job.kill(victim)
         job.until(
-            lambda status: victim not in member_ids(status, 1) and len(member_ids(status, 1)) == 2,
+            lambda status: victim not in jobs.member_ids(status, 1) and len(jobs.member_ids(status, 1)) == 2,
             f"{victim} replaced",
         )
         causes = [plan.cause for plan in job.client.plans()]
@@ -72,8 +45,8 @@ def test_a_joining_worker_killed_in_mid_plan_cancels_it_and_the_next_try_joins(t
             lambda status: any(plan.phase == "CANCELLED" for plan in job.client.plans()), "the plan was cancelled"
         )
         (tmp_path / "hold").unlink()
-        job.until(lambda status: len(member_ids(status, 1)) == 2, "the replacement joined")
-        assert joiner.member.id not in member_ids(job.status(), 1)
+        job.until(lambda status: len(jobs.member_ids(status, 1)) == 2, "the replacement joined")
+        assert joiner.member.id not in jobs.member_ids(job.status(), 1)
         weights = finish(job, tmp_path)
     same_as_undisturbed(tmp_path, weights)
 
@@ -95,8 +68,8 @@ def test_a_killed_server_sends_the_job_back_to_its_checkpoint(tmp_path):
         job.running(2, 2)
         saved = job.client.checkpoint()
         job.until(lambda status: status.version > saved.version + 10, "steps that will be lost")
-        kill(job, "s0")
-        job.until(lambda status: "s0" not in member_ids(status, 2) and jobs.counts(status) == (2, 2), "restored")
+        job.kill("s0")
+        job.until(lambda status: "s0" not in jobs.member_ids(status, 2) and jobs.counts(status) == (2, 2), "restored")
         weights = finish(job, tmp_path)
     archive = read_archive(job.folder)
     assert any(entry.voided and entry.version >= saved.version for entry in archive.ledger)
@@ -106,7 +79,7 @@ def test_a_killed_server_sends_the_job_back_to_its_checkpoint(tmp_path):
 def test_a_killed_server_without_a_checkpoint_ends_the_job_with_the_reason(tmp_path):
     with jobs.run(tmp_path, SCRIPT, tmp_path, workers=1, servers=1) as job:
         job.running(1, 1)
-        kill(job, "s0")
+        job.kill("s0")
         assert job.wait() == 1
         assert "s0 died" in job.tail()
         assert "no checkpoint" in job.tail()
@@ -146,5 +119,4 @@ def test_a_checkpoint_restores_into_other_numbers_of_nodes(tmp_path):
         assert status.version >= saved.version
         (tmp_path / "finish").touch()
         assert job.wait() == 0, job.tail()
-    with np.load(tmp_path / "weights.npz") as found:
-        same_as_undisturbed(tmp_path, {name: found[name] for name in found})
+    same_as_undisturbed(tmp_path, weights_in(tmp_path))

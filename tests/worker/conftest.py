@@ -1,6 +1,7 @@
 from collections.abc import Iterator
 
 import pytest
+from job_play import JobPlay
 from worker_harness import Play
 
 
@@ -8,5 +9,13 @@ from worker_harness import Play
 def play() -> Iterator[Play]:
     """A worker w0 and two servers."""
     made = Play()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[JobPlay]:
+    """The same with a whole job, for a script."""
+    made = JobPlay(monkeypatch)
     yield made
     made.close()

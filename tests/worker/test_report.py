@@ -4,16 +4,13 @@ import math
 
 import numpy as np
 import pytest
-from job_play import JobPlay
 
 from elastic_ps.core.errors import ConfigurationError
 
 
 @pytest.fixture
-def play(monkeypatch):
-    made = JobPlay(monkeypatch)
-    yield made
-    made.close()
+def play(scripted):
+    return scripted
 
 
 def test_metrics_are_whatever_is_a_number(play):

@@ -1,7 +1,6 @@
 """Which barriers a worker waits in, and how it names them."""
 
 import pytest
-from job_play import JobPlay
 from played_server import SPLIT
 
 from elastic_ps.core.data import DataSpec, Place
@@ -12,10 +11,8 @@ SPEC = DataSpec(True, 73, 8)  # ten steps, the last one of a single sample
 
 
 @pytest.fixture
-def play(monkeypatch):
-    made = JobPlay(monkeypatch)
-    yield made
-    made.close()
+def play(scripted):
+    return scripted
 
 
 @pytest.fixture

@@ -102,7 +102,8 @@ def test_a_restored_job_takes_a_new_key_that_comes_first(play):
     for server, block in zip(play.servers.values(), (4, 5), strict=True):
         server.await_frames(Kind.PULL)
         server.answer(0, [block], ONE)
-    running.result()
+    assert running.result() == ["lr differs"]
+    assert not any(given(server) for server in play.servers.values())
 
 
 @pytest.mark.parametrize(("kind", "sender"), [(Kind.INIT, "w0"), (Kind.PULL, "w0"), (Kind.VALUE, "s0")])

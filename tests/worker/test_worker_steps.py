@@ -11,10 +11,8 @@ from elastic_ps.transport.frames import Kind
 
 
 @pytest.fixture
-def play(monkeypatch):
-    made = JobPlay(monkeypatch)
-    yield made
-    made.close()
+def play(scripted):
+    return scripted
 
 
 @pytest.fixture
