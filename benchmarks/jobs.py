@@ -41,7 +41,7 @@ class Job:
         environment = {**os.environ, "XDG_STATE_HOME": str(folder.resolve())}
         command = [sys.executable, "-m", "elastic_ps.launch", "--workers", str(workers), "--servers", str(servers)]
         with self._log.open("wb") as output:
-            self._process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 [*command, "--name", name, *options, "-m", *module],
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -57,9 +57,9 @@ class Job:
 
     def stop(self) -> Archive | None:
         """End the job; returns what its folder tells, or None where it had not begun."""
-        if self._process.poll() is None:
-            self._process.terminate()
-            self._process.wait(60)
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(60)
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -84,7 +84,7 @@ class Job:
         """Wait until the job has reached a version."""
         deadline = time.monotonic() + seconds
         while self.version() < version:
-            if self._process.poll() is not None or time.monotonic() > deadline:
+            if self.process.poll() is not None or time.monotonic() > deadline:
                 raise BenchmarkError(f"version {version} was not reached: see {self._log}")
             time.sleep(_POLL_SECONDS)
 

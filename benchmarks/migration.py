@@ -208,7 +208,7 @@ def _goals(model: str, losses: Sequence[Loss], ratios: Mapping[int, Sequence[flo
 def main() -> int:
     """Measure, print, write build/bench/migration.json."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=["resnet50", "vgg16"])
     parser.add_argument("--pairs", type=int, default=200, help="(plan, worker) pairs for each model (default 200)")
     options = parser.parse_args()
     shutil.rmtree(FOLDER, ignore_errors=True)

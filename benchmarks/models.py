@@ -30,4 +30,27 @@ def vgg16() -> list[Shape]:
     return shapes
 
 
-MODELS = {"resnet50": resnet50, "vgg16": vgg16}
+def lstm() -> list[Shape]:
+    """The medium language model of Zaremba et al. 2014 (section 4.1): 650 units, two layers, 10,000 words, 79 MB."""
+    words, units = 10_000, 650
+    layer: list[Shape] = [(4 * units, units), (4 * units, units), (4 * units,), (4 * units,)]
+    return [(words, units), *layer, *layer, (words, units), (words,)]
+
+
+def one_tensor() -> list[Shape]:
+    """A single one of 105 MB."""
+    return [(26_250_000,)]
+
+
+def small_tensors() -> list[Shape]:
+    """2,000 of 1 KB."""
+    return [(256,)] * 2000
+
+
+MODELS = {
+    "tensor": one_tensor,
+    "resnet50": resnet50,
+    "vgg16": vgg16,
+    "lstm": lstm,
+    "small": small_tensors,
+}

@@ -14,10 +14,9 @@ from elastic_ps.core.optimizer import Hyper
 from elastic_ps.server.aggregate import Share, aggregated
 from elastic_ps.server.applied import Batch
 from elastic_ps.server.intake import Intake, Piece, Raw
-from elastic_ps.server.memory import Array
 from elastic_ps.server.phases import Bytes, Part, parts
 from elastic_ps.server.room import Room
-from elastic_ps.server.segments import joined
+from elastic_ps.server.segments import Array, joined
 from elastic_ps.transport.frames import Frame, Kind, Reason
 
 log = logging.getLogger(__name__)
@@ -146,5 +145,5 @@ class AsyncUpdates:
         """Copied: the pushes of others change the blocks while the values are under way."""
         room = self._room
         runs = list(room.store.alike(blocks))
-        pieces = [piece.copy() for run in runs for piece in room.store.pieces(run)]
+        pieces = [room.store.bytes(run).copy() for run in runs]
         room.outbox.send(node, room.frame(Kind.VALUE, version, runs, updates=room.store.updates(blocks)), pieces)

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import CheckpointError
 from elastic_ps.core.model import Run
-from elastic_ps.server.memory import Array
 from elastic_ps.server.phases import Status
+from elastic_ps.server.segments import Array
 from elastic_ps.server.store import Store
 
 _PIECE_BYTES = 4 << 20
@@ -33,7 +33,7 @@ class Image:
     """Blocks as they are saved, copied.
 
     Attributes:
-        segment: alike in memory and treatment.
+        segment: of one treatment.
         versions: of each block.
         counts: of each block.
         extents: of each block, bytes of values.

@@ -20,11 +20,10 @@ from elastic_ps.core.configuration import ConfigId, NodeId
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.server.applied import Batch
-from elastic_ps.server.memory import Array
 from elastic_ps.server.pace import Pace
 from elastic_ps.server.phases import Status
 from elastic_ps.server.room import Outbox
-from elastic_ps.server.segments import stretches
+from elastic_ps.server.segments import Array, stretches
 from elastic_ps.server.store import Store
 from elastic_ps.transport.frames import Frame, Kind
 from elastic_ps.transport.link import Link
@@ -234,7 +233,7 @@ class Subscription:
             return
         self.sent(piece)
         frame = Frame(Kind.VALUE, number, int(self._store.versions[piece[0]]), meta={"runs": [list(piece)]})
-        self._outbox.send(self.node, frame, [part.copy() for part in self._store.pieces(piece)])
+        self._outbox.send(self.node, frame, [self._store.bytes(piece).copy()])
 
     def sent(self, run: Run) -> None:
         """A VALUE of these blocks is on its way: only what changes them is owed now."""

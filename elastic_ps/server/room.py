@@ -17,9 +17,8 @@ from elastic_ps.node.standing import Standing
 from elastic_ps.server.aggregate import Gathering, Share
 from elastic_ps.server.applied import Batch
 from elastic_ps.server.ledger import Ledger
-from elastic_ps.server.memory import Array
 from elastic_ps.server.phases import Status
-from elastic_ps.server.segments import joined
+from elastic_ps.server.segments import Array, joined
 from elastic_ps.server.store import Store
 from elastic_ps.transport.base import Buffer
 from elastic_ps.transport.frames import Frame, Kind, Reason

@@ -1,9 +1,9 @@
 """The blocks that a server holds: values, optimizer state, versions, counts.
 
-Blocks that arrive together live in one arena: values in the order of block ids, each at its extent, so that a run of
-consecutive blocks is one memory range; state arrays beside them in the same order. A switch of configuration changes
-`status` and nothing else: no byte is moved. Work goes by *segments*: the longest sequences of consecutive blocks
-that one vectorised operation can treat alike.
+Every block has its place in images of the whole model, of which only what is held takes memory: a run of consecutive
+blocks is one memory range, in the values and in each state array. A switch of configuration changes `status` and
+nothing else: no byte is moved. Work goes by *segments*: the longest sequences of consecutive blocks that one vectorised
+operation can treat alike.
 
 Not thread-safe: `Room.changed` guards it.
 """
@@ -17,10 +17,10 @@ from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Model, Run, Tensor, runs
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.server.applied import Applied, Batch
-from elastic_ps.server.memory import Arena, Array, Memory
 from elastic_ps.server.phases import Status
-from elastic_ps.server.segments import stretches
-from elastic_ps.server.treatments import Treatment, Treatments
+from elastic_ps.server.segments import Array, stretches
+from elastic_ps.server.treatments import DType, Treatment, Treatments
+from elastic_ps.transport.image import Image
 
 
 class Store:
@@ -38,8 +38,8 @@ class Store:
     def __init__(self, model: Model, modules: tuple[str, ...] = ()):
         self.model = model
         self._treatments = Treatments(modules)
-        self._arenas: dict[int, Arena] = {}
-        self._next_arena = 0
+        self._values = Image()
+        self._states: dict[int, dict[str, Image]] = {}  # by layout
         self.applied = Applied()
         self._set_arrays(0)
         self.grow(model, ())
@@ -51,9 +51,6 @@ class Store:
         self.extents = np.zeros(size, dtype=np.int64)
         self.positions = np.zeros(size, dtype=np.int64)
         self._treatment = np.zeros(size, dtype=np.int64)
-        self._arena = np.full(size, -1, dtype=np.int64)
-        self._offset = np.zeros(size, dtype=np.int64)  # bytes, in the arena's values
-        self._element = np.zeros(size, dtype=np.int64)  # in the arena's state arrays of the block's layout
 
     # ---- the model -------------------------------------------------------------------------------------------------
 
@@ -66,15 +63,15 @@ class Store:
         self._treatments.grow(model, optimizers)
         self.model = model
         blocks, known = model.blocks, len(self.status)
-        for name in ("status", "versions", "counts", "extents", "positions", "_treatment", "_offset", "_element"):
+        for name in ("status", "versions", "counts", "extents", "positions", "_treatment"):
             old = getattr(self, name)
             setattr(self, name, np.append(old, np.zeros(len(blocks) - known, dtype=old.dtype)))
-        self._arena = np.append(self._arena, np.full(len(blocks) - known, -1, dtype=np.int64))
         self.applied.grow(len(blocks))
         self.extents[known:] = [block.extent for block in blocks[known:]]
         self.positions[known:] = [block.position for block in blocks[known:]]
         self._treatment[:] = [self._treatments.of_tensor[block.tensor] for block in blocks]
-        self._add_states()
+        self._values.grow(model.slab_bytes)
+        self._grow_states()
 
     def treatment(self, block: int) -> Treatment:
         """How a block is updated."""
@@ -99,69 +96,38 @@ class Store:
 
     # ---- memory ----------------------------------------------------------------------------------------------------
 
+    def _grow_states(self) -> None:
+        """Make room for the state arrays, and give first ones where an optimizer was set just now."""
+        layouts = np.array([self._treatments[treatment].layout for treatment in self._treatment], dtype=np.int64)
+        for layout, item, wanted in self._treatments.layouts():
+            elements = self.model.slab_bytes // item
+            new = layout not in self._states
+            images = self._states.setdefault(layout, {name: Image() for name, _ in wanted})
+            for name, dtype in wanted:
+                images[name].grow(elements * dtype.itemsize)
+            if new:
+                mine = np.flatnonzero((layouts == layout) & (self.status == Status.PRIMARY))
+                for run in runs(mine.tolist()):
+                    self.init_states(run)
+
     def allocate(self, blocks: Sequence[int], status: Status) -> None:
-        """Make room for blocks (ascending ids) that arrive together; their values are zero until they come."""
+        """Hold blocks from now on; their values are zero until they come."""
         ids = np.asarray(blocks, dtype=np.int64)
-        if not len(ids):
-            return
-        arena = Arena(int(self.extents[ids].sum()))
-        arena.held = len(ids)
-        number = self._next_arena
-        self._next_arena += 1
-        self._arenas[number] = arena
-        self._arena[ids] = number
-        self._offset[ids] = np.cumsum(self.extents[ids]) - self.extents[ids]
-        layouts = np.array([self._treatments[treatment].layout for treatment in self._treatment[ids]])
-        for layout in np.unique(layouts):
-            mine = ids[layouts == layout]
-            elements = self.extents[mine] // self.treatment(int(mine[0])).dtype.itemsize
-            self._element[mine] = np.cumsum(elements) - elements
         self.status[ids] = status
         self.versions[ids] = 0
         self.counts[ids] = 0
-        self._add_states()
-
-    def _add_states(self) -> None:
-        """Allocate the state arrays of arenas that lack them: new ones, or where an optimizer was set just now."""
-        for number, arena in self._arenas.items():
-            ids = np.flatnonzero(self._arena == number)
-            layouts = np.array([self._treatments[treatment].layout for treatment in self._treatment[ids]])
-            for layout in {int(value) for value in layouts} - set(arena.states):
-                wanted = self._treatments.states(layout)
-                if not wanted:
-                    continue
-                mine = ids[layouts == layout]
-                last = int(mine[-1])
-                size = int(self._element[last] + self.extents[last] // self.treatment(last).dtype.itemsize)
-                arena.states[layout] = {name: Memory(size, np.dtype(dtype)) for name, dtype in wanted}
-                for run in runs(mine[self.status[mine] == Status.PRIMARY].tolist()):
-                    self.init_states(run)
 
     def release(self, blocks: Iterable[int]) -> None:
-        """Forget blocks; memory of whole pages goes back to the system."""
+        """Forget blocks; their memory is zero, and whole pages of it go back to the system."""
         gone = list(runs(blocks))
         self.applied.forget(gone)
         for run in gone:
-            for first, count in list(self.segments(run)):
-                number = int(self._arena[first])
-                if number < 0:
-                    continue
-                arena = self._arenas[number]
-                arena.values.discard(*self._range(self._offset, (first, count), 1))
-                for memory in arena.states.get(self.treatment(first).layout, {}).values():
-                    memory.discard(*self._elements((first, count)))
-                arena.held -= count
-                if not arena.held:
-                    del self._arenas[number]
-            self._arena[run[0] : run[0] + run[1]] = -1
+            for segment in self.segments(run):
+                span, item = self.model.span(segment), self.treatment(segment[0]).dtype.itemsize
+                self._values.clear(span.start, span.stop)
+                for _, image, dtype in self._state_images(segment[0]):
+                    image.clear(span.start // item * dtype.itemsize, span.stop // item * dtype.itemsize)
             self.status[run[0] : run[0] + run[1]] = Status.ABSENT
-
-    def _range(self, starts: NDArray[np.int64], run: Run, item: int) -> tuple[int, int]:
-        last = run[0] + run[1] - 1
-        return int(starts[run[0]]), int(starts[last] + self.extents[last] // item)
-
-    def _elements(self, run: Run) -> tuple[int, int]:
-        return self._range(self._element, run, self.treatment(run[0]).dtype.itemsize)
 
     # ---- runs ------------------------------------------------------------------------------------------------------
 
@@ -184,39 +150,39 @@ class Store:
         return total
 
     def segments(self, run: Run, *alike: Array) -> Iterator[Run]:
-        """Cut a run where memory, treatment, or one of the arrays `alike` (last axis: block ids) changes."""
+        """Cut a run where its treatment, or one of the arrays `alike` (last axis: block ids) changes."""
         window = slice(run[0], run[0] + run[1])
-        kinds = (self._arena, self._treatment, *alike)
+        kinds = (self._treatment, *alike)
         for low, high in stretches(*(array[..., window] for array in kinds)):
             yield run[0] + low, high - low
 
     def alike(self, blocks: Array, *arrays: Array) -> Iterator[Run]:
-        """Ascending block ids as runs over which each of `arrays` is constant; memory and treatment may change."""
+        """Ascending block ids as runs over which each of `arrays` is constant; the treatment may change."""
         for first, count in runs(blocks.tolist()):
             window = slice(first, first + count)
             for low, high in stretches(self.status[window], *(array[window] for array in arrays)):
                 yield first + low, high - low
 
-    def pieces(self, run: Run) -> list[NDArray[np.uint8]]:
-        """The memory of a run's values: one array for each arena that it lies in."""
-        first, count = run
-        arenas = self._arena[first : first + count]
-        return [self._bytes((first + low, high - low)) for low, high in stretches(arenas)]
-
-    def _bytes(self, run: Run) -> NDArray[np.uint8]:
-        low, high = self._range(self._offset, run, 1)
-        return self._arenas[int(self._arena[run[0]])].values.array[low:high]
+    def bytes(self, run: Run) -> NDArray[np.uint8]:
+        """The memory of a run's values."""
+        return self._values.array[self.model.span(run)]
 
     def value(self, segment: Run) -> Array:
         """A segment's values, flat, in its dtype."""
-        return self._bytes(segment).view(self.treatment(segment[0]).dtype)
+        return self.bytes(segment).view(self.treatment(segment[0]).dtype)
 
     def states(self, segment: Run) -> dict[str, Array]:
         """A segment's state arrays, flat, in the order of the rule."""
-        arena = self._arenas[int(self._arena[segment[0]])]
-        low, high = self._elements(segment)
-        memories = arena.states.get(self.treatment(segment[0]).layout, {})
-        return {name: memory.array[low:high] for name, memory in memories.items()}
+        span, item = self.model.span(segment), self.treatment(segment[0]).dtype.itemsize
+        return {
+            name: image.view(span.start // item, span.stop // item, dtype)
+            for name, image, dtype in self._state_images(segment[0])
+        }
+
+    def _state_images(self, block: int) -> Iterator[tuple[str, Image, DType]]:
+        layout = self.treatment(block).layout
+        for name, dtype in self._treatments.states(layout):
+            yield name, self._states[layout][name], dtype
 
     # ---- changes ---------------------------------------------------------------------------------------------------
 
@@ -229,10 +195,7 @@ class Store:
 
     def write(self, run: Run, data: NDArray[np.uint8]) -> None:
         """Replace a run's values by bytes off the wire."""
-        start = 0
-        for piece in self.pieces(run):
-            piece[...] = data[start : start + piece.nbytes]
-            start += piece.nbytes
+        self.bytes(run)[...] = data
 
     def init_states(self, run: Run) -> None:
         """Give first values their state."""

@@ -1,6 +1,6 @@
 """How the blocks of each tensor are updated: by which rule, with which factors, beside which state arrays."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -67,6 +67,12 @@ class Treatments:
     def states(self, layout: int) -> StateLayout:
         """Names and dtypes of the state arrays of a layout."""
         return self._states.get(layout, ())
+
+    def layouts(self) -> Iterator[tuple[int, int, StateLayout]]:
+        """Those that have state arrays: number, bytes of an element of the values, `states`."""
+        for (dtype, _, _), number in self._layouts.items():
+            if self.states(number):
+                yield number, np.dtype(dtype).itemsize, self.states(number)
 
     def grow(self, model: Model, optimizers: Sequence[str]) -> None:
         """Take over a model that has grown at its end, and optimizers (JSON, by kvstore); a kvstore's first one stays.

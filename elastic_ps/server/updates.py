@@ -12,10 +12,9 @@ from elastic_ps.core.optimizer import Hyper
 from elastic_ps.server.aggregate import Share
 from elastic_ps.server.follow import Subscription
 from elastic_ps.server.intake import Intake, Raw
-from elastic_ps.server.memory import Array
 from elastic_ps.server.phases import Bytes, Given, Outcome, Part, due, outcome, parts
 from elastic_ps.server.room import Room
-from elastic_ps.server.segments import joined
+from elastic_ps.server.segments import Array, joined
 from elastic_ps.transport.frames import Frame, Kind, Reason
 
 log = logging.getLogger(__name__)
@@ -140,7 +139,7 @@ class Updates:
         room = self._room
         runs = joined(updated)
         frame = room.frame(Kind.VALUE, version + 1, runs)
-        payload = [piece for run in runs for piece in room.store.pieces(run)]
+        payload = [room.store.bytes(run) for run in runs]
         for worker in room.gathering.workers:
             # Not copied: nobody updates these blocks again before this worker has pushed for them again, which it
             # does only after it has their values.
@@ -175,5 +174,5 @@ class Updates:
         versions = room.store.versions[blocks]
         for version in np.unique(versions).tolist():
             runs = list(room.store.alike(np.unique(blocks[versions == version])))
-            pieces = [piece.copy() for run in runs for piece in room.store.pieces(run)]
+            pieces = [room.store.bytes(run).copy() for run in runs]
             room.outbox.send(node, room.frame(Kind.VALUE, version, runs), pieces)

@@ -14,6 +14,7 @@ from protos import elastic_pb2 as pb
 
 def saved(job: Job, folder: Path) -> Path:
     """A checkpoint of the first values; its manifest's path."""
+    job.drain("w0")  # they are there
     job.direct("s0", save=pb.Save(clock=0, url=f"file://{folder}"))
     blocks = json.loads(job.controls["s0"].await_answer(pb.SAVED).detail)["blocks"]
     path = folder / "manifest.json"
@@ -57,7 +58,6 @@ def harm(path: Path, what: str) -> None:
 )
 def test_a_server_says_that_it_cannot_load_and_loads_another(jobs: Jobs, tmp_path: Path, what: str, says: str) -> None:
     old = jobs.begin(Job(TENSORS, SGD))
-    old.drain("w0")
     good = saved(old, tmp_path / "good")
     bad = saved(jobs.begin(Job(TENSORS, SGD)), tmp_path / "bad")
     harm(bad, what)

@@ -40,15 +40,16 @@ def test_blocks_that_arrive_together_are_one_segment() -> None:
     assert [len(state) for state in store.states(everything).values()] == [len(store.value(everything))]
 
 
-def test_a_later_arrival_is_another_memory() -> None:
+def test_a_later_arrival_joins_its_neighbours() -> None:
     made = model(32, 32, 32)
     store = store_of(made, blocks=[0, 2])
+    store.value((0, 1))[...] = 1
     store.allocate([1], Status.PRIMARY)
-    assert list(store.segments((0, 3))) == [(0, 1), (1, 1), (2, 1)]
-    assert len(store.pieces((0, 3))) == 3
+    assert list(store.segments((0, 3))) == [(0, 3)]
+    assert store.value((0, 3)).tolist() == [1] * 32 + [0] * 64
     data = np.arange(3 * 128, dtype=np.uint8)
     store.write((0, 3), data)
-    assert np.concatenate(store.pieces((0, 3))).tobytes() == data.tobytes()
+    assert store.bytes((0, 3)).tobytes() == data.tobytes()
 
 
 def test_multipliers_cut_arithmetic_but_not_memory() -> None:
@@ -56,7 +57,7 @@ def test_multipliers_cut_arithmetic_but_not_memory() -> None:
     spec = OptimizerSpec("sgd", {}, {"i:1": {"lr_mult": 2.0}})
     store = store_of(made, spec.to_json())
     assert list(store.segments((0, 3))) == [(0, 1), (1, 1), (2, 1)]
-    assert len(store.pieces((0, 3))) == 1
+    assert store.bytes((0, 3)).nbytes == made.slab_bytes
 
 
 def test_an_optimizer_that_is_set_later_gets_its_state() -> None:

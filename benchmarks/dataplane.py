@@ -1,0 +1,124 @@
+"""What an exchange costs: MXNet's own parameter server (`dist_sync`, ps-lite) and ours, in one run, in turn.
+
+    python -m benchmarks.dataplane [--models tensor resnet50 ...] [--sizes 1w1s 2w1s ...] [--steps 10] [--rounds 2]
+
+Both run the same script (`train_kvstore`), with SGD and momentum on the servers and one compute thread to a process.
+A ratio is MXNet's median step over ours. The floor of one worker and one server is what the data plane's design page
+says: (gradient bytes + parameter bytes + half of what the optimizer reads and writes) / copy bandwidth, the latter
+measured here with as many threads as the machine has cores.
+"""
+
+import argparse
+import math
+import re
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.jobs import BenchmarkError
+from benchmarks.kvstores import Measured, Size, run_mxnet, run_own
+from benchmarks.models import MODELS
+from benchmarks.report import Goal, at_least, finish, machine
+
+FOLDER = Path("build/bench/dataplane")
+SIZES = ("1w1s", "2w1s", "2w2s", "4w2s")
+TRANSPORTS = ("tcp",)
+_GOALS = {"tcp": 1.8}
+_COPIED_BYTES = 64 << 20
+
+Run = Callable[[], Measured]
+
+
+def _size(text: str) -> Size:
+    found = re.fullmatch(r"(\d+)w(\d+)s", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text}: say it as 2w1s")
+    return Size(int(found[1]), int(found[2]))
+
+
+def copy_bandwidth() -> float:
+    """Bytes per second that all cores together copy, in memory that they have touched before."""
+    threads = machine()["cores"]
+    pairs = [(np.ones(_COPIED_BYTES, np.uint8), np.ones(_COPIED_BYTES, np.uint8)) for _ in range(threads)]
+    rates = []
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in range(9):
+            started = time.perf_counter()
+            list(pool.map(lambda pair: np.copyto(*pair), pairs))
+            rates.append(threads * _COPIED_BYTES / (time.perf_counter() - started))
+    return statistics.median(rates)
+
+
+def floor_ms(model: str, bandwidth: float) -> float:
+    """The least that an exchange can take; SGD with momentum reads gradient, weight and velocity and writes two."""
+    size = 4 * sum(math.prod(shape) for shape in MODELS[model]())
+    return (size + size + 5 * size / 2) / bandwidth * 1000
+
+
+def cell(model: str, size: Size, steps: int, rounds: int) -> dict[str, list[Measured]]:
+    """By system, its runs, in turn."""
+    runs: dict[str, Run] = {"mxnet": partial(run_mxnet, FOLDER / "mxnet", model, size, steps)}
+    for transport in TRANSPORTS:
+        runs[transport] = partial(run_own, FOLDER / transport, model, size, steps)
+    measured: dict[str, list[Measured]] = {system: [] for system in runs}
+    for _ in range(rounds):
+        for system, run in runs.items():
+            print(f"{model} {size}: {system}", file=sys.stderr, flush=True)
+            measured[system].append(run())
+    values = {run.value for of_system in measured.values() for run in of_system}
+    if not np.allclose(list(values), next(iter(values)), rtol=1e-5):
+        raise BenchmarkError(f"{model} {size}: the systems have trained different values: {values}")
+    return measured
+
+
+def _median(runs: Iterable[Measured]) -> float:
+    return statistics.median(seconds for run in runs for seconds in run.seconds) * 1000
+
+
+def _row(model: str, size: Size, measured: dict[str, list[Measured]], bandwidth: float) -> dict[str, Any]:
+    row: dict[str, Any] = {"model": model, "job": str(size), "mxnet ms": _median(measured["mxnet"])}
+    for transport in TRANSPORTS:
+        row[f"{transport} ms"] = _median(measured[transport])
+        row[f"{transport} ratio"] = row["mxnet ms"] / row[f"{transport} ms"]
+    alone = (size.workers, size.servers) == (1, 1)
+    row["floor ms"] = floor_ms(model, bandwidth) if alone else None
+    for system, runs in measured.items():
+        row[f"{system} MB"] = max(run.peak_bytes for run in runs) / 1e6
+    return row
+
+
+def _goals(rows: list[dict[str, Any]]) -> list[Goal]:
+    goals = []
+    for transport in TRANSPORTS:
+        ratios = [row[f"{transport} ratio"] for row in rows]
+        mean = math.exp(statistics.mean(math.log(ratio) for ratio in ratios))
+        goals.append(at_least(f"{transport}: geometric mean of the ratios", _GOALS[transport], mean, "times"))
+        goals.append(at_least(f"{transport}: smallest ratio", 1, min(ratios), "times"))
+    return goals
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--sizes", nargs="+", type=_size, default=[_size(size) for size in SIZES], metavar="1w1s")
+    parser.add_argument("--steps", type=int, default=10, help="of a run, after the warm-up (default 10)")
+    parser.add_argument("--rounds", type=int, default=2, help="runs of each system for a cell (default 2)")
+    arguments = parser.parse_args()
+    bandwidth = copy_bandwidth()
+    print(f"copy bandwidth: {bandwidth / 1e9:.1f} GB/s", file=sys.stderr)
+    rows = []
+    for model in arguments.models:
+        for size in arguments.sizes:
+            rows.append(_row(model, size, cell(model, size, arguments.steps, arguments.rounds), bandwidth))
+    return finish("dataplane", rows, _goals(rows), ("numpy", "mxnet"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

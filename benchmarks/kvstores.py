@@ -1,0 +1,146 @@
+"""Jobs of `train_kvstore`, by MXNet's own parameter server and by ours: the time of their steps, and their memory."""
+
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.jobs import BenchmarkError, Job
+
+OWN, MXNET = "dist_elastic", "dist_sync"
+WARM_UP = 3
+"""First steps that are not counted: they touch the memory for the first time."""
+
+_POLL_SECONDS = 0.1
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of a job."""
+
+    workers: int
+    servers: int
+
+    def __str__(self) -> str:
+        return f"{self.workers}w{self.servers}s"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run of one job.
+
+    Attributes:
+        seconds: of the counted steps of all workers.
+        peak_bytes: of all its processes together; memory that they share counts once.
+        value: the last element of the trained parameters.
+    """
+
+    seconds: list[float]
+    peak_bytes: int
+    value: float
+
+    @property
+    def median_ms(self) -> float:
+        """Of a step."""
+        return statistics.median(self.seconds) * 1000
+
+
+def run_own(folder: Path, model: str, size: Size, steps: int, options: tuple[str, ...] = ()) -> Measured:
+    """A job of ours."""
+    results = _results(folder)
+    script = ["benchmarks.train_kvstore", OWN, model, str(results), "--steps", str(WARM_UP + steps)]
+    with Job(folder, folder.name, script, size.workers, size.servers, options) as job:
+        return _outcome(results, size, [job.process])
+
+
+def run_mxnet(folder: Path, model: str, size: Size, steps: int) -> Measured:
+    """A job of MXNet's: scheduler, servers and workers of ps-lite."""
+    results = _results(folder)
+    module = ["-m", "benchmarks.train_kvstore", MXNET, model, str(results), "--steps", str(WARM_UP + steps)]
+    serve = ["-c", "import elastic_ps.mxnet"]  # MXNet's own import never returns in these roles
+    roles = [("scheduler", serve), *[("server", serve)] * size.servers, *[("worker", module)] * size.workers]
+    common = {
+        **os.environ,
+        **_ONE_THREAD,
+        "DMLC_PS_ROOT_URI": "127.0.0.1",
+        "DMLC_PS_ROOT_PORT": str(_free_port()),
+        "DMLC_NUM_WORKER": str(size.workers),
+        "DMLC_NUM_SERVER": str(size.servers),
+    }
+    with (folder / "mxnet.log").open("wb") as log, ExitStack() as stack:
+        processes = [
+            stack.enter_context(_process(arguments, {**common, "DMLC_ROLE": role}, log.fileno()))
+            for role, arguments in roles
+        ]
+        outcome = _outcome(results, size, processes)
+        for process in processes:
+            process.wait(60)
+    return outcome
+
+
+def _results(folder: Path) -> Path:
+    results = folder / "results"
+    results.mkdir(parents=True, exist_ok=True)
+    for old in results.iterdir():
+        old.unlink()
+    return results
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@contextmanager
+def _process(arguments: list[str], environment: Mapping[str, str], log: int) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, *arguments], env=environment, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _outcome(results: Path, size: Size, processes: list[subprocess.Popen[bytes]], seconds: float = 600.0) -> Measured:
+    """Wait for the workers' results, look at their memory, and let them go."""
+    deadline = time.monotonic() + seconds
+    files = [results / f"{rank}.json" for rank in range(size.workers)]
+    while not all(file.exists() for file in files):
+        if time.monotonic() > deadline or any(process.poll() is not None for process in processes):
+            raise BenchmarkError(f"no results of all workers in {results}: see the logs beside it")
+        time.sleep(_POLL_SECONDS)
+    peak = sum(_peak_bytes(pid) for process in processes for pid in _family(process.pid))
+    (results / "done").touch()
+    ranks = [json.loads(file.read_text()) for file in files]
+    values = {rank["value"] for rank in ranks}
+    if len(values) != 1:
+        raise BenchmarkError(f"the workers hold different values: {values}")
+    return Measured([step for rank in ranks for step in rank["seconds"][WARM_UP:]], peak, values.pop())
+
+
+def _family(pid: int) -> Iterator[int]:
+    """A process and all its descendants."""
+    yield pid
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            yield from _family(int(child))
+
+
+def _peak_bytes(pid: int) -> int:
+    """The most private memory that a process had, and its share of what it has in common with others now."""
+    status = _kilobytes(Path(f"/proc/{pid}/status"))
+    shared = _kilobytes(Path(f"/proc/{pid}/smaps_rollup"))
+    return (status["VmHWM"] - status["RssShmem"] + shared["Pss_Shmem"]) * 1024
+
+
+def _kilobytes(file: Path) -> dict[str, int]:
+    fields = (line.split() for line in file.read_text().splitlines())
+    return {field[0].rstrip(":"): int(field[1]) for field in fields if len(field) == 3 and field[2] == "kB"}

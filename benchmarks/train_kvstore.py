@@ -1,0 +1,52 @@
+"""A worker that pushes and pulls a model's shapes through MXNet's kvstore API, by MXNet's own store or by ours.
+
+The same script for both: the name of the store is all that differs. SGD with momentum runs on the servers. Every rank
+writes the seconds of its steps to FOLDER/RANK.json, and stays until FOLDER/done is there, so that its memory can be
+looked at.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import mxnet as mx
+
+import elastic_ps.mxnet  # noqa: F401  # registers our stores, and lets MXNet 1.9.1 be imported
+from benchmarks.models import MODELS
+
+_POLL_SECONDS = 0.05
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("store")
+    parser.add_argument("model", choices=MODELS)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--steps", type=int, required=True)
+    arguments = parser.parse_args()
+    shapes = MODELS[arguments.model]()
+    keys = list(range(len(shapes)))
+    weights = [mx.nd.ones(shape) for shape in shapes]
+    gradients = [mx.nd.full(shape, 1e-3) for shape in shapes]
+    store = mx.kv.create(arguments.store)
+    store.init(keys, weights)
+    store.set_optimizer(mx.optimizer.SGD(learning_rate=0.1, momentum=0.9, wd=1e-4, rescale_grad=1 / 64))
+    seconds = []
+    for _ in range(arguments.steps):
+        mx.nd.waitall()
+        started = time.perf_counter()
+        store.push(keys, gradients)
+        store.pull(keys, weights)
+        mx.nd.waitall()
+        seconds.append(time.perf_counter() - started)
+    value = float(weights[-1].reshape(-1)[-1].asscalar())
+    result = arguments.folder / f"{store.rank}.json"
+    result.with_suffix(".part").write_text(json.dumps({"seconds": seconds, "value": value}))
+    result.with_suffix(".part").rename(result)
+    while not (arguments.folder / "done").exists():
+        time.sleep(_POLL_SECONDS)
+
+
+if __name__ == "__main__":
+    main()
