@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +9,10 @@ from numpy.typing import NDArray
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.data import DataSpec
 from elastic_ps.core.model import Run, runs
+from elastic_ps.server.contributions import Aggregate
 from elastic_ps.server.phases import Given, weights
 from elastic_ps.server.segments import Array
-from elastic_ps.server.treatments import DType
+from elastic_ps.server.treatments import Treatment
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Gathering:
         self.source = np.pad(self.source, ((0, 0), (0, new)), constant_values=-1)
 
     def keep(self, rank: int, run: Run, given: Given, data: NDArray[np.uint8] | None = None) -> None:
-        """Keep a contribution to a run; it replaces an earlier one of the same rank. `data` is now owned here."""
+        """Keep a contribution to a run; it replaces an earlier one of the same rank. `data` must stay as it is."""
         window = slice(run[0], run[0] + run[1])
         self._free(rank, run)
         self.given[rank, window] = given
@@ -99,23 +99,18 @@ class Gathering:
                 del self._kept[number]
         sources[...] = -1
 
-    def combine(
-        self, segment: Run, positions: NDArray[np.int64], dtype: DType, auxiliary: bool, data: DataSpec
-    ) -> Array:
+    def combine(self, segment: Run, positions: NDArray[np.int64], treatment: Treatment, data: DataSpec) -> Aggregate:
         """The aggregate of a segment that every worker has contributed to, alike over the whole segment.
-
-        Contributions are added in rank order, in the memory of the first: call once, then `drop`.
 
         Args:
             segment: alike in `given` and `source`.
             positions: by block id, bytes in a whole-model slab.
-            dtype: of the values.
-            auxiliary: a running statistic: its mean is taken.
+            treatment: of the segment.
             data: batch and loss, for the normalisation.
         """
         ranks = np.flatnonzero(self.given[:, segment[0]] == Given.GRADIENT).tolist()
-        arrays = [self._gradient(rank, segment, positions).view(dtype) for rank in ranks]
-        return aggregated(arrays, [self.shares[rank].samples for rank in ranks], dtype, auxiliary, data)
+        arrays = [self._gradient(rank, segment, positions).view(treatment.dtype) for rank in ranks]
+        return aggregated(arrays, [self.shares[rank].samples for rank in ranks], treatment.auxiliary, data)
 
     def _gradient(self, rank: int, segment: Run, positions: NDArray[np.int64]) -> NDArray[np.uint8]:
         kept = self._kept[int(self.source[rank, segment[0]])]
@@ -125,38 +120,14 @@ class Gathering:
         return kept.data[start:stop]
 
 
-def aggregated(arrays: Sequence[Array], samples: Sequence[int], dtype: DType, auxiliary: bool, data: DataSpec) -> Array:
-    """Gradients of `samples` each as one, in the memory of the first.
+def aggregated(arrays: Sequence[Array], samples: Sequence[int], auxiliary: bool, data: DataSpec) -> Aggregate:
+    """Gradients of `samples` each as one.
 
     Args:
-        arrays: of `dtype`, in the order in which they are added.
+        arrays: of one dtype, in the order in which they are added.
         samples: behind each.
-        dtype: of the values.
         auxiliary: a running statistic: its mean is taken.
         data: batch and loss, for the normalisation.
     """
     each, factor = weights(data, auxiliary, samples)
-    if dtype.kind != "f":
-        return _sum_exact(arrays, each, factor, dtype)
-    with np.errstate(all="ignore"):  # an overflow is the script's, and shows as inf in its weights
-        if each is not None:
-            for array, weight in zip(arrays, each, strict=True):
-                array *= dtype.type(weight)
-        total = arrays[0]
-        for array in arrays[1:]:
-            total += array
-        if factor != 1.0:
-            total *= dtype.type(factor)
-    return total
-
-
-def _sum_exact(arrays: Sequence[Array], each: list[float] | None, factor: float, dtype: DType) -> Array:
-    """Integers: summed as such, or, where they are weighted, in float64 and rounded."""
-    if each is None and factor == 1.0:
-        whole: Array = np.sum(arrays, axis=0, dtype=dtype)
-        return whole
-    total: NDArray[Any] = np.zeros(len(arrays[0]), dtype=np.float64)
-    for array, weight in zip(arrays, each or [1.0] * len(arrays), strict=True):
-        total += array * weight
-    rounded: Array = np.rint(total * factor).astype(dtype)
-    return rounded
+    return Aggregate(arrays, each, factor)

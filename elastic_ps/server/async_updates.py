@@ -13,10 +13,11 @@ from elastic_ps.core.model import Run, members
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.server.aggregate import Share, aggregated
 from elastic_ps.server.applied import Batch
+from elastic_ps.server.contributions import Aggregate
 from elastic_ps.server.intake import Intake, Piece, Raw
 from elastic_ps.server.phases import Bytes, Part, parts
 from elastic_ps.server.room import Room
-from elastic_ps.server.segments import Array, joined
+from elastic_ps.server.segments import joined
 from elastic_ps.transport.frames import Frame, Kind, Reason
 
 log = logging.getLogger(__name__)
@@ -107,16 +108,14 @@ class AsyncUpdates:
         room, store = self._room, self._room.store
         first = piece.run[0]
         for segment in store.segments(piece.run, store.versions, store.counts):
-            aggregate: Array | None = None
+            aggregate: Aggregate | None = None
             if piece.data is not None:
                 if refusal := self._refusal(segment[0], push.hyper):
                     push.refused.append(refusal)
                     continue
                 gradient = store.cut(piece.run, piece.data, segment[0] - first, sum(segment) - first)
                 treatment = store.treatment(segment[0])
-                aggregate = aggregated(
-                    [gradient.view(treatment.dtype)], [push.samples], treatment.dtype, treatment.auxiliary, room.data
-                )
+                aggregate = aggregated([gradient.view(treatment.dtype)], [push.samples], treatment.auxiliary, room.data)
                 push.updated[int(store.versions[segment[0]])].append(segment)
             room.update(segment, aggregate, push.hyper, push.batch)
             push.taken.append(segment)

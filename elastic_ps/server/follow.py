@@ -131,12 +131,14 @@ class Source:
             applied=self._store.applied.image(segment),
         )
 
+    def follows(self, segment: Run) -> bool:
+        """Whether updates of some of these blocks are sent on."""
+        return bool(self._streamed[segment[0] : sum(segment)].any())
+
     def record(self, segment: Run, aggregate: Array | None, hyper: Hyper | None, batch: Batch | None) -> None:
         """An update of `segment` is about to be applied here; `aggregate` must stay as it is from now on."""
         first, count = segment
         follows = self._streamed[first : first + count]
-        if not follows.any():
-            return
         version = int(self._store.versions[first])
         meta: dict[str, Any] = {"hyper": hyper.to_dict()} if hyper is not None else {}
         if batch is not None:

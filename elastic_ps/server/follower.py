@@ -11,6 +11,7 @@ from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.server.applied import Batch
+from elastic_ps.server.contributions import Aggregate
 from elastic_ps.server.phases import Moves, Status
 from elastic_ps.server.room import Room
 from elastic_ps.transport.frames import Frame, Kind
@@ -119,7 +120,8 @@ class Follower:
                 aggregate = None
                 if not frame.meta.get("absent"):
                     start = int(store.positions[segment[0]] - store.positions[run[0]])
-                    aggregate = data[start : start + store.span([segment])].view(store.treatment(segment[0]).dtype)
+                    gradient = data[start : start + store.span([segment])].view(store.treatment(segment[0]).dtype)
+                    aggregate = Aggregate([gradient])
                 store.update(segment, aggregate, hyper, batch)
 
     def _require_version(self, sender: NodeId, frame: Frame) -> None:

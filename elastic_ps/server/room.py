@@ -16,9 +16,10 @@ from elastic_ps.core.optimizer import Hyper
 from elastic_ps.node.standing import Standing
 from elastic_ps.server.aggregate import Gathering, Share
 from elastic_ps.server.applied import Batch
+from elastic_ps.server.contributions import Aggregate
 from elastic_ps.server.ledger import Ledger
 from elastic_ps.server.phases import Status
-from elastic_ps.server.segments import Array, joined
+from elastic_ps.server.segments import joined
 from elastic_ps.server.store import Store
 from elastic_ps.transport.base import Buffer
 from elastic_ps.transport.frames import Frame, Kind, Reason
@@ -170,12 +171,17 @@ class Room:
 
     # ---- updates -----------------------------------------------------------------------------------------------------
 
-    def update(self, segment: Run, aggregate: Array | None, hyper: Hyper | None, batch: Batch | None = None) -> None:
+    def update(
+        self, segment: Run, aggregate: Aggregate | None, hyper: Hyper | None, batch: Batch | None = None
+    ) -> None:
         """Take a segment to its next version, here and at who follows it (see `Store.update`)."""
         if self.snapshot is not None:
             self.snapshot.before_update(segment)
-        for source in self.sources.values():
-            source.record(segment, aggregate, hyper, batch)
+        followed = [source for source in self.sources.values() if source.follows(segment)]
+        if followed and aggregate is not None:
+            aggregate = Aggregate([aggregate.whole()])  # what is sent must stay, the contributions will not
+        for source in followed:
+            source.record(segment, aggregate.arrays[0] if aggregate is not None else None, hyper, batch)
         self.store.update(segment, aggregate, hyper, batch)
 
     def write_down(self, version: int, updated: Sequence[Run], shares: Sequence[tuple[NodeId, Share]]) -> None:

@@ -17,9 +17,10 @@ from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Model, Run, Tensor, runs
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.server.applied import Applied, Batch
+from elastic_ps.server.contributions import Aggregate, DType
 from elastic_ps.server.phases import Status
 from elastic_ps.server.segments import Array, stretches
-from elastic_ps.server.treatments import DType, Treatment, Treatments
+from elastic_ps.server.treatments import Treatment, Treatments
 from elastic_ps.transport.image import Image
 
 
@@ -205,11 +206,13 @@ class Store:
             if rule is not None and states:
                 rule.init(states, self.value(segment))
 
-    def update(self, segment: Run, aggregate: Array | None, hyper: Hyper | None, batch: Batch | None = None) -> None:
+    def update(
+        self, segment: Run, aggregate: Aggregate | None, hyper: Hyper | None, batch: Batch | None = None
+    ) -> None:
         """Take a segment (alike in counts, too) to its next version.
 
         Args:
-            aggregate: in the values' dtype, not written to; None: nobody pushed these keys.
+            aggregate: in the values' dtype; None: nobody pushed these keys.
             hyper: of the step; needed where the segment has a rule.
             batch: async and ssp: what the segment takes by it. There a version counts the block's own updates, so
                 that it stays where the key was not pushed.
@@ -219,12 +222,12 @@ class Store:
             treatment = self.treatment(first)
             value = self.value(segment)
             if treatment.rule is None:
-                value[...] = aggregate
+                aggregate.write(value)
             elif hyper is None:
                 raise ProtocolError(f"an update of key {self.tensor(first).name} without hyperparameters")
             else:
                 number = int(self.counts[first]) + 1
-                treatment.rule.update(value, aggregate, self.states(segment), number, treatment.hyper(hyper))
+                treatment.rule.apply(value, aggregate, self.states(segment), number, treatment.hyper(hyper))
             self.counts[first : first + count] += 1
         if batch is not None:
             self.applied.take(batch, segment)

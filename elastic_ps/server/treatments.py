@@ -2,16 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.model import Model, Tensor
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
+from elastic_ps.server.contributions import DType
 from elastic_ps.server.optimizers import Rule, make_rule
 
-DType = np.dtype[Any]
 StateLayout = tuple[tuple[str, DType], ...]
 
 

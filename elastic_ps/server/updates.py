@@ -10,11 +10,12 @@ from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.server.aggregate import Share
+from elastic_ps.server.contributions import Aggregate
 from elastic_ps.server.follow import Subscription
 from elastic_ps.server.intake import Intake, Raw
 from elastic_ps.server.phases import Bytes, Given, Outcome, Part, due, outcome, parts
 from elastic_ps.server.room import Room
-from elastic_ps.server.segments import Array, joined
+from elastic_ps.server.segments import joined
 from elastic_ps.transport.frames import Frame, Kind, Reason
 
 log = logging.getLogger(__name__)
@@ -107,14 +108,12 @@ class Updates:
         if result is Outcome.MISMATCH:
             refused.append(self._mismatch(segment, given))
             return
-        aggregate: Array | None = None
+        aggregate: Aggregate | None = None
         if result is Outcome.UPDATE:
             if refusal := room.store.refusal(segment[0], self._hyper):
                 refused.append(refusal)
                 return
-            aggregate = room.gathering.combine(
-                segment, room.store.positions, treatment.dtype, treatment.auxiliary, room.data
-            )
+            aggregate = room.gathering.combine(segment, room.store.positions, treatment, room.data)
             pushed.append(segment)
         room.update(segment, aggregate, self._hyper)
         updated.append(segment)

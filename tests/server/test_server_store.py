@@ -8,13 +8,15 @@ from hypothesis import strategies as st
 from elastic_ps.core.configuration import ConfigId
 from elastic_ps.core.data import DataSpec
 from elastic_ps.core.errors import ConfigurationError, ProtocolError
-from elastic_ps.core.model import Model, Tensor
+from elastic_ps.core.model import Model, Run, Tensor
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.server.aggregate import Gathering, Share
+from elastic_ps.server.contributions import Aggregate
 from elastic_ps.server.ledger import Ledger
 from elastic_ps.server.phases import Given, Status
 from elastic_ps.server.segments import joined, stretches
 from elastic_ps.server.store import Store
+from elastic_ps.server.treatments import Treatment
 
 SGD = OptimizerSpec("sgd", {"momentum": 0.9}).to_json()
 
@@ -29,6 +31,10 @@ def store_of(made: Model, optimizer: str = SGD, blocks: list[int] | None = None)
     store.grow(made, [optimizer])
     store.allocate(range(len(made.blocks)) if blocks is None else blocks, Status.PRIMARY)
     return store
+
+
+def ones(store: Store, segment: Run) -> Aggregate:
+    return Aggregate([np.ones_like(store.value(segment))])
 
 
 def test_blocks_that_arrive_together_are_one_segment() -> None:
@@ -86,12 +92,12 @@ def test_image_and_load_are_inverse() -> None:
     one, other = store_of(made), store_of(made)
     hyper = Hyper(lr=0.1)
     segment = (0, len(made.blocks))
-    one.update(segment, np.ones(len(one.value(segment)), dtype=np.float32), hyper)
+    one.update(segment, ones(one, segment), hyper)
     data = np.concatenate([part.view(np.uint8) for part in one.image(segment)])
     assert data.nbytes == one.image_bytes(segment)
     other.load(segment, data, 1, [1] * len(made.blocks), {})
     for store in (one, other):
-        store.update(segment, np.ones(len(one.value(segment)), dtype=np.float32), hyper)
+        store.update(segment, ones(one, segment), hyper)
     assert [a.tobytes() for a in one.image(segment)] == [a.tobytes() for a in other.image(segment)]
     with pytest.raises(ProtocolError, match="same optimizer"):
         store_of(made, "").load(segment, data, 1, [1] * len(made.blocks), {})
@@ -121,9 +127,15 @@ def gather(contributions: list[np.ndarray], samples: list[int], data: DataSpec) 
     gathering = Gathering(1, [f"w{rank}" for rank in range(len(contributions))])
     for rank, (array, count) in enumerate(zip(contributions, samples, strict=True)):
         gathering.shares[rank] = Share(count, None)
-        gathering.keep(rank, (0, 1), Given.GRADIENT, array.copy().view(np.uint8))
+        gathering.keep(rank, (0, 1), Given.GRADIENT, array.view(np.uint8))
     assert list(gathering.complete((0, 1))) == [(0, 1)]
-    return gathering.combine((0, 1), np.zeros(1, dtype=np.int64), contributions[0].dtype, False, data)
+    before = [array.copy() for array in contributions]
+    treatment = Treatment(0, contributions[0].dtype, auxiliary=False, rule=None)
+    combined = gathering.combine((0, 1), np.zeros(1, dtype=np.int64), treatment, data)
+    whole = combined.whole()
+    assert whole.tobytes() == combined.part(0, len(combined)).tobytes()
+    assert [array.tobytes() for array in contributions] == [array.tobytes() for array in before]  # sent again as it is
+    return whole
 
 
 def test_contributions_are_added_in_rank_order() -> None:

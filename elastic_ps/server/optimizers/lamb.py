@@ -6,8 +6,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from elastic_ps.core.optimizer import Hyper
+from elastic_ps.server.contributions import CHUNK, Aggregate
 from elastic_ps.server.optimizers.constants import Constants
-from elastic_ps.server.optimizers.rule import CHUNK, MASTER, Array, BuiltIn, Kernel, chunks, clip
+from elastic_ps.server.optimizers.rule import MASTER, BuiltIn, Kernel, chunks, clip
+from elastic_ps.server.segments import Array
 
 _WIDE: dict[type, tuple[type, type]] = {
     np.float16: (np.float32, np.float16),
@@ -54,10 +56,10 @@ class LAMB(BuiltIn):
         direction = np.empty(len(target), np.float32)
         with np.errstate(all="ignore"):
             find = self._direction(self.begin_num_update + count, hyper, constants)
-            for part, grad, work in chunks(target, gradient):
+            for part, grad, work in chunks(target, Aggregate([gradient])):
                 find(target[part], grad, work, mean[part], variance[part], direction[part])
             rate = constants.listed(hyper.lr) * target.dtype.type(self._trust(_norm(value), _norm(direction)))
-            for part, _, work in chunks(target, gradient):
+            for part, _, work in chunks(target, Aggregate([gradient])):
                 np.multiply(direction[part].astype(target.dtype, copy=False), rate, out=work[0])
                 target[part] -= work[0]
         if target is not value:

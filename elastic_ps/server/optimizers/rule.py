@@ -1,25 +1,20 @@
 """What an optimizer is to a server: a rule over flat arrays, the same bits however they are cut."""
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import Hyper
+from elastic_ps.server.contributions import CHUNK, Aggregate, DType, Scratch
 from elastic_ps.server.optimizers.constants import Constants
+from elastic_ps.server.segments import Array
 
-Array = NDArray[Any]
-DType = np.dtype[Any]
 Kernel = Callable[..., None]
 """kernel(value, gradient, work, *states): updates `value` and `states` in place; `work` is three scratch arrays."""
-
-CHUNK = 16384
-"""Elements that a rule works on at a time: values, gradient, states and scratch stay in a core's own cache."""
 
 MASTER = "master"
 """State array of a float16 tensor under multi_precision: the float32 values that the rule works on."""
@@ -63,22 +58,12 @@ class Rule(ABC):
             hyper: with lr and wd multiplied by the key's own factors.
         """
 
-
-class Scratch(threading.local):
-    """A thread's work arrays of `CHUNK` elements, kept from update to update."""
-
-    def __init__(self) -> None:
-        self._arrays: dict[DType, Array] = {}
-
-    def take(self, length: int, dtype: DType) -> Array:
-        """Four rows of `length` elements with undefined content."""
-        rows = self._arrays.get(dtype)
-        if rows is None:
-            rows = self._arrays[dtype] = np.empty((4, CHUNK), dtype)
-        return rows[:, :length]
+    def apply(self, value: Array, aggregate: Aggregate, states: dict[str, Array], count: int, hyper: Hyper) -> None:
+        """`update` by the contributions, which a rule may add as it goes. For the built-in ones."""
+        self.update(value, aggregate.whole(), states, count, hyper)
 
 
-_scratch = Scratch()
+_scratch = Scratch(4)
 
 
 @dataclass(frozen=True)
@@ -138,23 +123,27 @@ class Elementwise(BuiltIn):
         """The update number `count`, with its constants folded in."""
 
     def update(self, value: Array, gradient: Array, states: dict[str, Array], count: int, hyper: Hyper) -> None:
+        """See `Rule.update`."""
+        self.apply(value, Aggregate([gradient]), states, count, hyper)
+
+    def apply(self, value: Array, aggregate: Aggregate, states: dict[str, Array], count: int, hyper: Hyper) -> None:
         """Run the kernel over the arrays, `CHUNK` by `CHUNK`."""
         target = states.get(MASTER, value)
         kernel = self.kernel(self.begin_num_update + count, hyper, Constants(target.dtype))
         arrays = [states[name] for name in self.slots()]
         with np.errstate(all="ignore"):  # overflow to inf is the framework's result too
-            for part, grad, work in chunks(target, gradient):
+            for part, grad, work in chunks(target, aggregate):
                 kernel(target[part], grad, work, *(array[part] for array in arrays))
         if target is not value:
             value[...] = target
 
 
-def chunks(target: Array, gradient: Array) -> Iterator[tuple[slice, Array, Array]]:
+def chunks(target: Array, aggregate: Aggregate) -> Iterator[tuple[slice, Array, Array]]:
     """The parts of an update: where, the gradient there in the target's dtype, and three scratch arrays."""
     for low in range(0, len(target), CHUNK):
         part = slice(low, min(low + CHUNK, len(target)))
         rows = _scratch.take(part.stop - low, target.dtype)
-        grad = gradient[part]
+        grad = aggregate.part(part.start, part.stop)
         if grad.dtype != target.dtype:
             rows[3] = grad
             grad = rows[3]

@@ -1,0 +1,111 @@
+"""Gradients of several workers that are added while the optimizer runs, chunk by chunk in a core's own cache."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic_ps.server.segments import Array
+
+DType = np.dtype[Any]
+
+CHUNK = 16384
+"""Elements that are worked on at a time: values, gradients, states and scratch stay in a core's own cache."""
+
+
+class Scratch(threading.local):
+    """A thread's work arrays of `CHUNK` elements, kept from update to update."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._arrays: dict[DType, Array] = {}
+
+    def take(self, length: int, dtype: DType) -> Array:
+        """Rows of `length` elements with undefined content."""
+        rows = self._arrays.get(dtype)
+        if rows is None:
+            rows = self._arrays[dtype] = np.empty((self._rows, CHUNK), dtype)
+        return rows[:, :length]
+
+
+_scratch = Scratch(2)
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """The aggregated gradient of a segment. The contributions' memory is never written to.
+
+    Attributes:
+        arrays: the contributions, flat and of one dtype, in the order in which they are added.
+        each: factor of each before the sum; None: all 1.
+        factor: of the sum.
+    """
+
+    arrays: Sequence[Array]
+    each: Sequence[float] | None = None
+    factor: float = 1.0
+
+    @property
+    def dtype(self) -> DType:
+        """Of the elements."""
+        return self.arrays[0].dtype
+
+    def __len__(self) -> int:
+        return len(self.arrays[0])
+
+    @property
+    def _is_plain(self) -> bool:
+        return len(self.arrays) == 1 and self.each is None and self.factor == 1.0
+
+    def part(self, low: int, high: int) -> Array:
+        """The elements [low, high), at most `CHUNK`: valid until this thread asks again; not to be written to."""
+        if self._is_plain:
+            return self.arrays[0][low:high]
+        out: Array = _scratch.take(high - low, self.dtype)[0]
+        self._add(low, high, out)
+        return out
+
+    def whole(self) -> Array:
+        """All of it in memory of its own."""
+        out = np.empty(len(self), self.dtype)
+        self.write(out)
+        return out
+
+    def write(self, out: Array) -> None:
+        """Put all of it in `out`."""
+        for low in range(0, len(self), CHUNK):
+            high = min(low + CHUNK, len(self))
+            self._add(low, high, out[low:high])
+
+    def _add(self, low: int, high: int, out: Array) -> None:
+        parts = [array[low:high] for array in self.arrays]
+        if self.dtype.kind != "f":
+            out[...] = self._exact(parts)
+            return
+        with np.errstate(all="ignore"):  # an overflow is the script's, and shows as inf in its weights
+            if self.each is None:
+                out[...] = parts[0]
+                for part in parts[1:]:
+                    out += part
+            else:
+                weighted = _scratch.take(high - low, self.dtype)[1]
+                weights = [self.dtype.type(weight) for weight in self.each]
+                np.multiply(parts[0], weights[0], out=out)
+                for part, weight in zip(parts[1:], weights[1:], strict=True):
+                    np.multiply(part, weight, out=weighted)
+                    out += weighted
+            if self.factor != 1.0:
+                out *= self.dtype.type(self.factor)
+
+    def _exact(self, parts: Sequence[Array]) -> Array:
+        """Integers: summed as such, or, where they are weighted, in float64 and rounded."""
+        if self.each is None and self.factor == 1.0:
+            whole: Array = np.sum(parts, axis=0, dtype=self.dtype)
+            return whole
+        total: NDArray[np.float64] = np.zeros(len(parts[0]))
+        for part, weight in zip(parts, self.each or [1.0] * len(parts), strict=True):
+            total += part * weight
+        return np.rint(total * self.factor).astype(self.dtype)
