@@ -72,6 +72,14 @@ class Gathering:
             self.source[rank, window] = self._next
             self._next += 1
 
+    def withdraw(self, node: NodeId, run_list: Sequence[Run]) -> None:
+        """A worker sends its contribution to these runs, perhaps once more and otherwise."""
+        if node in self.workers:
+            rank = self.workers.index(node)
+            for run in run_list:
+                self._free(rank, run)
+                self.given[rank, run[0] : sum(run)] = Given.NOTHING
+
     def complete(self, run: Run) -> Iterator[Run]:
         """The parts of a run to which every worker has contributed."""
         first, count = run

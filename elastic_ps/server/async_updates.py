@@ -14,10 +14,10 @@ from elastic_ps.core.optimizer import Hyper
 from elastic_ps.server.aggregate import Share, aggregated
 from elastic_ps.server.applied import Batch
 from elastic_ps.server.contributions import Aggregate
-from elastic_ps.server.intake import Intake, Piece, Raw
+from elastic_ps.server.intake import Intake, Piece
 from elastic_ps.server.phases import Bytes, Part, parts
 from elastic_ps.server.room import Room
-from elastic_ps.server.segments import joined
+from elastic_ps.server.segments import Raw, joined
 from elastic_ps.transport.frames import Frame, Kind, Reason
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class AsyncUpdates:
         self._intake = intake
         self._chiefs: dict[int, Hyper] = {}  # by store
 
-    def push(self, node: NodeId, frame: Frame, data: Raw) -> None:
+    def push(self, node: NodeId, frame: Frame, data: list[Raw]) -> None:
         """A push of the configuration in force, by a worker of its roster."""
         push = _Push(self._batch(node, frame), frame.samples, self._hyper(node, frame))
         for part, piece in self._intake.parts(node, frame, data, lambda run: self._judge(run, push.batch)):

@@ -3,20 +3,40 @@
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
-
-import numpy as np
-from numpy.typing import NDArray
 
 from elastic_ps.core.configuration import Member, NodeId, Role
 from elastic_ps.core.errors import ElasticError, PeerLost, ProtocolError
+from elastic_ps.server.segments import Raw
 from elastic_ps.transport.base import Buffer, Connection, Listener, Transport
 from elastic_ps.transport.frames import Frame, Kind, Reason
+from elastic_ps.transport.image import Image
 from elastic_ps.transport.link import Link
 
 log = logging.getLogger(__name__)
 
 EXCHANGE, FOLLOW = "exchange", "follow"
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Who is at the other end of a connection.
+
+    Attributes:
+        link: with whom.
+        lane: what for.
+        gradients: of a worker, those that it has pushed over this connection.
+    """
+
+    link: Link
+    lane: str
+    gradients: Image
+
+    @property
+    def node(self) -> NodeId:
+        """Of the peer."""
+        return self.link.peer
 
 
 class Receiver(Protocol):
@@ -25,11 +45,11 @@ class Receiver(Protocol):
     def welcome(self, node: NodeId, lane: str) -> str:
         """Why a peer that greets is refused; empty: it is welcome."""
 
-    def before_payload(self, node: NodeId, lane: str, frame: Frame, link: Link) -> int:
-        """Bytes that the frame must bring. May wait."""
+    def buffers(self, peer: "Peer", frame: Frame) -> list[Raw]:
+        """Memory for the payload that the frame must bring: of each run one array, or one of all. May wait."""
 
-    def arrived(self, node: NodeId, lane: str, frame: Frame, data: NDArray[np.uint8]) -> None:
-        """A frame is complete; `data` is the receiver's."""
+    def arrived(self, peer: "Peer", frame: Frame, data: list[Raw]) -> None:
+        """A frame is complete; `data` is what `buffers` gave, filled."""
 
     def idle(self) -> None:
         """A queue has become empty."""
@@ -133,11 +153,11 @@ class Connections:
         if answer.kind is not Kind.ACCEPTED:
             connection.close()
             raise PeerLost(target.id, f"refused the follow stream: {answer.meta.get('detail', answer.kind.name)}")
-        link = self._register(target.id, FOLLOW, connection)
-        self._guard(f"receive-{target.id}", lambda: self._receive(link, FOLLOW))
-        return link
+        peer = self._register(target.id, FOLLOW, connection)
+        self._guard(f"receive-{target.id}", lambda: self._receive(peer))
+        return peer.link
 
-    def _register(self, node: NodeId, lane: str, connection: Connection) -> Link:
+    def _register(self, node: NodeId, lane: str, connection: Connection) -> Peer:
         link = Link(node, connection, lambda gone, error: self._lost(gone, lane, error), self._receiver.idle)
         with self._lock:
             older = self._workers.get(node) if lane == EXCHANGE else None
@@ -146,7 +166,7 @@ class Connections:
                 self._workers[node] = link
         if older is not None:
             self._drop(older)
-        return link
+        return Peer(link, lane, Image())
 
     def _accept(self) -> None:
         while not self._closed:
@@ -171,7 +191,7 @@ class Connections:
             connection.close()
             return
         threading.current_thread().name = f"receive-{node}"
-        self._receive(self._register(node, lane, connection), lane)
+        self._receive(self._register(node, lane, connection))
 
     def _judge(self, hello: Frame) -> tuple[NodeId, str, str]:
         node, role, lane = (str(hello.meta.get(name, "")) for name in ("node", "role", "lane"))
@@ -183,32 +203,33 @@ class Connections:
 
     # ---- receiving ---------------------------------------------------------------------------------------------------
 
-    def _receive(self, link: Link, lane: str) -> None:
+    def _receive(self, peer: Peer) -> None:
+        link = peer.link
         try:
             while not link.closed:
-                self._receive_one(link, lane)
+                self._receive_one(peer)
         except ProtocolError as error:
             log.warning("%s sent what no correct peer sends: %s", link.peer, error)
             detail = {"reason": Reason.MALFORMED.value, "detail": str(error)}
             link.send(Frame(Kind.REFUSED, meta=detail))
             link.flush(1.0)
-            self._lost(link, lane, error)
+            self._lost(link, peer.lane, error)
         except PeerLost as error:
-            self._lost(link, lane, error)
+            self._lost(link, peer.lane, error)
 
-    def _receive_one(self, link: Link, lane: str) -> None:
-        frame = link.connection.receive()
+    def _receive_one(self, peer: Peer) -> None:
+        connection = peer.link.connection
+        frame = connection.receive()
         if frame.kind is Kind.GOODBYE:
-            self._drop(link)
+            self._drop(peer.link)
             return
-        wanted = self._receiver.before_payload(link.peer, lane, frame, link)
+        data = self._receiver.buffers(peer, frame)
+        wanted = sum(part.nbytes for part in data)
         if frame.payload_bytes != wanted:
             raise ProtocolError(f"{frame.kind.name} of {frame.runs} with {frame.payload_bytes} bytes, not {wanted}")
-        data = np.empty(wanted, dtype=np.uint8)
-        if wanted:
-            link.connection.receive_into([data])
-        if not link.closed:
-            self._receiver.arrived(link.peer, lane, frame, data)
+        connection.receive_into(data)
+        if not peer.link.closed:
+            self._receiver.arrived(peer, frame, data)
 
     def _lost(self, link: Link, lane: str, error: ElasticError) -> None:
         if self._drop(link) and not self._closed:

@@ -108,4 +108,5 @@ class Aggregate:
         total: NDArray[np.float64] = np.zeros(len(parts[0]))
         for part, weight in zip(parts, self.each or [1.0] * len(parts), strict=True):
             total += part * weight
-        return np.rint(total * self.factor).astype(self.dtype)
+        rounded: Array = np.rint(total * self.factor).astype(self.dtype)
+        return rounded

@@ -19,12 +19,13 @@ from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.server.async_updates import AsyncUpdates
-from elastic_ps.server.intake import Intake, Raw
+from elastic_ps.server.intake import Intake
 from elastic_ps.server.phases import Status, Verdict, judge
 from elastic_ps.server.room import Held, Room
-from elastic_ps.server.segments import stretches
+from elastic_ps.server.segments import Raw, stretches
 from elastic_ps.server.updates import Updates
 from elastic_ps.transport.frames import Frame, Kind, Reason
+from elastic_ps.transport.image import Image
 
 _READS = (Kind.PULL, Kind.SUBSCRIBE)
 
@@ -32,7 +33,7 @@ _READS = (Kind.PULL, Kind.SUBSCRIBE)
 class _Mode(Protocol):
     """How pushes become updates, and which values workers see: what a job's consistency decides."""
 
-    def push(self, node: NodeId, frame: Frame, data: Raw) -> None:
+    def push(self, node: NodeId, frame: Frame, data: list[Raw]) -> None:
         """Contribute to updates."""
 
     def pull(self, node: NodeId, frame: Frame, blocks: NDArray[np.int64]) -> None:
@@ -56,7 +57,7 @@ class Exchange:
         intake = Intake(room, self._hold)
         self._sync = Updates(room, switch, intake)
         self._async = AsyncUpdates(room, intake)
-        self._serve: dict[Kind, Callable[[NodeId, Frame, Raw], None]] = {
+        self._serve: dict[Kind, Callable[[NodeId, Frame, list[Raw]], None]] = {
             Kind.PUSH: lambda node, frame, data: self._mode.push(node, frame, data),
             Kind.PULL: self._pull,
             Kind.INIT: self._init,
@@ -68,8 +69,8 @@ class Exchange:
     def _mode(self) -> _Mode:
         return self._sync if self._room.data.is_sync else self._async
 
-    def arrived(self, node: NodeId, frame: Frame, data: Raw) -> None:
-        """A worker's frame is here; `data` is its payload, owned by this server now.
+    def arrived(self, node: NodeId, frame: Frame, data: list[Raw]) -> None:
+        """A worker's frame is here; `data` is its payload, in what `buffers` gave.
 
         Raises:
             ProtocolError: a frame that no correct worker sends.
@@ -82,19 +83,28 @@ class Exchange:
             elif self._room.standing.decided(frame.configuration):
                 self._switch()
 
-    def payload_bytes(self, frame: Frame) -> int:
-        """Bytes that a worker's frame must bring, by the model.
+    def buffers(self, node: NodeId, frame: Frame, gradients: Image) -> list[Raw]:
+        """Where the payload that a worker's frame must bring is received: an array for each run.
+
+        A push that will be served lands in `gradients`, the sender's own memory, and stays there until it is applied.
 
         Raises:
             ProtocolError: blocks that the model does not have.
         """
         _check_meta(frame)
-        store = self._room.store
-        with self._room.changed:
-            span = store.span(frame.runs)
+        room = self._room
+        with room.changed:
+            room.store.span([*frame.runs, *(tuple(run) for run in frame.meta.get("absent", ()))])
             if frame.kind is Kind.SNAPSHOT:
-                return sum(store.state_bytes(run) for run in frame.runs)
-            return span if frame.kind in (Kind.PUSH, Kind.INIT) else 0
+                return [np.empty(room.store.state_bytes(run), dtype=np.uint8) for run in frame.runs]
+            if frame.kind not in (Kind.PUSH, Kind.INIT):
+                return []
+            spans = [room.store.model.span(run) for run in frame.runs]
+            if frame.kind is Kind.INIT or self._verdict(node, frame) is not Verdict.SERVE:
+                return [np.empty(span.stop - span.start, dtype=np.uint8) for span in spans]
+            room.gathering.withdraw(node, frame.runs)
+            gradients.grow(room.store.model.slab_bytes)
+            return [gradients.array[span] for span in spans]
 
     def resubscribe(self, node: NodeId) -> None:
         """A shadow has connected again: what it was sent before may be lost. Called under the lock."""
@@ -102,11 +112,9 @@ class Exchange:
 
     # ---- judgement ---------------------------------------------------------------------------------------------------
 
-    def _judge(self, node: NodeId, frame: Frame, data: Raw) -> None:
+    def _judge(self, node: NodeId, frame: Frame, data: list[Raw]) -> None:
         room = self._room
-        if room.standing.decided(frame.configuration):
-            self._switch()
-        verdict = judge(room.standing, frame.configuration, node, reads=frame.kind in _READS)
+        verdict = self._verdict(node, frame)
         if verdict is Verdict.STALE:
             room.refuse(node, Reason.STALE, f"this is configuration {room.standing.number}")
         elif verdict is Verdict.UNKNOWN:
@@ -116,7 +124,12 @@ class Exchange:
         else:
             self._serve[frame.kind](node, frame, data)
 
-    def _hold(self, node: NodeId, frame: Frame, data: Raw) -> None:
+    def _verdict(self, node: NodeId, frame: Frame) -> Verdict:
+        if self._room.standing.decided(frame.configuration):
+            self._switch()
+        return judge(self._room.standing, frame.configuration, node, reads=frame.kind in _READS)
+
+    def _hold(self, node: NodeId, frame: Frame, data: list[Raw]) -> None:
         """Judge a frame again when something has changed; the same frame sent again replaces it."""
         key = (node, frame.kind, *(str(frame.meta.get(name)) for name in ("runs", "absent", "states")))
         self._room.hold(Held(lambda: self._judge(node, frame, data), node, key))
@@ -134,7 +147,7 @@ class Exchange:
 
     # ---- requests ----------------------------------------------------------------------------------------------------
 
-    def _pull(self, node: NodeId, frame: Frame, data: Raw) -> None:
+    def _pull(self, node: NodeId, frame: Frame, data: list[Raw]) -> None:
         blocks = self._blocks(node, frame)
         if blocks is None:
             self._hold(node, frame, data)
@@ -160,7 +173,7 @@ class Exchange:
                 image = [] if asked.get("numbers") else [part.copy() for part in room.store.image(segment)]
                 room.outbox.send(node, frame, image)
 
-    def _load_states(self, node: NodeId, frame: Frame, data: Raw) -> None:
+    def _load_states(self, node: NodeId, frame: Frame, data: list[Raw]) -> None:
         room = self._room
         blocks = self._blocks(node, frame)
         if blocks is None:
@@ -175,28 +188,25 @@ class Exchange:
             )
         if room.snapshot is not None:
             room.snapshot.before_update(run)
-        room.store.load_states(run, data, frame.meta["counts"])
+        room.store.load_states(run, data[0], frame.meta["counts"])
         for source in room.sources.values():
             source.forget(run)
         room.changed.notify_all()
 
-    def _init(self, node: NodeId, frame: Frame, data: Raw) -> None:
+    def _init(self, node: NodeId, frame: Frame, data: list[Raw]) -> None:
         room = self._room
-        start = 0
-        for run in frame.runs:
-            size = room.store.span([run])
+        for run, raw in zip(frame.runs, data, strict=True):
             status = room.store.status[run[0] : sum(run)].copy()
             for low, high in stretches(status):
                 part = run[0] + low, high - low
-                raw = room.store.cut(run, data[start : start + size], low, high)
+                piece = room.store.cut(run, raw, low, high)
                 if status[low] == Status.EMPTY:
-                    self._first_values(part, raw, frame.version)
+                    self._first_values(part, piece, frame.version)
                 elif status[low] == Status.FOLLOWER:
                     meta = {"runs": [list(part)]}
-                    self._hold(node, Frame(Kind.INIT, frame.configuration, frame.version, meta=meta), raw)
+                    self._hold(node, Frame(Kind.INIT, frame.configuration, frame.version, meta=meta), [piece])
                 elif status[low] != Status.PRIMARY:  # a primary has values, restored or from an earlier INIT: they stay
                     raise ProtocolError(f"{node} gave {room.node} first values of blocks {part}, which it does not own")
-            start += size
         room.retry()
 
     def _first_values(self, run: Run, raw: Raw, version: int) -> None:

@@ -3,19 +3,13 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
 from elastic_ps.server.phases import Bytes, Given, Part
 from elastic_ps.server.room import Room
-from elastic_ps.server.segments import stretches
+from elastic_ps.server.segments import Raw, stretches
 from elastic_ps.transport.frames import Frame
-
-Raw = NDArray[np.uint8]
-NOTHING: Raw = np.empty(0, dtype=np.uint8)
 
 
 @dataclass(frozen=True)
@@ -35,19 +29,19 @@ class Intake:
         hold: keeps a part of a push until something changes.
     """
 
-    def __init__(self, room: Room, hold: Callable[[NodeId, Frame, Raw], None]):
+    def __init__(self, room: Room, hold: Callable[[NodeId, Frame, list[Raw]], None]):
         self._room = room
         self._keep_waiting = hold
 
     def parts(
-        self, node: NodeId, frame: Frame, data: Raw, judge: Callable[[Run], Bytes]
+        self, node: NodeId, frame: Frame, data: list[Raw], judge: Callable[[Run], Bytes]
     ) -> Iterator[tuple[Part, Piece]]:
         """The parts of a push to keep and to answer. Those to hold are held.
 
         Args:
             node: who pushed.
             frame: the push.
-            data: its payload.
+            data: its payload, of each run.
             judge: gives a `Part` for each block of a run.
 
         Raises:
@@ -67,13 +61,8 @@ class Intake:
                 else:
                     yield Part(judged[low]), part
 
-    def _pieces(self, frame: Frame, data: Raw) -> list[Piece]:
-        pieces: list[Piece] = []
-        start = 0
-        for run in frame.runs:
-            size = self._room.store.span([run])
-            pieces.append(Piece(run, Given.GRADIENT, data[start : start + size]))
-            start += size
+    def _pieces(self, frame: Frame, data: list[Raw]) -> list[Piece]:
+        pieces = [Piece(run, Given.GRADIENT, part) for run, part in zip(frame.runs, data, strict=True)]
         given = Given.EMPTY if frame.meta.get("empty") else Given.ABSENT
         absent = [(first, count) for first, count in frame.meta.get("absent", ())]
         self._room.store.span(absent)
@@ -83,4 +72,4 @@ class Intake:
         meta = {name: value for name, value in frame.meta.items() if name not in ("runs", "absent")}
         meta["absent" if piece.data is None else "runs"] = [list(piece.run)]
         part = Frame(frame.kind, frame.configuration, frame.version, frame.samples, meta)
-        self._keep_waiting(node, part, piece.data if piece.data is not None else NOTHING)
+        self._keep_waiting(node, part, [piece.data] if piece.data is not None else [])

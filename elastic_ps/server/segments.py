@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from elastic_ps.core.model import Run
 
 Array = NDArray[Any]
+Raw = NDArray[np.uint8]
 
 
 def stretches(*arrays: Array) -> Iterator[tuple[int, int]]:

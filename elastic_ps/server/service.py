@@ -7,20 +7,19 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 import numpy as np
-from numpy.typing import NDArray
 
 from elastic_ps.core import codec
 from elastic_ps.core.configuration import ConfigId, Configuration, NodeId, Role
 from elastic_ps.core.errors import EXIT_RESTART, CheckpointError, PeerLost, ProtocolError
 from elastic_ps.server.checkpoint import restore
-from elastic_ps.server.connections import EXCHANGE, FOLLOW, Connections
+from elastic_ps.server.connections import EXCHANGE, FOLLOW, Connections, Peer
 from elastic_ps.server.exchange import Exchange
 from elastic_ps.server.migration import Migration
 from elastic_ps.server.room import Control, Room
 from elastic_ps.server.saving import Saver
+from elastic_ps.server.segments import Raw
 from elastic_ps.transport.base import Listener, Transport
 from elastic_ps.transport.frames import Frame, Kind
-from elastic_ps.transport.link import Link
 from protos import elastic_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -240,21 +239,22 @@ class ServerNode:
                 self.exchange.resubscribe(node)
         return ""
 
-    def before_payload(self, node: NodeId, lane: str, frame: Frame, link: Link) -> int:
+    def buffers(self, peer: Peer, frame: Frame) -> list[Raw]:
         """See `Receiver`."""
-        if lane == EXCHANGE:
-            return self.exchange.payload_bytes(frame)
-        self.migration.follower.await_configuration(frame.configuration, lambda: link.closed or self._ended.is_set())
-        return self.migration.follower.payload_bytes(frame)
+        if peer.lane == EXCHANGE:
+            return self.exchange.buffers(peer.node, frame, peer.gradients)
+        follower, link = self.migration.follower, peer.link
+        follower.await_configuration(frame.configuration, lambda: link.closed or self._ended.is_set())
+        return [np.empty(follower.payload_bytes(frame), dtype=np.uint8)]
 
-    def arrived(self, node: NodeId, lane: str, frame: Frame, data: NDArray[np.uint8]) -> None:
+    def arrived(self, peer: Peer, frame: Frame, data: list[Raw]) -> None:
         """See `Receiver`."""
-        if lane == EXCHANGE:
-            self.exchange.arrived(node, frame, data)
+        if peer.lane == EXCHANGE:
+            self.exchange.arrived(peer.node, frame, data)
         elif frame.kind is not Kind.REFUSED:
-            self.migration.follower.followed(node, frame, data)
+            self.migration.follower.followed(peer.node, frame, *data)
         else:
-            raise ProtocolError(f"{node} refuses the follow stream: {frame.meta.get('detail')}")
+            raise ProtocolError(f"{peer.node} refuses the follow stream: {frame.meta.get('detail')}")
 
     def idle(self) -> None:
         """See `Receiver`."""

@@ -12,10 +12,10 @@ from elastic_ps.core.optimizer import Hyper
 from elastic_ps.server.aggregate import Share
 from elastic_ps.server.contributions import Aggregate
 from elastic_ps.server.follow import Subscription
-from elastic_ps.server.intake import Intake, Raw
+from elastic_ps.server.intake import Intake
 from elastic_ps.server.phases import Bytes, Given, Outcome, Part, due, outcome, parts
 from elastic_ps.server.room import Room
-from elastic_ps.server.segments import joined
+from elastic_ps.server.segments import Raw, joined
 from elastic_ps.transport.frames import Frame, Kind, Reason
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Updates:
 
     # ---- PUSH --------------------------------------------------------------------------------------------------------
 
-    def push(self, node: NodeId, frame: Frame, data: Raw) -> None:
+    def push(self, node: NodeId, frame: Frame, data: list[Raw]) -> None:
         """A push of the configuration in force, by a worker of its roster."""
         room = self._room
         rank = room.gathering.workers.index(node)

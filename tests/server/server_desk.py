@@ -1,5 +1,6 @@
 """One server's room without a socket: frames in, frames out. Tests play the workers."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,6 +22,7 @@ from elastic_ps.server.exchange import Exchange
 from elastic_ps.server.phases import Status
 from elastic_ps.server.room import Room
 from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.image import Image
 
 DATA = DataSpec(True, 24, 8, consistency="async")
 FIRST = ConfigId(1, 1)
@@ -62,6 +64,7 @@ class Desk:
         self.room.new_gathering()
         self.room.store.allocate(range(len(self.model.blocks)), Status.EMPTY)
         self.exchange = Exchange(self.room, self.switch)
+        self.gradients: dict[NodeId, Image] = defaultdict(Image)
         self.spec, self.first = specs[0], self.slab()
         if filled:
             self.arrives("w0", Frame(Kind.INIT, FIRST, 0, meta={"runs": self.every}), self.first)
@@ -78,9 +81,11 @@ class Desk:
     def arrives(self, node: NodeId, frame: Frame, data: NDArray[np.uint8] | None = None) -> list[Frame]:
         """A frame comes; what the server sends for it."""
         before = len(self.sent.frames)
-        payload = np.empty(0, dtype=np.uint8) if data is None else data.copy()
-        assert self.exchange.payload_bytes(frame) == payload.nbytes
-        self.exchange.arrived(node, frame, payload)
+        buffers = self.exchange.buffers(node, frame, self.gradients[node])
+        sizes = np.cumsum([buffer.nbytes for buffer in buffers])
+        for buffer, part in zip(buffers, np.split(data, sizes[:-1]) if data is not None else (), strict=True):
+            buffer[...] = part
+        self.exchange.arrived(node, frame, buffers)
         return [frame for _, frame, _ in self.sent.frames[before:]]
 
     def slab(self) -> NDArray[np.uint8]:

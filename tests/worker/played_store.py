@@ -9,10 +9,12 @@ from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role
 from elastic_ps.core.model import Model, Tensor
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.node.standing import Standing
+from elastic_ps.server.contributions import Aggregate
 from elastic_ps.server.exchange import Exchange
 from elastic_ps.server.phases import Status
 from elastic_ps.server.room import Room
 from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.image import Image
 from elastic_ps.worker.inbox import Inbox
 from elastic_ps.worker.snapshots import Snapshots
 from elastic_ps.worker.store import Store
@@ -72,7 +74,7 @@ class Servers:
             real = self.inbox.model.blocks[block].nbytes // value.itemsize
             gradient = np.zeros_like(value)
             gradient[:real] = random.normal(size=real)
-            store.update((block, 1), gradient, HYPER)
+            store.update((block, 1), Aggregate([gradient]), HYPER)
 
     def step(self, seed=0):
         """An exchange over everything, installed here."""
@@ -89,9 +91,13 @@ class Servers:
         if self.lose:
             self.lose -= 1
             return
-        data = np.frombuffer(b"".join(bytes(part) for part in payload), dtype=np.uint8)
-        assert len(data) == self.exchanges[server].payload_bytes(frame)
-        self.exchanges[server].arrived("w0", frame, data)
+        buffers = self.exchanges[server].buffers("w0", frame, Image())
+        data = b"".join(bytes(part) for part in payload)
+        for buffer in buffers:
+            buffer[...] = np.frombuffer(data[: buffer.nbytes], dtype=np.uint8)
+            data = data[buffer.nbytes :]
+        assert not data
+        self.exchanges[server].arrived("w0", frame, buffers)
 
     def _answer(self, _node, frame, payload):
         assert frame.kind is Kind.SNAPSHOT, frame

@@ -1,0 +1,65 @@
+"""Where a push is received: in its sender's own memory, which nobody adds up while it is written to."""
+
+import numpy as np
+import pytest
+from server_desk import FIRST, Desk
+from server_reference import HYPER, TENSORS
+
+from elastic_ps.core.configuration import ConfigId
+from elastic_ps.core.data import DataSpec
+from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.image import Image
+
+
+@pytest.fixture
+def desk() -> Desk:
+    """In a sync job of three workers, static data."""
+    return Desk(TENSORS, data=DataSpec())
+
+
+def frame(desk: Desk, number: ConfigId = FIRST, version: int = 0) -> Frame:
+    return Frame(Kind.PUSH, number, version, 1, {"runs": desk.every, "hyper": HYPER.to_dict()})
+
+
+def pushed(desk: Desk, node: str) -> np.ndarray:
+    slab = desk.slab()
+    desk.arrives(node, frame(desk), slab)
+    return slab
+
+
+def test_what_is_being_received_does_not_count(desk: Desk) -> None:
+    first, _ = pushed(desk, "w0"), pushed(desk, "w1")
+    desk.exchange.buffers("w1", frame(desk), desk.gradients["w1"])  # the same worker again, with another gradient
+    last = pushed(desk, "w2")
+    assert desk.room.store.versions.max() == 0
+    again = pushed(desk, "w1")
+    desk.reference.update([first, again, last], [1, 1, 1])
+    assert desk.image() == desk.reference.slab.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("node", "number"),
+    [("w0", ConfigId(1, 0)), ("w0", ConfigId(1, 2)), ("w9", FIRST)],
+    ids=["stale", "newer", "stranger"],
+)
+def test_what_is_not_served_leaves_the_senders_memory_alone(desk: Desk, node: str, number: ConfigId) -> None:
+    (buffer,) = desk.exchange.buffers(node, frame(desk, number), desk.gradients["w0"])
+    assert buffer.nbytes == desk.model.slab_bytes
+    assert not desk.gradients["w0"].array.nbytes
+    assert not desk.room.held
+
+
+def test_memory_that_is_not_touched_is_not_taken() -> None:
+    image = Image(1 << 40)  # more than any test machine has
+    image.array[1 << 30] = 1
+    image.grow(1 << 41)
+    assert image.array[1 << 30] == 1
+    assert image.array.nbytes == 1 << 41
+
+
+def test_cleared_memory_is_zero_at_both_ends_of_its_pages() -> None:
+    image = Image(1 << 16)
+    image.array[...] = 1
+    image.clear(100, 50_000)
+    image.clear(60_000, 60_010)
+    assert np.flatnonzero(image.array == 0).tolist() == [*range(100, 50_000), *range(60_000, 60_010)]
