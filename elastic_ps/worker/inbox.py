@@ -1,33 +1,51 @@
 """Parameters that arrive, until all blocks of a version are here (protocol, invariant 5).
 
-A worker's tensors stay at version v while replies of v+1 gather in a slab of their own. A shadow may receive several
-later versions before one is complete: each has its slab, and the first that is complete is installed. Versions that
-passed while its connection was broken are never sent to it, so it need not be the next.
+A worker's tensors stay at version v while replies of v+1 gather beside it: in memory of the worker's own, or where a
+server of the same host holds them. A shadow may receive several later versions before one is complete: the first that
+is complete is installed. Versions that passed while its connection was broken are never sent to it, so it need not be
+the next.
 """
 
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elastic_ps.core.model import Model, Run, runs
+from elastic_ps.transport.image import Image
 
 Slab = NDArray[np.uint8]
 
+_MISSING, _RECEIVED = -1, 0  # where a block of a version is; from 1 on: in memory of its server's
+
 
 class _Arrivals:
-    """One version's blocks."""
+    """One version's blocks, each at its place in one of several images of the whole model."""
 
-    def __init__(self, slab: Slab, blocks: int):
-        self.slab = slab
-        self.have = np.zeros(blocks, dtype=bool)
+    def __init__(self, blocks: int, received: Image):
+        self.received = received
+        self.shared: list[Slab] = []
+        self.where = np.full(blocks, _MISSING, dtype=np.int64)
         self.updates: dict[int, int] = defaultdict(int)  # by store
 
     @property
     def complete(self) -> bool:
-        return bool(self.have.all())
+        return bool((self.where != _MISSING).all())
+
+    def number(self, image: Slab) -> int:
+        """The place in `where` of a server's image."""
+        for number, known in enumerate(self.shared):
+            if known is image:
+                return number + 1
+        self.shared.append(image)
+        return len(self.shared)
+
+    def image(self, number: int) -> Slab:
+        return self.received.array if number == _RECEIVED else self.shared[number - 1]
 
 
 class Inbox:
@@ -36,37 +54,49 @@ class Inbox:
     def __init__(self, model: Model):
         self.model = model
         self.version: int | None = None
-        self._spare: list[Slab] = []
+        self._spare: list[Image] = []
         self._installed = self._arrivals()
         self._later: dict[int, _Arrivals] = defaultdict(self._arrivals)
 
     def _arrivals(self) -> _Arrivals:
-        slab = self._spare.pop() if self._spare else np.zeros(self.model.slab_bytes, dtype=np.uint8)
-        return _Arrivals(slab, len(self.model.blocks))
+        return _Arrivals(len(self.model.blocks), self._spare.pop() if self._spare else Image())
 
     def grow(self, model: Model) -> None:
-        """Make room for tensors that were declared; their values have to come yet. No buffer may be in use."""
+        """Make room for tensors that were declared; their values have to come yet."""
         self.model = model
-        self._spare.clear()
         for arrivals in (self._installed, *self._later.values()):
-            slab, have = np.zeros(model.slab_bytes, dtype=np.uint8), np.zeros(len(model.blocks), dtype=bool)
-            slab[: arrivals.slab.nbytes], have[: len(arrivals.have)] = arrivals.slab, arrivals.have
-            arrivals.slab, arrivals.have = slab, have
+            new = np.full(len(model.blocks) - len(arrivals.where), _MISSING, dtype=np.int64)
+            arrivals.where = np.append(arrivals.where, new)
 
-    def buffers(self, version: int, block_runs: Sequence[Run]) -> list[Slab] | None:
-        """Where to receive a VALUE frame; None where nothing of it is wanted."""
+    def wants(self, version: int, block_runs: Sequence[Run]) -> bool:
+        """Whether some of these blocks of a version are missing."""
         arrivals = self._for(version)
-        if arrivals is None or all(arrivals.have[first : first + count].all() for first, count in block_runs):
-            return None
-        return [arrivals.slab[self.model.span(run)] for run in block_runs]
+        if arrivals is None:
+            return False
+        return any((arrivals.where[first : first + count] == _MISSING).any() for first, count in block_runs)
 
-    def arrived(self, version: int, block_runs: Sequence[Run], updates: int = 0) -> None:
-        """The buffers of these blocks, of one store, are filled; `updates`: the most that any of them has had."""
+    def buffers(self, version: int, block_runs: Sequence[Run]) -> list[Slab]:
+        """Where to receive blocks of a version that is wanted."""
+        arrivals = self._for(version)
+        assert arrivals is not None
+        arrivals.received.grow(self.model.slab_bytes)
+        return [arrivals.received.array[self.model.span(run)] for run in block_runs]
+
+    def arrived(self, version: int, block_runs: Sequence[Run], updates: int = 0, image: Slab | None = None) -> None:
+        """These blocks of a version, of one store, are here.
+
+        Args:
+            version: of the blocks.
+            block_runs: which.
+            updates: the most that any of them has had.
+            image: memory of their server's, in which they stay until this worker's next push; None: in the buffers.
+        """
         arrivals = self._for(version)
         if arrivals is None:
             return
+        number = _RECEIVED if image is None else arrivals.number(image)
         for first, count in block_runs:
-            arrivals.have[first : first + count] = True
+            arrivals.where[first : first + count] = number
         if updates:
             store = self.model.tensors[self.model.blocks[block_runs[0][0]].tensor].store
             arrivals.updates[store] = max(arrivals.updates[store], updates)
@@ -86,11 +116,11 @@ class Inbox:
 
     def install(self, version: int) -> None:
         """Make `version`, which is complete, the installed one."""
-        self._spare.append(self._installed.slab)
+        self._spare.append(self._installed.received)
         self._installed = self._later.pop(version)
         self.version = version
         for old in [known for known in self._later if known <= version]:
-            self._spare.append(self._later.pop(old).slab)
+            self._spare.append(self._later.pop(old).received)
         del self._spare[2:]
 
     def begin(self, version: int) -> None:
@@ -100,24 +130,40 @@ class Inbox:
     def missing(self, version: int) -> list[Run]:
         """Runs of blocks of `version` that have not come."""
         arrivals = self._for(version)
-        have = arrivals.have if arrivals is not None else np.ones(len(self.model.blocks), dtype=bool)
-        return list(runs(np.flatnonzero(~have).tolist()))
+        return list(runs(np.flatnonzero(arrivals.where == _MISSING).tolist())) if arrivals is not None else []
 
     def forget(self, block_runs: Sequence[Run], version: int) -> None:
-        """Empty the slab of what a dead server had answered for `version`."""
+        """A server that had answered for `version` is dead: what it said of these blocks is void."""
         if version in self._later:
             for first, count in block_runs:
-                self._later[version].have[first : first + count] = False
+                self._later[version].where[first : first + count] = _MISSING
 
     def holds(self, index: int) -> bool:
         """Whether all blocks of a tensor are here at the installed version."""
         blocks = self.model.blocks_of[index]
-        have = self._installed.have[blocks.start : blocks.stop]
-        return self.version is not None and len(have) == len(blocks) and bool(have.all())
+        where = self._installed.where[blocks.start : blocks.stop]
+        return self.version is not None and len(where) == len(blocks) and bool((where != _MISSING).all())
+
+    def parts(self, index: int) -> list[Slab]:
+        """The installed values of a tensor, its bytes in order; valid until the next `install`."""
+        blocks, installed = self.model.blocks_of[index], self._installed
+        where = installed.where[blocks.start : blocks.stop].tolist()
+        found = []
+        left = self.model.tensors[index].nbytes  # the rest of the last block is padding
+        for number, group in groupby(zip(blocks, where, strict=True), key=itemgetter(1)):
+            members = [block for block, _ in group]
+            span = self.model.span((members[0], len(members)))
+            part = installed.image(number)[span][:left]
+            found.append(part)
+            left -= part.nbytes
+        return found
 
     def tensor(self, index: int) -> NDArray[Any]:
-        """The installed values of a tensor, in its shape; valid until the next `install`."""
-        return tensor_view(self.model, self._installed.slab, index)
+        """The installed values of a tensor, in its shape: the memory itself, or a copy where it lies in several."""
+        parts = self.parts(index)
+        raw = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        tensor = self.model.tensors[index]
+        return raw.view(tensor.dtype).reshape(tensor.shape)
 
 
 def tensor_view(model: Model, slab: Slab, index: int) -> NDArray[Any]:

@@ -125,13 +125,15 @@ class WorkerNode(Room):
         with self.changed:
             if frame.kind is Kind.SNAPSHOT:
                 return [memoryview(self.snapshots.buffer(server, frame))]
-            found = None
-            if frame.kind is Kind.VALUE and server not in self.standing.dead:
-                found = self.inbox.buffers(frame.version, frame.runs)
-            if found is not None and sum(part.nbytes for part in found) != frame.payload_bytes:
+            alive = server not in self.standing.dead
+            wanted = frame.kind is Kind.VALUE and alive and self.inbox.wants(frame.version, frame.runs)
+            self.receiving[server] = wanted
+            if not wanted:
+                return [memoryview(bytearray(frame.payload_bytes))]
+            found = self.inbox.buffers(frame.version, frame.runs)
+            if sum(part.nbytes for part in found) != frame.payload_bytes:
                 raise ProtocolError(f"{server} sent {frame.payload_bytes} bytes for blocks {frame.runs}")
-            self.receiving[server] = found is not None
-        return found if found is not None else [memoryview(bytearray(frame.payload_bytes))]
+            return found
 
     def arrived(self, server: NodeId, frame: Frame) -> None:
         """See `Owner`."""

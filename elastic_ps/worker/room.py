@@ -133,7 +133,6 @@ class Room:
         """Take over tables that may have grown. Call under the lock."""
         if len(tensors) <= len(self.inbox.model.tensors):
             return
-        self.changed.wait_for(lambda: not any(self.receiving.values()))
         self.inbox.grow(self.inbox.model.extended([codec.tensor_from_pb(tensor) for tensor in tensors]))
         self.standing = replace(self.standing, current=self.configuration.extended(assignment))
 

@@ -64,7 +64,6 @@ def declare(node: WorkerNode, request: pb.DeclareRequest, first: First) -> list[
         blocks = node.inbox.model.blocks_of[index]
         run = (blocks.start, len(blocks))
         buffers = node.inbox.buffers(0, [run])
-        assert buffers is not None
         memoryview(buffers[0])[:] = first.values(node.inbox.model.tensors[index].key)
         node.inbox.arrived(0, [run])
     return []

@@ -46,7 +46,9 @@ class Servers:
         self.inherited = False
         self.inbox = Inbox(Model(TENSORS, BLOCK_BYTES))
         self.inbox.begin(0)
-        self.inbox.arrived(0, [(0, len(self.inbox.model.blocks))])
+        whole = [(0, len(self.inbox.model.blocks))]
+        self.inbox.buffers(0, whole)
+        self.inbox.arrived(0, whole)
         members = tuple(Member(f"s{number}", Role.SERVER, "") for number in range(max(assignment) + 1))
         roster = tuple(Member(name, Role.WORKER, "") for name in workers)
         self.configuration = Configuration(ConfigId(1, 1), roster, members, tuple(assignment))

@@ -205,7 +205,9 @@ class Play:
         """The job's start with a model, at version 0."""
         self.begin(workers)
         self.extend(assignment)
-        self.node.inbox.arrived(0, [(0, len(ALL))])
+        whole = [(0, len(ALL))]
+        self.node.inbox.buffers(0, whole)
+        self.node.inbox.arrived(0, whole)
 
     # ---- the script's side
 
