@@ -6,6 +6,7 @@ from typing import Protocol
 from numpy.typing import NDArray
 
 from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.image import Image
 
 Buffer = memoryview | NDArray  # type: ignore[type-arg]  # any contiguous array
 
@@ -27,8 +28,18 @@ class Connection(Protocol):
     def peer(self) -> str:
         """The peer's name, for errors and logs."""
 
+    @property
+    def shared(self) -> Sequence[Image]:
+        """Memory that both ends see: what `share` was given at one of them; none where the transport has no such."""
+
+    def share(self, writable: Image, readable: Sequence[Image]) -> None:
+        """Let the peer see images, and write to the first, from the next frame on; where the transport can."""
+
     def send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
         """Send one frame; returns when the payload's memory may be changed again.
+
+        A payload that lies in shared memory does not travel: its places go in the frame's "at", as [number of the
+        image, first byte, bytes] of each buffer. It must stay as it is until the peer has used it.
 
         Raises:
             PeerLost: the connection is broken.
@@ -43,7 +54,10 @@ class Connection(Protocol):
         """
 
     def receive_into(self, buffers: Sequence[Buffer]) -> None:
-        """Fill `buffers`, which together have the frame's `payload_bytes`."""
+        """Fill `buffers`, which together have the frame's `payload_bytes`; what lies there already is not copied."""
+
+    def image_at(self, places: Sequence[slice]) -> Image | None:
+        """The shared image in which the payload of the frame received last lies, at these places; None: it does not."""
 
     def close(self) -> None:
         """Break the connection; a blocked `receive` on either side raises PeerLost."""
@@ -66,8 +80,8 @@ class Listener(Protocol):
 class Transport(Protocol):
     """Makes connections; knows the job's token."""
 
-    def listen(self, host: str, port: int = 0) -> Listener:
-        """Listen on `host`; port 0 takes a free one."""
+    def listen(self, host: str, port: int = 0, reached_as: str = "") -> Listener:
+        """Listen on `host`; port 0 takes a free one; `reached_as`: the host that peers connect to, if another."""
 
     def connect(self, host: str, port: int, peer: str, timeout: float = 10.0) -> Connection:
         """Connect to a peer that listens. Raises PeerLost."""

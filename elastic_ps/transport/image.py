@@ -15,8 +15,8 @@ _PAGE = mmap.PAGESIZE
 class Image:
     """Zeroed memory of which only those pages take room that are touched.
 
-    It is an anonymous file of the kernel's: it may grow while views of it are in use, a process on this host maps it
-    by its descriptor, and it is gone with the last process that has it.
+    It is an anonymous file of the kernel's: it may grow while views of it are in use, another process on this host maps
+    it by a descriptor, and it is gone with the last process that has it.
 
     Args:
         nbytes: at the start.
@@ -26,17 +26,40 @@ class Image:
     """
 
     def __init__(self, nbytes: int = 0):
-        self.descriptor = os.memfd_create("elastic_ps", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        weakref.finalize(self, os.close, self.descriptor)
-        fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)  # who maps it must never meet its end
-        self.array: NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
+        descriptor = os.memfd_create("elastic_ps", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)  # who maps it must never meet its end
+        self._set(descriptor, mmap.PROT_READ | mmap.PROT_WRITE)
         self.grow(nbytes)
+
+    def _set(self, descriptor: int, protection: int) -> None:
+        self.descriptor = descriptor
+        weakref.finalize(self, os.close, descriptor)
+        self._protection = protection
+        self.array: NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
+
+    @classmethod
+    def attached(cls, descriptor: int, writable: bool) -> "Image":
+        """Another process's, by a descriptor that is this one's own from now on."""
+        image = cls.__new__(cls)
+        image._set(descriptor, mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0))
+        image.follow()
+        return image
+
+    def read_only(self) -> int:
+        """A new descriptor, by which it can be mapped and not be written to."""
+        return os.open(f"/proc/self/fd/{self.descriptor}", os.O_RDONLY | os.O_CLOEXEC)
 
     def grow(self, nbytes: int) -> None:
         """Have at least `nbytes`."""
         if nbytes > self.array.nbytes:
             os.ftruncate(self.descriptor, nbytes)
-            self._map = mmap.mmap(self.descriptor, nbytes)
+            self.follow()
+
+    def follow(self) -> None:
+        """Map all that there is now: who made it may have let it grow."""
+        nbytes = os.fstat(self.descriptor).st_size
+        if nbytes > self.array.nbytes:
+            self._map = mmap.mmap(self.descriptor, nbytes, prot=self._protection)
             self.array = np.frombuffer(self._map, dtype=np.uint8)
 
     def view(self, low: int, high: int, dtype: np.dtype[Any]) -> NDArray[Any]:

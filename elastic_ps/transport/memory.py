@@ -17,6 +17,7 @@ from typing import Any
 from elastic_ps.core.errors import PeerLost
 from elastic_ps.transport.base import Buffer, Connection, Listener, flat
 from elastic_ps.transport.frames import HEADER_BYTES, Frame, Kind, decode_header, decode_meta, encode
+from elastic_ps.transport.image import Image
 
 DEFAULT_CAPACITY = 4 << 20
 """Bytes that a stream takes before its sender waits, like a socket's buffer."""
@@ -157,6 +158,8 @@ class _Stream:
 class MemoryConnection:
     """See `Connection`. `send` copies the payload."""
 
+    shared: Sequence[Image] = ()
+
     def __init__(self, network: "Network", name: str, peer: str, token: bytes, out: _Stream, into: _Stream):
         self.peer = peer
         self._network = network
@@ -176,6 +179,13 @@ class MemoryConnection:
                 raise PeerLost(self.peer, "connection closed")
             data = b"".join((head, *parts))
             self._network.pass_on(frame, self._name, self.peer, lambda: self._out.write(data), lambda: self._cut(data))
+
+    def share(self, writable: Image, readable: Sequence[Image]) -> None:
+        """See `Connection.share`: nothing is, every byte travels."""
+
+    def image_at(self, places: Sequence[slice]) -> Image | None:
+        """See `Connection.image_at`."""
+        return None
 
     def send_raw(self, data: bytes) -> None:
         """Send bytes that need be no frame: what a foreign or broken peer does."""
@@ -328,7 +338,7 @@ class MemoryTransport:
         self.network = network
         self.name = name
 
-    def listen(self, host: str, port: int = 0) -> Listener:
+    def listen(self, host: str, port: int = 0, reached_as: str = "") -> Listener:
         """See `Transport.listen`."""
         return self.network.listen(self, host, port)
 

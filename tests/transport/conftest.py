@@ -2,7 +2,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from wiring import Memory, Tcp, Wiring, join
+from wiring import Memory, Shm, Tcp, Wiring, join
 
 
 def _has_ipv6() -> bool:
@@ -13,12 +13,19 @@ def _has_ipv6() -> bool:
     return True
 
 
-_IPV6 = pytest.param("::1", id="tcp-ipv6", marks=pytest.mark.skipif(not _has_ipv6(), reason="no IPv6 loopback here"))
+_NO_IPV6 = pytest.mark.skipif(not _has_ipv6(), reason="no IPv6 loopback here")
 
 
-@pytest.fixture(params=[pytest.param("127.0.0.1", id="tcp-ipv4"), _IPV6, pytest.param("", id="memory")])
+@pytest.fixture(
+    params=[
+        pytest.param(lambda: Tcp("127.0.0.1"), id="tcp-ipv4"),
+        pytest.param(lambda: Tcp("::1"), id="tcp-ipv6", marks=_NO_IPV6),
+        pytest.param(lambda: Shm("127.0.0.1"), id="shm"),
+        pytest.param(Memory, id="memory"),
+    ]
+)
 def wiring(request) -> Iterator[Wiring]:
-    made = Tcp(request.param) if request.param else Memory()
+    made = request.param()
     yield made
     made.close()
 

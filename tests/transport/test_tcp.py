@@ -4,9 +4,8 @@ import errno
 import socket
 
 import pytest
-from wiring import TOKEN
 
-from elastic_ps.transport.tcp import TcpListener
+from elastic_ps.transport.stream import SocketListener
 
 
 class Exhausted(socket.socket):
@@ -19,7 +18,8 @@ class Exhausted(socket.socket):
 def test_a_listener_in_trouble_is_not_taken_for_a_closed_one():
     sock = Exhausted(socket.AF_INET)
     sock.bind(("127.0.0.1", 0))
-    listener = TcpListener(sock, TOKEN)
-    with pytest.raises(OSError, match="Too many open files"):
+    sock.listen()
+    listener = SocketListener({sock: lambda _sock, _peer: pytest.fail("nobody came")}, sock.getsockname())
+    with socket.create_connection(sock.getsockname()), pytest.raises(OSError, match="Too many open files"):
         listener.accept()
     listener.close()

@@ -11,6 +11,7 @@ from elastic_ps.core.token import TOKEN_BYTES
 from elastic_ps.transport.base import Connection, Listener, Transport
 from elastic_ps.transport.frames import Frame, Kind
 from elastic_ps.transport.memory import MemoryTransport, Network
+from elastic_ps.transport.shm import ShmTransport
 from elastic_ps.transport.tcp import TcpTransport
 
 TOKEN = bytes(range(TOKEN_BYTES))
@@ -47,6 +48,17 @@ class Tcp:
     def close(self) -> None:
         for sock in self._sockets:
             sock.close()
+
+
+class Shm(Tcp):
+    def transport(self, token: bytes = TOKEN) -> Transport:
+        """By which a stranger does not even find the job's servers: it comes by TCP."""
+        return ShmTransport(token) if token == TOKEN else TcpTransport(token)
+
+    def raw(self, listener: Listener) -> Raw:
+        self._sockets.append(socket.socket(socket.AF_UNIX))
+        self._sockets[-1].connect(ShmTransport(TOKEN).local_name(*listener.address))
+        return Raw(self._sockets[-1].sendall, self._sockets[-1].close)
 
 
 class Memory:

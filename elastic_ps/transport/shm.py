@@ -1,0 +1,193 @@
+"""Connections inside one host: frames over a Unix socket, tensors in memory that both processes have mapped.
+
+A server listens beside its TCP port on a Unix socket of the kernel's abstract namespace, which ends with the process
+and leaves no file. Its name is made of the job's token and of the address that the server is reached at, so a peer
+finds that server there or nobody: in another job, on another host or in another network namespace it has to take TCP.
+The memory is the server's, handed over by file descriptors.
+"""
+
+import hashlib
+import logging
+import os
+import socket
+from array import array
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic_ps.core.errors import PeerLost, ProtocolError
+from elastic_ps.transport.base import Buffer, Listener, flat
+from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.image import Image
+from elastic_ps.transport.stream import SocketConnection, SocketListener
+from elastic_ps.transport.tcp import TcpTransport, listening_socket
+
+log = logging.getLogger(__name__)
+
+_MOST_IMAGES = 8
+_BACKLOG = 128
+
+Raw = NDArray[np.uint8]
+Place = tuple[int, int, int]
+"""(number of the image, first byte, bytes)."""
+
+
+def _address_of(memory: Raw) -> int:
+    return int(memory.__array_interface__["data"][0])
+
+
+class ShmConnection(SocketConnection):
+    """See `Connection`.
+
+    Args:
+        sock: connected.
+        peer: its name.
+        token: the job's.
+        takes: the peer may share memory, once.
+    """
+
+    def __init__(self, sock: socket.socket, peer: str, token: bytes, takes: bool):
+        super().__init__(sock, peer, token)
+        self._takes = takes
+        self._at: list[Place] = []  # of the present frame's payload; none where it travels
+        self._lying: list[Raw] = []  # what `receive_into` has not taken of it
+
+    def share(self, writable: Image, readable: Sequence[Image]) -> None:
+        """See `Connection.share`."""
+        self.shared = (writable, *readable)
+        self._unsent = [os.dup(writable.descriptor), *(image.read_only() for image in readable)]
+
+    def send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
+        """See `Connection.send`."""
+        places = self._places([np.asarray(flat(part)) for part in payload]) if self.shared else None
+        if not places:
+            super().send(frame, payload)
+            return
+        frame.payload_bytes = sum(nbytes for _, _, nbytes in places)
+        self._send_frame(replace(frame, meta={**frame.meta, "at": places}), ())
+
+    def _places(self, parts: Sequence[Raw]) -> list[Place] | None:
+        """Where a payload lies in shared memory; None: not all of it does."""
+        places = [self._place(part) for part in parts]
+        return None if None in places else [place for place in places if place is not None]
+
+    def _place(self, part: Raw) -> Place | None:
+        address = _address_of(part)
+        for number, image in enumerate(self.shared):
+            low = address - _address_of(image.array)
+            if low >= 0 and low + part.nbytes <= image.array.nbytes:
+                return number, low, part.nbytes
+        return None
+
+    def receive(self) -> Frame:
+        """See `Connection.receive`."""
+        frame = super().receive()
+        try:
+            self._at = [(int(number), int(low), int(nbytes)) for number, low, nbytes in frame.meta.get("at", ())]
+        except (TypeError, ValueError) as error:
+            raise ProtocolError(f"{frame.kind.name} at {str(frame.meta['at'])[:200]}: {error}") from error
+        self._lying = [self._lies(*place) for place in self._at]
+        if self._at and sum(part.nbytes for part in self._lying) != frame.payload_bytes:
+            raise ProtocolError(f"{frame.kind.name} of {frame.payload_bytes} bytes at {self._at}")
+        return frame
+
+    def _lies(self, number: int, low: int, nbytes: int) -> Raw:
+        if not (0 <= number < len(self.shared) and low >= 0 and nbytes >= 0):
+            raise ProtocolError(f"{nbytes} bytes from {low} of image {number}, where {len(self.shared)} are shared")
+        image = self.shared[number]
+        if low + nbytes > image.array.nbytes:
+            image.follow()
+        if low + nbytes > image.array.nbytes:
+            raise ProtocolError(f"{nbytes} bytes from {low} of an image of {image.array.nbytes}")
+        return image.array[low : low + nbytes]
+
+    def image_at(self, places: Sequence[slice]) -> Image | None:
+        """See `Connection.image_at`."""
+        numbers = {number for number, _, _ in self._at}
+        if len(numbers) != 1 or [slice(low, low + nbytes) for _, low, nbytes in self._at] != list(places):
+            return None
+        return self.shared[numbers.pop()]
+
+    def receive_into(self, buffers: Sequence[Buffer]) -> None:
+        """See `Connection.receive_into`."""
+        if not self._at:
+            super().receive_into(buffers)
+            return
+        for target in [np.asarray(flat(buffer)) for buffer in buffers]:
+            filled = 0
+            while filled < target.nbytes:
+                part = self._lying[0][: target.nbytes - filled]
+                there = target[filled : filled + part.nbytes]
+                if _address_of(part) != _address_of(there):
+                    there[...] = part
+                filled += part.nbytes
+                rest = self._lying[0][part.nbytes :]
+                self._lying[:1] = [rest] if rest.nbytes else []
+
+    def _take(self, view: memoryview) -> int:
+        if not self._takes:
+            return super()._take(view)
+        space = socket.CMSG_SPACE(_MOST_IMAGES * array("i").itemsize)
+        got, messages, _, _ = self._socket.recvmsg_into([view], space, socket.MSG_CMSG_CLOEXEC)
+        for level, kind, data in messages:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                descriptors = array("i", data)
+                self._takes = False
+                self.shared = tuple(Image.attached(fd, number == 0) for number, fd in enumerate(descriptors))
+        return got
+
+
+class ShmTransport:
+    """See `Transport`.
+
+    Args:
+        token: the job's, `core.token.TOKEN_BYTES` long.
+    """
+
+    def __init__(self, token: bytes):
+        self._token = token
+        self._tcp = TcpTransport(token)
+
+    def listen(self, host: str, port: int = 0, reached_as: str = "") -> Listener:
+        """See `Transport.listen`: peers that cannot share memory are welcome by TCP."""
+        tcp = listening_socket(host, port)
+        address: tuple[str, int] = tcp.getsockname()[:2]
+        local = socket.socket(socket.AF_UNIX)
+        local.bind(self.local_name(reached_as or host, address[1]))
+        local.listen(_BACKLOG)
+        return SocketListener({tcp: self._tcp.accepted, local: self._accepted}, address)
+
+    def _accepted(self, sock: socket.socket, peer: str) -> SocketConnection:
+        return ShmConnection(sock, peer, self._token, takes=False)
+
+    def connect(self, host: str, port: int, peer: str, timeout: float = 10.0) -> SocketConnection:
+        """See `Transport.connect`."""
+        sock = socket.socket(socket.AF_UNIX)
+        sock.settimeout(timeout)
+        try:
+            sock.connect(self.local_name(host, port))
+        except OSError as error:
+            sock.close()
+            raise PeerLost(peer, f"cannot connect to {host}:{port} by shared memory: not on this host") from error
+        sock.settimeout(None)
+        return ShmConnection(sock, peer, self._token, takes=True)
+
+    def local_name(self, host: str, port: int) -> str:
+        """Of the Unix socket of the server that peers of this job reach at (host, port)."""
+        return "\0elastic_ps/" + hashlib.sha256(self._token + f"{host} {port}".encode()).hexdigest()[:32]
+
+
+class AutoTransport(ShmTransport):
+    """Shared memory where there can be some, else TCP."""
+
+    def connect(self, host: str, port: int, peer: str, timeout: float = 10.0) -> SocketConnection:
+        """See `Transport.connect`."""
+        try:
+            return super().connect(host, port, peer, timeout)
+        except PeerLost as error:
+            connection = self._tcp.connect(host, port, peer, timeout)
+            connection.reason = error.reason
+            log.info("TCP to %s: %s", peer, error.reason)
+            return connection

@@ -1,0 +1,168 @@
+"""Frames over stream sockets."""
+
+import os
+import select
+import socket
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
+from threading import Lock
+
+from elastic_ps.core.errors import PeerLost
+from elastic_ps.transport.base import Buffer, flat
+from elastic_ps.transport.frames import HEADER_BYTES, Frame, decode_header, decode_meta, encode
+from elastic_ps.transport.image import Image
+
+_IOV_MAX = 512  # buffers a sendmsg may take; Linux allows 1024
+_SOCKET_BYTES = 4 << 20
+
+
+class SocketConnection:
+    """See `Connection`.
+
+    Args:
+        sock: connected.
+        peer: its name.
+        token: the job's.
+    """
+
+    shared: Sequence[Image] = ()
+    reason = ""
+    """Why it is no better one."""
+
+    def __init__(self, sock: socket.socket, peer: str, token: bytes):
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            sock.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BYTES)
+        self._socket = sock
+        self._token = token
+        self._sending = Lock()
+        self._unsent: list[int] = []  # descriptors that go with the next frame
+        self._header = bytearray(HEADER_BYTES)
+        self.peer = peer
+
+    def send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
+        """See `Connection.send`."""
+        parts = [flat(part) for part in payload]
+        frame.payload_bytes = sum(part.nbytes for part in parts)
+        self._send_frame(frame, parts)
+
+    def _send_frame(self, frame: Frame, parts: Sequence[memoryview]) -> None:
+        with self._sending:
+            descriptors, self._unsent = self._unsent, []
+            try:
+                self._send_all([memoryview(encode(frame, self._token)), *parts], descriptors)
+            except OSError as error:
+                raise PeerLost(self.peer, str(error)) from error
+            finally:
+                for descriptor in descriptors:
+                    os.close(descriptor)
+
+    def _send_all(self, parts: list[memoryview], descriptors: Sequence[int]) -> None:
+        parts = [part for part in parts if part.nbytes]
+        beside = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))] if descriptors else []
+        first = 0
+        while first < len(parts):
+            sent = self._socket.sendmsg(list(islice(parts, first, first + _IOV_MAX)), beside)
+            beside = []
+            while sent:
+                if sent >= parts[first].nbytes:
+                    sent -= parts[first].nbytes
+                    first += 1
+                else:
+                    parts[first] = parts[first][sent:]
+                    sent = 0
+
+    def receive(self) -> Frame:
+        """See `Connection.receive`."""
+        self._fill(memoryview(self._header))
+        frame, meta_bytes = decode_header(self._header, self._token)
+        if meta_bytes:
+            meta = bytearray(meta_bytes)
+            self._fill(memoryview(meta))
+            frame.meta = decode_meta(meta)
+        return frame
+
+    def receive_into(self, buffers: Sequence[Buffer]) -> None:
+        """See `Connection.receive_into`."""
+        for buffer in buffers:
+            self._fill(flat(buffer))
+
+    def _fill(self, view: memoryview) -> None:
+        while view.nbytes:
+            try:
+                got = self._take(view)
+            except OSError as error:
+                raise PeerLost(self.peer, str(error)) from error
+            if not got:
+                raise PeerLost(self.peer, "connection closed")
+            view = view[got:]
+
+    def _take(self, view: memoryview) -> int:
+        """Receive what there is, at least a byte; 0: the connection has ended."""
+        return self._socket.recv_into(view)
+
+    def share(self, writable: Image, readable: Sequence[Image]) -> None:
+        """See `Connection.share`: nothing is, every byte travels."""
+
+    def image_at(self, places: Sequence[slice]) -> Image | None:
+        """See `Connection.image_at`."""
+        return None
+
+    def close(self) -> None:
+        """See `Connection.close`."""
+        with suppress(OSError):  # already broken, or a listener: close ends it all the same
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+Accepted = Callable[[socket.socket, str], SocketConnection]
+"""Makes a connection of an accepted socket and the peer's address."""
+
+
+class SocketListener:
+    """See `Listener`.
+
+    Args:
+        sockets: on which it listens, and what to make of whom each accepts.
+        address: see `Listener.address`.
+    """
+
+    def __init__(self, sockets: Mapping[socket.socket, Accepted], address: tuple[str, int]):
+        self.address = address
+        self._accepted = {sock.fileno(): (sock, accepted) for sock, accepted in sockets.items()}
+        self._closed = False
+        self._poll = select.poll()
+        for sock in sockets:
+            sock.setblocking(False)
+            self._poll.register(sock, select.POLLIN)
+
+    def accept(self) -> SocketConnection:
+        """See `Listener.accept`."""
+        while not self._closed:
+            for number, _ in self._poll.poll():
+                if (connection := self._accept(*self._accepted[number])) is not None:
+                    return connection
+        raise PeerLost("listener", "closed")
+
+    def _accept(self, listening: socket.socket, accepted: Accepted) -> SocketConnection | None:
+        try:
+            sock, address = listening.accept()
+        except BlockingIOError:  # who knocked has gone again
+            return None
+        except OSError as error:
+            if self._closed:
+                raise PeerLost("listener", "closed") from error
+            raise  # no file descriptors left, say: whoever accepts must not take it for the end
+        sock.setblocking(True)
+        return accepted(sock, f"{address[0]}:{address[1]}" if address else "a process of this host")
+
+    def close(self) -> None:
+        """See `Listener.close`."""
+        self._closed = True
+        for sock, _ in self._accepted.values():
+            with suppress(OSError):  # already broken
+                sock.shutdown(socket.SHUT_RDWR)  # ends a blocked poll, which close alone would not
+            sock.close()
