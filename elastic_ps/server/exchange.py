@@ -181,7 +181,7 @@ class Exchange:
             return
         run = frame.runs[0]
         names = list(room.store.states((run[0], 1)))
-        if len(frame.runs) != 1 or len(list(room.store.segments(run))) != 1 or frame.meta.get("state") != names:
+        if len(frame.runs) != 1 or not room.store.has_one_treatment(run) or frame.meta.get("state") != names:
             raise ProtocolError(
                 f"state {frame.meta.get('state')} for blocks {frame.runs} of key {room.store.tensor(run[0]).name}, "
                 f"whose optimizer has {names}: load what was saved with the same optimizer"

@@ -5,6 +5,9 @@ blocks is one memory range, in the values and in each state array. A switch of c
 nothing else: no byte is moved. Work goes by *segments*: the longest sequences of consecutive blocks that one vectorised
 operation can treat alike.
 
+The values have two images, and an update writes to the one where a block is not: so its values of a version stay as
+they are until the version after the next is made, and workers may read them in place meanwhile.
+
 Not thread-safe: `Room.changed` guards it.
 """
 
@@ -19,7 +22,7 @@ from elastic_ps.core.optimizer import Hyper
 from elastic_ps.server.applied import Applied, Batch
 from elastic_ps.server.contributions import Aggregate, DType
 from elastic_ps.server.phases import Status
-from elastic_ps.server.segments import Array, stretches
+from elastic_ps.server.segments import Array, Raw, stretches
 from elastic_ps.server.treatments import Treatment, Treatments
 from elastic_ps.transport.image import Image
 
@@ -33,13 +36,14 @@ class Store:
 
     Attributes:
         status, versions, counts: by block id. A count is the number of optimizer updates.
+        values: the two images of the values.
         applied: async and ssp: batches that the blocks have taken.
     """
 
     def __init__(self, model: Model, modules: tuple[str, ...] = ()):
         self.model = model
         self._treatments = Treatments(modules)
-        self._values = Image()
+        self.values = Image(), Image()
         self._states: dict[int, dict[str, Image]] = {}  # by layout
         self.applied = Applied()
         self._set_arrays(0)
@@ -52,6 +56,7 @@ class Store:
         self.extents = np.zeros(size, dtype=np.int64)
         self.positions = np.zeros(size, dtype=np.int64)
         self._treatment = np.zeros(size, dtype=np.int64)
+        self._side = np.zeros(size, dtype=np.int8)  # in which image the values are
 
     # ---- the model -------------------------------------------------------------------------------------------------
 
@@ -64,14 +69,15 @@ class Store:
         self._treatments.grow(model, optimizers)
         self.model = model
         blocks, known = model.blocks, len(self.status)
-        for name in ("status", "versions", "counts", "extents", "positions", "_treatment"):
+        for name in ("status", "versions", "counts", "extents", "positions", "_treatment", "_side"):
             old = getattr(self, name)
             setattr(self, name, np.append(old, np.zeros(len(blocks) - known, dtype=old.dtype)))
         self.applied.grow(len(blocks))
         self.extents[known:] = [block.extent for block in blocks[known:]]
         self.positions[known:] = [block.position for block in blocks[known:]]
         self._treatment[:] = [self._treatments.of_tensor[block.tensor] for block in blocks]
-        self._values.grow(model.slab_bytes)
+        for image in self.values:
+            image.grow(model.slab_bytes)
         self._grow_states()
 
     def treatment(self, block: int) -> Treatment:
@@ -115,6 +121,7 @@ class Store:
         """Hold blocks from now on; their values are zero until they come."""
         ids = np.asarray(blocks, dtype=np.int64)
         self.status[ids] = status
+        self._side[ids] = 0
         self.versions[ids] = 0
         self.counts[ids] = 0
 
@@ -125,7 +132,8 @@ class Store:
         for run in gone:
             for segment in self.segments(run):
                 span, item = self.model.span(segment), self.treatment(segment[0]).dtype.itemsize
-                self._values.clear(span.start, span.stop)
+                for image in self.values:
+                    image.clear(span.start, span.stop)
                 for _, image, dtype in self._state_images(segment[0]):
                     image.clear(span.start // item * dtype.itemsize, span.stop // item * dtype.itemsize)
             self.status[run[0] : run[0] + run[1]] = Status.ABSENT
@@ -151,9 +159,9 @@ class Store:
         return total
 
     def segments(self, run: Run, *alike: Array) -> Iterator[Run]:
-        """Cut a run where its treatment, or one of the arrays `alike` (last axis: block ids) changes."""
+        """Cut a run where memory, treatment, or one of the arrays `alike` (last axis: block ids) changes."""
         window = slice(run[0], run[0] + run[1])
-        kinds = (self._treatment, *alike)
+        kinds: tuple[Array, ...] = (self._side, self._treatment, *alike)
         for low, high in stretches(*(array[..., window] for array in kinds)):
             yield run[0] + low, high - low
 
@@ -164,13 +172,18 @@ class Store:
             for low, high in stretches(self.status[window], *(array[window] for array in arrays)):
                 yield first + low, high - low
 
-    def bytes(self, run: Run) -> NDArray[np.uint8]:
-        """The memory of a run's values."""
-        return self._values.array[self.model.span(run)]
+    def pieces(self, run: Run) -> list[Raw]:
+        """The memory of a run's values: one array for each stretch in one image."""
+        first, count = run
+        cuts = stretches(self._side[first : first + count])
+        return [self._bytes((first + low, high - low), int(self._side[first + low])) for low, high in cuts]
+
+    def _bytes(self, run: Run, side: int) -> Raw:
+        return self.values[side].array[self.model.span(run)]
 
     def value(self, segment: Run) -> Array:
         """A segment's values, flat, in its dtype."""
-        return self.bytes(segment).view(self.treatment(segment[0]).dtype)
+        return self._bytes(segment, int(self._side[segment[0]])).view(self.treatment(segment[0]).dtype)
 
     def states(self, segment: Run) -> dict[str, Array]:
         """A segment's state arrays, flat, in the order of the rule."""
@@ -196,7 +209,10 @@ class Store:
 
     def write(self, run: Run, data: NDArray[np.uint8]) -> None:
         """Replace a run's values by bytes off the wire."""
-        self.bytes(run)[...] = data
+        start = 0
+        for piece in self.pieces(run):
+            piece[...] = data[start : start + piece.nbytes]
+            start += piece.nbytes
 
     def init_states(self, run: Run) -> None:
         """Give first values their state."""
@@ -218,25 +234,33 @@ class Store:
                 that it stays where the key was not pushed.
         """
         first, count = segment
+        window = slice(first, first + count)
         if aggregate is not None:
             treatment = self.treatment(first)
-            value = self.value(segment)
+            old, side = self.value(segment), 1 - int(self._side[first])
+            new = self._bytes(segment, side).view(treatment.dtype)
             if treatment.rule is None:
-                aggregate.write(value)
+                aggregate.write(new)
             elif hyper is None:
                 raise ProtocolError(f"an update of key {self.tensor(first).name} without hyperparameters")
             else:
                 number = int(self.counts[first]) + 1
-                treatment.rule.apply(value, aggregate, self.states(segment), number, treatment.hyper(hyper))
-            self.counts[first : first + count] += 1
+                treatment.rule.apply(old, new, aggregate, self.states(segment), number, treatment.hyper(hyper))
+            self._side[window] = side
+            self.counts[window] += 1
         if batch is not None:
             self.applied.take(batch, segment)
         if batch is None or aggregate is not None:
-            self.versions[first : first + count] += 1
+            self.versions[window] += 1
 
     def state_bytes(self, run: Run) -> int:
         """Bytes of a run's state arrays."""
         return sum(array.nbytes for segment in self.segments(run) for array in self.states(segment).values())
+
+    def has_one_treatment(self, run: Run) -> bool:
+        """Whether the blocks of a run have the same state arrays, one behind the other."""
+        kinds = self._treatment[run[0] : sum(run)]
+        return bool((kinds == kinds[0]).all())
 
     def load_states(self, segment: Run, data: NDArray[np.uint8], counts: Sequence[int]) -> None:
         """Replace a segment's state arrays and counts; its values stay."""
@@ -269,6 +293,8 @@ class Store:
         Raises:
             ProtocolError: another number of bytes than these blocks have here.
         """
+        window = slice(segment[0], segment[0] + segment[1])
+        self._side[window] = self._side[segment[0]]
         parts = self.image(segment)
         if sum(part.nbytes for part in parts) != data.nbytes:
             raise ProtocolError(
@@ -279,7 +305,6 @@ class Store:
         for part in parts:
             part.view(np.uint8)[...] = data[start : start + part.nbytes]
             start += part.nbytes
-        window = slice(segment[0], segment[0] + segment[1])
         self.versions[window] = version
         self.counts[window] = counts
         self.applied.load(segment, applied)

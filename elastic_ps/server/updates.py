@@ -138,7 +138,7 @@ class Updates:
         room = self._room
         runs = joined(updated)
         frame = room.frame(Kind.VALUE, version + 1, runs)
-        payload = [room.store.bytes(run) for run in runs]
+        payload = [piece for run in runs for piece in room.store.pieces(run)]
         for worker in room.gathering.workers:
             # Not copied: nobody updates these blocks again before this worker has pushed for them again, which it
             # does only after it has their values.
@@ -173,5 +173,5 @@ class Updates:
         versions = room.store.versions[blocks]
         for version in np.unique(versions).tolist():
             runs = list(room.store.alike(np.unique(blocks[versions == version])))
-            pieces = [room.store.bytes(run).copy() for run in runs]
+            pieces = [piece.copy() for run in runs for piece in room.store.pieces(run)]
             room.outbox.send(node, room.frame(Kind.VALUE, version, runs), pieces)

@@ -131,7 +131,7 @@ class Desk:
         return b"".join(part.tobytes() for part in self.sent.frames[-1][2])
 
     def image(self) -> bytes:
-        return self.room.store.bytes(self.every[0]).tobytes()
+        return b"".join(piece.tobytes() for piece in self.room.store.pieces(self.every[0]))
 
     def proof(self, epochs: int = 1) -> Audit:
         return audit(self.room.ledger.report()[1], self.data.samples, self.data.global_batch, epochs)

@@ -167,12 +167,7 @@ class Job:
         """Values and optimizer states of blocks, as a server holds them."""
         room = self.servers[server].room
         with room.changed:
-            return b"".join(
-                part.tobytes()
-                for run in runs(blocks)
-                for segment in room.store.segments(run)
-                for part in room.store.image(segment)
-            )
+            return b"".join(part.tobytes() for block in blocks for part in room.store.image((block, 1)))
 
     # ---- steps
 

@@ -55,7 +55,7 @@ def test_a_later_arrival_joins_its_neighbours() -> None:
     assert store.value((0, 3)).tolist() == [1] * 32 + [0] * 64
     data = np.arange(3 * 128, dtype=np.uint8)
     store.write((0, 3), data)
-    assert store.bytes((0, 3)).tobytes() == data.tobytes()
+    assert np.concatenate(store.pieces((0, 3))).tobytes() == data.tobytes()
 
 
 def test_multipliers_cut_arithmetic_but_not_memory() -> None:
@@ -63,7 +63,7 @@ def test_multipliers_cut_arithmetic_but_not_memory() -> None:
     spec = OptimizerSpec("sgd", {}, {"i:1": {"lr_mult": 2.0}})
     store = store_of(made, spec.to_json())
     assert list(store.segments((0, 3))) == [(0, 1), (1, 1), (2, 1)]
-    assert store.bytes((0, 3)).nbytes == made.slab_bytes
+    assert len(store.pieces((0, 3))) == 1
 
 
 def test_an_optimizer_that_is_set_later_gets_its_state() -> None:

@@ -58,9 +58,16 @@ class Rule(ABC):
             hyper: with lr and wd multiplied by the key's own factors.
         """
 
-    def apply(self, value: Array, aggregate: Aggregate, states: dict[str, Array], count: int, hyper: Hyper) -> None:
-        """`update` by the contributions, which a rule may add as it goes. For the built-in ones."""
-        self.update(value, aggregate.whole(), states, count, hyper)
+    def apply(
+        self, old: Array, new: Array, aggregate: Aggregate, states: dict[str, Array], count: int, hyper: Hyper
+    ) -> None:
+        """`update` from the values `old` to `new`, by contributions that may be added on the way. For built-in rules.
+
+        The two are the same memory or have nothing in common.
+        """
+        if new is not old:
+            new[...] = old
+        self.update(new, aggregate.whole(), states, count, hyper)
 
 
 _scratch = Scratch(4)
@@ -124,18 +131,22 @@ class Elementwise(BuiltIn):
 
     def update(self, value: Array, gradient: Array, states: dict[str, Array], count: int, hyper: Hyper) -> None:
         """See `Rule.update`."""
-        self.apply(value, Aggregate([gradient]), states, count, hyper)
+        self.apply(value, value, Aggregate([gradient]), states, count, hyper)
 
-    def apply(self, value: Array, aggregate: Aggregate, states: dict[str, Array], count: int, hyper: Hyper) -> None:
+    def apply(
+        self, old: Array, new: Array, aggregate: Aggregate, states: dict[str, Array], count: int, hyper: Hyper
+    ) -> None:
         """Run the kernel over the arrays, `CHUNK` by `CHUNK`."""
-        target = states.get(MASTER, value)
+        target = states.get(MASTER, new)
         kernel = self.kernel(self.begin_num_update + count, hyper, Constants(target.dtype))
         arrays = [states[name] for name in self.slots()]
         with np.errstate(all="ignore"):  # overflow to inf is the framework's result too
             for part, grad, work in chunks(target, aggregate):
+                if target is new and new is not old:
+                    new[part] = old[part]
                 kernel(target[part], grad, work, *(array[part] for array in arrays))
-        if target is not value:
-            value[...] = target
+        if target is not new:
+            new[...] = target
 
 
 def chunks(target: Array, aggregate: Aggregate) -> Iterator[tuple[slice, Array, Array]]:
