@@ -26,12 +26,12 @@ class Peer:
     Attributes:
         link: with whom.
         lane: what for.
-        gradients: of a worker, those that it has pushed over this connection.
+        gradients: of a worker, those that it has pushed over this connection; None: it is a server.
     """
 
     link: Link
     lane: str
-    gradients: Image
+    gradients: Image | None = None
 
     @property
     def node(self) -> NodeId:
@@ -44,6 +44,9 @@ class Receiver(Protocol):
 
     def welcome(self, node: NodeId, lane: str) -> str:
         """Why a peer that greets is refused; empty: it is welcome."""
+
+    def shares(self) -> tuple[Image, Sequence[Image]]:
+        """Memory for a worker's gradients, and what it may read here."""
 
     def buffers(self, peer: "Peer", frame: Frame) -> list[Raw]:
         """Memory for the payload that the frame must bring: of each run one array, or one of all. May wait."""
@@ -153,11 +156,11 @@ class Connections:
         if answer.kind is not Kind.ACCEPTED:
             connection.close()
             raise PeerLost(target.id, f"refused the follow stream: {answer.meta.get('detail', answer.kind.name)}")
-        peer = self._register(target.id, FOLLOW, connection)
-        self._guard(f"receive-{target.id}", lambda: self._receive(peer))
-        return peer.link
+        link = self._register(target.id, FOLLOW, connection)
+        self._guard(f"receive-{target.id}", lambda: self._receive(Peer(link, FOLLOW)))
+        return link
 
-    def _register(self, node: NodeId, lane: str, connection: Connection) -> Peer:
+    def _register(self, node: NodeId, lane: str, connection: Connection) -> Link:
         link = Link(node, connection, lambda gone, error: self._lost(gone, lane, error), self._receiver.idle)
         with self._lock:
             older = self._workers.get(node) if lane == EXCHANGE else None
@@ -166,7 +169,7 @@ class Connections:
                 self._workers[node] = link
         if older is not None:
             self._drop(older)
-        return Peer(link, lane, Image())
+        return link
 
     def _accept(self) -> None:
         while not self._closed:
@@ -178,6 +181,7 @@ class Connections:
 
     def _greet(self, connection: Connection) -> None:
         """Answer a peer's HELLO, then receive from it until the connection ends."""
+        gradients = None
         try:
             hello = connection.receive()
             node, lane, refusal = self._judge(hello)
@@ -185,13 +189,16 @@ class Connections:
                 connection.send(Frame(Kind.REFUSED, meta={"reason": Reason.UNKNOWN.value, "detail": refusal}))
                 connection.close()
                 return
+            if lane == EXCHANGE:
+                gradients, values = self._receiver.shares()
+                connection.share(gradients, values)
             connection.send(Frame(Kind.ACCEPTED))
         except (PeerLost, ProtocolError) as error:
             log.warning("a connection from %s was closed: %s", connection.peer, error)
             connection.close()
             return
         threading.current_thread().name = f"receive-{node}"
-        self._receive(self._register(node, lane, connection))
+        self._receive(Peer(self._register(node, lane, connection), lane, gradients))
 
     def _judge(self, hello: Frame) -> tuple[NodeId, str, str]:
         node, role, lane = (str(hello.meta.get(name, "")) for name in ("node", "role", "lane"))

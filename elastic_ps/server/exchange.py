@@ -103,7 +103,6 @@ class Exchange:
             if frame.kind is Kind.INIT or self._verdict(node, frame) is not Verdict.SERVE:
                 return [np.empty(span.stop - span.start, dtype=np.uint8) for span in spans]
             room.gathering.withdraw(node, frame.runs)
-            gradients.grow(room.store.model.slab_bytes)
             return [gradients.array[span] for span in spans]
 
     def resubscribe(self, node: NodeId) -> None:

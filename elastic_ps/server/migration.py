@@ -114,7 +114,7 @@ class Migration:
         try:
             restore(self._moves.fresh)
         except CheckpointError:
-            self._room.store.release(self._moves.fresh)
+            self._room.release(self._moves.fresh)
             self._moves = Moves()
             raise
 
@@ -148,7 +148,7 @@ class Migration:
         """Everything that was to be handed over is with its new owner."""
         self._close_sources(list(self._room.sources))
         self._handing_over.clear()
-        self._room.store.release(self._room.store.held(Status.FROZEN).tolist())
+        self._room.release(self._room.store.held(Status.FROZEN).tolist())
 
     def feed(self, target: NodeId, link: Link, number: ConfigId) -> bool:
         """A connection to a new owner is open: its blocks' stream begins. False: nobody needs it any more."""
@@ -204,7 +204,7 @@ class Migration:
         room = self._room
         if room.standing.decided(number):
             self._close_sources(self._moves.out)
-            room.store.release(sorted(self._moves.fresh + self._moves.incoming))
+            room.release(sorted(self._moves.fresh + self._moves.incoming))
             if self._moves.into:
                 self.follower.begin(Moves(), False, number)
             self._moves = Moves()

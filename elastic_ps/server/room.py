@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId
 from elastic_ps.core.data import DataSpec
 from elastic_ps.core.errors import ProtocolError
-from elastic_ps.core.model import Model, Run
+from elastic_ps.core.model import Model, Run, runs
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.node.standing import Standing
 from elastic_ps.server.aggregate import Gathering, Share
@@ -23,6 +24,7 @@ from elastic_ps.server.segments import joined
 from elastic_ps.server.store import Store
 from elastic_ps.transport.base import Buffer
 from elastic_ps.transport.frames import Frame, Kind, Reason
+from elastic_ps.transport.image import Image
 from protos import elastic_pb2 as pb
 
 if TYPE_CHECKING:
@@ -104,6 +106,7 @@ class Room:
     subscriptions: "dict[NodeId, Subscription]" = field(default_factory=dict)
     snapshot: "Snapshot | None" = None
     held: list[Held] = field(default_factory=list)
+    gradients: WeakSet[Image] = field(default_factory=WeakSet)  # of the workers' connections
     changed: threading.Condition = field(default_factory=lambda: threading.Condition(threading.RLock()))
 
     @staticmethod
@@ -168,6 +171,14 @@ class Room:
         number = list(self.standing.number)
         frame = self.frame(Kind.REFUSED, reason=reason.value, detail=detail, configuration=number)
         self.outbox.send(node, frame)
+
+    def release(self, blocks: Sequence[int]) -> None:
+        """Forget blocks, and give their memory back."""
+        self.store.release(blocks)
+        for run in runs(blocks):
+            span = self.store.model.span(run)
+            for image in self.gradients:
+                image.clear(span.start, span.stop)
 
     # ---- updates -----------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from elastic_ps.server.saving import Saver
 from elastic_ps.server.segments import Raw
 from elastic_ps.transport.base import Listener, Transport
 from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.image import Image
 from protos import elastic_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -130,6 +131,8 @@ class ServerNode:
         room = self.room
         model = room.store.model.extended([codec.tensor_from_pb(tensor) for tensor in tensors])
         room.store.grow(model, optimizers)
+        for gradients in room.gradients:
+            gradients.grow(model.slab_bytes)
         room.data = codec.data_from_pb(data)
         if not room.data.is_sync:
             room.subscriptions.clear()  # of joiners that came before anybody knew
@@ -239,9 +242,17 @@ class ServerNode:
                 self.exchange.resubscribe(node)
         return ""
 
+    def shares(self) -> tuple[Image, Sequence[Image]]:
+        """See `Receiver`."""
+        room = self.room
+        with room.changed:
+            gradients = Image(room.store.model.slab_bytes)
+            room.gradients.add(gradients)
+            return gradients, room.store.values
+
     def buffers(self, peer: Peer, frame: Frame) -> list[Raw]:
         """See `Receiver`."""
-        if peer.lane == EXCHANGE:
+        if peer.gradients is not None:
             return self.exchange.buffers(peer.node, frame, peer.gradients)
         follower, link = self.migration.follower, peer.link
         follower.await_configuration(frame.configuration, lambda: link.closed or self._ended.is_set())

@@ -64,7 +64,7 @@ class Desk:
         self.room.new_gathering()
         self.room.store.allocate(range(len(self.model.blocks)), Status.EMPTY)
         self.exchange = Exchange(self.room, self.switch)
-        self.gradients: dict[NodeId, Image] = defaultdict(Image)
+        self.gradients: dict[NodeId, Image] = defaultdict(lambda: Image(self.model.slab_bytes))
         self.spec, self.first = specs[0], self.slab()
         if filled:
             self.arrives("w0", Frame(Kind.INIT, FIRST, 0, meta={"runs": self.every}), self.first)

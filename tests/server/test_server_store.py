@@ -103,6 +103,31 @@ def test_image_and_load_are_inverse() -> None:
         store_of(made, "").load(segment, data, 1, [1] * len(made.blocks), {})
 
 
+def test_values_of_a_version_stay_in_place_until_the_one_after_the_next_is_made() -> None:
+    made = model(50, 9)
+    store = store_of(made)
+    segment, hyper = (0, len(made.blocks)), Hyper(lr=0.1)
+    store.write(segment, np.ones(made.slab_bytes // 4, dtype=np.float32).view(np.uint8))
+    first = store.value(segment)
+    store.update(segment, ones(store, segment), hyper)
+    assert first.tolist() == [1] * len(first)
+    assert store.value(segment).max() < 1
+    second = store.value(segment).copy()
+    store.update(segment, ones(store, segment), hyper)
+    assert first.max() < second.min()
+
+
+def test_blocks_that_were_updated_otherwise_than_their_neighbours_can_be_loaded() -> None:
+    made = model(32, 32)
+    store = store_of(made)
+    store.update((1, 1), ones(store, (1, 1)), Hyper(lr=0.1))
+    assert list(store.segments((0, 2))) == [(0, 1), (1, 1)]
+    assert store.has_one_treatment((0, 2))
+    image = np.full(store.image_bytes((0, 1)) * 2, 7, dtype=np.uint8)
+    store.load((0, 2), image, 5, [1, 1], {})
+    assert b"".join(part.tobytes() for part in store.pieces((0, 2))) == bytes([7] * 256)
+
+
 def test_what_cannot_be_optimized_says_so() -> None:
     whole = store_of(model(100), OptimizerSpec("lamb").to_json())
     assert "needs whole tensors" in whole.treatment(0).refusal

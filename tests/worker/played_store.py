@@ -93,7 +93,7 @@ class Servers:
         if self.lose:
             self.lose -= 1
             return
-        buffers = self.exchanges[server].buffers("w0", frame, Image())
+        buffers = self.exchanges[server].buffers("w0", frame, Image(self.inbox.model.slab_bytes))
         data = b"".join(bytes(part) for part in payload)
         for buffer in buffers:
             buffer[...] = np.frombuffer(data[: buffer.nbytes], dtype=np.uint8)
