@@ -289,7 +289,8 @@ class Agent:
         self._children.start(local, self._commands.node(role, place, local.nonce), node_environment(place, local.nonce))
 
     def _place(self) -> Place:
-        return Place(f"{self._settings.host}:{self._port}", self._folder.token_file, self._settings.host)
+        settings = self._settings
+        return Place(f"{settings.host}:{self._port}", self._folder.token_file, settings.host, settings.transport)
 
     def _end_coordinator(self) -> None:
         """Last of all, so that it has heard of every exit. One more signal kills it."""

@@ -22,6 +22,7 @@ from elastic_ps.launch.commands import Commands, JobCommands, JobSettings, NodeC
 from elastic_ps.launch.folder import JobFolder, default_name, jobs_folder
 from elastic_ps.launch.member import MemberAgent, MemberSettings
 from elastic_ps.launch.output import MergedStream
+from elastic_ps.transport.choice import TransportName
 
 _USAGE = 2
 _MOST_BLOCK_BYTES = 1 << 40
@@ -95,6 +96,9 @@ def elasticrun(
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Address that other nodes reach this machine at.")
     ] = "127.0.0.1",
+    transport: Annotated[
+        TransportName, typer.Option(help="Of tensors; auto: shared memory on one host, else TCP.")
+    ] = TransportName.AUTO,
     optimizer_module: Annotated[
         list[str] | None, typer.Option(metavar="MODULE", help="Module with update rules for servers.")
     ] = None,
@@ -120,7 +124,7 @@ def elasticrun(
     if role is not None:
         assert token_file is not None, "checked as missing above"
         _refuse_if(_node_problem(role, coordinator, token_file, host))
-        member = MemberSettings(role, Place(coordinator, token_file, host), join_timeout, grace)
+        member = MemberSettings(role, Place(coordinator, token_file, host, transport), join_timeout, grace)
         raise typer.Exit(run_member(member, partial(NodeCommands(program, modules).node, role, member.place)))
     assert program is not None, "checked as missing above"
     _refuse_if(_job_problem(host, block_bytes, checkpoint, restore))
@@ -143,6 +147,7 @@ def elasticrun(
             lease=lease,
         ),
         optimizer_modules=modules,
+        transport=transport,
     )
     raise typer.Exit(_start(job))
 

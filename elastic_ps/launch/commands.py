@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from elastic_ps.core.configuration import Role
+from elastic_ps.transport.choice import TransportName
 
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Several nodes share a machine: each computes with one thread unless the user says otherwise."""
@@ -48,6 +49,7 @@ class JobSettings:
         checkpoint: URL of the checkpoints' folder; "": inside the job's.
         coordinator_options: further arguments of `python -m coordinator`.
         optimizer_modules: modules that servers load update rules from.
+        transport: of tensors.
     """
 
     name: str
@@ -60,6 +62,7 @@ class JobSettings:
     checkpoint: str = ""
     coordinator_options: tuple[str, ...] = ()
     optimizer_modules: tuple[str, ...] = ()
+    transport: TransportName = TransportName.AUTO
 
 
 @dataclass(frozen=True)
@@ -70,11 +73,13 @@ class Place:
         coordinator: host:port.
         token_file: the job's secret.
         host: address that peers reach the node at.
+        transport: of tensors.
     """
 
     coordinator: str
     token_file: Path
     host: str
+    transport: TransportName = TransportName.AUTO
 
 
 class Commands(Protocol):
@@ -106,7 +111,8 @@ class NodeCommands:
             return self.script.command
         modules = [argument for module in self.optimizer_modules for argument in ("--optimizer-module", module)]
         where = ["--coordinator", place.coordinator, "--token-file", str(place.token_file), "--host", place.host]
-        return [sys.executable, "-m", "elastic_ps.server", *where, "--nonce", nonce, *modules]
+        how = ["--transport", place.transport, "--nonce", nonce]
+        return [sys.executable, "-m", "elastic_ps.server", *where, *how, *modules]
 
 
 @dataclass(frozen=True)
@@ -151,4 +157,5 @@ def node_environment(place: Place, nonce: str, environment: Mapping[str, str] = 
         "ELASTIC_TOKEN_FILE": str(place.token_file),
         "ELASTIC_NONCE": nonce,
         "ELASTIC_HOST": place.host,
+        "ELASTIC_TRANSPORT": place.transport,
     }

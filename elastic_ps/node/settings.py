@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.token import read_token
+from elastic_ps.transport.choice import TransportName
 
 
 @dataclass(frozen=True)
@@ -18,19 +19,21 @@ class NodeSettings:
         token: the job's secret, `core.token.TOKEN_BYTES` long; shown on both planes.
         host: address that peers reach this node at.
         nonce: the launcher's name for this process; a retried registration with the same one is the same node.
+        transport: of tensors.
     """
 
     coordinator: str
     token: bytes = field(repr=False)
     host: str = "127.0.0.1"
     nonce: str = field(default_factory=lambda: secrets.token_hex(8))
+    transport: TransportName = TransportName.AUTO
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] = os.environ) -> "NodeSettings":
-        """Read ELASTIC_COORDINATOR, ELASTIC_TOKEN_FILE, ELASTIC_HOST and ELASTIC_NONCE.
+        """Read ELASTIC_COORDINATOR, ELASTIC_TOKEN_FILE, ELASTIC_HOST, ELASTIC_NONCE and ELASTIC_TRANSPORT.
 
         Raises:
-            ConfigurationError: the process was not started as part of a job.
+            ConfigurationError: the process was not started as part of a job, or by an unknown transport.
         """
         try:
             coordinator, token_file = environment["ELASTIC_COORDINATOR"], environment["ELASTIC_TOKEN_FILE"]
@@ -40,9 +43,13 @@ class NodeSettings:
                 "`elasticrun --workers N --servers M script.py`, or join a running job with "
                 "`elasticrun --role worker --coordinator HOST:PORT --token-file FILE script.py`"
             ) from error
+        transport = environment.get("ELASTIC_TRANSPORT") or TransportName.AUTO
+        if transport not in list(TransportName):
+            raise ConfigurationError(f"ELASTIC_TRANSPORT is {transport}: give one of {', '.join(TransportName)}")
         return NodeSettings(
             coordinator,
             read_token(token_file),
             environment.get("ELASTIC_HOST", "127.0.0.1"),
             environment.get("ELASTIC_NONCE") or secrets.token_hex(8),
+            TransportName(transport),
         )

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.data import DataSpec
 from elastic_ps.core.model import Run, runs
+from elastic_ps.core.segments import Array
 from elastic_ps.server.contributions import Aggregate
 from elastic_ps.server.phases import Given, weights
-from elastic_ps.server.segments import Array
 from elastic_ps.server.treatments import Treatment
 
 

@@ -11,13 +11,13 @@ from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run, members
 from elastic_ps.core.optimizer import Hyper
+from elastic_ps.core.segments import Raw, joined
 from elastic_ps.server.aggregate import Share, aggregated
 from elastic_ps.server.applied import Batch
 from elastic_ps.server.contributions import Aggregate
 from elastic_ps.server.intake import Intake, Piece
 from elastic_ps.server.phases import Bytes, Part, parts
 from elastic_ps.server.room import Room
-from elastic_ps.server.segments import Raw, joined
 from elastic_ps.transport.frames import Frame, Kind, Reason
 
 log = logging.getLogger(__name__)

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import CheckpointError
 from elastic_ps.core.model import Run
+from elastic_ps.core.segments import Array
 from elastic_ps.server.phases import Status
-from elastic_ps.server.segments import Array
 from elastic_ps.server.store import Store
 
 _PIECE_BYTES = 4 << 20

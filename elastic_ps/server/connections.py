@@ -8,7 +8,7 @@ from typing import Protocol
 
 from elastic_ps.core.configuration import Member, NodeId, Role
 from elastic_ps.core.errors import ElasticError, PeerLost, ProtocolError
-from elastic_ps.server.segments import Raw
+from elastic_ps.core.segments import Raw
 from elastic_ps.transport.base import Buffer, Connection, Listener, Transport
 from elastic_ps.transport.frames import Frame, Kind, Reason
 from elastic_ps.transport.image import Image

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic_ps.server.segments import Array
+from elastic_ps.core.segments import Array
 
 DType = np.dtype[Any]
 

@@ -18,11 +18,11 @@ from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
+from elastic_ps.core.segments import Raw, stretches
 from elastic_ps.server.async_updates import AsyncUpdates
 from elastic_ps.server.intake import Intake
 from elastic_ps.server.phases import Status, Verdict, judge
 from elastic_ps.server.room import Held, Room
-from elastic_ps.server.segments import Raw, stretches
 from elastic_ps.server.updates import Updates
 from elastic_ps.transport.frames import Frame, Kind, Reason
 from elastic_ps.transport.image import Image

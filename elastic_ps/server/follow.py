@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from elastic_ps.core.configuration import ConfigId, NodeId
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
+from elastic_ps.core.segments import Array, stretches
 from elastic_ps.server.applied import Batch
 from elastic_ps.server.pace import Pace
 from elastic_ps.server.phases import Status
 from elastic_ps.server.room import Outbox
-from elastic_ps.server.segments import Array, stretches
 from elastic_ps.server.store import Store
 from elastic_ps.transport.frames import Frame, Kind
 from elastic_ps.transport.link import Link

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
+from elastic_ps.core.segments import Raw, stretches
 from elastic_ps.server.phases import Bytes, Given, Part
 from elastic_ps.server.room import Room
-from elastic_ps.server.segments import Raw, stretches
 from elastic_ps.transport.frames import Frame
 
 

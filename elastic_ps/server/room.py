@@ -14,13 +14,13 @@ from elastic_ps.core.data import DataSpec
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Model, Run, runs
 from elastic_ps.core.optimizer import Hyper
+from elastic_ps.core.segments import joined
 from elastic_ps.node.standing import Standing
 from elastic_ps.server.aggregate import Gathering, Share
 from elastic_ps.server.applied import Batch
 from elastic_ps.server.contributions import Aggregate
 from elastic_ps.server.ledger import Ledger
 from elastic_ps.server.phases import Status
-from elastic_ps.server.segments import joined
 from elastic_ps.server.store import Store
 from elastic_ps.transport.base import Buffer
 from elastic_ps.transport.frames import Frame, Kind, Reason
@@ -173,9 +173,13 @@ class Room:
         self.outbox.send(node, frame)
 
     def release(self, blocks: Sequence[int]) -> None:
-        """Forget blocks, and give their memory back."""
+        """Forget blocks, and give their memory back.
+
+        Nobody waits for them any more: a plan is committed when a worker is past its clock, so when every push of that
+        version has been applied. In async and ssp there is none to tell it: what workers have pushed stays.
+        """
         self.store.release(blocks)
-        for run in runs(blocks):
+        for run in runs(blocks) if self.data.is_sync else ():
             span = self.store.model.span(run)
             for image in self.gradients:
                 image.clear(span.start, span.stop)

@@ -11,13 +11,13 @@ import numpy as np
 from elastic_ps.core import codec
 from elastic_ps.core.configuration import ConfigId, Configuration, NodeId, Role
 from elastic_ps.core.errors import EXIT_RESTART, CheckpointError, PeerLost, ProtocolError
+from elastic_ps.core.segments import Raw
 from elastic_ps.server.checkpoint import restore
 from elastic_ps.server.connections import EXCHANGE, FOLLOW, Connections, Peer
 from elastic_ps.server.exchange import Exchange
 from elastic_ps.server.migration import Migration
 from elastic_ps.server.room import Control, Room
 from elastic_ps.server.saving import Saver
-from elastic_ps.server.segments import Raw
 from elastic_ps.transport.base import Listener, Transport
 from elastic_ps.transport.frames import Frame, Kind
 from elastic_ps.transport.image import Image

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Model, Run, Tensor, runs
 from elastic_ps.core.optimizer import Hyper
+from elastic_ps.core.segments import Array, Raw, stretches
 from elastic_ps.server.applied import Applied, Batch
 from elastic_ps.server.contributions import Aggregate, DType
 from elastic_ps.server.phases import Status
-from elastic_ps.server.segments import Array, Raw, stretches
 from elastic_ps.server.treatments import Treatment, Treatments
 from elastic_ps.transport.image import Image
 

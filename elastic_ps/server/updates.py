@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
+from elastic_ps.core.segments import Raw, joined
 from elastic_ps.server.aggregate import Share
 from elastic_ps.server.contributions import Aggregate
 from elastic_ps.server.follow import Subscription
 from elastic_ps.server.intake import Intake
 from elastic_ps.server.phases import Bytes, Given, Outcome, Part, due, outcome, parts
 from elastic_ps.server.room import Room
-from elastic_ps.server.segments import Raw, joined
 from elastic_ps.transport.frames import Frame, Kind, Reason
 
 log = logging.getLogger(__name__)

@@ -46,7 +46,7 @@ class Connection(Protocol):
         """
 
     def receive(self) -> Frame:
-        """Wait for the next frame. Its payload must be taken by `receive_into` before the next `receive`.
+        """Wait for the next frame. A payload that travels must be taken by `receive_into` before the next `receive`.
 
         Raises:
             PeerLost: the connection is broken or closed.

@@ -7,7 +7,6 @@ The memory is the server's, handed over by file descriptors.
 """
 
 import hashlib
-import logging
 import os
 import socket
 from array import array
@@ -23,8 +22,6 @@ from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.image import Image
 from elastic_ps.transport.stream import SocketConnection, SocketListener
 from elastic_ps.transport.tcp import TcpTransport, listening_socket
-
-log = logging.getLogger(__name__)
 
 _MOST_IMAGES = 8
 _BACKLOG = 128
@@ -148,7 +145,7 @@ class ShmTransport:
 
     def __init__(self, token: bytes):
         self._token = token
-        self._tcp = TcpTransport(token)
+        self.tcp = TcpTransport(token)
 
     def listen(self, host: str, port: int = 0, reached_as: str = "") -> Listener:
         """See `Transport.listen`: peers that cannot share memory are welcome by TCP."""
@@ -157,7 +154,7 @@ class ShmTransport:
         local = socket.socket(socket.AF_UNIX)
         local.bind(self.local_name(reached_as or host, address[1]))
         local.listen(_BACKLOG)
-        return SocketListener({tcp: self._tcp.accepted, local: self._accepted}, address)
+        return SocketListener({tcp: self.tcp.accepted, local: self._accepted}, address)
 
     def _accepted(self, sock: socket.socket, peer: str) -> SocketConnection:
         return ShmConnection(sock, peer, self._token, takes=False)
@@ -177,17 +174,3 @@ class ShmTransport:
     def local_name(self, host: str, port: int) -> str:
         """Of the Unix socket of the server that peers of this job reach at (host, port)."""
         return "\0elastic_ps/" + hashlib.sha256(self._token + f"{host} {port}".encode()).hexdigest()[:32]
-
-
-class AutoTransport(ShmTransport):
-    """Shared memory where there can be some, else TCP."""
-
-    def connect(self, host: str, port: int, peer: str, timeout: float = 10.0) -> SocketConnection:
-        """See `Transport.connect`."""
-        try:
-            return super().connect(host, port, peer, timeout)
-        except PeerLost as error:
-            connection = self._tcp.connect(host, port, peer, timeout)
-            connection.reason = error.reason
-            log.info("TCP to %s: %s", peer, error.reason)
-            return connection

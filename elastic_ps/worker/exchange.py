@@ -1,7 +1,7 @@
 """One exchange: push the gradients of a version, gather the parameters of the next (protocol, invariant 5)."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ class Push:
     """What a worker contributes to one exchange.
 
     Attributes:
-        slab: gradients of the whole model, only `present` tensors are read.
+        parts: the memory of the gradients of a run of blocks; only `present` tensors are asked for.
         present: tensor indices that are pushed.
         samples: n, of this worker's slice.
         slice: [epoch, step, exchange, low, high] for the ledger; None for static data.
@@ -34,7 +34,7 @@ class Push:
         batch: [origin, number] where the exchange is this worker's alone; None: all workers share it.
     """
 
-    slab: Slab
+    parts: Callable[[Run], Sequence[Slab]]
     present: frozenset[int]
     samples: int
     slice: list[int] | None
@@ -132,7 +132,7 @@ class Exchange:
             meta = {name: value for name, value in common.items() if value is not None}
             for chunk in _chunks(model, held[present[held]].tolist()):
                 frame = node.frame(Kind.PUSH, version, push.samples, runs=[list(run) for run in chunk], **meta)
-                yield server, frame, [push.slab[model.span(run)] for run in chunk]
+                yield server, frame, [part for run in chunk for part in push.parts(run)]
             for absent in model.by_store(held[~present[held]].tolist()).values():
                 listed = [list(run) for run in runs(absent)]
                 yield server, node.frame(Kind.PUSH, version, push.samples, absent=listed, **meta), []

@@ -1,38 +1,113 @@
 """What the script pushes, laid out as a PUSH sends it."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from elastic_ps.core.model import Model
+from elastic_ps.core.model import Run
+from elastic_ps.core.segments import Raw, stretches
+from elastic_ps.transport.image import Image
 from elastic_ps.worker.api import Array
-from elastic_ps.worker.inbox import Slab, tensor_view
+from elastic_ps.worker.room import Room
+
+_OWN = 0
 
 
 class Gradients:
-    """A slab of the whole model; used by the script's thread.
+    """Each gradient at its place in an image of the whole model: in memory that this worker shares with the server that
+    owns it, or, where it shares none, in memory of its own. Used by the script's thread.
 
-    Attributes:
-        slab: bytes at the places that the model gives them.
+    Args:
+        room: the worker's.
     """
 
-    def __init__(self) -> None:
-        self.slab: Slab = np.zeros(0, dtype=np.uint8)
+    def __init__(self, room: Room):
+        self._room = room
+        self._images: dict[int, Image] = {_OWN: Image()}
+        self._next = _OWN + 1
+        self._again = False
+        self._generation = -1
+        self._places = np.zeros(0, dtype=np.int64)  # by block: the image to which its next gradient goes
+        self._lies = np.zeros(0, dtype=np.int64)  # by block: the image in which the latest is
+        self._views: dict[int, list[NDArray[Any]]] = {}  # by tensor, as `_places` has it
 
-    def fit(self, size: int) -> None:
-        """Make room for a model of `size` bytes; what is there stays."""
-        if self.slab.nbytes < size:
-            grown = np.zeros(size, dtype=np.uint8)
-            grown[: self.slab.nbytes] = self.slab
-            self.slab = grown
-
-    def write(self, model: Model, index: int, arrays: Sequence[Array]) -> None:
+    def write(self, index: int, arrays: Sequence[Array]) -> None:
         """Put the sum of `arrays` in a tensor's place."""
-        view = tensor_view(model, self.slab, index)
-        view[...] = arrays[0].read()
-        for array in arrays[1:]:
-            view += array.read()
+        views = self._where(index)
+        sources = [array.read().reshape(-1) for array in arrays]
+        low = 0
+        for view in views:
+            high = low + len(view)
+            view[...] = sources[0][low:high]
+            for source in sources[1:]:
+                view += source[low:high]
+            low = high
 
-    def renew(self) -> None:
-        """Leave the memory to what is on its way to a slow server, and take another."""
-        self.slab = np.zeros_like(self.slab)
+    def parts(self, run: Run) -> list[Raw]:
+        """The memory of the latest gradients of a run: one array for each stretch in one image."""
+        first, count = run
+        found = []
+        for low, high in stretches(self._lies[first : first + count]):
+            span = self._room.inbox.model.span((first + low, high - low))
+            found.append(self._images[int(self._lies[first + low])].array[span])
+        return found
+
+    def step_again(self) -> None:
+        """The step is made once more, with other gradients. Some server may not have heard, and still use the present
+        ones: they stay, and the next travel.
+        """
+        self._images[_OWN] = Image()
+        self._again = True
+        self._generation = -1
+
+    def step_done(self) -> None:
+        """Every server has used what it was sent."""
+        if self._again:
+            self._again = False
+            self._generation = -1
+
+    def _where(self, index: int) -> list[NDArray[Any]]:
+        room = self._room
+        with room.changed:
+            model = room.inbox.model
+            if room.generation != self._generation or len(model.blocks) != len(self._places):
+                self._place()
+            blocks = model.blocks_of[index]
+            window = slice(blocks.start, blocks.stop)
+            self._lies[window] = self._places[window]
+            if index not in self._views:
+                tensor = model.tensors[index]
+                parts, left = self.parts((blocks.start, len(blocks))), tensor.nbytes
+                self._views[index] = []
+                for part in parts:
+                    self._views[index].append(part[:left].view(tensor.dtype))  # the last block may end in padding
+                    left -= part.nbytes
+            return self._views[index]
+
+    def _place(self) -> None:
+        """Find anew where gradients go: owners or connections have changed, or the model has grown."""
+        room = self._room
+        model = room.inbox.model
+        blocks, known = len(model.blocks), len(self._lies)
+        self._generation = room.generation
+        self._views.clear()
+        self._lies = np.append(self._lies, np.zeros(blocks - known, dtype=np.int64))
+        self._images[_OWN].grow(model.slab_bytes)
+        self._places = np.zeros(blocks, dtype=np.int64)
+        owners = {} if self._again else room.configuration.blocks_of
+        for server, owned in owners.items():
+            image = room.peers.gradients(server, model.slab_bytes)
+            if image is not None:
+                self._places[list(owned)] = self._number(image)
+        used = {_OWN, *np.unique(self._lies).tolist(), *np.unique(self._places).tolist()}
+        self._images = {number: image for number, image in self._images.items() if number in used}
+
+    def _number(self, image: Image) -> int:
+        for number, known in self._images.items():
+            if known is image:
+                return number
+        self._images[self._next] = image
+        self._next += 1
+        return self._next - 1

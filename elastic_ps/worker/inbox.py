@@ -164,10 +164,3 @@ class Inbox:
         raw = parts[0] if len(parts) == 1 else np.concatenate(parts)
         tensor = self.model.tensors[index]
         return raw.view(tensor.dtype).reshape(tensor.shape)
-
-
-def tensor_view(model: Model, slab: Slab, index: int) -> NDArray[Any]:
-    """A tensor's part of a whole-model slab, in its shape and dtype."""
-    tensor = model.tensors[index]
-    start = model.blocks[model.blocks_of[index].start].position
-    return slab[start : start + tensor.nbytes].view(tensor.dtype).reshape(tensor.shape)

@@ -16,7 +16,7 @@ from elastic_ps.core.errors import ConfigurationError, JobEnded
 from elastic_ps.core.model import Tensor
 from elastic_ps.node.session import Session
 from elastic_ps.node.settings import NodeSettings
-from elastic_ps.transport.tcp import TcpTransport
+from elastic_ps.transport.choice import TRANSPORTS
 from elastic_ps.worker.api import Array
 from elastic_ps.worker.barriers import Barriers
 from elastic_ps.worker.course import Course, Part, agree, course
@@ -40,7 +40,8 @@ class WorkerJob:
     """
 
     def __init__(self, settings: NodeSettings):
-        self.node = WorkerNode(Session(settings, Role.WORKER), TcpTransport(settings.token))
+        transport = TRANSPORTS[settings.transport](settings.token)
+        self.node = WorkerNode(Session(settings, Role.WORKER), transport)
         self.staging = Staging()
         self.spec: DataSpec | None = None  # of the elastic sampler; None while the script draws its own batches
         self.rehearsed = False
@@ -51,7 +52,7 @@ class WorkerJob:
         self._stores: list[Store] = []
         self._named: str | None = None  # the consistency in the kvstores' names
         self._exchanged = False
-        self._gradients = Gradients()
+        self._gradients = Gradients(self.node)
         self.course: Course | None = None  # of an elastic job
         self._part: Part | None = None  # of its step under way
         self._position = 0  # of that step's next exchange
@@ -236,8 +237,7 @@ class WorkerJob:
         if self.again:
             return
         if not self.staging.rehearsing:
-            model = self.node.inbox.model
-            self._gradients.write(model, model.index[key], arrays)
+            self._gradients.write(self.node.inbox.model.index[key], arrays)
         self.staging.stage(key)
 
     def settle(self, keys: Iterable[Key]) -> None:
@@ -270,9 +270,7 @@ class WorkerJob:
             local_update=local,
         )
         with exits():
-            warnings = declare(self.node, request, first)
-        self._gradients.fit(self.node.inbox.model.slab_bytes)
-        return warnings
+            return declare(self.node, request, first)
 
     def value(self, key: Key) -> NDArray[Any] | None:
         """The installed values of a key, in its shape; None where the job has none yet."""
@@ -305,8 +303,9 @@ class WorkerJob:
         with exits():
             if not self._exchange.run(push, boundary):
                 self.again = True
-                self._gradients.renew()
+                self._gradients.step_again()
                 return
+        self._gradients.step_done()
         self._exchanged = True
         if store:
             store.updated(keys)
@@ -320,10 +319,10 @@ class WorkerJob:
         if store:
             for key, array in store.auxiliary():
                 present.add(model.index[key])
-                self._gradients.write(model, model.index[key], [array])
+                self._gradients.write(model.index[key], [array])
         part = self._part or Part(batch=None if self.is_sync else (self.node.session.node, 0))  # a static script's own
         return Push(
-            slab=self._gradients.slab,
+            parts=self._gradients.parts,
             present=frozenset(present),
             samples=len(part.positions),
             slice=part.slice(position),

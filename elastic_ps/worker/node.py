@@ -12,7 +12,7 @@ from elastic_ps.core.errors import ConfigurationError, JobEnded, ProtocolError
 from elastic_ps.core.model import Model
 from elastic_ps.node.session import Session
 from elastic_ps.node.standing import Standing
-from elastic_ps.transport.base import Buffer, Transport
+from elastic_ps.transport.base import Buffer, Connection, Transport
 from elastic_ps.transport.frames import Frame, Kind, Reason
 from elastic_ps.worker.inbox import Inbox
 from elastic_ps.worker.membership import Membership
@@ -120,20 +120,20 @@ class WorkerNode(Room):
             self.changed.notify_all()
         self.session.peer_failed(server, reason)
 
-    def buffers(self, server: NodeId, frame: Frame) -> Sequence[Buffer]:
+    def buffers(self, server: NodeId, frame: Frame, connection: Connection) -> Sequence[Buffer]:
         """See `Owner`."""
         with self.changed:
             if frame.kind is Kind.SNAPSHOT:
                 return [memoryview(self.snapshots.buffer(server, frame))]
             alive = server not in self.standing.dead
-            wanted = frame.kind is Kind.VALUE and alive and self.inbox.wants(frame.version, frame.runs)
-            self.receiving[server] = wanted
-            if not wanted:
+            if frame.kind is not Kind.VALUE or not alive or not self.inbox.wants(frame.version, frame.runs):
+                self.receiving.pop(server, None)
                 return [memoryview(bytearray(frame.payload_bytes))]
-            found = self.inbox.buffers(frame.version, frame.runs)
-            if sum(part.nbytes for part in found) != frame.payload_bytes:
+            spans = [self.inbox.model.span(run) for run in frame.runs]
+            if sum(span.stop - span.start for span in spans) != frame.payload_bytes:
                 raise ProtocolError(f"{server} sent {frame.payload_bytes} bytes for blocks {frame.runs}")
-            return found
+            image = self.receiving[server] = connection.image_at(spans)
+            return self.inbox.buffers(frame.version, frame.runs) if image is None else []
 
     def arrived(self, server: NodeId, frame: Frame) -> None:
         """See `Owner`."""
@@ -143,8 +143,9 @@ class WorkerNode(Room):
         with self.changed:
             if frame.kind is Kind.SNAPSHOT:
                 self.snapshots.arrived(server, frame)
-            elif self.receiving.pop(server, False):
-                self.inbox.arrived(frame.version, frame.runs, frame.meta.get("updates", 0))
+            elif server in self.receiving:
+                image, updates = self.receiving.pop(server), frame.meta.get("updates", 0)
+                self.inbox.arrived(frame.version, frame.runs, updates, image.array if image is not None else None)
             self.changed.notify_all()
         self.membership.heard(server, frame.configuration)
 

@@ -9,6 +9,7 @@ from elastic_ps.core.configuration import Member, NodeId
 from elastic_ps.core.errors import ElasticError, PeerLost, ProtocolError
 from elastic_ps.transport.base import Buffer, Connection, Transport
 from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.image import Image
 from elastic_ps.transport.link import Link
 
 log = logging.getLogger(__name__)
@@ -23,8 +24,8 @@ class Owner(Protocol):
     def hello(self) -> Frame:
         """The first frame on a connection."""
 
-    def buffers(self, server: NodeId, frame: Frame) -> Sequence[Buffer]:
-        """Memory for a frame's payload; may be scratch."""
+    def buffers(self, server: NodeId, frame: Frame, connection: Connection) -> Sequence[Buffer]:
+        """Memory for a frame's payload; may be scratch, or none where it lies in shared memory and stays there."""
 
     def arrived(self, server: NodeId, frame: Frame) -> None:
         """A frame is complete."""
@@ -92,6 +93,16 @@ class Peers:
         if link is not None:
             link.send(frame, payload)
 
+    def gradients(self, server: NodeId, nbytes: int) -> Image | None:
+        """Memory of at least `nbytes` in which the server reads this worker's gradients; None: there is none."""
+        link = self._links.get(server)
+        if link is None or not link.connection.shared:
+            return None
+        image = link.connection.shared[0]
+        if image.array.nbytes < nbytes:
+            image.follow()
+        return image if image.array.nbytes >= nbytes else None
+
     def flush(self, timeout: float) -> None:
         """Wait until all queued frames have been sent, at most `timeout` seconds for each server."""
         for link in list(self._links.values()):
@@ -108,7 +119,7 @@ class Peers:
         while not link.closed:
             frame = link.connection.receive()
             if frame.payload_bytes:
-                link.connection.receive_into(self._owner.buffers(link.peer, frame))
+                link.connection.receive_into(self._owner.buffers(link.peer, frame, link.connection))
             self._owner.arrived(link.peer, frame)
 
     def _lost(self, link: Link, error: ElasticError) -> None:

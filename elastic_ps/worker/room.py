@@ -13,6 +13,7 @@ from elastic_ps.core.model import Model
 from elastic_ps.node.session import Session
 from elastic_ps.node.standing import Standing
 from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.image import Image
 from elastic_ps.worker.inbox import Inbox
 from elastic_ps.worker.peers import Peers
 from elastic_ps.worker.snapshots import Snapshots
@@ -30,7 +31,7 @@ class Room:
 
     Attributes:
         generation: grows with every switch and every connection: what waits for an answer must ask again.
-        receiving: by server: is the frame under way wanted.
+        receiving: by server whose frame under way is wanted: the image in which its payload lies; None: it travels.
         data: what the job trains on; None until the coordinator has said it.
         founders: workers of the job when this one came.
         inherited: the job had parameters when this worker came: it has gone on, or was restored.
@@ -44,7 +45,7 @@ class Room:
         self.inbox = Inbox(Model())
         self.snapshots = Snapshots()
         self.generation = 0
-        self.receiving: dict[NodeId, bool] = {}
+        self.receiving: dict[NodeId, Image | None] = {}
         self.data: DataSpec | None = None
         self.founders = 0
         self.inherited = False

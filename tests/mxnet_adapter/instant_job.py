@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 from numpy.typing import NDArray
 
 from elastic_ps.core import codec
@@ -14,7 +15,6 @@ from elastic_ps.core.token import TOKEN_BYTES
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.worker.barriers import Barriers
 from elastic_ps.worker.exchange import Push
-from elastic_ps.worker.inbox import tensor_view
 from elastic_ps.worker.job import WorkerJob
 from elastic_ps.worker.node import WorkerNode
 from elastic_ps.worker.parameters import First
@@ -52,7 +52,9 @@ class Servers:
         model = self._inbox.model
         self.exchanges.append([model.tensors[index].key for index in sorted(push.present)])
         for index in push.present:
-            self.update(self._inbox.tensor(index), tensor_view(model, push.slab, index), push.hyper)
+            tensor, blocks = model.tensors[index], model.blocks_of[index]
+            raw = np.concatenate(push.parts((blocks.start, len(blocks))))[: tensor.nbytes]
+            self.update(self._inbox.tensor(index), raw.view(tensor.dtype).reshape(tensor.shape), push.hyper)
         return True
 
 

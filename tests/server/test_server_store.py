@@ -10,11 +10,11 @@ from elastic_ps.core.data import DataSpec
 from elastic_ps.core.errors import ConfigurationError, ProtocolError
 from elastic_ps.core.model import Model, Run, Tensor
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
+from elastic_ps.core.segments import joined, stretches
 from elastic_ps.server.aggregate import Gathering, Share
 from elastic_ps.server.contributions import Aggregate
 from elastic_ps.server.ledger import Ledger
 from elastic_ps.server.phases import Given, Status
-from elastic_ps.server.segments import joined, stretches
 from elastic_ps.server.store import Store
 from elastic_ps.server.treatments import Treatment
 

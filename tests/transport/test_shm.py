@@ -5,9 +5,10 @@ import pytest
 from wiring import TOKEN, Aside, Shm, join, numbered, take
 
 from elastic_ps.core.errors import PeerLost, ProtocolError
+from elastic_ps.transport.choice import AutoTransport
 from elastic_ps.transport.frames import Frame, Kind, encode
 from elastic_ps.transport.image import Image
-from elastic_ps.transport.shm import AutoTransport, ShmTransport
+from elastic_ps.transport.shm import ShmTransport
 from elastic_ps.transport.tcp import TcpTransport
 
 

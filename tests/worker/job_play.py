@@ -7,6 +7,7 @@ from worker_harness import ONE, Aside, Play
 from elastic_ps.core import codec
 from elastic_ps.core.optimizer import OptimizerSpec
 from elastic_ps.node.settings import NodeSettings
+from elastic_ps.transport.choice import TRANSPORTS, TransportName
 from elastic_ps.transport.frames import Kind
 from elastic_ps.worker.host import HostArray
 from elastic_ps.worker.job import WorkerJob
@@ -35,7 +36,7 @@ class JobPlay(Play):
 
     def make_node(self, transport):
         self._monkeypatch.setattr("elastic_ps.worker.job.Session", lambda _settings, _role: self.session)
-        self._monkeypatch.setattr("elastic_ps.worker.job.TcpTransport", lambda _token: transport)
+        self._monkeypatch.setitem(TRANSPORTS, TransportName.AUTO, lambda _token: transport)
         self.job = WorkerJob(NodeSettings("nobody:1", TOKEN))
         return self.job.node
 

@@ -1,5 +1,7 @@
 """A worker's exchange with its servers (protocol, invariants 5 and 6), over connections whose faults are scripted."""
 
+from types import SimpleNamespace
+
 import pytest
 from played_server import ALL, BLOCK_BYTES, MODEL, S0, S1, SPLIT, TENSORS
 from worker_harness import ONE, TWO, Aside
@@ -9,6 +11,9 @@ from elastic_ps.core.model import Tensor
 from elastic_ps.transport.frames import Frame, Kind
 from elastic_ps.transport.memory import Action, Fault
 from protos import elastic_pb2 as pb
+
+TRAVELS = SimpleNamespace(image_at=lambda _places: None)
+"""A connection over which every byte travels."""
 
 
 def test_a_step_goes_to_each_owner_and_is_installed_when_all_have_answered(play):
@@ -132,7 +137,7 @@ def test_a_dead_servers_replies_are_forgotten_and_its_blocks_asked_of_their_new_
 def test_a_reply_under_way_when_its_server_dies_does_not_count(play):
     play.start(SPLIT)
     frame = Frame(Kind.VALUE, ONE, 1, meta={"runs": [[0, 2]]}, payload_bytes=2 * BLOCK_BYTES)
-    play.node.buffers("s0", frame)
+    play.node.buffers("s0", frame, TRAVELS)
     play.prepare(play.table(2, [0] * 6, servers=("s1",)), dead=["s0"])
     play.node.arrived("s0", frame)
     assert play.missing(1) == ALL
@@ -206,7 +211,7 @@ def test_a_reply_of_a_wrong_length_is_not_taken(play):
 def test_new_tensors_need_not_wait_for_a_server_that_was_left_in_the_midst_of_a_reply(play):
     play.start(SPLIT)
     frame = Frame(Kind.VALUE, ONE, 1, meta={"runs": [[0, 2]]}, payload_bytes=2 * BLOCK_BYTES)
-    play.node.buffers("s0", frame)  # and then nothing more comes
+    play.node.buffers("s0", frame, TRAVELS)  # and then nothing more comes
     moved = play.table(2, [0] * 6, servers=("s1",))
     play.prepare(moved)
     play.adopt(moved)

@@ -24,7 +24,7 @@ class Owner:
     def hello(self):
         return Frame(Kind.HELLO, meta={"node": "w0", "role": "worker", "lane": "exchange"})
 
-    def buffers(self, server, frame):
+    def buffers(self, server, frame, connection):
         return [bytearray(frame.payload_bytes)]
 
     def arrived(self, server, frame):

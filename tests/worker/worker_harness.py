@@ -213,7 +213,7 @@ class Play:
 
     def push(self, present: Sequence[int] = (0, 1, 2), hyper: dict[str, Any] | None = None) -> Push:
         return Push(
-            slab=self.gradients.view(np.uint8),
+            parts=lambda run: [self.gradients.view(np.uint8)[MODEL.span(run)]],
             present=frozenset(present),
             samples=4,
             slice=[0, self.node.version, 0, 0, 4],

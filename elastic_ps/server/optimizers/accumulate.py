@@ -7,9 +7,9 @@ OptimizerSpec("elastic_ps.server.optimizers.accumulate:Accumulate")
 import numpy as np
 
 from elastic_ps.core.optimizer import Hyper
+from elastic_ps.core.segments import Array
 from elastic_ps.server.contributions import DType
 from elastic_ps.server.optimizers.rule import Rule
-from elastic_ps.server.segments import Array
 
 
 class Accumulate(Rule):

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from elastic_ps.core.optimizer import Hyper
+from elastic_ps.core.segments import Array
 from elastic_ps.server.optimizers.constants import Constants
 from elastic_ps.server.optimizers.rule import Elementwise, Kernel, clip
-from elastic_ps.server.segments import Array
 
 
 def bias_corrected(lr: float, beta1: float, beta2: float, count: int) -> float:

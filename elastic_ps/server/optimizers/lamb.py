@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from elastic_ps.core.optimizer import Hyper
+from elastic_ps.core.segments import Array
 from elastic_ps.server.contributions import CHUNK, Aggregate
 from elastic_ps.server.optimizers.constants import Constants
 from elastic_ps.server.optimizers.rule import MASTER, BuiltIn, Kernel, chunks, clip
-from elastic_ps.server.segments import Array
 
 _WIDE: dict[type, tuple[type, type]] = {
     np.float16: (np.float32, np.float16),

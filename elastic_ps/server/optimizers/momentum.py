@@ -7,9 +7,9 @@ import numpy as np
 
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import Hyper
+from elastic_ps.core.segments import Array
 from elastic_ps.server.optimizers.constants import Constants
 from elastic_ps.server.optimizers.rule import Elementwise, Kernel, clip
-from elastic_ps.server.segments import Array
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ import numpy as np
 
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import Hyper
+from elastic_ps.core.segments import Array
 from elastic_ps.server.contributions import CHUNK, Aggregate, DType, Scratch
 from elastic_ps.server.optimizers.constants import Constants
-from elastic_ps.server.segments import Array
 
 Kernel = Callable[..., None]
 """kernel(value, gradient, work, *states): updates `value` and `states` in place; `work` is three scratch arrays."""
