@@ -5,14 +5,16 @@ writes the seconds of its steps to FOLDER/RANK.json, and stays until FOLDER/done
 looked at.
 """
 
+# ruff: noqa: I001  # elastic_ps.mxnet comes before mxnet
 import argparse
 import json
 import time
 from pathlib import Path
 
+import elastic_ps.mxnet  # noqa: F401  # registers our stores, and lets MXNet 1.9.1 be imported
+
 import mxnet as mx
 
-import elastic_ps.mxnet  # noqa: F401  # registers our stores, and lets MXNet 1.9.1 be imported
 from benchmarks.models import MODELS
 
 _POLL_SECONDS = 0.05
