@@ -206,6 +206,7 @@ class Reported(Event):
     metrics: Mapping[str, float] = field(default_factory=dict)
     finished: bool = False
     exchanging: bool = False
+    transports: Mapping[NodeId, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

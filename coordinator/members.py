@@ -114,6 +114,7 @@ def on_reported(turn: Turn, event: Reported) -> None:
         bytes=event.bytes,
         metrics=event.metrics,
         exchanging=event.exchanging,
+        transports=event.transports,
     )
     turn.live(vitals={**turn.state.vitals, event.node: vitals})
     if event.finished and event.node not in turn.job.finished and event.node in turn.job.members:

@@ -1,5 +1,6 @@
 """What operators read: coordinator's answers as tables. Pure; `cli` prints what these return."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
@@ -178,6 +179,7 @@ def _summary(status: pb.StatusReply) -> RenderableType:
         ("model", f"{bytes_text(status.bytes)} in {status.blocks} blocks"),
         ("data", data),
         ("consistency", _consistency(status.data) if _is_declared(status) else "-"),
+        ("transport", _transport(status)),
         ("wanted", f"{counted(status.wanted_workers, 'worker')}, {counted(status.wanted_servers, 'server')}"),
         (
             "configuration",
@@ -189,6 +191,22 @@ def _summary(status: pb.StatusReply) -> RenderableType:
     for name, value in rows:
         table.add_row(Text(name, "bold"), value)
     return table
+
+
+def _transport(status: pb.StatusReply) -> str:
+    """How workers reach servers: the kinds; where one was not the first choice, its reason."""
+    paths = [
+        (f"{node.member.id} to {server}", *how.partition(": "))
+        for node in status.nodes
+        for server, how in sorted(node.transports.items())
+    ]
+    kinds = Counter(kind for _, kind, _, _ in paths)
+    if len(kinds) > 1:
+        text = ", ".join(f"{kind} on {counted(count, 'connection')}" for kind, count in sorted(kinds.items()))
+    else:
+        text = "".join(kinds) or "-"
+    reasons = [f"{path}: {reason}" for path, _, _, reason in paths if reason]
+    return text if not reasons else f"{text} ({reasons[0]}{f'; and {len(reasons) - 1} more' if reasons[1:] else ''})"
 
 
 def _is_declared(status: pb.StatusReply) -> bool:

@@ -179,6 +179,7 @@ class Service(rpc.CoordinatorServicer):
                 dict(request.metrics),
                 request.finished,
                 request.exchanging,
+                dict(request.transports),
             )
         )
         return pb.ReportReply(term=self._term, ledger_kept=kept)

@@ -240,6 +240,7 @@ class Vitals:
     bytes: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
     exchanging: bool = False
+    transports: Mapping[NodeId, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

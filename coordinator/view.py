@@ -73,6 +73,7 @@ def _node(state: State, node: Node, now: float) -> "pb.NodeStatus":
         message.bytes = vitals.bytes
         message.lease_left = vitals.heard + state.settings.lease - now
         message.metrics.update(vitals.metrics)
+        message.transports.update(vitals.transports)
     if node.role is Role.SERVER and job.configuration is not None:
         held = job.configuration.blocks_of.get(node.id, ())
         message.bytes = sum(job.model.blocks[block].nbytes for block in held)

@@ -29,6 +29,14 @@ class Connection(Protocol):
         """The peer's name, for errors and logs."""
 
     @property
+    def kind(self) -> str:
+        """Of the transport."""
+
+    @property
+    def reason(self) -> str:
+        """Why it is not the one that was tried first; empty: it is."""
+
+    @property
     def shared(self) -> Sequence[Image]:
         """Memory that both ends see: what `share` was given at one of them; none where the transport has no such."""
 

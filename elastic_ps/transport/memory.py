@@ -158,6 +158,8 @@ class _Stream:
 class MemoryConnection:
     """See `Connection`. `send` copies the payload."""
 
+    kind = "memory"
+    reason = ""
     shared: Sequence[Image] = ()
 
     def __init__(self, network: "Network", name: str, peer: str, token: bytes, out: _Stream, into: _Stream):

@@ -45,6 +45,8 @@ class ShmConnection(SocketConnection):
         takes: the peer may share memory, once.
     """
 
+    kind = "shm"
+
     def __init__(self, sock: socket.socket, peer: str, token: bytes, takes: bool):
         super().__init__(sock, peer, token)
         self._takes = takes

@@ -27,9 +27,9 @@ class SocketConnection:
         token: the job's.
     """
 
-    shared: Sequence[Image] = ()
+    kind = "tcp"
     reason = ""
-    """Why it is no better one."""
+    shared: Sequence[Image] = ()
 
     def __init__(self, sock: socket.socket, peer: str, token: bytes):
         if sock.family != socket.AF_UNIX:

@@ -84,7 +84,9 @@ class WorkerNode(Room):
 
     def report(self) -> pb.ReportRequest:
         """See `Handler`."""
-        return self.progress.report(self.version)
+        report = self.progress.report(self.version)
+        report.transports.update(self.peers.transports())
+        return report
 
     def reported(self, reply: pb.ReportReply, request: pb.ReportRequest) -> None:
         """See `Handler`."""

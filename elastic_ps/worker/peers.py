@@ -103,6 +103,11 @@ class Peers:
             image.follow()
         return image if image.array.nbytes >= nbytes else None
 
+    def transports(self) -> dict[NodeId, str]:
+        """How each connected server is reached; where that is second choice, why."""
+        connections = {server: link.connection for server, link in list(self._links.items())}
+        return {server: ": ".join(filter(None, (to.kind, to.reason))) for server, to in connections.items()}
+
     def flush(self, timeout: float) -> None:
         """Wait until all queued frames have been sent, at most `timeout` seconds for each server."""
         for link in list(self._links.values()):

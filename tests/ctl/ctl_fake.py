@@ -26,8 +26,17 @@ def running_status() -> pb.StatusReply:
         configuration=pb.ConfigId(term=1, number=4),
         nodes=[
             node("s1", 1, bytes=500_000),
-            node("w2", 1, step_seconds=0.0123, rate=2600, metrics={"loss": 0.25}),
-            node("w0", 0, step_seconds=0.012, rate=2667, metrics={"loss": 0.24, "accuracy": 0.9}),
+            node(
+                "w2", 1, step_seconds=0.0123, rate=2600, metrics={"loss": 0.25}, transports={"s0": "shm", "s1": "shm"}
+            ),
+            node(
+                "w0",
+                0,
+                step_seconds=0.012,
+                rate=2667,
+                metrics={"loss": 0.24, "accuracy": 0.9},
+                transports={"s0": "shm"},
+            ),
             node("s0", 0, bytes=700_000),
             node("w3", -1),
         ],

@@ -32,6 +32,7 @@ def test_status_shows_everything(ctl: Ctl, fake: Any) -> None:
         "elastic, 1,500 samples, global batch 64",
         "epoch 4, step 8, version 120",
         "consistency    sync",
+        "transport      shm  ",
         "5,267 samples/s",
         "1.2 MB in 8 blocks",
         "3 workers, 2 servers",
@@ -44,6 +45,14 @@ def test_status_shows_everything(ctl: Ctl, fake: Any) -> None:
     order = [line.split()[0] for line in lines if line[:2] in ("w0", "w2", "w3", "s0", "s1")]
     assert order == ["w0", "w2", "w3", "s0", "s1"]  # by rank, those without one last
     assert next(line for line in lines if line.startswith("s0")).split()[4:8] == ["700", "kB", "█████", "117%"]
+
+
+def test_a_transport_that_was_second_choice_is_named_with_the_reason(ctl: Ctl, fake: Any) -> None:
+    for node, server in ((1, "s1"), (2, "s0"), (2, "s1")):
+        fake.statuses[0].nodes[node].transports[server] = "tcp: not on this host"
+    shown = "shm on 1 connection, tcp on 3 connections (w2 to s1: not on this host; and 2 more)"
+    assert f"transport      {shown}" in ctl("status").stdout.replace("\n" + " " * 15, " ")
+    assert json.loads(ctl("status", "--json").stdout)["nodes"][1]["transports"]["s1"] == "tcp: not on this host"
 
 
 def test_status_json_is_whole(ctl: Ctl) -> None:
