@@ -13,7 +13,7 @@ help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
 setup: $(STAMP)  ## create .venv with the pinned packages
-$(STAMP): requirements/lock.txt pyproject.toml
+$(STAMP): requirements/lock.txt pyproject.toml $(wildcard elastic_ps/native/kernels.*)
 	PYTHON=$(PYTHON) ./requirements/install.sh $(VENV)
 	@touch $@
 

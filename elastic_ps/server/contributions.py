@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic_ps.core.segments import Array
+from elastic_ps.native.threads import in_parallel
 
 DType = np.dtype[Any]
 
@@ -76,9 +77,13 @@ class Aggregate:
 
     def write(self, out: Array) -> None:
         """Put all of it in `out`."""
-        for low in range(0, len(self), CHUNK):
-            high = min(low + CHUNK, len(self))
-            self._add(low, high, out[low:high])
+
+        def work(first: int, last: int) -> None:
+            for low in range(first, last, CHUNK):
+                high = min(low + CHUNK, last)
+                self._add(low, high, out[low:high])
+
+        in_parallel(len(self), CHUNK, work)
 
     def _add(self, low: int, high: int, out: Array) -> None:
         parts = [array[low:high] for array in self.arrays]

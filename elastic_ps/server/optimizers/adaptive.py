@@ -1,7 +1,8 @@
 """Rules with a step size for each element, in the order of operations of MXNet 1.9.1's operators."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite, sqrt
+from math import inf, isfinite, sqrt
 from typing import Any, ClassVar
 
 import numpy as np
@@ -50,6 +51,15 @@ class _Moments(Elementwise):
 
         return averages
 
+    def _numbers(
+        self, rate: Any, factor: Any, rests: tuple[Any, Any], hyper: Hyper, constants: Constants
+    ) -> tuple[Any, ...]:
+        """The constants of the compiled rule."""
+        wd, beta1, beta2 = (constants.argument(x) for x in (hyper.wd, self.beta1, self.beta2))
+        bound = constants.bound(hyper.clip_gradient)
+        least = constants.argument(self.epsilon)
+        return rate, wd, factor, inf if bound is None else bound, beta1, beta2, *rests, least
+
 
 @dataclass(frozen=True)
 class Adam(_Moments):
@@ -84,6 +94,13 @@ class Adam(_Moments):
             w -= other
 
         return step
+
+    def compiled(self, count: int, hyper: Hyper, constants: Constants) -> tuple[str, Sequence[Any]] | None:
+        """See `Elementwise.compiled`."""
+        lr = constants.argument(bias_corrected(hyper.lr, self.beta1, self.beta2, count))
+        beta1, beta2, one = (constants.argument(x) for x in (self.beta1, self.beta2, 1.0))
+        rests = one - beta1, one - beta2
+        return "adam", self._numbers(lr, constants.argument(hyper.rescale_grad), rests, hyper, constants)
 
 
 @dataclass(frozen=True)
@@ -125,7 +142,19 @@ class AdamW(_Moments):
         def skip(*_: Array) -> None:
             """Nothing."""
 
-        return step if hyper.rescale_grad and isfinite(hyper.rescale_grad) else skip
+        return step if self._counts(hyper) else skip
+
+    def compiled(self, count: int, hyper: Hyper, constants: Constants) -> tuple[str, Sequence[Any]] | None:
+        """See `Elementwise.compiled`."""
+        if not self._counts(hyper):
+            return None
+        rate = bias_corrected(hyper.lr, self.beta1, self.beta2, count) if self.correct_bias else hyper.lr
+        rests = constants.complement(self.beta1), constants.complement(self.beta2)
+        eta, factor = constants.argument(rate), constants.listed(hyper.rescale_grad)
+        return "adamw", self._numbers(eta, factor, rests, hyper, constants)
+
+    def _counts(self, hyper: Hyper) -> bool:
+        return bool(hyper.rescale_grad) and isfinite(hyper.rescale_grad)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Gradient descent with and without momentum, in the order of operations of MXNet 1.9.1's operators."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +54,15 @@ class SGD(_Momentum):
             w += m
 
         return step
+
+    def compiled(self, count: int, hyper: Hyper, constants: Constants) -> tuple[str, Sequence[Any]] | None:
+        """See `Elementwise.compiled`."""
+        lr, decay = constants.listed(hyper.lr), constants.listed(hyper.lr) * constants.listed(hyper.wd)
+        momentum, factor = constants.argument(self.momentum), constants.argument(hyper.rescale_grad)
+        bound = constants.bound(hyper.clip_gradient)
+        if bound is None:
+            return ("sgd_momentum" if self.momentum else "sgd"), (lr * factor, decay, momentum)
+        return ("sgd_momentum_clipped", (lr, decay, momentum, factor, bound)) if self.momentum else None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What an optimizer is to a server: a rule over flat arrays, the same bits however they are cut."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,6 +10,8 @@ import numpy as np
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import Array
+from elastic_ps.native import library as native
+from elastic_ps.native.threads import in_parallel
 from elastic_ps.server.contributions import CHUNK, Aggregate, DType, Scratch
 from elastic_ps.server.optimizers.constants import Constants
 
@@ -129,6 +131,10 @@ class Elementwise(BuiltIn):
     def kernel(self, count: int, hyper: Hyper, constants: Constants) -> Kernel:
         """The update number `count`, with its constants folded in."""
 
+    def compiled(self, count: int, hyper: Hyper, constants: Constants) -> tuple[str, Sequence[Any]] | None:
+        """Name and constants of the same update in `native/kernels.inc`; None: it has none."""
+        return None
+
     def update(self, value: Array, gradient: Array, states: dict[str, Array], count: int, hyper: Hyper) -> None:
         """See `Rule.update`."""
         self.apply(value, value, Aggregate([gradient]), states, count, hyper)
@@ -136,23 +142,41 @@ class Elementwise(BuiltIn):
     def apply(
         self, old: Array, new: Array, aggregate: Aggregate, states: dict[str, Array], count: int, hyper: Hyper
     ) -> None:
-        """Run the kernel over the arrays, `CHUNK` by `CHUNK`."""
+        """Run the compiled rule, or the kernel over the arrays, `CHUNK` by `CHUNK`."""
         target = states.get(MASTER, new)
-        kernel = self.kernel(self.begin_num_update + count, hyper, Constants(target.dtype))
+        count += self.begin_num_update
+        constants = Constants(target.dtype)
         arrays = [states[name] for name in self.slots()]
-        with np.errstate(all="ignore"):  # overflow to inf is the framework's result too
-            for part, grad, work in chunks(target, aggregate):
-                if target is new and new is not old:
-                    new[part] = old[part]
-                kernel(target[part], grad, work, *(array[part] for array in arrays))
-        if target is not new:
-            new[...] = target
+        with np.errstate(all="ignore"):
+            compiled = self.compiled(count, hyper, constants)
+        if compiled is not None and target is new and native.has(compiled[0], new.dtype):
+            name, numbers = compiled
+            gradients, each, factor = aggregate.arrays, aggregate.each, aggregate.factor
+            native.update(name, old, new, gradients, each, factor, arrays, numbers)
+            return
+        kernel = self.kernel(count, hyper, constants)
+
+        def work(low: int, high: int) -> None:
+            with np.errstate(all="ignore"):  # overflow to inf is the framework's result too
+                for part, grad, scratch in chunks(target, aggregate, low, high):
+                    if target is new and new is not old:
+                        new[part] = old[part]
+                    kernel(target[part], grad, scratch, *(array[part] for array in arrays))
+                    if target is not new:
+                        new[part] = target[part]
+
+        in_parallel(len(target), CHUNK, work)
 
 
-def chunks(target: Array, aggregate: Aggregate) -> Iterator[tuple[slice, Array, Array]]:
-    """The parts of an update: where, the gradient there in the target's dtype, and three scratch arrays."""
-    for low in range(0, len(target), CHUNK):
-        part = slice(low, min(low + CHUNK, len(target)))
+def chunks(
+    target: Array, aggregate: Aggregate, first: int = 0, last: int | None = None
+) -> Iterator[tuple[slice, Array, Array]]:
+    """The parts of an update of the elements [first, last): where, the gradient there in the target's dtype, and three
+    scratch arrays.
+    """
+    last = len(target) if last is None else last
+    for low in range(first, last, CHUNK):
+        part = slice(low, min(low + CHUNK, last))
         rows = _scratch.take(part.stop - low, target.dtype)
         grad = aggregate.part(part.start, part.stop)
         if grad.dtype != target.dtype:

@@ -1,0 +1,99 @@
+"""The compiled loops (`kernels.c`), called by ctypes: other threads go on meanwhile."""
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic_ps.native.threads import in_parallel
+
+Array = NDArray[Any]
+
+_UNIT = 1 << 16  # elements, or bytes of a copy, that are worth a thread's while
+_STATES = 2
+
+
+class _Update(ctypes.Structure):
+    """See `kernels.inc`."""
+
+    _fields_ = (
+        ("length", ctypes.c_int64),
+        ("old", ctypes.c_void_p),
+        ("new", ctypes.c_void_p),
+        ("gradients", ctypes.c_void_p),
+        ("contributions", ctypes.c_int64),
+        ("each", ctypes.c_void_p),
+        ("factor", ctypes.c_void_p),
+        ("states", ctypes.c_void_p),
+        ("constants", ctypes.c_void_p),
+    )
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The compiled library; None where there was no compiler when this package was installed."""
+    files = [Path(__file__).with_name(f"_kernels{suffix}") for suffix in EXTENSION_SUFFIXES]
+    return next((ctypes.CDLL(str(file)) for file in files if file.exists()), None)
+
+
+def has(rule: str, dtype: np.dtype[Any]) -> bool:
+    """Whether there is a compiled rule of this name for values of this dtype."""
+    return library() is not None and hasattr(library(), f"{rule}_{dtype.name}")
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def update(
+    rule: str,
+    old: Array,
+    new: Array,
+    gradients: Sequence[Array],
+    each: Sequence[float] | None,
+    factor: float,
+    states: Sequence[Array],
+    constants: Sequence[Any],
+) -> None:
+    """Run a compiled rule over flat arrays of one dtype, which is float32 or float64.
+
+    Args:
+        rule: its name in `kernels.inc`, where its constants are listed, too.
+        old: values before the update.
+        new: values after it: the same memory, or other.
+        gradients: contributions, in the order in which they are added.
+        each: factor of each; None: all 1.
+        factor: of their sum.
+        states: updated in place.
+        constants: of the rule.
+    """
+    dtype = old.dtype
+    function = getattr(library(), f"{rule}_{dtype.name}")
+    numbers = np.array(constants, dtype)
+    weights = np.array(each, dtype) if each is not None else None
+    scale = np.array([factor], dtype) if factor != 1.0 else None
+    places = [_address(array) for array in (old, new, *states, *gradients)]
+
+    def work(low: int, high: int) -> None:
+        first, second, *others = [place + low * dtype.itemsize for place in places]
+        of_states = (ctypes.c_void_p * _STATES)(*others[: len(states)])
+        of_gradients = (ctypes.c_void_p * len(gradients))(*others[len(states) :])
+        task = _Update(
+            high - low,
+            first,
+            second,
+            ctypes.addressof(of_gradients),
+            len(gradients),
+            _address(weights) if weights is not None else None,
+            _address(scale) if scale is not None else None,
+            ctypes.addressof(of_states),
+            _address(numbers),
+        )
+        function(ctypes.byref(task))
+
+    in_parallel(len(old), _UNIT, work)
