@@ -39,10 +39,14 @@ class HostArray:
         view.flags.writeable = False
         return view
 
+    def memory(self) -> NDArray[Any]:
+        """See `Array.memory`."""
+        check_call(_LIB.MXNDArrayWaitToWrite(self._array.handle))
+        return self._view()
+
     def write(self, values: NDArray[Any]) -> None:
         """Replace the values."""
-        check_call(_LIB.MXNDArrayWaitToWrite(self._array.handle))
-        self._view()[...] = values
+        self.memory()[...] = values
 
     def _view(self) -> NDArray[Any]:
         # Asked for anew each time: the call turns a oneDNN layout, which a forward pass may have left in the array,
@@ -67,6 +71,9 @@ class DeviceArray:
         """A copy."""
         values: NDArray[Any] = self._array.asnumpy()
         return values
+
+    def memory(self) -> None:
+        """See `Array.memory`."""
 
     def write(self, values: NDArray[Any]) -> None:
         """Replace the values."""
@@ -93,6 +100,9 @@ class RowSparseArray:
         """All rows; those that are not stored are zero."""
         with mx.autograd.pause():
             return dense_array(self._array.tostype("default")).read()
+
+    def memory(self) -> None:
+        """See `Array.memory`."""
 
     def write(self, values: NDArray[Any]) -> None:
         """Store the rows; others are dropped."""

@@ -6,7 +6,6 @@
 
 #include <math.h>
 #include <stdint.h>
-#include <string.h>
 
 #define PIECE 2048 /* elements of a sum that stay in a core's own cache */
 
@@ -37,8 +36,3 @@
 #undef T
 #undef NAME
 #undef SQRT
-
-/* Copy `count` ranges. */
-void copy(int64_t count, void *const *to, const void *const *from, const int64_t *nbytes) {
-    for (int64_t i = 0; i < count; i++) memcpy(to[i], from[i], (size_t)nbytes[i]);
-}

@@ -1,12 +1,24 @@
 """Threads for loops over memory that let go of the interpreter's lock."""
 
 import os
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 _MOST = 4
 """More threads do not make memory faster."""
+
+_COPIED_BYTES = 1 << 20
+"""That are worth a thread's while."""
+
+Copy = tuple[NDArray[Any], NDArray[Any]]
+"""(to, from): flat arrays of one length."""
 
 
 def _threads() -> int:
@@ -34,3 +46,20 @@ def in_parallel(length: int, unit: int, work: Callable[[int, int], None]) -> Non
             other.exception()
     for other in others:
         other.result()
+
+
+def copy_all(copies: Sequence[Copy]) -> None:
+    """Copy all, on all cores where they are large; dtypes may differ."""
+    ends = list(accumulate(to.nbytes for to, _ in copies))
+
+    def work(low: int, high: int) -> None:
+        number = bisect_right(ends, low)
+        while low < high:
+            to, source = copies[number]
+            start = ends[number] - to.nbytes
+            first, last = ((at - start) // to.itemsize for at in (low, min(high, ends[number])))
+            np.copyto(to[first:last], source[first:last], casting="unsafe")
+            low = ends[number]
+            number += 1
+
+    in_parallel(ends[-1] if ends else 0, _COPIED_BYTES, work)

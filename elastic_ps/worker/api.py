@@ -23,6 +23,9 @@ class Array(Protocol):
     def read(self) -> NDArray[Any]:
         """The values, after the framework's pending writes: its own memory where possible, else a copy."""
 
+    def memory(self) -> NDArray[Any] | None:
+        """Its own memory to be written to now, after the framework's pending reads and writes; None: use `write`."""
+
     def write(self, values: NDArray[Any]) -> None:
         """Replace the values, after the framework's pending reads and writes. `values` may be reused afterwards."""
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from elastic_ps.core.model import Run
 from elastic_ps.core.segments import Raw, stretches
+from elastic_ps.native.threads import Copy, copy_all
 from elastic_ps.transport.image import Image
 from elastic_ps.worker.api import Array
 from elastic_ps.worker.room import Room
@@ -27,6 +28,7 @@ class Gradients:
         self._room = room
         self._images: dict[int, Image] = {_OWN: Image()}
         self._next = _OWN + 1
+        self._copies: list[Copy] = []
         self._again = False
         self._generation = -1
         self._places = np.zeros(0, dtype=np.int64)  # by block: the image to which its next gradient goes
@@ -34,16 +36,19 @@ class Gradients:
         self._views: dict[int, list[NDArray[Any]]] = {}  # by tensor, as `_places` has it
 
     def write(self, index: int, arrays: Sequence[Array]) -> None:
-        """Put the sum of `arrays` in a tensor's place."""
-        views = self._where(index)
-        sources = [array.read().reshape(-1) for array in arrays]
+        """Put the sum of `arrays` in a tensor's place: when `copy` is called, before they change."""
+        first, *others = [array.read().reshape(-1) for array in arrays]
+        for other in others:
+            first = first + other
         low = 0
-        for view in views:
-            high = low + len(view)
-            view[...] = sources[0][low:high]
-            for source in sources[1:]:
-                view += source[low:high]
-            low = high
+        for view in self._where(index):
+            self._copies.append((view, first[low : low + len(view)]))
+            low += len(view)
+
+    def copy(self) -> None:
+        """Do what was asked for."""
+        copy_all(self._copies)
+        self._copies.clear()
 
     def parts(self, run: Run) -> list[Raw]:
         """The memory of the latest gradients of a run: one array for each stretch in one image."""

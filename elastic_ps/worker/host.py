@@ -30,6 +30,10 @@ class HostArray:
         """See `Array.read`."""
         return self.values
 
+    def memory(self) -> NDArray[Any]:
+        """See `Array.memory`."""
+        return self.values
+
     def write(self, values: NDArray[Any]) -> None:
         """See `Array.write`."""
         np.copyto(self.values, values)

@@ -240,6 +240,10 @@ class WorkerJob:
             self._gradients.write(self.node.inbox.model.index[key], arrays)
         self.staging.stage(key)
 
+    def staged(self) -> None:
+        """A call of the script's has staged all that it has: its arrays may change now."""
+        self._gradients.copy()
+
     def settle(self, keys: Iterable[Key]) -> None:
         """Close the open exchange if it concerns one of `keys`."""
         if any(self.staging.needs(key) for key in keys):
@@ -249,6 +253,7 @@ class WorkerJob:
         """Close the open exchange, if any."""
         if not self.staging.staged:
             return
+        self._gradients.copy()
         keys = self.staging.closed()
         if not self.staging.rehearsing:
             self._run(keys)
@@ -272,11 +277,14 @@ class WorkerJob:
         with exits():
             return declare(self.node, request, first)
 
-    def value(self, key: Key) -> NDArray[Any] | None:
-        """The installed values of a key, in its shape; None where the job has none yet."""
+    def parts(self, key: Key) -> list[NDArray[Any]]:
+        """The installed values of a key, flat and in order; none where the job has none yet."""
+        inbox = self.node.inbox
         with self.node.changed:  # tables may grow at any time
-            index = self.node.inbox.model.index.get(key)
-            return self.node.inbox.tensor(index) if index is not None and self.node.inbox.holds(index) else None
+            index = inbox.model.index.get(key)
+            if index is None or not inbox.holds(index):
+                return []
+            return [part.view(inbox.model.tensors[index].dtype) for part in inbox.parts(index)]
 
     @property
     def begins(self) -> bool:
@@ -320,6 +328,7 @@ class WorkerJob:
             for key, array in store.auxiliary():
                 present.add(model.index[key])
                 self._gradients.write(model.index[key], [array])
+            self._gradients.copy()
         part = self._part or Part(batch=None if self.is_sync else (self.node.session.node, 0))  # a static script's own
         return Push(
             parts=self._gradients.parts,

@@ -37,7 +37,7 @@ class Staging:
 
     def must_close_before(self, key: Key) -> bool:
         """Whether staging `key` needs the open exchange closed first: pushed twice, or another store's turn."""
-        return key in self.staged or any(store != key[0] for store, _ in self.staged)
+        return key in self.staged or (bool(self.staged) and next(iter(self.staged))[0] != key[0])
 
     def stage(self, key: Key) -> None:
         """Add a key to the open exchange."""

@@ -14,6 +14,7 @@ from elastic_ps.core.data import DataSpec
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.model import ALIGNMENT, Tensor
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
+from elastic_ps.native.threads import Copy, copy_all
 from elastic_ps.worker.api import Array
 from elastic_ps.worker.ending import exits
 from elastic_ps.worker.parameters import First
@@ -67,9 +68,8 @@ class Store:
     def broadcast(self, keys: Sequence[str], arrays: Sequence[Array], outs: Sequence[Sequence[Array]]) -> None:
         """See `KeyStore.broadcast`."""
         self.init(keys, arrays)
-        for key, targets in zip(keys, outs, strict=True):
-            self._parameters[key] = list(targets)
-            self._write(key, targets)
+        self._parameters.update((key, list(targets)) for key, targets in zip(keys, outs, strict=True))
+        self._write(zip(keys, outs, strict=True))
 
     def push(self, keys: Sequence[str], gradients: Sequence[Sequence[Array]]) -> None:
         """See `KeyStore.push`."""
@@ -79,8 +79,7 @@ class Store:
         """See `KeyStore.pull`."""
         self._check(keys, outs, "pulled")
         self._job.settle((self._number, key) for key in keys)
-        for key, targets in zip(keys, outs, strict=True):
-            self._write(key, targets)
+        self._write(zip(keys, outs, strict=True))
 
     def pushpull(
         self, keys: Sequence[str], gradients: Sequence[Sequence[Array]], outs: Sequence[Sequence[Array]]
@@ -224,17 +223,14 @@ class Store:
 
     def write_back(self, keys: Iterable[Key]) -> None:
         """An exchange over `keys` is installed: write what the script waits for."""
-        for _, key in keys:
-            self._write(key, self._outs.pop(key, ()))
-        for (_, key), _ in self.auxiliary():
-            self._write(key, self._parameters[key])
+        self._write((key, self._outs.pop(key, ())) for _, key in keys)
+        self._write((key, self._parameters[key]) for (_, key), _ in self.auxiliary())
 
     def install(self) -> None:
         """Write the job's values to the script's own arrays."""
         self._outs.clear()
-        for key, arrays in self._parameters.items():
-            if not self._local or not self._pushed(key):
-                self._write(key, arrays)
+        wanted = ((key, arrays) for key, arrays in self._parameters.items() if not self._local or not self._pushed(key))
+        self._write(wanted)
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
@@ -285,10 +281,13 @@ class Store:
         self, keys: Sequence[str], gradients: Sequence[Sequence[Array]], outs: Sequence[Sequence[Array]] | None
     ) -> None:
         self._check(keys, gradients, "pushed")
-        for number, (key, arrays) in enumerate(zip(keys, gradients, strict=True)):
-            self._job.stage((self._number, key), arrays)  # which may close the exchange before, with its own outs
-            if outs is not None:
-                self._outs[key] = list(outs[number])
+        try:
+            for number, (key, arrays) in enumerate(zip(keys, gradients, strict=True)):
+                self._job.stage((self._number, key), arrays)  # which may close the exchange before, with its own outs
+                if outs is not None:
+                    self._outs[key] = list(outs[number])
+        finally:
+            self._job.staged()
 
     def _check(self, keys: Sequence[str], arrays: Sequence[Sequence[Array]], verb: str) -> None:
         for key, listed in zip(keys, arrays, strict=True):
@@ -303,8 +302,25 @@ class Store:
                         f"key {key[2:]}: {verb} with shape {tuple(array.shape)}, but initialized with {expected.shape}"
                     )
 
-    def _write(self, key: str, targets: Sequence[Array]) -> None:
-        if targets:
-            value = self._job.value((self._number, key))
+    def _write(self, wanted: Iterable[tuple[str, Sequence[Array]]]) -> None:
+        """Write the job's values of keys to arrays."""
+        copies: list[Copy] = []
+        for key, targets in wanted:
+            if not targets:
+                continue
+            parts = self._job.parts((self._number, key)) or [self._first[key].reshape(-1)]
             for target in targets:
-                target.write(self._first[key] if value is None else value)
+                memory = target.memory()
+                if memory is None:
+                    whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+                    target.write(whole.reshape(target.shape))
+                else:
+                    copies += _cut(memory.reshape(-1), parts)
+        copy_all(copies)
+
+
+def _cut(memory: NDArray[Any], parts: Iterable[NDArray[Any]]) -> Iterator[Copy]:
+    low = 0
+    for part in parts:
+        yield memory[low : low + len(part)], part
+        low += len(part)

@@ -91,3 +91,16 @@ def test_an_error_of_one_range_is_raised_when_all_have_ended() -> None:
     with pytest.raises(ValueError, match=str(CHUNK)):
         threads.in_parallel(2 * CHUNK, CHUNK, work)
     assert ended == [0]
+
+
+@pytest.mark.parametrize("threads_", [1, 4])
+def test_copies_of_any_sizes(monkeypatch: pytest.MonkeyPatch, threads_: int) -> None:
+    monkeypatch.setattr(threads, "_threads", lambda: threads_)
+    random = np.random.default_rng(5)
+    sizes = [0, 1, 7, 3 << 18, 0, 1000, 1 << 18, *random.integers(1, 5000, 200)]
+    sources = [random.standard_normal(size).astype(random.choice(["f4", "f8"])) for size in sizes]
+    made = [np.zeros(size, random.choice(["f4", "f8"])) for size in sizes]
+    threads.copy_all(list(zip(made, sources, strict=True)))
+    for to, source in zip(made, sources, strict=True):
+        np.testing.assert_array_equal(to, source.astype(to.dtype))
+    threads.copy_all([])
