@@ -9,7 +9,8 @@
     REFUSED    the receiver of a stale or wrong frame -> its sender
     HELLO, ACCEPTED              first on every connection
 
-The header's (term, number) is the sender's configuration. `meta` holds, by kind:
+The header's (term, number) is the sender's configuration. `at`, in the meta of any kind, says where in shared memory
+the payload lies that does not travel (`shm`). Otherwise `meta` holds, by kind:
 
     HELLO     node, role, lane ("exchange" | "follow")
     PUSH      runs: [[first, count], ...] the payload's blocks; absent: runs that this worker pushes nothing for;

@@ -42,7 +42,8 @@ class Store:
         self.declared = False
         self._job = job
         self._number = number
-        self._first: dict[str, NDArray[Any]] = {}  # values given to init, until the servers have them
+        self._keys: dict[str, tuple[tuple[int, ...], str]] = {}  # shape and dtype of what was given to init
+        self._first: dict[str, NDArray[Any]] = {}  # its values, until the job's are here
         self._parameters: dict[str, list[Array]] = {}  # the script's own arrays of each key, from broadcast
         self._outs: dict[str, list[Array]] = {}  # of the open exchange
         self._combining = False
@@ -59,11 +60,13 @@ class Store:
     def init(self, keys: Sequence[str], arrays: Sequence[Array]) -> None:
         """See `KeyStore.init`."""
         for key, array in zip(keys, arrays, strict=True):
-            if key in self._first:
+            if key in self._keys:
                 raise ConfigurationError(f"key {key[2:]}: initialized twice; init each key once")
             self._first[key] = np.array(array.read())
+            self._keys[key] = self._first[key].shape, self._first[key].dtype.name
         if keys and not self._job.staging.rehearsing:
             self._declare_keys([self._tensor(key) for key in keys])
+            self._first.clear()
 
     def broadcast(self, keys: Sequence[str], arrays: Sequence[Array], outs: Sequence[Sequence[Array]]) -> None:
         """See `KeyStore.broadcast`."""
@@ -171,7 +174,7 @@ class Store:
         self._declare_keys(
             [
                 self._tensor(key, auxiliary=key in self._parameters and (self._number, key) not in pushed)
-                for key in self._first
+                for key in self._keys
             ]
         )
 
@@ -188,7 +191,8 @@ class Store:
                 yield (self._number, key), arrays[0]
 
     def load_rehearsed(self) -> None:
-        """The rehearsal is over: load what the script wanted loaded in it."""
+        """The rehearsal is over, the job's values are here: load what the script wanted loaded in it."""
+        self._first.clear()
         if self._rehearsed_states:
             self._load(self._rehearsed_states)
         self._rehearsed_states = {}
@@ -256,9 +260,9 @@ class Store:
         return any((self._number, key) in keys for keys in self._job.staging.learnt)
 
     def _tensor(self, key: str, auxiliary: bool = False) -> Tensor:
-        value = self._first[key]
+        shape, dtype = self._keys[key]
         divisible = self._optimizer is None or self._optimizer.name not in UNDIVIDED
-        return Tensor(self._number, key, value.shape, value.dtype.name, auxiliary, divisible)
+        return Tensor(self._number, key, shape, dtype, auxiliary, divisible)
 
     def _declare_keys(self, tensors: list[Tensor]) -> None:
         for warning in self._declare(tensors):
@@ -267,7 +271,7 @@ class Store:
     def _declare(self, tensors: list[Tensor]) -> list[str]:
         optimizer = self._optimizer.to_json() if self._optimizer else ""
         self.declared = True
-        first = First(self._first.keys(), self._first_bytes)
+        first = First(self._keys.keys(), self._first_bytes)
         return self._job.declare(self._number, tensors, optimizer, self._local, first)
 
     def _first_bytes(self, key: str) -> NDArray[np.uint8]:
@@ -291,15 +295,15 @@ class Store:
 
     def _check(self, keys: Sequence[str], arrays: Sequence[Sequence[Array]], verb: str) -> None:
         for key, listed in zip(keys, arrays, strict=True):
-            if key not in self._first:
+            if key not in self._keys:
                 raise ConfigurationError(
                     f"key {key[2:]}: {verb} before it was initialized; call init or broadcast first"
                 )
-            expected = self._first[key]
+            expected, _ = self._keys[key]
             for array in listed:
-                if tuple(array.shape) != expected.shape:
+                if tuple(array.shape) != expected:
                     raise ConfigurationError(
-                        f"key {key[2:]}: {verb} with shape {tuple(array.shape)}, but initialized with {expected.shape}"
+                        f"key {key[2:]}: {verb} with shape {tuple(array.shape)}, but initialized with {expected}"
                     )
 
     def _write(self, wanted: Iterable[tuple[str, Sequence[Array]]]) -> None:
