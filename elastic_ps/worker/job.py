@@ -21,11 +21,10 @@ from elastic_ps.worker.api import Array
 from elastic_ps.worker.barriers import Barriers
 from elastic_ps.worker.course import Course, Part, agree, course
 from elastic_ps.worker.ending import EXIT_TERMINATED, Ending, drain_on_sigterm, exits
-from elastic_ps.worker.exchange import Exchange, Push
-from elastic_ps.worker.gradients import Gradients
 from elastic_ps.worker.node import WorkerNode
 from elastic_ps.worker.parameters import First, declare, enter, follow, refresh
 from elastic_ps.worker.staging import Key, Staging
+from elastic_ps.worker.step import Step
 from elastic_ps.worker.store import Store
 from protos import elastic_pb2 as pb
 
@@ -45,17 +44,12 @@ class WorkerJob:
         self.staging = Staging()
         self.spec: DataSpec | None = None  # of the elastic sampler; None while the script draws its own batches
         self.rehearsed = False
-        self.again = False  # the step under way must be yielded again
         self.seeders: list[Callable[[int], None]] = []
-        self._exchange = Exchange(self.node)
+        self._step = Step(self.node)
         self._barriers = Barriers(self.node)
         self._stores: list[Store] = []
         self._named: str | None = None  # the consistency in the kvstores' names
-        self._exchanged = False
-        self._gradients = Gradients(self.node)
         self.course: Course | None = None  # of an elastic job
-        self._part: Part | None = None  # of its step under way
-        self._position = 0  # of that step's next exchange
         self._left = threading.Event()
 
     def start(self) -> None:
@@ -174,27 +168,25 @@ class WorkerJob:
     def begin_step(self, epoch: int) -> Part | None:
         """This worker's part of the next step, fixed from now to `end_step`; None: `epoch` is over."""
         assert self.course is not None
-        self._position = 0
         with exits():
-            self._part = self.course.begin(epoch)
-            if self._part is None and not self.is_sync:
+            part = self.course.begin(epoch)
+            if part is None and not self.is_sync:
                 refresh(self.node)  # the others' last batches are not in what this worker's own last one gave it
                 self._install_all()
-        if self._part is not None:
+        self._step.begin(part)
+        if part is not None:
             for seeder in self.seeders:
-                seeder(self._part.seed)
-        self._barriers.began(self._part, epoch, self.course.spec)
-        return self._part
+                seeder(part.seed)
+        self._barriers.began(part, epoch, self.course.spec)
+        return part
 
     def end_step(self, part: Part) -> bool:
         """The script has used the batch of `part`; False where the step must be yielded again, or is not open."""
-        assert self.spec is not None
-        if part is not self._part:
+        if part is not self._step.part:
             return False
         self.close()
-        while not self.again and self._position < self.spec.exchanges:
-            self._run(frozenset())
-        done = not self.again
+        self._take_part_in_the_rest()
+        done = not self._step.again
         self._put_down()
         return done
 
@@ -207,42 +199,45 @@ class WorkerJob:
         if self.staging.rehearsing:
             if self.staging.staged or self.staging.learnt:
                 self.perform()
-        elif self._part is not None:
+        elif self._step.part is not None:
             self.close()
             self._put_down()
 
     def skip_step(self) -> None:
         """This worker has no samples in the step: take part in its exchanges without pushing."""
-        assert self.spec is not None
-        while not self.again and self._position < self.spec.exchanges:
-            self._run(frozenset(), empty=True)
+        self._take_part_in_the_rest(empty=True)
         self._install_all()
         self._put_down()
 
+    def _take_part_in_the_rest(self, empty: bool = False) -> None:
+        """Of the step's exchanges, in which this worker pushes nothing; `empty`: as it has no samples."""
+        assert self.spec is not None
+        while self._step.lacks(self.spec.exchanges):
+            self._step.run(frozenset(), None, self.course, empty)
+
     def _put_down(self) -> None:
         """No step is under way; one that must be yielded again begins with the job's values."""
-        if self.again:
+        if self._step.again:
             self._install_all()
-        self.again = False
-        self._part = None
+        self._step.end()
 
     # ---- for the stores --------------------------------------------------------------------------------------------
 
     def stage(self, key: Key, arrays: Sequence[Array]) -> None:
         """Add a key's gradient to the open exchange."""
-        if self.spec is not None and self._part is None and not self.staging.rehearsing:
+        if self.spec is not None and self._step.part is None and not self.staging.rehearsing:
             raise ConfigurationError("a push outside of the loop over the sampler: it would belong to no step")
         if self.staging.must_close_before(key):
             self.close()
-        if self.again:
+        if self._step.again:
             return
         if not self.staging.rehearsing:
-            self._gradients.write(self.node.inbox.model.index[key], arrays)
+            self._step.gradients.write(self.node.inbox.model.index[key], arrays)
         self.staging.stage(key)
 
     def staged(self) -> None:
         """A call of the script's has staged all that it has: its arrays may change now."""
-        self._gradients.copy()
+        self._step.gradients.copy()
 
     def settle(self, keys: Iterable[Key]) -> None:
         """Close the open exchange if it concerns one of `keys`."""
@@ -253,15 +248,16 @@ class WorkerJob:
         """Close the open exchange, if any."""
         if not self.staging.staged:
             return
-        self._gradients.copy()
+        self._step.gradients.copy()
         keys = self.staging.closed()
         if not self.staging.rehearsing:
-            self._run(keys)
+            store = self._stores[next(iter(keys))[0]]
+            self._step.run(keys, store, self.course if self.spec is not None else None)
 
     def barrier(self) -> None:
         """Close the open exchange, then wait for all workers; not in a rehearsal nor in a step that is made again."""
         self.close()
-        if self.node.is_member and not self.staging.rehearsing and not self.again:
+        if self.node.is_member and not self.staging.rehearsing and not self._step.again:
             with exits():
                 self._barriers.wait()
 
@@ -289,57 +285,7 @@ class WorkerJob:
     @property
     def begins(self) -> bool:
         """Whether this process has made no exchange yet: its script starts, in a new job or in one that runs."""
-        return not self.rehearsed and not self._exchanged
-
-    def _run(self, keys: frozenset[Key], empty: bool = False) -> None:
-        """One exchange over `keys`, the step's next."""
-        position = self._position
-        self._position += 1
-        if self.spec is not None and position >= self.spec.exchanges:
-            raise ConfigurationError(
-                f"this step makes more than the {self.spec.exchanges} kvstore exchanges of the rehearsal: push the "
-                "same keys in the same order in every step"
-            )
-        done = self.course.done if self.course else 0
-        store = self._stores[next(iter(keys))[0]] if keys else None
-        if self.spec is not None and position < done:  # made before the step was begun again
-            if store:
-                store.write_back(keys)
-            return
-        push = self._push(keys, position, store, empty)
-        boundary = self.spec is None or position == self.spec.exchanges - 1
-        with exits():
-            if not self._exchange.run(push, boundary):
-                self.again = True
-                self._gradients.step_again()
-                return
-        self._gradients.step_done()
-        self._exchanged = True
-        if store:
-            store.updated(keys)
-            store.write_back(keys)
-        if boundary:
-            self.node.progress.stepped(self.node.version, 0 if empty else push.samples)
-
-    def _push(self, keys: frozenset[Key], position: int, store: Store | None, empty: bool) -> Push:
-        model = self.node.inbox.model
-        present = {model.index[key] for key in keys}
-        if store:
-            for key, array in store.auxiliary():
-                present.add(model.index[key])
-                self._gradients.write(model.index[key], [array])
-            self._gradients.copy()
-        part = self._part or Part(batch=None if self.is_sync else (self.node.session.node, 0))  # a static script's own
-        return Push(
-            parts=self._gradients.parts,
-            present=frozenset(present),
-            samples=len(part.positions),
-            slice=part.slice(position),
-            roster=part.roster,
-            hyper=store.hyper(keys) if store else None,
-            empty=empty,
-            batch=part.number(position),
-        )
+        return not self.rehearsed and not self._step.exchanged
 
     def _install_all(self) -> None:
         for store in self._stores:

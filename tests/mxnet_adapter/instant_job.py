@@ -75,14 +75,14 @@ def declare(node: WorkerNode, request: pb.DeclareRequest, first: First) -> list[
 def instant_job(update: Update = add) -> Iterator[tuple[WorkerJob, list[list[str]]]]:
     """The job, and the keys of each exchange that it has made."""
     with (
-        patch("elastic_ps.worker.job.Exchange", Servers),
+        patch("elastic_ps.worker.step.Exchange", Servers),
         patch("elastic_ps.worker.job.declare", declare),
         patch.object(WorkerNode, "close", lambda _node, _finished: None),
         patch.object(Barriers, "wait", lambda *_: None),
         patch.object(States, "counts", lambda _states, _keys: {}),
     ):
         job = WorkerJob(NodeSettings("nobody:1", b"t" * TOKEN_BYTES))
-        servers = job._exchange
+        servers = job._step._exchange
         assert isinstance(servers, Servers)
         servers.update = update
         alone = Configuration(ConfigId(1, 1), (Member("", Role.WORKER, "here"),), (), ())

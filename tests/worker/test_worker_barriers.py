@@ -82,6 +82,6 @@ def test_what_does_not_count_does_not_wait(play, why):
     if why == "rehearsal":
         play.job.rehearse(play.sampler().spec)
     else:
-        play.job.again = True
+        play.job._step.again = True
     play.job.barrier()
     assert not play.session.barriers

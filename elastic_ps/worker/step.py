@@ -1,0 +1,104 @@
+"""The step under way: this worker's part of the data, and the exchanges that the step makes."""
+
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.worker.course import Course, Part
+from elastic_ps.worker.ending import exits
+from elastic_ps.worker.exchange import Exchange, Push
+from elastic_ps.worker.gradients import Gradients
+from elastic_ps.worker.node import WorkerNode
+from elastic_ps.worker.staging import Key
+from elastic_ps.worker.store import Store
+
+
+class Step:
+    """See the module. Used by the script's thread.
+
+    Args:
+        node: this worker.
+
+    Attributes:
+        part: of the data; None: no step of an elastic job is under way.
+        again: it must be yielded again: other workers share it now.
+        exchanged: this process has made an exchange.
+        gradients: of the open exchange.
+    """
+
+    def __init__(self, node: WorkerNode):
+        self.part: Part | None = None
+        self.again = False
+        self.exchanged = False
+        self.gradients = Gradients(node)
+        self._node = node
+        self._exchange = Exchange(node)
+        self._position = 0  # of the next exchange
+
+    def begin(self, part: Part | None) -> None:
+        """The step of `part` is under way."""
+        self.part = part
+        self._position = 0
+
+    def end(self) -> None:
+        """No step is under way."""
+        self.part = None
+        self.again = False
+
+    def lacks(self, exchanges: int) -> bool:
+        """Whether not all of the step's exchanges have been made."""
+        return not self.again and self._position < exchanges
+
+    def run(self, keys: frozenset[Key], store: Store | None, course: Course | None, empty: bool = False) -> None:
+        """One exchange, the step's next.
+
+        Args:
+            keys: that are pushed, all of `store`; none: the exchange is only taken part in.
+            store: of the keys.
+            course: of an elastic job; None: the script draws its own batches.
+            empty: this worker has no samples in the step.
+        """
+        position = self._position
+        self._position += 1
+        if course is not None and position >= course.spec.exchanges:
+            raise ConfigurationError(
+                f"this step makes more than the {course.spec.exchanges} kvstore exchanges of the rehearsal: push the "
+                "same keys in the same order in every step"
+            )
+        if course is not None and position < course.done:  # made before the step was begun again
+            if store:
+                store.write_back(keys)
+            return
+        push = self._push(keys, store, position, empty)
+        boundary = course is None or position == course.spec.exchanges - 1
+        with exits():
+            if not self._exchange.run(push, boundary):
+                self.again = True
+                self.gradients.step_again()
+                return
+        self.gradients.step_done()
+        self.exchanged = True
+        if store:
+            store.updated(keys)
+            store.write_back(keys)
+        if boundary:
+            self._node.progress.stepped(self._node.version, 0 if empty else push.samples)
+
+    def _push(self, keys: frozenset[Key], store: Store | None, position: int, empty: bool) -> Push:
+        model = self._node.inbox.model
+        present = {model.index[key] for key in keys}
+        if store:
+            for key, array in store.auxiliary():
+                present.add(model.index[key])
+                self.gradients.write(model.index[key], [array])
+            self.gradients.copy()
+        part = self.part or Part(
+            batch=None if self._node.is_sync else (self._node.session.node, 0)
+        )  # a static script's
+        return Push(
+            parts=self.gradients.parts,
+            present=frozenset(present),
+            samples=len(part.positions),
+            slice=part.slice(position),
+            roster=part.roster,
+            hyper=store.hyper(keys) if store else None,
+            empty=empty,
+            batch=part.number(position),
+        )
