@@ -89,9 +89,8 @@ class Step:
                 present.add(model.index[key])
                 self.gradients.write(model.index[key], [array])
             self.gradients.copy()
-        part = self.part or Part(
-            batch=None if self._node.is_sync else (self._node.session.node, 0)
-        )  # a static script's
+        own = None if self._node.is_sync else (self._node.session.node, 0)
+        part = self.part or Part(batch=own)  # a static script's step
         return Push(
             parts=self.gradients.parts,
             present=frozenset(present),
