@@ -6,6 +6,7 @@ afterwards comes later.
 """
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import mxnet as mx
@@ -15,6 +16,9 @@ from numpy.typing import NDArray
 
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.worker.api import Array
+
+_KEPT_BYTES = 1 << 16
+"""Arrays up to this size are kept from call to call."""
 
 _HOST_MEMORY = ("cpu", "cpu_pinned", "cpu_shared")
 
@@ -31,6 +35,8 @@ class HostArray:
         self._array = array
         self.shape: tuple[int, ...] = tuple(array.shape)
         self.dtype = dtype_name(array)
+        self.nbytes = array.size * np.dtype(self.dtype).itemsize
+        self._bytes = ctypes.c_byte * self.nbytes
 
     def read(self) -> NDArray[Any]:
         """A read-only view; it keeps the array alive and shows what is written to it later."""
@@ -53,10 +59,9 @@ class HostArray:
         # back into the plain one and may move the memory for it.
         address = ctypes.c_void_p()
         check_call(_LIB.MXNDArrayGetData(self._array.handle, ctypes.byref(address)))
-        dtype = np.dtype(self.dtype)
-        memory = (ctypes.c_byte * (self._array.size * dtype.itemsize)).from_address(address.value or 0)
+        memory = self._bytes.from_address(address.value or 0)
         memory._array = self._array  # the view's base keeps its memory alive
-        return np.frombuffer(memory, dtype=dtype).reshape(self.shape)
+        return np.frombuffer(memory, dtype=self.dtype).reshape(self.shape)
 
 
 class DeviceArray:
@@ -131,6 +136,25 @@ def wrap(key: int | str, array: Any) -> Array:
     """
     check(key, array)
     return RowSparseArray(array) if is_sparse(array) else dense_array(array)
+
+
+class Wrappers:
+    """`wrap`, with what it found kept from call to call: to look at a small NDArray costs more than to copy it."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int | str, list[tuple[Any, Array]]] = {}
+
+    def wrap(self, key: int | str, arrays: Sequence[Any]) -> list[Array]:
+        """See `wrap`; of a key's arrays."""
+        kept = self._kept.get(key, ())
+        if len(kept) == len(arrays) and all(known is array for (known, _), array in zip(kept, arrays, strict=True)):
+            return [wrapper for _, wrapper in kept]
+        wrapped = [wrap(key, array) for array in arrays]
+        if all(isinstance(wrapper, HostArray) and wrapper.nbytes <= _KEPT_BYTES for wrapper in wrapped):
+            self._kept[key] = list(zip(arrays, wrapped, strict=True))  # keeps the arrays themselves, too
+        else:
+            self._kept.pop(key, None)
+        return wrapped
 
 
 def check(key: int | str, array: Any) -> None:

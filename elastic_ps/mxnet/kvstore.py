@@ -12,7 +12,7 @@ import os
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from elastic_ps.core.data import CONSISTENCIES
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.mxnet import optimizers
-from elastic_ps.mxnet.arrays import is_sparse, wrap, wrap_rows
+from elastic_ps.mxnet.arrays import RowSparseArray, Wrappers, is_sparse, wrap, wrap_rows
 from elastic_ps.mxnet.keys import Grouped, Key, flat, group, key_of_text, key_text, pairs
 from elastic_ps.worker.api import Array, KeyStore
 from elastic_ps.worker.job import current_job
@@ -67,6 +67,7 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
         self._store = open_store(self.consistency) if store is None else store
         self._local_update = False
         self._lazy_warned = False
+        self._pushed, self._outs = Wrappers(), Wrappers()
 
     # ---- values ----------------------------------------------------------------------------------------------------
 
@@ -77,14 +78,14 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
         """Define keys and write the job's values to `out`. Arrays that are never pushed become auxiliary state."""
-        values, outs = self._one_each(key, value), self._wrapped(group(key, out))
+        values, outs = self._one_each(key, value), self._wrapped(group(key, out), self._outs)
         self._store.broadcast([key_text(key) for key in values], list(values.values()), [outs[key] for key in values])
 
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
         """Add gradients to the open exchange; arrays of one key are summed."""
         gradients = group(key, value)
-        wrapped = self._wrapped(gradients)
-        self._before_push(gradients)
+        wrapped = self._wrapped(gradients, self._pushed)
+        self._before_push(wrapped)
         self._store.push([key_text(key) for key in wrapped], list(wrapped.values()))
 
     def pull(self, key: Any, out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> None:
@@ -102,7 +103,7 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
             name: [array for array in arrays if not (ignore_sparse and is_sparse(array))]
             for name, arrays in group(key, out).items()
         }
-        outs = self._wrapped({name: arrays for name, arrays in wanted.items() if arrays})
+        outs = self._wrapped({name: arrays for name, arrays in wanted.items() if arrays}, self._outs)
         self._store.pull([key_text(key) for key in outs], list(outs.values()))
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
@@ -117,8 +118,8 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
                 raise ConfigurationError(
                     f"key {name}: pushpull takes no row-sparse arrays; use push, then row_sparse_pull"
                 )
-        wrapped, outs = self._wrapped(gradients), self._wrapped(targets)
-        self._before_push(gradients)
+        wrapped, outs = self._wrapped(gradients, self._pushed), self._wrapped(targets, self._outs)
+        self._before_push(wrapped)
         self._store.pushpull([key_text(key) for key in wrapped], list(wrapped.values()), [outs[key] for key in wrapped])
 
     def combined(self) -> AbstractContextManager[None]:
@@ -252,8 +253,8 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
-    def _wrapped(self, grouped: Grouped) -> dict[Key, list[Array]]:
-        return {key: [wrap(key, array) for array in arrays] for key, arrays in grouped.items()}
+    def _wrapped(self, grouped: Grouped, wrappers: Wrappers) -> dict[Key, list[Array]]:
+        return {key: wrappers.wrap(key, arrays) for key, arrays in grouped.items()}
 
     def _one_each(self, keys: Any, values: Any) -> dict[Key, Array]:
         grouped, listed = group(keys, values), Counter(flat(keys))
@@ -264,13 +265,13 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
                 raise ConfigurationError(f"key {key}: initialized with {len(arrays)} values; give one")
         return {key: wrap(key, arrays[0]) for key, arrays in grouped.items()}
 
-    def _before_push(self, gradients: Grouped) -> None:
+    def _before_push(self, gradients: Mapping[Key, Sequence[Array]]) -> None:
         if self._updater is None:
             if gradients and not self._local_update:
                 self._store.set_local_update()
                 self._local_update = True
         elif not self._lazy_warned:
-            sparse = [key for key, arrays in gradients.items() if any(is_sparse(array) for array in arrays)]
+            sparse = [key for key, arrays in gradients.items() if isinstance(arrays[0], RowSparseArray)]
             if sparse and _updates_absent_rows(self._updater.optimizer):
                 self._lazy_warned = True
                 warnings.warn(

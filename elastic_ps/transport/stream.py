@@ -116,6 +116,9 @@ class SocketConnection:
         with suppress(OSError):  # already broken, or a listener: close ends it all the same
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
+        unsent, self._unsent = self._unsent, []
+        for descriptor in unsent:
+            os.close(descriptor)
 
 
 Accepted = Callable[[socket.socket, str], SocketConnection]

@@ -8,7 +8,7 @@ import pytest
 from mxnet.gluon import nn
 
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.mxnet.arrays import DeviceArray, HostArray, RowSparseArray, wrap, wrap_rows
+from elastic_ps.mxnet.arrays import DeviceArray, HostArray, RowSparseArray, Wrappers, wrap, wrap_rows
 
 pytestmark = pytest.mark.mxnet
 
@@ -44,6 +44,18 @@ def test_a_scalar_needs_the_scope_in_which_its_shape_is_known():
         scalar = mx.np.array(3.0)
     with pytest.raises(ConfigurationError, match="key w: shape \\(\\) means unknown"):
         wrap("w", scalar)
+
+
+def test_small_arrays_are_looked_at_once():
+    wrappers = Wrappers()
+    small, other, large = mx.nd.zeros((4,)), mx.nd.zeros((5,)), mx.nd.zeros((1 << 16,))
+    (first,) = wrappers.wrap("k", [small])
+    assert wrappers.wrap("k", [small]) == [first]
+    assert wrappers.wrap("k", [other])[0].shape == (5,)
+    assert [array.shape for array in wrappers.wrap("k", [other, small])] == [(5,), (4,)]
+    assert wrappers.wrap("k", [large])[0] is not wrappers.wrap("k", [large])[0]  # whoever drops it has its memory back
+    small += 3
+    assert first.read().tolist() == [3] * 4
 
 
 def test_scalar():
