@@ -10,15 +10,23 @@ SERVERS_ONLY = [(2, servers) for servers in (2, 4, 1, 3, 2, 4, 3, 1, 2, 1, 4, 2)
 BOTH = [(1, 2), (3, 1), (2, 3), (4, 3), (1, 1), (2, 1), (2, 3), (3, 2), (1, 3), (2, 2), (4, 1), (2, 2)]
 
 
-def stormy(tmp_path, optimizer, storm):
+def stormy(tmp_path, optimizer, transport, storm):
     folder = tmp_path / "stormy"
     folder.mkdir()
-    with jobs.run(tmp_path, SCRIPT, folder, "--optimizer", optimizer, name="stormy", workers=2, servers=1) as job:
+    numbers = {"workers": 2, "servers": 1, "options": ("--transport", transport)}
+    with jobs.run(tmp_path, SCRIPT, folder, "--optimizer", optimizer, name="stormy", **numbers) as job:
         job.running(2, 1)
+        job.until(
+            lambda status: kinds(status) == {"shm" if transport == "auto" else transport}, "reports of transports"
+        )
         for workers, servers in storm:
             plan = job.scale(workers, servers)
             assert plan.phase == "COMMITTED"
         return finish(job, folder)
+
+
+def kinds(status):
+    return {how for node in status.nodes for how in node.transports.values()}
 
 
 def calm(tmp_path, optimizer, epochs):
@@ -27,9 +35,9 @@ def calm(tmp_path, optimizer, epochs):
 
 @pytest.mark.mxnet
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_a_storm_of_servers_changes_no_bit(tmp_path, optimizer):
-    found = stormy(tmp_path, optimizer, SERVERS_ONLY)
+@pytest.mark.parametrize(("optimizer", "transport"), [("sgd", "tcp"), ("adam", "auto")])
+def test_a_storm_of_servers_changes_no_bit(tmp_path, optimizer, transport):
+    found = stormy(tmp_path, optimizer, transport, SERVERS_ONLY)
     expected = calm(tmp_path, optimizer, int(found["epochs"]))
     assert len(expected) == 5
     for name, value in expected.items():
@@ -38,9 +46,9 @@ def test_a_storm_of_servers_changes_no_bit(tmp_path, optimizer):
 
 @pytest.mark.mxnet
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_a_storm_of_workers_and_servers_loses_and_doubles_no_sample(tmp_path, optimizer):
-    found = stormy(tmp_path, optimizer, BOTH)
+@pytest.mark.parametrize(("optimizer", "transport"), [("sgd", "shm"), ("adam", "tcp")])
+def test_a_storm_of_workers_and_servers_loses_and_doubles_no_sample(tmp_path, optimizer, transport):
+    found = stormy(tmp_path, optimizer, transport, BOTH)
     expected = calm(tmp_path, optimizer, int(found["epochs"]))
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-9, atol=1e-12, err_msg=name)
