@@ -20,6 +20,7 @@ from typing import Any
 import mxnet as mx
 from mxnet.base import _LIB, KVStoreHandle, c_str, check_call
 
+from elastic_ps.core.compression import Compression
 from elastic_ps.core.data import CONSISTENCIES
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import Hyper
@@ -212,11 +213,15 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
     # ---- the rest of the contract ----------------------------------------------------------------------------------
 
     def set_gradient_compression(self, compression_params: Any) -> None:
-        """Refused."""
-        raise ConfigurationError(
-            f"gradient compression {compression_params} is not supported: gradients travel uncompressed, in their "
-            "own element type. Remove compression_params"
-        )
+        """Quantize gradients, and let fewer bytes of them travel (docs/mxnet.md, "Compression").
+
+        Args:
+            compression_params: {"type": "2bit", "threshold": 0.5} as MXNet has it, {"type": "topk", "ratio": 0.01},
+                {"type": "float16"} or {"type": "bfloat16"}.
+        """
+        if not isinstance(compression_params, dict):
+            raise ConfigurationError(f"gradient compression {compression_params!r}: give a dictionary with its 'type'")
+        self._store.set_compression(Compression.of(compression_params))
 
     def is_capable(self, capability: str) -> bool:
         """Whether servers can run the optimizer: yes."""

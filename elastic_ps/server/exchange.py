@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from elastic_ps.core.compression import Compression
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
@@ -75,6 +76,8 @@ class Exchange:
         Raises:
             ProtocolError: a frame that no correct worker sends.
         """
+        if "encoded" in frame.meta:
+            data = self._decoded(frame, data)
         with self._room.changed:
             if frame.kind in self._serve:
                 self._judge(node, frame, data)
@@ -100,10 +103,38 @@ class Exchange:
             if frame.kind not in (Kind.PUSH, Kind.INIT):
                 return []
             spans = [room.store.model.span(run) for run in frame.runs]
+            if "encoded" in frame.meta:
+                sizes = self._encoded_bytes(frame)
+                return [np.empty(size, dtype=np.uint8) for size in sizes]
             if frame.kind is Kind.INIT or self._verdict(node, frame) is not Verdict.SERVE:
                 return [np.empty(span.stop - span.start, dtype=np.uint8) for span in spans]
             room.gathering.withdraw(node, frame.runs)
             return [gradients.array[span] for span in spans]
+
+    def _encoded_bytes(self, frame: Frame) -> list[int]:
+        """Bytes of each run of a push whose gradients are compressed. Called under the lock."""
+        told, store = frame.meta["encoded"], self._room.store
+        compression, sizes = Compression.told(_without(told, "nbytes")), told.get("nbytes")
+        if not isinstance(sizes, list) or len(sizes) != len(frame.runs):
+            raise ProtocolError(f"{frame.kind.name} of {len(frame.runs)} runs, encoded in {str(sizes)[:200]}")
+        for run, size in zip(frame.runs, sizes, strict=True):
+            plain = all(store.treatment(block).dtype == np.float32 for block in range(run[0], sum(run)))
+            if (
+                not plain
+                or not isinstance(size, int)
+                or not 0 <= size <= compression.encoded_bytes(store.span([run]) // 4)
+            ):
+                raise ProtocolError(f"{frame.kind.name} of blocks {run}, encoded in {size} bytes")
+        return sizes
+
+    def _decoded(self, frame: Frame, data: list[Raw]) -> list[Raw]:
+        compression = Compression.told(_without(frame.meta["encoded"], "nbytes"))
+        with self._room.changed:
+            sizes = [self._room.store.span([run]) for run in frame.runs]
+        decoded = [np.empty(size // 4, dtype=np.float32) for size in sizes]
+        for part, out in zip(data, decoded, strict=True):
+            compression.decode(part, out)
+        return [out.view(np.uint8) for out in decoded]
 
     def resubscribe(self, node: NodeId) -> None:
         """A shadow has connected again: what it was sent before may be lost. Called under the lock."""
@@ -214,6 +245,12 @@ class Exchange:
         store.init_states(run)
         store.versions[run[0] : sum(run)] = version
         store.status[run[0] : sum(run)] = Status.PRIMARY
+
+
+def _without(meta: Any, name: str) -> dict[str, Any]:
+    if not isinstance(meta, dict):
+        raise ProtocolError(f"a gradient that is encoded by {str(meta)[:200]}")
+    return {known: value for known, value in meta.items() if known != name}
 
 
 def _check_meta(frame: Frame) -> None:

@@ -15,7 +15,8 @@ the payload lies that does not travel (`shm`). Otherwise `meta` holds, by kind:
     HELLO     node, role, lane ("exchange" | "follow")
     PUSH      runs: [[first, count], ...] the payload's blocks; absent: runs that this worker pushes nothing for;
               slice: [epoch, step, exchange, low, high] or null (static data); empty: true where the rank's slice is
-              empty (agrees with whatever the others push); hyper: {...} from the chief only. async and ssp: batch:
+              empty (agrees with whatever the others push); encoded: how the gradients of float32 are compressed (type,
+              its argument) and nbytes, of each run; hyper: {...} from the chief only. async and ssp: batch:
               [origin, number], under which each block takes it once (number: batches of the origin times exchanges,
               plus this exchange); hyper from every worker; the header's version is the worker's own count; the blocks
               of a frame are of one kvstore, and so are those of a PULL

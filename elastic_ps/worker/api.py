@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from elastic_ps.core.compression import Compression
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 
 
@@ -74,6 +75,9 @@ class KeyStore(Protocol):
     @property
     def rule(self) -> str:
         """Name of the rule of the optimizer that was taken last, "" before."""
+
+    def set_compression(self, compression: Compression) -> None:
+        """Quantize the gradients of float32 keys from now on, and let fewer bytes of them travel."""
 
     def set_local_update(self) -> None:
         """Say that optimizers live in the workers: the store only sums, worker joins are refused.

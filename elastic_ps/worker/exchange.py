@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from elastic_ps.core.compression import Compression
 from elastic_ps.core.configuration import NO_CONFIGURATION, Configuration, NodeId
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.model import Model, Run, runs
@@ -31,6 +33,7 @@ class Push:
         roster: the workers among whom the step's samples were divided; None: they were not.
         hyper: the optimizer's values of this step; read from the chief's frames, of a batch from everybody's.
         empty: this rank has no samples in the step.
+        compression: by which gradients of float32 are quantized already, and encoded where they travel.
         batch: [origin, number] where the exchange is this worker's alone; None: all workers share it.
     """
 
@@ -42,6 +45,7 @@ class Push:
     hyper: dict[str, Any] | None
     empty: bool = False
     batch: list[NodeId | int] | None = None
+    compression: Compression | None = None
 
 
 def roster(configuration: Configuration) -> tuple[NodeId, ...]:
@@ -130,12 +134,32 @@ class Exchange:
             held = held[missing[held]] if len(held) else held
             common = {"slice": push.slice, "empty": push.empty or None, "batch": push.batch, "hyper": hyper}
             meta = {name: value for name, value in common.items() if value is not None}
-            for chunk in _chunks(model, held[present[held]].tolist()):
+            pushed = held[present[held]]
+            travels = node.peers.gradients(server, model.slab_bytes) is None
+            encoded = _is_encoded(model, pushed) & (push.compression is not None and travels)
+            for chunk in _chunks(model, pushed[~encoded].tolist()):
                 frame = node.frame(Kind.PUSH, version, push.samples, runs=[list(run) for run in chunk], **meta)
                 yield server, frame, [part for run in chunk for part in push.parts(run)]
+            for chunk in _chunks(model, pushed[encoded].tolist()):
+                frame = node.frame(Kind.PUSH, version, push.samples, runs=[list(run) for run in chunk], **meta)
+                yield server, frame, _encode(push, frame)
             for absent in model.by_store(held[~present[held]].tolist()).values():
                 listed = [list(run) for run in runs(absent)]
                 yield server, node.frame(Kind.PUSH, version, push.samples, absent=listed, **meta), []
+
+
+def _is_encoded(model: Model, blocks: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """By block, whether its gradients can be compressed."""
+    tensors = [model.tensors[model.blocks[block].tensor] for block in blocks.tolist()]
+    return np.array([tensor.dtype == "float32" and not tensor.auxiliary for tensor in tensors], dtype=bool)
+
+
+def _encode(push: Push, frame: Frame) -> list[Buffer]:
+    """The payload of a frame's runs, encoded; the frame says how."""
+    assert push.compression is not None
+    payload = [push.compression.encode(np.concatenate(push.parts(run)).view(np.float32)) for run in frame.runs]
+    frame.meta["encoded"] = {**push.compression.tell(), "nbytes": [part.nbytes for part in payload]}
+    return list(payload)
 
 
 def _chunks(model: Model, blocks: list[int]) -> Iterator[list[Run]]:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from elastic_ps.core.compression import Compression
 from elastic_ps.core.model import Run
 from elastic_ps.core.segments import Raw, stretches
 from elastic_ps.native.threads import Copy, copy_all
@@ -29,17 +30,27 @@ class Gradients:
         self._images: dict[int, Image] = {_OWN: Image()}
         self._next = _OWN + 1
         self._copies: list[Copy] = []
+        self._left: dict[int, NDArray[Any]] = {}  # by tensor: what quantization has left out so far
+        self._leaving: dict[int, NDArray[Any]] = {}  # the same after the step under way
         self._again = False
         self._generation = -1
         self._places = np.zeros(0, dtype=np.int64)  # by block: the image to which its next gradient goes
         self._lies = np.zeros(0, dtype=np.int64)  # by block: the image in which the latest is
         self._views: dict[int, list[NDArray[Any]]] = {}  # by tensor, as `_places` has it
 
-    def write(self, index: int, arrays: Sequence[Array]) -> None:
-        """Put the sum of `arrays` in a tensor's place: when `copy` is called, before they change."""
+    def write(self, index: int, arrays: Sequence[Array], compression: Compression | None = None) -> None:
+        """Put the sum of `arrays` in a tensor's place: when `copy` is called, before they change.
+
+        Args:
+            index: of the tensor.
+            arrays: one for each device.
+            compression: by which the sum is quantized; what that leaves out is kept for the tensor's next gradient.
+        """
         first, *others = [array.read().reshape(-1) for array in arrays]
         for other in others:
             first = first + other
+        if compression is not None:
+            first = self._quantized(index, first, compression)
         low = 0
         for view in self._where(index):
             self._copies.append((view, first[low : low + len(view)]))
@@ -63,15 +74,27 @@ class Gradients:
         """The step is made once more, with other gradients. Some server may not have heard, and still use the present
         ones: they stay, and the next travel.
         """
+        self._leaving.clear()
         self._images[_OWN] = Image()
         self._again = True
         self._generation = -1
 
     def step_done(self) -> None:
         """Every server has used what it was sent."""
+        self._left.update(self._leaving)
+        self._leaving.clear()
         if self._again:
             self._again = False
             self._generation = -1
+
+    def _quantized(self, index: int, values: NDArray[Any], compression: Compression) -> NDArray[Any]:
+        if not compression.has_feedback:
+            return compression.quantized(values)
+        with np.errstate(all="ignore"):
+            wanted = values + self._left[index] if index in self._left else values
+            sent = compression.quantized(wanted)
+            self._leaving[index] = np.nan_to_num(wanted - sent, nan=0.0, posinf=0.0, neginf=0.0)
+        return sent
 
     def _where(self, index: int) -> list[NDArray[Any]]:
         room = self._room

@@ -232,7 +232,9 @@ class WorkerJob:
         if self._step.again:
             return
         if not self.staging.rehearsing:
-            self._step.gradients.write(self.node.inbox.model.index[key], arrays)
+            index = self.node.inbox.model.index[key]
+            fits = self.node.inbox.model.tensors[index].dtype == "float32"
+            self._step.gradients.write(index, arrays, self._stores[key[0]].compression if fits else None)
         self.staging.stage(key)
 
     def staged(self) -> None:

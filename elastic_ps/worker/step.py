@@ -100,4 +100,5 @@ class Step:
             hyper=store.hyper(keys) if store else None,
             empty=empty,
             batch=part.number(position),
+            compression=store.compression if store else None,
         )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from elastic_ps.core.compression import Compression
 from elastic_ps.core.data import DataSpec
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.model import ALIGNMENT, Tensor
@@ -40,6 +41,7 @@ class Store:
 
     def __init__(self, job: WorkerJob, number: int):
         self.declared = False
+        self.compression: Compression | None = None
         self._job = job
         self._number = number
         self._keys: dict[str, tuple[tuple[int, ...], str]] = {}  # shape and dtype of what was given to init
@@ -117,6 +119,10 @@ class Store:
     def rule(self) -> str:
         """See `KeyStore.rule`."""
         return self._optimizer.name if self._optimizer is not None else ""
+
+    def set_compression(self, compression: Compression) -> None:
+        """See `KeyStore.set_compression`."""
+        self.compression = compression
 
     def set_local_update(self) -> None:
         """See `KeyStore.set_local_update`."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from elastic_ps.core.compression import Compression
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.server.optimizers import Rule, make_rule
@@ -101,6 +102,9 @@ class FakeStore:
         self.specs.append(OptimizerSpec.from_json(spec.to_json()) or spec)
         self._rule, self._hyper, self.rule = make_rule(self.specs[-1]), hyper, spec.name
         return self.warnings
+
+    def set_compression(self, compression: Compression) -> None:
+        self.calls.append(f"set_compression {compression.kind}")
 
     def set_local_update(self) -> None:
         if self.mode != "sync":

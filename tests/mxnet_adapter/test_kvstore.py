@@ -186,6 +186,12 @@ def test_empty_lists_do_nothing(kv, fake):
     assert "set_local_update" not in fake.calls
 
 
+@pytest.mark.parametrize("params", [{"type": "2bit", "threshold": 0.5}, {"type": "topk", "ratio": 0.1}], ids=str)
+def test_compression_is_handed_on(kv, fake, params):
+    kv.set_gradient_compression(params)
+    assert fake.calls[-1] == f"set_compression {params['type']}"
+
+
 def test_priority_is_accepted(kv):
     outs = [zeros(1) for _ in range(3)]
     kv.broadcast(1, ones(1), out=outs[0], priority=-1)

@@ -43,8 +43,12 @@ REFUSALS = {
     ),
     "out without value": (lambda kv: kv.pushpull([1], [ones(1)], out=[]), "1 keys need a list of 1 values, not 0"),
     "compression": (
-        lambda kv: kv.set_gradient_compression({"type": "2bit"}),
-        r"gradient compression \{'type': '2bit'\} is not supported: gradients travel uncompressed",
+        lambda kv: kv.set_gradient_compression({"type": "2bit", "threshold": -1}),
+        "gradient compression 2bit: threshold must be above 0, not -1",
+    ),
+    "compression by name": (
+        lambda kv: kv.set_gradient_compression("2bit"),
+        "gradient compression '2bit': give a dictionary with its 'type'",
     ),
     "updater": (lambda kv: kv._set_updater(print), "cannot run the updater"),
     "save without optimizer": (

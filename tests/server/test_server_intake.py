@@ -5,8 +5,10 @@ import pytest
 from server_desk import FIRST, Desk
 from server_reference import HYPER, TENSORS
 
+from elastic_ps.core.compression import Compression
 from elastic_ps.core.configuration import ConfigId
 from elastic_ps.core.data import DataSpec
+from elastic_ps.core.errors import ProtocolError
 from elastic_ps.transport.frames import Frame, Kind
 from elastic_ps.transport.image import Image
 
@@ -63,3 +65,37 @@ def test_cleared_memory_is_zero_at_both_ends_of_its_pages() -> None:
     image.clear(100, 50_000)
     image.clear(60_000, 60_010)
     assert np.flatnonzero(image.array == 0).tolist() == [*range(100, 50_000), *range(60_000, 60_010)]
+
+
+@pytest.mark.parametrize("compression", [Compression("float16"), Compression("topk", ratio=0.1)], ids=str)
+def test_a_compressed_push_is_what_was_quantized(desk: Desk, compression: Compression) -> None:
+    slabs = []
+    for node in ("w0", "w1", "w2"):
+        runs = [(block, 1) for block in range(*desk.every[0])]
+        plain = [run for run in runs if desk.room.store.treatment(run[0]).dtype != np.float32]
+        coded = [run for run in runs if run not in plain]
+        slab = desk.slab()
+        for run in coded:
+            part = slab[desk.model.span(run)].view(np.float32)
+            part[...] = compression.quantized(part)
+        data = [compression.encode(slab[desk.model.span(run)].view(np.float32)) for run in coded]
+        meta = {"runs": coded, "encoded": {**compression.tell(), "nbytes": [part.nbytes for part in data]}}
+        desk.arrives(node, Frame(Kind.PUSH, FIRST, 0, 1, {**meta, "hyper": HYPER.to_dict()}), np.concatenate(data))
+        if plain:
+            rest = np.concatenate([slab[desk.model.span(run)] for run in plain])
+            desk.arrives(node, Frame(Kind.PUSH, FIRST, 0, 1, {"runs": plain, "hyper": HYPER.to_dict()}), rest)
+        slabs.append(slab)
+    desk.reference.update(slabs, [1, 1, 1])
+    assert desk.image() == desk.reference.slab.tobytes()
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [7, {}, {"type": "zip", "nbytes": [1]}, {"type": "2bit"}, {"type": "2bit", "nbytes": [1, 2]}]
+    + [{"type": "2bit", "nbytes": [size]} for size in (-1, "x", 1 << 40)],
+    ids=str,
+)
+def test_an_encoding_that_is_none_is_refused_before_anything_is_allocated(desk: Desk, encoded: object) -> None:
+    push = Frame(Kind.PUSH, FIRST, 0, 1, {"runs": [[0, 1]], "encoded": encoded})
+    with pytest.raises(ProtocolError):
+        desk.exchange.buffers("w0", push, desk.gradients["w0"])

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from elastic_ps.core.compression import Compression
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role
 from elastic_ps.core.model import Model, Tensor
 from elastic_ps.transport.image import Image
@@ -115,3 +116,25 @@ def test_the_model_may_grow(room, shared):
     gradients.copy()
     check(gradients.parts(EVERY), 2)
     assert gradients.parts((4, 1))[0][:20].view("f4").tolist() == [7] * 5
+
+
+def test_what_quantization_leaves_out_comes_with_the_next_gradient_of_the_key(room):
+    gradients = Gradients(room)
+    compression = Compression("2bit", threshold=1.0)
+
+    def pushed(value):
+        gradients.write(0, [HostArray(np.full(70, value, "f4"))], compression)
+        gradients.copy()
+        return float(np.concatenate(gradients.parts((0, 3))).view("f4")[0])
+
+    assert pushed(0.75) == 0
+    gradients.step_again()  # what the first attempt has left out does not count
+    assert pushed(0.5) == 0
+    gradients.step_done()
+    assert pushed(0.5) == 1
+    gradients.step_done()
+    assert pushed(-1.25) == -1
+    gradients.step_done()
+    assert pushed(np.nan) == 0
+    gradients.step_done()
+    assert pushed(1.0) == 1  # a nan is not kept for ever

@@ -1,0 +1,152 @@
+"""Gradient compression: fewer bytes of a gradient travel.
+
+In two parts. A worker *quantizes* each gradient where it is pushed, whatever way it will go; what the quantization
+leaves out is added to the next gradient of the key (error feedback, Seide and others 2014; Karimireddy and others 2019)
+where that matters. On the wire the quantized numbers are then *encoded*, without any further loss, however they are
+cut into blocks. So training gives the same numbers over every transport and after every change of owners.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from elastic_ps.core.errors import ConfigurationError, ProtocolError
+from elastic_ps.core.segments import Array, Raw
+
+_ARGUMENTS = {"float16": "", "bfloat16": "", "2bit": "threshold", "topk": "ratio"}
+"""What each kind may be given beside its name."""
+
+_MOST = {"threshold": float("inf"), "ratio": 1.0}
+_INDEX = np.dtype("<u4")
+
+
+@dataclass(frozen=True)
+class Compression:
+    """How gradients of float32 keys travel; others, and auxiliary state, travel as they are.
+
+    Attributes:
+        kind: "float16" or "bfloat16" (rounded; out of float16's range: inf), "2bit" (MXNet's: each element counts as
+            `threshold`, its negative, or 0), "topk" (the largest elements of each tensor, others count as 0).
+        threshold: of "2bit".
+        ratio: of "topk": elements that travel, at least one of a tensor.
+    """
+
+    kind: str
+    threshold: float = 0.5
+    ratio: float = 0.01
+
+    @staticmethod
+    def of(params: Mapping[str, Any]) -> "Compression":
+        """From MXNet's `compression_params`, as {"type": "2bit", "threshold": 0.5}.
+
+        Raises:
+            ConfigurationError: what is wrong, and what may be given.
+        """
+        kind = params.get("type")
+        if kind not in _ARGUMENTS:
+            raise ConfigurationError(
+                f"gradient compression of type {kind!r}: the type is one of {', '.join(_ARGUMENTS)}"
+            )
+        argument = _ARGUMENTS[kind]
+        if wrong := sorted(set(params) - {"type", argument}):
+            more = f"{argument!r} and nothing else" if argument else "nothing else"
+            raise ConfigurationError(f"gradient compression {kind} takes {more}, not {wrong[0]!r}")
+        if argument not in params:
+            return Compression(kind)
+        value, most = params[argument], _MOST[argument]
+        if isinstance(value, bool) or not isinstance(value, int | float) or not (0 < value <= most and isfinite(value)):
+            limit = " and at most 1" if argument == "ratio" else ""
+            raise ConfigurationError(f"gradient compression {kind}: {argument} must be above 0{limit}, not {value!r}")
+        return Compression(kind, **{argument: float(value)})
+
+    @staticmethod
+    def told(meta: Mapping[str, Any]) -> "Compression":
+        """As `tell` has told it.
+
+        Raises:
+            ProtocolError: it has not.
+        """
+        try:
+            return Compression.of(meta)
+        except (ConfigurationError, TypeError) as error:
+            raise ProtocolError(str(error)) from error
+
+    def tell(self) -> dict[str, Any]:
+        """For a frame's meta; as `of` takes it."""
+        argument = _ARGUMENTS[self.kind]
+        return {"type": self.kind, **({argument: getattr(self, argument)} if argument else {})}
+
+    @property
+    def has_feedback(self) -> bool:
+        """Whether what is left out is added to the next gradient."""
+        return self.kind in ("2bit", "topk")
+
+    def quantized(self, values: Array) -> Array:
+        """What the servers get for `values`, a whole flat float32 tensor."""
+        if self.kind == "float16":
+            with np.errstate(over="ignore"):
+                return values.astype(np.float16).astype(np.float32)
+        if self.kind == "bfloat16":
+            return _bfloat16(values)
+        if self.kind == "2bit":
+            bound = np.float32(self.threshold)
+            return np.where(values >= bound, bound, np.where(values <= -bound, -bound, np.float32(0)))
+        kept = np.zeros_like(values)
+        count = max(1, round(len(values) * self.ratio))
+        largest = np.argpartition(np.abs(values), len(values) - count)[len(values) - count :]
+        kept[largest] = values[largest]
+        return kept
+
+    def encode(self, values: Array) -> Raw:
+        """A part of a quantized tensor, as it travels."""
+        if self.kind == "float16":
+            return values.astype("<f2").view(np.uint8)
+        if self.kind == "bfloat16":
+            return (values.view(np.uint32) >> 16).astype("<u2").view(np.uint8)
+        if self.kind == "2bit":
+            codes = (values > 0) * np.uint8(0b01) + (values < 0) * np.uint8(0b10)
+            fours = np.pad(codes, (0, -len(codes) % 4)).reshape(-1, 4)
+            packed: Raw = fours[:, 0] | fours[:, 1] << 2 | fours[:, 2] << 4 | fours[:, 3] << 6
+            return packed
+        places = np.flatnonzero(values)
+        return np.concatenate([places.astype(_INDEX).view(np.uint8), values[places].view(np.uint8)])
+
+    def encoded_bytes(self, elements: int) -> int:
+        """The most that `encode` makes of so many."""
+        return {"float16": 2 * elements, "bfloat16": 2 * elements, "2bit": -(-elements // 4)}.get(
+            self.kind, 8 * elements
+        )
+
+    def decode(self, data: Raw, out: Array) -> None:
+        """The inverse of `encode`, to float32.
+
+        Raises:
+            ProtocolError: it is none of so many elements.
+        """
+        fixed = self.kind != "topk"
+        if (data.nbytes != self.encoded_bytes(len(out))) if fixed else (data.nbytes % 8 or data.nbytes > 8 * len(out)):
+            raise ProtocolError(f"{data.nbytes} bytes of a {self.kind} gradient of {len(out)} elements")
+        if self.kind == "float16":
+            out[...] = data.view("<f2")
+        elif self.kind == "bfloat16":
+            out.view(np.uint32)[...] = data.view("<u2").astype(np.uint32) << 16
+        elif self.kind == "2bit":
+            codes = np.stack([data >> shift & 0b11 for shift in (0, 2, 4, 6)], axis=1).reshape(-1)[: len(out)]
+            out[...] = np.array([0, self.threshold, -self.threshold, 0], np.float32)[codes]
+        else:
+            count = data.nbytes // 8
+            places = data[: 4 * count].view(_INDEX)
+            if count and int(places.max()) >= len(out):
+                raise ProtocolError(f"element {int(places.max())} of a topk gradient of {len(out)} elements")
+            out[...] = 0
+            out[places] = data[4 * count :].view(np.float32)
+
+
+def _bfloat16(values: Array) -> Array:
+    """Rounded to the nearest of bfloat16's numbers, ties to even; nan stays."""
+    bits = values.view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
+    return np.where(np.isnan(values), np.float32(np.nan), rounded.view(np.float32))
