@@ -17,6 +17,7 @@ import mxnet as mx
 
 from benchmarks.models import MODELS
 
+_GRADIENT = 1e-3
 _POLL_SECONDS = 0.05
 
 
@@ -30,12 +31,14 @@ def main() -> None:
     shapes = MODELS[arguments.model]()
     keys = list(range(len(shapes)))
     weights = [mx.nd.ones(shape) for shape in shapes]
-    gradients = [mx.nd.full(shape, 1e-3) for shape in shapes]
+    gradients = [mx.nd.zeros(shape) for shape in shapes]
     store = mx.kv.create(arguments.store)
     store.init(keys, weights)
     store.set_optimizer(mx.optimizer.SGD(learning_rate=0.1, momentum=0.9, wd=1e-4, rescale_grad=1 / 64))
     seconds = []
     for _ in range(arguments.steps):
+        for gradient in gradients:
+            gradient[:] = _GRADIENT  # MXNet's own store receives what it pulls where it has sent the gradient from
         mx.nd.waitall()
         started = time.perf_counter()
         store.push(keys, gradients)

@@ -20,6 +20,9 @@ from elastic_ps.worker.api import Array
 _KEPT_BYTES = 1 << 16
 """Arrays up to this size are kept from call to call."""
 
+_FEW = 4
+"""Arrays that are waited for one by one."""
+
 _HOST_MEMORY = ("cpu", "cpu_pinned", "cpu_shared")
 
 
@@ -37,31 +40,47 @@ class HostArray:
         self.dtype = dtype_name(array)
         self.nbytes = array.size * np.dtype(self.dtype).itemsize
         self._bytes = ctypes.c_byte * self.nbytes
+        self._address: int | None = None  # of the view that is kept
+        self._kept: NDArray[Any] | None = None
 
     def read(self) -> NDArray[Any]:
         """A read-only view; it keeps the array alive and shows what is written to it later."""
         self._array.wait_to_read()
-        view = self._view()
+        view = self._view().view()
         view.flags.writeable = False
         return view
 
+    @staticmethod
+    def settle(arrays: Sequence[Array], to_write: bool) -> None:
+        """See `Array.settle`."""
+        if len(arrays) > _FEW:  # to wait for one array's reads is an operation of the engine's; to wait for all is none
+            mx.nd.waitall()
+            return
+        wait = _LIB.MXNDArrayWaitToWrite if to_write else _LIB.MXNDArrayWaitToRead
+        for array in arrays:
+            assert isinstance(array, HostArray)
+            check_call(wait(array._array.handle))
+
     def memory(self) -> NDArray[Any]:
         """See `Array.memory`."""
-        check_call(_LIB.MXNDArrayWaitToWrite(self._array.handle))
         return self._view()
 
     def write(self, values: NDArray[Any]) -> None:
         """Replace the values."""
-        self.memory()[...] = values
+        self.settle([self], to_write=True)
+        self._view()[...] = values
 
     def _view(self) -> NDArray[Any]:
         # Asked for anew each time: the call turns a oneDNN layout, which a forward pass may have left in the array,
         # back into the plain one and may move the memory for it.
         address = ctypes.c_void_p()
         check_call(_LIB.MXNDArrayGetData(self._array.handle, ctypes.byref(address)))
-        memory = self._bytes.from_address(address.value or 0)
-        memory._array = self._array  # the view's base keeps its memory alive
-        return np.frombuffer(memory, dtype=self.dtype).reshape(self.shape)
+        if self._kept is None or address.value != self._address:
+            self._address = address.value
+            memory = self._bytes.from_address(address.value or 0)
+            memory._array = self._array  # the view's base keeps its memory alive
+            self._kept = np.frombuffer(memory, dtype=self.dtype).reshape(self.shape)
+        return self._kept
 
 
 class DeviceArray:
@@ -76,6 +95,10 @@ class DeviceArray:
         """A copy."""
         values: NDArray[Any] = self._array.asnumpy()
         return values
+
+    @staticmethod
+    def settle(arrays: Sequence[Array], to_write: bool) -> None:
+        """See `Array.settle`: `read` and `write` see to it."""
 
     def memory(self) -> None:
         """See `Array.memory`."""
@@ -105,6 +128,10 @@ class RowSparseArray:
         """All rows; those that are not stored are zero."""
         with mx.autograd.pause():
             return dense_array(self._array.tostype("default")).read()
+
+    @staticmethod
+    def settle(arrays: Sequence[Array], to_write: bool) -> None:
+        """See `Array.settle`: `read` and `write` see to it."""
 
     def memory(self) -> None:
         """See `Array.memory`."""

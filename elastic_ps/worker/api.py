@@ -24,8 +24,12 @@ class Array(Protocol):
     def read(self) -> NDArray[Any]:
         """The values, after the framework's pending writes: its own memory where possible, else a copy."""
 
+    @staticmethod
+    def settle(arrays: Sequence["Array"], to_write: bool) -> None:
+        """Wait for the framework's pending writes of arrays of this class, and to write to them for its reads, too."""
+
     def memory(self) -> NDArray[Any] | None:
-        """Its own memory to be written to now, after the framework's pending reads and writes; None: use `write`."""
+        """Its own memory, once the array is settled; None: there is none, use `read` and `write`."""
 
     def write(self, values: NDArray[Any]) -> None:
         """Replace the values, after the framework's pending reads and writes. `values` may be reused afterwards."""

@@ -18,7 +18,10 @@ from elastic_ps.worker.inbox import Slab
 from elastic_ps.worker.node import WorkerNode
 
 CHUNK_BYTES = 4 << 20
-"""Largest payload of one PUSH frame that holds more than one block: what lies behind is pipelined."""
+"""Largest payload of a PUSH frame that travels and holds more than one block: what lies behind is pipelined."""
+
+SHARED_CHUNK_BYTES = 128 << 20
+"""The same where it lies in shared memory: there is nothing to wait for, and each frame costs half a millisecond."""
 
 
 @dataclass(frozen=True)
@@ -137,10 +140,11 @@ class Exchange:
             pushed = held[present[held]]
             travels = node.peers.gradients(server, model.slab_bytes) is None
             encoded = _is_encoded(model, pushed) & (push.compression is not None and travels)
-            for chunk in _chunks(model, pushed[~encoded].tolist()):
+            limit = CHUNK_BYTES if travels else SHARED_CHUNK_BYTES
+            for chunk in _chunks(model, pushed[~encoded].tolist(), limit):
                 frame = node.frame(Kind.PUSH, version, push.samples, runs=[list(run) for run in chunk], **meta)
                 yield server, frame, [part for run in chunk for part in push.parts(run)]
-            for chunk in _chunks(model, pushed[encoded].tolist()):
+            for chunk in _chunks(model, pushed[encoded].tolist(), limit):
                 frame = node.frame(Kind.PUSH, version, push.samples, runs=[list(run) for run in chunk], **meta)
                 yield server, frame, _encode(push, frame)
             for absent in model.by_store(held[~present[held]].tolist()).values():
@@ -162,13 +166,13 @@ def _encode(push: Push, frame: Frame) -> list[Buffer]:
     return list(payload)
 
 
-def _chunks(model: Model, blocks: list[int]) -> Iterator[list[Run]]:
-    """Ascending blocks as lists of runs, each list at most `CHUNK_BYTES` or one block."""
+def _chunks(model: Model, blocks: list[int], limit: int) -> Iterator[list[Run]]:
+    """Ascending blocks as lists of runs, each list at most `limit` bytes or one block."""
     chunk: list[int] = []
     size = 0
     for block in blocks:
         extent = model.blocks[block].extent
-        if chunk and size + extent > CHUNK_BYTES:
+        if chunk and size + extent > limit:
             yield list(runs(chunk))
             chunk, size = [], 0
         chunk.append(block)

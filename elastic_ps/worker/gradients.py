@@ -43,10 +43,10 @@ class Gradients:
 
         Args:
             index: of the tensor.
-            arrays: one for each device.
+            arrays: one for each device, settled.
             compression: by which the sum is quantized; what that leaves out is kept for the tensor's next gradient.
         """
-        first, *others = [array.read().reshape(-1) for array in arrays]
+        first, *others = [_values(array).reshape(-1) for array in arrays]
         for other in others:
             first = first + other
         if compression is not None:
@@ -139,3 +139,8 @@ class Gradients:
         self._images[self._next] = image
         self._next += 1
         return self._next - 1
+
+
+def _values(array: Array) -> NDArray[Any]:
+    memory = array.memory()
+    return array.read() if memory is None else memory

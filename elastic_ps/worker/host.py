@@ -1,9 +1,12 @@
 """An `Array` over numpy memory, for scripts without a framework: benchmarks, tests."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from elastic_ps.worker.api import Array
 
 
 class HostArray:
@@ -29,6 +32,10 @@ class HostArray:
     def read(self) -> NDArray[Any]:
         """See `Array.read`."""
         return self.values
+
+    @staticmethod
+    def settle(arrays: Sequence[Array], to_write: bool) -> None:
+        """See `Array.settle`: nothing is ever pending."""
 
     def memory(self) -> NDArray[Any]:
         """See `Array.memory`."""

@@ -141,26 +141,29 @@ class Inbox:
     def holds(self, index: int) -> bool:
         """Whether all blocks of a tensor are here at the installed version."""
         blocks = self.model.blocks_of[index]
-        where = self._installed.where[blocks.start : blocks.stop]
-        return self.version is not None and len(where) == len(blocks) and bool((where != _MISSING).all())
+        where = self._installed.where[blocks.start : blocks.stop].tolist()
+        return self.version is not None and len(where) == len(blocks) and _MISSING not in where
 
-    def parts(self, index: int) -> list[Slab]:
-        """The installed values of a tensor, its bytes in order; valid until the next `install`."""
+    def parts(self, index: int) -> list[NDArray[Any]]:
+        """The installed values of a tensor, flat and in order; valid until the next `install`."""
         blocks, installed = self.model.blocks_of[index], self._installed
+        tensor = self.model.tensors[index]
         where = installed.where[blocks.start : blocks.stop].tolist()
+        if len(set(where)) == 1:  # also most of those that are cut in blocks
+            start = self.model.blocks[blocks.start].position
+            return [installed.image(where[0])[start : start + tensor.nbytes].view(tensor.dtype)]
         found = []
-        left = self.model.tensors[index].nbytes  # the rest of the last block is padding
+        left = tensor.nbytes  # the rest of the last block is padding
         for number, group in groupby(zip(blocks, where, strict=True), key=itemgetter(1)):
             members = [block for block, _ in group]
             span = self.model.span((members[0], len(members)))
             part = installed.image(number)[span][:left]
-            found.append(part)
+            found.append(part.view(tensor.dtype))
             left -= part.nbytes
         return found
 
     def tensor(self, index: int) -> NDArray[Any]:
         """The installed values of a tensor, in its shape: the memory itself, or a copy where it lies in several."""
         parts = self.parts(index)
-        raw = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        tensor = self.model.tensors[index]
-        return raw.view(tensor.dtype).reshape(tensor.shape)
+        whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return whole.reshape(self.model.tensors[index].shape)

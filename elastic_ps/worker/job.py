@@ -275,14 +275,14 @@ class WorkerJob:
         with exits():
             return declare(self.node, request, first)
 
-    def parts(self, key: Key) -> list[NDArray[Any]]:
-        """The installed values of a key, flat and in order; none where the job has none yet."""
-        inbox = self.node.inbox
+    def parts(self, store: int, keys: Iterable[str]) -> dict[str, list[NDArray[Any]]]:
+        """The installed values of keys, flat and in order; none where the job has none yet."""
+        inbox, found = self.node.inbox, {}
         with self.node.changed:  # tables may grow at any time
-            index = inbox.model.index.get(key)
-            if index is None or not inbox.holds(index):
-                return []
-            return [part.view(inbox.model.tensors[index].dtype) for part in inbox.parts(index)]
+            for key in keys:
+                index = inbox.model.index.get((store, key))
+                found[key] = inbox.parts(index) if index is not None and inbox.holds(index) else []
+        return found
 
     @property
     def begins(self) -> bool:

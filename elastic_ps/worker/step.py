@@ -87,6 +87,7 @@ class Step:
         if store:
             for key, array in store.auxiliary():
                 present.add(model.index[key])
+                array.settle([array], to_write=False)
                 self.gradients.write(model.index[key], [array])
             self.gradients.copy()
         own = None if self._node.is_sync else (self._node.session.node, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -291,6 +292,7 @@ class Store:
         self, keys: Sequence[str], gradients: Sequence[Sequence[Array]], outs: Sequence[Sequence[Array]] | None
     ) -> None:
         self._check(keys, gradients, "pushed")
+        _settle((array for arrays in gradients for array in arrays), to_write=False)
         try:
             for number, (key, arrays) in enumerate(zip(keys, gradients, strict=True)):
                 self._job.stage((self._number, key), arrays)  # which may close the exchange before, with its own outs
@@ -315,10 +317,11 @@ class Store:
     def _write(self, wanted: Iterable[tuple[str, Sequence[Array]]]) -> None:
         """Write the job's values of keys to arrays."""
         copies: list[Copy] = []
-        for key, targets in wanted:
-            if not targets:
-                continue
-            parts = self._job.parts((self._number, key)) or [self._first[key].reshape(-1)]
+        listed = [(key, targets) for key, targets in wanted if targets]
+        _settle((target for _, targets in listed for target in targets), to_write=True)
+        held = self._job.parts(self._number, [key for key, _ in listed])
+        for key, targets in listed:
+            parts = held[key] or [self._first[key].reshape(-1)]
             for target in targets:
                 memory = target.memory()
                 if memory is None:
@@ -327,6 +330,14 @@ class Store:
                 else:
                     copies += _cut(memory.reshape(-1), parts)
         copy_all(copies)
+
+
+def _settle(arrays: Iterable[Array], to_write: bool) -> None:
+    by_class: dict[type[Array], list[Array]] = defaultdict(list)
+    for array in arrays:
+        by_class[type(array)].append(array)
+    for kind, of_kind in by_class.items():
+        kind.settle(of_kind, to_write)
 
 
 def _cut(memory: NDArray[Any], parts: Iterable[NDArray[Any]]) -> Iterator[Copy]:

@@ -96,7 +96,7 @@ def test_calls_write_what_they_write_with_mxnets_stores(sequence):
         for number, store in enumerate(expected.stores):
             for key in KEYS:
                 store.pull(key, out=expected.outs[number][key])
-                held = job.parts((number, f"s:{key}"))
+                held = job.parts(number, [f"s:{key}"])[f"s:{key}"]
                 assert expected.outs[number][key].asnumpy().ravel().tolist() == [x for part in held for x in part]
 
 
