@@ -107,7 +107,7 @@ class AsyncUpdates:
     def _apply(self, piece: Piece, push: _Push) -> None:
         room, store = self._room, self._room.store
         first = piece.run[0]
-        for segment in store.segments(piece.run, store.versions, store.counts):
+        for segment in store.segments(piece.run, store.versions, store.counts, *room.followed()):
             aggregate: Aggregate | None = None
             if piece.data is not None:
                 if refusal := self._refusal(segment[0], push.hyper):

@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from elastic_ps.core.configuration import Member, NodeId, Role
@@ -27,11 +27,13 @@ class Peer:
         link: with whom.
         lane: what for.
         gradients: of a worker, those that it has pushed over this connection; None: it is a server.
+        scratch: for what is used before the next frame comes.
     """
 
     link: Link
     lane: str
     gradients: Image | None = None
+    scratch: Image = field(default_factory=Image)
 
     @property
     def node(self) -> NodeId:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from elastic_ps.core.configuration import ConfigId, NodeId
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
-from elastic_ps.core.segments import Array, stretches
+from elastic_ps.core.segments import Array
 from elastic_ps.server.applied import Batch
 from elastic_ps.server.pace import Pace
 from elastic_ps.server.phases import Status
@@ -131,30 +131,37 @@ class Source:
             applied=self._store.applied.image(segment),
         )
 
-    def follows(self, segment: Run) -> bool:
-        """Whether updates of some of these blocks are sent on."""
-        return bool(self._streamed[segment[0] : sum(segment)].any())
+    @property
+    def followed(self) -> NDArray[np.bool_]:
+        """By block, whether its updates are sent on."""
+        return self._streamed
 
-    def record(self, segment: Run, aggregate: Array | None, hyper: Hyper | None, batch: Batch | None) -> None:
-        """An update of `segment` is about to be applied here; `aggregate` must stay as it is from now on."""
+    def record(
+        self,
+        segment: Run,
+        aggregate: Array | None,
+        hyper: Hyper | None,
+        batch: Batch | None,
+        sent: Callable[[], None] | None,
+    ) -> None:
+        """An update of `segment` is about to be applied here.
+
+        Args:
+            segment: all of it followed, or nothing.
+            aggregate: must stay as it is until it has been sent.
+            hyper: of the update.
+            batch: async and ssp: what is taken by it.
+            sent: called then.
+        """
         first, count = segment
-        follows = self._streamed[first : first + count]
         version = int(self._store.versions[first])
         meta: dict[str, Any] = {"hyper": hyper.to_dict()} if hyper is not None else {}
         if batch is not None:
             meta["batch"] = list(batch)
-        for low, high in stretches(follows):
-            if not follows[low]:
-                continue
-            part: list[Array] = []
-            if aggregate is not None:
-                offsets = self._store.positions[first : first + count] - self._store.positions[first]
-                start = int(offsets[low]) // aggregate.itemsize
-                stop = int(offsets[high]) // aggregate.itemsize if high < count else len(aggregate)
-                part = [aggregate[start:stop]]
-            else:
-                meta["absent"] = True
-            self._send(Kind.RECORD, version, part, runs=[[first + low, high - low]], **meta)
+        if aggregate is None:
+            meta["absent"] = True
+        payload = [aggregate] if aggregate is not None else []
+        self._send(Kind.RECORD, version, payload, sent, runs=[[first, count]], **meta)
 
     def forget(self, run: Run) -> None:
         """A run was changed otherwise than by an update: it is sent anew."""
@@ -165,7 +172,6 @@ class Source:
         if version < self._watched + each or not self._live or self._handed_over or self.fell_back:
             return
         self._watched = version
-        self._pace.steps += 1
         oldest = self.link.oldest_version()
         self._lags.append(max(version - oldest, 0) // each if oldest is not None else 0)
         stuck = len(self._lags) == self._lags.maxlen and self._lags[0] > 1 and min(self._lags) >= self._lags[0]

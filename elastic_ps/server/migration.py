@@ -227,6 +227,8 @@ class Migration:
         for target in targets:
             if target in self._room.sources:
                 self._room.sources.pop(target).link.close()
+        if not self._room.sources:
+            self._room.forget_records()
 
     # ---- the switch ------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from elastic_ps.server.applied import Batch
 from elastic_ps.server.contributions import Aggregate
 from elastic_ps.server.ledger import Ledger
 from elastic_ps.server.phases import Status
+from elastic_ps.server.records import Records
 from elastic_ps.server.store import Store
 from elastic_ps.transport.base import Buffer
 from elastic_ps.transport.frames import Frame, Kind, Reason
@@ -107,7 +108,19 @@ class Room:
     snapshot: "Snapshot | None" = None
     held: list[Held] = field(default_factory=list)
     gradients: WeakSet[Image] = field(default_factory=WeakSet)  # of the workers' connections
+    records: Records = field(init=False)
     changed: threading.Condition = field(default_factory=lambda: threading.Condition(threading.RLock()))
+
+    def __post_init__(self) -> None:
+        self.forget_records()
+
+    def forget_records(self) -> None:
+        """Nobody follows any more."""
+        self.records = Records(self.store)
+
+    def followed(self) -> list[NDArray[np.bool_]]:
+        """What a segment has to be alike in beside what its update needs: whether each source sends it on."""
+        return [source.followed for source in self.sources.values()]
 
     @staticmethod
     def create(node: NodeId, block_bytes: int, modules: tuple[str, ...], control: Control, outbox: Outbox) -> "Room":
@@ -189,14 +202,17 @@ class Room:
     def update(
         self, segment: Run, aggregate: Aggregate | None, hyper: Hyper | None, batch: Batch | None = None
     ) -> None:
-        """Take a segment to its next version, here and at who follows it (see `Store.update`)."""
+        """Take a segment, alike in `followed`, to its next version, here and at who follows it (see `Store.update`)."""
         if self.snapshot is not None:
             self.snapshot.before_update(segment)
-        followed = [source for source in self.sources.values() if source.follows(segment)]
-        if followed and aggregate is not None:
-            aggregate = Aggregate([aggregate.whole()])  # what is sent must stay, the contributions will not
-        for source in followed:
-            source.record(segment, aggregate.arrays[0] if aggregate is not None else None, hyper, batch)
+        followers = [source for source in self.sources.values() if source.followed[segment[0]]]
+        memory, sent = None, None
+        if followers and aggregate is not None:  # what is sent must stay, the contributions will not
+            memory, sent = self.records.take(segment, aggregate.dtype, len(followers))
+            aggregate.write(memory)
+            aggregate = Aggregate([memory])
+        for source in followers:
+            source.record(segment, memory, hyper, batch, sent)
         self.store.update(segment, aggregate, hyper, batch)
 
     def write_down(self, version: int, updated: Sequence[Run], shares: Sequence[tuple[NodeId, Share]]) -> None:

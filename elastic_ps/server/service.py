@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
-import numpy as np
-
 from elastic_ps.core import codec
 from elastic_ps.core.configuration import ConfigId, Configuration, NodeId, Role
 from elastic_ps.core.errors import EXIT_RESTART, CheckpointError, PeerLost, ProtocolError
@@ -256,7 +254,9 @@ class ServerNode:
             return self.exchange.buffers(peer.node, frame, peer.gradients)
         follower, link = self.migration.follower, peer.link
         follower.await_configuration(frame.configuration, lambda: link.closed or self._ended.is_set())
-        return [np.empty(follower.payload_bytes(frame), dtype=np.uint8)]
+        wanted = follower.payload_bytes(frame)
+        peer.scratch.grow(wanted)
+        return [peer.scratch.array[:wanted]]
 
     def arrived(self, peer: Peer, frame: Frame, data: list[Raw]) -> None:
         """See `Receiver`."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
-from elastic_ps.core.segments import Raw, joined
+from elastic_ps.core.segments import Array, Raw, joined
 from elastic_ps.server.aggregate import Share
 from elastic_ps.server.contributions import Aggregate
 from elastic_ps.server.follow import Subscription
@@ -90,9 +90,8 @@ class Updates:
         for run in kept:
             for ready in room.gathering.complete(run):
                 version = int(room.store.versions[ready[0]])
-                for segment in room.store.segments(
-                    ready, room.store.counts, room.gathering.given, room.gathering.source
-                ):
+                alike: list[Array] = [room.store.counts, room.gathering.given, room.gathering.source, *room.followed()]
+                for segment in room.store.segments(ready, *alike):
                     self._update(segment, updated, pushed, refused)
                 room.gathering.drop(ready)
         if refused:

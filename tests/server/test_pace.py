@@ -1,35 +1,29 @@
-"""Snapshots are spread over the steps."""
+"""Snapshots flow evenly."""
 
-from elastic_ps.server.pace import FREE_BYTES, SECONDS, STEPS, Pace
+from elastic_ps.server.pace import FREE_BYTES, RATE, SECONDS, Pace
 
-TOTAL = 100 * FREE_BYTES
+PIECE = 1 << 20
 
 
 def flow(pace: Pace, now: float) -> None:
     """Send as much as is allowed, in pieces of 1 MiB."""
-    while pace.sent < TOTAL and pace.allows(now):
-        pace.sent += 1 << 20
+    while pace.sent < pace.total and pace.allows(now):
+        pace.sent += PIECE
 
 
-def test_each_update_lets_an_even_share_through() -> None:
-    pace = Pace(TOTAL, started=5.0)
-    shares = []
-    for _ in range(STEPS):
-        before = pace.sent
-        pace.steps += 1
-        flow(pace, 5.0)
-        shares.append(pace.sent - before)
-    assert pace.sent == TOTAL
-    assert max(shares) <= TOTAL / STEPS + FREE_BYTES + (1 << 20)
-    assert shares[-1] > 0, "the last share comes with the last step"
+def test_a_second_lets_so_much_through() -> None:
+    pace = Pace(5 * RATE, started=5.0)
+    for second in (1, 2, 4):
+        flow(pace, 5.0 + second)
+        assert second * RATE <= pace.sent <= second * RATE + FREE_BYTES + PIECE
 
 
-def test_time_lets_it_through_where_steps_are_long_or_stand_still() -> None:
-    pace = Pace(TOTAL, started=5.0)
+def test_however_large_it_is_over_in_time() -> None:
+    pace = Pace(int(10 * RATE * SECONDS), started=5.0)
     flow(pace, 5.0 + SECONDS / 2)
-    assert TOTAL / 2 <= pace.sent <= TOTAL / 2 + FREE_BYTES + (1 << 20)
+    assert pace.total / 2 <= pace.sent <= pace.total / 2 + FREE_BYTES + PIECE
     flow(pace, 5.0 + SECONDS)
-    assert pace.sent == TOTAL
+    assert pace.sent == pace.total
 
 
 def test_a_small_model_flows_at_once() -> None:
@@ -37,5 +31,5 @@ def test_a_small_model_flows_at_once() -> None:
 
 
 def test_what_is_sent_again_is_not_held_back_for_ever() -> None:
-    assert Pace(TOTAL, started=5.0, steps=STEPS, sent=2 * TOTAL).allows(5.0)
-    assert not Pace(TOTAL, started=5.0, steps=STEPS - 1, sent=2 * TOTAL).allows(5.0)
+    assert Pace(RATE, started=5.0, sent=20 * RATE).allows(5.0 + SECONDS)
+    assert not Pace(RATE, started=5.0, sent=2 * RATE).allows(6.0)
