@@ -32,6 +32,7 @@ FOLDER = Path("build/bench/migration")
 WORKERS = 2
 JOINING = (1, 2, 4)
 BEFORE, AFTER = 20, 5
+OPTIONS = ("--seed", "1", "--transport", "tcp")
 QUIET_EVERY = 8
 """Rounds after which nothing happens for a while, to see the machine's own noise."""
 
@@ -58,7 +59,7 @@ def measure(model: str, pairs: int) -> tuple[list[Loss], dict[int, list[float]]]
     """Play plans of one model; returns the workers' losses and, for `live`, what `_syncing` tells."""
     rounds = -(-pairs // (WORKERS * len(JOINING)))
     plans: list[tuple[int, pb.Plan]] = []
-    with Job(FOLDER, model, ["benchmarks.train_shapes", model], WORKERS, 1, ("--seed", "1")) as job:
+    with Job(FOLDER, model, ["benchmarks.train_shapes", model], WORKERS, 1, OPTIONS) as job:
         for number in range(rounds):
             if number % QUIET_EVERY == 0:
                 job.until(job.version() + 3 * BEFORE)
@@ -145,13 +146,13 @@ def restart(model: str, joining: int, number: int) -> float:
     """Milliseconds from the wish for more servers to the first step with them, by checkpoint and restart."""
     name = f"{model}-restart-{joining}-{number}"
     worker = ["benchmarks.train_shapes", model]
-    with Job(FOLDER, name, worker, WORKERS, 1, ("--seed", "1")) as job:
+    with Job(FOLDER, name, worker, WORKERS, 1, OPTIONS) as job:
         job.until(BEFORE)
         started = time.monotonic()
         url = (job.folder / "checkpoints").as_uri()
         saved = job.client.checkpoint(url)
         job.stop()
-        again = ("--seed", "1", "--restore", saved.url)
+        again = (*OPTIONS, "--restore", saved.url)
         with Job(FOLDER, f"{name}-again", worker, WORKERS, 1 + joining, again) as after:
             after.until(saved.version + 1)
             return (time.monotonic() - started) * 1000

@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from elastic_ps.core.configuration import Member, NodeId, Role
@@ -26,14 +26,12 @@ class Peer:
     Attributes:
         link: with whom.
         lane: what for.
-        gradients: of a worker, those that it has pushed over this connection; None: it is a server.
-        scratch: for what is used before the next frame comes.
+        memory: for what it sends: of a worker its gradients, which stay; of a server for one frame after the other.
     """
 
     link: Link
     lane: str
-    gradients: Image | None = None
-    scratch: Image = field(default_factory=Image)
+    memory: Image
 
     @property
     def node(self) -> NodeId:
@@ -47,8 +45,8 @@ class Receiver(Protocol):
     def welcome(self, node: NodeId, lane: str) -> str:
         """Why a peer that greets is refused; empty: it is welcome."""
 
-    def shares(self) -> tuple[Image, Sequence[Image]]:
-        """Memory for a worker's gradients, and what it may read here."""
+    def shares(self, lane: str) -> tuple[Image, Sequence[Image]]:
+        """Memory for what a peer sends, a worker's gradients or an old owner's records, and what it may read here."""
 
     def buffers(self, peer: "Peer", frame: Frame) -> list[Raw]:
         """Memory for the payload that the frame must bring: of each run one array, or one of all. May wait."""
@@ -159,7 +157,7 @@ class Connections:
             connection.close()
             raise PeerLost(target.id, f"refused the follow stream: {answer.meta.get('detail', answer.kind.name)}")
         link = self._register(target.id, FOLLOW, connection)
-        self._guard(f"receive-{target.id}", lambda: self._receive(Peer(link, FOLLOW)))
+        self._guard(f"receive-{target.id}", lambda: self._receive(Peer(link, FOLLOW, Image())))
         return link
 
     def _register(self, node: NodeId, lane: str, connection: Connection) -> Link:
@@ -183,7 +181,6 @@ class Connections:
 
     def _greet(self, connection: Connection) -> None:
         """Answer a peer's HELLO, then receive from it until the connection ends."""
-        gradients = None
         try:
             hello = connection.receive()
             node, lane, refusal = self._judge(hello)
@@ -191,16 +188,15 @@ class Connections:
                 connection.send(Frame(Kind.REFUSED, meta={"reason": Reason.UNKNOWN.value, "detail": refusal}))
                 connection.close()
                 return
-            if lane == EXCHANGE:
-                gradients, values = self._receiver.shares()
-                connection.share(gradients, values)
+            memory, values = self._receiver.shares(lane)
+            connection.share(memory, values)
             connection.send(Frame(Kind.ACCEPTED))
         except (PeerLost, ProtocolError) as error:
             log.warning("a connection from %s was closed: %s", connection.peer, error)
             connection.close()
             return
         threading.current_thread().name = f"receive-{node}"
-        self._receive(Peer(self._register(node, lane, connection), lane, gradients))
+        self._receive(Peer(self._register(node, lane, connection), lane, memory))
 
     def _judge(self, hello: Frame) -> tuple[NodeId, str, str]:
         node, role, lane = (str(hello.meta.get(name, "")) for name in ("node", "role", "lane"))

@@ -21,8 +21,10 @@ from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import Array
 from elastic_ps.server.applied import Batch
+from elastic_ps.server.contributions import Aggregate
 from elastic_ps.server.pace import Pace
 from elastic_ps.server.phases import Status
+from elastic_ps.server.records import Records
 from elastic_ps.server.room import Outbox
 from elastic_ps.server.store import Store
 from elastic_ps.transport.frames import Frame, Kind
@@ -61,6 +63,7 @@ class Source:
     Attributes:
         bytes_moved: payload sent, or waiting to be.
         fell_back: the follower could not keep up: its blocks go at the switch.
+        records: memory of those that are on their way.
     """
 
     def __init__(self, store: Store, link: Link, number: ConfigId, blocks: Sequence[int], live: bool):
@@ -68,6 +71,7 @@ class Source:
         self.blocks = np.asarray(blocks, dtype=np.int64)
         self.bytes_moved = 0
         self.fell_back = False
+        self.records = Records(store, link.connection.shared)
         self._store = store
         self._number = number
         self._live = live
@@ -137,31 +141,26 @@ class Source:
         return self._streamed
 
     def record(
-        self,
-        segment: Run,
-        aggregate: Array | None,
-        hyper: Hyper | None,
-        batch: Batch | None,
-        sent: Callable[[], None] | None,
-    ) -> None:
-        """An update of `segment` is about to be applied here.
+        self, segment: Run, aggregate: Aggregate | None, hyper: Hyper | None, batch: Batch | None
+    ) -> Aggregate | None:
+        """An update of `segment`, of which all is followed, is about to be applied here.
 
-        Args:
-            segment: all of it followed, or nothing.
-            aggregate: must stay as it is until it has been sent.
-            hyper: of the update.
-            batch: async and ssp: what is taken by it.
-            sent: called then.
+        Returns:
+            The same aggregate, added up.
         """
-        first, count = segment
-        version = int(self._store.versions[first])
         meta: dict[str, Any] = {"hyper": hyper.to_dict()} if hyper is not None else {}
         if batch is not None:
             meta["batch"] = list(batch)
+        version, runs = int(self._store.versions[segment[0]]), [list(segment)]
         if aggregate is None:
-            meta["absent"] = True
-        payload = [aggregate] if aggregate is not None else []
-        self._send(Kind.RECORD, version, payload, sent, runs=[[first, count]], **meta)
+            self._send(Kind.RECORD, version, runs=runs, absent=True, **meta)
+            return None
+        memory, slot, sent = self.records.take(segment, aggregate.dtype)
+        aggregate.write(memory)  # what is sent must stay, the contributions will not
+        if slot is not None:
+            meta["slot"] = slot
+        self._send(Kind.RECORD, version, [memory], sent, runs=runs, **meta)
+        return Aggregate([memory])
 
     def forget(self, run: Run) -> None:
         """A run was changed otherwise than by an update: it is sent anew."""

@@ -14,7 +14,7 @@ from elastic_ps.server.follow import Source
 from elastic_ps.server.follower import GRACE_SECONDS, Follower
 from elastic_ps.server.phases import Moves, Status, due, moves
 from elastic_ps.server.room import Room
-from elastic_ps.transport.frames import Kind
+from elastic_ps.transport.frames import Frame, Kind
 from elastic_ps.transport.link import Link
 from protos import elastic_pb2 as pb
 
@@ -160,6 +160,13 @@ class Migration:
             room.changed.notify_all()
             return True
 
+    def applied(self, target: NodeId, frame: Frame) -> None:
+        """A new owner has applied a record that lies in its memory."""
+        with self._room.changed:
+            source = self._room.sources.get(target)
+            if source is not None:
+                source.records.applied(frame.meta.get("slot"))
+
     def prepared(self, number: ConfigId) -> None:
         """Everything is in place for `number`: answer PREPARED, or what has become of it since."""
         room = self._room
@@ -227,8 +234,6 @@ class Migration:
         for target in targets:
             if target in self._room.sources:
                 self._room.sources.pop(target).link.close()
-        if not self._room.sources:
-            self._room.forget_records()
 
     # ---- the switch ------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,6 @@ from elastic_ps.server.applied import Batch
 from elastic_ps.server.contributions import Aggregate
 from elastic_ps.server.ledger import Ledger
 from elastic_ps.server.phases import Status
-from elastic_ps.server.records import Records
 from elastic_ps.server.store import Store
 from elastic_ps.transport.base import Buffer
 from elastic_ps.transport.frames import Frame, Kind, Reason
@@ -108,15 +107,7 @@ class Room:
     snapshot: "Snapshot | None" = None
     held: list[Held] = field(default_factory=list)
     gradients: WeakSet[Image] = field(default_factory=WeakSet)  # of the workers' connections
-    records: Records = field(init=False)
     changed: threading.Condition = field(default_factory=lambda: threading.Condition(threading.RLock()))
-
-    def __post_init__(self) -> None:
-        self.forget_records()
-
-    def forget_records(self) -> None:
-        """Nobody follows any more."""
-        self.records = Records(self.store)
 
     def followed(self) -> list[NDArray[np.bool_]]:
         """What a segment has to be alike in beside what its update needs: whether each source sends it on."""
@@ -205,14 +196,9 @@ class Room:
         """Take a segment, alike in `followed`, to its next version, here and at who follows it (see `Store.update`)."""
         if self.snapshot is not None:
             self.snapshot.before_update(segment)
-        followers = [source for source in self.sources.values() if source.followed[segment[0]]]
-        memory, sent = None, None
-        if followers and aggregate is not None:  # what is sent must stay, the contributions will not
-            memory, sent = self.records.take(segment, aggregate.dtype, len(followers))
-            aggregate.write(memory)
-            aggregate = Aggregate([memory])
-        for source in followers:
-            source.record(segment, memory, hyper, batch, sent)
+        for source in self.sources.values():  # a block has one new owner at most
+            if source.followed[segment[0]]:
+                aggregate = source.record(segment, aggregate, hyper, batch)
         self.store.update(segment, aggregate, hyper, batch)
 
     def write_down(self, version: int, updated: Sequence[Run], shares: Sequence[tuple[NodeId, Share]]) -> None:

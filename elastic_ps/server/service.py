@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from weakref import WeakSet
 
 from elastic_ps.core import codec
 from elastic_ps.core.configuration import ConfigId, Configuration, NodeId, Role
@@ -14,6 +15,7 @@ from elastic_ps.server.checkpoint import restore
 from elastic_ps.server.connections import EXCHANGE, FOLLOW, Connections, Peer
 from elastic_ps.server.exchange import Exchange
 from elastic_ps.server.migration import Migration
+from elastic_ps.server.records import SLOTS
 from elastic_ps.server.room import Control, Room
 from elastic_ps.server.saving import Saver
 from elastic_ps.transport.base import Listener, Transport
@@ -55,6 +57,7 @@ class ServerNode:
         self.exchange = Exchange(self.room, self.migration.switch)
         self._saver = Saver(self.room, self._spawn, lambda: self._ended.is_set())
         self._control = control
+        self._records: WeakSet[Image] = WeakSet()  # of the old owners' connections
         self._modules = modules
         self._ended = threading.Event()
         self._status = 0
@@ -131,6 +134,8 @@ class ServerNode:
         room.store.grow(model, optimizers)
         for gradients in room.gradients:
             gradients.grow(model.slab_bytes)
+        for records in self._records:
+            records.grow(SLOTS * model.slab_bytes)
         room.data = codec.data_from_pb(data)
         if not room.data.is_sync:
             room.subscriptions.clear()  # of joiners that came before anybody knew
@@ -240,32 +245,44 @@ class ServerNode:
                 self.exchange.resubscribe(node)
         return ""
 
-    def shares(self) -> tuple[Image, Sequence[Image]]:
+    def shares(self, lane: str) -> tuple[Image, Sequence[Image]]:
         """See `Receiver`."""
         room = self.room
         with room.changed:
-            gradients = Image(room.store.model.slab_bytes)
+            size = room.store.model.slab_bytes
+            if lane == FOLLOW:
+                records = Image(SLOTS * size)
+                self._records.add(records)
+                return records, ()
+            gradients = Image(size)
             room.gradients.add(gradients)
             return gradients, room.store.values
 
     def buffers(self, peer: Peer, frame: Frame) -> list[Raw]:
         """See `Receiver`."""
-        if peer.gradients is not None:
-            return self.exchange.buffers(peer.node, frame, peer.gradients)
+        if peer.lane == EXCHANGE:
+            return self.exchange.buffers(peer.node, frame, peer.memory)
         follower, link = self.migration.follower, peer.link
         follower.await_configuration(frame.configuration, lambda: link.closed or self._ended.is_set())
         wanted = follower.payload_bytes(frame)
-        peer.scratch.grow(wanted)
-        return [peer.scratch.array[:wanted]]
+        lying = link.connection.lying()
+        if len(lying) == 1 and lying[0].nbytes == wanted:
+            return [lying[0]]
+        peer.memory.grow(wanted)
+        return [peer.memory.array[:wanted]]
 
     def arrived(self, peer: Peer, frame: Frame, data: list[Raw]) -> None:
         """See `Receiver`."""
         if peer.lane == EXCHANGE:
             self.exchange.arrived(peer.node, frame, data)
-        elif frame.kind is not Kind.REFUSED:
-            self.migration.follower.followed(peer.node, frame, *data)
-        else:
+        elif frame.kind is Kind.REFUSED:
             raise ProtocolError(f"{peer.node} refuses the follow stream: {frame.meta.get('detail')}")
+        elif frame.kind is Kind.APPLIED:
+            self.migration.applied(peer.node, frame)
+        else:
+            self.migration.follower.followed(peer.node, frame, *data)
+            if "slot" in frame.meta:
+                peer.link.send(Frame(Kind.APPLIED, frame.configuration, meta={"slot": frame.meta["slot"]}))
 
     def idle(self) -> None:
         """See `Receiver`."""

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from numpy.typing import NDArray
 
+from elastic_ps.core.segments import Raw
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.image import Image
 
@@ -66,6 +67,9 @@ class Connection(Protocol):
 
     def image_at(self, places: Sequence[slice]) -> Image | None:
         """The shared image in which the payload of the frame received last lies, at these places; None: it does not."""
+
+    def lying(self) -> Sequence[Raw]:
+        """Where the payload of the frame received last lies in shared memory; nothing where it travels."""
 
     def close(self) -> None:
         """Break the connection; a blocked `receive` on either side raises PeerLost."""

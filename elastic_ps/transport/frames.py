@@ -5,6 +5,7 @@
     SUBSCRIBE  shadow -> server  VALUE now and at each update
     SNAPSHOT, RECORD, HANDOVER   old primary -> new owner (the follow stream)
     NOTICE     anyone switched -> its peers: configuration (term, number) is decided
+    APPLIED    new owner -> old primary: a RECORD is applied, its memory may be written to
     GOODBYE    worker -> server: its part in the job is over in order, the connection's end means nothing
     REFUSED    the receiver of a stale or wrong frame -> its sender
     HELLO, ACCEPTED              first on every connection
@@ -28,8 +29,10 @@ the payload lies that does not travel (`shm`). Otherwise `meta` holds, by kind:
               worker also dtypes: of the state arrays; from the chief, to load state: the payload has no values. async
               and ssp: applied: {origin: [number of the last batch, per block; -1: none]}
     RECORD    runs (one run), hyper; payload is the aggregated gradient, normalised; count increments are implied.
-              absent: true where nobody pushed the keys (no payload). No runs: the stream has caught up, or (pause:
-              true) gives up until the switch. async and ssp: batch, as in the PUSH
+              slot: where it lies in the new owner's memory, for its APPLIED. absent: true where nobody pushed the keys
+              (no payload). No runs: the stream has caught up, or (pause: true) gives up until the switch. async and
+              ssp: batch, as in the PUSH
+    APPLIED   slot: as in the RECORD
     HANDOVER  runs: theirs now, at header.version; empty: true where first values have not come
     REFUSED   reason (Reason), detail, configuration: [term, number]
 """
@@ -69,6 +72,7 @@ class Kind(IntEnum):
     RECORD = 11
     HANDOVER = 12
     GOODBYE = 13
+    APPLIED = 14
 
 
 class Reason(StrEnum):

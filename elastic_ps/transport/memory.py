@@ -15,6 +15,7 @@ from threading import Condition, Event, Lock, RLock
 from typing import Any
 
 from elastic_ps.core.errors import PeerLost
+from elastic_ps.core.segments import Raw
 from elastic_ps.transport.base import Buffer, Connection, Listener, flat
 from elastic_ps.transport.frames import HEADER_BYTES, Frame, Kind, decode_header, decode_meta, encode
 from elastic_ps.transport.image import Image
@@ -188,6 +189,10 @@ class MemoryConnection:
     def image_at(self, places: Sequence[slice]) -> Image | None:
         """See `Connection.image_at`."""
         return None
+
+    def lying(self) -> Sequence[Raw]:
+        """See `Connection.lying`."""
+        return ()
 
     def send_raw(self, data: bytes) -> None:
         """Send bytes that need be no frame: what a foreign or broken peer does."""

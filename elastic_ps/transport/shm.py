@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from elastic_ps.core.errors import PeerLost, ProtocolError
+from elastic_ps.core.segments import Raw
 from elastic_ps.transport.base import Buffer, Listener, flat
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.image import Image
@@ -26,7 +26,6 @@ from elastic_ps.transport.tcp import TcpTransport, listening_socket
 _MOST_IMAGES = 8
 _BACKLOG = 128
 
-Raw = NDArray[np.uint8]
 Place = tuple[int, int, int]
 """(number of the image, first byte, bytes)."""
 
@@ -108,6 +107,10 @@ class ShmConnection(SocketConnection):
         if len(numbers) != 1 or [slice(low, low + nbytes) for _, low, nbytes in self._at] != list(places):
             return None
         return self.shared[numbers.pop()]
+
+    def lying(self) -> Sequence[Raw]:
+        """See `Connection.lying`."""
+        return self._lying
 
     def receive_into(self, buffers: Sequence[Buffer]) -> None:
         """See `Connection.receive_into`."""

@@ -10,6 +10,7 @@ from itertools import islice
 from threading import Lock
 
 from elastic_ps.core.errors import PeerLost
+from elastic_ps.core.segments import Raw
 from elastic_ps.transport.base import Buffer, flat
 from elastic_ps.transport.frames import HEADER_BYTES, Frame, decode_header, decode_meta, encode
 from elastic_ps.transport.image import Image
@@ -110,6 +111,10 @@ class SocketConnection:
     def image_at(self, places: Sequence[slice]) -> Image | None:
         """See `Connection.image_at`."""
         return None
+
+    def lying(self) -> Sequence[Raw]:
+        """See `Connection.lying`."""
+        return ()
 
     def close(self) -> None:
         """See `Connection.close`."""
