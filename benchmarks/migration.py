@@ -32,7 +32,7 @@ FOLDER = Path("build/bench/migration")
 WORKERS = 2
 JOINING = (1, 2, 4)
 BEFORE, AFTER = 20, 5
-OPTIONS = ("--seed", "1", "--transport", "tcp")
+OPTIONS = ("--seed", "1")
 QUIET_EVERY = 8
 """Rounds after which nothing happens for a while, to see the machine's own noise."""
 

@@ -59,6 +59,7 @@ class Source:
         number: of the prepared configuration.
         blocks: that it takes over.
         live: False: nothing is sent before the switch (pause mode).
+        streams: that this server feeds at the same time.
 
     Attributes:
         bytes_moved: payload sent, or waiting to be.
@@ -66,7 +67,7 @@ class Source:
         records: memory of those that are on their way.
     """
 
-    def __init__(self, store: Store, link: Link, number: ConfigId, blocks: Sequence[int], live: bool):
+    def __init__(self, store: Store, link: Link, number: ConfigId, blocks: Sequence[int], live: bool, streams: int = 1):
         self.link = link
         self.blocks = np.asarray(blocks, dtype=np.int64)
         self.bytes_moved = 0
@@ -81,7 +82,7 @@ class Source:
         self._moving[self.blocks] = True
         self._streamed = np.zeros(len(store.status), dtype=bool)
         segments = [part for run in store.alike(self.blocks) for part in store.segments(run)]
-        self._pace = Pace(sum(store.image_bytes(segment) for segment in segments), time.monotonic())
+        self._pace = Pace(sum(store.image_bytes(segment) for segment in segments), time.monotonic(), streams)
         self._watched = 0
         self._lags: deque[int] = deque(maxlen=_STEPS + 1)
 

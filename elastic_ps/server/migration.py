@@ -156,7 +156,8 @@ class Migration:
         with room.changed:
             if not room.standing.decided(number) or target in room.sources:
                 return False
-            room.sources[target] = Source(room.store, link, number, self._moves.out[target], self._live)
+            moving = self._moves.out
+            room.sources[target] = Source(room.store, link, number, moving[target], self._live, len(moving))
             room.changed.notify_all()
             return True
 

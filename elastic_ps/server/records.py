@@ -11,7 +11,7 @@ from elastic_ps.server.contributions import DType
 from elastic_ps.server.store import Store
 from elastic_ps.transport.image import Image
 
-SLOTS = 4
+SLOTS = 2
 """Versions whose records a follower on this host has room for; further ones travel."""
 
 

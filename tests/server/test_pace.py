@@ -18,6 +18,12 @@ def test_a_second_lets_so_much_through() -> None:
         assert second * RATE <= pace.sent <= second * RATE + FREE_BYTES + PIECE
 
 
+def test_streams_share_it() -> None:
+    pace = Pace(2 * RATE, started=5.0, streams=4)
+    flow(pace, 5.0 + 4)
+    assert RATE <= pace.sent <= RATE + FREE_BYTES + PIECE
+
+
 def test_however_large_it_is_over_in_time() -> None:
     pace = Pace(int(10 * RATE * SECONDS), started=5.0)
     flow(pace, 5.0 + SECONDS / 2)
