@@ -16,6 +16,7 @@ from elastic_ps.core.model import Model, Tensor, runs
 from elastic_ps.core.optimizer import OptimizerSpec
 from elastic_ps.core.token import TOKEN_BYTES
 from elastic_ps.server.service import ServerNode
+from elastic_ps.transport.base import Transport
 from elastic_ps.transport.frames import Frame, Kind
 from elastic_ps.transport.tcp import TcpTransport
 from protos import elastic_pb2 as pb
@@ -31,10 +32,10 @@ class Job:
     spec: OptimizerSpec | None = SGD
     data: DataSpec = field(default_factory=lambda: DataSpec(True, 64, 8, "short"))
     block_bytes: int = 512
+    transport: Transport = field(default_factory=lambda: TcpTransport(TOKEN))
 
     def __post_init__(self) -> None:
         self.model = Model(self.tensors, self.block_bytes)
-        self.transport = TcpTransport(TOKEN)
         self.transports: dict[str, TcpTransport] = {}  # of servers that do not have the common one
         self.controls: dict[str, FakeControl] = {}
         self.servers: dict[str, ServerNode] = {}

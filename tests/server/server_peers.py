@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Member
 from elastic_ps.core.model import Model
 from elastic_ps.server.service import ServerNode
+from elastic_ps.transport.base import Transport
 from elastic_ps.transport.frames import Frame, Kind
 from elastic_ps.transport.tcp import TcpTransport
 from protos import elastic_pb2 as pb
@@ -117,7 +118,7 @@ class Received:
 class FakeWorker:
     """A worker's side of the data plane, driven by the test."""
 
-    def __init__(self, name: str, transport: TcpTransport, model: Model):
+    def __init__(self, name: str, transport: Transport, model: Model):
         self.name = name
         self.model = model
         self.received: list[Received] = []

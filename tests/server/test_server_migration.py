@@ -12,6 +12,8 @@ from elastic_ps.core.model import runs
 from elastic_ps.core.optimizer import OptimizerSpec
 from elastic_ps.server.phases import Status
 from elastic_ps.transport.frames import Frame, Kind, Reason
+from elastic_ps.transport.shm import ShmTransport
+from elastic_ps.transport.tcp import TcpTransport
 from protos import elastic_pb2 as pb
 
 
@@ -21,14 +23,19 @@ def arm(job: Job, configuration: Configuration, clock: int) -> None:
         job.controls[server].await_answer(pb.ARMED, pb.SWITCHED, pb.LATE, number=configuration.id)
 
 
+@pytest.mark.parametrize("transport", [TcpTransport, ShmTransport])
 @pytest.mark.parametrize("spec", [SGD, ADAM])
-def test_live_follower_is_byte_equal_and_takes_over_at_the_clock(jobs: Jobs, spec: OptimizerSpec) -> None:
-    job = jobs.begin(Job(TENSORS, spec))
+def test_live_follower_is_byte_equal_and_takes_over_at_the_clock(
+    jobs: Jobs, spec: OptimizerSpec, transport: type[TcpTransport] | type[ShmTransport]
+) -> None:
+    job = jobs.begin(Job(TENSORS, spec, transport=transport(TOKEN)))
     job.check_step(0)
     old, new = job.configuration, job.prepare_two(synced=False)
     for version in range(1, 4):
         job.check_step(version)
     assert job.controls["s1"].await_answer(pb.SYNCED, number=new.id).detail == ""
+    shared = job.servers["s0"].room.sources["s1"].link.connection.shared
+    assert len(shared) == (transport is ShmTransport)
     job.check_step(4)
     arm(job, new, 7)
     job.check_step(5)
@@ -38,6 +45,7 @@ def test_live_follower_is_byte_equal_and_takes_over_at_the_clock(jobs: Jobs, spe
         arrived = follower.changed.wait_for(lambda: (follower.store.versions[moving] == 6).all(), 0)
     if arrived:
         assert job.image("s1", moving) == job.image("s0", moving)
+    assert all(image.array.any() for image in shared), "records lie in the follower's memory"
     job.check_step(6)  # everyone switches at 7
     for control in job.controls.values():
         control.await_answer(pb.SWITCHED, number=new.id)
