@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from elastic_ps.core.configuration import Member, NodeId, Role
@@ -26,12 +26,14 @@ class Peer:
     Attributes:
         link: with whom.
         lane: what for.
-        memory: for what it sends: of a worker its gradients, which stay; of a server for one frame after the other.
+        memory: shared with it where the transport can: a worker's gradients, which stay; an old owner's records.
+        scratch: for what travels and is used before the next frame comes.
     """
 
     link: Link
     lane: str
     memory: Image
+    scratch: Image = field(default_factory=Image)
 
     @property
     def node(self) -> NodeId:

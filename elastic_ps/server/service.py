@@ -268,8 +268,8 @@ class ServerNode:
         lying = link.connection.lying()
         if len(lying) == 1 and lying[0].nbytes == wanted:
             return [lying[0]]
-        peer.memory.grow(wanted)
-        return [peer.memory.array[:wanted]]
+        peer.scratch.grow(wanted)  # not `memory`, in which records may lie that have not been applied
+        return [peer.scratch.array[:wanted]]
 
     def arrived(self, peer: Peer, frame: Frame, data: list[Raw]) -> None:
         """See `Receiver`."""
