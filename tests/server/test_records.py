@@ -1,13 +1,19 @@
 """Memory of records: used again when they have been sent or applied, and never before."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+from server_harness import Job, Jobs
+from server_reference import SGD, TENSORS
 
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Model, Tensor
+from elastic_ps.server.connections import FOLLOW, Peer
 from elastic_ps.server.phases import Status
 from elastic_ps.server.records import SLOTS, Records
 from elastic_ps.server.store import Store
+from elastic_ps.transport.frames import Frame, Kind
 from elastic_ps.transport.image import Image
 
 MODEL = Model((Tensor(0, "i:0", (32,), "float32"), Tensor(0, "i:1", (32,), "float32")), 128)
@@ -59,3 +65,17 @@ def test_memory_that_the_follower_has_not_made_large_enough_is_not_used(store: S
 def test_what_was_not_sent_cannot_be_applied(store: Store, slot: object) -> None:
     with pytest.raises(ProtocolError, match="which has none"):
         Records(store, [Image(SLOTS * MODEL.slab_bytes)]).applied(slot)
+
+
+def test_what_travels_is_not_received_where_records_lie(jobs: Jobs) -> None:
+    job = jobs.begin(Job(TENSORS, SGD))
+    job.prepare_two(synced=False)
+    server = job.servers["s1"]
+    records, _ = server.shares(FOLLOW)
+    link = SimpleNamespace(closed=False, connection=SimpleNamespace(lying=lambda: ()))
+    assert job.prepared is not None
+    block = job.prepared.blocks_of["s1"][0]
+    frame = Frame(Kind.RECORD, job.prepared.id, meta={"runs": [[block, 1]]})
+    (buffer,) = server.buffers(Peer(link, FOLLOW, records), frame)  # type: ignore[arg-type]  # of a link, what is asked
+    assert buffer.nbytes
+    assert not np.shares_memory(buffer, records.array)
