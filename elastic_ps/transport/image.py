@@ -4,12 +4,14 @@ import fcntl
 import mmap
 import os
 import weakref
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 _PAGE = mmap.PAGESIZE
+_POPULATE_READ, _POPULATE_WRITE = 22, 23  # madvise's, from Linux 5.14 on
 
 
 class Image:
@@ -65,6 +67,13 @@ class Image:
     def view(self, low: int, high: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         """The elements [low, high), counted in `dtype`."""
         return self.array[low * dtype.itemsize : high * dtype.itemsize].view(dtype)
+
+    def populate(self, low: int, high: int) -> None:
+        """Have the pages of the bytes [low, high) here before somebody waits for them; what they hold stays."""
+        first = low // _PAGE * _PAGE
+        how = _POPULATE_WRITE if self._protection & mmap.PROT_WRITE else _POPULATE_READ
+        with suppress(OSError):  # an older kernel: they come when they are touched
+            self._map.madvise(how, first, high - first)
 
     def clear(self, low: int, high: int) -> None:
         """Make the bytes [low, high) zero again; whole pages go back to the system."""

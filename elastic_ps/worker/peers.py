@@ -103,6 +103,11 @@ class Peers:
             image.follow()
         return image if image.array.nbytes >= nbytes else None
 
+    def shared(self, server: NodeId) -> Sequence[Image]:
+        """The memory that a server shares with this worker."""
+        link = self._links.get(server)
+        return link.connection.shared if link is not None else ()
+
     def transports(self) -> dict[NodeId, str]:
         """How each connected server is reached; where that is second choice, why."""
         connections = {server: link.connection for server, link in list(self._links.items())}

@@ -99,3 +99,12 @@ def test_an_encoding_that_is_none_is_refused_before_anything_is_allocated(desk: 
     push = Frame(Kind.PUSH, FIRST, 0, 1, {"runs": [[0, 1]], "encoded": encoded})
     with pytest.raises(ProtocolError):
         desk.exchange.buffers("w0", push, desk.gradients["w0"])
+
+
+def test_populated_memory_holds_what_it_held() -> None:
+    image = Image(1 << 20)
+    image.array[5000] = 7
+    image.populate(4999, 1 << 20)
+    seen = Image.attached(image.read_only(), writable=False)
+    seen.populate(0, 1 << 20)
+    assert np.flatnonzero(seen.array).tolist() == [5000]
