@@ -3,7 +3,6 @@
 import json
 import os
 import socket
-import statistics
 import subprocess
 import sys
 import time
@@ -46,11 +45,6 @@ class Measured:
     seconds: list[float]
     peak_bytes: int
     value: float
-
-    @property
-    def median_ms(self) -> float:
-        """Of a step."""
-        return statistics.median(self.seconds) * 1000
 
 
 def run_own(folder: Path, model: str, size: Size, steps: int, options: tuple[str, ...] = ()) -> Measured:

@@ -14,7 +14,7 @@ from elastic_ps.native.threads import in_parallel
 
 Array = NDArray[Any]
 
-_UNIT = 1 << 16  # elements, or bytes of a copy, that are worth a thread's while
+_UNIT = 1 << 16  # elements that are worth a thread's while
 _STATES = 2
 
 
@@ -46,7 +46,8 @@ def has(rule: str, dtype: np.dtype[Any]) -> bool:
     return library() is not None and hasattr(library(), f"{rule}_{dtype.name}")
 
 
-def _address(array: Array) -> int:
+def address(array: Array) -> int:
+    """Of an array's memory."""
     return int(array.__array_interface__["data"][0])
 
 
@@ -77,7 +78,7 @@ def update(
     numbers = np.array(constants, dtype)
     weights = np.array(each, dtype) if each is not None else None
     scale = np.array([factor], dtype) if factor != 1.0 else None
-    places = [_address(array) for array in (old, new, *states, *gradients)]
+    places = [address(array) for array in (old, new, *states, *gradients)]
 
     def work(low: int, high: int) -> None:
         first, second, *others = [place + low * dtype.itemsize for place in places]
@@ -89,10 +90,10 @@ def update(
             second,
             ctypes.addressof(of_gradients),
             len(gradients),
-            _address(weights) if weights is not None else None,
-            _address(scale) if scale is not None else None,
+            address(weights) if weights is not None else None,
+            address(scale) if scale is not None else None,
             ctypes.addressof(of_states),
-            _address(numbers),
+            address(numbers),
         )
         function(ctypes.byref(task))
 

@@ -77,8 +77,7 @@ class Gathering:
         if node in self.workers:
             rank = self.workers.index(node)
             for run in run_list:
-                self._free(rank, run)
-                self.given[rank, run[0] : sum(run)] = Given.NOTHING
+                self._forget(rank, run)
 
     def complete(self, run: Run) -> Iterator[Run]:
         """The parts of a run to which every worker has contributed."""
@@ -94,8 +93,11 @@ class Gathering:
 
     def drop_worker(self, rank: int) -> None:
         """Forget a dead worker's contributions."""
-        self._free(rank, (0, self.given.shape[1]))
-        self.given[rank] = Given.NOTHING
+        self._forget(rank, (0, self.given.shape[1]))
+
+    def _forget(self, rank: int, run: Run) -> None:
+        self._free(rank, run)
+        self.given[rank, run[0] : sum(run)] = Given.NOTHING
 
     def _free(self, rank: int, run: Run) -> None:
         sources = self.source[rank, run[0] : run[0] + run[1]]

@@ -75,6 +75,24 @@ class Connection(Protocol):
         """Break the connection; a blocked `receive` on either side raises PeerLost."""
 
 
+class Unshared:
+    """What a `Connection` is that shares no memory: every byte travels."""
+
+    reason = ""
+    shared: Sequence[Image] = ()
+
+    def share(self, writable: Image, readable: Sequence[Image]) -> None:
+        """See `Connection.share`: nothing is."""
+
+    def image_at(self, places: Sequence[slice]) -> Image | None:
+        """See `Connection.image_at`."""
+        return None
+
+    def lying(self) -> Sequence[Raw]:
+        """See `Connection.lying`."""
+        return ()
+
+
 class Listener(Protocol):
     """Where peers connect to."""
 

@@ -15,10 +15,8 @@ from threading import Condition, Event, Lock, RLock
 from typing import Any
 
 from elastic_ps.core.errors import PeerLost
-from elastic_ps.core.segments import Raw
-from elastic_ps.transport.base import Buffer, Connection, Listener, flat
+from elastic_ps.transport.base import Buffer, Connection, Listener, Unshared, flat
 from elastic_ps.transport.frames import HEADER_BYTES, Frame, Kind, decode_header, decode_meta, encode
-from elastic_ps.transport.image import Image
 
 DEFAULT_CAPACITY = 4 << 20
 """Bytes that a stream takes before its sender waits, like a socket's buffer."""
@@ -156,12 +154,10 @@ class _Stream:
             self._changed.notify_all()
 
 
-class MemoryConnection:
+class MemoryConnection(Unshared):
     """See `Connection`. `send` copies the payload."""
 
     kind = "memory"
-    reason = ""
-    shared: Sequence[Image] = ()
 
     def __init__(self, network: "Network", name: str, peer: str, token: bytes, out: _Stream, into: _Stream):
         self.peer = peer
@@ -182,17 +178,6 @@ class MemoryConnection:
                 raise PeerLost(self.peer, "connection closed")
             data = b"".join((head, *parts))
             self._network.pass_on(frame, self._name, self.peer, lambda: self._out.write(data), lambda: self._cut(data))
-
-    def share(self, writable: Image, readable: Sequence[Image]) -> None:
-        """See `Connection.share`: nothing is, every byte travels."""
-
-    def image_at(self, places: Sequence[slice]) -> Image | None:
-        """See `Connection.image_at`."""
-        return None
-
-    def lying(self) -> Sequence[Raw]:
-        """See `Connection.lying`."""
-        return ()
 
     def send_raw(self, data: bytes) -> None:
         """Send bytes that need be no frame: what a foreign or broken peer does."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from elastic_ps.core.errors import PeerLost, ProtocolError
 from elastic_ps.core.segments import Raw
+from elastic_ps.native.library import address as address_of
 from elastic_ps.transport.base import Buffer, Listener, flat
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.image import Image
@@ -28,10 +29,6 @@ _BACKLOG = 128
 
 Place = tuple[int, int, int]
 """(number of the image, first byte, bytes)."""
-
-
-def _address_of(memory: Raw) -> int:
-    return int(memory.__array_interface__["data"][0])
 
 
 class ShmConnection(SocketConnection):
@@ -72,9 +69,9 @@ class ShmConnection(SocketConnection):
         return None if None in places else [place for place in places if place is not None]
 
     def _place(self, part: Raw) -> Place | None:
-        address = _address_of(part)
+        address = address_of(part)
         for number, image in enumerate(self.shared):
-            low = address - _address_of(image.array)
+            low = address - address_of(image.array)
             if low >= 0 and low + part.nbytes <= image.array.nbytes:
                 return number, low, part.nbytes
         return None
@@ -122,7 +119,7 @@ class ShmConnection(SocketConnection):
             while filled < target.nbytes:
                 part = self._lying[0][: target.nbytes - filled]
                 there = target[filled : filled + part.nbytes]
-                if _address_of(part) != _address_of(there):
+                if address_of(part) != address_of(there):
                     there[...] = part
                 filled += part.nbytes
                 rest = self._lying[0][part.nbytes :]

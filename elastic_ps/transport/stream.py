@@ -10,16 +10,14 @@ from itertools import islice
 from threading import Lock
 
 from elastic_ps.core.errors import PeerLost
-from elastic_ps.core.segments import Raw
-from elastic_ps.transport.base import Buffer, flat
+from elastic_ps.transport.base import Buffer, Unshared, flat
 from elastic_ps.transport.frames import HEADER_BYTES, Frame, decode_header, decode_meta, encode
-from elastic_ps.transport.image import Image
 
 _IOV_MAX = 512  # buffers a sendmsg may take; Linux allows 1024
 _SOCKET_BYTES = 4 << 20
 
 
-class SocketConnection:
+class SocketConnection(Unshared):
     """See `Connection`.
 
     Args:
@@ -29,8 +27,6 @@ class SocketConnection:
     """
 
     kind = "tcp"
-    reason = ""
-    shared: Sequence[Image] = ()
 
     def __init__(self, sock: socket.socket, peer: str, token: bytes):
         if sock.family != socket.AF_UNIX:
@@ -104,17 +100,6 @@ class SocketConnection:
     def _take(self, view: memoryview) -> int:
         """Receive what there is, at least a byte; 0: the connection has ended."""
         return self._socket.recv_into(view)
-
-    def share(self, writable: Image, readable: Sequence[Image]) -> None:
-        """See `Connection.share`: nothing is, every byte travels."""
-
-    def image_at(self, places: Sequence[slice]) -> Image | None:
-        """See `Connection.image_at`."""
-        return None
-
-    def lying(self) -> Sequence[Raw]:
-        """See `Connection.lying`."""
-        return ()
 
     def close(self) -> None:
         """See `Connection.close`."""

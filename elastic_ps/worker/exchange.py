@@ -139,7 +139,9 @@ class Exchange:
             meta = {name: value for name, value in common.items() if value is not None}
             pushed = held[present[held]]
             travels = node.peers.gradients(server, model.slab_bytes) is None
-            encoded = _is_encoded(model, pushed) & (push.compression is not None and travels)
+            encoded = np.zeros(len(pushed), dtype=bool)
+            if push.compression is not None and travels:
+                encoded = _is_encoded(model, pushed)
             limit = CHUNK_BYTES if travels else SHARED_CHUNK_BYTES
             for chunk in _chunks(model, pushed[~encoded].tolist(), limit):
                 frame = node.frame(Kind.PUSH, version, push.samples, runs=[list(run) for run in chunk], **meta)

@@ -95,10 +95,10 @@ class Peers:
 
     def gradients(self, server: NodeId, nbytes: int) -> Image | None:
         """Memory of at least `nbytes` in which the server reads this worker's gradients; None: there is none."""
-        link = self._links.get(server)
-        if link is None or not link.connection.shared:
+        shared = self.shared(server)
+        if not shared:
             return None
-        image = link.connection.shared[0]
+        image = shared[0]
         if image.array.nbytes < nbytes:
             image.follow()
         return image if image.array.nbytes >= nbytes else None
