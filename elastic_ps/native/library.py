@@ -29,6 +29,7 @@ class _Update(ctypes.Structure):
         ("contributions", ctypes.c_int64),
         ("each", ctypes.c_void_p),
         ("factor", ctypes.c_void_p),
+        ("kept", ctypes.c_void_p),
         ("states", ctypes.c_void_p),
         ("constants", ctypes.c_void_p),
     )
@@ -58,6 +59,7 @@ def update(
     gradients: Sequence[Array],
     each: Sequence[float] | None,
     factor: float,
+    kept: Array | None,
     states: Sequence[Array],
     constants: Sequence[Any],
 ) -> None:
@@ -70,6 +72,7 @@ def update(
         gradients: contributions, in the order in which they are added.
         each: factor of each; None: all 1.
         factor: of their sum.
+        kept: where the sum is put as well; None: nowhere.
         states: updated in place.
         constants: of the rule.
     """
@@ -92,6 +95,7 @@ def update(
             len(gradients),
             address(weights) if weights is not None else None,
             address(scale) if scale is not None else None,
+            address(kept) + low * dtype.itemsize if kept is not None else None,
             ctypes.addressof(of_states),
             address(numbers),
         )

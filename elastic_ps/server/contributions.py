@@ -43,11 +43,13 @@ class Aggregate:
         arrays: the contributions, flat and of one dtype, in the order in which they are added.
         each: factor of each before the sum; None: all 1.
         factor: of the sum.
+        kept: memory in which the sum is put as well, when it has been asked for; None: nowhere.
     """
 
     arrays: Sequence[Array]
     each: Sequence[float] | None = None
     factor: float = 1.0
+    kept: Array | None = None
 
     @property
     def dtype(self) -> DType:
@@ -63,9 +65,9 @@ class Aggregate:
 
     def part(self, low: int, high: int) -> Array:
         """The elements [low, high), at most `CHUNK`: valid until this thread asks again; not to be written to."""
-        if self._is_plain:
+        if self._is_plain and self.kept is None:
             return self.arrays[0][low:high]
-        out: Array = _scratch.take(high - low, self.dtype)[0]
+        out: Array = _scratch.take(high - low, self.dtype)[0] if self.kept is None else self.kept[low:high]
         self._add(low, high, out)
         return out
 
@@ -82,6 +84,8 @@ class Aggregate:
             for low in range(first, last, CHUNK):
                 high = min(low + CHUNK, last)
                 self._add(low, high, out[low:high])
+                if self.kept is not None:
+                    self.kept[low:high] = out[low:high]
 
         in_parallel(len(self), CHUNK, work)
 

@@ -11,6 +11,7 @@ that training feels little.
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -143,25 +144,23 @@ class Source:
 
     def record(
         self, segment: Run, aggregate: Aggregate | None, hyper: Hyper | None, batch: Batch | None
-    ) -> Aggregate | None:
+    ) -> tuple[Aggregate | None, Callable[[], None]]:
         """An update of `segment`, of which all is followed, is about to be applied here.
 
         Returns:
-            The same aggregate, added up.
+            The aggregate to apply, and what is to be called then: it sends what the aggregate has kept.
         """
         meta: dict[str, Any] = {"hyper": hyper.to_dict()} if hyper is not None else {}
         if batch is not None:
             meta["batch"] = list(batch)
         version, runs = int(self._store.versions[segment[0]]), [list(segment)]
         if aggregate is None:
-            self._send(Kind.RECORD, version, runs=runs, absent=True, **meta)
-            return None
+            return None, lambda: self._send(Kind.RECORD, version, runs=runs, absent=True, **meta)
         memory, slot, sent = self.records.take(segment, aggregate.dtype)
-        aggregate.write(memory)  # what is sent must stay, the contributions will not
         if slot is not None:
             meta["slot"] = slot
-        self._send(Kind.RECORD, version, [memory], sent, runs=runs, **meta)
-        return Aggregate([memory])
+        kept = replace(aggregate, kept=memory)  # what is sent must stay, the contributions will not
+        return kept, lambda: self._send(Kind.RECORD, version, [memory], sent, runs=runs, **meta)
 
     def forget(self, run: Run) -> None:
         """A run was changed otherwise than by an update: it is sent anew."""

@@ -61,7 +61,7 @@ class Migration:
         grown = current.extended(assignment)
         fresh = moves(room.node, current, grown).fresh
         room.standing = replace(room.standing, current=grown)
-        room.store.allocate(fresh, Status.EMPTY)
+        room.allocate(fresh, Status.EMPTY)
         room.gathering.grow(len(room.store.status))
         for subscription in room.subscriptions.values():
             subscription.grow()
@@ -100,10 +100,10 @@ class Migration:
                 self._live = not paused
                 if not dead:  # a death's plan moves no block: the streams of the plan that it came into go on
                     self.follower.begin(self._moves, self._live, configuration.id)
-                room.store.allocate(self._moves.fresh, Status.EMPTY)
+                room.allocate(self._moves.fresh, Status.EMPTY)
                 if restore is not None and self._moves.fresh:
                     self._load(restore)
-                room.store.allocate(self._moves.incoming, Status.FOLLOWER)
+                room.allocate(self._moves.incoming, Status.FOLLOWER)
                 room.standing = room.standing.prepare(configuration, paused, dead)
                 room.changed.notify_all()
             if not room.standing.decided(configuration.id):

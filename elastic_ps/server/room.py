@@ -22,6 +22,7 @@ from elastic_ps.server.contributions import Aggregate
 from elastic_ps.server.ledger import Ledger
 from elastic_ps.server.phases import Status
 from elastic_ps.server.store import Store
+from elastic_ps.server.unused import Unused
 from elastic_ps.transport.base import Buffer
 from elastic_ps.transport.frames import Frame, Kind, Reason
 from elastic_ps.transport.image import Image
@@ -107,6 +108,7 @@ class Room:
     snapshot: "Snapshot | None" = None
     held: list[Held] = field(default_factory=list)
     gradients: WeakSet[Image] = field(default_factory=WeakSet)  # of the workers' connections
+    unused: Unused = field(default_factory=Unused)
     changed: threading.Condition = field(default_factory=lambda: threading.Condition(threading.RLock()))
 
     def followed(self) -> list[NDArray[np.bool_]]:
@@ -177,16 +179,22 @@ class Room:
         self.outbox.send(node, frame)
 
     def release(self, blocks: Sequence[int]) -> None:
-        """Forget blocks, and give their memory back.
+        """Forget blocks; their memory goes back to the system bit by bit.
 
         Nobody waits for them any more: a plan is committed when a worker is past its clock, so when every push of that
         version has been applied. In async and ssp there is none to tell it: what workers have pushed stays.
         """
-        self.store.release(blocks)
+        self.store.release(blocks, self.unused)
         for run in runs(blocks) if self.data.is_sync else ():
             span = self.store.model.span(run)
             for image in self.gradients:
-                image.clear(span.start, span.stop)
+                self.unused.add(image, span.start, span.stop)
+        self.changed.notify_all()
+
+    def allocate(self, blocks: Sequence[int], status: Status) -> None:
+        """Hold blocks from now on (see `Store.allocate`)."""
+        self.unused.give_back()
+        self.store.allocate(blocks, status)
 
     # ---- updates -----------------------------------------------------------------------------------------------------
 
@@ -196,10 +204,14 @@ class Room:
         """Take a segment, alike in `followed`, to its next version, here and at who follows it (see `Store.update`)."""
         if self.snapshot is not None:
             self.snapshot.before_update(segment)
-        for source in self.sources.values():  # a block has one new owner at most
-            if source.followed[segment[0]]:
-                aggregate = source.record(segment, aggregate, hyper, batch)
+        # a block has one new owner at most
+        source = next((source for source in self.sources.values() if source.followed[segment[0]]), None)
+        if source is None:
+            self.store.update(segment, aggregate, hyper, batch)
+            return
+        aggregate, send = source.record(segment, aggregate, hyper, batch)
         self.store.update(segment, aggregate, hyper, batch)
+        send()
 
     def write_down(self, version: int, updated: Sequence[Run], shares: Sequence[tuple[NodeId, Share]]) -> None:
         """Tell the ledger that `updated` went from `version` to the next."""

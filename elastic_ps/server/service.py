@@ -305,7 +305,9 @@ class ServerNode:
     # ---- beside training ---------------------------------------------------------------------------------------------
 
     def _pump(self) -> None:
-        """Copy one piece at a time for followers and shadows, with pauses that leave the lock to the training."""
+        """Copy for followers and shadows, and give memory back, one piece at a time, with pauses that leave the lock to
+        the training.
+        """
         room = self.room
         while not self._ended.is_set():
             with room.changed:
@@ -321,6 +323,8 @@ class ServerNode:
     def _streams(self) -> list[Callable[[], None]]:
         room = self.room
         work: list[Callable[[], None]] = [source.next_piece for source in room.sources.values() if source.has_work]
+        if room.unused:
+            work.append(room.unused.next_piece)
         for shadow in room.subscriptions.values():
             if shadow.has_work:
                 work.append(lambda shadow=shadow: shadow.next_piece(room.standing.number))  # type: ignore[misc]

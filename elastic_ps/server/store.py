@@ -24,6 +24,7 @@ from elastic_ps.server.applied import Applied, Batch
 from elastic_ps.server.contributions import Aggregate, DType
 from elastic_ps.server.phases import Status
 from elastic_ps.server.treatments import Treatment, Treatments
+from elastic_ps.server.unused import Unused
 from elastic_ps.transport.image import Image
 
 
@@ -125,17 +126,17 @@ class Store:
         self.versions[ids] = 0
         self.counts[ids] = 0
 
-    def release(self, blocks: Iterable[int]) -> None:
-        """Forget blocks; their memory is zero, and whole pages of it go back to the system."""
+    def release(self, blocks: Iterable[int], unused: Unused) -> None:
+        """Forget blocks; their memory is `unused`, and must be zero before they are held again."""
         gone = list(runs(blocks))
         self.applied.forget(gone)
         for run in gone:
             for segment in self.segments(run):
                 span, item = self.model.span(segment), self.treatment(segment[0]).dtype.itemsize
                 for image in self.values:
-                    image.clear(span.start, span.stop)
+                    unused.add(image, span.start, span.stop)
                 for _, image, dtype in self._state_images(segment[0]):
-                    image.clear(span.start // item * dtype.itemsize, span.stop // item * dtype.itemsize)
+                    unused.add(image, span.start // item * dtype.itemsize, span.stop // item * dtype.itemsize)
             self.status[run[0] : run[0] + run[1]] = Status.ABSENT
 
     # ---- runs ------------------------------------------------------------------------------------------------------
@@ -171,6 +172,15 @@ class Store:
             window = slice(first, first + count)
             for low, high in stretches(self.status[window], *(array[window] for array in arrays)):
                 yield first + low, high - low
+
+    def by_image(self, runs_: Iterable[Run]) -> list[list[Run]]:
+        """Runs, cut where their values go on in the other image, and those of each image together."""
+        found: tuple[list[Run], list[Run]] = [], []
+        for first, count in runs_:
+            sides = self._side[first : first + count]
+            for low, high in stretches(sides):
+                found[int(sides[low])].append((first + low, high - low))
+        return [cut for cut in found if cut]
 
     def pieces(self, run: Run) -> list[Raw]:
         """The memory of a run's values: one array for each stretch in one image."""
@@ -294,7 +304,7 @@ class Store:
             ProtocolError: another number of bytes than these blocks have here.
         """
         window = slice(segment[0], segment[0] + segment[1])
-        self._side[window] = self._side[segment[0]]
+        self._side[window] = counts[0] % 2  # so that blocks that come at different versions are in one image
         parts = self.image(segment)
         if sum(part.nbytes for part in parts) != data.nbytes:
             raise ProtocolError(

@@ -136,13 +136,14 @@ class Updates:
         """Tell the workers, the shadows and the ledger that `updated` went from `version` to the next."""
         room = self._room
         runs = joined(updated)
-        frame = room.frame(Kind.VALUE, version + 1, runs)
-        payload = [piece for run in runs for piece in room.store.pieces(run)]
-        for worker in room.gathering.workers:
-            # Not copied: nobody updates these blocks again before this worker has pushed for them again, which it
-            # does only after it has their values.
-            room.outbox.send(worker, frame, payload)
-        self._tell_shadows(frame, runs, payload)
+        for cut in room.store.by_image(runs):
+            frame = room.frame(Kind.VALUE, version + 1, cut)
+            payload = [piece for run in cut for piece in room.store.pieces(run)]
+            for worker in room.gathering.workers:
+                # Not copied: nobody updates these blocks again before this worker has pushed for them again, which it
+                # does only after it has their values.
+                room.outbox.send(worker, frame, payload)
+            self._tell_shadows(frame, cut, payload)
         if pushed:
             room.write_down(version, pushed, list(zip(room.gathering.workers, room.gathering.shares, strict=True)))
         room.stepped(version + 1)

@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ from elastic_ps.native import library as native
 from elastic_ps.native import threads
 from elastic_ps.server.contributions import CHUNK, Aggregate
 from elastic_ps.server.optimizers.adaptive import Adam, AdamW
+from elastic_ps.server.optimizers.lamb import LAMB
 from elastic_ps.server.optimizers.momentum import SGD
-from elastic_ps.server.optimizers.rule import Elementwise
+from elastic_ps.server.optimizers.rule import Elementwise, Rule
 
 LENGTH = 5 * (1 << 16) + 77  # several threads' shares and an odd end
 RULES = [SGD(), SGD(momentum=0.9), Adam(beta1=0.8), AdamW(), AdamW(correct_bias=False)]
@@ -62,6 +64,26 @@ def test_the_bits_are_numpys(monkeypatch: pytest.MonkeyPatch, rule: Elementwise,
     assert [trained(rule, dtype, hyper, aggregate, in_place) for aggregate in sums for in_place in (False, True)] == [
         found for pair in zip(compiled[1::2], compiled[::2], strict=True) for found in pair
     ]
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("rule", [None, SGD(momentum=0.9), SGD(momentum=0.9, multi_precision=True), LAMB()], ids=repr)
+def test_the_sum_is_kept_on_the_way(monkeypatch: pytest.MonkeyPatch, rule: Rule | None, compiled: bool) -> None:
+    if not compiled:
+        monkeypatch.setattr(native, "has", lambda _name, _dtype: False)
+    dtype = np.float16 if rule == SGD(momentum=0.9, multi_precision=True) else np.float32
+    one, three = gradients(dtype, 1), gradients(dtype, 3)
+    for aggregate in Aggregate(one), Aggregate(one, None, 3.0), Aggregate(three, [0.1, 0.2, 0.7]):
+        expected, kept = aggregate.whole(), np.full(LENGTH, 7, dtype)
+        keeping, new = replace(aggregate, kept=kept), np.zeros(LENGTH, dtype)
+        if rule is None:
+            keeping.write(new)
+            assert new.tobytes() == expected.tobytes()
+        else:
+            value = np.ones(LENGTH, dtype)
+            states = {name: np.zeros(LENGTH, kind) for name, kind in rule.states(value.dtype)}
+            rule.apply(value, new, keeping, states, 1, HYPERS[0])
+        assert kept.tobytes() == expected.tobytes()
 
 
 def test_ranges_are_whole_units_and_cover_everything() -> None:

@@ -14,6 +14,7 @@ from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Tensor
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.server.applied import Applied, Batch
+from elastic_ps.server.phases import Status
 from elastic_ps.transport.frames import Frame, Kind, Reason
 
 # ---- updates ---------------------------------------------------------------------------------------------------------
@@ -278,5 +279,19 @@ def test_what_blocks_have_taken_grows_and_is_forgotten() -> None:
 def test_a_released_block_has_taken_nothing() -> None:
     desk = Desk()
     desk.update("w0", 0, 0)
-    desk.room.store.release([1])
+    with desk.room.changed:
+        desk.room.release([1])
     assert desk.room.store.applied.image(desk.every[0])["w0"][:3] == [0, -1, 0]
+
+
+def test_a_block_that_comes_back_finds_no_memory_that_is_unused() -> None:
+    desk = Desk()
+    desk.update("w0", 0, 0)
+    value = desk.room.store.value((1, 1))
+    value[...] = 1
+    with desk.room.changed:
+        desk.room.release([1])
+        assert value.min() == 1
+        desk.room.allocate([1], Status.FOLLOWER)
+    assert not desk.room.unused
+    assert value.max() == 0

@@ -1,5 +1,9 @@
 """Memory of blocks, contributions, ledger: without threads or sockets."""
 
+import mmap
+import os
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,6 +21,8 @@ from elastic_ps.server.ledger import Ledger
 from elastic_ps.server.phases import Given, Status
 from elastic_ps.server.store import Store
 from elastic_ps.server.treatments import Treatment
+from elastic_ps.server.unused import Unused
+from elastic_ps.transport.image import Image
 
 SGD = OptimizerSpec("sgd", {"momentum": 0.9}).to_json()
 
@@ -80,11 +86,40 @@ def test_release_gives_memory_back_and_forgets() -> None:
     made = Model((Tensor(0, "i:0", (1 << 16,), "float32"),), 1 << 14)
     store = store_of(made)
     store.value((0, 16))[...] = 1
-    store.release(range(4, 8))
+    unused = Unused()
+    store.release(range(4, 8), unused)
     assert store.held(Status.PRIMARY).tolist() == [*range(4), *range(8, 16)]
+    unused.give_back()
+    assert not unused
     assert store.value((0, 4)).min() == store.value((8, 8)).min() == 1
-    store.allocate(range(4, 8), Status.FOLLOWER)
     assert store.value((4, 4)).max() == 0
+
+
+def test_memory_goes_back_in_pieces_of_whole_pages() -> None:
+    image, size, page = Image(5 << 20), 5 << 20, mmap.PAGESIZE
+    image.array[:] = 1
+    unused = Unused()
+    unused.add(image, 100, size - 100)
+    taken = [os.fstat(image.descriptor).st_blocks * 512]
+    while unused:
+        unused.next_piece()
+        taken.append(os.fstat(image.descriptor).st_blocks * 512)
+    assert [before - after for before, after in pairwise(taken)] == [(1 << 20) - end for end in (page, 0, 0, 0, page)]
+    assert image.array.nonzero()[0].tolist() == [*range(100), *range(size - 100, size)]
+
+
+def test_blocks_that_come_at_several_versions_are_in_one_image() -> None:
+    made = Model((Tensor(0, "i:0", (64,), "float32"),), 64)
+    one, other = store_of(made), store_of(made)
+    for block in range(4):
+        data = np.concatenate([part.view(np.uint8) for part in one.image((block, 1))])
+        other.load((block, 1), data, block, [block], {})
+        for behind in range(block + 1):
+            other.update((behind, 1), ones(other, (behind, 1)), Hyper(lr=0.1))
+        one.update((0, 4), ones(one, (0, 4)), Hyper(lr=0.1))
+    assert other.by_image([(0, 4)]) == [[(0, 4)]]
+    other.update((1, 2), ones(other, (1, 2)), Hyper(lr=0.1))
+    assert sorted(other.by_image([(0, 2), (2, 2)])) == [[(0, 1), (3, 1)], [(1, 1), (2, 1)]]
 
 
 def test_image_and_load_are_inverse() -> None:

@@ -152,7 +152,7 @@ class Elementwise(BuiltIn):
         if compiled is not None and target is new and native.has(compiled[0], new.dtype):
             name, numbers = compiled
             gradients, each, factor = aggregate.arrays, aggregate.each, aggregate.factor
-            native.update(name, old, new, gradients, each, factor, arrays, numbers)
+            native.update(name, old, new, gradients, each, factor, aggregate.kept, arrays, numbers)
             return
         kernel = self.kernel(count, hyper, constants)
 
