@@ -11,7 +11,7 @@ records that follow it, costs the two ends several ms a MiB, measured on 2 cores
 step of a job that does nothing but exchange.
 """
 
-SECONDS = 10.0
+SECONDS = 15.0
 """What a snapshot takes at most, however large."""
 
 

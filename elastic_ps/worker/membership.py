@@ -10,18 +10,15 @@ import time
 from dataclasses import replace
 
 from elastic_ps.core import codec
-from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, NodeId
+from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId
 from elastic_ps.core.errors import EXIT_RESTART, JobEnded
 from elastic_ps.core.model import Model, runs
 from elastic_ps.node.standing import ArmAnswer
 from elastic_ps.transport.frames import Kind
 from elastic_ps.worker.inbox import Inbox
+from elastic_ps.worker.populate import populate
 from elastic_ps.worker.room import Room
 from protos import elastic_pb2 as pb
-
-_POPULATED_BYTES = 1 << 20
-_POPULATE_PAUSE = 10.0
-"""In times of what it took: a tenth of a core."""
 
 _ANSWERS = {ArmAnswer.ARMED: pb.ARMED, ArmAnswer.LATE: pb.LATE, ArmAnswer.SWITCHED: pb.SWITCHED}
 
@@ -105,22 +102,7 @@ class Membership:
         self._acknowledge(pb.PREPARED, configuration.id)
         with room.changed:
             room.changed.notify_all()
-        threading.Thread(target=self._populate, args=(configuration,), name="populate", daemon=True).start()
-
-    def _populate(self, configuration: Configuration) -> None:
-        """Touch the memory that servers will share with this worker, a little at a time: to touch it first costs
-        several times what it costs to write, and the first steps with new owners would bear it all.
-        """
-        room, model = self._room, self._room.inbox.model
-        for server, blocks in configuration.blocks_of.items():
-            for image in room.peers.shared(server):
-                for span in map(model.span, runs(blocks)):
-                    for low in range(span.start, min(span.stop, image.array.nbytes), _POPULATED_BYTES):
-                        if room.ended is not None:
-                            return
-                        started = time.perf_counter()
-                        image.populate(low, min(low + _POPULATED_BYTES, span.stop, image.array.nbytes))
-                        time.sleep(_POPULATE_PAUSE * (time.perf_counter() - started))
+        threading.Thread(target=populate, args=(room, configuration), name="populate", daemon=True).start()
 
     def _forget(self, server: NodeId) -> None:
         """A dead server's replies of the open exchange do not count."""
