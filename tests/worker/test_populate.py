@@ -56,7 +56,9 @@ def test_what_new_owners_gain_is_touched_and_nothing_else() -> None:
 def test_a_new_owner_that_grows_into_its_model_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Image(0)
     seen = Image.attached(os.dup(made.descriptor), writable=True)
-    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=lambda _: made.grow(MODEL.slab_bytes), perf_counter=float))
+    monkeypatch.setattr(
+        module, "time", SimpleNamespace(sleep=lambda _: made.grow(MODEL.slab_bytes), perf_counter=float)
+    )
     populate(room({"s0": [], "s1": [seen]}, prepared()), NEW)
     assert touched(made) == 2 * BLOCK
 
