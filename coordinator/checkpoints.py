@@ -3,7 +3,7 @@
 `manifest.json` alone makes a checkpoint valid. It is written under another name and renamed; one that is absent,
 unreadable, or whose files are not all there with their sizes is torn, and skipped with a warning.
 
-    {"format": 2, "version": V, "seed": ..., "block_bytes": ..., "tensors": [...], "optimizers": [...], "data": {...},
+    {"format": 3, "version": V, "seed": ..., "block_bytes": ..., "tensors": [...], "optimizers": [...], "data": {...},
      "local_update": false, "configuration": {...}, "book": null,
      "blocks": {"0": {"file": "s0.bin", "crc32": ..., ...}}}
 
@@ -31,7 +31,7 @@ from elastic_ps.core.storage import MANIFEST, candidates
 
 log = logging.getLogger(__name__)
 
-FORMAT = 2
+FORMAT = 3
 KEPT = 3
 """Complete checkpoints that are kept."""
 

@@ -8,7 +8,8 @@ on the wire. The padding is zero.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from itertools import groupby
+from math import lcm, prod
 
 import numpy as np
 
@@ -98,12 +99,19 @@ class Model:
         blocks: list[Block] = []
         position = 0
         for index, tensor in enumerate(self.tensors):
-            size = self.block_bytes if tensor.divisible else max(tensor.nbytes, 1)
+            size = self._block_size(tensor)
             for offset in range(0, max(tensor.nbytes, 1), size):
                 block = Block(len(blocks), index, offset, min(size, tensor.nbytes - offset), position)
                 blocks.append(block)
                 position += block.extent
         return tuple(blocks)
+
+    def _block_size(self, tensor: Tensor) -> int:
+        """Of whole rows, where some fit: a row of a table is then on one server."""
+        if not tensor.divisible or tensor.nbytes <= self.block_bytes:
+            return max(tensor.nbytes, 1)
+        rows = lcm(tensor.nbytes // tensor.shape[0], ALIGNMENT)
+        return self.block_bytes // rows * rows or self.block_bytes
 
     @cached_property
     def blocks_of(self) -> tuple[range, ...]:
@@ -131,6 +139,11 @@ class Model:
         for block in blocks:
             grouped.setdefault(self.tensors[self.blocks[block].tensor].store, []).append(block)
         return grouped
+
+    def by_tensor(self, blocks: Iterable[int]) -> Iterator[list[int]]:
+        """Ascending blocks, those of each tensor together."""
+        for _, found in groupby(blocks, lambda block: self.blocks[block].tensor):
+            yield list(found)
 
     def span(self, run: Run) -> slice:
         """Byte range of a run of blocks in a whole-model slab."""

@@ -7,6 +7,7 @@ afterwards comes later.
 
 import ctypes
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import mxnet as mx
@@ -15,7 +16,8 @@ from mxnet.base import _LIB, check_call
 from numpy.typing import NDArray
 
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.worker.api import Array
+from elastic_ps.core.rows import Rows
+from elastic_ps.worker.api import Array, Dense
 
 _KEPT_BYTES = 1 << 16
 """Arrays up to this size are kept from call to call."""
@@ -31,7 +33,7 @@ def dtype_name(array: Any) -> str:
     return str(np.dtype(array.dtype).name)
 
 
-class HostArray:
+class HostArray(Dense):
     """A dense array in this process's memory. Neither read nor write makes a copy of its own."""
 
     def __init__(self, array: Any):
@@ -83,7 +85,7 @@ class HostArray:
         return self._kept
 
 
-class DeviceArray:
+class DeviceArray(Dense):
     """A dense array in an accelerator's memory: copied."""
 
     def __init__(self, array: Any):
@@ -111,7 +113,7 @@ class DeviceArray:
 
 
 class RowSparseArray:
-    """A row-sparse array, dense on the wire.
+    """A row-sparse array.
 
     Args:
         array: of storage type "row_sparse".
@@ -120,9 +122,17 @@ class RowSparseArray:
 
     def __init__(self, array: Any, rows: NDArray[np.int64] | None = None):
         self._array = array
-        self._rows = rows
+        self.rows = rows
         self.shape: tuple[int, ...] = tuple(array.shape)
         self.dtype = dtype_name(array)
+
+    def stored_rows(self) -> Rows | None:
+        """See `Array.stored_rows`."""
+        with mx.autograd.pause():
+            numbers, values = self._array.indices.asnumpy().astype(np.int64), self._array.data.asnumpy()
+        if (np.diff(numbers) <= 0).any():  # not what MXNet's own functions make: it says what that means
+            return None
+        return Rows(numbers, values.reshape(len(numbers), prod(self.shape[1:])))
 
     def read(self) -> NDArray[Any]:
         """All rows; those that are not stored are zero."""
@@ -138,9 +148,9 @@ class RowSparseArray:
 
     def write(self, values: NDArray[Any]) -> None:
         """Store the rows; others are dropped."""
-        rows = np.arange(self.shape[0]) if self._rows is None else self._rows
+        rows = np.arange(self.shape[0]) if self.rows is None else self.rows
         with mx.autograd.pause():  # Gluon pulls sparse weights while it records a forward pass
-            data = mx.nd.array(values[rows], ctx=mx.cpu(), dtype=self.dtype)
+            data = mx.nd.array(values, ctx=mx.cpu(), dtype=self.dtype)
             sparse = mx.nd.sparse.row_sparse_array((data, rows), shape=self.shape, ctx=mx.cpu(), dtype=self.dtype)
             sparse.copyto(self._array)
 

@@ -25,7 +25,7 @@ from elastic_ps.core.data import CONSISTENCIES
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.mxnet import optimizers
-from elastic_ps.mxnet.arrays import RowSparseArray, Wrappers, is_sparse, wrap, wrap_rows
+from elastic_ps.mxnet.arrays import Wrappers, is_sparse, wrap, wrap_rows
 from elastic_ps.mxnet.keys import Grouped, Key, flat, group, key_of_text, key_text, pairs
 from elastic_ps.worker.api import Array, KeyStore
 from elastic_ps.worker.job import current_job
@@ -67,7 +67,6 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
         super().__init__(handle)
         self._store = open_store(self.consistency) if store is None else store
         self._local_update = False
-        self._lazy_warned = False
         self._pushed, self._outs = Wrappers(), Wrappers()
 
     # ---- values ----------------------------------------------------------------------------------------------------
@@ -271,25 +270,9 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
         return {key: wrap(key, arrays[0]) for key, arrays in grouped.items()}
 
     def _before_push(self, gradients: Mapping[Key, Sequence[Array]]) -> None:
-        if self._updater is None:
-            if gradients and not self._local_update:
-                self._store.set_local_update()
-                self._local_update = True
-        elif not self._lazy_warned:
-            sparse = [key for key, arrays in gradients.items() if isinstance(arrays[0], RowSparseArray)]
-            if sparse and _updates_absent_rows(self._updater.optimizer):
-                self._lazy_warned = True
-                warnings.warn(
-                    f"key {sparse[0]}: row-sparse gradients are applied as if the optimizer had lazy_update=False: "
-                    "momentum and weight decay act on rows without a gradient too",
-                    stacklevel=3,
-                )
-
-
-def _updates_absent_rows(optimizer: Any) -> bool:
-    """Whether a lazy update differs from the ordinary one that servers apply."""
-    plain = type(optimizer) is mx.optimizer.SGD and not optimizer.momentum and not optimizer.wd
-    return bool(getattr(optimizer, "lazy_update", True)) and not plain
+        if self._updater is None and gradients and not self._local_update:
+            self._store.set_local_update()
+            self._local_update = True
 
 
 def _write_whole(path: Path, data: bytes) -> None:

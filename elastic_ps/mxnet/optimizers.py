@@ -103,12 +103,12 @@ def _same(*names: str) -> dict[str, str]:
     return {name: name for name in names}
 
 
-_SGD = _Known("sgd", _same("momentum"), bare=True, master_last=True)
+_SGD = _Known("sgd", _same("momentum", "lazy_update"), bare=True, master_last=True)
 _KNOWN: dict[type, _Known] = {
     mx.optimizer.SGD: _SGD,
     mx.optimizer.ccSGD: _SGD,
     mx.optimizer.NAG: _Known("nag", _same("momentum"), bare=True, master_last=True),
-    mx.optimizer.Adam: _Known("adam", _same("beta1", "beta2", "epsilon")),
+    mx.optimizer.Adam: _Known("adam", _same("beta1", "beta2", "epsilon", "lazy_update")),
     AdamW: _Known("adamw", _same("beta1", "beta2", "epsilon", "correct_bias")),
     mx.optimizer.RMSProp: _Known("rmsprop", _same("gamma1", "gamma2", "epsilon", "centered", "clip_weights")),
     mx.optimizer.AdaGrad: _Known("adagrad", {"eps": "float_stable_eps"}, bare=True),

@@ -4,15 +4,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.data import DataSpec
 from elastic_ps.core.model import Run, runs
-from elastic_ps.core.segments import Array
-from elastic_ps.server.contributions import Aggregate
+from elastic_ps.core.optimizer import Hyper
+from elastic_ps.core.rows import Rows, summed
+from elastic_ps.core.segments import Raw
+from elastic_ps.server.contributions import Aggregate, Contribution
 from elastic_ps.server.phases import Given, weights
-from elastic_ps.server.treatments import Treatment
+from elastic_ps.server.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Share:
 @dataclass(slots=True)
 class _Kept:
     run: Run
-    data: NDArray[np.uint8]
+    data: Contribution
     blocks_left: int
 
 
@@ -62,7 +63,7 @@ class Gathering:
         self.given = np.pad(self.given, ((0, 0), (0, new)), constant_values=Given.NOTHING)
         self.source = np.pad(self.source, ((0, 0), (0, new)), constant_values=-1)
 
-    def keep(self, rank: int, run: Run, given: Given, data: NDArray[np.uint8] | None = None) -> None:
+    def keep(self, rank: int, run: Run, given: Given, data: Contribution | None = None) -> None:
         """Keep a contribution to a run; it replaces an earlier one of the same rank. `data` must stay as it is."""
         window = slice(run[0], run[0] + run[1])
         self._free(rank, run)
@@ -109,35 +110,54 @@ class Gathering:
                 del self._kept[number]
         sources[...] = -1
 
-    def combine(self, segment: Run, positions: NDArray[np.int64], treatment: Treatment, data: DataSpec) -> Aggregate:
+    def combine(self, segment: Run, store: Store, hyper: Hyper | None, data: DataSpec) -> Aggregate | Rows:
         """The aggregate of a segment that every worker has contributed to, alike over the whole segment.
 
         Args:
             segment: alike in `given` and `source`.
-            positions: by block id, bytes in a whole-model slab.
-            treatment: of the segment.
+            store: of the blocks.
+            hyper: of the step.
             data: batch and loss, for the normalisation.
         """
         ranks = np.flatnonzero(self.given[:, segment[0]] == Given.GRADIENT).tolist()
-        arrays = [self._gradient(rank, segment, positions).view(treatment.dtype) for rank in ranks]
-        return aggregated(arrays, [self.shares[rank].samples for rank in ranks], treatment.auxiliary, data)
-
-    def _gradient(self, rank: int, segment: Run, positions: NDArray[np.int64]) -> NDArray[np.uint8]:
-        kept = self._kept[int(self.source[rank, segment[0]])]
-        start = int(positions[segment[0]] - positions[kept.run[0]])
-        end = segment[0] + segment[1]
-        stop = int(positions[end] - positions[kept.run[0]]) if end < kept.run[0] + kept.run[1] else kept.data.nbytes
-        return kept.data[start:stop]
+        found = []
+        for rank in ranks:
+            kept = self._kept[int(self.source[rank, segment[0]])]
+            first = kept.run[0]
+            found.append(store.part(kept.run, kept.data, segment[0] - first, sum(segment) - first))
+        return aggregated(store, segment, found, [self.shares[rank].samples for rank in ranks], hyper, data)
 
 
-def aggregated(arrays: Sequence[Array], samples: Sequence[int], auxiliary: bool, data: DataSpec) -> Aggregate:
-    """Gradients of `samples` each as one.
+def aggregated(
+    store: Store,
+    segment: Run,
+    contributions: Sequence[Contribution],
+    samples: Sequence[int],
+    hyper: Hyper | None,
+    data: DataSpec,
+) -> Aggregate | Rows:
+    """What `samples` each have contributed to a segment as one: rows, where the others stay as they are.
 
     Args:
-        arrays: of one dtype, in the order in which they are added.
+        store: of the blocks.
+        segment: of one treatment.
+        contributions: in the order in which they are added.
         samples: behind each.
-        auxiliary: a running statistic: its mean is taken.
+        hyper: of the step.
         data: batch and loss, for the normalisation.
     """
-    each, factor = weights(data, auxiliary, samples)
-    return Aggregate(arrays, each, factor)
+    treatment = store.treatment(segment[0])
+    each, factor = weights(data, treatment.auxiliary, samples)
+    rows = [one for one in contributions if isinstance(one, Rows)]
+    if rows and len(rows) == len(contributions) and treatment.takes_rows(hyper):
+        return summed(rows, each, factor)
+    dense = [_dense(store, segment, one) if isinstance(one, Rows) else one for one in contributions]
+    return Aggregate([one.view(treatment.dtype) for one in dense], each, factor)
+
+
+def _dense(store: Store, segment: Run, rows: Rows) -> Raw:
+    """The same as bytes of all of the segment's rows, with its padding."""
+    whole = np.zeros(store.span([segment]), np.uint8)
+    values = rows.dense(store.tables.rows(segment)).view(np.uint8)
+    whole[: len(values)] = values
+    return whole

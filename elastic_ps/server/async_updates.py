@@ -11,10 +11,11 @@ from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run, members
 from elastic_ps.core.optimizer import Hyper
-from elastic_ps.core.segments import Raw, joined
+from elastic_ps.core.rows import Rows
+from elastic_ps.core.segments import joined
 from elastic_ps.server.aggregate import Share, aggregated
 from elastic_ps.server.applied import Batch
-from elastic_ps.server.contributions import Aggregate
+from elastic_ps.server.contributions import Aggregate, Contribution
 from elastic_ps.server.intake import Intake, Piece
 from elastic_ps.server.phases import Bytes, Part, parts
 from elastic_ps.server.room import Room
@@ -57,7 +58,7 @@ class AsyncUpdates:
         self._intake = intake
         self._chiefs: dict[int, Hyper] = {}  # by store
 
-    def push(self, node: NodeId, frame: Frame, data: list[Raw]) -> None:
+    def push(self, node: NodeId, frame: Frame, data: list[Contribution]) -> None:
         """A push of the configuration in force, by a worker of its roster."""
         push = _Push(self._batch(node, frame), frame.samples, self._hyper(node, frame))
         for part, piece in self._intake.parts(node, frame, data, lambda run: self._judge(run, push.batch)):
@@ -108,14 +109,13 @@ class AsyncUpdates:
         room, store = self._room, self._room.store
         first = piece.run[0]
         for segment in store.segments(piece.run, store.versions, store.counts, *room.followed()):
-            aggregate: Aggregate | None = None
+            aggregate: Aggregate | Rows | None = None
             if piece.data is not None:
                 if refusal := self._refusal(segment[0], push.hyper):
                     push.refused.append(refusal)
                     continue
-                gradient = store.cut(piece.run, piece.data, segment[0] - first, sum(segment) - first)
-                treatment = store.treatment(segment[0])
-                aggregate = aggregated([gradient.view(treatment.dtype)], [push.samples], treatment.auxiliary, room.data)
+                gradient = store.part(piece.run, piece.data, segment[0] - first, sum(segment) - first)
+                aggregate = aggregated(store, segment, [gradient], [push.samples], push.hyper, room.data)
                 push.updated[int(store.versions[segment[0]])].append(segment)
             room.update(segment, aggregate, push.hyper, push.batch)
             push.taken.append(segment)

@@ -126,6 +126,11 @@ class Connections:
         """See `Outbox`."""
         return node in self._workers
 
+    def shares(self, node: NodeId) -> bool:
+        """See `Outbox`."""
+        link = self._workers.get(node)
+        return link is not None and bool(link.connection.shared)
+
     def disconnect(self, nodes: frozenset[NodeId]) -> None:
         """See `Outbox`."""
         with self._lock:

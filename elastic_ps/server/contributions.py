@@ -8,10 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic_ps.core.segments import Array
+from elastic_ps.core.rows import Rows
+from elastic_ps.core.segments import Array, Raw
 from elastic_ps.native.threads import in_parallel
 
 DType = np.dtype[Any]
+
+Contribution = Raw | Rows
+"""What a worker gives of a run of blocks: the bytes of all of it, or some rows."""
 
 CHUNK = 16384
 """Elements that are worked on at a time: values, gradients, states and scratch stay in a core's own cache."""

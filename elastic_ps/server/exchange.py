@@ -8,19 +8,20 @@ state travels so:
     SNAPSHOT from the chief   loads state and counts; the payload holds the state arrays alone, no values
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic_ps.core.compression import Compression
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import Raw, stretches
+from elastic_ps.server import payloads
 from elastic_ps.server.async_updates import AsyncUpdates
+from elastic_ps.server.contributions import Contribution
 from elastic_ps.server.intake import Intake
 from elastic_ps.server.phases import Status, Verdict, judge
 from elastic_ps.server.room import Held, Room
@@ -34,7 +35,7 @@ _READS = (Kind.PULL, Kind.SUBSCRIBE)
 class _Mode(Protocol):
     """How pushes become updates, and which values workers see: what a job's consistency decides."""
 
-    def push(self, node: NodeId, frame: Frame, data: list[Raw]) -> None:
+    def push(self, node: NodeId, frame: Frame, data: list[Contribution]) -> None:
         """Contribute to updates."""
 
     def pull(self, node: NodeId, frame: Frame, blocks: NDArray[np.int64]) -> None:
@@ -58,7 +59,7 @@ class Exchange:
         intake = Intake(room, self._hold)
         self._sync = Updates(room, switch, intake)
         self._async = AsyncUpdates(room, intake)
-        self._serve: dict[Kind, Callable[[NodeId, Frame, list[Raw]], None]] = {
+        self._serve: dict[Kind, Callable[[NodeId, Frame, Any], None]] = {
             Kind.PUSH: lambda node, frame, data: self._mode.push(node, frame, data),
             Kind.PULL: self._pull,
             Kind.INIT: self._init,
@@ -76,11 +77,10 @@ class Exchange:
         Raises:
             ProtocolError: a frame that no correct worker sends.
         """
-        if "encoded" in frame.meta:
-            data = self._decoded(frame, data)
+        decoded = payloads.decoded(frame, data, self._room.store)  # without the lock: what it reads only ever grows
         with self._room.changed:
             if frame.kind in self._serve:
-                self._judge(node, frame, data)
+                self._judge(node, frame, decoded)
             elif frame.kind is not Kind.NOTICE:
                 raise ProtocolError(f"a worker sent {frame.kind.name}")
             elif self._room.standing.decided(frame.configuration):
@@ -103,38 +103,12 @@ class Exchange:
             if frame.kind not in (Kind.PUSH, Kind.INIT):
                 return []
             spans = [room.store.model.span(run) for run in frame.runs]
-            if "encoded" in frame.meta:
-                sizes = self._encoded_bytes(frame)
+            if (sizes := payloads.sizes(frame, room.store)) is not None:
                 return [np.empty(size, dtype=np.uint8) for size in sizes]
             if frame.kind is Kind.INIT or self._verdict(node, frame) is not Verdict.SERVE:
                 return [np.empty(span.stop - span.start, dtype=np.uint8) for span in spans]
             room.gathering.withdraw(node, frame.runs)
             return [gradients.array[span] for span in spans]
-
-    def _encoded_bytes(self, frame: Frame) -> list[int]:
-        """Bytes of each run of a push whose gradients are compressed. Called under the lock."""
-        told, store = frame.meta["encoded"], self._room.store
-        compression, sizes = Compression.told(_without(told, "nbytes")), told.get("nbytes")
-        if not isinstance(sizes, list) or len(sizes) != len(frame.runs):
-            raise ProtocolError(f"{frame.kind.name} of {len(frame.runs)} runs, encoded in {str(sizes)[:200]}")
-        for run, size in zip(frame.runs, sizes, strict=True):
-            plain = all(store.treatment(block).dtype == np.float32 for block in range(run[0], sum(run)))
-            if (
-                not plain
-                or not isinstance(size, int)
-                or not 0 <= size <= compression.encoded_bytes(store.span([run]) // 4)
-            ):
-                raise ProtocolError(f"{frame.kind.name} of blocks {run}, encoded in {size} bytes")
-        return sizes
-
-    def _decoded(self, frame: Frame, data: list[Raw]) -> list[Raw]:
-        compression = Compression.told(_without(frame.meta["encoded"], "nbytes"))
-        with self._room.changed:
-            sizes = [self._room.store.span([run]) for run in frame.runs]
-        decoded = [np.empty(size // 4, dtype=np.float32) for size in sizes]
-        for part, out in zip(data, decoded, strict=True):
-            compression.decode(part, out)
-        return [out.view(np.uint8) for out in decoded]
 
     def resubscribe(self, node: NodeId) -> None:
         """A shadow has connected again: what it was sent before may be lost. Called under the lock."""
@@ -142,7 +116,7 @@ class Exchange:
 
     # ---- judgement ---------------------------------------------------------------------------------------------------
 
-    def _judge(self, node: NodeId, frame: Frame, data: list[Raw]) -> None:
+    def _judge(self, node: NodeId, frame: Frame, data: Sequence[Contribution]) -> None:
         room = self._room
         verdict = self._verdict(node, frame)
         if verdict is Verdict.STALE:
@@ -159,7 +133,7 @@ class Exchange:
             self._switch()
         return judge(self._room.standing, frame.configuration, node, reads=frame.kind in _READS)
 
-    def _hold(self, node: NodeId, frame: Frame, data: list[Raw]) -> None:
+    def _hold(self, node: NodeId, frame: Frame, data: Sequence[Contribution]) -> None:
         """Judge a frame again when something has changed; the same frame sent again replaces it."""
         key = (node, frame.kind, *(str(frame.meta.get(name)) for name in ("runs", "absent", "states")))
         self._room.hold(Held(lambda: self._judge(node, frame, data), node, key))
@@ -245,12 +219,6 @@ class Exchange:
         store.init_states(run)
         store.versions[run[0] : sum(run)] = version
         store.status[run[0] : sum(run)] = Status.PRIMARY
-
-
-def _without(meta: Any, name: str) -> dict[str, Any]:
-    if not isinstance(meta, dict):
-        raise ProtocolError(f"a gradient that is encoded by {str(meta)[:200]}")
-    return {known: value for known, value in meta.items() if known != name}
 
 
 def _check_meta(frame: Frame) -> None:

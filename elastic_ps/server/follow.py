@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from elastic_ps.core.configuration import ConfigId, NodeId
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
+from elastic_ps.core.rows import Rows
 from elastic_ps.core.segments import Array
 from elastic_ps.server.applied import Batch
 from elastic_ps.server.contributions import Aggregate
@@ -143,8 +144,8 @@ class Source:
         return self._streamed
 
     def record(
-        self, segment: Run, aggregate: Aggregate | None, hyper: Hyper | None, batch: Batch | None
-    ) -> tuple[Aggregate | None, Callable[[], None]]:
+        self, segment: Run, aggregate: Aggregate | Rows | None, hyper: Hyper | None, batch: Batch | None
+    ) -> tuple[Aggregate | Rows | None, Callable[[], None]]:
         """An update of `segment`, of which all is followed, is about to be applied here.
 
         Returns:
@@ -156,6 +157,11 @@ class Source:
         version, runs = int(self._store.versions[segment[0]]), [list(segment)]
         if aggregate is None:
             return None, lambda: self._send(Kind.RECORD, version, runs=runs, absent=True, **meta)
+        if isinstance(aggregate, Rows):
+            payload = aggregate.payload()  # made for this update, so nobody changes it
+            return aggregate, lambda: self._send(
+                Kind.RECORD, version, payload, runs=runs, rows=[len(aggregate)], **meta
+            )
         memory, slot, sent = self.records.take(segment, aggregate.dtype)
         if slot is not None:
             meta["slot"] = slot

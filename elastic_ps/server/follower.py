@@ -10,6 +10,7 @@ from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
+from elastic_ps.core.rows import payload_bytes, received
 from elastic_ps.server.applied import Batch
 from elastic_ps.server.contributions import Aggregate
 from elastic_ps.server.phases import Moves, Status
@@ -59,6 +60,8 @@ class Follower:
         store = self._room.store
         with self._room.changed:
             total = store.span(frame.runs)
+            if frame.kind is Kind.RECORD and "rows" in frame.meta:
+                return sum(payload_bytes(store.model, frame.runs, frame.meta["rows"]))
             if frame.kind is Kind.RECORD:
                 return 0 if frame.meta.get("absent") else total
             if frame.kind is Kind.SNAPSHOT:
@@ -115,6 +118,10 @@ class Follower:
         self._require_version(sender, frame)
         hyper = Hyper.from_dict(frame.meta["hyper"]) if "hyper" in frame.meta else None
         batch = Batch(*frame.meta["batch"]) if "batch" in frame.meta else None
+        if "rows" in frame.meta:
+            (rows,) = received(store.model, frame.runs, frame.meta["rows"], [data])
+            store.update(frame.runs[0], rows, hyper, batch)
+            return
         for run in frame.runs:
             for segment in store.segments(run, store.counts):
                 aggregate = None

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
-from elastic_ps.core.segments import Raw, stretches
+from elastic_ps.core.segments import stretches
+from elastic_ps.server.contributions import Contribution
 from elastic_ps.server.phases import Bytes, Given, Part
 from elastic_ps.server.room import Room
 from elastic_ps.transport.frames import Frame
@@ -18,7 +19,7 @@ class Piece:
 
     run: Run
     given: Given
-    data: Raw | None
+    data: Contribution | None
 
 
 class Intake:
@@ -29,12 +30,12 @@ class Intake:
         hold: keeps a part of a push until something changes.
     """
 
-    def __init__(self, room: Room, hold: Callable[[NodeId, Frame, list[Raw]], None]):
+    def __init__(self, room: Room, hold: Callable[[NodeId, Frame, list[Contribution]], None]):
         self._room = room
         self._keep_waiting = hold
 
     def parts(
-        self, node: NodeId, frame: Frame, data: list[Raw], judge: Callable[[Run], Bytes]
+        self, node: NodeId, frame: Frame, data: list[Contribution], judge: Callable[[Run], Bytes]
     ) -> Iterator[tuple[Part, Piece]]:
         """The parts of a push to keep and to answer. Those to hold are held.
 
@@ -52,7 +53,7 @@ class Intake:
             first = piece.run[0]
             judged = judge(piece.run)
             for low, high in stretches(judged):
-                raw = store.cut(piece.run, piece.data, low, high) if piece.data is not None else None
+                raw = store.part(piece.run, piece.data, low, high) if piece.data is not None else None
                 part = Piece((first + low, high - low), piece.given, raw)
                 if judged[low] == Part.HOLD:
                     self._hold(node, frame, part)
@@ -61,7 +62,7 @@ class Intake:
                 else:
                     yield Part(judged[low]), part
 
-    def _pieces(self, frame: Frame, data: list[Raw]) -> list[Piece]:
+    def _pieces(self, frame: Frame, data: list[Contribution]) -> list[Piece]:
         pieces = [Piece(run, Given.GRADIENT, part) for run, part in zip(frame.runs, data, strict=True)]
         given = Given.EMPTY if frame.meta.get("empty") else Given.ABSENT
         absent = [(first, count) for first, count in frame.meta.get("absent", ())]

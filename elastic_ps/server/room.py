@@ -14,6 +14,7 @@ from elastic_ps.core.data import DataSpec
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Model, Run, runs
 from elastic_ps.core.optimizer import Hyper
+from elastic_ps.core.rows import Rows
 from elastic_ps.core.segments import joined
 from elastic_ps.node.standing import Standing
 from elastic_ps.server.aggregate import Gathering, Share
@@ -72,6 +73,9 @@ class Outbox(Protocol):
 
     def is_connected(self, node: NodeId) -> bool:
         """Whether a worker is connected now."""
+
+    def shares(self, node: NodeId) -> bool:
+        """Whether a worker reads values where they are."""
 
     def disconnect(self, nodes: frozenset[NodeId]) -> None:
         """Close all connections to dead nodes."""
@@ -199,7 +203,7 @@ class Room:
     # ---- updates -----------------------------------------------------------------------------------------------------
 
     def update(
-        self, segment: Run, aggregate: Aggregate | None, hyper: Hyper | None, batch: Batch | None = None
+        self, segment: Run, aggregate: Aggregate | Rows | None, hyper: Hyper | None, batch: Batch | None = None
     ) -> None:
         """Take a segment, alike in `followed`, to its next version, here and at who follows it (see `Store.update`)."""
         if self.snapshot is not None:

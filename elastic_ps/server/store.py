@@ -19,10 +19,12 @@ from numpy.typing import NDArray
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Model, Run, Tensor, runs
 from elastic_ps.core.optimizer import Hyper
+from elastic_ps.core.rows import Rows
 from elastic_ps.core.segments import Array, Raw, stretches
 from elastic_ps.server.applied import Applied, Batch
-from elastic_ps.server.contributions import Aggregate, DType
+from elastic_ps.server.contributions import Aggregate, Contribution, DType
 from elastic_ps.server.phases import Status
+from elastic_ps.server.tables import Tables
 from elastic_ps.server.treatments import Treatment, Treatments
 from elastic_ps.server.unused import Unused
 from elastic_ps.transport.image import Image
@@ -45,6 +47,7 @@ class Store:
         self.model = model
         self._treatments = Treatments(modules)
         self.values = Image(), Image()
+        self.tables = Tables(self)
         self._states: dict[int, dict[str, Image]] = {}  # by layout
         self.applied = Applied()
         self._set_arrays(0)
@@ -131,6 +134,7 @@ class Store:
         gone = list(runs(blocks))
         self.applied.forget(gone)
         for run in gone:
+            self.tables.forget(run)
             for segment in self.segments(run):
                 span, item = self.model.span(segment), self.treatment(segment[0]).dtype.itemsize
                 for image in self.values:
@@ -191,6 +195,16 @@ class Store:
     def _bytes(self, run: Run, side: int) -> Raw:
         return self.values[side].array[self.model.span(run)]
 
+    def sides(self, block: int) -> tuple[Array, Array]:
+        """A block's values, flat, without padding, and the memory to which its next update writes."""
+        nbytes, dtype, side = self.model.blocks[block].nbytes, self.treatment(block).dtype, int(self._side[block])
+        here, other = (self._bytes((block, 1), image)[:nbytes].view(dtype) for image in (side, 1 - side))
+        return here, other
+
+    def turn(self, block: int) -> None:
+        """A block's values are in the other image now."""
+        self._side[block] = 1 - self._side[block]
+
     def value(self, segment: Run) -> Array:
         """A segment's values, flat, in its dtype."""
         return self._bytes(segment, int(self._side[segment[0]])).view(self.treatment(segment[0]).dtype)
@@ -210,8 +224,14 @@ class Store:
 
     # ---- changes ---------------------------------------------------------------------------------------------------
 
+    def part(self, run: Run, data: Contribution, low: int, high: int) -> Contribution:
+        """Of what came for a run off the wire, that of its blocks [low, high)."""
+        if isinstance(data, Rows):
+            return data.between(self.tables.rows((run[0] + low, high - low)))
+        return self.cut(run, data, low, high)
+
     def cut(self, run: Run, data: NDArray[np.uint8], low: int, high: int) -> NDArray[np.uint8]:
-        """Of the bytes of a run off the wire, those of its blocks [low, high)."""
+        """The same of bytes."""
         first, count = run
         start = int(self.positions[first + low] - self.positions[first])
         stop = int(self.positions[first + high] - self.positions[first]) if high < count else data.nbytes
@@ -219,6 +239,7 @@ class Store:
 
     def write(self, run: Run, data: NDArray[np.uint8]) -> None:
         """Replace a run's values by bytes off the wire."""
+        self.tables.forget(run)
         start = 0
         for piece in self.pieces(run):
             piece[...] = data[start : start + piece.nbytes]
@@ -233,35 +254,45 @@ class Store:
                 rule.init(states, self.value(segment))
 
     def update(
-        self, segment: Run, aggregate: Aggregate | None, hyper: Hyper | None, batch: Batch | None = None
+        self, segment: Run, aggregate: Aggregate | Rows | None, hyper: Hyper | None, batch: Batch | None = None
     ) -> None:
         """Take a segment (alike in counts, too) to its next version.
 
         Args:
-            aggregate: in the values' dtype; None: nobody pushed these keys.
+            aggregate: in the values' dtype; rows: the others stay as they are; None: nobody pushed these keys.
             hyper: of the step; needed where the segment has a rule.
             batch: async and ssp: what the segment takes by it. There a version counts the block's own updates, so
                 that it stays where the key was not pushed.
         """
         first, count = segment
         window = slice(first, first + count)
+        if isinstance(aggregate, Rows):
+            self.tables.update(segment, aggregate, hyper)
+        elif aggregate is not None:
+            self._update_all(segment, aggregate, hyper)
         if aggregate is not None:
-            treatment = self.treatment(first)
-            old, side = self.value(segment), 1 - int(self._side[first])
-            new = self._bytes(segment, side).view(treatment.dtype)
-            if treatment.rule is None:
-                aggregate.write(new)
-            elif hyper is None:
-                raise ProtocolError(f"an update of key {self.tensor(first).name} without hyperparameters")
-            else:
-                number = int(self.counts[first]) + 1
-                treatment.rule.apply(old, new, aggregate, self.states(segment), number, treatment.hyper(hyper))
-            self._side[window] = side
             self.counts[window] += 1
         if batch is not None:
             self.applied.take(batch, segment)
         if batch is None or aggregate is not None:
             self.versions[window] += 1
+
+    def _update_all(self, segment: Run, aggregate: Aggregate, hyper: Hyper | None) -> None:
+        treatment = self.treatment(segment[0])
+        old, side = self.value(segment), 1 - int(self._side[segment[0]])
+        new = self._bytes(segment, side).view(treatment.dtype)
+        if treatment.rule is None:
+            aggregate.write(new)
+        else:
+            treatment.rule.apply(old, new, aggregate, self.states(segment), *self.step(segment[0], hyper))
+        self._side[segment[0] : sum(segment)] = side
+        self.tables.forget(segment)
+
+    def step(self, block: int, hyper: Hyper | None) -> tuple[int, Hyper]:
+        """Number and values of a block's coming update."""
+        if hyper is None:
+            raise ProtocolError(f"an update of key {self.tensor(block).name} without hyperparameters")
+        return int(self.counts[block]) + 1, self.treatment(block).hyper(hyper)
 
     def state_bytes(self, run: Run) -> int:
         """Bytes of a run's state arrays."""
@@ -304,6 +335,7 @@ class Store:
             ProtocolError: another number of bytes than these blocks have here.
         """
         window = slice(segment[0], segment[0] + segment[1])
+        self.tables.forget(segment)
         self._side[window] = counts[0] % 2  # so that blocks that come at different versions are in one image
         parts = self.image(segment)
         if sum(part.nbytes for part in parts) != data.nbytes:

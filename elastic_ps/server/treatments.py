@@ -35,6 +35,10 @@ class Treatment:
     whole: int = -1  # tensor index where the rule needs the tensor alone
     refusal: str = ""
 
+    def takes_rows(self, step: Hyper | None) -> bool:
+        """Whether a gradient of some rows leaves the others as they are."""
+        return self.rule is not None and step is not None and self.rule.skips_absent_rows(self.hyper(step))
+
     def hyper(self, step: Hyper) -> Hyper:
         """The step's values with this key's own factors."""
         return replace(step, lr=step.lr * self.lr_mult, wd=step.wd * self.wd_mult)

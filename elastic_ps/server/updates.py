@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,9 +10,10 @@ from numpy.typing import NDArray
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
+from elastic_ps.core.rows import Rows
 from elastic_ps.core.segments import Array, Raw, joined
 from elastic_ps.server.aggregate import Share
-from elastic_ps.server.contributions import Aggregate
+from elastic_ps.server.contributions import Aggregate, Contribution
 from elastic_ps.server.follow import Subscription
 from elastic_ps.server.intake import Intake
 from elastic_ps.server.phases import Bytes, Given, Outcome, Part, due, outcome, parts
@@ -19,6 +21,25 @@ from elastic_ps.server.room import Room
 from elastic_ps.transport.frames import Frame, Kind, Reason
 
 log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Closed:
+    """Updates that are complete.
+
+    Attributes:
+        version: that their blocks had.
+        updated: blocks that have the next one.
+        pushed: those of them whose keys were pushed.
+        rows: and those of which only some rows have changed, with their numbers.
+        refused: why others could not be updated.
+    """
+
+    version: int = 0
+    updated: list[Run] = field(default_factory=list)
+    pushed: list[Run] = field(default_factory=list)
+    rows: list[tuple[Run, NDArray[np.int64]]] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
 
 
 class Updates:
@@ -38,7 +59,7 @@ class Updates:
 
     # ---- PUSH --------------------------------------------------------------------------------------------------------
 
-    def push(self, node: NodeId, frame: Frame, data: list[Raw]) -> None:
+    def push(self, node: NodeId, frame: Frame, data: list[Contribution]) -> None:
         """A push of the configuration in force, by a worker of its roster."""
         room = self._room
         rank = room.gathering.workers.index(node)
@@ -83,39 +104,37 @@ class Updates:
     def _complete(self, kept: Sequence[Run]) -> None:
         """Update what every worker has contributed to, and answer."""
         room = self._room
-        updated: list[Run] = []
-        pushed: list[Run] = []
-        refused: list[str] = []
-        version = 0
+        closed = _Closed()
         for run in kept:
             for ready in room.gathering.complete(run):
-                version = int(room.store.versions[ready[0]])
+                closed.version = int(room.store.versions[ready[0]])
                 alike: list[Array] = [room.store.counts, room.gathering.given, room.gathering.source, *room.followed()]
                 for segment in room.store.segments(ready, *alike):
-                    self._update(segment, updated, pushed, refused)
+                    self._update(segment, closed)
                 room.gathering.drop(ready)
-        if refused:
-            self._refuse_all("; ".join(dict.fromkeys(refused)))
-        if updated:
-            self._updated(updated, pushed, version)
+        if closed.refused:
+            self._refuse_all("; ".join(dict.fromkeys(closed.refused)))
+        if closed.updated:
+            self._updated(closed)
 
-    def _update(self, segment: Run, updated: list[Run], pushed: list[Run], refused: list[str]) -> None:
+    def _update(self, segment: Run, closed: _Closed) -> None:
         room = self._room
         given = room.gathering.given[:, segment[0]].tolist()
         result = outcome(given)
-        treatment = room.store.treatment(segment[0])
         if result is Outcome.MISMATCH:
-            refused.append(self._mismatch(segment, given))
+            closed.refused.append(self._mismatch(segment, given))
             return
-        aggregate: Aggregate | None = None
+        aggregate: Aggregate | Rows | None = None
         if result is Outcome.UPDATE:
             if refusal := room.store.refusal(segment[0], self._hyper):
-                refused.append(refusal)
+                closed.refused.append(refusal)
                 return
-            aggregate = room.gathering.combine(segment, room.store.positions, treatment, room.data)
-            pushed.append(segment)
+            aggregate = room.gathering.combine(segment, room.store, self._hyper, room.data)
+            closed.pushed.append(segment)
         room.update(segment, aggregate, self._hyper)
-        updated.append(segment)
+        closed.updated.append(segment)
+        if isinstance(aggregate, Rows):
+            closed.rows.append((segment, aggregate.numbers))
 
     def _mismatch(self, segment: Run, given: list[int]) -> str:
         workers = self._room.gathering.workers
@@ -132,25 +151,44 @@ class Updates:
         for worker in self._room.gathering.workers:
             self._room.refuse(worker, Reason.MISMATCH, detail)
 
-    def _updated(self, updated: list[Run], pushed: list[Run], version: int) -> None:
-        """Tell the workers, the shadows and the ledger that `updated` went from `version` to the next."""
-        room = self._room
-        runs = joined(updated)
-        for cut in room.store.by_image(runs):
-            frame = room.frame(Kind.VALUE, version + 1, cut)
-            payload = [piece for run in cut for piece in room.store.pieces(run)]
-            for worker in room.gathering.workers:
-                # Not copied: nobody updates these blocks again before this worker has pushed for them again, which it
-                # does only after it has their values.
-                room.outbox.send(worker, frame, payload)
-            self._tell_shadows(frame, cut, payload)
-        if pushed:
-            room.write_down(version, pushed, list(zip(room.gathering.workers, room.gathering.shares, strict=True)))
+    def _updated(self, closed: _Closed) -> None:
+        """Tell the workers, the shadows and the ledger what has gone from its version to the next."""
+        room, version = self._room, closed.version
+        tables = {segment for segment, _ in closed.rows}
+        self._tell(room.gathering.workers, version + 1, [run for run in closed.updated if run not in tables])
+        self._tell_rows(version + 1, closed.rows)
+        if closed.pushed:
+            shares = list(zip(room.gathering.workers, room.gathering.shares, strict=True))
+            room.write_down(version, closed.pushed, shares)
         room.stepped(version + 1)
         if due(room.standing, room.store.versions[room.owned()]):
             self._switch()
         elif room.held:
             room.retry()
+
+    def _tell(self, workers: Sequence[NodeId], version: int, updated: Sequence[Run]) -> None:
+        room = self._room
+        for cut in room.store.by_image(joined(updated)):
+            frame = room.frame(Kind.VALUE, version, cut)
+            payload = [piece for run in cut for piece in room.store.pieces(run)]
+            for worker in workers:
+                # Not copied: nobody updates these blocks again before this worker has pushed for them again, which it
+                # does only after it has their values.
+                room.outbox.send(worker, frame, payload)
+            self._tell_shadows(frame, cut, payload)
+
+    def _tell_rows(self, version: int, updated: Sequence[tuple[Run, NDArray[np.int64]]]) -> None:
+        """The same of blocks of which some rows have changed: where values travel, only those do."""
+        if not updated:
+            return
+        room = self._room
+        sharing = [worker for worker in room.gathering.workers if room.outbox.shares(worker)]
+        self._tell(sharing, version, [run for run, _ in updated])
+        found = [room.store.tables.values(run, numbers) for run, numbers in updated]
+        frame = room.frame(Kind.VALUE, version, [run for run, _ in updated], rows=[len(rows) for rows in found])
+        for worker in room.gathering.workers:
+            if worker not in sharing:
+                room.outbox.send(worker, frame, [part for rows in found for part in rows.payload()])
 
     def _tell_shadows(self, frame: Frame, runs: list[Run], payload: list[Raw]) -> None:
         room = self._room

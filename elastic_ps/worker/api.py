@@ -4,10 +4,22 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from elastic_ps.core.compression import Compression
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
+from elastic_ps.core.rows import Rows
+
+
+class Dense:
+    """What an `Array` is that has all its rows."""
+
+    rows: NDArray[np.int64] | None = None
+
+    def stored_rows(self) -> Rows | None:
+        """See `Array.stored_rows`."""
+        return None
 
 
 class Array(Protocol):
@@ -21,8 +33,15 @@ class Array(Protocol):
     def dtype(self) -> str:
         """numpy's name."""
 
+    @property
+    def rows(self) -> NDArray[np.int64] | None:
+        """Ascending numbers of the only rows that `write` takes; None: it takes all."""
+
+    def stored_rows(self) -> Rows | None:
+        """The rows that a row-sparse array stores, after the framework's pending writes; None: it is dense."""
+
     def read(self) -> NDArray[Any]:
-        """The values, after the framework's pending writes: its own memory where possible, else a copy."""
+        """All values, after the framework's pending writes: its own memory where possible, else a copy."""
 
     @staticmethod
     def settle(arrays: Sequence["Array"], to_write: bool) -> None:
@@ -32,7 +51,10 @@ class Array(Protocol):
         """Its own memory, once the array is settled; None: there is none, use `read` and `write`."""
 
     def write(self, values: NDArray[Any]) -> None:
-        """Replace the values, after the framework's pending reads and writes. `values` may be reused afterwards."""
+        """Replace the values, of `rows` where there are some, after the framework's pending reads and writes.
+
+        `values` may be reused afterwards.
+        """
 
 
 class KeyStore(Protocol):

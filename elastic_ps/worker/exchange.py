@@ -12,6 +12,7 @@ from elastic_ps.core.compression import Compression
 from elastic_ps.core.configuration import NO_CONFIGURATION, Configuration, NodeId
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.model import Model, Run, runs
+from elastic_ps.core.rows import Rows, rows_of
 from elastic_ps.transport.base import Buffer
 from elastic_ps.transport.frames import Frame, Kind
 from elastic_ps.worker.inbox import Slab
@@ -24,12 +25,16 @@ SHARED_CHUNK_BYTES = 128 << 20
 """The same where it lies in shared memory: there is nothing to wait for, and each frame costs half a millisecond."""
 
 
+Mask = NDArray[np.bool_]
+
+
 @dataclass(frozen=True)
 class Push:
     """What a worker contributes to one exchange.
 
     Attributes:
         parts: the memory of the gradients of a run of blocks; only `present` tensors are asked for.
+        rows: of a tensor's gradient, where it has some only; None: it is in `parts`.
         present: tensor indices that are pushed.
         samples: n, of this worker's slice.
         slice: [epoch, step, exchange, low, high] for the ledger; None for static data.
@@ -41,6 +46,7 @@ class Push:
     """
 
     parts: Callable[[Run], Sequence[Slab]]
+    rows: Callable[[int], Rows | None]
     present: frozenset[int]
     samples: int
     slice: list[int] | None
@@ -125,19 +131,17 @@ class Exchange:
     def _frames(self, push: Push, version: int) -> Iterator[tuple[NodeId, Frame, list[Buffer]]]:
         node = self._node
         model = node.inbox.model
-        missing = np.zeros(len(model.blocks), dtype=bool)
-        for first, count in node.inbox.missing(version + 1):
-            missing[first : first + count] = True
-        present = np.zeros(len(model.blocks), dtype=bool)
-        for tensor in push.present:
-            present[model.blocks_of[tensor].start : model.blocks_of[tensor].stop] = True
+        missing, present, sparse = self._masks(push, version)
         hyper = push.hyper if push.batch or node.is_chief else None
         for server, blocks in node.configuration.blocks_of.items():
             held = np.asarray(blocks, dtype=np.int64)
             held = held[missing[held]] if len(held) else held
             common = {"slice": push.slice, "empty": push.empty or None, "batch": push.batch, "hyper": hyper}
             meta = {name: value for name, value in common.items() if value is not None}
-            pushed = held[present[held]]
+            pushed = held[present[held] & ~sparse[held]]
+            for rows, run in _tables(model, push, held[present[held] & sparse[held]].tolist()):
+                frame = node.frame(Kind.PUSH, version, push.samples, runs=[list(run)], rows=[len(rows)], **meta)
+                yield server, frame, list(rows.payload())
             travels = node.peers.gradients(server, model.slab_bytes) is None
             encoded = np.zeros(len(pushed), dtype=bool)
             if push.compression is not None and travels:
@@ -152,6 +156,27 @@ class Exchange:
             for absent in model.by_store(held[~present[held]].tolist()).values():
                 listed = [list(run) for run in runs(absent)]
                 yield server, node.frame(Kind.PUSH, version, push.samples, absent=listed, **meta), []
+
+    def _masks(self, push: Push, version: int) -> tuple[Mask, Mask, Mask]:
+        """By block: whether its values have not come, whether it is pushed, and as some rows."""
+        model = self._node.inbox.model
+        missing, present, sparse = np.zeros((3, len(model.blocks)), dtype=bool)
+        for first, count in self._node.inbox.missing(version + 1):
+            missing[first : first + count] = True
+        for tensor in push.present:
+            window = slice(model.blocks_of[tensor].start, model.blocks_of[tensor].stop)
+            present[window] = True
+            sparse[window] = push.rows(tensor) is not None
+        return missing, present, sparse
+
+
+def _tables(model: Model, push: Push, blocks: list[int]) -> Iterator[tuple[Rows, Run]]:
+    """The rows of the gradients of tensors of which there are some only, by run of blocks."""
+    for run in (part for found in model.by_tensor(blocks) for part in runs(found)):
+        rows, held = push.rows(model.blocks[run[0]].tensor), rows_of(model, run)
+        assert rows is not None
+        assert held is not None
+        yield rows.between(held), run
 
 
 def _is_encoded(model: Model, blocks: NDArray[np.int64]) -> NDArray[np.bool_]:

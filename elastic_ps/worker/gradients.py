@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from elastic_ps.core.compression import Compression
 from elastic_ps.core.model import Run
+from elastic_ps.core.rows import Rows, rows_of, summed
 from elastic_ps.core.segments import Raw, stretches
 from elastic_ps.native.threads import Copy, copy_all
 from elastic_ps.transport.image import Image
@@ -32,6 +33,7 @@ class Gradients:
         self._copies: list[Copy] = []
         self._left: dict[int, NDArray[Any]] = {}  # by tensor: what quantization has left out so far
         self._leaving: dict[int, NDArray[Any]] = {}  # the same after the step under way
+        self._rows: dict[int, Rows] = {}  # by tensor whose latest gradient has only these
         self._again = False
         self._generation = -1
         self._places = np.zeros(0, dtype=np.int64)  # by block: the image to which its next gradient goes
@@ -46,6 +48,12 @@ class Gradients:
             arrays: one for each device, settled.
             compression: by which the sum is quantized; what that leaves out is kept for the tensor's next gradient.
         """
+        sparse = [array.stored_rows() for array in arrays]
+        rows = [one for one in sparse if one is not None]
+        if len(rows) == len(sparse) and self._holds_rows(index):
+            self._rows[index] = summed(rows, None, 1.0)
+            return
+        self._rows.pop(index, None)
         first, *others = [_values(array).reshape(-1) for array in arrays]
         for other in others:
             first = first + other
@@ -55,6 +63,10 @@ class Gradients:
         for view in self._where(index):
             self._copies.append((view, first[low : low + len(view)]))
             low += len(view)
+
+    def rows(self, index: int) -> Rows | None:
+        """Of a tensor's latest gradient, where it has some only; None: it lies in `parts`."""
+        return self._rows.get(index)
 
     def copy(self) -> None:
         """Do what was asked for."""
@@ -86,6 +98,12 @@ class Gradients:
         if self._again:
             self._again = False
             self._generation = -1
+
+    def _holds_rows(self, index: int) -> bool:
+        """Whether a tensor's blocks hold whole rows, so that a gradient of some can be divided among servers."""
+        with self._room.changed:
+            model = self._room.inbox.model
+            return all(rows_of(model, (block, 1)) is not None for block in model.blocks_of[index])
 
     def _quantized(self, index: int, values: NDArray[Any], compression: Compression) -> NDArray[Any]:
         if not compression.has_feedback:

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic_ps.worker.api import Array
+from elastic_ps.worker.api import Array, Dense
 
 
-class HostArray:
+class HostArray(Dense):
     """See `Array`.
 
     Args:

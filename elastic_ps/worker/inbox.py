@@ -16,11 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic_ps.core.model import Model, Run, runs
+from elastic_ps.core.rows import Rows, rows_of
 from elastic_ps.transport.image import Image
 
 Slab = NDArray[np.uint8]
 
-_MISSING, _RECEIVED = -1, 0  # where a block of a version is; from 1 on: in memory of its server's
+_CHANGED, _MISSING, _RECEIVED = -2, -1, 0
+"""Where a block of a version is: as in the version before, but for some rows; nowhere; in the buffers. From 1 on: in
+other memory, most often of its server's.
+"""
 
 
 class _Arrivals:
@@ -31,6 +35,7 @@ class _Arrivals:
         self.shared: list[Slab] = []
         self.where = np.full(blocks, _MISSING, dtype=np.int64)
         self.updates: dict[int, int] = defaultdict(int)  # by store
+        self.changed: list[tuple[Run, Rows]] = []
 
     @property
     def complete(self) -> bool:
@@ -55,6 +60,7 @@ class Inbox:
         self.model = model
         self.version: int | None = None
         self._spare: list[Image] = []
+        self._kept = Image()  # blocks of which only changed rows arrive
         self._installed = self._arrivals()
         self._later: dict[int, _Arrivals] = defaultdict(self._arrivals)
 
@@ -101,6 +107,13 @@ class Inbox:
             store = self.model.tensors[self.model.blocks[block_runs[0][0]].tensor].store
             arrivals.updates[store] = max(arrivals.updates[store], updates)
 
+    def changed(self, version: int, run: Run, rows: Rows) -> None:
+        """These blocks of a version, the one after the installed, are what is installed, but for some rows."""
+        arrivals = self._for(version)
+        if arrivals is not None:
+            arrivals.changed.append((run, rows))
+            arrivals.where[run[0] : sum(run)] = _CHANGED
+
     def updates(self, store: int) -> int:
         """The most that any tensor of `store` had had, as servers told with the installed values (async, ssp)."""
         return self._installed.updates[store]
@@ -116,12 +129,31 @@ class Inbox:
 
     def install(self, version: int) -> None:
         """Make `version`, which is complete, the installed one."""
+        new = self._later.pop(version)
+        for run, rows in new.changed:
+            self._change(new, run, rows)
         self._spare.append(self._installed.received)
-        self._installed = self._later.pop(version)
+        self._installed = new
         self.version = version
         for old in [known for known in self._later if known <= version]:
             self._spare.append(self._later.pop(old).received)
         del self._spare[2:]
+
+    def _change(self, new: _Arrivals, run: Run, rows: Rows) -> None:
+        """Change rows in the memory that is kept for them, to which blocks come from where they are installed."""
+        self._kept.grow(self.model.slab_bytes)
+        kept, installed = self._kept.array, self._installed
+        for block in range(run[0], sum(run)):
+            where = int(installed.where[block])
+            if where in (_RECEIVED, _MISSING) or not np.may_share_memory(installed.image(where), kept):
+                span = self.model.span((block, 1))
+                kept[span] = installed.image(where)[span]
+        new.where[run[0] : sum(run)] = new.number(kept)
+        held = rows_of(self.model, run)
+        assert held is not None, "else these rows were not known"
+        tensor = self.model.tensors[self.model.blocks[run[0]].tensor]
+        table = kept[self.model.span(run)][: len(held) * (tensor.nbytes // tensor.shape[0])].view(tensor.dtype)
+        table.reshape(len(held), -1)[rows.numbers - held.start] = rows.values
 
     def begin(self, version: int) -> None:
         """Start at `version` with nothing installed: a job whose model is still empty."""
@@ -135,8 +167,10 @@ class Inbox:
     def forget(self, block_runs: Sequence[Run], version: int) -> None:
         """A server that had answered for `version` is dead: what it said of these blocks is void."""
         if version in self._later:
+            later = self._later[version]
             for first, count in block_runs:
-                self._later[version].where[first : first + count] = _MISSING
+                later.where[first : first + count] = _MISSING
+            later.changed = [(run, rows) for run, rows in later.changed if later.where[run[0]] != _MISSING]
 
     def holds(self, index: int) -> bool:
         """Whether all blocks of a tensor are here at the installed version."""

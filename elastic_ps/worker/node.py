@@ -7,9 +7,12 @@ the links'.
 import logging
 from collections.abc import Sequence
 
+import numpy as np
+
 from elastic_ps.core.configuration import ConfigId, Member, NodeId, Role
 from elastic_ps.core.errors import ConfigurationError, JobEnded, ProtocolError
 from elastic_ps.core.model import Model
+from elastic_ps.core.rows import payload_bytes, received
 from elastic_ps.node.session import Session
 from elastic_ps.node.standing import Standing
 from elastic_ps.transport.base import Buffer, Connection, Transport
@@ -131,11 +134,20 @@ class WorkerNode(Room):
             if frame.kind is not Kind.VALUE or not alive or not self.inbox.wants(frame.version, frame.runs):
                 self.receiving.pop(server, None)
                 return [memoryview(bytearray(frame.payload_bytes))]
+            if "rows" in frame.meta:
+                return self._rows_buffers(server, frame)
             spans = [self.inbox.model.span(run) for run in frame.runs]
             if sum(span.stop - span.start for span in spans) != frame.payload_bytes:
                 raise ProtocolError(f"{server} sent {frame.payload_bytes} bytes for blocks {frame.runs}")
             image = self.receiving[server] = connection.image_at(spans)
             return self.inbox.buffers(frame.version, frame.runs) if image is None else []
+
+    def _rows_buffers(self, server: NodeId, frame: Frame) -> Sequence[Buffer]:
+        sizes = payload_bytes(self.inbox.model, frame.runs, frame.meta["rows"])
+        if sum(sizes) != frame.payload_bytes or frame.version != self.version + 1:
+            raise ProtocolError(f"{server} sent {frame.payload_bytes} bytes for rows of version {frame.version}")
+        parts = self.receiving[server] = [np.empty(size, dtype=np.uint8) for size in sizes]
+        return parts
 
     def arrived(self, server: NodeId, frame: Frame) -> None:
         """See `Owner`."""
@@ -146,8 +158,14 @@ class WorkerNode(Room):
             if frame.kind is Kind.SNAPSHOT:
                 self.snapshots.arrived(server, frame)
             elif server in self.receiving:
-                image, updates = self.receiving.pop(server), frame.meta.get("updates", 0)
-                self.inbox.arrived(frame.version, frame.runs, updates, image.array if image is not None else None)
+                memory, updates = self.receiving.pop(server), frame.meta.get("updates", 0)
+                if isinstance(memory, list):
+                    rows = received(self.inbox.model, frame.runs, frame.meta["rows"], memory)
+                    for run, changed in zip(frame.runs, rows, strict=True):
+                        self.inbox.changed(frame.version, run, changed)
+                else:
+                    image = memory.array if memory is not None else None
+                    self.inbox.arrived(frame.version, frame.runs, updates, image)
             self.changed.notify_all()
         self.membership.heard(server, frame.configuration)
 

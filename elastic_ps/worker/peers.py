@@ -128,8 +128,9 @@ class Peers:
     def _receive(self, link: Link) -> None:
         while not link.closed:
             frame = link.connection.receive()
+            buffers = self._owner.buffers(link.peer, frame, link.connection)
             if frame.payload_bytes:
-                link.connection.receive_into(self._owner.buffers(link.peer, frame, link.connection))
+                link.connection.receive_into(buffers)
             self._owner.arrived(link.peer, frame)
 
     def _lost(self, link: Link, error: ElasticError) -> None:

@@ -10,6 +10,7 @@ from elastic_ps.core.configuration import Configuration, NodeId
 from elastic_ps.core.data import DataSpec
 from elastic_ps.core.errors import ElasticError, JobEnded, Refused
 from elastic_ps.core.model import Model
+from elastic_ps.core.segments import Raw
 from elastic_ps.node.session import Session
 from elastic_ps.node.standing import Standing
 from elastic_ps.transport.frames import Frame, Kind
@@ -31,7 +32,8 @@ class Room:
 
     Attributes:
         generation: grows with every switch and every connection: what waits for an answer must ask again.
-        receiving: by server whose frame under way is wanted: the image in which its payload lies; None: it travels.
+        receiving: by server whose frame under way is wanted: the image in which its payload lies; None: it travels to
+            the inbox; a list: it is rows, which travel here.
         data: what the job trains on; None until the coordinator has said it.
         founders: workers of the job when this one came.
         inherited: the job had parameters when this worker came: it has gone on, or was restored.
@@ -45,7 +47,7 @@ class Room:
         self.inbox = Inbox(Model())
         self.snapshots = Snapshots()
         self.generation = 0
-        self.receiving: dict[NodeId, Image | None] = {}
+        self.receiving: dict[NodeId, Image | list[Raw] | None] = {}
         self.data: DataSpec | None = None
         self.founders = 0
         self.inherited = False

@@ -94,6 +94,7 @@ class Step:
         part = self.part or Part(batch=own)  # a static script's step
         return Push(
             parts=self.gradients.parts,
+            rows=self.gradients.rows,
             present=frozenset(present),
             samples=len(part.positions),
             slice=part.slice(position),

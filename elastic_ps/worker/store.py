@@ -6,6 +6,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -324,7 +325,9 @@ class Store:
             parts = held[key] or [self._first[key].reshape(-1)]
             for target in targets:
                 memory = target.memory()
-                if memory is None:
+                if target.rows is not None:
+                    target.write(_rows_of(parts, target))
+                elif memory is None:
                     whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
                     target.write(whole.reshape(target.shape))
                 else:
@@ -338,6 +341,22 @@ def _settle(arrays: Iterable[Array], to_write: bool) -> None:
         by_class[type(array)].append(array)
     for kind, of_kind in by_class.items():
         kind.settle(of_kind, to_write)
+
+
+def _rows_of(parts: Sequence[NDArray[Any]], target: Array) -> NDArray[Any]:
+    """Of values that lie flat in parts, those of the rows that a target takes."""
+    assert target.rows is not None
+    width = prod(target.shape[1:])
+    if any(len(part) % width for part in parts):  # rows are cut where none fits in a block
+        parts = [np.concatenate(parts)]
+    found, low = [], 0
+    for part in parts:
+        high = low + len(part) // width
+        own = target.rows[np.searchsorted(target.rows, low) : np.searchsorted(target.rows, high)]
+        found.append(part.reshape(-1, width)[own - low])
+        low = high
+    whole: NDArray[Any] = np.concatenate(found)
+    return whole.reshape(len(target.rows), *target.shape[1:])
 
 
 def _cut(memory: NDArray[Any], parts: Iterable[NDArray[Any]]) -> Iterator[Copy]:

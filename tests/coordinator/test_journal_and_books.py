@@ -192,7 +192,7 @@ def test_a_torn_one_is_skipped_with_a_warning(tmp_path, caplog, harm):
     elif harm == "half a manifest":
         path.write_bytes(path.read_bytes()[:200])
     elif harm == "no manifest of ours":
-        path.write_text('{"format": 2, "blocks": []}')
+        path.write_text('{"format": 3, "blocks": []}')
     elif harm == "no data":
         (folder / "s0.bin").unlink()
     elif harm == "data cut off":

@@ -1,4 +1,5 @@
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from math import lcm
 
 import pytest
 from hypothesis import given
@@ -6,6 +7,7 @@ from hypothesis import strategies as st
 
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.model import ALIGNMENT, Model, Tensor, members, runs
+from elastic_ps.core.rows import rows_of
 
 tensors = st.lists(
     st.tuples(st.lists(st.integers(0, 9), max_size=3), st.sampled_from(["float32", "float64", "float16"])), max_size=8
@@ -26,8 +28,25 @@ def test_blocks_cover_every_tensor_once_and_stand_aligned(made, block_bytes):
     for index, tensor in enumerate(made):
         held = [model.blocks[block] for block in model.blocks_of[index]]
         assert sum(block.nbytes for block in held) == tensor.nbytes
-        assert [block.offset for block in held] == [number * block_bytes for number in range(len(held))]
+        assert [block.offset for block in held] == [0, *accumulate(block.nbytes for block in held[:-1])]
         assert held[0].position + tensor.nbytes <= held[-1].position + held[-1].extent
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.sampled_from([64, 128, 1024]))
+def test_blocks_hold_whole_rows_where_some_fit(rows, width, block_bytes):
+    model = Model((Tensor(0, "i:0", (rows, width), "float32"),), block_bytes)
+    held = [rows_of(model, (block.id, 1)) for block in model.blocks]
+    if lcm(4 * width, ALIGNMENT) <= block_bytes or len(held) == 1:
+        assert [row for part in held for row in part] == list(range(rows))
+
+
+def test_rows_are_not_those_of_several_tensors_or_of_a_part_of_one():
+    model = Model((Tensor(0, "i:0", (2, 3), "float32"), Tensor(0, "i:1", (2, 48), "float32")), 64)
+    assert rows_of(model, (0, 1)) == range(2)
+    assert rows_of(model, (0, 2)) is None
+    assert len(model.blocks_of[1]) == 6
+    assert rows_of(model, (1, 1)) is None
+    assert rows_of(model, (1, 6)) == range(2)
 
 
 @given(st.sets(st.integers(0, 60)))

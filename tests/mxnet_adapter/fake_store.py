@@ -10,6 +10,7 @@ import numpy as np
 from elastic_ps.core.compression import Compression
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
+from elastic_ps.core.rows import Rows, summed
 from elastic_ps.server.optimizers import Rule, make_rule
 from elastic_ps.worker.api import Array
 
@@ -47,7 +48,7 @@ class FakeStore:
         self._values = values or {}
         self._rule: Rule | None = None
         self._hyper: Callable[[int], Hyper] | None = None
-        self._staged: dict[str, np.ndarray] = {}
+        self._staged: dict[str, np.ndarray | Rows] = {}
         self._outs: dict[str, Sequence[Array]] = {}
 
     def init(self, keys: Sequence[str], arrays: Sequence[Array]) -> None:
@@ -70,10 +71,11 @@ class FakeStore:
         for key, arrays in zip(keys, gradients, strict=True):
             if key in self._staged:
                 self._close()
-            total = np.array(arrays[0].read())
-            for array in arrays[1:]:
-                total += array.read()
-            self._staged[key] = total
+            rows = [array.stored_rows() for array in arrays]
+            if all(one is not None for one in rows):
+                self._staged[key] = summed(rows, None, 1.0)
+            else:
+                self._staged[key] = np.sum([array.read() for array in arrays], axis=0, dtype=arrays[0].dtype)
         if not self._combining:
             self._close()
 
@@ -142,26 +144,29 @@ class FakeStore:
     def _write(self, keys: Sequence[str], outs: Sequence[Sequence[Array]]) -> None:
         for key, arrays in zip(keys, outs, strict=True):
             for array in arrays:
-                array.write(self.held[key].value)
+                value = self.held[key].value
+                array.write(value if array.rows is None else value[array.rows])
 
     def _close(self) -> None:
         hyper = None
         for key, gradient in self._staged.items():
             held = self.held[key]
             self.pushed.add(key)
+            if isinstance(gradient, Rows) and (self._rule is None or self._hyper is None):
+                gradient = gradient.dense(range(len(held.value))).reshape(held.value.shape)
             if self._rule is None or self._hyper is None:
                 held.value = gradient
                 continue
             held.count += 1
             hyper = hyper or self._hyper(held.count)
-            self._update(key, held, gradient.ravel(), hyper)
+            self._update(key, held, gradient, hyper)
         if hyper:
             self.hypers.append(hyper)
         outs = {key: self._outs.pop(key) for key in self._staged if key in self._outs}
         self._staged = {}
         self._write(list(outs), list(outs.values()))
 
-    def _update(self, key: str, held: Held, gradient: np.ndarray, hyper: Hyper) -> None:
+    def _update(self, key: str, held: Held, gradient: np.ndarray | Rows, hyper: Hyper) -> None:
         assert self._rule is not None
         value = held.value.ravel()
         if not held.states:
@@ -174,5 +179,16 @@ class FakeStore:
             hyper.rescale_grad,
             hyper.clip_gradient,
         )
-        self._rule.update(value, gradient, held.states, held.count, own)
+        if not isinstance(gradient, Rows):
+            self._rule.update(value, gradient.ravel(), held.states, held.count, own)
+        elif not self._rule.skips_absent_rows(own):
+            self._rule.update(value, gradient.dense(range(len(held.value))), held.states, held.count, own)
+        else:
+            width = value.size // len(held.value)
+            at = (gradient.numbers[:, None] * width + np.arange(width)).ravel()
+            part, states = value[at], {name: state[at] for name, state in held.states.items()}
+            self._rule.update(part, gradient.values.ravel(), states, held.count, own)
+            value[at] = part
+            for name, state in states.items():
+                held.states[name][at] = state
         held.value = value.reshape(held.value.shape)

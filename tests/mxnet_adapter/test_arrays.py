@@ -151,6 +151,18 @@ def test_row_sparse_reads_dense_and_writes_all_rows():
     np.testing.assert_array_equal(array.asnumpy(), dense * 2)
 
 
+def test_stored_rows_are_those_of_a_row_sparse_array():
+    dense = np.array([[0, 0], [1, 2], [0, 0], [3, 4]], "float32")
+    rows = wrap(0, mx.nd.array(dense).tostype("row_sparse")).stored_rows()
+    assert rows.numbers.tolist() == [1, 3]
+    assert rows.values.tolist() == [[1, 2], [3, 4]]
+    assert wrap(0, mx.nd.array(dense)).stored_rows() is None
+    none = wrap(0, mx.nd.sparse.zeros("row_sparse", (3, 2, 2))).stored_rows()
+    assert (len(none), none.values.shape) == (0, (0, 4))
+    twice = mx.nd.sparse.row_sparse_array((np.ones((2, 2)), [1, 1]), shape=(4, 2))
+    assert wrap(0, twice).stored_rows() is None
+
+
 def test_an_empty_row_sparse_array_reads_as_zeros():
     assert (wrap(0, mx.nd.sparse.zeros("row_sparse", (3, 2))).read() == np.zeros((3, 2))).all()
 
@@ -159,8 +171,8 @@ def test_an_empty_row_sparse_array_reads_as_zeros():
 def test_wrapped_rows_are_distinct_and_ascending(ids):
     values = np.arange(8, dtype="float32").reshape(4, 2) + 1
     out = mx.nd.sparse.zeros("row_sparse", (4, 2))
-    wrap_rows(0, out, mx.nd.array(ids, dtype="int64")).write(values)
     rows = sorted(set(ids))
+    wrap_rows(0, out, mx.nd.array(ids, dtype="int64")).write(values[rows])
     assert out.indices.asnumpy().tolist() == rows
     np.testing.assert_array_equal(out.data.asnumpy(), values[rows])
 

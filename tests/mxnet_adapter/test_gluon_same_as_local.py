@@ -130,15 +130,23 @@ def test_trainer_with_local_update(devices):
     check_same(script)
 
 
-@pytest.mark.parametrize("settings", [{"learning_rate": 0.5}, {"momentum": 0.9, "wd": 0.01, "lazy_update": False}])
+@pytest.mark.parametrize(
+    ("optimizer", "settings"),
+    [
+        ("sgd", {"learning_rate": 0.5}),
+        ("sgd", {"momentum": 0.9, "wd": 0.01}),
+        ("sgd", {"momentum": 0.9, "wd": 0.01, "lazy_update": False}),
+        ("adam", {"wd": 0.01}),
+    ],
+)
 @pytest.mark.parametrize("devices", [[mx.cpu()], [mx.cpu(0), mx.cpu(1)]], ids=["one", "two"])
-def test_trainer_with_sparse_gradients(settings, devices):
+def test_trainer_with_sparse_gradients(optimizer, settings, devices):
     def script(store: Any) -> Values:
         net = nn.HybridSequential()
         net.add(nn.Embedding(20, 4, sparse_grad=True), nn.Dense(3))
         net.initialize(mx.init.Xavier(), ctx=devices)
         words = [(mx.nd.floor(words * 20), labels) for words, labels in batches((5,))]
-        trainer = gluon.Trainer(net.collect_params(), "sgd", dict(settings), kvstore=store, update_on_kvstore=True)
+        trainer = gluon.Trainer(net.collect_params(), optimizer, dict(settings), kvstore=store, update_on_kvstore=True)
         train(net, trainer, devices, words)
         return named(net)
 

@@ -47,24 +47,3 @@ def test_pull_leaves_row_sparse_outs_alone_unless_told(kv):
     assert (values(sparse.indices), values(dense)) == ([], [[1, 1]] * 3)
     kv.pull(1, out=sparse, ignore_sparse=False)
     assert values(sparse) == [[1, 1]] * 3
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "warned"),
-    [
-        (mx.optimizer.SGD(), False),
-        (mx.optimizer.SGD(momentum=0.9), True),
-        (mx.optimizer.SGD(wd=0.1), True),
-        (mx.optimizer.SGD(momentum=0.9, lazy_update=False), False),
-        (mx.optimizer.Adam(), True),
-        (mx.optimizer.Adam(lazy_update=False), False),
-    ],
-)
-def test_a_lazy_update_that_servers_do_not_make_is_said_once(kv, recwarn, optimizer, warned):
-    kv.set_optimizer(optimizer)
-    kv.init("w", ones((3, 2)))
-    for _ in range(2):
-        kv.push("w", ones((3, 2)).tostype("row_sparse"))
-    messages = [str(warning.message) for warning in recwarn]
-    assert len(messages) == warned
-    assert all("key w" in message and "lazy_update=False" in message for message in messages)

@@ -21,14 +21,16 @@ def key(index: Any) -> str:
 
 def test_names_and_constants_travel_and_nothing_else() -> None:
     spec = translate(mx.optimizer.SGD(momentum=0.9, learning_rate=0.3, wd=0.1, multi_precision=True), key)
-    assert spec == OptimizerSpec("sgd", {"momentum": 0.9, "begin_num_update": 0, "multi_precision": True})
+    assert spec == OptimizerSpec(
+        "sgd", {"momentum": 0.9, "lazy_update": True, "begin_num_update": 0, "multi_precision": True}
+    )
     assert OptimizerSpec.from_json(spec.to_json()) == spec
 
 
 @pytest.mark.parametrize(
     ("name", "args"),
     [
-        ("adam", {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}),
+        ("adam", {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "lazy_update": True}),
         ("adamw", {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-6, "correct_bias": True}),
         ("nag", {"momentum": 0.0}),
         ("rmsprop", {"gamma1": 0.9, "gamma2": 0.9, "epsilon": 1e-8, "centered": False, "clip_weights": None}),

@@ -33,12 +33,19 @@ class Sent:
     """An `Outbox` that keeps everything, without copying."""
 
     frames: list[tuple[NodeId, Frame, list[Any]]] = field(default_factory=list)
+    sharing: set[NodeId] = field(default_factory=set)
 
     def send(self, node: NodeId, frame: Frame, payload: Sequence[Any] = ()) -> None:
         self.frames.append((node, frame, list(payload)))
 
     def notice(self, frame: Frame) -> None:
         self.frames.append(("", frame, []))
+
+    def is_connected(self, node: NodeId) -> bool:
+        return True
+
+    def shares(self, node: NodeId) -> bool:
+        return node in self.sharing
 
 
 class Desk:

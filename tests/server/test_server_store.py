@@ -20,7 +20,6 @@ from elastic_ps.server.contributions import Aggregate
 from elastic_ps.server.ledger import Ledger
 from elastic_ps.server.phases import Given, Status
 from elastic_ps.server.store import Store
-from elastic_ps.server.treatments import Treatment
 from elastic_ps.server.unused import Unused
 from elastic_ps.transport.image import Image
 
@@ -190,8 +189,9 @@ def gather(contributions: list[np.ndarray], samples: list[int], data: DataSpec) 
         gathering.keep(rank, (0, 1), Given.GRADIENT, array.view(np.uint8))
     assert list(gathering.complete((0, 1))) == [(0, 1)]
     before = [array.copy() for array in contributions]
-    treatment = Treatment(0, contributions[0].dtype, auxiliary=False, rule=None)
-    combined = gathering.combine((0, 1), np.zeros(1, dtype=np.int64), treatment, data)
+    store = store_of(Model((Tensor(0, "i:0", contributions[0].shape, contributions[0].dtype.name),)), "")
+    combined = gathering.combine((0, 1), store, None, data)
+    assert isinstance(combined, Aggregate)
     whole = combined.whole()
     assert whole.tobytes() == combined.part(0, len(combined)).tobytes()
     assert [array.tobytes() for array in contributions] == [array.tobytes() for array in before]  # sent again as it is

@@ -143,6 +143,20 @@ class PlayedServer:
             frame = Frame(Kind.VALUE, number, version, meta={"runs": [list(run) for run in block_runs], **meta})
             self.connections[-1].send(frame, [value(version, block) for block in part.tolist()])
 
+    def send_rows(
+        self,
+        version: int,
+        run_list: Sequence[list[int]],
+        rows: Sequence[tuple[list[int], list[float]]],
+        number: ConfigId,
+    ) -> None:
+        """VALUE of rows of one element, (numbers, values) for each run."""
+        meta = {"runs": run_list, "rows": [len(numbers) for numbers, _ in rows]}
+        parts = [(np.array(numbers, np.int64), np.array(values, np.float32)) for numbers, values in rows]
+        self.connections[-1].send(
+            Frame(Kind.VALUE, number, version, meta=meta), [part for pair in parts for part in pair]
+        )
+
 
 def value(version: int, block: int) -> NDArray[np.float32]:
     """What the played servers hold: every element tells version and block."""

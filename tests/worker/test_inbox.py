@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from elastic_ps.core.model import Model, Tensor
+from elastic_ps.core.rows import Rows
 from elastic_ps.worker.inbox import Inbox
 
 
@@ -92,3 +93,50 @@ def test_a_tensor_may_lie_in_the_memory_of_several_servers():
     assert [part.nbytes for part in inbox.parts(0)] == [128, 128, 24]
     assert inbox.tensor(0).tobytes() == bytes([1] * 128 + [2] * 128 + [0] * 24)
     assert np.shares_memory(inbox.tensor(1), images[0])
+
+
+def test_changed_rows_alone_make_the_next_version():
+    model = Model((Tensor(0, "i:0", (48, 2), "float32"), Tensor(0, "i:1", (3,), "float32")), 128)  # three blocks, one
+    inbox, rng = Inbox(model), np.random.default_rng(1)
+    inbox.begin(0)
+    image = rng.random(model.slab_bytes // 4, dtype=np.float32).view(np.uint8)
+    inbox.arrived(1, [(0, 1), (2, 2)], image=image)
+    receive(inbox, 1, 1, 5)
+    inbox.install(1)
+    expected = inbox.tensor(0).copy()
+    for version in (2, 3, 5):  # at 4 a whole block comes
+        if version == 5:
+            receive(inbox, 4, 1, 4)
+            for block in (0, 2):
+                inbox.changed(4, (block, 1), rows_at([]))
+            inbox.arrived(4, [(3, 1)], image=image)
+            inbox.install(4)
+            expected[16:32] = 4
+            assert inbox.tensor(0).tobytes() == expected.tobytes()
+        numbers = sorted(rng.choice(48, 7, replace=False).tolist())
+        rows = Rows(np.array(numbers), rng.random((7, 2), dtype=np.float32))
+        inbox.changed(version, (0, 2), rows.between(range(32)))
+        inbox.changed(version, (2, 1), rows.between(range(32, 48)))
+        assert not inbox.wants(version, [(0, 3)])
+        inbox.arrived(version, [(3, 1)], image=image)
+        inbox.install(version)
+        expected[numbers] = rows.values
+        assert inbox.tensor(0).tobytes() == expected.tobytes()
+    assert image.view("f4").max() <= 1  # the server's own is not written to
+
+
+def rows_at(numbers):
+    return Rows(np.array(numbers, dtype=np.int64), np.zeros((len(numbers), 2), np.float32))
+
+
+def test_rows_of_a_server_that_is_dead_are_forgotten():
+    inbox = Inbox(Model((Tensor(0, "i:0", (8, 2), "float32"),)))
+    inbox.begin(0)
+    receive(inbox, 1, 0, 1)
+    inbox.install(1)
+    inbox.changed(2, (0, 1), rows_at([1]))
+    inbox.forget([(0, 1)], 2)
+    assert inbox.missing(2) == [(0, 1)]
+    receive(inbox, 2, 0, 2)
+    inbox.install(2)
+    assert (inbox.tensor(0) == 2).all()

@@ -2,12 +2,14 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from played_server import ALL, BLOCK_BYTES, MODEL, S0, S1, SPLIT, TENSORS
 from worker_harness import ONE, TWO, Aside
 
-from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.errors import ConfigurationError, ProtocolError
 from elastic_ps.core.model import Tensor
+from elastic_ps.core.rows import Rows
 from elastic_ps.transport.frames import Frame, Kind
 from elastic_ps.transport.memory import Action, Fault
 from protos import elastic_pb2 as pb
@@ -32,6 +34,41 @@ def test_a_step_goes_to_each_owner_and_is_installed_when_all_have_answered(play)
     assert play.node.version == 0
     s1.answer(1, S1, ONE)
     play.check_completes(running, 1)
+
+
+def test_rows_go_to_their_owners_and_only_they_come_back(play):
+    """Tensor 0 is two blocks of s0, tensor 1 one of each server, tensor 2 dense."""
+    split = [0, 0, 0, 1, 1, 1]
+    play.start(split)
+    s0, s1 = play.servers.values()
+    numbers = {0: [2, 15, 20], 1: [30]}
+    for tensor, rows in numbers.items():
+        play.rows[tensor] = Rows(np.array(rows), np.arange(len(rows), dtype=np.float32)[:, None] + 10 * tensor)
+    running = play.exchange()
+    sparse = {0: [([0, 2], [3]), ([2, 1], [0])], 1: [([3, 1], [1])]}
+    for number, server in enumerate((s0, s1)):
+        server.await_frames(Kind.PUSH, 2)
+        frames = [item for item in server.of(Kind.PUSH) if "rows" in item.frame.meta]
+        assert [(item.frame.meta["runs"][0], item.frame.meta["rows"]) for item in frames] == sparse[number]
+        assert b"".join(item.data for item in frames) == b"".join(
+            np.array(part[0]).tobytes() + np.array(part[1], dtype=np.float32).tobytes()
+            for part in ([([2, 15, 20], [0, 1, 2])], [([30], [10])])[number]
+        )
+    before = [play.node.inbox.tensor(index).copy() for index in range(2)]
+    s0.send_rows(1, [[0, 2], [2, 1]], [([15, 20], [7, 8]), ([], [])], ONE)
+    s1.send_rows(1, [[3, 1]], [([30], [9])], ONE)
+    s1.answer(1, [4, 5], ONE)
+    assert running.result() is True
+    before[0][[15, 20]], before[1][30] = (7, 8), 9
+    assert [play.node.inbox.tensor(index).tobytes() for index in range(2)] == [array.tobytes() for array in before]
+
+
+def test_rows_of_another_version_than_the_next_are_a_protocol_error(play):
+    play.start(SPLIT)
+    server = next(iter(play.servers.values()))
+    frame = Frame(Kind.VALUE, ONE, 2, meta={"runs": [[0, 1]], "rows": [0]})
+    with pytest.raises(ProtocolError, match="rows of version 2"):
+        play.node.buffers(server.name, frame, TRAVELS)
 
 
 def test_the_chief_alone_sends_hyperparameters(play):

@@ -13,6 +13,7 @@ from elastic_ps.core import codec
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, Member, Role
 from elastic_ps.core.errors import ElasticError
 from elastic_ps.core.model import Model, Tensor, members
+from elastic_ps.core.rows import Rows
 from elastic_ps.transport.memory import MemoryTransport, Network
 from elastic_ps.worker.exchange import Exchange, Push, roster
 from elastic_ps.worker.node import WorkerNode
@@ -146,6 +147,7 @@ class Play:
         self.node = self.make_node(MemoryTransport(TOKEN, self.network, node))
         self.session.reported = self.node.progress.final_report.set
         self.node.inbox.model = Model(block_bytes=BLOCK_BYTES)
+        self.rows: dict[int, Rows] = {}  # by tensor whose gradient has only these
         self.gradients = np.arange(MODEL.slab_bytes // 4, dtype=np.float32)
 
     def make_node(self, transport: MemoryTransport) -> WorkerNode:
@@ -214,6 +216,7 @@ class Play:
     def push(self, present: Sequence[int] = (0, 1, 2), hyper: dict[str, Any] | None = None) -> Push:
         return Push(
             parts=lambda run: [self.gradients.view(np.uint8)[MODEL.span(run)]],
+            rows=self.rows.get,
             present=frozenset(present),
             samples=4,
             slice=[0, self.node.version, 0, 0, 4],

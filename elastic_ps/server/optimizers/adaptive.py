@@ -71,6 +71,12 @@ class Adam(_Moments):
     w = w - lr * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon)
     """
 
+    lazy_update: bool = False
+
+    def skips_absent_rows(self, hyper: Hyper) -> bool:
+        """Where MXNet's argument says so."""
+        return self.lazy_update
+
     def kernel(self, count: int, hyper: Hyper, constants: Constants) -> Kernel:
         """One step."""
         lr = constants.argument(bias_corrected(hyper.lr, self.beta1, self.beta2, count))
@@ -263,6 +269,10 @@ class AdaGrad(Elementwise):
     def slots(self) -> tuple[str, ...]:
         """Sum of the squared gradients."""
         return ("history",)
+
+    def skips_absent_rows(self, hyper: Hyper) -> bool:
+        """Where it makes no difference."""
+        return not hyper.wd
 
     def kernel(self, count: int, hyper: Hyper, constants: Constants) -> Kernel:
         """One step."""

@@ -34,6 +34,12 @@ class SGD(_Momentum):
     w = w + m
     """
 
+    lazy_update: bool = False
+
+    def skips_absent_rows(self, hyper: Hyper) -> bool:
+        """Where MXNet's argument says so, and where it makes no difference."""
+        return self.lazy_update or (not self.momentum and not hyper.wd)
+
     def kernel(self, count: int, hyper: Hyper, constants: Constants) -> Kernel:
         """One step; without momentum m is 0 before it."""
         lr, decay = constants.listed(hyper.lr), constants.listed(hyper.lr) * constants.listed(hyper.wd)

@@ -48,6 +48,10 @@ class Rule(ABC):
     def init(self, states: dict[str, Array], value: Array) -> None:  # noqa: B027 (most rules start from zeros)
         """Set the states, which come zeroed, for first values. Called again where a script sets the values anew."""
 
+    def skips_absent_rows(self, hyper: Hyper) -> bool:
+        """Whether a row-sparse gradient leaves the rows that it does not have as they are, in their states, too."""
+        return False
+
     @abstractmethod
     def update(self, value: Array, gradient: Array, states: dict[str, Array], count: int, hyper: Hyper) -> None:
         """Apply one update in place.

@@ -16,6 +16,7 @@ from mxnet import autograd, gluon
 from mxnet.gluon import nn
 
 SAMPLES, INPUTS, BATCH = 203, 12, 16
+WORDS = 3000  # rows of the table, of which a step touches a few
 ARGS = {"sgd": {"learning_rate": 0.05, "momentum": 0.9, "wd": 1e-4}, "adam": {"learning_rate": 0.01}}
 
 
@@ -24,13 +25,18 @@ def main():
     parser.add_argument("folder", type=Path)
     parser.add_argument("--optimizer", default="sgd")
     parser.add_argument("--epochs", type=int)
+    parser.add_argument("--table", action="store_true", help="inputs are words of an embedding with sparse gradients")
     arguments = parser.parse_args()
     random = np.random.default_rng(5)
     inputs = random.normal(size=(SAMPLES, INPUTS))
     targets = np.sin(inputs @ random.normal(size=(INPUTS, 3)))
     mx.random.seed(3)
     net = nn.HybridSequential()
-    net.add(nn.Dense(40, activation="tanh", in_units=INPUTS, dtype="float64"))
+    if arguments.table:
+        inputs = random.integers(0, WORDS, size=(SAMPLES, INPUTS)).astype(float)
+        net.add(nn.Embedding(WORDS, 8, dtype="float64", sparse_grad=True), nn.Flatten())
+    width = 8 * INPUTS if arguments.table else INPUTS
+    net.add(nn.Dense(40, activation="tanh", in_units=width, dtype="float64"))
     net.add(nn.Dense(3, in_units=40, dtype="float64"))
     net.initialize(mx.init.Xavier())
     net.hybridize()

@@ -1,0 +1,117 @@
+"""Gradients of some rows of a tensor: what an embedding's are, at a cost that follows the rows and not the table."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic_ps.core.errors import ProtocolError
+from elastic_ps.core.model import Model, Run
+
+_NUMBER = np.dtype(np.int64)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows of a tensor; the others are zero, or stay as they are.
+
+    Attributes:
+        numbers: of the rows in the tensor, ascending, each once.
+        values: [len(numbers), elements of a row].
+    """
+
+    numbers: NDArray[np.int64]
+    values: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def between(self, rows: range) -> "Rows":
+        """Those of them that are in `rows`."""
+        low, high = np.searchsorted(self.numbers, (rows.start, rows.stop)).tolist()
+        return Rows(self.numbers[low:high], self.values[low:high])
+
+    def dense(self, rows: range) -> NDArray[Any]:
+        """All of `rows`, flat."""
+        whole = np.zeros((len(rows), self.values.shape[1]), self.values.dtype)
+        own = self.between(rows)
+        whole[own.numbers - rows.start] = own.values
+        return whole.reshape(-1)
+
+    def payload(self) -> list[NDArray[Any]]:
+        """As they travel: the numbers, then the values."""
+        return [np.ascontiguousarray(self.numbers), np.ascontiguousarray(self.values)]
+
+
+def payload_bytes(model: Model, run_list: Sequence[Run], counts: Any) -> list[int]:
+    """Bytes of the payload of each run of a frame that brings `counts` rows of each.
+
+    Raises:
+        ProtocolError: more rows than there are, or of blocks that do not hold whole ones.
+    """
+    if not isinstance(counts, list) or len(counts) != len(run_list):
+        raise ProtocolError(f"{len(run_list)} runs with rows {str(counts)[:200]}")
+    found = []
+    for run, count in zip(run_list, counts, strict=True):
+        rows = rows_of(model, run)
+        if rows is None or not isinstance(count, int) or not 0 <= count <= len(rows):
+            raise ProtocolError(f"{count} rows of blocks {run}, which hold {rows}")
+        found.append(count * (_NUMBER.itemsize + _row_bytes(model, run)))
+    return found
+
+
+def received(model: Model, run_list: Sequence[Run], counts: Any, data: Sequence[NDArray[np.uint8]]) -> list[Rows]:
+    """The rows that a frame has brought, by run: the inverse of `payload`.
+
+    Raises:
+        ProtocolError: they are not ascending, or of other blocks.
+    """
+    found = []
+    for run, count, part in zip(run_list, counts, data, strict=True):
+        rows, dtype = rows_of(model, run), np.dtype(model.tensors[model.blocks[run[0]].tensor].dtype)
+        numbers = part[: count * _NUMBER.itemsize].view(_NUMBER)
+        values = part[count * _NUMBER.itemsize :].view(dtype).reshape(count, _row_bytes(model, run) // dtype.itemsize)
+        assert rows is not None, "else its bytes were not known"
+        if count and (numbers[0] < rows.start or numbers[-1] >= rows.stop or (np.diff(numbers) <= 0).any()):
+            raise ProtocolError(f"rows {numbers[0]} to {numbers[-1]} of {rows}: not ascending, or of other blocks")
+        found.append(Rows(numbers, values))
+    return found
+
+
+def _row_bytes(model: Model, run: Run) -> int:
+    tensor = model.tensors[model.blocks[run[0]].tensor]
+    return tensor.nbytes // tensor.shape[0]
+
+
+def summed(contributions: Sequence[Rows], each: Sequence[float] | None, factor: float) -> Rows:
+    """The sum of several workers' rows, added in their order: the same bits for a row as a dense sum.
+
+    Args:
+        contributions: at least one.
+        each: factor of each before the sum; None: all 1.
+        factor: of the sum.
+    """
+    first = contributions[0].values
+    numbers = np.unique(np.concatenate([rows.numbers for rows in contributions]))
+    total = np.zeros((len(numbers), first.shape[1]), first.dtype)
+    with np.errstate(all="ignore"):
+        for rows, weight in zip(contributions, each or [1.0] * len(contributions), strict=True):
+            total[np.searchsorted(numbers, rows.numbers)] += rows.values * first.dtype.type(weight)
+        if factor != 1.0:
+            total *= first.dtype.type(factor)
+    return Rows(numbers, total)
+
+
+def rows_of(model: Model, run: Run) -> range | None:
+    """The rows of their tensor that a run of blocks holds; None: of several tensors, or rows are cut by its ends."""
+    first, last = model.blocks[run[0]], model.blocks[run[0] + run[1] - 1]
+    tensor = model.tensors[first.tensor]
+    if first.tensor != last.tensor or len(tensor.shape) < 1 or not tensor.nbytes:
+        return None
+    row = _row_bytes(model, run)
+    end = last.offset + last.nbytes
+    if first.offset % row or end % row:
+        return None
+    return range(first.offset // row, end // row)
