@@ -42,6 +42,11 @@ def one_tensor() -> list[Shape]:
     return [(26_250_000,)]
 
 
+def table() -> list[Shape]:
+    """An embedding of 1,000,000 words, 256 MB."""
+    return [(1_000_000, 64)]
+
+
 def small_tensors() -> list[Shape]:
     """2,000 of 1 KB."""
     return [(256,)] * 2000
@@ -53,4 +58,8 @@ MODELS = {
     "vgg16": vgg16,
     "lstm": lstm,
     "small": small_tensors,
+    "table": table,
 }
+
+TOUCHED = {"table": 2000}
+"""Rows of its first tensor that a step touches, for models whose gradients are row-sparse."""

@@ -9,16 +9,32 @@ looked at.
 import argparse
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import elastic_ps.mxnet  # noqa: F401  # registers our stores, and lets MXNet 1.9.1 be imported
 
 import mxnet as mx
 
-from benchmarks.models import MODELS
+from benchmarks.models import MODELS, TOUCHED, Shape
 
 _GRADIENT = 1e-3
 _POLL_SECONDS = 0.05
+
+
+def rows_of(store: Any, shape: Shape, touched: int) -> Callable[[], Any]:
+    """A step that pushes and pulls some rows of key 0, the same in each, evenly spread."""
+    rows = mx.nd.arange(0, shape[0], shape[0] // touched, dtype="int64")
+    values = mx.nd.full((len(rows), *shape[1:]), _GRADIENT)
+
+    def step() -> Any:
+        store.push(0, mx.nd.sparse.row_sparse_array((values, rows), shape=shape))
+        pulled = mx.nd.sparse.zeros("row_sparse", shape)
+        store.row_sparse_pull(0, out=pulled, row_ids=rows)
+        return pulled.data
+
+    return step
 
 
 def main() -> None:
@@ -31,18 +47,23 @@ def main() -> None:
     shapes = MODELS[arguments.model]()
     keys = list(range(len(shapes)))
     weights = [mx.nd.ones(shape) for shape in shapes]
-    gradients = [mx.nd.zeros(shape) for shape in shapes]
+    sparse = arguments.model in TOUCHED
+    gradients = [mx.nd.zeros(shape) for shape in shapes] if not sparse else []
     store = mx.kv.create(arguments.store)
-    store.init(keys, weights)
+    store.init(keys, [weight.tostype("row_sparse") for weight in weights] if sparse else weights)
     store.set_optimizer(mx.optimizer.SGD(learning_rate=0.1, momentum=0.9, wd=1e-4, rescale_grad=1 / 64))
+    step = rows_of(store, shapes[0], TOUCHED[arguments.model]) if sparse else None
     seconds = []
     for _ in range(arguments.steps):
         for gradient in gradients:
             gradient[:] = _GRADIENT  # MXNet's own store receives what it pulls where it has sent the gradient from
         mx.nd.waitall()
         started = time.perf_counter()
-        store.push(keys, gradients)
-        store.pull(keys, weights)
+        if step is not None:
+            weights = [step()]
+        else:
+            store.push(keys, gradients)
+            store.pull(keys, weights)
         mx.nd.waitall()
         seconds.append(time.perf_counter() - started)
     value = float(weights[-1].reshape(-1)[-1].asscalar())

@@ -113,6 +113,13 @@ class Model:
         rows = lcm(tensor.nbytes // tensor.shape[0], ALIGNMENT)
         return self.block_bytes // rows * rows or self.block_bytes
 
+    def holds_rows(self, tensor: int) -> bool:
+        """Whether each of a tensor's blocks holds whole rows of it."""
+        found = self.tensors[tensor]
+        return bool(found.shape and found.nbytes) and (
+            len(self.blocks_of[tensor]) == 1 or not self._block_size(found) % (found.nbytes // found.shape[0])
+        )
+
     @cached_property
     def blocks_of(self) -> tuple[range, ...]:
         """Block ids of each tensor, by tensor index."""

@@ -195,15 +195,16 @@ class Store:
     def _bytes(self, run: Run, side: int) -> Raw:
         return self.values[side].array[self.model.span(run)]
 
-    def sides(self, block: int) -> tuple[Array, Array]:
-        """A block's values, flat, without padding, and the memory to which its next update writes."""
-        nbytes, dtype, side = self.model.blocks[block].nbytes, self.treatment(block).dtype, int(self._side[block])
-        here, other = (self._bytes((block, 1), image)[:nbytes].view(dtype) for image in (side, 1 - side))
-        return here, other
+    def sides(self, segment: Run) -> tuple[Array, Array]:
+        """The values of a segment of one tensor, flat, without padding, and the memory that its update writes to."""
+        last, side = self.model.blocks[sum(segment) - 1], int(self._side[segment[0]])
+        end = last.nbytes - last.extent or None
+        dtype = self.treatment(segment[0]).dtype
+        return self._bytes(segment, side)[:end].view(dtype), self._bytes(segment, 1 - side)[:end].view(dtype)
 
-    def turn(self, block: int) -> None:
-        """A block's values are in the other image now."""
-        self._side[block] = 1 - self._side[block]
+    def turn(self, segment: Run) -> None:
+        """A segment's values are in the other image now."""
+        self._side[segment[0] : sum(segment)] = 1 - self._side[segment[0]]
 
     def value(self, segment: Run) -> Array:
         """A segment's values, flat, in its dtype."""

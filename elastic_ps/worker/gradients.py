@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from elastic_ps.core.compression import Compression
 from elastic_ps.core.model import Run
-from elastic_ps.core.rows import Rows, rows_of, summed
+from elastic_ps.core.rows import Rows, summed
 from elastic_ps.core.segments import Raw, stretches
 from elastic_ps.native.threads import Copy, copy_all
 from elastic_ps.transport.image import Image
@@ -50,7 +50,7 @@ class Gradients:
         """
         sparse = [array.stored_rows() for array in arrays]
         rows = [one for one in sparse if one is not None]
-        if len(rows) == len(sparse) and self._holds_rows(index):
+        if len(rows) == len(sparse) and self._room.inbox.model.holds_rows(index):
             self._rows[index] = summed(rows, None, 1.0)
             return
         self._rows.pop(index, None)
@@ -98,12 +98,6 @@ class Gradients:
         if self._again:
             self._again = False
             self._generation = -1
-
-    def _holds_rows(self, index: int) -> bool:
-        """Whether a tensor's blocks hold whole rows, so that a gradient of some can be divided among servers."""
-        with self._room.changed:
-            model = self._room.inbox.model
-            return all(rows_of(model, (block, 1)) is not None for block in model.blocks_of[index])
 
     def _quantized(self, index: int, values: NDArray[Any], compression: Compression) -> NDArray[Any]:
         if not compression.has_feedback:

@@ -36,6 +36,7 @@ def test_blocks_cover_every_tensor_once_and_stand_aligned(made, block_bytes):
 def test_blocks_hold_whole_rows_where_some_fit(rows, width, block_bytes):
     model = Model((Tensor(0, "i:0", (rows, width), "float32"),), block_bytes)
     held = [rows_of(model, (block.id, 1)) for block in model.blocks]
+    assert model.holds_rows(0) == (None not in held)
     if lcm(4 * width, ALIGNMENT) <= block_bytes or len(held) == 1:
         assert [row for part in held for row in part] == list(range(rows))
 
