@@ -1,11 +1,18 @@
 """What an exchange costs: MXNet's own parameter server (`dist_sync`, ps-lite) and ours, in one run, in turn.
 
     python -m benchmarks.dataplane [--models tensor resnet50 ...] [--sizes 1w1s 2w1s ...] [--steps 10] [--rounds 2]
+        [--networks digits lstm] [--workers 1 2 4 8]
 
-Both run the same script (`train_kvstore`), with SGD and momentum on the servers and one compute thread to a process.
+Both run the same script, with SGD and momentum on the servers and one compute thread to a process:
+
+    exchange  `train_kvstore`: a model's shapes, nothing but exchanges; what the goals are about
+    rows      the same with row-sparse gradients, whose rows are pulled
+    training  `train_network`: real networks on real data, by Gluon's Trainer
+    workers   ResNet-50's shapes on one server, by number of workers
+
 A ratio is MXNet's median step over ours. The floor of one worker and one server is what the data plane's design page
 says: (gradient bytes + parameter bytes + half of what the optimizer reads and writes) / copy bandwidth, the latter
-measured here with as many threads as the machine has cores. `table` pushes row-sparse gradients and pulls their rows.
+measured here with as many threads as the machine has cores.
 """
 
 import argparse
@@ -14,8 +21,9 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +37,8 @@ from benchmarks.report import Goal, at_least, finish, machine, under
 
 FOLDER = Path("build/bench/dataplane")
 SIZES = ("1w1s", "2w1s", "2w2s", "4w2s")
+NETWORKS = ("digits", "lstm")
+WORKERS = (1, 2, 4, 8)
 TRANSPORTS = ("auto", "tcp")  # on one machine auto is shared memory
 _LEAST = {"auto": 6, "tcp": 1.8}
 _OF_FLOOR = 1.5
@@ -36,6 +46,25 @@ _LARGEST = ("tensor", "vgg16")
 _COPIED_BYTES = 64 << 20
 
 Run = Callable[[], Measured]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One job that all systems run.
+
+    Attributes:
+        part: of the table.
+        module: that workers run.
+        model: for it.
+        size: of the job.
+        tolerance: by which the trained values of the systems may differ, relative.
+    """
+
+    part: str
+    module: str
+    model: str
+    size: Size
+    tolerance: float = 1e-5
 
 
 def _size(text: str) -> Size:
@@ -64,20 +93,20 @@ def floor_ms(model: str, bandwidth: float) -> float:
     return (size + size + 5 * size / 2) / bandwidth * 1000
 
 
-def cell(model: str, size: Size, steps: int, rounds: int) -> dict[str, list[Measured]]:
+def run(cell: Cell, steps: int, rounds: int) -> dict[str, list[Measured]]:
     """By system, its runs, in turn."""
-    runs: dict[str, Run] = {"mxnet": partial(run_mxnet, FOLDER / "mxnet", model, size, steps)}
+    what = cell.module, cell.model, cell.size, steps
+    runs: dict[str, Run] = {"mxnet": partial(run_mxnet, FOLDER / "mxnet", *what)}
     for transport in TRANSPORTS:
-        options = ("--transport", transport)
-        runs[transport] = partial(run_own, FOLDER / transport, model, size, steps, options)
+        runs[transport] = partial(run_own, FOLDER / transport, *what, ("--transport", transport))
     measured: dict[str, list[Measured]] = {system: [] for system in runs}
     for _ in range(rounds):
-        for system, run in runs.items():
-            print(f"{model} {size}: {system}", file=sys.stderr, flush=True)
-            measured[system].append(run())
-    values = {run.value for of_system in measured.values() for run in of_system}
-    if not np.allclose(list(values), next(iter(values)), rtol=1e-5):
-        raise BenchmarkError(f"{model} {size}: the systems have trained different values: {values}")
+        for system, one in runs.items():
+            print(f"{cell.part}: {cell.model} {cell.size}: {system}", file=sys.stderr, flush=True)
+            measured[system].append(one())
+    values = {of_system.value for all_runs in measured.values() for of_system in all_runs}
+    if not np.allclose(list(values), next(iter(values)), rtol=cell.tolerance):
+        raise BenchmarkError(f"{cell.model} {cell.size}: the systems have trained different values: {values}")
     return measured
 
 
@@ -85,13 +114,14 @@ def _median(runs: Iterable[Measured]) -> float:
     return statistics.median(seconds for run in runs for seconds in run.seconds) * 1000
 
 
-def _row(model: str, size: Size, measured: dict[str, list[Measured]], bandwidth: float) -> dict[str, Any]:
-    row: dict[str, Any] = {"model": model, "job": str(size), "mxnet ms": _median(measured["mxnet"])}
+def _row(cell: Cell, measured: dict[str, list[Measured]], bandwidth: float) -> dict[str, Any]:
+    row: dict[str, Any] = {"part": cell.part, "model": cell.model, "job": str(cell.size)}
+    row["mxnet ms"] = _median(measured["mxnet"])
     for transport in TRANSPORTS:
         row[f"{transport} ms"] = _median(measured[transport])
         row[f"{transport} ratio"] = row["mxnet ms"] / row[f"{transport} ms"]
-    alone = (size.workers, size.servers) == (1, 1)
-    row["floor ms"] = floor_ms(model, bandwidth) if alone and model not in TOUCHED else None
+    has_floor = cell.part == "exchange" and (cell.size.workers, cell.size.servers) == (1, 1)
+    row["floor ms"] = floor_ms(cell.model, bandwidth) if has_floor else None
     for system, runs in measured.items():
         row[f"{system} MB"] = max(run.peak_bytes for run in runs) / 1e6
     return row
@@ -99,33 +129,42 @@ def _row(model: str, size: Size, measured: dict[str, list[Measured]], bandwidth:
 
 def _goals(rows: list[dict[str, Any]]) -> list[Goal]:
     goals = []
-    for transport in TRANSPORTS:
-        ratios = [row[f"{transport} ratio"] for row in rows if row["model"] not in TOUCHED]
-        if not ratios:
-            continue
+    exchanges = [row for row in rows if row["part"] == "exchange"]
+    for transport in TRANSPORTS if exchanges else ():
+        ratios = [row[f"{transport} ratio"] for row in exchanges]
         mean = math.exp(statistics.mean(math.log(ratio) for ratio in ratios))
         goals.append(at_least(f"{transport}: geometric mean of the ratios", _LEAST[transport], mean, "times"))
         goals.append(at_least(f"{transport}: smallest ratio", 1, min(ratios), "times"))
-    for row in rows:
+    for row in exchanges:
         if row["floor ms"] and row["model"] in _LARGEST:
             of_floor = row["auto ms"] / row["floor ms"]
             goals.append(under(f"{row['model']} {row['job']}, shared memory: step", _OF_FLOOR, of_floor, "floors"))
     return goals
 
 
+def _cells(arguments: argparse.Namespace) -> Iterator[Cell]:
+    for model in arguments.models:
+        for size in arguments.sizes:
+            yield Cell("rows" if model in TOUCHED else "exchange", "benchmarks.train_kvstore", model, size)
+    for network in arguments.networks:
+        # contributions are added in another order, and training makes more of the difference
+        yield Cell("training", "benchmarks.train_network", network, Size(2, 1), 1e-3)
+    for workers in arguments.workers:
+        yield Cell("workers", "benchmarks.train_kvstore", "resnet50", Size(workers, 1))
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--sizes", nargs="+", type=_size, default=[_size(size) for size in SIZES], metavar="1w1s")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="*", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--sizes", nargs="*", type=_size, default=[_size(size) for size in SIZES], metavar="1w1s")
+    parser.add_argument("--networks", nargs="*", choices=NETWORKS, default=list(NETWORKS))
+    parser.add_argument("--workers", nargs="*", type=int, default=list(WORKERS), metavar="N")
     parser.add_argument("--steps", type=int, default=10, help="of a run, after the warm-up (default 10)")
     parser.add_argument("--rounds", type=int, default=2, help="runs of each system for a cell (default 2)")
     arguments = parser.parse_args()
     bandwidth = copy_bandwidth()
     print(f"copy bandwidth: {bandwidth / 1e9:.1f} GB/s", file=sys.stderr)
-    rows = []
-    for model in arguments.models:
-        for size in arguments.sizes:
-            rows.append(_row(model, size, cell(model, size, arguments.steps, arguments.rounds), bandwidth))
+    rows = [_row(cell, run(cell, arguments.steps, arguments.rounds), bandwidth) for cell in _cells(arguments)]
     return finish("dataplane", rows, _goals(rows), ("numpy", "mxnet"))
 
 

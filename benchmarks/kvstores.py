@@ -1,4 +1,4 @@
-"""Jobs of `train_kvstore`, by MXNet's own parameter server and by ours: the time of their steps, and their memory."""
+"""Jobs of `train_kvstore` and `train_network`, by MXNet's own parameter server and by ours: time of steps, memory."""
 
 import json
 import os
@@ -39,7 +39,7 @@ class Measured:
     Attributes:
         seconds: of the counted steps of all workers.
         peak_bytes: of all its processes together; memory that they share counts once.
-        value: the last element of the trained parameters.
+        value: tells whether two systems have trained the same.
     """
 
     seconds: list[float]
@@ -47,20 +47,20 @@ class Measured:
     value: float
 
 
-def run_own(folder: Path, model: str, size: Size, steps: int, options: tuple[str, ...] = ()) -> Measured:
-    """A job of ours."""
+def run_own(folder: Path, module: str, model: str, size: Size, steps: int, options: tuple[str, ...] = ()) -> Measured:
+    """A job of ours, whose workers run a module that trains a model."""
     results = _results(folder)
-    script = ["benchmarks.train_kvstore", OWN, model, str(results), "--steps", str(WARM_UP + steps)]
+    script = [module, OWN, model, str(results), "--steps", str(WARM_UP + steps)]
     with Job(folder, folder.name, script, size.workers, size.servers, options) as job:
         return _outcome(results, size, [job.process])
 
 
-def run_mxnet(folder: Path, model: str, size: Size, steps: int) -> Measured:
-    """A job of MXNet's: scheduler, servers and workers of ps-lite."""
+def run_mxnet(folder: Path, module: str, model: str, size: Size, steps: int) -> Measured:
+    """The same job of MXNet's: scheduler, servers and workers of ps-lite."""
     results = _results(folder)
-    module = ["-m", "benchmarks.train_kvstore", MXNET, model, str(results), "--steps", str(WARM_UP + steps)]
+    work = ["-m", module, MXNET, model, str(results), "--steps", str(WARM_UP + steps)]
     serve = ["-c", "import elastic_ps.mxnet"]  # MXNet's own import never returns in these roles
-    roles = [("scheduler", serve), *[("server", serve)] * size.servers, *[("worker", module)] * size.workers]
+    roles = [("scheduler", serve), *[("server", serve)] * size.servers, *[("worker", work)] * size.workers]
     common = {
         **os.environ,
         **_ONE_THREAD,
@@ -101,6 +101,15 @@ def _process(arguments: list[str], environment: Mapping[str, str], log: int) -> 
     finally:
         process.kill()
         process.wait()
+
+
+def tell(folder: Path, rank: int, seconds: list[float], value: float) -> None:
+    """A worker's result; returns when it may end: its memory has been looked at."""
+    result = folder / f"{rank}.json"
+    result.with_suffix(".part").write_text(json.dumps({"seconds": seconds, "value": value}))
+    result.with_suffix(".part").rename(result)
+    while not (folder / "done").exists():
+        time.sleep(_POLL_SECONDS)
 
 
 def _outcome(results: Path, size: Size, processes: list[subprocess.Popen[bytes]], seconds: float = 600.0) -> Measured:

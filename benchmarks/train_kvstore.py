@@ -1,13 +1,10 @@
 """A worker that pushes and pulls a model's shapes through MXNet's kvstore API, by MXNet's own store or by ours.
 
-The same script for both: the name of the store is all that differs. SGD with momentum runs on the servers. Every rank
-writes the seconds of its steps to FOLDER/RANK.json, and stays until FOLDER/done is there, so that its memory can be
-looked at.
+The same script for both: the name of the store is all that differs. SGD with momentum runs on the servers.
 """
 
 # ruff: noqa: I001  # elastic_ps.mxnet comes before mxnet
 import argparse
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,10 +14,10 @@ import elastic_ps.mxnet  # noqa: F401  # registers our stores, and lets MXNet 1.
 
 import mxnet as mx
 
+from benchmarks.kvstores import tell
 from benchmarks.models import MODELS, TOUCHED, Shape
 
 _GRADIENT = 1e-3
-_POLL_SECONDS = 0.05
 
 
 def rows_of(store: Any, shape: Shape, touched: int) -> Callable[[], Any]:
@@ -66,12 +63,7 @@ def main() -> None:
             store.pull(keys, weights)
         mx.nd.waitall()
         seconds.append(time.perf_counter() - started)
-    value = float(weights[-1].reshape(-1)[-1].asscalar())
-    result = arguments.folder / f"{store.rank}.json"
-    result.with_suffix(".part").write_text(json.dumps({"seconds": seconds, "value": value}))
-    result.with_suffix(".part").rename(result)
-    while not (arguments.folder / "done").exists():
-        time.sleep(_POLL_SECONDS)
+    tell(arguments.folder, store.rank, seconds, float(weights[-1].reshape(-1)[-1].asscalar()))
 
 
 if __name__ == "__main__":

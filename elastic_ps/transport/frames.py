@@ -18,12 +18,13 @@ the payload lies that does not travel (`shm`). Otherwise `meta` holds, by kind:
               slice: [epoch, step, exchange, low, high] or null (static data); empty: true where the rank's slice is
               empty (agrees with whatever the others push); encoded: how the gradients of float32 are compressed (type,
               its argument) and nbytes, of each run; rows: [how many rows of each run the payload has: their numbers
-              in the tensor as int64, ascending, then their values]; hyper: {...} from the chief only. async and ssp: batch:
-              [origin, number], under which each block takes it once (number: batches of the origin times exchanges,
-              plus this exchange); hyper from every worker; the header's version is the worker's own count; the blocks
-              of a frame are of one kvstore, and so are those of a PULL
-    VALUE     runs; rows: as in the PUSH, where all else is as at the version before. async and ssp: the header's version is that of the PUSH, plus 1, or of the PULL; updates: the
-              highest count of optimizer updates among these blocks
+              in the tensor as int64, ascending, then their values]; hyper: {...} from the chief only. async and ssp:
+              batch: [origin, number], under which each block takes it once (number: batches of the origin times
+              exchanges, plus this exchange); hyper from every worker; the header's version is the worker's own count;
+              the blocks of a frame are of one kvstore, and so are those of a PULL
+    VALUE     runs; rows: as in the PUSH, where all else is as at the version before. async and ssp: the header's
+              version is that of the PUSH, plus 1, or of the PULL; updates: the highest count of optimizer updates
+              among these blocks
     INIT      runs
     PULL      runs; states: true asks for SNAPSHOTs with the optimizer's state instead of VALUE
     SNAPSHOT  runs (one run), state: [names of state arrays in the payload after the values], counts: per block; to a
@@ -31,8 +32,8 @@ the payload lies that does not travel (`shm`). Otherwise `meta` holds, by kind:
               and ssp: applied: {origin: [number of the last batch, per block; -1: none]}
     RECORD    runs (one run), hyper; payload is the aggregated gradient, normalised; count increments are implied.
               slot: where it lies in the new owner's memory, for its APPLIED. absent: true where nobody pushed the keys
-              (no payload). rows: as in the PUSH. No runs: the stream has caught up, or (pause: true) gives up until the switch. async and
-              ssp: batch, as in the PUSH
+              (no payload). rows: as in the PUSH. No runs: the stream has caught up, or (pause: true) gives up until the
+              switch. async and ssp: batch, as in the PUSH
     APPLIED   slot: as in the RECORD
     HANDOVER  runs: theirs now, at header.version; empty: true where first values have not come
     REFUSED   reason (Reason), detail, configuration: [term, number]

@@ -1,0 +1,80 @@
+"""A worker that trains a real network by Gluon's Trainer, with MXNet's own store or with ours.
+
+The networks and data are those of `examples/`. Every worker draws batches of its own, as with `dist_sync`.
+"""
+
+# ruff: noqa: I001  # elastic_ps.mxnet comes before mxnet
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import elastic_ps.mxnet  # noqa: F401  # registers our stores, and lets MXNet 1.9.1 be imported
+
+import mxnet as mx
+import numpy as np
+from mxnet import autograd, gluon
+
+from benchmarks.kvstores import tell
+
+sys.path.append(str(Path(__file__).parents[1] / "examples"))
+
+_BATCH = 32  # samples of a step on each worker
+
+Made = tuple[Any, Any]
+"""A network and its training set."""
+
+
+def digits() -> Made:
+    """A convolutional network on handwritten digits."""
+    import digits as example
+
+    return example.network(), example.data()[0]
+
+
+def lstm() -> Made:
+    """A character-level language model."""
+    import lstm as example
+
+    train, _, vocabulary = example.data()
+    return example.LanguageModel(vocabulary), train
+
+
+NETWORKS: dict[str, Callable[[], Made]] = {"digits": digits, "lstm": lstm}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("store")
+    parser.add_argument("network", choices=NETWORKS)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--steps", type=int, required=True)
+    arguments = parser.parse_args()
+    mx.random.seed(1)
+    store = mx.kv.create(arguments.store)
+    net, train = NETWORKS[arguments.network]()
+    net.initialize(mx.init.Xavier())
+    loss_of = gluon.loss.SoftmaxCrossEntropyLoss()
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.01, "momentum": 0.9}, kvstore=store)
+    inputs, labels = (np.asarray(part) for part in train[:])
+    chosen = np.random.default_rng(store.rank)
+    seconds = []
+    for _ in range(arguments.steps):
+        at = chosen.integers(len(inputs), size=_BATCH)
+        batch, wanted = mx.nd.array(inputs[at]), mx.nd.array(labels[at])
+        mx.nd.waitall()
+        started = time.perf_counter()
+        with autograd.record():
+            loss = loss_of(net(batch), wanted)
+        loss.backward()
+        trainer.step(_BATCH * store.num_workers)
+        mx.nd.waitall()
+        seconds.append(time.perf_counter() - started)
+    trained = [parameter for parameter in net.collect_params().values() if parameter.grad_req != "null"]
+    tell(arguments.folder, store.rank, seconds, sum(float(each.data().norm().asscalar()) for each in trained))
+
+
+if __name__ == "__main__":
+    main()
