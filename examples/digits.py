@@ -60,6 +60,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--lr", type=float, default=0.05, help="first learning rate (default 0.05)")
+    parser.add_argument("--compression", type=json.loads, help='of gradients, as JSON: {"type": "2bit"}')
     parser.add_argument("--out", type=Path, help="write the final test accuracy to this file as JSON")
     args = parser.parse_args()
 
@@ -76,6 +77,7 @@ def main() -> None:
         "sgd",
         {"learning_rate": args.lr, "lr_scheduler": schedule, "momentum": 0.9, "wd": 1e-4},
         kvstore="dist_elastic",  # elastic
+        compression_params=args.compression,
     )
     for epoch in elastic_ps.epochs(args.epochs):  # elastic
         for step, _indices, (images, labels) in loader:  # elastic
