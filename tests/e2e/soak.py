@@ -66,7 +66,9 @@ class Operator:
         return jobs.member_ids(self.job.status(), role)
 
     def kill(self, role: int) -> None:
-        self.job.kill(self.chance.choice(self.members(role)))
+        found = self.members(role)
+        if found:  # a job that restarts has none for a moment
+            self.job.kill(self.chance.choice(found))
 
     def scale(self) -> None:
         self.job.client.scale(self.chance.randint(1, 4), self.chance.randint(1, 4))
