@@ -25,6 +25,9 @@ _KEPT_BYTES = 1 << 16
 _FEW = 4
 """Arrays that are waited for one by one."""
 
+_LAYOUT_DIMENSIONS = 2
+"""oneDNN has no layout of its own for arrays with fewer."""
+
 _HOST_MEMORY = ("cpu", "cpu_pinned", "cpu_shared")
 
 
@@ -73,6 +76,8 @@ class HostArray(Dense):
         self._view()[...] = values
 
     def _view(self) -> NDArray[Any]:
+        if self._kept is not None and len(self.shape) < _LAYOUT_DIMENSIONS:
+            return self._kept
         # Asked for anew each time: the call turns a oneDNN layout, which a forward pass may have left in the array,
         # back into the plain one and may move the memory for it.
         address = ctypes.c_void_p()

@@ -48,10 +48,9 @@ class Gradients:
             arrays: one for each device, settled.
             compression: by which the sum is quantized; what that leaves out is kept for the tensor's next gradient.
         """
-        sparse = [array.stored_rows() for array in arrays]
-        rows = [one for one in sparse if one is not None]
-        if len(rows) == len(sparse) and self._room.inbox.model.holds_rows(index):
-            self._rows[index] = summed(rows, None, 1.0)
+        rows = self._stored_rows(index, arrays)
+        if rows is not None:
+            self._rows[index] = rows
             return
         self._rows.pop(index, None)
         first, *others = [_values(array).reshape(-1) for array in arrays]
@@ -63,6 +62,16 @@ class Gradients:
         for view in self._where(index):
             self._copies.append((view, first[low : low + len(view)]))
             low += len(view)
+
+    def _stored_rows(self, index: int, arrays: Sequence[Array]) -> Rows | None:
+        """The sum of `arrays`, where all are row-sparse and can be divided among servers by rows."""
+        found = []
+        for array in arrays:
+            rows = array.stored_rows()
+            if rows is None or not self._room.inbox.model.holds_rows(index):
+                return None
+            found.append(rows)
+        return summed(found, None, 1.0)
 
     def rows(self, index: int) -> Rows | None:
         """Of a tensor's latest gradient, where it has some only; None: it lies in `parts`."""

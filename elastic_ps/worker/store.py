@@ -331,7 +331,8 @@ class Store:
                     whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
                     target.write(whole.reshape(target.shape))
                 else:
-                    copies += _cut(memory.reshape(-1), parts)
+                    flat = memory.reshape(-1)
+                    copies += [(flat, parts[0])] if len(parts) == 1 else _cut(flat, parts)
         copy_all(copies)
 
 
