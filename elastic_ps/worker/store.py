@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +21,7 @@ from elastic_ps.worker.ending import exits
 from elastic_ps.worker.parameters import First
 from elastic_ps.worker.staging import Key
 from elastic_ps.worker.states import State, States
+from elastic_ps.worker.values import chosen_rows, cut, settle
 
 if TYPE_CHECKING:
     from elastic_ps.worker.job import WorkerJob
@@ -293,7 +292,7 @@ class Store:
         self, keys: Sequence[str], gradients: Sequence[Sequence[Array]], outs: Sequence[Sequence[Array]] | None
     ) -> None:
         self._check(keys, gradients, "pushed")
-        _settle((array for arrays in gradients for array in arrays), to_write=False)
+        settle((array for arrays in gradients for array in arrays), to_write=False)
         try:
             for number, (key, arrays) in enumerate(zip(keys, gradients, strict=True)):
                 self._job.stage((self._number, key), arrays)  # which may close the exchange before, with its own outs
@@ -319,49 +318,18 @@ class Store:
         """Write the job's values of keys to arrays."""
         copies: list[Copy] = []
         listed = [(key, targets) for key, targets in wanted if targets]
-        _settle((target for _, targets in listed for target in targets), to_write=True)
+        settle((target for _, targets in listed for target in targets), to_write=True)
         held = self._job.parts(self._number, [key for key, _ in listed])
         for key, targets in listed:
             parts = held[key] or [self._first[key].reshape(-1)]
             for target in targets:
                 memory = target.memory()
                 if target.rows is not None:
-                    target.write(_rows_of(parts, target))
+                    target.write(chosen_rows(parts, target))
                 elif memory is None:
                     whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
                     target.write(whole.reshape(target.shape))
                 else:
                     flat = memory.reshape(-1)
-                    copies += [(flat, parts[0])] if len(parts) == 1 else _cut(flat, parts)
+                    copies += [(flat, parts[0])] if len(parts) == 1 else cut(flat, parts)
         copy_all(copies)
-
-
-def _settle(arrays: Iterable[Array], to_write: bool) -> None:
-    by_class: dict[type[Array], list[Array]] = defaultdict(list)
-    for array in arrays:
-        by_class[type(array)].append(array)
-    for kind, of_kind in by_class.items():
-        kind.settle(of_kind, to_write)
-
-
-def _rows_of(parts: Sequence[NDArray[Any]], target: Array) -> NDArray[Any]:
-    """Of values that lie flat in parts, those of the rows that a target takes."""
-    assert target.rows is not None
-    width = prod(target.shape[1:])
-    if any(len(part) % width for part in parts):  # rows are cut where none fits in a block
-        parts = [np.concatenate(parts)]
-    found, low = [], 0
-    for part in parts:
-        high = low + len(part) // width
-        own = target.rows[np.searchsorted(target.rows, low) : np.searchsorted(target.rows, high)]
-        found.append(part.reshape(-1, width)[own - low])
-        low = high
-    whole: NDArray[Any] = np.concatenate(found)
-    return whole.reshape(len(target.rows), *target.shape[1:])
-
-
-def _cut(memory: NDArray[Any], parts: Iterable[NDArray[Any]]) -> Iterator[Copy]:
-    low = 0
-    for part in parts:
-        yield memory[low : low + len(part)], part
-        low += len(part)

@@ -1,0 +1,45 @@
+"""Between values that lie flat in parts and a script's arrays."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic_ps.native.threads import Copy
+from elastic_ps.worker.api import Array
+
+
+def settle(arrays: Iterable[Array], to_write: bool) -> None:
+    """See `Array.settle`; of arrays of any classes."""
+    by_class: dict[type[Array], list[Array]] = defaultdict(list)
+    for array in arrays:
+        by_class[type(array)].append(array)
+    for kind, of_kind in by_class.items():
+        kind.settle(of_kind, to_write)
+
+
+def chosen_rows(parts: Sequence[NDArray[Any]], target: Array) -> NDArray[Any]:
+    """Of values that lie flat in parts, those of the rows that a target takes."""
+    assert target.rows is not None
+    width = prod(target.shape[1:])
+    if any(len(part) % width for part in parts):  # rows are cut where none fits in a block
+        parts = [np.concatenate(parts)]
+    found, low = [], 0
+    for part in parts:
+        high = low + len(part) // width
+        own = target.rows[np.searchsorted(target.rows, low) : np.searchsorted(target.rows, high)]
+        found.append(part.reshape(-1, width)[own - low])
+        low = high
+    whole: NDArray[Any] = np.concatenate(found)
+    return whole.reshape(len(target.rows), *target.shape[1:])
+
+
+def cut(memory: NDArray[Any], parts: Iterable[NDArray[Any]]) -> Iterator[Copy]:
+    """The copies that bring parts to flat memory."""
+    low = 0
+    for part in parts:
+        yield memory[low : low + len(part)], part
+        low += len(part)
