@@ -7,7 +7,7 @@ Both run the same script, with SGD and momentum on the servers and one compute t
 
     exchange  `train_kvstore`: a model's shapes, nothing but exchanges; what the goals are about
     rows      the same with row-sparse gradients, whose rows are pulled
-    training  `train_network`: real networks on real data, by Gluon's Trainer
+    training  `train_network`: real networks on real data, by Gluon's Trainer, and one that an accelerator computes
     workers   ResNet-50's shapes on one server, by number of workers
 
 A ratio is MXNet's median step over ours. The floor of one worker and one server is what the data plane's design page
@@ -37,7 +37,7 @@ from benchmarks.report import Goal, at_least, finish, machine, under
 
 FOLDER = Path("build/bench/dataplane")
 SIZES = ("1w1s", "2w1s", "2w2s", "4w2s")
-NETWORKS = ("digits", "lstm")
+NETWORKS = ("digits", "lstm", "device")
 WORKERS = (1, 2, 4, 8)
 TRANSPORTS = ("auto", "tcp")  # on one machine auto is shared memory
 _LEAST = {"auto": 6, "tcp": 1.8}

@@ -1,6 +1,8 @@
 """A worker that trains a real network by Gluon's Trainer, with MXNet's own store or with ours.
 
-The networks and data are those of `examples/`. Every worker draws batches of its own, as with `dist_sync`.
+The networks and data are those of `examples/`, and `device`: 8 layers of 4 MB whose backward pass takes 20 ms each
+without a CPU, as an accelerator's would, which shows what of an exchange it hides. Every worker draws batches of its
+own, as with `dist_sync`.
 """
 
 # ruff: noqa: I001  # elastic_ps.mxnet comes before mxnet
@@ -21,6 +23,7 @@ from benchmarks.kvstores import tell
 
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
 
+_LAYER_SECONDS = 0.02
 _BATCH = 32  # samples of a step on each worker
 
 Made = tuple[Any, Any]
@@ -42,7 +45,35 @@ def lstm() -> Made:
     return example.LanguageModel(vocabulary), train
 
 
-NETWORKS: dict[str, Callable[[], Made]] = {"digits": digits, "lstm": lstm}
+class _Waiting(mx.operator.CustomOp):  # type: ignore[misc]  # mxnet has no types
+    """The identity, whose backward pass waits."""
+
+    def forward(self, is_train: bool, req: Any, in_data: Any, out_data: Any, aux: Any) -> None:
+        self.assign(out_data[0], req[0], in_data[0])
+
+    def backward(self, req: Any, out_grad: Any, in_data: Any, out_data: Any, in_grad: Any, aux: Any) -> None:
+        time.sleep(_LAYER_SECONDS)
+        self.assign(in_grad[0], req[0], out_grad[0])
+
+
+@mx.operator.register("waiting")
+class _WaitingProperties(mx.operator.CustomOpProp):  # type: ignore[misc]
+    def create_operator(self, ctx: Any, in_shapes: Any, in_dtypes: Any) -> _Waiting:
+        return _Waiting()
+
+
+def device() -> Made:
+    """Layers that an accelerator computes."""
+    net = gluon.nn.HybridSequential()
+    for _ in range(8):
+        waiting = gluon.nn.HybridLambda(lambda F, x: F.Custom(x, op_type="waiting"))  # noqa: N803  # Gluon's signature
+        net.add(gluon.nn.Dense(1000, in_units=1000), waiting)
+    random = np.random.default_rng(1)
+    inputs = random.normal(size=(256, 1000)).astype("float32")
+    return net, gluon.data.ArrayDataset(inputs, random.integers(10, size=256).astype("float32"))
+
+
+NETWORKS: dict[str, Callable[[], Made]] = {"digits": digits, "lstm": lstm, "device": device}
 
 
 def main() -> None:

@@ -122,9 +122,13 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
         self._before_push(wrapped)
         self._store.pushpull([key_text(key) for key in wrapped], list(wrapped.values()), [outs[key] for key in wrapped])
 
-    def combined(self) -> AbstractContextManager[None]:
-        """While open, pushpulls travel together; they write when it closes. MXNet's own loops use it (`loops`)."""
-        return self._store.combined()
+    def combined(self, overlap: bool = False) -> AbstractContextManager[None]:
+        """While open, pushpulls travel together; they write when it closes. MXNet's own loops use it (`loops`).
+
+        Args:
+            overlap: nothing writes to the gradients until then: they may be sent as the backward pass makes them.
+        """
+        return self._store.combined(overlap)
 
     def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None) -> None:
         """Write the rows `row_ids` of the keys' values to row-sparse arrays.

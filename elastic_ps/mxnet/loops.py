@@ -26,7 +26,7 @@ def combine_loops() -> None:
 
 
 def _combined(kvstore: Any) -> AbstractContextManager[None]:
-    return kvstore.combined() if isinstance(kvstore, ElasticKVStore) else nullcontext()
+    return kvstore.combined(overlap=True) if isinstance(kvstore, ElasticKVStore) else nullcontext()
 
 
 def _trainer_loop(loop: _Loop) -> _Loop:

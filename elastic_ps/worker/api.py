@@ -84,10 +84,14 @@ class KeyStore(Protocol):
     ) -> None:
         """Stage gradients, close the exchange, and write the new values to `outs`; `combined` may delay the latter."""
 
-    def combined(self) -> AbstractContextManager[None]:
+    def combined(self, overlap: bool = False) -> AbstractContextManager[None]:
         """While open, a `pushpull` only stages; at its end the exchange is closed, and every `outs` is written.
 
         For a caller that reads nothing in between. After an exception nothing that is staged will be sent.
+
+        Args:
+            overlap: gradients stay as they are until the end, so that they are sent as they become ready, the last keys
+                first: in that order a backward pass makes them.
         """
 
     def set_optimizer(self, spec: OptimizerSpec, hyper: Callable[[int], Hyper]) -> list[str]:

@@ -72,6 +72,24 @@ class Exchange:
     def __init__(self, node: WorkerNode):
         self._node = node
         self._told = NO_CONFIGURATION
+        self._ahead: tuple[tuple[int, int], frozenset[int]] = (-1, -1), frozenset()
+
+    def send_ahead(self, push: Push) -> None:
+        """Send some tensors of the open version, `push.present`; `run` sends the others."""
+        node = self._node
+        with node.changed:
+            node.check()
+            if push.roster is not None and push.roster != roster(node.configuration):
+                return  # `run` will tell
+            sent = self._sent_ahead()
+            for server, frame, payload in self._frames(push, node.version, push.present - sent, whole=False):
+                node.peers.send(server, frame, payload)
+            self._ahead = (node.generation, node.version), sent | push.present
+
+    def _sent_ahead(self) -> frozenset[int]:
+        """Tensors of the open version that servers have been sent and will answer. Call under the lock."""
+        when, sent = self._ahead
+        return sent if when == (self._node.generation, self._node.version) else frozenset()
 
     def run(self, push: Push, boundary: bool) -> bool:
         """Exchange the open version; False where other workers share the step now and it must be computed again.
@@ -93,7 +111,7 @@ class Exchange:
                 version = node.version
                 if node.is_chief and push.batch is None:
                     self._check_first_values(version)
-                for server, frame, payload in self._frames(push, version):
+                for server, frame, payload in self._frames(push, version, push.present - self._sent_ahead()):
                     node.peers.send(server, frame, payload)
             if self._gather(generation):
                 break
@@ -128,10 +146,13 @@ class Exchange:
         with node.changed:
             return node.install_next()
 
-    def _frames(self, push: Push, version: int) -> Iterator[tuple[NodeId, Frame, list[Buffer]]]:
+    def _frames(
+        self, push: Push, version: int, tensors: frozenset[int], whole: bool = True
+    ) -> Iterator[tuple[NodeId, Frame, list[Buffer]]]:
+        """The frames that push `tensors`; `whole`: and those that name what is not pushed at all."""
         node = self._node
         model = node.inbox.model
-        missing, present, sparse = self._masks(push, version)
+        missing, present, sparse = self._masks(push, version, tensors)
         hyper = push.hyper if push.batch or node.is_chief else None
         for server, blocks in node.configuration.blocks_of.items():
             held = np.asarray(blocks, dtype=np.int64)
@@ -153,12 +174,12 @@ class Exchange:
             for chunk in _chunks(model, pushed[encoded].tolist(), limit):
                 frame = node.frame(Kind.PUSH, version, push.samples, runs=[list(run) for run in chunk], **meta)
                 yield server, frame, _encode(push, frame)
-            for absent in model.by_store(held[~present[held]].tolist()).values():
+            for absent in model.by_store(held[~present[held]].tolist() if whole else ()).values():
                 listed = [list(run) for run in runs(absent)]
                 yield server, node.frame(Kind.PUSH, version, push.samples, absent=listed, **meta), []
 
-    def _masks(self, push: Push, version: int) -> tuple[Mask, Mask, Mask]:
-        """By block: whether its values have not come, whether it is pushed, and as some rows."""
+    def _masks(self, push: Push, version: int, tensors: frozenset[int]) -> tuple[Mask, Mask, Mask]:
+        """By block: whether it is of `tensors` or absent and lacks values, whether it is pushed, and as some rows."""
         model = self._node.inbox.model
         missing, present, sparse = np.zeros((3, len(model.blocks)), dtype=bool)
         for first, count in self._node.inbox.missing(version + 1):
@@ -167,6 +188,8 @@ class Exchange:
             window = slice(model.blocks_of[tensor].start, model.blocks_of[tensor].stop)
             present[window] = True
             sparse[window] = push.rows(tensor) is not None
+            if tensor not in tensors:
+                missing[window] = False
         return missing, present, sparse
 
 

@@ -241,6 +241,21 @@ class WorkerJob:
         """A call of the script's has staged all that it has: its arrays may change now."""
         self._step.gradients.copy()
 
+    def may_send_ahead(self, keys: Sequence[Key]) -> bool:
+        """Whether gradients of `keys`, which make the coming exchange, may be sent before all are staged."""
+        fresh = len(set(keys)) == len(keys) and not self.staging.staged
+        return fresh and not self.staging.rehearsing and not self._step.again
+
+    def send_ahead(self, keys: frozenset[Key], ready: Sequence[Key]) -> None:
+        """Send what is staged of the coming exchange over `keys`."""
+        store = self._stores[ready[0][0]]
+        self._step.send_ahead(keys, ready, store, self.course if self.spec is not None else None)
+
+    def abandon(self) -> None:
+        """Nothing that is staged counts."""
+        self.staging.staged.clear()
+        self._step.abandon()
+
     def settle(self, keys: Iterable[Key]) -> None:
         """Close the open exchange if it concerns one of `keys`."""
         if any(self.staging.needs(key) for key in keys):

@@ -1,5 +1,8 @@
 """The step under way: this worker's part of the data, and the exchanges that the step makes."""
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.worker.course import Course, Part
 from elastic_ps.worker.ending import exits
@@ -31,16 +34,40 @@ class Step:
         self._node = node
         self._exchange = Exchange(node)
         self._position = 0  # of the next exchange
+        self._ahead: Push | None = None  # of the next exchange, of which some has been sent
 
     def begin(self, part: Part | None) -> None:
         """The step of `part` is under way."""
         self.part = part
         self._position = 0
+        self._ahead = None
 
     def end(self) -> None:
         """No step is under way."""
         self.part = None
         self.again = False
+
+    def abandon(self) -> None:
+        """The next exchange is another than what was sent ahead."""
+        self._ahead = None
+
+    def send_ahead(self, keys: frozenset[Key], ready: Iterable[Key], store: Store, course: Course | None) -> None:
+        """Send some gradients of the next exchange, which is over `keys`; `run` sends the rest.
+
+        Args:
+            keys: all that it pushes.
+            ready: those that are written.
+            store: of the keys.
+            course: see `run`.
+        """
+        if course is not None and not course.done <= self._position < course.spec.exchanges:
+            return
+        if self._ahead is None:
+            self._ahead = self._push(keys, store, self._position, empty=False)
+        self.gradients.copy()
+        index = self._node.inbox.model.index
+        with exits():
+            self._exchange.send_ahead(replace(self._ahead, present=frozenset(index[key] for key in ready)))
 
     def lacks(self, exchanges: int) -> bool:
         """Whether not all of the step's exchanges have been made."""
@@ -66,7 +93,7 @@ class Step:
             if store:
                 store.write_back(keys)
             return
-        push = self._push(keys, store, position, empty)
+        push, self._ahead = self._ahead or self._push(keys, store, position, empty), None
         boundary = course is None or position == course.spec.exchanges - 1
         with exits():
             if not self._exchange.run(push, boundary):

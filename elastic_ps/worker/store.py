@@ -21,12 +21,17 @@ from elastic_ps.worker.ending import exits
 from elastic_ps.worker.parameters import First
 from elastic_ps.worker.staging import Key
 from elastic_ps.worker.states import State, States
-from elastic_ps.worker.values import chosen_rows, cut, settle
+from elastic_ps.worker.values import Late, chosen_rows, cut, portioned, settle
 
 if TYPE_CHECKING:
     from elastic_ps.worker.job import WorkerJob
 
 log = logging.getLogger(__name__)
+
+PORTION_BYTES = 4 << 20
+"""Gradients that are sent together while others are not ready yet."""
+
+_LEAST_PORTIONS = 2
 
 UNDIVIDED = ("lamb", "lars")
 """Optimizers that need the norm of whole tensors."""
@@ -50,6 +55,7 @@ class Store:
         self._parameters: dict[str, list[Array]] = {}  # the script's own arrays of each key, from broadcast
         self._outs: dict[str, list[Array]] = {}  # of the open exchange
         self._combining = False
+        self._late: list[Late] | None = None  # what pushpulls have asked for while gradients may be read late
         self._optimizer: OptimizerSpec | None = None
         self._hyper: Callable[[int], Hyper] | None = None
         self._local = False
@@ -84,6 +90,7 @@ class Store:
     def pull(self, keys: Sequence[str], outs: Sequence[Sequence[Array]]) -> None:
         """See `KeyStore.pull`."""
         self._check(keys, outs, "pulled")
+        self._stage_late()
         self._job.settle((self._number, key) for key in keys)
         self._write(zip(keys, outs, strict=True))
 
@@ -91,22 +98,27 @@ class Store:
         self, keys: Sequence[str], gradients: Sequence[Sequence[Array]], outs: Sequence[Sequence[Array]]
     ) -> None:
         """See `KeyStore.pushpull`."""
+        if self._late is not None:
+            self._check(keys, gradients, "pushed")
+            self._late += map(Late, keys, gradients, outs)
+            return
         self._stage(keys, gradients, outs)
         if not self._combining:
             self._job.close()
 
     @contextmanager
-    def combined(self) -> Iterator[None]:
+    def combined(self, overlap: bool = False) -> Iterator[None]:
         """See `KeyStore.combined`."""
-        self._combining = True
+        self._combining, self._late = True, [] if overlap else None
         try:
             yield
+            self._stage_late()
         except BaseException:
-            self._job.staging.staged.clear()
+            self._job.abandon()
             self._outs.clear()
             raise
         finally:
-            self._combining = False
+            self._combining, self._late = False, None
         self._job.close()
 
     def set_optimizer(self, spec: OptimizerSpec, hyper: Callable[[int], Hyper]) -> list[str]:
@@ -300,6 +312,24 @@ class Store:
                     self._outs[key] = list(outs[number])
         finally:
             self._job.staged()
+
+    def _stage_late(self) -> None:
+        """Stage what has waited: portion by portion, where there is something to overlap, as they become ready."""
+        late, self._late = self._late, None
+        if not late:
+            return
+        staged = [(self._number, item.key) for item in late]
+        portions = list(portioned(late, PORTION_BYTES))
+        if len(portions) < _LEAST_PORTIONS or not self._job.may_send_ahead(staged):
+            self._stage([i.key for i in late], [i.gradients for i in late], [i.outs for i in late])
+            return
+        for portion in portions:
+            for item in portion:
+                for array in item.gradients:
+                    settle([array], to_write=False)
+                self._job.stage((self._number, item.key), item.gradients)
+                self._outs[item.key] = list(item.outs)
+            self._job.send_ahead(frozenset(staged), [(self._number, item.key) for item in portion])
 
     def _check(self, keys: Sequence[str], arrays: Sequence[Sequence[Array]], verb: str) -> None:
         for key, listed in zip(keys, arrays, strict=True):

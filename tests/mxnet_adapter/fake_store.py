@@ -93,7 +93,7 @@ class FakeStore:
         self.push(keys, gradients)
 
     @contextmanager
-    def combined(self) -> Iterator[None]:
+    def combined(self, overlap: bool = False) -> Iterator[None]:
         self._combining = True
         yield
         self._combining = False

@@ -15,6 +15,8 @@ from ending import last_epoch
 from mxnet import autograd, gluon
 from mxnet.gluon import nn
 
+import elastic_ps.worker.store as worker_store
+
 SAMPLES, INPUTS, BATCH = 203, 12, 16
 WORDS = 3000  # rows of the table, of which a step touches a few
 ARGS = {"sgd": {"learning_rate": 0.05, "momentum": 0.9, "wd": 1e-4}, "adam": {"learning_rate": 0.01}}
@@ -26,7 +28,10 @@ def main():
     parser.add_argument("--optimizer", default="sgd")
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--table", action="store_true", help="inputs are words of an embedding with sparse gradients")
+    parser.add_argument("--portion", type=int, help="bytes of gradients that are sent before others are ready")
     arguments = parser.parse_args()
+    if arguments.portion:
+        worker_store.PORTION_BYTES = arguments.portion
     random = np.random.default_rng(5)
     inputs = random.normal(size=(SAMPLES, INPUTS))
     targets = np.sin(inputs @ random.normal(size=(INPUTS, 3)))
