@@ -86,6 +86,10 @@ class Exchange:
                 node.peers.send(server, frame, payload)
             self._ahead = (node.generation, node.version), sent | push.present
 
+    def forget_ahead(self) -> None:
+        """What was sent ahead does not count: `run` sends it again."""
+        self._ahead = (-1, -1), frozenset()
+
     def _sent_ahead(self) -> frozenset[int]:
         """Tensors of the open version that servers have been sent and will answer. Call under the lock."""
         when, sent = self._ahead

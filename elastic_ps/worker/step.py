@@ -40,7 +40,6 @@ class Step:
         """The step of `part` is under way."""
         self.part = part
         self._position = 0
-        self._ahead = None
 
     def end(self) -> None:
         """No step is under way."""
@@ -48,8 +47,11 @@ class Step:
         self.again = False
 
     def abandon(self) -> None:
-        """The next exchange is another than what was sent ahead."""
-        self._ahead = None
+        """The next exchange has other gradients than what was sent ahead."""
+        if self._ahead is not None:
+            self._ahead = None
+            self._exchange.forget_ahead()
+            self.gradients.step_again()
 
     def send_ahead(self, keys: frozenset[Key], ready: Iterable[Key], store: Store, course: Course | None) -> None:
         """Send some gradients of the next exchange, which is over `keys`; `run` sends the rest.

@@ -20,10 +20,14 @@ class Coming(HostArray):
     def __init__(self, values):
         super().__init__(values)
         self.ready = threading.Event()
+        self.broken = False
 
     @staticmethod
     def settle(arrays, to_write):
-        assert to_write or all(array.ready.wait(TIMEOUT) for array in arrays)
+        for array in arrays if not to_write else ():
+            assert array.ready.wait(TIMEOUT)
+            if array.broken:
+                raise ZeroDivisionError
 
 
 class Overlapping(JobPlay):
@@ -33,7 +37,7 @@ class Overlapping(JobPlay):
         super().__init__(monkeypatch)
         monkeypatch.setattr("elastic_ps.worker.store.PORTION_BYTES", 1)
         self.gradients = [Coming(np.zeros(tensor.shape, np.float32)) for tensor in TENSORS]
-        self.fails = 0  # in so many steps the script raises, and goes on
+        self.fails = ""  # where the script's first attempt at the step raises
 
     def script(self):
         store = self.job.open_store()
@@ -44,9 +48,10 @@ class Overlapping(JobPlay):
                     self.make_ready(0, 1, 2)
                 self.yielded.append((step, indices.tolist()))
                 if number > 1 and self.fails:
-                    self.fails -= 1
+                    self.gradients[0].broken = self.fails == "in the middle"
                     with pytest.raises(ZeroDivisionError):
-                        self.exchange_all(store, number, fail=True)
+                        self.exchange_all(store, 7, fail=self.fails == "before")
+                    self.gradients[0].broken = False
                 self.exchange_all(store, number)
                 for gradient in self.gradients if number == 1 else ():
                     gradient.ready.clear()
@@ -121,7 +126,7 @@ def test_what_was_sent_under_another_configuration_is_sent_again(play, workers):
 
 
 def test_after_an_error_nothing_counts_that_was_staged(play):
-    play.fails = 1
+    play.fails = "before"
     running = play.run()
     play.make_ready(0, 1, 2)
     for server, blocks in play.owned():
@@ -129,6 +134,21 @@ def test_after_an_error_nothing_counts_that_was_staged(play):
         server.answer(1, blocks, ONE)
     running.result()
     assert [sorted(blocks) for blocks in play.pushes(ONE)] == [S0, S1]
+
+
+def test_after_an_error_in_the_middle_everything_is_sent_anew(play):
+    """What was sent of the first attempt may still be in use: its memory stays as it is."""
+    play.fails = "in the middle"
+    running = play.run()
+    play.make_ready(0, 1, 2)
+    for server, ahead, blocks in zip(play.servers.values(), ([4], [5, 2, 3]), ([4, 0, 1], [5, 2, 3]), strict=True):
+        frames = server.await_frames(Kind.PUSH, len(ahead) + len(blocks))
+        assert [block for item in frames for block in members(item.frame.runs)] == [*ahead, *blocks]
+        assert [item.data for item in frames[: len(ahead)]] == [filled(block, 7) for block in ahead]
+        assert [item.data for item in frames[len(ahead) :]] == [filled(block, 2) for block in blocks]
+        server.answer(1, blocks, ONE)
+    running.result()
+    assert play.holds(1)
 
 
 def test_one_portion_waits_for_all_as_ever(play, monkeypatch):
