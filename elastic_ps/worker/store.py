@@ -16,22 +16,18 @@ from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.model import ALIGNMENT, Tensor
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.native.threads import Copy, copy_all
+from elastic_ps.worker.ahead import Pushpull, send_ahead
 from elastic_ps.worker.api import Array
 from elastic_ps.worker.ending import exits
 from elastic_ps.worker.parameters import First
 from elastic_ps.worker.staging import Key
 from elastic_ps.worker.states import State, States
-from elastic_ps.worker.values import Late, chosen_rows, cut, portioned, settle
+from elastic_ps.worker.values import chosen_rows, cut, settle
 
 if TYPE_CHECKING:
     from elastic_ps.worker.job import WorkerJob
 
 log = logging.getLogger(__name__)
-
-PORTION_BYTES = 4 << 20
-"""Gradients that are sent together while others are not ready yet."""
-
-_LEAST_PORTIONS = 2
 
 UNDIVIDED = ("lamb", "lars")
 """Optimizers that need the norm of whole tensors."""
@@ -55,7 +51,7 @@ class Store:
         self._parameters: dict[str, list[Array]] = {}  # the script's own arrays of each key, from broadcast
         self._outs: dict[str, list[Array]] = {}  # of the open exchange
         self._combining = False
-        self._late: list[Late] | None = None  # what pushpulls have asked for while gradients may be read late
+        self._late: list[Pushpull] | None = None  # what pushpulls have asked for while gradients may be read late
         self._optimizer: OptimizerSpec | None = None
         self._hyper: Callable[[int], Hyper] | None = None
         self._local = False
@@ -100,7 +96,7 @@ class Store:
         """See `KeyStore.pushpull`."""
         if self._late is not None:
             self._check(keys, gradients, "pushed")
-            self._late += map(Late, keys, gradients, outs)
+            self._late += map(Pushpull, keys, gradients, outs)
             return
         self._stage(keys, gradients, outs)
         if not self._combining:
@@ -318,18 +314,10 @@ class Store:
         late, self._late = self._late, None
         if not late:
             return
-        staged = [(self._number, item.key) for item in late]
-        portions = list(portioned(late, PORTION_BYTES))
-        if len(portions) < _LEAST_PORTIONS or not self._job.may_send_ahead(staged):
+        if send_ahead(self._job, self._number, late):
+            self._outs.update((item.key, list(item.outs)) for item in late)
+        else:
             self._stage([i.key for i in late], [i.gradients for i in late], [i.outs for i in late])
-            return
-        for portion in portions:
-            for item in portion:
-                for array in item.gradients:
-                    settle([array], to_write=False)
-                self._job.stage((self._number, item.key), item.gradients)
-                self._outs[item.key] = list(item.outs)
-            self._job.send_ahead(frozenset(staged), [(self._number, item.key) for item in portion])
 
     def _check(self, keys: Sequence[str], arrays: Sequence[Sequence[Array]], verb: str) -> None:
         for key, listed in zip(keys, arrays, strict=True):

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -11,34 +10,6 @@ from numpy.typing import NDArray
 
 from elastic_ps.native.threads import Copy
 from elastic_ps.worker.api import Array
-
-
-@dataclass(frozen=True)
-class Late:
-    """A pushpull whose gradients, one for each device, are read later."""
-
-    key: str
-    gradients: Sequence[Array]
-    outs: Sequence[Array]
-
-    @property
-    def nbytes(self) -> int:
-        """Of one gradient."""
-        return prod(self.gradients[0].shape) * np.dtype(self.gradients[0].dtype).itemsize
-
-
-def portioned(late: Sequence[Late], size: int) -> Iterator[list[Late]]:
-    """From the last to the first, portions of at least `size` bytes, but for the one at the end."""
-    portion: list[Late] = []
-    total = 0
-    for item in reversed(late):
-        portion.append(item)
-        total += item.nbytes
-        if total >= size:
-            yield portion
-            portion, total = [], 0
-    if portion:
-        yield portion
 
 
 def settle(arrays: Iterable[Array], to_write: bool) -> None:

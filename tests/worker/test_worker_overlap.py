@@ -35,7 +35,7 @@ class Overlapping(JobPlay):
 
     def __init__(self, monkeypatch):
         super().__init__(monkeypatch)
-        monkeypatch.setattr("elastic_ps.worker.store.PORTION_BYTES", 1)
+        monkeypatch.setattr("elastic_ps.worker.ahead.PORTION_BYTES", 1)
         self.gradients = [Coming(np.zeros(tensor.shape, np.float32)) for tensor in TENSORS]
         self.fails = ""  # where the script's first attempt at the step raises
 
@@ -152,7 +152,7 @@ def test_after_an_error_in_the_middle_everything_is_sent_anew(play):
 
 
 def test_one_portion_waits_for_all_as_ever(play, monkeypatch):
-    monkeypatch.setattr("elastic_ps.worker.store.PORTION_BYTES", MODEL.slab_bytes)
+    monkeypatch.setattr("elastic_ps.worker.ahead.PORTION_BYTES", MODEL.slab_bytes)
     running = play.run()
     play.make_ready(1, 2)
     assert play.pushes(ONE) == [[], []]

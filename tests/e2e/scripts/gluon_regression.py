@@ -15,7 +15,7 @@ from ending import last_epoch
 from mxnet import autograd, gluon
 from mxnet.gluon import nn
 
-import elastic_ps.worker.store as worker_store
+from elastic_ps.worker import ahead
 
 SAMPLES, INPUTS, BATCH = 203, 12, 16
 WORDS = 3000  # rows of the table, of which a step touches a few
@@ -31,7 +31,7 @@ def main():
     parser.add_argument("--portion", type=int, help="bytes of gradients that are sent before others are ready")
     arguments = parser.parse_args()
     if arguments.portion:
-        worker_store.PORTION_BYTES = arguments.portion
+        ahead.PORTION_BYTES = arguments.portion
     random = np.random.default_rng(5)
     inputs = random.normal(size=(SAMPLES, INPUTS))
     targets = np.sin(inputs @ random.normal(size=(INPUTS, 3)))
