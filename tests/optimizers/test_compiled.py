@@ -25,6 +25,7 @@ HYPERS = [Hyper(0.1, 1e-4, 1 / 3), Hyper(0.1, 0.0, 1.0, clip_gradient=0.3)]
 @pytest.fixture(autouse=True)
 def _four_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "_threads", lambda: 4)
+    monkeypatch.setattr(native, "_UNIT", 1 << 16)
 
 
 def trained(rule: Elementwise, dtype: Any, hyper: Hyper, aggregate: Aggregate, in_place: bool) -> list[bytes]:
