@@ -1,12 +1,13 @@
 """Jobs of `train_kvstore` and `train_network`, by MXNet's own parameter server and by ours: time of steps, memory."""
 
+import argparse
 import json
 import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,6 +102,16 @@ def _process(arguments: list[str], environment: Mapping[str, str], log: int) -> 
     finally:
         process.kill()
         process.wait()
+
+
+def worker_arguments(models: Iterable[str]) -> argparse.Namespace:
+    """What a worker's script is told: store, model, folder, steps."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("store")
+    parser.add_argument("model", choices=list(models))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--steps", type=int, required=True)
+    return parser.parse_args()
 
 
 def tell(folder: Path, rank: int, seconds: list[float], value: float) -> None:

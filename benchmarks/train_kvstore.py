@@ -4,17 +4,15 @@ The same script for both: the name of the store is all that differs. SGD with mo
 """
 
 # ruff: noqa: I001  # elastic_ps.mxnet comes before mxnet
-import argparse
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import elastic_ps.mxnet  # noqa: F401  # registers our stores, and lets MXNet 1.9.1 be imported
 
 import mxnet as mx
 
-from benchmarks.kvstores import tell
+from benchmarks.kvstores import tell, worker_arguments
 from benchmarks.models import MODELS, TOUCHED, Shape
 
 _GRADIENT = 1e-3
@@ -35,12 +33,7 @@ def rows_of(store: Any, shape: Shape, touched: int) -> Callable[[], Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("store")
-    parser.add_argument("model", choices=MODELS)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--steps", type=int, required=True)
-    arguments = parser.parse_args()
+    arguments = worker_arguments(MODELS)
     shapes = MODELS[arguments.model]()
     keys = list(range(len(shapes)))
     weights = [mx.nd.ones(shape) for shape in shapes]

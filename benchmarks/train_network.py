@@ -6,7 +6,6 @@ own, as with `dist_sync`.
 """
 
 # ruff: noqa: I001  # elastic_ps.mxnet comes before mxnet
-import argparse
 import sys
 import time
 from collections.abc import Callable
@@ -19,7 +18,7 @@ import mxnet as mx
 import numpy as np
 from mxnet import autograd, gluon
 
-from benchmarks.kvstores import tell
+from benchmarks.kvstores import tell, worker_arguments
 
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
 
@@ -77,15 +76,10 @@ NETWORKS: dict[str, Callable[[], Made]] = {"digits": digits, "lstm": lstm, "devi
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("store")
-    parser.add_argument("network", choices=NETWORKS)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--steps", type=int, required=True)
-    arguments = parser.parse_args()
+    arguments = worker_arguments(NETWORKS)
     mx.random.seed(1)
     store = mx.kv.create(arguments.store)
-    net, train = NETWORKS[arguments.network]()
+    net, train = NETWORKS[arguments.model]()
     net.initialize(mx.init.Xavier())
     loss_of = gluon.loss.SoftmaxCrossEntropyLoss()
     trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.01, "momentum": 0.9}, kvstore=store)

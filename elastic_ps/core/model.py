@@ -48,6 +48,11 @@ class Tensor:
         return prod(self.shape) * np.dtype(self.dtype).itemsize
 
     @property
+    def row_bytes(self) -> int:
+        """Size in bytes of what one index along the first axis holds; of a tensor that has elements and axes."""
+        return self.nbytes // self.shape[0]
+
+    @property
     def name(self) -> str:
         """For people: the key as the script wrote it, with its store where there is more than one."""
         return f"{self.key[2:]}" if self.store == 0 else f"{self.key[2:]} (store {self.store})"
@@ -110,15 +115,13 @@ class Model:
         """Of whole rows, where some fit: a row of a table is then on one server."""
         if not tensor.divisible or tensor.nbytes <= self.block_bytes:
             return max(tensor.nbytes, 1)
-        rows = lcm(tensor.nbytes // tensor.shape[0], ALIGNMENT)
+        rows = lcm(tensor.row_bytes, ALIGNMENT)
         return self.block_bytes // rows * rows or self.block_bytes
 
     def holds_rows(self, tensor: int) -> bool:
         """Whether each of a tensor's blocks holds whole rows of it."""
-        found = self.tensors[tensor]
-        return bool(found.shape and found.nbytes) and (
-            len(self.blocks_of[tensor]) == 1 or not self._block_size(found) % (found.nbytes // found.shape[0])
-        )
+        found, first = self.tensors[tensor], self.blocks[self.blocks_of[tensor].start]  # of which all have the size
+        return bool(found.shape and found.nbytes) and not first.nbytes % found.row_bytes
 
     @cached_property
     def blocks_of(self) -> tuple[range, ...]:

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elastic_ps.core.errors import ProtocolError
-from elastic_ps.core.model import Model, Run
+from elastic_ps.core.model import Model, Run, Tensor
 
 _NUMBER = np.dtype(np.int64)
 
@@ -58,7 +59,7 @@ def payload_bytes(model: Model, run_list: Sequence[Run], counts: Any) -> list[in
         rows = rows_of(model, run)
         if rows is None or not isinstance(count, int) or not 0 <= count <= len(rows):
             raise ProtocolError(f"{count} rows of blocks {run}, which hold {rows}")
-        found.append(count * (_NUMBER.itemsize + _row_bytes(model, run)))
+        found.append(count * (_NUMBER.itemsize + _tensor(model, run).row_bytes))
     return found
 
 
@@ -70,9 +71,9 @@ def received(model: Model, run_list: Sequence[Run], counts: Any, data: Sequence[
     """
     found = []
     for run, count, part in zip(run_list, counts, data, strict=True):
-        rows, dtype = rows_of(model, run), np.dtype(model.tensors[model.blocks[run[0]].tensor].dtype)
+        rows, tensor = rows_of(model, run), _tensor(model, run)
         numbers = part[: count * _NUMBER.itemsize].view(_NUMBER)
-        values = part[count * _NUMBER.itemsize :].view(dtype).reshape(count, _row_bytes(model, run) // dtype.itemsize)
+        values = part[count * _NUMBER.itemsize :].view(tensor.dtype).reshape(count, prod(tensor.shape[1:]))
         assert rows is not None, "else its bytes were not known"
         if count and (numbers[0] < rows.start or numbers[-1] >= rows.stop or (np.diff(numbers) <= 0).any()):
             raise ProtocolError(f"rows {numbers[0]} to {numbers[-1]} of {rows}: not ascending, or of other blocks")
@@ -80,9 +81,8 @@ def received(model: Model, run_list: Sequence[Run], counts: Any, data: Sequence[
     return found
 
 
-def _row_bytes(model: Model, run: Run) -> int:
-    tensor = model.tensors[model.blocks[run[0]].tensor]
-    return tensor.nbytes // tensor.shape[0]
+def _tensor(model: Model, run: Run) -> Tensor:
+    return model.tensors[model.blocks[run[0]].tensor]
 
 
 def summed(contributions: Sequence[Rows], each: Sequence[float] | None, factor: float) -> Rows:
@@ -110,8 +110,7 @@ def rows_of(model: Model, run: Run) -> range | None:
     tensor = model.tensors[first.tensor]
     if first.tensor != last.tensor or len(tensor.shape) < 1 or not tensor.nbytes:
         return None
-    row = _row_bytes(model, run)
-    end = last.offset + last.nbytes
-    if first.offset % row or end % row:
+    low, high = first.offset, last.offset + last.nbytes
+    if low % tensor.row_bytes or high % tensor.row_bytes:
         return None
-    return range(first.offset // row, end // row)
+    return range(low // tensor.row_bytes, high // tensor.row_bytes)

@@ -77,6 +77,7 @@ class Store:
             old = getattr(self, name)
             setattr(self, name, np.append(old, np.zeros(len(blocks) - known, dtype=old.dtype)))
         self.applied.grow(len(blocks))
+        self.tables.grow(len(blocks))
         self.extents[known:] = [block.extent for block in blocks[known:]]
         self.positions[known:] = [block.position for block in blocks[known:]]
         self._treatment[:] = [self._treatments.of_tensor[block.tensor] for block in blocks]

@@ -32,6 +32,10 @@ class Tables:
         self._behind: dict[int, NDArray[np.int64]] = {}  # by tensor: rows in which the images differ,
         self._known: NDArray[np.bool_] = np.zeros(0, dtype=bool)  # of those blocks that differ in no other
 
+    def grow(self, blocks: int) -> None:
+        """The model has `blocks` blocks now."""
+        self._known = np.append(self._known, np.zeros(blocks - len(self._known), dtype=bool))
+
     def rows(self, run: Run) -> range:
         """The rows of their tensor that a run of blocks holds.
 
@@ -65,7 +69,6 @@ class Tables:
 
     def _catch_up(self, segment: Run, rows: range, old: Array, new: Array) -> None:
         """Make the other image equal."""
-        self._grow()
         unknown = np.flatnonzero(~self._known[segment[0] : sum(segment)]) + segment[0]
         for block in unknown.tolist():
             part = self.rows((block, 1))
@@ -85,9 +88,6 @@ class Tables:
 
     def _tensor(self, run: Run) -> int:
         return self._store.model.blocks[run[0]].tensor
-
-    def _grow(self) -> None:
-        self._known = np.append(self._known, np.zeros(len(self._store.status) - len(self._known), dtype=bool))
 
     def values(self, segment: Run, numbers: NDArray[np.int64]) -> Rows:
         """A copy of some rows of a segment's values; `numbers` are ascending and in it."""

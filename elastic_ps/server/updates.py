@@ -184,6 +184,8 @@ class Updates:
         room = self._room
         sharing = [worker for worker in room.gathering.workers if room.outbox.shares(worker)]
         self._tell(sharing, version, [run for run, _ in updated])
+        if len(sharing) == len(room.gathering.workers):
+            return
         found = [room.store.tables.values(run, numbers) for run, numbers in updated]
         frame = room.frame(Kind.VALUE, version, [run for run, _ in updated], rows=[len(rows) for rows in found])
         for worker in room.gathering.workers:

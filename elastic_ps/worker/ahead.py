@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from elastic_ps.worker.api import Array
-from elastic_ps.worker.values import settle
 
 if TYPE_CHECKING:
     from elastic_ps.worker.job import WorkerJob
@@ -53,7 +52,7 @@ def send_ahead(job: WorkerJob, number: int, late: Sequence[Pushpull]) -> bool:
     for portion in portions:
         for item in portion:
             for array in item.gradients:
-                settle([array], to_write=False)
+                array.settle([array], to_write=False)
             job.stage((number, item.key), item.gradients)
         job.send_ahead(frozenset(keys), [(number, item.key) for item in portion])
     return True

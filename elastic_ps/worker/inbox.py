@@ -152,7 +152,7 @@ class Inbox:
         held = rows_of(self.model, run)
         assert held is not None, "else these rows were not known"
         tensor = self.model.tensors[self.model.blocks[run[0]].tensor]
-        table = kept[self.model.span(run)][: len(held) * (tensor.nbytes // tensor.shape[0])].view(tensor.dtype)
+        table = kept[self.model.span(run)][: len(held) * tensor.row_bytes].view(tensor.dtype)
         table.reshape(len(held), -1)[rows.numbers - held.start] = rows.values
 
     def begin(self, version: int) -> None:
