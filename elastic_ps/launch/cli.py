@@ -22,7 +22,8 @@ from elastic_ps.launch.commands import Commands, JobCommands, JobSettings, NodeC
 from elastic_ps.launch.folder import JobFolder, default_name, jobs_folder
 from elastic_ps.launch.member import MemberAgent, MemberSettings
 from elastic_ps.launch.output import MergedStream
-from elastic_ps.transport.choice import TransportName
+from elastic_ps.transport.choice import TransportName, TransportSettings
+from elastic_ps.transport.striped import MOST_SOCKETS
 
 _USAGE = 2
 _MOST_BLOCK_BYTES = 1 << 40
@@ -99,6 +100,10 @@ def elasticrun(
     transport: Annotated[
         TransportName, typer.Option(help="Of tensors; auto: shared memory on one host, else TCP.")
     ] = TransportName.AUTO,
+    tcp_sockets: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, max=MOST_SOCKETS, help="Sockets of each TCP connection, each with a thread."),
+    ] = 1,
     optimizer_module: Annotated[
         list[str] | None, typer.Option(metavar="MODULE", help="Module with update rules for servers.")
     ] = None,
@@ -121,10 +126,11 @@ def elasticrun(
         or checks.seconds_problem(join_timeout=join_timeout, checkpoint_interval=checkpoint_interval, lease=lease)
     )
     program = Script(script, tuple(arguments or ()), module) if script else None
+    wire = TransportSettings(transport, tcp_sockets)
     if role is not None:
         assert token_file is not None, "checked as missing above"
         _refuse_if(_node_problem(role, coordinator, token_file, host))
-        member = MemberSettings(role, Place(coordinator, token_file, host, transport), join_timeout, grace)
+        member = MemberSettings(role, Place(coordinator, token_file, host, wire), join_timeout, grace)
         raise typer.Exit(run_member(member, partial(NodeCommands(program, modules).node, role, member.place)))
     assert program is not None, "checked as missing above"
     _refuse_if(_job_problem(host, block_bytes, checkpoint, restore))
@@ -147,7 +153,7 @@ def elasticrun(
             lease=lease,
         ),
         optimizer_modules=modules,
-        transport=transport,
+        transport=wire,
     )
     raise typer.Exit(_start(job))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from elastic_ps.core.configuration import Role
-from elastic_ps.transport.choice import TransportName
+from elastic_ps.transport.choice import DEFAULT_TRANSPORT, TransportSettings
 
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Several nodes share a machine: each computes with one thread unless the user says otherwise."""
@@ -62,7 +62,7 @@ class JobSettings:
     checkpoint: str = ""
     coordinator_options: tuple[str, ...] = ()
     optimizer_modules: tuple[str, ...] = ()
-    transport: TransportName = TransportName.AUTO
+    transport: TransportSettings = DEFAULT_TRANSPORT
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Place:
     coordinator: str
     token_file: Path
     host: str
-    transport: TransportName = TransportName.AUTO
+    transport: TransportSettings = DEFAULT_TRANSPORT
 
 
 class Commands(Protocol):
@@ -111,7 +111,8 @@ class NodeCommands:
             return self.script.command
         modules = [argument for module in self.optimizer_modules for argument in ("--optimizer-module", module)]
         where = ["--coordinator", place.coordinator, "--token-file", str(place.token_file), "--host", place.host]
-        how = ["--transport", place.transport, "--nonce", nonce]
+        transport = ["--transport", place.transport.name, "--tcp-sockets", str(place.transport.sockets)]
+        how = [*transport, "--nonce", nonce]
         return [sys.executable, "-m", "elastic_ps.server", *where, *how, *modules]
 
 
@@ -157,5 +158,6 @@ def node_environment(place: Place, nonce: str, environment: Mapping[str, str] = 
         "ELASTIC_TOKEN_FILE": str(place.token_file),
         "ELASTIC_NONCE": nonce,
         "ELASTIC_HOST": place.host,
-        "ELASTIC_TRANSPORT": place.transport,
+        "ELASTIC_TRANSPORT": place.transport.name,
+        "ELASTIC_TCP_SOCKETS": str(place.transport.sockets),
     }

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.token import read_token
-from elastic_ps.transport.choice import TransportName
+from elastic_ps.transport.choice import DEFAULT_TRANSPORT, TransportName, TransportSettings
+from elastic_ps.transport.striped import MOST_SOCKETS
 
 
 @dataclass(frozen=True)
@@ -26,14 +27,14 @@ class NodeSettings:
     token: bytes = field(repr=False)
     host: str = "127.0.0.1"
     nonce: str = field(default_factory=lambda: secrets.token_hex(8))
-    transport: TransportName = TransportName.AUTO
+    transport: TransportSettings = DEFAULT_TRANSPORT
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] = os.environ) -> "NodeSettings":
-        """Read ELASTIC_COORDINATOR, ELASTIC_TOKEN_FILE, ELASTIC_HOST, ELASTIC_NONCE and ELASTIC_TRANSPORT.
+        """Read what `launch.commands.node_environment` sets.
 
         Raises:
-            ConfigurationError: the process was not started as part of a job, or by an unknown transport.
+            ConfigurationError: the process was not started as part of a job, or by a transport that there is not.
         """
         try:
             coordinator, token_file = environment["ELASTIC_COORDINATOR"], environment["ELASTIC_TOKEN_FILE"]
@@ -43,13 +44,20 @@ class NodeSettings:
                 "`elasticrun --workers N --servers M script.py`, or join a running job with "
                 "`elasticrun --role worker --coordinator HOST:PORT --token-file FILE script.py`"
             ) from error
-        transport = environment.get("ELASTIC_TRANSPORT") or TransportName.AUTO
-        if transport not in list(TransportName):
-            raise ConfigurationError(f"ELASTIC_TRANSPORT is {transport}: give one of {', '.join(TransportName)}")
         return NodeSettings(
             coordinator,
             read_token(token_file),
             environment.get("ELASTIC_HOST", "127.0.0.1"),
             environment.get("ELASTIC_NONCE") or secrets.token_hex(8),
-            TransportName(transport),
+            _transport(environment),
         )
+
+
+def _transport(environment: Mapping[str, str]) -> TransportSettings:
+    name = environment.get("ELASTIC_TRANSPORT") or TransportName.AUTO
+    if name not in list(TransportName):
+        raise ConfigurationError(f"ELASTIC_TRANSPORT is {name}: give one of {', '.join(TransportName)}")
+    sockets = environment.get("ELASTIC_TCP_SOCKETS") or "1"
+    if not sockets.isascii() or not sockets.isdigit() or not 1 <= int(sockets) <= MOST_SOCKETS:
+        raise ConfigurationError(f"ELASTIC_TCP_SOCKETS is {sockets}: give a number from 1 to {MOST_SOCKETS}")
+    return TransportSettings(TransportName(name), int(sockets))

@@ -15,7 +15,7 @@ from elastic_ps.core.token import read_token
 from elastic_ps.node.session import Session
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.server.service import ServerNode
-from elastic_ps.transport.choice import TRANSPORTS, TransportName
+from elastic_ps.transport.choice import TransportName, TransportSettings
 
 log = logging.getLogger("elastic_ps.server")
 
@@ -32,6 +32,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--port", type=int, default=0, help="port to listen on (default: a free one)")
     names = list(TransportName)
     parser.add_argument("--transport", default=TransportName.AUTO, choices=names, help="of tensors (%(default)s)")
+    parser.add_argument("--tcp-sockets", type=int, default=1, metavar="N", help="of each connection to a new owner")
     parser.add_argument("--nonce", default="", help="the launcher's name for this process")
     parser.add_argument(
         "--optimizer-module",
@@ -60,7 +61,7 @@ def main() -> int:
 def _serve(arguments: argparse.Namespace) -> int:
     token = read_token(arguments.token_file)
     settings = NodeSettings(arguments.coordinator, token, arguments.host, arguments.nonce or secrets.token_hex(8))
-    transport = TRANSPORTS[arguments.transport](token)
+    transport = TransportSettings(TransportName(arguments.transport), arguments.tcp_sockets).make(token)
     listener = transport.listen(arguments.listen or arguments.host, arguments.port, arguments.host)
     session = Session(settings, Role.SERVER, listener.address[1])
     leave = threading.Event()

@@ -190,6 +190,11 @@ class Connections:
         """Answer a peer's HELLO, then receive from it until the connection ends."""
         try:
             hello = connection.receive()
+            if hello.kind is Kind.JOIN:
+                whole = self._transport.joined(connection, hello)
+                if whole is None:
+                    return  # the thread of the last of its sockets goes on
+                connection, hello = whole, whole.receive()
             node, lane, refusal = self._judge(hello)
             if refusal:
                 connection.send(Frame(Kind.REFUSED, meta={"reason": Reason.UNKNOWN.value, "detail": refusal}))

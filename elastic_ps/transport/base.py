@@ -115,3 +115,10 @@ class Transport(Protocol):
 
     def connect(self, host: str, port: int, peer: str, timeout: float = 10.0) -> Connection:
         """Connect to a peer that listens. Raises PeerLost."""
+
+    def joined(self, connection: Connection, frame: Frame) -> Connection | None:
+        """The connection of which an accepted socket is a part, as its first frame, a JOIN, says; None until the last.
+
+        Raises:
+            ProtocolError: no correct peer sends such a frame.
+        """

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 
 from elastic_ps.core.errors import PeerLost
@@ -30,14 +31,34 @@ class AutoTransport(ShmTransport):
             return super().connect(host, port, peer, timeout)
         except PeerLost as error:
             connection = self.tcp.connect(host, port, peer, timeout)
-            connection.reason = error.reason
+            connection.reason = ", ".join(filter(None, (error.reason, connection.reason)))
             log.info("TCP to %s: %s", peer, error.reason)
             return connection
 
 
-TRANSPORTS: Mapping[TransportName, Callable[[bytes], Transport]] = {
+TRANSPORTS: Mapping[TransportName, Callable[[bytes, int], Transport]] = {
     TransportName.AUTO: AutoTransport,
     TransportName.SHM: ShmTransport,
     TransportName.TCP: TcpTransport,
 }
-"""Each is made with the job's token."""
+"""Each is made with the job's token and the sockets of a TCP connection."""
+
+
+@dataclass(frozen=True)
+class TransportSettings:
+    """How a node's tensors travel.
+
+    Attributes:
+        name: of the transport.
+        sockets: of each TCP connection that the node opens.
+    """
+
+    name: TransportName = TransportName.AUTO
+    sockets: int = 1
+
+    def make(self, token: bytes) -> Transport:
+        """The transport, with the job's token."""
+        return TRANSPORTS[self.name](token, self.sockets)
+
+
+DEFAULT_TRANSPORT = TransportSettings()

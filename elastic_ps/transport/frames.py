@@ -9,10 +9,12 @@
     GOODBYE    worker -> server: its part in the job is over in order, the connection's end means nothing
     REFUSED    the receiver of a stale or wrong frame -> its sender
     HELLO, ACCEPTED              first on every connection
+    JOIN                         before it on each socket, where a connection has several
 
 The header's (term, number) is the sender's configuration. `at`, in the meta of any kind, says where in shared memory
 the payload lies that does not travel (`shm`). Otherwise `meta` holds, by kind:
 
+    JOIN      connection: a name, part: the socket's number in it, of: how many it has
     HELLO     node, role, lane ("exchange" | "follow")
     PUSH      runs: [[first, count], ...] the payload's blocks; absent: runs that this worker pushes nothing for;
               slice: [epoch, step, exchange, low, high] or null (static data); empty: true where the rank's slice is
@@ -75,6 +77,7 @@ class Kind(IntEnum):
     HANDOVER = 12
     GOODBYE = 13
     APPLIED = 14
+    JOIN = 15
 
 
 class Reason(StrEnum):

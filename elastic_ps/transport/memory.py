@@ -14,7 +14,7 @@ from itertools import count
 from threading import Condition, Event, Lock, RLock
 from typing import Any
 
-from elastic_ps.core.errors import PeerLost
+from elastic_ps.core.errors import PeerLost, ProtocolError
 from elastic_ps.transport.base import Buffer, Connection, Listener, Unshared, flat
 from elastic_ps.transport.frames import HEADER_BYTES, Frame, Kind, decode_header, decode_meta, encode
 
@@ -337,3 +337,7 @@ class MemoryTransport:
     def connect(self, host: str, port: int, peer: str, timeout: float = 10.0) -> MemoryConnection:
         """See `Transport.connect`; it never takes long."""
         return self.network.connect(self, host, port, peer)
+
+    def joined(self, connection: Connection, frame: Frame) -> Connection | None:
+        """See `Transport.joined`."""
+        raise ProtocolError("JOIN in memory, where a connection has no sockets")

@@ -18,7 +18,7 @@ import numpy as np
 from elastic_ps.core.errors import PeerLost, ProtocolError
 from elastic_ps.core.segments import Raw
 from elastic_ps.native.library import address as address_of
-from elastic_ps.transport.base import Buffer, Listener, flat
+from elastic_ps.transport.base import Buffer, Connection, Listener, flat
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.image import Image
 from elastic_ps.transport.stream import SocketConnection, SocketListener
@@ -143,11 +143,12 @@ class ShmTransport:
 
     Args:
         token: the job's, `core.token.TOKEN_BYTES` long.
+        sockets: see `TcpTransport`.
     """
 
-    def __init__(self, token: bytes):
+    def __init__(self, token: bytes, sockets: int = 1):
         self._token = token
-        self.tcp = TcpTransport(token)
+        self.tcp = TcpTransport(token, sockets)
 
     def listen(self, host: str, port: int = 0, reached_as: str = "") -> Listener:
         """See `Transport.listen`: peers that cannot share memory are welcome by TCP."""
@@ -160,6 +161,10 @@ class ShmTransport:
 
     def _accepted(self, sock: socket.socket, peer: str) -> SocketConnection:
         return ShmConnection(sock, peer, self._token, takes=False)
+
+    def joined(self, connection: Connection, frame: Frame) -> Connection | None:
+        """See `Transport.joined`: only TCP's have several sockets."""
+        return self.tcp.joined(connection, frame)
 
     def connect(self, host: str, port: int, peer: str, timeout: float = 10.0) -> SocketConnection:
         """See `Transport.connect`."""

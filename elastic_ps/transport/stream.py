@@ -57,6 +57,14 @@ class SocketConnection(Unshared):
                 for descriptor in descriptors:
                     os.close(descriptor)
 
+    def send_raw(self, parts: Sequence[memoryview]) -> None:
+        """Send bytes that are part of no frame on this socket. Raises OSError."""
+        self._send_all(list(parts), ())
+
+    def detached(self) -> socket.socket:
+        """The socket, which the caller owns from now on."""
+        return self._socket
+
     def _send_all(self, parts: list[memoryview], descriptors: Sequence[int]) -> None:
         parts = [part for part in parts if part.nbytes]
         beside = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))] if descriptors else []

@@ -1,10 +1,13 @@
 """Frames over TCP (IPv4 and IPv6)."""
 
+import secrets
 import socket
 
-from elastic_ps.core.errors import PeerLost
-from elastic_ps.transport.base import Listener
+from elastic_ps.core.errors import PeerLost, ProtocolError
+from elastic_ps.transport.base import Connection, Listener
+from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.stream import SocketConnection, SocketListener
+from elastic_ps.transport.striped import Joining, StripedConnection, joins
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
@@ -18,10 +21,13 @@ class TcpTransport:
 
     Args:
         token: the job's, `core.token.TOKEN_BYTES` long.
+        sockets: of each connection that is made here, at most `striped.MOST_SOCKETS`.
     """
 
-    def __init__(self, token: bytes):
+    def __init__(self, token: bytes, sockets: int = 1):
         self._token = token
+        self._sockets = sockets
+        self._joining = Joining(token)
 
     def listen(self, host: str, port: int = 0, reached_as: str = "") -> Listener:
         """See `Transport.listen`."""
@@ -32,11 +38,32 @@ class TcpTransport:
         """A connection of an accepted socket."""
         return SocketConnection(sock, peer, self._token)
 
+    def joined(self, connection: Connection, frame: Frame) -> Connection | None:
+        """See `Transport.joined`."""
+        if not isinstance(connection, SocketConnection):
+            raise ProtocolError("JOIN on what is no socket")
+        return self._joining.add(connection, frame)
+
     def connect(self, host: str, port: int, peer: str, timeout: float = 10.0) -> SocketConnection:
         """See `Transport.connect`."""
+        if self._sockets == 1:
+            return SocketConnection(_connected(host, port, peer, timeout), peer, self._token)
+        sockets: list[socket.socket] = []
         try:
-            sock = socket.create_connection((host, port), timeout=timeout)
-        except OSError as error:
-            raise PeerLost(peer, f"cannot connect to {host}:{port}: {error}") from error
-        sock.settimeout(None)
-        return SocketConnection(sock, peer, self._token)
+            for frame in joins(secrets.token_hex(8), self._sockets):
+                sockets.append(_connected(host, port, peer, timeout))
+                SocketConnection(sockets[-1], peer, self._token).send(frame)
+        except PeerLost:
+            for sock in sockets:
+                sock.close()
+            raise
+        return StripedConnection(sockets, peer, self._token)
+
+
+def _connected(host: str, port: int, peer: str, timeout: float) -> socket.socket:
+    try:
+        sock = socket.create_connection((host, port), timeout=timeout)
+    except OSError as error:
+        raise PeerLost(peer, f"cannot connect to {host}:{port}: {error}") from error
+    sock.settimeout(None)
+    return sock

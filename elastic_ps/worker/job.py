@@ -16,7 +16,6 @@ from elastic_ps.core.errors import ConfigurationError, JobEnded
 from elastic_ps.core.model import Tensor
 from elastic_ps.node.session import Session
 from elastic_ps.node.settings import NodeSettings
-from elastic_ps.transport.choice import TRANSPORTS
 from elastic_ps.worker.api import Array
 from elastic_ps.worker.barriers import Barriers
 from elastic_ps.worker.course import Course, Part, agree, course
@@ -39,7 +38,7 @@ class WorkerJob:
     """
 
     def __init__(self, settings: NodeSettings):
-        transport = TRANSPORTS[settings.transport](settings.token)
+        transport = settings.transport.make(settings.token)
         self.node = WorkerNode(Session(settings, Role.WORKER), transport)
         self.staging = Staging()
         self.spec: DataSpec | None = None  # of the elastic sampler; None while the script draws its own batches

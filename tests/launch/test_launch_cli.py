@@ -13,7 +13,7 @@ from elastic_ps.launch import cli
 from elastic_ps.launch.agent import Outcome
 from elastic_ps.launch.commands import JobCommands, JobSettings, Place, Script
 from elastic_ps.launch.member import MemberSettings
-from elastic_ps.transport.choice import TransportName
+from elastic_ps.transport.choice import TransportName, TransportSettings
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +66,7 @@ def test_a_module(jobs: list[tuple[JobSettings, JobCommands]]) -> None:
     assert invoke("-m", "pkg.train", "--epochs", "3")[0] == 3
     ((settings, commands),) = jobs
     assert settings.name.startswith("pkg-")
-    place = Place("h:1", Path("token"), "h", TransportName.TCP)
+    place = Place("h:1", Path("token"), "h", TransportSettings(TransportName.TCP, 2))
     assert commands.node(Role.WORKER, place, "n") == [sys.executable, "-m", "pkg.train", "--epochs", "3"]
 
 
@@ -82,10 +82,10 @@ def test_the_command_lines_of_coordinator_and_servers(jobs: list[tuple[JobSettin
         *("--checkpoint", "memory://jobs/toy", "--block-bytes", "128", "--migration", "pause"),
         *("--checkpoint-interval", "30.0", "--restore", "c/9", "--join-timeout", "60.0", "--lease", "20.0"),
     ]
-    place = Place("h:1", Path("token"), "h", TransportName.TCP)
+    place = Place("h:1", Path("token"), "h", TransportSettings(TransportName.TCP, 2))
     assert commands.node(Role.SERVER, place, "n") == [
         *(sys.executable, "-m", "elastic_ps.server", "--coordinator", "h:1", "--token-file", "token", "--host", "h"),
-        *("--transport", "tcp", "--nonce", "n", "--optimizer-module", "rules"),
+        *("--transport", "tcp", "--tcp-sockets", "2", "--nonce", "n", "--optimizer-module", "rules"),
     ]
 
 

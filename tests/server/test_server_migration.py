@@ -11,6 +11,7 @@ from elastic_ps.core.data import DataSpec
 from elastic_ps.core.model import runs
 from elastic_ps.core.optimizer import OptimizerSpec
 from elastic_ps.server.phases import Status
+from elastic_ps.transport import striped
 from elastic_ps.transport.frames import Frame, Kind, Reason
 from elastic_ps.transport.shm import ShmTransport
 from elastic_ps.transport.tcp import TcpTransport
@@ -23,12 +24,17 @@ def arm(job: Job, configuration: Configuration, clock: int) -> None:
         job.controls[server].await_answer(pb.ARMED, pb.SWITCHED, pb.LATE, number=configuration.id)
 
 
-@pytest.mark.parametrize("transport", [TcpTransport, ShmTransport])
+@pytest.mark.parametrize(("transport", "sockets"), [(TcpTransport, 1), (TcpTransport, 3), (ShmTransport, 1)])
 @pytest.mark.parametrize("spec", [SGD, ADAM])
 def test_live_follower_is_byte_equal_and_takes_over_at_the_clock(
-    jobs: Jobs, spec: OptimizerSpec, transport: type[TcpTransport] | type[ShmTransport]
+    jobs: Jobs,
+    monkeypatch: pytest.MonkeyPatch,
+    spec: OptimizerSpec,
+    transport: type[TcpTransport] | type[ShmTransport],
+    sockets: int,
 ) -> None:
-    job = jobs.begin(Job(TENSORS, spec, transport=transport(TOKEN)))
+    monkeypatch.setattr(striped, "_STRIPED_BYTES", 1)
+    job = jobs.begin(Job(TENSORS, spec, transport=transport(TOKEN, sockets)))
     job.check_step(0)
     old, new = job.configuration, job.prepare_two(synced=False)
     for version in range(1, 4):

@@ -2,7 +2,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from wiring import Memory, Shm, Tcp, Wiring, join
+from wiring import Memory, Shm, Striped, Tcp, Wiring, join
 
 
 def _has_ipv6() -> bool:
@@ -20,6 +20,7 @@ _NO_IPV6 = pytest.mark.skipif(not _has_ipv6(), reason="no IPv6 loopback here")
     params=[
         pytest.param(lambda: Tcp("127.0.0.1"), id="tcp-ipv4"),
         pytest.param(lambda: Tcp("::1"), id="tcp-ipv6", marks=_NO_IPV6),
+        pytest.param(lambda: Striped("127.0.0.1"), id="tcp-striped"),
         pytest.param(lambda: Shm("127.0.0.1"), id="shm"),
         pytest.param(Memory, id="memory"),
     ]

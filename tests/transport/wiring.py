@@ -1,5 +1,6 @@
 """What the contract suite needs of each transport."""
 
+import select
 import socket
 import threading
 from collections.abc import Callable, Sequence
@@ -48,6 +49,42 @@ class Tcp:
     def close(self) -> None:
         for sock in self._sockets:
             sock.close()
+
+
+class Striped(Tcp):
+    """Connections of three sockets, put together as a server does; `raw` is a peer with one."""
+
+    def transport(self, token: bytes = TOKEN) -> Transport:
+        return Gathering(token, sockets=3)
+
+
+class Gathering(TcpTransport):
+    """Whose listener gives whole connections."""
+
+    def listen(self, host: str, port: int = 0, reached_as: str = "") -> Listener:
+        return _Gathered(super().listen(host, port, reached_as), self)
+
+
+class _Gathered:
+    def __init__(self, listener: Listener, transport: TcpTransport):
+        self.address = listener.address
+        self.close = listener.close
+        self._listener = listener
+        self._transport = transport
+
+    def accept(self) -> Connection:
+        connection = self._listener.accept()
+        if not self._is_part(connection):
+            return connection
+        while (whole := self._transport.joined(connection, connection.receive())) is None:
+            connection = self._listener.accept()
+        return whole
+
+    @staticmethod
+    def _is_part(connection: Connection) -> bool:
+        sock = connection.detached()
+        start = sock.recv(8 + len(TOKEN), socket.MSG_PEEK) if select.select([sock], [], [], 0.5)[0] else b""
+        return start[6:] == Kind.JOIN.to_bytes(2, "little") + TOKEN
 
 
 class Shm(Tcp):

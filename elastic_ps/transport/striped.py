@@ -1,0 +1,144 @@
+"""One connection over several TCP sockets, each with a thread of its own at both ends."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+
+from elastic_ps.core.errors import PeerLost, ProtocolError
+from elastic_ps.transport.base import Buffer, flat
+from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.stream import SocketConnection
+
+MOST_SOCKETS = 16
+_STRIPED_BYTES = 1 << 20  # a smaller payload goes by the first socket: waking threads would cost more than it saves
+_JOIN_SECONDS = 30.0
+
+
+class StripedConnection(SocketConnection):
+    """See `Connection`: frames go by the first socket, payloads from 1 MiB on in equal parts by all.
+
+    Args:
+        sockets: connected to one peer, in the order that both ends know.
+        peer: its name.
+        token: the job's.
+    """
+
+    def __init__(self, sockets: Sequence[socket.socket], peer: str, token: bytes):
+        super().__init__(sockets[0], peer, token)
+        self._others = [SocketConnection(sock, peer, token) for sock in sockets[1:]]
+        self._senders = ThreadPoolExecutor(len(self._others), f"stripe-send-{peer}")
+        self._receivers = ThreadPoolExecutor(len(self._others), f"stripe-receive-{peer}")
+        self.reason = f"{len(sockets)} sockets"
+
+    def _send_all(self, parts: list[memoryview], descriptors: Sequence[int]) -> None:
+        head, *payload = parts
+        own, *theirs = self._cut(payload)
+        works = [
+            lambda other=other, stripe=stripe: other.send_raw(stripe)
+            for other, stripe in zip(self._others, theirs, strict=False)
+        ]
+        self._at_once(self._senders, works, lambda: super(StripedConnection, self)._send_all([head, *own], descriptors))
+
+    def receive_into(self, buffers: Sequence[Buffer]) -> None:
+        """See `Connection.receive_into`."""
+        own, *theirs = self._cut([flat(buffer) for buffer in buffers])
+        works = [
+            lambda other=other, stripe=stripe: other.receive_into(stripe)
+            for other, stripe in zip(self._others, theirs, strict=False)
+        ]
+        self._at_once(self._receivers, works, lambda: super(StripedConnection, self).receive_into(own))
+
+    def _cut(self, parts: Sequence[memoryview]) -> list[list[memoryview]]:
+        """What goes by each socket."""
+        total = sum(part.nbytes for part in parts)
+        return _cut(parts, -(-total // (len(self._others) + 1))) if total >= _STRIPED_BYTES else [list(parts)]
+
+    def _at_once(self, pool: ThreadPoolExecutor, works: Sequence[Callable[[], None]], own: Callable[[], None]) -> None:
+        """Do `works` in threads and `own` in this one; once one fails, all are ended before its error is raised."""
+        try:
+            under_way = [pool.submit(work) for work in works]
+        except RuntimeError as error:  # the pool has been shut down
+            raise PeerLost(self.peer, "closed here") from error
+        try:
+            own()
+            for work in under_way:
+                work.result()
+        except (OSError, PeerLost):
+            self._shut()  # the memory of the others' parts may be used again after this
+            wait(under_way)
+            raise
+
+    def _shut(self) -> None:
+        super().close()
+        for other in self._others:
+            other.close()
+
+    def close(self) -> None:
+        """See `Connection.close`."""
+        self._shut()
+        self._senders.shutdown(wait=False)
+        self._receivers.shutdown(wait=False)
+
+
+def _cut(parts: Sequence[memoryview], size: int) -> list[list[memoryview]]:
+    """Consecutive pieces of `size` bytes each, the last of what is left."""
+    pieces: list[list[memoryview]] = [[]]
+    room = size
+    for whole in parts:
+        part = whole
+        while part.nbytes:
+            if not room:
+                pieces.append([])
+                room = size
+            pieces[-1].append(part[:room])
+            part, room = part[room:], max(0, room - part.nbytes)
+    return pieces
+
+
+def joins(name: str, sockets: int) -> list[Frame]:
+    """The first frame on each socket of a connection, by which the accepting end puts it together."""
+    return [Frame(Kind.JOIN, meta={"connection": name, "part": part, "of": sockets}) for part in range(sockets)]
+
+
+class Joining:
+    """Accepted sockets of connections that are not complete yet.
+
+    Args:
+        token: the job's.
+    """
+
+    def __init__(self, token: bytes):
+        self._token = token
+        self._lock = threading.Lock()
+        self._waiting: dict[str, tuple[float, dict[int, SocketConnection]]] = {}
+
+    def add(self, connection: SocketConnection, frame: Frame) -> StripedConnection | None:
+        """Take a socket on which `frame`, a JOIN, came; the connection if it is complete with it.
+
+        Raises:
+            ProtocolError: the frame is not as `joins` makes them.
+        """
+        name, part, of = (frame.meta.get(key) for key in ("connection", "part", "of"))
+        if not isinstance(name, str) or not isinstance(part, int) or not isinstance(of, int):
+            raise ProtocolError(f"JOIN of part {part!r} of {of!r} of {name!r}")
+        if not (2 <= of <= MOST_SOCKETS and 0 <= part < of):
+            raise ProtocolError(f"JOIN of part {part} of {of}: 2 to {MOST_SOCKETS} sockets make a connection")
+        with self._lock:
+            self._forget_old()
+            parts = self._waiting.setdefault(name, (time.monotonic(), {}))[1]
+            parts[part] = connection
+            if set(parts) != set(range(of)):
+                return None
+            del self._waiting[name]
+        sockets = [parts[number].detached() for number in range(of)]
+        return StripedConnection(sockets, connection.peer, self._token)
+
+    def _forget_old(self) -> None:
+        """Close what was never completed: its other end has gone."""
+        for name, (since, parts) in list(self._waiting.items()):
+            if time.monotonic() - since > _JOIN_SECONDS:
+                del self._waiting[name]
+                for connection in parts.values():
+                    connection.close()
