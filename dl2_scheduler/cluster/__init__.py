@@ -1,0 +1,1 @@
+"""What every policy and every backend agree on: jobs, nodes, snapshots, allocations. Pure."""

@@ -1,0 +1,13 @@
+"""Numba, with types."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def compiled(function: F) -> F:
+    """Compile a function of numbers and arrays at its first call; it does not hold the interpreter's lock."""
+    return cast(F, numba.njit(cache=True, nogil=True)(function))

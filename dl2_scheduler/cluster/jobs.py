@@ -1,0 +1,100 @@
+"""Jobs and nodes, as their owners describe them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dl2_scheduler.cluster.errors import BadInput
+
+Resources = Mapping[str, float]
+"""Amount of each resource by its name; what is not named is 0."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A machine.
+
+    Attributes:
+        name: unique in the cluster.
+        capacity: what it has.
+    """
+
+    name: str
+    capacity: Resources
+
+
+@dataclass(frozen=True)
+class Job:
+    """What its owner submits (DL2, section 3.1).
+
+    Attributes:
+        id: unique in the cluster.
+        arrival: seconds since the cluster began.
+        model: type of the job.
+        epochs: that it needs.
+        samples_per_epoch: of its dataset.
+        worker: what one worker takes.
+        server: what one parameter server takes.
+        max_workers: it can use.
+        max_servers: it can use.
+        epochs_estimate: what the owner said that it needs; None: what it needs.
+    """
+
+    id: int | str
+    arrival: float
+    model: str
+    epochs: float
+    samples_per_epoch: float
+    worker: Resources
+    server: Resources
+    max_workers: int = 16
+    max_servers: int = 16
+    epochs_estimate: float | None = None
+
+    @property
+    def estimate(self) -> float:
+        """Epochs that a scheduler may know of."""
+        return self.epochs if self.epochs_estimate is None else self.epochs_estimate
+
+    def check(self) -> None:
+        """Refuse what cannot be a job.
+
+        Raises:
+            BadInput: with the field and the reason.
+        """
+        positive = {"epochs": self.epochs, "samples_per_epoch": self.samples_per_epoch, "epochs_estimate": self.estimate}
+        for name, value in positive.items():
+            if not (math.isfinite(value) and value > 0):
+                raise BadInput(f"{name} is {value}: give a positive number")
+        if not (math.isfinite(self.arrival) and self.arrival >= 0):
+            raise BadInput(f"arrival is {self.arrival}: give seconds, from 0 on")
+        for name, count in (("max_workers", self.max_workers), ("max_servers", self.max_servers)):
+            if count < 1:
+                raise BadInput(f"{name} is {count}: give at least 1")
+        for name, demand in (("worker", self.worker), ("server", self.server)):
+            for resource, amount in demand.items():
+                if not (math.isfinite(amount) and amount >= 0):
+                    raise BadInput(f"{name}: {amount} of {resource}: give a number from 0 on")
+            if not any(demand.values()):
+                raise BadInput(f"{name} takes nothing: name at least one resource, as in {{'cpu': 2}}")
+
+
+def resource_names(nodes: Sequence[Node]) -> tuple[str, ...]:
+    """Of everything that a cluster has, in alphabetical order."""
+    return tuple(sorted({name for node in nodes for name in node.capacity}))
+
+
+def check_fits(job: Job, nodes: Sequence[Node]) -> None:
+    """Refuse a job whose worker or server fits no node, even an empty one.
+
+    Raises:
+        BadInput: with the task and the largest nodes.
+    """
+    for role, demand in (("worker", job.worker), ("server", job.server)):
+        if not any(_fits(demand, node.capacity) for node in nodes):
+            largest = {name: max(node.capacity.get(name, 0) for node in nodes) for name in resource_names(nodes)}
+            raise BadInput(f"a {role} takes {dict(demand)}, which no node has; the most that nodes have is {largest}")
+
+
+def _fits(demand: Resources, capacity: Resources) -> bool:
+    return all(amount <= capacity.get(name, 0) for name, amount in demand.items())

@@ -1,0 +1,78 @@
+"""The three interfaces: what decides how many, what decides where, and what both act on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from dl2_scheduler.cluster.room import NodeRule, Room
+from dl2_scheduler.cluster.snapshot import Allocation, JobId, Snapshot, SpeedReport
+
+
+class AllocationPolicy(Protocol):
+    """Gives each job its workers and servers.
+
+    Contract: never over what the room has, nor over a job's maxima; a job gets both roles or nothing; the same calls in
+    the same order give the same answers.
+    """
+
+    def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
+        """Fill `room`, which is empty, at the start of a slot."""
+
+
+@dataclass(frozen=True)
+class JobOutcome:
+    """A job's slot.
+
+    Attributes:
+        id: of the job.
+        workers: it had, which may be other than it was given.
+        servers: it had.
+        epochs: it trained.
+        finished: when it ended, in seconds since the cluster began; None: it goes on.
+    """
+
+    id: JobId
+    workers: int
+    servers: int
+    epochs: float
+    finished: float | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a slot.
+
+    Attributes:
+        slot: number.
+        jobs: of the snapshot, in its order.
+        reports: speeds that jobs measured.
+    """
+
+    slot: int
+    jobs: Sequence[JobOutcome]
+    reports: tuple[SpeedReport, ...]
+
+
+class Cluster(Protocol):
+    """Where jobs run: simulated, processes of one machine, or Kubernetes."""
+
+    def snapshot(self) -> Snapshot:
+        """As it is now, at the start of a slot."""
+
+    def apply(self, allocation: Allocation) -> None:
+        """Give jobs what was decided, by the differences to what they have."""
+
+    def finish_slot(self) -> Outcome:
+        """Wait for the end of the slot and measure it."""
+
+    @property
+    def done(self) -> bool:
+        """Whether no job is left and none will come."""
+
+
+class PlacementPolicy(Protocol):
+    """Maps tasks to nodes."""
+
+    @property
+    def rule(self) -> NodeRule:
+        """By which the room finds out, while it is filled, whether a task fits."""

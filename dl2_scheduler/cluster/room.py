@@ -1,0 +1,169 @@
+"""What is free on the nodes while a slot is being filled."""
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dl2_scheduler.cluster.compiled import compiled
+from dl2_scheduler.cluster.jobs import Resources, resource_names
+from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
+
+Amounts = NDArray[np.float64]
+NOWHERE = -1
+SLACK = 1e-9  # sums of fractions of a resource may miss the whole by rounding
+
+
+class NodeRule(IntEnum):
+    """Which node a task goes to, of those where it fits; the lower number where two are equal."""
+
+    SPREAD = 0  # the least used
+    PACK = 1  # the most used
+    ROUND_ROBIN = 2  # the next after the last
+    LEAST_USED_ONLY = 3  # the least used of all, or nowhere: the published code's
+
+
+@compiled
+def pick_node(free: Amounts, used: Amounts, demand: Amounts, rule: int, last: int) -> int:
+    """The node for a task, or NOWHERE.
+
+    Args:
+        free: amount, (nodes, resources).
+        used: by node, the sum over resources of the part that is in use.
+        demand: of the task, (resources,).
+        rule: a `NodeRule`.
+        last: the node that the last task went to.
+    """
+    nodes, resources = free.shape
+    best = NOWHERE
+    for step in range(nodes):
+        node = (last + 1 + step) % nodes if rule == NodeRule.ROUND_ROBIN else step
+        if rule == NodeRule.PACK:
+            better = best == NOWHERE or used[node] > used[best]
+        else:
+            better = best == NOWHERE or used[node] < used[best]
+        if not better:
+            continue
+        fits = True
+        if rule != NodeRule.LEAST_USED_ONLY:
+            for resource in range(resources):
+                if demand[resource] > free[node, resource] + SLACK:
+                    fits = False
+                    break
+        if fits:
+            best = node
+            if rule == NodeRule.ROUND_ROBIN:
+                break
+    if rule == NodeRule.LEAST_USED_ONLY:
+        for resource in range(resources):
+            if demand[resource] > free[best, resource] + SLACK:
+                return NOWHERE
+    return best
+
+
+@compiled
+def take(free: Amounts, used: Amounts, capacity: Amounts, node: int, demand: Amounts) -> None:
+    """Claim what a task needs on a node; a negative demand gives it back."""
+    for resource in range(free.shape[1]):
+        free[node, resource] -= demand[resource]
+        if capacity[node, resource] > 0:
+            used[node] += demand[resource] / capacity[node, resource]
+
+
+def vector(amounts: Resources, names: Sequence[str]) -> Amounts:
+    """Amounts in the order of `names`; what a cluster has nothing of at all comes last, so that it fits nowhere."""
+    unknown = sum(amount for name, amount in amounts.items() if name not in names)
+    return np.array([*(float(amounts.get(name, 0.0)) for name in names), float(unknown)])
+
+
+class Room:
+    """The nodes of a snapshot, all free at first, and what jobs have been given of them.
+
+    Args:
+        snapshot: the cluster.
+        rule: by which tasks find their node.
+    """
+
+    def __init__(self, snapshot: Snapshot, rule: NodeRule = NodeRule.SPREAD):
+        names = resource_names(snapshot.nodes)
+        self.snapshot = snapshot
+        self.rule = rule
+        self.capacity = np.array([vector(node.capacity, names) for node in snapshot.nodes])
+        self.free = self.capacity.copy()
+        self.used = np.zeros(len(self.free))
+        self._last = NOWHERE
+        self.demands = (
+            [vector(state.job.worker, names) for state in snapshot.jobs],
+            [vector(state.job.server, names) for state in snapshot.jobs],
+        )
+        self._nodes: tuple[list[list[int]], list[list[int]]] = ([[] for _ in snapshot.jobs], [[] for _ in snapshot.jobs])
+
+    def workers(self, job: int) -> int:
+        """Given to a job, by its index in the snapshot."""
+        return len(self._nodes[0][job])
+
+    def servers(self, job: int) -> int:
+        """Given to a job."""
+        return len(self._nodes[1][job])
+
+    def give(self, job: int, workers: int, servers: int) -> bool:
+        """Give a job more tasks; False where they are over its maxima or do not all fit: then it gets none."""
+        state = self.snapshot.jobs[job].job
+        if self.workers(job) + workers > state.max_workers or self.servers(job) + servers > state.max_servers:
+            return False
+        given = 0
+        for role in [0] * workers + [1] * servers:
+            if not self._give_one(job, role):
+                self._take_back(job, 0, min(given, workers))
+                self._take_back(job, 1, max(0, given - workers))
+                return False
+            given += 1
+        return True
+
+    def give_together(self, job: int) -> bool:
+        """Give a job one worker and one server on one node (the published code's bundle)."""
+        state = self.snapshot.jobs[job].job
+        if self.workers(job) >= state.max_workers or self.servers(job) >= state.max_servers:
+            return False
+        node = pick_node(self.free, self.used, self.demands[0][job] + self.demands[1][job], int(self.rule), self._last)
+        if node == NOWHERE:
+            return False
+        self.give_on(job, node)
+        return True
+
+    def give_on(self, job: int, node: int) -> None:
+        """Give a job one worker and one server on this node, where they are known to fit."""
+        for role in (0, 1):
+            self._put(job, role, node)
+
+    def _give_one(self, job: int, role: int) -> bool:
+        node = pick_node(self.free, self.used, self.demands[role][job], int(self.rule), self._last)
+        if node == NOWHERE:
+            return False
+        self._put(job, role, node)
+        return True
+
+    def _put(self, job: int, role: int, node: int) -> None:
+        take(self.free, self.used, self.capacity, node, self.demands[role][job])
+        self._nodes[role][job].append(node)
+        self._last = node
+
+    def _take_back(self, job: int, role: int, count: int) -> None:
+        """The tasks that came last."""
+        for _ in range(count):
+            take(self.free, self.used, self.capacity, self._nodes[role][job].pop(), -self.demands[role][job])
+
+    def allocation(self, reasons: Sequence[str] = ()) -> Allocation:
+        """What has been given; a job with one role only gets nothing.
+
+        Args:
+            reasons: of each job's grant, in the order of the snapshot; none: without.
+        """
+        grants = {}
+        for number, state in enumerate(self.snapshot.jobs):
+            workers, servers = self.workers(number), self.servers(number)
+            reason = reasons[number] if reasons else ""
+            runs = workers > 0 and servers > 0
+            grants[state.job.id] = Grant(workers, servers, reason) if runs else Grant(0, 0, reason)
+        return Allocation(grants)

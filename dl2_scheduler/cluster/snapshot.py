@@ -1,0 +1,100 @@
+"""What a policy sees at the start of a slot, and what it decides."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dl2_scheduler.cluster.jobs import Job, Node
+
+LEAST_REMAINING = 0.05
+"""Part of its epochs that a job which outlived its owner's estimate is taken to need still."""
+
+JobId = int | str
+
+
+@dataclass(frozen=True)
+class JobState:
+    """A job that has arrived and has not finished.
+
+    Attributes:
+        job: as submitted.
+        epochs_done: so far.
+        slots_run: slots in which it had workers and servers.
+        workers: of the slot before.
+        servers: of the slot before.
+    """
+
+    job: Job
+    epochs_done: float = 0.0
+    slots_run: int = 0
+    workers: int = 0
+    servers: int = 0
+
+    @property
+    def remaining_epochs(self) -> float:
+        """What it needs still, as far as a scheduler can know."""
+        left = self.job.estimate - self.epochs_done
+        return left if left > 0 else LEAST_REMAINING * self.job.estimate
+
+
+@dataclass(frozen=True)
+class SpeedReport:
+    """What a job measured in a slot.
+
+    Attributes:
+        job: which.
+        model: its type.
+        servers: it had.
+        workers: it had.
+        samples_per_second: of all workers together.
+    """
+
+    job: JobId
+    model: str
+    servers: int
+    workers: int
+    samples_per_second: float
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A cluster at the start of a slot.
+
+    Attributes:
+        slot: number.
+        slot_seconds: length.
+        nodes: machines.
+        jobs: all that want resources, by arrival, then id.
+        reports: of the slot before.
+    """
+
+    slot: int
+    slot_seconds: float
+    nodes: tuple[Node, ...]
+    jobs: tuple[JobState, ...]
+    reports: tuple[SpeedReport, ...] = ()
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What a job gets for a slot; (0, 0): it waits.
+
+    Attributes:
+        workers: how many.
+        servers: how many.
+        reason: why, for people.
+    """
+
+    workers: int
+    servers: int
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """What a policy decided.
+
+    Attributes:
+        grants: of each job of the snapshot, by its id.
+    """
+
+    grants: Mapping[JobId, Grant] = field(default_factory=dict)

@@ -1,0 +1,42 @@
+"""How fast jobs of a model train, by servers and workers."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dl2_scheduler.cluster.errors import BadInput
+
+Grid = NDArray[np.float64]
+"""Samples a second of all workers together, (servers, workers), both from 0 on; what is not positive does not run."""
+
+
+class Speeds:
+    """Of every model, for up to `max_servers` and `max_workers`.
+
+    Args:
+        grids: by model.
+    """
+
+    def __init__(self, grids: Mapping[str, Grid]):
+        self.grids = dict(grids)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Known ones, in alphabetical order."""
+        return tuple(sorted(self.grids))
+
+    def grid(self, model: str) -> Grid:
+        """Of one model.
+
+        Raises:
+            BadInput: it is unknown.
+        """
+        try:
+            return self.grids[model]
+        except KeyError:
+            raise BadInput(f"unknown model {model}: the speeds have {', '.join(self.models)}") from None
+
+    def of(self, model: str, servers: int, workers: int) -> float:
+        """Samples a second; 0 where the job does not run."""
+        return max(0.0, float(self.grid(model)[servers, workers])) if servers and workers else 0.0

@@ -1,0 +1,38 @@
+"""What a policy knows of speeds: the truth, or what it has fitted to the reports of jobs."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import numpy as np
+
+from dl2_scheduler.cluster.jobs import Job
+from dl2_scheduler.cluster.snapshot import SpeedReport
+from dl2_scheduler.cluster.speeds import Grid, Speeds
+
+
+class SpeedEstimates(Protocol):
+    """Of models, in samples a second."""
+
+    def observe(self, reports: Iterable[SpeedReport]) -> None:
+        """Learn from what jobs measured."""
+
+    def grid(self, job: Job) -> Grid:
+        """By (servers, workers), up to the job's maxima, from 0 on; 0 where it does not run."""
+
+
+class TrueSpeeds:
+    """What no real scheduler has.
+
+    Args:
+        speeds: the simulator's.
+    """
+
+    def __init__(self, speeds: Speeds):
+        self._grids = {model: grid for model, grid in speeds.grids.items()}
+
+    def observe(self, reports: Iterable[SpeedReport]) -> None:
+        """See `SpeedEstimates.observe`: there is nothing to learn."""
+
+    def grid(self, job: Job) -> Grid:
+        """See `SpeedEstimates.grid`."""
+        return self._grids[job.model][: job.max_servers + 1, : job.max_workers + 1]

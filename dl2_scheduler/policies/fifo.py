@@ -1,0 +1,40 @@
+"""First in, first out: the oldest job gets all that it can use, then the next."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dl2_scheduler.cluster.room import Room
+from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
+
+
+def fill_in_order(order: Iterable[int], room: Room, published: bool) -> None:
+    """Give each job in turn one worker and one server until it has its maximum.
+
+    Args:
+        order: indices of jobs in the snapshot.
+        room: to fill.
+        published: end the slot at the first bundle that does not fit, where otherwise the next job is tried.
+    """
+    for number in order:
+        job = room.snapshot.jobs[number].job
+        for _ in range(min(job.max_workers, job.max_servers)):
+            if not (room.give_together(number) if published else room.give(number, 1, 1)):
+                if published:
+                    return
+                break
+
+
+@dataclass(frozen=True)
+class Fifo:
+    """By arrival.
+
+    Attributes:
+        published: see `fill_in_order`.
+    """
+
+    published: bool = False
+
+    def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
+        """See `AllocationPolicy.allocate`."""
+        fill_in_order(range(len(snapshot.jobs)), room, self.published)
+        return room.allocation()

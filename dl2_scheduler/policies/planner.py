@@ -1,0 +1,77 @@
+"""The planner: greedy jumps from any configuration of a job to any larger one, by gain per unit of dominant resource."""
+
+import heapq
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dl2_scheduler.cluster.room import Room
+from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
+from dl2_scheduler.cluster.speeds import Grid
+from dl2_scheduler.policies.estimates import SpeedEstimates
+
+_LEAST_COST = 1e-12
+_LEAST_GAIN = 1e-12
+
+
+@dataclass
+class Planner:
+    """Maximises the sum over jobs of speed / top speed. A climb by single steps, as Optimus's, ends on local optima.
+
+    Attributes:
+        speeds: fitted online it is a real scheduler; with true ones a bound that is nearly reached.
+    """
+
+    speeds: SpeedEstimates
+
+    def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
+        """See `AllocationPolicy.allocate`."""
+        self.speeds.observe(snapshot.reports)
+        jobs = [self._jumps(room, number) for number in range(len(snapshot.jobs))]
+        queue = [jump for number, each in enumerate(jobs) if (jump := each.best(number, 0, 0)) is not None]
+        heapq.heapify(queue)
+        while queue:
+            _, number, servers, workers = heapq.heappop(queue)
+            if not room.give(number, workers - room.workers(number), servers - room.servers(number)):
+                jobs[number].close(servers, workers)
+            jump = jobs[number].best(number, room.servers(number), room.workers(number))
+            if jump is not None:
+                heapq.heappush(queue, jump)
+        return room.allocation()
+
+    def _jumps(self, room: Room, number: int) -> "_Jumps":
+        grid = np.maximum(self.speeds.grid(room.snapshot.jobs[number].job), 0.0)
+        total = np.maximum(room.capacity.sum(axis=0), _LEAST_COST)
+        worker, server = (demands[number] / total for demands in room.demands)
+        servers, workers = np.indices(grid.shape)
+        share = (servers[..., None] * server + workers[..., None] * worker).max(axis=-1)
+        return _Jumps(grid / max(grid.max(), _LEAST_COST), share)
+
+
+@dataclass
+class _Jumps:
+    """Where one job can go.
+
+    Attributes:
+        value: speed / top speed, by (servers, workers).
+        share: dominant share.
+    """
+
+    value: Grid
+    share: NDArray[np.float64]
+
+    def close(self, servers: int, workers: int) -> None:
+        """There is no room for this configuration, nor for one that has no fewer of either role."""
+        self.value[servers:, workers:] = 0.0
+
+    def best(self, number: int, servers: int, workers: int) -> tuple[float, int, int, int] | None:
+        """(minus the gain per unit, the job, servers, workers) of the best jump; None: none is a gain."""
+        gain = self.value[servers:, workers:] - self.value[servers, workers]
+        cost = self.share[servers:, workers:] - self.share[servers, workers]
+        rate = np.where(gain > _LEAST_GAIN, gain / np.maximum(cost, _LEAST_COST), 0.0)
+        best = int(rate.argmax())
+        if not rate.flat[best]:
+            return None
+        more_servers, more_workers = divmod(best, gain.shape[1])
+        return -float(rate.flat[best]), number, servers + more_servers, workers + more_workers

@@ -1,0 +1,92 @@
+"""Speeds fitted online to what jobs report."""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+from dl2_scheduler.cluster.jobs import Job
+from dl2_scheduler.cluster.snapshot import SpeedReport
+from dl2_scheduler.cluster.speeds import Grid
+
+_Floats = NDArray[np.float64]
+_Counts = Mapping[tuple[int, int], tuple[int, float]]  # (servers, workers): how many reports, mean samples a second
+
+_GUESS = np.array([1.0, 0.02, 0.3, 0.01, 0.01])  # before any report: compute, constant, push and pull, per worker, per server
+_GUESS_AT = np.array([(1.0, 1.0), (4.0, 4.0), (1.0, 16.0), (16.0, 1.0), (16.0, 16.0)])
+_GUESS_WEIGHT = 0.1
+_REACH = 0.3  # octaves over which a report corrects its neighbours
+_TRUST = 0.1  # weight of the fitted curve beside a report's at its own point
+
+
+class FittedSpeeds:
+    """See `SpeedEstimates`: Optimus's model of a synchronous step (Optimus, section 3.2), corrected near the reports.
+
+    The seconds of a sample are a sum of terms in 1/workers, 1, workers/servers, workers and servers, with coefficients
+    that non-negative least squares finds. A model that nobody has reported is guessed.
+    """
+
+    def __init__(self, optimism: float = 0.0) -> None:
+        self._optimism = optimism
+        self._reports: dict[str, dict[tuple[int, int], tuple[int, float]]] = {}
+        self._grids: dict[tuple[str, int, int], Grid] = {}
+
+    def observe(self, reports: Iterable[SpeedReport]) -> None:
+        """See `SpeedEstimates.observe`; reports of one configuration are averaged."""
+        for report in reports:
+            if report.samples_per_second <= 0:
+                continue
+            known = self._reports.setdefault(report.model, {})
+            count, mean = known.get((report.servers, report.workers), (0, 0.0))
+            mean += (report.samples_per_second - mean) / (count + 1)
+            known[report.servers, report.workers] = count + 1, mean
+            self._grids = {key: grid for key, grid in self._grids.items() if key[0] != report.model}
+
+    def grid(self, job: Job) -> Grid:
+        """See `SpeedEstimates.grid`."""
+        key = job.model, job.max_servers, job.max_workers
+        if key not in self._grids:
+            self._grids[key] = _grid(self._reports.get(job.model, {}), job.max_servers, job.max_workers, self._optimism)
+        return self._grids[key]
+
+
+def terms(servers: _Floats, workers: _Floats) -> _Floats:
+    """Of the seconds of a sample, in a new last axis."""
+    one = np.ones_like(workers)
+    return np.stack([one / workers, one, workers / servers, workers, servers], axis=-1)
+
+
+def _grid(reports: _Counts, max_servers: int, max_workers: int, optimism: float) -> Grid:
+    servers, workers = np.mgrid[1 : max_servers + 1, 1 : max_workers + 1].astype(float)
+    grid = np.zeros((max_servers + 1, max_workers + 1))
+    if not reports:
+        grid[1:, 1:] = 1 / (terms(servers, workers) @ _GUESS)
+        return grid
+    at = np.array(list(reports), dtype=float)
+    speeds = np.array([mean for _, mean in reports.values()])
+    coefficients = _fit(at, speeds)
+    missed = np.log(speeds * (terms(at[:, 0], at[:, 1]) @ coefficients))
+    here = np.log2(np.stack([servers, workers], axis=-1))
+    squares = ((here[..., None, :] - np.log2(at)) ** 2).sum(axis=-1)
+    weights = np.exp(-squares / (2 * _REACH**2))
+    trust = _TRUST / (weights.sum(axis=-1) + _TRUST)
+    correction = (weights * missed).sum(axis=-1) / (weights.sum(axis=-1) + _TRUST) + optimism * trust
+    grid[1:, 1:] = np.exp(correction) / (terms(servers, workers) @ coefficients)
+    return grid
+
+
+def _fit(at: _Floats, speeds: _Floats) -> _Floats:
+    """Coefficients by least squares of the relative error; the guess, in the scale of the reports, holds what they leave open."""
+    guessed = 1 / (terms(at[:, 0], at[:, 1]) @ _GUESS)
+    scale = float(np.exp(np.mean(np.log(speeds / guessed))))
+    beside = scale / (terms(_GUESS_AT[:, 0], _GUESS_AT[:, 1]) @ _GUESS)
+    rows = np.vstack(
+        [
+            terms(at[:, 0], at[:, 1]) * speeds[:, None],
+            _GUESS_WEIGHT * terms(_GUESS_AT[:, 0], _GUESS_AT[:, 1]) * beside[:, None],
+        ]
+    )
+    wanted = np.concatenate([np.ones(len(speeds)), np.full(len(beside), _GUESS_WEIGHT)])
+    coefficients: _Floats = nnls(rows, wanted)[0]
+    return coefficients

@@ -1,0 +1,1 @@
+"""The simulated cluster: traces, speeds, slots."""

@@ -1,0 +1,139 @@
+"""Many simulated clusters that advance in lockstep, one slot at a time: the dynamics, in arrays."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dl2_scheduler.cluster.jobs import Job
+from dl2_scheduler.cluster.speeds import Speeds
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_DONE = 1e-9  # part of its epochs that a job may lack by rounding when it ends
+
+
+@dataclass(frozen=True)
+class ScalingCost:
+    """Seconds of training that a job loses at the start of a slot in which its counts change.
+
+    Attributes:
+        start: it begins, or begins again after it had nothing.
+        change: its counts change while it runs.
+    """
+
+    start: float = 0.0
+    change: float = 0.0
+
+
+NO_COST = ScalingCost()
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What became of a slot; arrays are (lanes, jobs).
+
+    Attributes:
+        epochs: trained.
+        speeds: in samples a second; 0 where a job did not run.
+        ended: which jobs ended in it.
+    """
+
+    epochs: Floats
+    speeds: Floats
+    ended: Mask
+
+
+class Lanes:
+    """Arrays of (lanes, jobs), each lane's jobs by arrival, then id; a lane with fewer jobs is filled up at its end.
+
+    Args:
+        lanes: the jobs of each.
+        speeds: of their models.
+        slot_seconds: length of a slot.
+        cost: of scaling.
+
+    Attributes:
+        slot: number of the present one, the same in all lanes.
+        real: where there is a job.
+        jobs: of each lane, in the order of the arrays.
+        done: epochs trained.
+        workers: of the slot before.
+        servers: of the slot before.
+        slots_run: slots in which a job had both.
+        finish: when a job ended, in slots; NaN: it has not.
+        factor: by which a job's speed differs from its model's.
+    """
+
+    def __init__(
+        self,
+        lanes: Sequence[Sequence[Job]],
+        speeds: Speeds,
+        slot_seconds: float = 1200.0,
+        cost: ScalingCost = NO_COST,
+    ):
+        shape = len(lanes), max(len(jobs) for jobs in lanes)
+        self.slot = 0
+        self.slot_seconds = slot_seconds
+        self.jobs = [sorted(jobs, key=lambda job: (job.arrival, job.id)) for jobs in lanes]
+        self.models = speeds.models
+        self._grids = np.maximum(np.stack([speeds.grids[model] for model in self.models]), 0.0)
+        self._cost = cost
+        self.real = np.zeros(shape, dtype=bool)
+        self.model = np.zeros(shape, dtype=np.int64)
+        self.arrival = np.full(shape, np.inf)
+        self.epochs, self.estimate, self.samples = np.ones(shape), np.ones(shape), np.ones(shape)
+        for lane, jobs in enumerate(self.jobs):
+            for number, job in enumerate(jobs):
+                where = lane, number
+                self.real[where] = True
+                self.model[where] = self.models.index(job.model)
+                self.arrival[where] = job.arrival / slot_seconds
+                self.epochs[where], self.estimate[where] = job.epochs, job.estimate
+                self.samples[where] = job.samples_per_epoch
+        self.done = np.zeros(shape)
+        self.workers, self.servers, self.slots_run = (np.zeros(shape, dtype=np.int64) for _ in range(3))
+        self.finish = np.full(shape, np.nan)
+        self.factor = np.ones(shape)
+
+    @property
+    def present(self) -> Mask:
+        """Jobs that have arrived and not ended."""
+        return self.real & (self.arrival <= self.slot) & np.isnan(self.finish)
+
+    @property
+    def over(self) -> Mask:
+        """By lane, whether all its jobs have ended."""
+        return np.asarray(~(self.real & np.isnan(self.finish)).any(axis=1))
+
+    def advance(self, workers: Counts, servers: Counts) -> Progress:
+        """Train for a slot with these counts; a job without one of the roles does not run."""
+        runs = self.present & (workers > 0) & (servers > 0)
+        workers, servers = np.where(runs, workers, 0), np.where(runs, servers, 0)
+        speeds = np.where(runs, self._grids[self.model, servers, workers] * self.factor, 0.0)
+        lost = self._lost(workers, servers)
+        rate = speeds * self.slot_seconds / self.samples
+        need = self.epochs - self.done
+        trained = np.minimum(rate * (1 - lost), need)
+        ended = runs & (trained >= need * (1 - _DONE)) & (rate > 0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            self.finish[ended] = (self.slot + lost + need / rate)[ended]
+        self.done += trained
+        self.slots_run += runs
+        self.workers, self.servers = workers, servers
+        self.slot += 1
+        return Progress(trained, speeds, ended)
+
+    def _lost(self, workers: Counts, servers: Counts) -> Floats:
+        """Part of the slot in which a job does not train because its counts change."""
+        began = (workers > 0) & (self.workers == 0)
+        changed = (self.workers > 0) & ((workers != self.workers) | (servers != self.servers))
+        seconds = np.where(began, self._cost.start, np.where(changed, self._cost.change, 0.0))
+        return np.asarray(np.minimum(seconds / self.slot_seconds, 1.0))
+
+    def completion_times(self) -> Floats:
+        """Slots from each job's arrival to its end; NaN where it has not ended."""
+        return self.finish - self.arrival

@@ -1,0 +1,121 @@
+"""A simulated cluster as policies and the live loop see one."""
+
+from collections.abc import Sequence
+
+from dl2_scheduler.cluster.jobs import Job, Node, check_fits
+from dl2_scheduler.cluster.policy import AllocationPolicy, JobOutcome, Outcome
+from dl2_scheduler.cluster.room import NodeRule, Room
+from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot, SpeedReport
+from dl2_scheduler.sim.lanes import NO_COST, Floats, Lanes, ScalingCost
+from dl2_scheduler.cluster.speeds import Speeds
+
+_NOTHING = Grant(0, 0)
+
+
+class SimulatedCluster:
+    """See `Cluster`: one lane of `Lanes`.
+
+    Args:
+        jobs: all that will arrive.
+        nodes: machines.
+        speeds: of their models.
+        slot_seconds: length of a slot.
+        cost: of scaling.
+
+    Raises:
+        BadInput: a job is wrong, of an unknown model, or fits no node; the text says which.
+    """
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        nodes: Sequence[Node],
+        speeds: Speeds,
+        slot_seconds: float = 1200.0,
+        cost: ScalingCost = NO_COST,
+    ):
+        check_jobs(jobs, nodes, speeds)
+        self.lanes = Lanes([jobs], speeds, slot_seconds, cost)
+        self._nodes = tuple(nodes)
+        self._reports: tuple[SpeedReport, ...] = ()
+        self._allocation = Allocation()
+
+    @property
+    def done(self) -> bool:
+        """See `Cluster.done`."""
+        return bool(self.lanes.over[0])
+
+    def snapshot(self) -> Snapshot:
+        """See `Cluster.snapshot`."""
+        lanes = self.lanes
+        states = tuple(
+            JobState(
+                lanes.jobs[0][number],
+                float(lanes.done[0, number]),
+                int(lanes.slots_run[0, number]),
+                int(lanes.workers[0, number]),
+                int(lanes.servers[0, number]),
+            )
+            for number in lanes.present[0].nonzero()[0]
+        )
+        return Snapshot(lanes.slot, lanes.slot_seconds, self._nodes, states, self._reports)
+
+    def apply(self, allocation: Allocation) -> None:
+        """See `Cluster.apply`."""
+        self._allocation = allocation
+
+    def finish_slot(self) -> Outcome:
+        """See `Cluster.finish_slot`."""
+        lanes, jobs = self.lanes, self.lanes.jobs[0]
+        present = lanes.present[0].nonzero()[0].tolist()
+        grants = [self._allocation.grants.get(job.id, _NOTHING) for job in jobs]
+        workers = lanes.workers * 0
+        servers = workers.copy()
+        workers[0], servers[0] = zip(*((grant.workers, grant.servers) for grant in grants), strict=True)
+        progress = lanes.advance(workers, servers)
+        self._reports = tuple(
+            SpeedReport(
+                jobs[number].id,
+                jobs[number].model,
+                int(lanes.servers[0, number]),
+                int(lanes.workers[0, number]),
+                float(progress.speeds[0, number]),
+            )
+            for number in present
+            if lanes.workers[0, number]
+        )
+        outcomes = [
+            JobOutcome(
+                jobs[number].id,
+                int(lanes.workers[0, number]),
+                int(lanes.servers[0, number]),
+                float(progress.epochs[0, number]),
+                float(lanes.finish[0, number]) * lanes.slot_seconds if progress.ended[0, number] else None,
+            )
+            for number in present
+        ]
+        return Outcome(lanes.slot - 1, outcomes, self._reports)
+
+
+def check_jobs(jobs: Sequence[Job], nodes: Sequence[Node], speeds: Speeds) -> None:
+    """Refuse what cannot be simulated. Raises BadInput, with the job."""
+    for job in jobs:
+        job.check()
+        speeds.grid(job.model)
+        check_fits(job, nodes)
+
+
+def run(cluster: SimulatedCluster, policy: AllocationPolicy, rule: NodeRule, most_slots: int = 100_000) -> Floats:
+    """Run until every job has ended; completion times in slots, by arrival.
+
+    Raises:
+        RuntimeError: jobs are left after `most_slots`.
+    """
+    while not cluster.done:
+        snapshot = cluster.snapshot()
+        if snapshot.slot >= most_slots:
+            raise RuntimeError(f"{len(snapshot.jobs)} jobs are left after {most_slots} slots: the policy starves them")
+        cluster.apply(policy.allocate(snapshot, Room(snapshot, rule)))
+        cluster.finish_slot()
+    times: Floats = cluster.lanes.completion_times()[0]
+    return times
