@@ -1,7 +1,7 @@
 """What can go wrong.
 
-    SchedulerError
-    └── BadInput        a file or an option is wrong; the text says where, and how to mend it
+SchedulerError
+└── BadInput        a file or an option is wrong; the text says where, and how to mend it
 """
 
 

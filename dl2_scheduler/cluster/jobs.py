@@ -62,7 +62,11 @@ class Job:
         Raises:
             BadInput: with the field and the reason.
         """
-        positive = {"epochs": self.epochs, "samples_per_epoch": self.samples_per_epoch, "epochs_estimate": self.estimate}
+        positive = {
+            "epochs": self.epochs,
+            "samples_per_epoch": self.samples_per_epoch,
+            "epochs_estimate": self.estimate,
+        }
         for name, value in positive.items():
             if not (math.isfinite(value) and value > 0):
                 raise BadInput(f"{name} is {value}: give a positive number")

@@ -97,7 +97,10 @@ class Room:
             [vector(state.job.worker, names) for state in snapshot.jobs],
             [vector(state.job.server, names) for state in snapshot.jobs],
         )
-        self._nodes: tuple[list[list[int]], list[list[int]]] = ([[] for _ in snapshot.jobs], [[] for _ in snapshot.jobs])
+        self._nodes: tuple[list[list[int]], list[list[int]]] = (
+            [[] for _ in snapshot.jobs],
+            [[] for _ in snapshot.jobs],
+        )
 
     def workers(self, job: int) -> int:
         """Given to a job, by its index in the snapshot."""

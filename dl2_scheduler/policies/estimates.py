@@ -3,8 +3,6 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-import numpy as np
-
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.snapshot import SpeedReport
 from dl2_scheduler.cluster.speeds import Grid, Speeds

@@ -13,7 +13,9 @@ from dl2_scheduler.cluster.speeds import Grid
 _Floats = NDArray[np.float64]
 _Counts = Mapping[tuple[int, int], tuple[int, float]]  # (servers, workers): how many reports, mean samples a second
 
-_GUESS = np.array([1.0, 0.02, 0.3, 0.01, 0.01])  # before any report: compute, constant, push and pull, per worker, per server
+_GUESS = np.array(
+    [1.0, 0.02, 0.3, 0.01, 0.01]
+)  # before any report: compute, constant, push and pull, per worker, per server
 _GUESS_AT = np.array([(1.0, 1.0), (4.0, 4.0), (1.0, 16.0), (16.0, 1.0), (16.0, 16.0)])
 _GUESS_WEIGHT = 0.1
 _REACH = 0.3  # octaves over which a report corrects its neighbours

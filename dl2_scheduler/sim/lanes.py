@@ -102,12 +102,14 @@ class Lanes:
     @property
     def present(self) -> Mask:
         """Jobs that have arrived and not ended."""
-        return self.real & (self.arrival <= self.slot) & np.isnan(self.finish)
+        mask: Mask = self.real & (self.arrival <= self.slot) & np.isnan(self.finish)
+        return mask
 
     @property
     def over(self) -> Mask:
         """By lane, whether all its jobs have ended."""
-        return np.asarray(~(self.real & np.isnan(self.finish)).any(axis=1))
+        over: Mask = ~(self.real & np.isnan(self.finish)).any(axis=1)
+        return over
 
     def advance(self, workers: Counts, servers: Counts) -> Progress:
         """Train for a slot with these counts; a job without one of the roles does not run."""
@@ -136,4 +138,5 @@ class Lanes:
 
     def completion_times(self) -> Floats:
         """Slots from each job's arrival to its end; NaN where it has not ended."""
-        return self.finish - self.arrival
+        times: Floats = self.finish - self.arrival
+        return times

@@ -6,8 +6,8 @@ from dl2_scheduler.cluster.jobs import Job, Node, check_fits
 from dl2_scheduler.cluster.policy import AllocationPolicy, JobOutcome, Outcome
 from dl2_scheduler.cluster.room import NodeRule, Room
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot, SpeedReport
-from dl2_scheduler.sim.lanes import NO_COST, Floats, Lanes, ScalingCost
 from dl2_scheduler.cluster.speeds import Speeds
+from dl2_scheduler.sim.lanes import NO_COST, Floats, Lanes, ScalingCost
 
 _NOTHING = Grant(0, 0)
 
