@@ -115,13 +115,11 @@ class Room:
         state = self.snapshot.jobs[job].job
         if self.workers(job) + workers > state.max_workers or self.servers(job) + servers > state.max_servers:
             return False
-        given = 0
-        for role in [0] * workers + [1] * servers:
+        for given, role in enumerate([0] * workers + [1] * servers):
             if not self._give_one(job, role):
                 self._take_back(job, 0, min(given, workers))
                 self._take_back(job, 1, max(0, given - workers))
                 return False
-            given += 1
         return True
 
     def give_together(self, job: int) -> bool:

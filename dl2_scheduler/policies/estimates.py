@@ -26,7 +26,7 @@ class TrueSpeeds:
     """
 
     def __init__(self, speeds: Speeds):
-        self._grids = {model: grid for model, grid in speeds.grids.items()}
+        self._grids = dict(speeds.grids)
 
     def observe(self, reports: Iterable[SpeedReport]) -> None:
         """See `SpeedEstimates.observe`: there is nothing to learn."""

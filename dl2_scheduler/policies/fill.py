@@ -171,7 +171,7 @@ def _close(free: Amounts, tasks: Tasks, somewhere: Ints, inference: int, closed:
     """Close what has no room any more; True: room for both roles of a job hangs on two nodes, so it may go any time."""
     hangs = False
     for job in range(len(closed)):
-        worker, server, both = tasks.kind[job]
+        worker, server = tasks.kind[job, WORKER], tasks.kind[job, SERVER]
         for action in range(ACTIONS):
             if closed[job, action] != NEVER:
                 continue

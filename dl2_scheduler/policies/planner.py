@@ -1,4 +1,4 @@
-"""The planner: greedy jumps from any configuration of a job to any larger one, by gain per unit of dominant resource."""
+"""The planner: greedy jumps from any configuration of a job to any larger one, by gain per unit of resource."""
 
 import heapq
 from dataclasses import dataclass

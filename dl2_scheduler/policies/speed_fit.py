@@ -79,7 +79,7 @@ def _grid(reports: _Counts, max_servers: int, max_workers: int, optimism: float)
 
 
 def _fit(at: _Floats, speeds: _Floats) -> _Floats:
-    """Coefficients by least squares of the relative error; the guess, in the scale of the reports, holds what they leave open."""
+    """Coefficients by least squares of the relative error; the guess, to scale, decides what the reports leave open."""
     guessed = 1 / (terms(at[:, 0], at[:, 1]) @ _GUESS)
     scale = float(np.exp(np.mean(np.log(speeds / guessed))))
     beside = scale / (terms(_GUESS_AT[:, 0], _GUESS_AT[:, 1]) @ _GUESS)

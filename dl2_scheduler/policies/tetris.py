@@ -1,4 +1,4 @@
-"""Tetris (Grandl et al., SIGCOMM 2014): the job that fits a node's free resources best, those with little left before."""
+"""Tetris (Grandl et al., SIGCOMM 2014): what fits a node's free resources best, jobs with little left before others."""
 
 from dataclasses import dataclass
 
