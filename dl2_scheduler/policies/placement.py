@@ -1,0 +1,30 @@
+"""Placement by name."""
+
+from collections.abc import Mapping
+
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.room import NodeRule
+
+SPREAD = "spread"
+"""The default: fewest tasks lose their node together, and what is left over is even."""
+
+_RULES: Mapping[str, NodeRule] = {
+    SPREAD: NodeRule.SPREAD,
+    "pack": NodeRule.PACK,
+    "round-robin": NodeRule.ROUND_ROBIN,
+}
+
+
+def placement_rule(name: str = SPREAD) -> NodeRule:
+    """By which tasks find their node.
+
+    Args:
+        name: "spread", "pack" or "round-robin".
+
+    Raises:
+        BadInput: it is another.
+    """
+    try:
+        return _RULES[name]
+    except KeyError:
+        raise BadInput(f"unknown placement {name}: give one of {', '.join(_RULES)}") from None

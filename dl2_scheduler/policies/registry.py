@@ -1,0 +1,71 @@
+"""Policies by name."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.policy import AllocationPolicy
+from dl2_scheduler.cluster.room import NodeRule
+from dl2_scheduler.cluster.speeds import Speeds
+from dl2_scheduler.policies.drf import Drf
+from dl2_scheduler.policies.estimates import TrueSpeeds
+from dl2_scheduler.policies.fifo import Fifo
+from dl2_scheduler.policies.optimus import Optimus
+from dl2_scheduler.policies.planner import Planner
+from dl2_scheduler.policies.speed_fit import FittedSpeeds
+from dl2_scheduler.policies.srtf import Srtf
+from dl2_scheduler.policies.tetris import Tetris
+
+Loader = Callable[[str], AllocationPolicy]
+"""Reads a policy from the path after the colon of its name."""
+
+NO_LOADERS: Mapping[str, Loader] = MappingProxyType({})
+
+_PUBLISHED = "published-"
+
+_MAKERS: Mapping[str, Callable[[Speeds], AllocationPolicy]] = {
+    "drf": lambda _: Drf(),
+    "fifo": lambda _: Fifo(),
+    "srtf": lambda _: Srtf(FittedSpeeds()),
+    "tetris": lambda _: Tetris(FittedSpeeds()),
+    "optimus": lambda _: Optimus(FittedSpeeds()),
+    "planner": lambda _: Planner(FittedSpeeds()),
+    "srtf-true": lambda speeds: Srtf(TrueSpeeds(speeds)),
+    "tetris-true": lambda speeds: Tetris(TrueSpeeds(speeds)),
+    "optimus-true": lambda speeds: Optimus(TrueSpeeds(speeds)),
+    "planner-true": lambda speeds: Planner(TrueSpeeds(speeds)),
+    "published-drf": lambda _: Drf(published=True),
+    "published-fifo": lambda _: Fifo(published=True),
+    "published-srtf": lambda speeds: Srtf(TrueSpeeds(speeds), published=True),
+    "published-tetris": lambda speeds: Tetris(TrueSpeeds(speeds), published=True),
+    "published-optimus": lambda speeds: Optimus(TrueSpeeds(speeds), published=True),
+}
+
+POLICY_NAMES = tuple(_MAKERS)
+"""Those that `make_policy` knows without a loader."""
+
+
+def make_policy(name: str, speeds: Speeds, loaders: Mapping[str, Loader] = NO_LOADERS) -> AllocationPolicy:
+    """A new policy, which knows nothing yet: what it fits to the reports of jobs is its own.
+
+    Args:
+        name: one of `POLICY_NAMES`; `-true` knows the true speeds, `published-` keeps the published code's faults. Or
+            KIND:PATH, where there is a loader of that kind: learning is above this layer, so it is handed in.
+        speeds: the true ones, in samples a second, for those that may know them.
+        loaders: by kind, as in `{"dl2": load}`.
+
+    Raises:
+        BadInput: the name is unknown.
+    """
+    kind, colon, path = name.partition(":")
+    if colon and kind in loaders:
+        return loaders[kind](path)
+    if name not in _MAKERS:
+        known = ", ".join([*POLICY_NAMES, *(f"{each}:PATH" for each in loaders)])
+        raise BadInput(f"unknown policy {name}: give one of {known}")
+    return _MAKERS[name](speeds)
+
+
+def rule_of(name: str, asked: NodeRule = NodeRule.SPREAD) -> NodeRule:
+    """By which a policy's tasks find their node: what was asked for, but a published rule has its own."""
+    return NodeRule.LEAST_USED_ONLY if name.startswith(_PUBLISHED) else asked
