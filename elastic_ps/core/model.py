@@ -12,6 +12,7 @@ from itertools import groupby
 from math import lcm, prod
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elastic_ps.core.errors import ConfigurationError
 
@@ -132,6 +133,31 @@ class Model:
             first.setdefault(block.tensor, block.id)
             count[block.tensor] += 1
         return tuple(range(first[index], first[index] + count[index]) for index in range(len(self.tensors)))
+
+    @cached_property
+    def extents(self) -> NDArray[np.int64]:
+        """By tensor index: its first block, where it begins in a slab that holds the whole model, its bytes."""
+        first = [blocks.start for blocks in self.blocks_of]
+        rows = [(block, self.blocks[block].position, self.tensors[index].nbytes) for index, block in enumerate(first)]
+        return np.array(rows, dtype=np.int64).reshape(-1, 3)
+
+    def blocks_among(self, tensors: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The blocks of tensors."""
+        first = self.extents[:, 0]
+        count = np.append(first[1:], len(self.blocks))[tensors] - first[tensors]
+        before = np.cumsum(count) - count
+        found: NDArray[np.int64] = np.repeat(first[tensors] - before, count) + np.arange(int(count.sum()))
+        return found
+
+    def whole(
+        self, where: NDArray[np.int64], tensors: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Of tensors, the value of `where`, which is by block, at the first block; and whether it is that at all."""
+        first = self.extents[tensors, 0]
+        same = np.append(where[1:] == where[:-1], True)  # as the next block's
+        changes = np.concatenate([[0], np.cumsum(~same)])  # before each block
+        last = np.append(self.extents[1:, 0], len(self.blocks))[tensors] - 1
+        return where[first], changes[last] == changes[first]
 
     @cached_property
     def index(self) -> dict[tuple[int, str], int]:

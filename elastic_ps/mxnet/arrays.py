@@ -8,6 +8,7 @@ afterwards comes later.
 import ctypes
 from collections.abc import Sequence
 from math import prod
+from operator import is_
 from typing import Any
 
 import mxnet as mx
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.rows import Rows
+from elastic_ps.native.bulk import find_all
 from elastic_ps.worker.api import Array, Dense
 
 _KEPT_BYTES = 1 << 16
@@ -66,6 +68,14 @@ class HostArray(Dense):
             assert isinstance(array, HostArray)
             check_call(wait(array._array.handle))
 
+    @staticmethod
+    def addresses(arrays: Sequence[Array]) -> NDArray[np.int64]:
+        """See `Array.addresses`."""
+        handles = [array._array.handle.value for array in arrays]  # type: ignore[attr-defined]  # of this class
+        status, found = find_all(_LIB.MXNDArrayGetData, handles)
+        check_call(status)
+        return found
+
     def memory(self) -> NDArray[Any]:
         """See `Array.memory`."""
         return self._view()
@@ -106,6 +116,11 @@ class DeviceArray(Dense):
     @staticmethod
     def settle(arrays: Sequence[Array], to_write: bool) -> None:
         """See `Array.settle`: `read` and `write` see to it."""
+
+    @staticmethod
+    def addresses(arrays: Sequence[Array]) -> int:
+        """See `Array.addresses`: none have one."""
+        return 0
 
     def memory(self) -> None:
         """See `Array.memory`."""
@@ -148,6 +163,11 @@ class RowSparseArray:
     def settle(arrays: Sequence[Array], to_write: bool) -> None:
         """See `Array.settle`: `read` and `write` see to it."""
 
+    @staticmethod
+    def addresses(arrays: Sequence[Array]) -> int:
+        """See `Array.addresses`: none have one."""
+        return 0
+
     def memory(self) -> None:
         """See `Array.memory`."""
 
@@ -185,6 +205,23 @@ class Wrappers:
 
     def __init__(self) -> None:
         self._kept: dict[int | str, list[tuple[Any, Array]]] = {}
+        self._call: tuple[list[Any], list[Any], dict[int | str, list[Array]]] | None = None
+
+    def again(self, keys: Any, values: Any) -> dict[int | str, list[Array]] | None:
+        """What was wrapped of a list of keys with one dense array each, where it is the call before once more."""
+        if self._call is None or not isinstance(keys, list) or not isinstance(values, list):
+            return None
+        known_keys, known_values, wrapped = self._call
+        same = len(values) == len(known_values) and keys == known_keys and all(map(is_, values, known_values))
+        return wrapped if same else None
+
+    def remember(self, keys: Any, values: Any, wrapped: dict[int | str, list[Array]]) -> None:
+        """Keep what was wrapped of a call, for `again`, if its arrays are kept anyhow."""
+        self._call = None
+        if isinstance(keys, list) and isinstance(values, list) and len(wrapped) == len(keys):
+            kept = [self._kept.get(key) for key in wrapped]
+            if all(known is not None and known[0][0] is value for known, value in zip(kept, values, strict=False)):
+                self._call = list(keys), list(values), wrapped
 
     def wrap(self, key: int | str, arrays: Sequence[Any]) -> list[Array]:
         """See `wrap`; of a key's arrays."""

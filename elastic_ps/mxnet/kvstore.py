@@ -83,8 +83,10 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
 
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
         """Add gradients to the open exchange; arrays of one key are summed."""
-        gradients = group(key, value)
-        wrapped = self._wrapped(gradients, self._pushed)
+        wrapped = self._pushed.again(key, value)
+        if wrapped is None:
+            wrapped = self._wrapped(group(key, value), self._pushed)
+            self._pushed.remember(key, value, wrapped)
         self._before_push(wrapped)
         self._store.push([key_text(key) for key in wrapped], list(wrapped.values()))
 
@@ -99,11 +101,14 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
         """
         if out is None:
             raise ConfigurationError(f"key {key}: pull needs out=, the array to write to")
-        wanted = {
-            name: [array for array in arrays if not (ignore_sparse and is_sparse(array))]
-            for name, arrays in group(key, out).items()
-        }
-        outs = self._wrapped({name: arrays for name, arrays in wanted.items() if arrays}, self._outs)
+        outs = self._outs.again(key, out)
+        if outs is None:
+            wanted = {
+                name: [array for array in arrays if not (ignore_sparse and is_sparse(array))]
+                for name, arrays in group(key, out).items()
+            }
+            outs = self._wrapped({name: arrays for name, arrays in wanted.items() if arrays}, self._outs)
+            self._outs.remember(key, out, outs)
         self._store.pull([key_text(key) for key in outs], list(outs.values()))
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:

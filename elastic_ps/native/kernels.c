@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdint.h>
+#include <string.h>
 
 #define PIECE 2048 /* elements of a sum that stay in a core's own cache */
 
@@ -36,3 +37,24 @@
 #undef T
 #undef NAME
 #undef SQRT
+
+/* Copy the bytes [low, high) of pieces that are counted through: `ends` are their ends, the first begins at 0.
+ * `piece` is the one in which `low` is. */
+void move_bytes(const int64_t *to, const int64_t *from, const int64_t *ends, int64_t piece, int64_t low, int64_t high)
+{
+    for (; low < high; piece++) {
+        int64_t start = piece ? ends[piece - 1] : 0, stop = ends[piece] < high ? ends[piece] : high;
+        memcpy((char *)(intptr_t)to[piece] + (low - start), (const char *)(intptr_t)from[piece] + (low - start),
+               (size_t)(stop - low));
+        low = stop;
+    }
+}
+
+/* Where each of some arrays lies, as a framework's function tells; 0, or what that function says went wrong. */
+int find_all(int (*find)(void *, void **), int64_t count, void **arrays, void **found)
+{
+    int status = 0;
+    for (int64_t i = 0; i < count && !status; i++)
+        status = find(arrays[i], &found[i]);
+    return status;
+}

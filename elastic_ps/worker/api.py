@@ -47,6 +47,10 @@ class Array(Protocol):
     def settle(arrays: Sequence["Array"], to_write: bool) -> None:
         """Wait for the framework's pending writes of arrays of this class, and to write to them for its reads, too."""
 
+    @staticmethod
+    def addresses(arrays: Sequence["Array"]) -> NDArray[np.int64] | int:
+        """Of the memory of each of `arrays`, which are of this class and settled; 0: see `memory`."""
+
     def memory(self) -> NDArray[Any] | None:
         """Its own memory, once the array is settled; None: there is none, use `read` and `write`."""
 

@@ -10,10 +10,13 @@ from elastic_ps.core.compression import Compression
 from elastic_ps.core.model import Run
 from elastic_ps.core.rows import Rows, summed
 from elastic_ps.core.segments import Raw, stretches
+from elastic_ps.native.bulk import Addresses, move
+from elastic_ps.native.library import address
 from elastic_ps.native.threads import Copy, copy_all
 from elastic_ps.transport.image import Image
 from elastic_ps.worker.api import Array
 from elastic_ps.worker.room import Room
+from elastic_ps.worker.values import addresses
 
 _OWN = 0
 
@@ -62,6 +65,28 @@ class Gradients:
         for view in self._where(index):
             self._copies.append((view, first[low : low + len(view)]))
             low += len(view)
+
+    def write_all(self, tensors: Addresses, arrays: Sequence[Array]) -> NDArray[np.bool_]:
+        """Put arrays in the places of tensors at once; which could be: those that lie in one piece at both ends.
+
+        Args:
+            tensors: indices.
+            arrays: the only one of each, settled and of the tensor's dtype.
+        """
+        source = addresses(arrays)
+        with self._room.changed:
+            self._find_places()
+            model = self._room.inbox.model
+            image, alike = model.whole(self._places, tensors)
+            done: NDArray[np.bool_] = alike & (source != 0)
+            tensors, source, image = tensors[done], source[done], image[done]
+            self._lies[model.blocks_among(tensors)] = self._places[model.blocks_among(tensors)]
+            images = {number: address(self._images[number].array) for number in np.unique(image).tolist()}
+        if self._rows:
+            self._rows = {index: rows for index, rows in self._rows.items() if index not in set(tensors.tolist())}
+        to = np.array([images[number] for number in image.tolist()], dtype=np.int64) + model.extents[tensors, 1]
+        move(to, source, model.extents[tensors, 2])
+        return done
 
     def _stored_rows(self, index: int, arrays: Sequence[Array]) -> Rows | None:
         """The sum of `arrays`, where all are row-sparse and can be divided among servers by rows."""
@@ -120,9 +145,8 @@ class Gradients:
     def _where(self, index: int) -> list[NDArray[Any]]:
         room = self._room
         with room.changed:
+            self._find_places()
             model = room.inbox.model
-            if room.generation != self._generation or len(model.blocks) != len(self._places):
-                self._place()
             blocks = model.blocks_of[index]
             window = slice(blocks.start, blocks.stop)
             self._lies[window] = self._places[window]
@@ -135,10 +159,12 @@ class Gradients:
                     left -= part.nbytes
             return self._views[index]
 
-    def _place(self) -> None:
-        """Find anew where gradients go: owners or connections have changed, or the model has grown."""
+    def _find_places(self) -> None:
+        """Find anew where gradients go, if owners or connections have changed, or the model has grown."""
         room = self._room
         model = room.inbox.model
+        if room.generation == self._generation and len(model.blocks) == len(self._places):
+            return
         blocks, known = len(model.blocks), len(self._lies)
         self._generation = room.generation
         self._views.clear()

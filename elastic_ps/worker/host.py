@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from elastic_ps.native.library import address
 from elastic_ps.worker.api import Array, Dense
 
 
@@ -36,6 +37,12 @@ class HostArray(Dense):
     @staticmethod
     def settle(arrays: Sequence[Array], to_write: bool) -> None:
         """See `Array.settle`: nothing is ever pending."""
+
+    @staticmethod
+    def addresses(arrays: Sequence[Array]) -> NDArray[np.int64]:
+        """See `Array.addresses`."""
+        memories = [array.memory() for array in arrays]
+        return np.array([address(m) if m is not None and m.flags.c_contiguous else 0 for m in memories])
 
     def memory(self) -> NDArray[Any]:
         """See `Array.memory`."""

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from elastic_ps.core.model import Model, Run, runs
 from elastic_ps.core.rows import Rows, rows_of
+from elastic_ps.native.bulk import Addresses
+from elastic_ps.native.library import address
 from elastic_ps.transport.image import Image
 
 Slab = NDArray[np.uint8]
@@ -195,6 +197,16 @@ class Inbox:
             found.append(part.view(tensor.dtype))
             left -= part.nbytes
         return found
+
+    def addresses(self, tensors: Addresses) -> Addresses:
+        """Where the installed values of tensors lie, until the next `install`; 0: not in one piece, or not here."""
+        if self.version is None:
+            return np.zeros(len(tensors), dtype=np.int64)
+        installed = self._installed
+        where, alike = self.model.whole(installed.where, tensors)
+        images = [address(installed.image(number)) for number in range(len(installed.shared) + 1)]
+        lies = np.array(images)[np.maximum(where, 0)] + self.model.extents[tensors, 1]
+        return np.where(alike & (where >= 0), lies, 0)
 
     def tensor(self, index: int) -> NDArray[Any]:
         """The installed values of a tensor, in its shape: the memory itself, or a copy where it lies in several."""

@@ -5,8 +5,10 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import compress
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from elastic_ps.core import codec
@@ -14,6 +16,7 @@ from elastic_ps.core.configuration import Role
 from elastic_ps.core.data import DataSpec
 from elastic_ps.core.errors import ConfigurationError, JobEnded
 from elastic_ps.core.model import Tensor
+from elastic_ps.native.bulk import move
 from elastic_ps.node.session import Session
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.worker.api import Array
@@ -25,6 +28,7 @@ from elastic_ps.worker.parameters import First, declare, enter, follow, refresh
 from elastic_ps.worker.staging import Key, Staging
 from elastic_ps.worker.step import Step
 from elastic_ps.worker.store import Store
+from elastic_ps.worker.values import addresses
 from protos import elastic_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -236,6 +240,25 @@ class WorkerJob:
             self._step.gradients.write(index, arrays, self._stores[key[0]].compression if fits else None)
         self.staging.stage(key)
 
+    def stage_all(self, keys: Sequence[Key], gradients: Sequence[Sequence[Array]]) -> Sequence[bool]:
+        """Add gradients of several keys to the open exchange, at once; which could be: the others are to be staged."""
+        store, outside = self._stores[keys[0][0]], self.spec is not None and self._step.part is None
+        if outside or store.compression is not None or not self.may_send_ahead(keys):
+            return [False] * len(keys)
+        model = self.node.inbox.model
+        tensors = [model.index[key] for key in keys]
+        alike = [
+            len(arrays) == 1 and arrays[0].dtype == model.tensors[tensor].dtype
+            for arrays, tensor in zip(gradients, tensors, strict=True)
+        ]
+        if not all(alike):
+            return [False] * len(keys)
+        done: list[bool]
+        done = self._step.gradients.write_all(np.array(tensors), [arrays[0] for arrays in gradients]).tolist()
+        for key in compress(keys, done):
+            self.staging.stage(key)
+        return done
+
     def staged(self) -> None:
         """A call of the script's has staged all that it has: its arrays may change now."""
         self._step.gradients.copy()
@@ -288,6 +311,21 @@ class WorkerJob:
         )
         with exits():
             return declare(self.node, request, first)
+
+    def write_all(self, store: int, wanted: Sequence[tuple[str, Array]]) -> Sequence[bool]:
+        """Write the installed values of keys to settled arrays at once; which could be: `parts` has the others."""
+        inbox, to = self.node.inbox, addresses([array for _, array in wanted])
+        with self.node.changed:  # tables may grow at any time
+            model = inbox.model
+            tensors = np.array([model.index.get((store, key), -1) for key, _ in wanted], dtype=np.int64)
+            alike = [
+                tensor >= 0 and array.dtype == model.tensors[tensor].dtype
+                for tensor, (_, array) in zip(tensors.tolist(), wanted, strict=True)
+            ]
+            source = inbox.addresses(tensors) if len(model.tensors) else np.zeros(len(tensors), dtype=np.int64)
+        done = np.array(alike, dtype=bool) & (source != 0) & (to != 0)
+        move(to[done], source[done], model.extents[tensors[done], 2])
+        return done.tolist()  # type: ignore[no-any-return]
 
     def parts(self, store: int, keys: Iterable[str]) -> dict[str, list[NDArray[Any]]]:
         """The installed values of keys, flat and in order; none where the job has none yet."""

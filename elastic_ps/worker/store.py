@@ -301,11 +301,14 @@ class Store:
     ) -> None:
         self._check(keys, gradients, "pushed")
         settle((array for arrays in gradients for array in arrays), to_write=False)
+        named = [(self._number, key) for key in keys]
+        done = self._job.stage_all(named, gradients) if named else []
         try:
-            for number, (key, arrays) in enumerate(zip(keys, gradients, strict=True)):
-                self._job.stage((self._number, key), arrays)  # which may close the exchange before, with its own outs
+            for number, (key, arrays) in enumerate(zip(named, gradients, strict=True)):
+                if not done[number]:
+                    self._job.stage(key, arrays)  # which may close the exchange before, with its own outs
                 if outs is not None:
-                    self._outs[key] = list(outs[number])
+                    self._outs[keys[number]] = list(outs[number])
         finally:
             self._job.staged()
 
@@ -334,20 +337,21 @@ class Store:
 
     def _write(self, wanted: Iterable[tuple[str, Sequence[Array]]]) -> None:
         """Write the job's values of keys to arrays."""
+        listed = [(key, target) for key, targets in wanted for target in targets]
+        settle((target for _, target in listed), to_write=True)
+        done = self._job.write_all(self._number, listed)
+        left = [item for item, is_done in zip(listed, done, strict=True) if not is_done]
+        held = self._job.parts(self._number, {key for key, _ in left})
         copies: list[Copy] = []
-        listed = [(key, targets) for key, targets in wanted if targets]
-        settle((target for _, targets in listed for target in targets), to_write=True)
-        held = self._job.parts(self._number, [key for key, _ in listed])
-        for key, targets in listed:
+        for key, target in left:
             parts = held[key] or [self._first[key].reshape(-1)]
-            for target in targets:
-                memory = target.memory()
-                if target.rows is not None:
-                    target.write(chosen_rows(parts, target))
-                elif memory is None:
-                    whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
-                    target.write(whole.reshape(target.shape))
-                else:
-                    flat = memory.reshape(-1)
-                    copies += [(flat, parts[0])] if len(parts) == 1 else cut(flat, parts)
+            memory = target.memory()
+            if target.rows is not None:
+                target.write(chosen_rows(parts, target))
+            elif memory is None:
+                whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+                target.write(whole.reshape(target.shape))
+            else:
+                flat = memory.reshape(-1)
+                copies += [(flat, parts[0])] if len(parts) == 1 else cut(flat, parts)
         copy_all(copies)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from elastic_ps.native.bulk import Addresses
 from elastic_ps.native.threads import Copy
 from elastic_ps.worker.api import Array
 
@@ -19,6 +20,16 @@ def settle(arrays: Iterable[Array], to_write: bool) -> None:
         by_class[type(array)].append(array)
     for kind, of_kind in by_class.items():
         kind.settle(of_kind, to_write)
+
+
+def addresses(arrays: Sequence[Array]) -> Addresses:
+    """Where settled arrays have their memory; 0: it cannot be written to directly."""
+    found = np.zeros(len(arrays), dtype=np.int64)
+    kinds: set[type[Array]] = set(map(type, arrays))
+    for kind in kinds:
+        numbers = [number for number, array in enumerate(arrays) if type(array) is kind]
+        found[numbers] = kind.addresses([arrays[number] for number in numbers])
+    return found
 
 
 def chosen_rows(parts: Sequence[NDArray[Any]], target: Array) -> NDArray[Any]:
