@@ -1,6 +1,7 @@
 from itertools import accumulate, pairwise
 from math import lcm
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,3 +74,20 @@ def test_a_model_grows_at_its_end_and_refuses_another_shape():
 def test_block_bytes_are_checked():
     with pytest.raises(ConfigurationError, match="multiple of 64"):
         Model(block_bytes=100)
+
+
+@given(tensors.filter(bool), st.sampled_from([64, 128]), st.data())
+def test_of_tensors_at_once_as_one_by_one(made, block_bytes, data):
+    model = Model(made, block_bytes)
+    chosen = np.array(data.draw(st.lists(st.integers(0, len(made) - 1), max_size=6)), dtype=np.int64)
+    where = np.array([data.draw(st.integers(-1, 1)) for _ in model.blocks], dtype=np.int64)
+    assert model.blocks_among(chosen).tolist() == [block for index in chosen for block in model.blocks_of[index]]
+    values, alike = model.whole(where, chosen)
+    for index, value, is_one in zip(chosen, values, alike, strict=True):
+        of_blocks = where[model.blocks_of[index].start : model.blocks_of[index].stop].tolist()
+        assert (value, is_one) == (of_blocks[0], len(set(of_blocks)) == 1)
+        assert model.extents[index].tolist() == [
+            model.blocks_of[index].start,
+            model.blocks[model.blocks_of[index].start].position,
+            made[index].nbytes,
+        ]

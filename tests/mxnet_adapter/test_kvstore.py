@@ -211,3 +211,23 @@ def test_barriers_and_commands(kv, fake):
     kv._send_command_to_servers(8, "more")
     assert fake.calls == ["barrier", "barrier"]
     assert fake.commands == [(7, "text"), (8, "more")]
+
+
+def test_a_call_once_more_and_one_that_only_looks_like_it(kv):
+    """What was found out about a list of arrays is kept, and must not be taken for another's."""
+    keys, arrays, outs = [0, 1], [ones(2), ones(3)], [zeros(2), zeros(3)]
+
+    def exchanged(pushed_keys, pushed, pulled_keys, pulled):
+        kv.push(pushed_keys, pushed)
+        kv.pull(pulled_keys, pulled)
+        return [values(array) for array in pulled]
+
+    kv.init(keys, arrays)
+    for factor in (1, 2):  # the same objects with other values
+        arrays[0][:] = factor
+        assert exchanged(keys, arrays, keys, outs) == [[factor] * 2, [1, 1, 1]]
+    arrays[0] = mx.nd.full(2, 7)  # the same list with another object
+    assert exchanged(keys, arrays, keys, outs) == [[7, 7], [1, 1, 1]]
+    assert exchanged([1, 0], [mx.nd.full(3, 5), arrays[0]], [1, 0], outs[::-1]) == [[5, 5, 5], [7, 7]]
+    assert exchanged([0], [ones(2)], [0, 1], outs) == [[1, 1], [5, 5, 5]]
+    assert exchanged([0, 0], [ones(2), ones(2)], [0], outs[:1]) == [[2, 2]]
