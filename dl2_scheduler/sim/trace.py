@@ -1,0 +1,149 @@
+"""Traces: the jobs that come to a cluster, one JSON object a line, and the cluster that they come to."""
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.jobs import Job, Node, Resources
+from dl2_scheduler.sim.jsonlines import amounts, name_or_number, number, read_objects, text, whole_number
+
+DEFAULT_CLUSTER = "96x8cpu,8gpu"
+MOST_NODES = 100_000
+
+_JOB_FIELDS = {
+    "id": name_or_number,
+    "arrival": number,
+    "model": text,
+    "epochs": number,
+    "samples_per_epoch": number,
+    "worker": amounts,
+    "server": amounts,
+    "max_workers": whole_number,
+    "max_servers": whole_number,
+    "epochs_estimate": number,
+}
+_MAY_LACK = frozenset({"max_workers", "max_servers", "epochs_estimate"})
+_NODE_FIELDS = {"name": text, "capacity": amounts}
+
+_NOTATION = "nodes as in 96x8cpu,8gpu or 10x8cpu,8gpu+4x16cpu"
+_GROUP = re.compile(r"(\d{1,9})x(.*)", re.ASCII)
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]\w*)", re.ASCII)
+
+
+def read_trace(path: Path) -> list[Job]:
+    """Jobs, in the order of the file.
+
+    Raises:
+        BadInput: with path, line and reason: the file is empty or torn, a field is missing, unknown or wrong, an id
+            comes again, a job cannot be (`Job.check`).
+    """
+    jobs: list[Job] = []
+    seen: dict[int | str, str] = {}
+    for where, fields in read_objects(path, _JOB_FIELDS, _MAY_LACK):
+        job = Job(**fields)
+        try:
+            job.check()
+        except BadInput as error:
+            raise BadInput(f"{where}: {error}") from error
+        if job.id in seen:
+            raise BadInput(f"{where}: id {job.id} again, as in {seen[job.id]}: give every job its own")
+        # Jobs that arrive together are ordered by id.
+        if jobs and isinstance(job.id, str) != isinstance(jobs[0].id, str):
+            raise BadInput(f"{where}: id {job.id!r} beside {jobs[0].id!r}: give numbers only, or texts only")
+        seen[job.id] = where
+        jobs.append(job)
+    return jobs
+
+
+def write_trace(path: Path, jobs: Iterable[Job]) -> None:
+    """Write a trace, whole or not at all; the same jobs give the same bytes.
+
+    Raises:
+        BadInput: it cannot be written there.
+    """
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise BadInput(f"{path}: not a file: give the path of one")  # a rename would put a file in a device's place
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with draft.open("w", encoding="utf-8") as file:
+            file.writelines(_line(job) for job in jobs)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be written: {error.strerror}") from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _line(job: Job) -> str:
+    fields = {name: value for name, value in asdict(job).items() if name != "epochs_estimate" or value is not None}
+    return json.dumps(fields) + "\n"
+
+
+def parse_cluster(text: str = DEFAULT_CLUSTER) -> tuple[Node, ...]:
+    """The nodes of a cluster.
+
+    Args:
+        text: groups of equal nodes, `COUNTxAMOUNTresource,...` joined by `+`; or the path of a file of JSON lines with
+            the name and the capacity of each node.
+
+    Raises:
+        BadInput: with the part, or path and line, and the reason.
+    """
+    nodes = _parse_groups(text) if _GROUP.match(text) else _read_nodes(Path(text))
+    if not nodes:
+        raise BadInput(f"{text}: no nodes: give {_NOTATION}")
+    return nodes
+
+
+def _parse_groups(text: str) -> tuple[Node, ...]:
+    nodes: list[Node] = []
+    for group in text.split("+"):
+        match = _GROUP.fullmatch(group)
+        if match is None:
+            raise BadInput(f"{group!r} in {text!r}: give {_NOTATION}")
+        count, capacity = int(match[1]), _parse_amounts(match[2], text)
+        if len(nodes) + count > MOST_NODES:
+            raise BadInput(f"{group!r} in {text!r}: more than {MOST_NODES} nodes: give fewer")
+        nodes += [Node(f"node-{len(nodes) + number}", capacity) for number in range(count)]
+    return tuple(nodes)
+
+
+def _parse_amounts(given: str, whole: str) -> Resources:
+    capacity: dict[str, float] = {}
+    for part in given.split(","):
+        match = _AMOUNT.fullmatch(part)
+        if match is None:
+            raise BadInput(f"{part!r} in {whole!r}: give an amount and its resource, as in 8cpu")
+        if match[2] in capacity:
+            raise BadInput(f"{part!r} in {whole!r}: {match[2]} again: give it once")
+        capacity[match[2]] = float(match[1])
+    _check_capacity(whole, capacity)
+    return capacity
+
+
+def _read_nodes(path: Path) -> tuple[Node, ...]:
+    if not os.path.isfile(path):  # False also where the text can be no path
+        raise BadInput(f"{path}: no such file: give {_NOTATION}, or a file of JSON lines with name and capacity")
+    nodes: dict[str, Node] = {}
+    for where, fields in read_objects(path, _NODE_FIELDS, frozenset()):
+        node = Node(**fields)
+        if node.name in nodes:
+            raise BadInput(f"{where}: node {node.name} again: give every node its own name")
+        _check_capacity(where, node.capacity)
+        nodes[node.name] = node
+    return tuple(nodes.values())
+
+
+def _check_capacity(where: str, capacity: Resources) -> None:
+    for resource, amount in capacity.items():
+        if not (math.isfinite(amount) and amount >= 0):
+            raise BadInput(f"{where}: {amount} of {resource}: give a number from 0 on")
+    if not any(capacity.values()):
+        raise BadInput(f"{where}: a node with nothing: name at least one resource, as in 8cpu")
