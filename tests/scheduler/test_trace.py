@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dl2_scheduler.cluster.errors import BadInput
@@ -111,6 +111,7 @@ jobs = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(jobs, min_size=1, max_size=3, unique_by=lambda job: job.id))
 def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, written: list[Job]) -> None:
     path = tmp_path_factory.mktemp("trace") / "trace.jsonl"

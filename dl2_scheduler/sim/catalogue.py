@@ -1,0 +1,45 @@
+"""The models that generated jobs train, with the sizes and demands of the authors' published configuration."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dl2_scheduler.cluster.jobs import Resources
+
+_SERVER: Resources = {"cpu": 2, "gpu": 0}
+_GPU_WORKER: Resources = {"cpu": 2, "gpu": 4}
+_CPU_WORKER: Resources = {"cpu": 2, "gpu": 0}
+
+
+@dataclass(frozen=True)
+class Model:
+    """A type of job (DL2, table 1).
+
+    Attributes:
+        epochs: that a job of it needs.
+        samples_per_epoch: of its dataset, downscaled.
+        worker: what one worker takes.
+        server: what one parameter server takes.
+    """
+
+    epochs: float
+    samples_per_epoch: float
+    worker: Resources
+    server: Resources = field(default_factory=lambda: _SERVER)
+
+    @property
+    def on_gpus(self) -> bool:
+        """Whether its workers take any."""
+        return self.worker["gpu"] > 0
+
+
+CATALOGUE: Mapping[str, Model] = {
+    "cnn-text-classification": Model(13_800.0, 193.0, _CPU_WORKER),
+    "dssm": Model(9_900.0, 349.0, _CPU_WORKER),
+    "inception-bn": Model(16_200.0, 120.0, _GPU_WORKER),
+    "resnet-50": Model(9_000.0, 115.0, _GPU_WORKER),
+    "resnext-110": Model(1_500.0, 390.0, _GPU_WORKER),
+    "seq2seq": Model(28_500.0, 780.0, _GPU_WORKER),
+    "vgg-16": Model(28_800.0, 115.0, _GPU_WORKER),
+    "wlm": Model(6_900.0, 165.0, _GPU_WORKER),
+}
+"""By name, in alphabetical order."""
