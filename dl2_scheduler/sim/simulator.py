@@ -1,9 +1,10 @@
 """A simulated cluster as policies and the live loop see one."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import Job, Node, check_fits
-from dl2_scheduler.cluster.policy import AllocationPolicy, JobOutcome, Outcome
+from dl2_scheduler.cluster.policy import AllocationPolicy, Cluster, JobOutcome, Outcome
 from dl2_scheduler.cluster.room import NodeRule, Room
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot, SpeedReport
 from dl2_scheduler.cluster.speeds import Speeds
@@ -100,13 +101,28 @@ class SimulatedCluster:
 def check_jobs(jobs: Sequence[Job], nodes: Sequence[Node], speeds: Speeds) -> None:
     """Refuse what cannot be simulated. Raises BadInput, with the job."""
     for job in jobs:
-        job.check()
-        speeds.grid(job.model)
-        check_fits(job, nodes)
+        try:
+            job.check()
+            _check_speeds(job, speeds)
+            check_fits(job, nodes)
+        except BadInput as error:
+            raise BadInput(f"job {job.id}: {error}") from error
 
 
-def run(cluster: SimulatedCluster, policy: AllocationPolicy, rule: NodeRule, most_slots: int = 100_000) -> Floats:
-    """Run until every job has ended; completion times in slots, by arrival.
+def _check_speeds(job: Job, speeds: Speeds) -> None:
+    grid = speeds.grid(job.model)
+    servers, workers = grid.shape[0] - 1, grid.shape[1] - 1
+    if job.max_servers > servers or job.max_workers > workers:
+        raise BadInput(
+            f"up to {job.max_servers} servers and {job.max_workers} workers, but the speeds of {job.model} end at "
+            f"{servers} and {workers}: give more speeds, or smaller maxima"
+        )
+    if grid[1 : job.max_servers + 1, 1 : job.max_workers + 1].max() <= 0:
+        raise BadInput(f"{job.model} has no speed above 0 within the job's maxima: it would never end")
+
+
+def steps(cluster: Cluster, policy: AllocationPolicy, rule: NodeRule, most_slots: int = 100_000) -> Iterator[Outcome]:
+    """Run until every job has ended, and tell of each slot.
 
     Raises:
         RuntimeError: jobs are left after `most_slots`.
@@ -116,6 +132,12 @@ def run(cluster: SimulatedCluster, policy: AllocationPolicy, rule: NodeRule, mos
         if snapshot.slot >= most_slots:
             raise RuntimeError(f"{len(snapshot.jobs)} jobs are left after {most_slots} slots: the policy starves them")
         cluster.apply(policy.allocate(snapshot, Room(snapshot, rule)))
-        cluster.finish_slot()
+        yield cluster.finish_slot()
+
+
+def run(cluster: SimulatedCluster, policy: AllocationPolicy, rule: NodeRule, most_slots: int = 100_000) -> Floats:
+    """Run until every job has ended; completion times in slots, by arrival. Raises what `steps` does."""
+    for _ in steps(cluster, policy, rule, most_slots):
+        pass
     times: Floats = cluster.lanes.completion_times()[0]
     return times
