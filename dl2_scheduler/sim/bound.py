@@ -129,7 +129,7 @@ class _Program:
         return job, slot, rate, use
 
     def _is_long_enough(self, found: OptimizeResult) -> bool:
-        """Whether no variable of the first slot beyond, where all is free, has a negative reduced cost; nor has one later."""
+        """Whether the first slot beyond, where all is free, would improve nothing; then no later one would."""
         jobs = len(self.ways)
         late, service = -found.ineqlin.marginals[-2 * jobs : -jobs], -found.ineqlin.marginals[-jobs:]
         work = found.eqlin.marginals
