@@ -1,0 +1,60 @@
+"""Public traces by name."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.jobs import Job
+from dl2_scheduler.sim.convert import pai, philly, pollux
+from dl2_scheduler.sim.convert.filling import FILLING_RULES, Read, fill
+
+
+class Source(StrEnum):
+    """Where a public trace is from."""
+
+    PHILLY = "philly"
+    PAI = "pai"
+    POLLUX = "pollux"
+
+
+_READERS: Mapping[Source, tuple[Callable[[Sequence[Path]], Read], tuple[str, ...]]] = {
+    Source.PHILLY: (philly.read, philly.RULES),
+    Source.PAI: (pai.read, pai.RULES),
+    Source.POLLUX: (pollux.read, pollux.RULES),
+}
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A public trace as one of ours.
+
+    Attributes:
+        jobs: by arrival.
+        left_out: how many could not be used, by reason.
+        rules: by which it was read and filled, for people.
+    """
+
+    jobs: list[Job]
+    left_out: Mapping[str, int]
+    rules: tuple[str, ...]
+
+
+def convert(source: Source, paths: Sequence[Path], most: int | None = None) -> Converted:
+    """Convert a public trace.
+
+    Args:
+        source: of it.
+        paths: its files.
+        most: jobs to take, the first ones; None: all.
+
+    Raises:
+        BadInput: with file, line and reason; or no job is left.
+    """
+    read, rules = _READERS[source]
+    found = read(paths)
+    if not found.jobs:
+        raise BadInput(f"{', '.join(map(str, paths))}: no job can be used; left out: {dict(found.left_out)}")
+    earliest = sorted(found.jobs, key=lambda job: (job.arrival, job.id))[:most]
+    return Converted(fill(earliest), found.left_out, (*rules, *FILLING_RULES))
