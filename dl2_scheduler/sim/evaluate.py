@@ -1,0 +1,133 @@
+"""Policies side by side on the same job sequences."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.jobs import Job, Node
+from dl2_scheduler.cluster.policy import AllocationPolicy
+from dl2_scheduler.cluster.room import NodeRule
+from dl2_scheduler.cluster.speeds import Speeds
+from dl2_scheduler.sim.bound import hard_bound, lp_bound
+from dl2_scheduler.sim.lanes import NO_COST, ScalingCost
+from dl2_scheduler.sim.metrics import Estimate, Summary, differences, estimate, over_sequences, summarise
+from dl2_scheduler.sim.record import record
+from dl2_scheduler.sim.simulator import SimulatedCluster, check_jobs
+
+Sequences = Mapping[str, Sequence[Job]]
+"""Jobs of each sequence, by its name."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where all sequences run.
+
+    Attributes:
+        nodes: machines.
+        speeds: of the models, in samples a second.
+        slot_seconds: length of a slot.
+        cost: of scaling.
+    """
+
+    nodes: Sequence[Node]
+    speeds: Speeds
+    slot_seconds: float = 1200.0
+    cost: ScalingCost = NO_COST
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A policy to evaluate.
+
+    Attributes:
+        name: for people.
+        make: a new one for each sequence, which has learnt nothing from the others.
+        rule: by which its tasks find their node.
+    """
+
+    name: str
+    make: Callable[[], AllocationPolicy]
+    rule: NodeRule = NodeRule.SPREAD
+
+
+@dataclass(frozen=True)
+class Result:
+    """Of one policy.
+
+    Attributes:
+        name: of the policy.
+        runs: by sequence.
+        numbers: of `Summary.values`, over the sequences.
+        differences: the same, minus the first policy's in the same sequence.
+    """
+
+    name: str
+    runs: Mapping[str, Summary]
+    numbers: Mapping[str, Estimate]
+    differences: Mapping[str, Estimate]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Mean completion times that no scheduler can beat, in slots, over the sequences.
+
+    Attributes:
+        hard: every job alone.
+        lp: of the linear program.
+    """
+
+    hard: Estimate
+    lp: Estimate
+
+
+def _ignore(done: str) -> None:
+    pass
+
+
+def _check(sequences: Sequences, setting: Setting) -> None:
+    """Refuse what cannot run, before anything does. Raises BadInput, with the sequence."""
+    for name, jobs in sequences.items():
+        try:
+            check_jobs(jobs, setting.nodes, setting.speeds)
+        except BadInput as error:
+            raise BadInput(f"{name}: {error}") from error
+
+
+def compare(
+    contenders: Sequence[Contender], sequences: Sequences, setting: Setting, tell: Callable[[str], None] = _ignore
+) -> list[Result]:
+    """Run every policy on every sequence.
+
+    Args:
+        contenders: the first is the baseline of the differences.
+        sequences: jobs.
+        setting: where they run.
+        tell: called with the policy's name after each run.
+
+    Raises:
+        BadInput: a sequence cannot run there.
+        RuntimeError: a policy starves jobs.
+    """
+    _check(sequences, setting)
+    results: list[Result] = []
+    for contender in contenders:
+        runs = {}
+        for name, jobs in sequences.items():
+            cluster = SimulatedCluster(jobs, setting.nodes, setting.speeds, setting.slot_seconds, setting.cost)
+            runs[name] = summarise(record(cluster, contender.make(), contender.rule), setting.speeds)
+            tell(contender.name)
+        own = list(runs.values())
+        baseline = list(results[0].runs.values()) if results else own
+        results.append(Result(contender.name, runs, over_sequences(own), differences(own, baseline)))
+    return results
+
+
+def bounds(sequences: Sequences, setting: Setting, tell: Callable[[str], None] = _ignore) -> Bounds:
+    """Of the same sequences; scaling costs nothing there. Arguments and errors as of `compare`."""
+    _check(sequences, setting)
+    hard, lp = [], []
+    for jobs in sequences.values():
+        hard.append(hard_bound(jobs, setting.nodes, setting.speeds, setting.slot_seconds))
+        lp.append(lp_bound(jobs, setting.nodes, setting.speeds, setting.slot_seconds))
+        tell("bounds")
+    return Bounds(estimate(hard), estimate(lp))
