@@ -36,13 +36,18 @@ _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]\w*)", re.ASCII)
 
 
 def read_trace(path: Path) -> list[Job]:
-    """Jobs, in the order of the file.
+    """Jobs, in the order of the file. Raises what `read_lines` does."""
+    return list(read_lines(path).values())
+
+
+def read_lines(path: Path) -> dict[str, Job]:
+    """Jobs by their place, "path:line", for those who find something wrong with them later.
 
     Raises:
         BadInput: with path, line and reason: the file is empty or torn, a field is missing, unknown or wrong, an id
             comes again, a job cannot be (`Job.check`).
     """
-    jobs: list[Job] = []
+    jobs: dict[str, Job] = {}
     seen: dict[int | str, str] = {}
     for where, fields in read_objects(path, _JOB_FIELDS, _MAY_LACK):
         job = Job(**fields)
@@ -53,10 +58,11 @@ def read_trace(path: Path) -> list[Job]:
         if job.id in seen:
             raise BadInput(f"{where}: id {job.id} again, as in {seen[job.id]}: give every job its own")
         # Jobs that arrive together are ordered by id.
-        if jobs and isinstance(job.id, str) != isinstance(jobs[0].id, str):
-            raise BadInput(f"{where}: id {job.id!r} beside {jobs[0].id!r}: give numbers only, or texts only")
+        first = next(iter(seen), job.id)
+        if isinstance(job.id, str) != isinstance(first, str):
+            raise BadInput(f"{where}: id {job.id!r} beside {first!r}: give numbers only, or texts only")
         seen[job.id] = where
-        jobs.append(job)
+        jobs[where] = job
     return jobs
 
 

@@ -21,8 +21,8 @@ APPLICATIONS: Mapping[str, tuple[str, float]] = {
     "ncf": ("dssm", 0.5),
     "gpt_pmp": ("seq2seq", 300.0),
 }
-"""By application: the nearest model of the catalogue, and GPU hours from the middle of those that Pollux's own generator
-of workloads (`simulator/workload.py`) makes it of: up to 1, 10, 100 and 1,000. Sia's gpt_pmp is taken for the largest."""
+"""By application: the nearest model of the catalogue, and GPU hours from the middle of the class for which Pollux's own
+generator (`simulator/workload.py`) draws it: up to 1, 10, 100 and 1,000. Sia's gpt_pmp counts as the largest."""
 
 RULES = (
     "id, arrival: name and time",

@@ -1,0 +1,59 @@
+"""`dl2`: traces, simulations, evaluations. What a command does is in its file of `dl2_scheduler/commands`."""
+
+from enum import IntEnum
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.commands.evaluate import evaluate
+from dl2_scheduler.commands.simulate import simulate
+from dl2_scheduler.commands.trace import convert_trace, generate_trace, show_trace
+
+
+class Exit(IntEnum):
+    """Exit statuses of every command."""
+
+    OK = 0
+    USAGE = 2
+    INTERRUPTED = 130
+
+
+class _Errors(TyperGroup):
+    """What is wrong with a file or an option becomes one line on stderr."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise typer.Exit(Exit.INTERRUPTED) from None
+        except BadInput as error:
+            typer.echo(f"dl2: {error}", err=True)
+            raise typer.Exit(Exit.USAGE) from None
+
+
+def _group(text: str) -> typer.Typer:
+    return typer.Typer(
+        cls=_Errors,
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        help=text,
+    )
+
+
+app = _group("Schedule deep learning jobs: make traces of them, simulate a cluster, compare policies.")
+traces = _group("Generate, convert and look at traces: the jobs that come to a cluster.")
+traces.command("generate")(generate_trace)
+traces.command("convert")(convert_trace)
+traces.command("show")(show_trace)
+app.add_typer(traces, name="trace")
+app.command("simulate")(simulate)
+app.command("evaluate")(evaluate)
+
+
+def main() -> None:
+    """Entry point of `dl2`."""
+    app(prog_name="dl2")

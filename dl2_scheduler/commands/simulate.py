@@ -1,0 +1,86 @@
+"""`dl2 simulate`: one policy on one trace."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.commands.common import (
+    Cluster,
+    Json,
+    Slot,
+    SpeedTable,
+    check_lines,
+    new_table,
+    show,
+    show_json,
+    speeds_for,
+)
+from dl2_scheduler.policies.placement import SPREAD, placement_rule
+from dl2_scheduler.policies.registry import make_policy, rule_of
+from dl2_scheduler.sim.lanes import ScalingCost
+from dl2_scheduler.sim.metrics import Summary, summarise
+from dl2_scheduler.sim.record import Record, record
+from dl2_scheduler.sim.simulator import SimulatedCluster
+from dl2_scheduler.sim.trace import DEFAULT_CLUSTER, parse_cluster, read_lines
+
+_HOUR = 3600.0
+
+
+def simulate(
+    policy: Annotated[str, typer.Option(help="Name of the policy; a wrong one lists them all.")],
+    trace: Annotated[Path, typer.Option(help="Jobs.")],
+    speeds: SpeedTable = None,
+    cluster: Cluster = DEFAULT_CLUSTER,
+    slot: Slot = 1200.0,
+    placement: Annotated[str, typer.Option(help="spread, pack or round-robin.")] = SPREAD,
+    start_cost: Annotated[float, typer.Option(min=0.0, help="Seconds that a job loses where it starts.")] = 0.0,
+    change_cost: Annotated[
+        float, typer.Option(min=0.0, help="Seconds that a job loses where its counts change.")
+    ] = 0.0,
+    as_json: Json = False,
+) -> None:
+    """Run a policy on a trace until every job has ended."""
+    if not 0 < slot < float("inf"):
+        raise BadInput(f"--slot is {slot}: give seconds above 0")
+    lines, nodes = read_lines(trace), parse_cluster(cluster)
+    known = speeds_for(lines, speeds)
+    chosen, rule = make_policy(policy, known), rule_of(policy, placement_rule(placement))
+    check_lines(lines, nodes, known)
+    simulated = SimulatedCluster(list(lines.values()), nodes, known, slot, ScalingCost(start_cost, change_cost))
+    run = record(simulated, chosen, rule)
+    summary = summarise(run, known)
+    if as_json:
+        show_json({"policy": policy, "trace": str(trace), "nodes": len(nodes), **_document(run, summary)})
+    else:
+        typer.echo(f"{policy} on {trace}: {summary.jobs} jobs, {len(nodes)} nodes, slots of {slot:g} s")
+        show(_table(summary))
+        used = ", ".join(f"{name} {part:.0%}" for name, part in summary.utilisation.items())
+        typer.echo(
+            f"makespan {summary.makespan_slots:.1f} slots; used: {used}; fairness {summary.fairness:.3f}; "
+            f"{summary.scalings:.3f} scalings a job and slot"
+        )
+
+
+def _table(summary: Summary) -> Table:
+    table = new_table(of_jobs=False, mean=True, median=True, p95=True)
+    for unit, spread, part in (("slots", summary.jct_slots, 1.0), ("hours", summary.jct_seconds, _HOUR)):
+        cells = (f"{value / part:.2f}" for value in (spread.mean, spread.median, spread.p95))
+        table.add_row(f"completion time, {unit}", *cells)
+    return table
+
+
+def _document(run: Record, summary: Summary) -> dict[str, Any]:
+    jobs = [
+        {
+            "id": job.id,
+            "model": job.model,
+            "arrival_seconds": job.arrival,
+            "finish_seconds": float(run.finish[number]) * run.slot_seconds,
+            "jct_slots": float(run.finish[number] - run.arrival[number]),
+        }
+        for number, job in enumerate(run.jobs)
+    ]
+    return {"slot_seconds": run.slot_seconds, "numbers": summary.values(), "jobs": jobs}
