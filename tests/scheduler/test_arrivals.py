@@ -2,6 +2,7 @@
 
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 from statistics import mean
 
 import pytest
@@ -113,3 +114,11 @@ def test_without_a_mix_all_models_come() -> None:
 def test_what_cannot_be_generated(options: dict[str, object], reason: str) -> None:
     with pytest.raises(BadInput, match=reason):
         generate(Pattern.GOOGLE, **{"jobs": 5, "seed": 1, **options})  # type: ignore[arg-type]
+
+
+def test_the_docs_have_the_catalogue() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "traces.md").read_text()
+    for name, model in CATALOGUE.items():
+        worker = ", ".join(f"{amount} {resource}" for resource, amount in model.worker.items() if amount)
+        assert f"| {name} | {model.epochs:,.0f} | {model.samples_per_epoch:.0f} | {worker} |" in text
+        assert model.server == {"cpu": 2, "gpu": 0}

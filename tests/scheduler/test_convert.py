@@ -9,10 +9,12 @@ import pytest
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.sim.catalogue import CATALOGUE
 from dl2_scheduler.sim.convert import pollux
-from dl2_scheduler.sim.convert.filling import Seen, fill
+from dl2_scheduler.sim.convert.filling import FILLING_RULES, Seen, fill
 from dl2_scheduler.sim.convert.sources import Source, convert
 from dl2_scheduler.sim.shipped import shipped_speeds
 from dl2_scheduler.sim.trace import read_trace, write_trace
+
+DOCS = Path(__file__).parents[2] / "docs" / "traces.md"
 
 
 def attempt(start: str | None, end: str | None, gpus: int) -> dict[str, Any]:
@@ -234,3 +236,13 @@ def test_the_shortest_job_has_work() -> None:
 
 def test_applications_train_models_of_the_catalogue() -> None:
     assert {model for model, _ in pollux.APPLICATIONS.values()} <= set(CATALOGUE)
+
+
+@pytest.mark.parametrize("source", list(Source))
+def test_the_docs_have_the_rules(source: Source, log: Path, tables: list[Path], workload: Path) -> None:
+    log.write_text(json.dumps([philly_job("x", HOUR[0], attempt(*HOUR, 1))]))
+    paths = {Source.PHILLY: [log], Source.PAI: tables, Source.POLLUX: [workload]}[source]
+    text = " ".join(DOCS.read_text().replace("`", "").split())
+    rules = convert(source, paths).rules
+    assert rules[-len(FILLING_RULES) :] == FILLING_RULES
+    assert [rule for rule in rules if rule not in text] == []

@@ -1,10 +1,12 @@
 """The command line `dl2`: traces and simulations."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from dl2_scheduler.cli import app
@@ -179,3 +181,13 @@ def test_interrupted(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("line", ["", "trace", "trace --help", "simulate --help"])
 def test_help(line: str) -> None:
     assert "Usage: " in invoke(line)[1]
+
+
+def test_the_docs_have_every_option_and_no_other() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "traces.md").read_text()
+    top = get_command(app).commands  # type: ignore[attr-defined]
+    commands = [top["simulate"], *top["trace"].commands.values()]
+    options = {option for each in commands for parameter in each.params for option in parameter.opts}
+    named = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", "\n".join(re.findall(r"dl2 .*(?:\n {8,}.*)*", text))))
+    assert {option for option in options if option.startswith("--")} - named == {"--out"}
+    assert named <= options

@@ -72,6 +72,12 @@ def test_small_errors(model: str) -> None:
     assert fits.mean_error < fits.p95_error < 0.2
 
 
+def test_the_docs_have_the_errors() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "traces.md").read_text()
+    for model, each in shipped_fits().items():
+        assert f"| {model} | {each.points} | {each.mean_error:.1%} | {each.p95_error:.1%} |" in text
+
+
 @every_model
 def test_no_wild_speeds(model: str) -> None:
     """One more task changes the speed by no more than doubling it, as in the measurements."""
