@@ -53,7 +53,7 @@ def lp_bound(
     if prune:
         ways = _pruned(jobs, ways)
     busy = max(np.sum([(way.use / way.rate[:, None]).min(axis=0) for way in ways], axis=0))
-    horizon = math.ceil(by_itself.arrival.max() + by_itself.shortest.max() + busy) + 1
+    horizon = math.ceil((by_itself.arrival + by_itself.times).max() + busy / 2) + 1  # mostly enough
     while (bound := _Program(by_itself, ways, horizon).solve()) is None:
         horizon *= 2
     return bound
