@@ -1,7 +1,6 @@
 """`dl2 evaluate`: policies side by side on the same traces."""
 
 import glob
-import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -20,65 +18,71 @@ from rich.table import Table
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.speeds import Speeds
+from dl2_scheduler.commands.common import (
+    Cluster,
+    Json,
+    Slot,
+    SpeedTable,
+    check_lines,
+    new_table,
+    show,
+    show_json,
+    speeds_for,
+)
 from dl2_scheduler.policies.placement import SPREAD, placement_rule
 from dl2_scheduler.policies.registry import make_policy, rule_of
-from dl2_scheduler.sim.evaluate import Bounds, Contender, Result, Sequences, Setting, bounds, compare
+from dl2_scheduler.sim.evaluate import Bounds, Contender, Result, Setting, bounds, compare
 from dl2_scheduler.sim.lanes import ScalingCost
 from dl2_scheduler.sim.metrics import Estimate
-from dl2_scheduler.sim.shipped import shipped_speeds
-from dl2_scheduler.sim.speeds import interpolated, read_points
-from dl2_scheduler.sim.trace import DEFAULT_CLUSTER, parse_cluster, read_trace
+from dl2_scheduler.sim.trace import DEFAULT_CLUSTER, parse_cluster, read_lines
 
-_PIPE_WIDTH = 200
 _JCT = "jct_slots.mean"
 
 
 def evaluate(
     policies: Annotated[str, typer.Option(help="Names, joined by commas; the first is the baseline.")],
     traces: Annotated[list[str], typer.Option(help="Trace, or a pattern of several as in 'val/*.jsonl'; may repeat.")],
-    cluster: Annotated[str, typer.Option(help="Nodes, as in 96x8cpu,8gpu, or a file of them.")] = DEFAULT_CLUSTER,
-    speeds: Annotated[Path | None, typer.Option(help="Speed table; left out: the shipped speeds.")] = None,
-    slot: Annotated[float, typer.Option(help="Seconds of a slot.")] = 1200.0,
+    cluster: Cluster = DEFAULT_CLUSTER,
+    speeds: SpeedTable = None,
+    slot: Slot = 1200.0,
     placement: Annotated[str, typer.Option(help="spread, pack or round-robin.")] = SPREAD,
     start_cost: Annotated[float, typer.Option(help="Seconds that a job loses where it starts.")] = 0.0,
     change_cost: Annotated[float, typer.Option(help="Seconds that a job loses where its counts change.")] = 0.0,
     with_bounds: Annotated[bool, typer.Option("--bounds", help="Also what no scheduler can beat.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Compare policies on the same traces: completion time, makespan, fairness, utilisation."""
     if not (math.isfinite(slot) and slot > 0):
         raise BadInput(f"--slot is {slot}: give seconds above 0")
     if not (math.isfinite(start_cost + change_cost) and min(start_cost, change_cost) >= 0):
         raise BadInput(f"--start-cost is {start_cost}, --change-cost {change_cost}: give seconds from 0 on")
-    sequences = _read(traces)
-    setting = Setting(parse_cluster(cluster), _speeds(speeds, sequences), slot, ScalingCost(start_cost, change_cost))
-    contenders = _contenders(policies, setting.speeds, placement)
+    read = {path: read_lines(path) for path in _paths(traces)}
+    lines = {where: job for each in read.values() for where, job in each.items()}
+    nodes, known = parse_cluster(cluster), speeds_for(lines, speeds)
+    check_lines(lines, nodes, known)
+    contenders = _contenders(policies, known, placement)
+    setting = Setting(nodes, known, slot, ScalingCost(start_cost, change_cost))
+    sequences: dict[str, list[Job]] = {str(path): list(each.values()) for path, each in read.items()}
     with _progress(len(sequences) * (len(contenders) + with_bounds)) as tell:
         results = compare(contenders, sequences, setting, tell)
         least = bounds(sequences, setting, tell) if with_bounds else None
     if as_json:
-        print(json.dumps(_document(results, least), indent=2))
+        show_json({"cluster": cluster, "slot_seconds": slot, **_document(results, least)})
     else:
-        console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, markup=False, highlight=False)
-        console.print(_table(results, least))
+        count = len(sequences)
+        typer.echo(f"{count} trace{'s' if count > 1 else ''}, {len(nodes)} nodes; mean ± half the 95% interval")
+        show(_table(results, least))
 
 
-def _read(patterns: Sequence[str]) -> Sequences:
+def _paths(patterns: Sequence[str]) -> list[Path]:
     """The traces that patterns mean, in alphabetical order."""
-    paths = []
+    paths: set[Path] = set()
     for pattern in patterns:
         found = glob.glob(pattern, recursive=True)
         if not found:
             raise BadInput(f"--traces {pattern}: no such file: give the path of a trace, or a pattern in quotes")
-        paths += found
-    return {path: read_trace(Path(path)) for path in sorted(set(paths))}
-
-
-def _speeds(path: Path | None, sequences: Sequences) -> Speeds:
-    """For what every job can use, and one more of each: the published Optimus looks one step beyond."""
-    jobs: list[Job] = [job for sequence in sequences.values() for job in sequence]
-    most = max(job.max_servers for job in jobs) + 1, max(job.max_workers for job in jobs) + 1
-    return shipped_speeds(*most) if path is None else interpolated(read_points(path), *most)
+        paths.update(map(Path, found))
+    return sorted(paths)
 
 
 def _contenders(names: str, speeds: Speeds, placement: str) -> list[Contender]:
@@ -103,14 +107,9 @@ def _progress(runs: int) -> Iterator[Callable[[str], None]]:
 
 def _table(results: Sequence[Result], least: Bounds | None) -> Table:
     first = results[0]
-    count = len(first.runs)
-    title = f"{count} trace{'s' if count > 1 else ''}; mean ± half the 95% interval"
-    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-    table.add_column("policy")
     resources = [name.partition(".")[2] for name in first.numbers if name.startswith("utilisation.")]
-    heads = ["JCT, slots", f"less {first.name}", "", "median", "p95", "makespan, slots", "fairness"]
-    for head in [*heads, *resources, "scalings"]:
-        table.add_column(head, justify="right")
+    heads = ["JCT, slots", f"vs {first.name}", "", "median", "p95", "makespan, slots", "fairness", *resources]
+    table = new_table(policy=False, **dict.fromkeys([*heads, "scalings"], True))
     for result in results:
         table.add_row(result.name, *_cells(result, first, resources))
     if least:
