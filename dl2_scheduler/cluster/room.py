@@ -83,6 +83,9 @@ class Room:
     Args:
         snapshot: the cluster.
         rule: by which tasks find their node.
+
+    Attributes:
+        grants: what was given, in order: (job's index, workers, servers).
     """
 
     def __init__(self, snapshot: Snapshot, rule: NodeRule = NodeRule.SPREAD):
@@ -92,6 +95,7 @@ class Room:
         self.capacity = np.array([vector(node.capacity, names) for node in snapshot.nodes])
         self.free = self.capacity.copy()
         self.used = np.zeros(len(self.free))
+        self.grants: list[tuple[int, int, int]] = []
         self._last = NOWHERE
         self.demands = (
             [vector(state.job.worker, names) for state in snapshot.jobs],
@@ -120,6 +124,7 @@ class Room:
                 self._take_back(job, 0, min(given, workers))
                 self._take_back(job, 1, max(0, given - workers))
                 return False
+        self.grants.append((job, workers, servers))
         return True
 
     def give_together(self, job: int) -> bool:
@@ -137,6 +142,7 @@ class Room:
         """Give a job one worker and one server on this node, where they are known to fit."""
         for role in (0, 1):
             self._put(job, role, node)
+        self.grants.append((job, 1, 1))
 
     def _give_one(self, job: int, role: int) -> bool:
         node = pick_node(self.free, self.used, self.demands[role][job], int(self.rule), self._last)

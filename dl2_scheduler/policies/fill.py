@@ -96,6 +96,7 @@ def fill(
     capacity: Amounts,
     rule: int,
     draws: NDArray[np.float64],
+    forced: Ints,
     actions: Ints,
     closed: Ints,
     counts: Ints,
@@ -108,6 +109,8 @@ def fill(
         capacity: of the nodes, (nodes, resources).
         rule: a `NodeRule`.
         draws: uniform random numbers by which actions are drawn; none: the highest score is taken.
+        forced: actions of a teacher, which are taken instead, those for which there is no room left out, then STOP;
+            none: the network decides.
         actions: written: of each inference, job * 3 + action, or STOP.
         closed: written: the inference from which on a job's action has no room, (jobs, 3).
         counts: written: workers and servers of each job, (jobs, 2).
@@ -125,11 +128,19 @@ def fill(
     for job in range(jobs):
         score(scores, job, 0, 0, first, second, logits[job])
     inference = 0
+    cursor = 0  # in what is forced
     recheck = True
     while inference < len(actions):
         if recheck:
             recheck = _close(free, tasks, somewhere, inference, closed)
         choice = _choose(logits, tasks, counts, closed, scores.stop, draws, inference)
+        if len(forced) > 0 and choice != NOTHING:
+            choice = STOP
+            while cursor < len(forced) and choice == STOP:
+                wanted = forced[cursor]
+                if allowed(tasks, counts, closed, inference, wanted // ACTIONS, wanted % ACTIONS):
+                    choice = wanted
+                cursor += 1
         if choice == NOTHING:
             return inference
         actions[inference] = choice

@@ -13,13 +13,12 @@ from dl2_scheduler.cluster.speeds import Grid
 _Floats = NDArray[np.float64]
 _Counts = Mapping[tuple[int, int], tuple[int, float]]  # (servers, workers): how many reports, mean samples a second
 
-_GUESS = np.array(
-    [1.0, 0.02, 0.3, 0.01, 0.01]
-)  # before any report: compute, constant, push and pull, per worker, per server
+_GUESS = np.array([1.0, 0.02, 0.3, 0.01, 0.01])  # coefficients before any report, as `terms` has them
 _GUESS_AT = np.array([(1.0, 1.0), (4.0, 4.0), (1.0, 16.0), (16.0, 1.0), (16.0, 16.0)])
 _GUESS_WEIGHT = 0.1
-_REACH = 0.3  # octaves over which a report corrects its neighbours
-_TRUST = 0.1  # weight of the fitted curve beside a report's at its own point
+_SMOOTH, _OCTAVES = 0.15, 0.7  # how far log speed strays from the curve, and over which distance it strays alike
+_ROUGH = 0.05  # how far each configuration strays by itself
+_NOISE = 0.01  # of a report
 
 
 class FittedSpeeds:
@@ -69,13 +68,21 @@ def _grid(reports: _Counts, max_servers: int, max_workers: int, optimism: float)
     speeds = np.array([mean for _, mean in reports.values()])
     coefficients = _fit(at, speeds)
     missed = np.log(speeds * (terms(at[:, 0], at[:, 1]) @ coefficients))
-    here = np.log2(np.stack([servers, workers], axis=-1))
-    squares = ((here[..., None, :] - np.log2(at)) ** 2).sum(axis=-1)
-    weights = np.exp(-squares / (2 * _REACH**2))
-    trust = _TRUST / (weights.sum(axis=-1) + _TRUST)
-    correction = (weights * missed).sum(axis=-1) / (weights.sum(axis=-1) + _TRUST) + optimism * trust
-    grid[1:, 1:] = np.exp(correction) / (terms(servers, workers) @ coefficients)
+    here = np.stack([servers, workers], axis=-1).reshape(-1, 2)
+    known = _alike(at, at) + np.eye(len(at)) * _NOISE**2
+    weights = np.linalg.solve(known, _alike(at, here))
+    correction = missed @ weights
+    variance = np.maximum(_SMOOTH**2 + _ROUGH**2 - (weights * _alike(at, here)).sum(axis=0), 0.0)
+    correction += optimism * np.sqrt(variance)
+    grid[1:, 1:] = np.exp(correction).reshape(servers.shape) / (terms(servers, workers) @ coefficients)
     return grid
+
+
+def _alike(some: _Floats, others: _Floats) -> _Floats:
+    """Covariance of what log speeds stray from the curve, (some, others)."""
+    squares = ((np.log2(some)[:, None] - np.log2(others)) ** 2).sum(axis=-1)
+    found: _Floats = _SMOOTH**2 * np.exp(-squares / (2 * _OCTAVES**2)) + _ROUGH**2 * (squares == 0)
+    return found
 
 
 def _fit(at: _Floats, speeds: _Floats) -> _Floats:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dl2_scheduler.cluster.jobs import Job
+from dl2_scheduler.cluster.snapshot import JobState, SpeedReport
 from dl2_scheduler.cluster.speeds import Speeds
 
 Floats = NDArray[np.float64]
@@ -64,6 +65,7 @@ class Lanes:
         workers: of the slot before.
         servers: of the slot before.
         slots_run: slots in which a job had both.
+        speeds: of the slot before, in samples a second.
         finish: when a job ended, in slots; NaN: it has not.
         factor: by which a job's speed differs from its model's.
     """
@@ -96,6 +98,7 @@ class Lanes:
                 self.samples[where] = job.samples_per_epoch
         self.done = np.zeros(shape)
         self.workers, self.servers, self.slots_run = (np.zeros(shape, dtype=np.int64) for _ in range(3))
+        self.speeds = np.zeros(shape)
         self.finish = np.full(shape, np.nan)
         self.factor = np.ones(shape)
 
@@ -124,6 +127,7 @@ class Lanes:
         with np.errstate(divide="ignore", invalid="ignore"):
             self.finish[ended] = (self.slot + lost + need / rate)[ended]
         self.done += trained
+        self.speeds = speeds
         self.slots_run += runs
         self.workers, self.servers = workers, servers
         self.slot += 1
@@ -135,6 +139,27 @@ class Lanes:
         changed = (self.workers > 0) & ((workers != self.workers) | (servers != self.servers))
         seconds = np.where(began, self._cost.start, np.where(changed, self._cost.change, 0.0))
         return np.asarray(np.minimum(seconds / self.slot_seconds, 1.0))
+
+    def states(self, lane: int) -> tuple[JobState, ...]:
+        """A lane's jobs, as policies see them."""
+        jobs, present = self.jobs[lane], self.present[lane].nonzero()[0].tolist()
+        numbers = zip(self.done[lane], self.slots_run[lane], self.workers[lane], self.servers[lane], strict=True)
+        states = [(float(done), int(slots), int(workers), int(servers)) for done, slots, workers, servers in numbers]
+        return tuple(JobState(jobs[number], *states[number]) for number in present)
+
+    def reports(self, lane: int) -> tuple[SpeedReport, ...]:
+        """What a lane's jobs measured in the slot before."""
+        return tuple(
+            SpeedReport(
+                job.id,
+                job.model,
+                int(self.servers[lane, number]),
+                int(self.workers[lane, number]),
+                float(self.speeds[lane, number]),
+            )
+            for number, job in enumerate(self.jobs[lane])
+            if self.workers[lane, number]
+        )
 
     def completion_times(self) -> Floats:
         """Slots from each job's arrival to its end; NaN where it has not ended."""

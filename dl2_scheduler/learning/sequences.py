@@ -1,0 +1,263 @@
+"""Probabilities of the actions of whole slots under a policy that scores each job by itself, and their gradients.
+
+Between two inferences the scores of one job change. So the network is asked once for each state that a job was in, a
+visit, and the softmax of each inference is over the present visits of all jobs: a compiled loop, forth and back.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dl2_scheduler.cluster.compiled import compiled
+from dl2_scheduler.policies.fill import ACTIONS, SERVER, STOP, WORKER, Ints, Tasks, allowed, may_stop
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Slots as they were filled, one behind the other.
+
+    Attributes:
+        rows: features of all jobs, (jobs, features).
+        share: see `Scores.share`, (jobs, 2).
+        most: workers and servers that a job can have, (jobs, 2).
+        runs: whether a job ran before.
+        closed: see `fill`, (jobs, 3).
+        first_job: index of each slot's first job, and the number of jobs.
+        actions: of all inferences; jobs are counted from the slot's first.
+        first_action: index of each slot's first action, and the number of actions.
+    """
+
+    rows: NDArray[np.float32]
+    share: NDArray[np.float32]
+    most: Ints
+    runs: NDArray[np.bool_]
+    closed: Ints
+    first_job: Ints
+    actions: Ints
+    first_action: Ints
+
+    def __len__(self) -> int:
+        return len(self.first_job) - 1
+
+    @property
+    def slot_of_job(self) -> Ints:
+        """By job."""
+        return np.repeat(np.arange(len(self)), np.diff(self.first_job))
+
+    @property
+    def slot_of_action(self) -> Ints:
+        """By action."""
+        return np.repeat(np.arange(len(self)), np.diff(self.first_action))
+
+    def chosen(self, numbers: Ints) -> "Slots":
+        """Some of them."""
+        jobs = _ranges(self.first_job, numbers)
+        actions = _ranges(self.first_action, numbers)
+        return Slots(
+            self.rows[jobs],
+            self.share[jobs],
+            self.most[jobs],
+            self.runs[jobs],
+            self.closed[jobs],
+            _starts(np.diff(self.first_job)[numbers]),
+            self.actions[actions],
+            _starts(np.diff(self.first_action)[numbers]),
+        )
+
+    @staticmethod
+    def joined(parts: "list[Slots]") -> "Slots":
+        """All of several."""
+        return Slots(
+            np.concatenate([part.rows for part in parts]),
+            np.concatenate([part.share for part in parts]),
+            np.concatenate([part.most for part in parts]),
+            np.concatenate([part.runs for part in parts]),
+            np.concatenate([part.closed for part in parts]),
+            _starts(np.concatenate([np.diff(part.first_job) for part in parts])),
+            np.concatenate([part.actions for part in parts]),
+            _starts(np.concatenate([np.diff(part.first_action) for part in parts])),
+        )
+
+
+def _starts(lengths: Ints) -> Ints:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+def _ranges(starts: Ints, numbers: Ints) -> Ints:
+    length = np.diff(starts)[numbers]
+    before = np.cumsum(length) - length
+    found: Ints = np.repeat(starts[numbers] - before, length) + np.arange(int(length.sum()))
+    return found
+
+
+@compiled
+def visits(first_job: Ints, actions: Ints, first_action: Ints, job: Ints, workers: Ints, servers: Ints) -> int:
+    """Write the states that jobs were in, slot by slot: each job's first, then one for each grant. How many."""
+    count = 0
+    for slot in range(len(first_job) - 1):
+        base = first_job[slot]
+        jobs = first_job[slot + 1] - base
+        counts = np.zeros((jobs, 2), dtype=np.int64)
+        for number in range(jobs):
+            job[count], workers[count], servers[count] = base + number, 0, 0
+            count += 1
+        for inference in range(first_action[slot], first_action[slot + 1]):
+            if actions[inference] != STOP:
+                number, action = actions[inference] // ACTIONS, actions[inference] % ACTIONS
+                counts[number, 0] += action != SERVER
+                counts[number, 1] += action != WORKER
+                job[count], workers[count], servers[count] = base + number, counts[number, 0], counts[number, 1]
+                count += 1
+    return count
+
+
+@compiled
+def _walk(
+    scores: NDArray[np.float32],
+    stops: NDArray[np.float32],
+    most: Ints,
+    runs: NDArray[np.bool_],
+    closed: Ints,
+    first_job: Ints,
+    actions: Ints,
+    first_action: Ints,
+    log_probability: Floats,
+    entropy: Floats,
+    by_probability: Floats,
+    by_entropy: Floats,
+    score_gradient: NDArray[np.float32],
+    stop_gradient: NDArray[np.float32],
+) -> None:
+    """Forth, or with `by_probability` of the inferences' length, back.
+
+    Args:
+        scores: of visits, (visits, 3).
+        stops: of slots.
+        most: see `Slots`, as the next five.
+        runs: see there.
+        closed: see there.
+        first_job: see there.
+        actions: see there.
+        first_action: see there.
+        log_probability: written, by action.
+        entropy: written, by action.
+        by_probability: derivative of the loss by the log probability of each action; empty: go forth.
+        by_entropy: the same by the entropy.
+        score_gradient: added to.
+        stop_gradient: added to.
+    """
+    back = len(by_probability) > 0
+    visit = 0
+    for slot in range(len(first_job) - 1):
+        base = first_job[slot]
+        jobs = first_job[slot + 1] - base
+        counts = np.zeros((jobs, 2), dtype=np.int64)
+        at = visit + np.arange(jobs)
+        visit += jobs
+        share = np.zeros(jobs * ACTIONS + 1)
+        tasks = Tasks(np.zeros((0, 0)), closed[:0], most[base : base + jobs], runs[base : base + jobs])
+        shut = closed[base : base + jobs]
+        for number in range(first_action[slot], first_action[slot + 1]):
+            inference = number - first_action[slot]
+            top = -np.inf
+            for job in range(jobs):
+                for action in range(ACTIONS):
+                    if allowed(tasks, counts, shut, inference, job, action):
+                        share[job * ACTIONS + action] = scores[at[job], action]
+                        top = max(top, scores[at[job], action])
+                    else:
+                        share[job * ACTIONS + action] = -np.inf
+            share[-1] = stops[slot] if may_stop(tasks, counts, shut, inference) else -np.inf
+            top = max(top, share[-1])
+            total = 0.0
+            for index in range(len(share)):
+                total += np.exp(share[index] - top)
+            log_total = top + np.log(total)
+            chosen = len(share) - 1 if actions[number] == STOP else actions[number]
+            spread = 0.0
+            for index in range(len(share)):
+                if share[index] != -np.inf:
+                    spread -= np.exp(share[index] - log_total) * (share[index] - log_total)
+            if not back:
+                log_probability[number] = share[chosen] - log_total
+                entropy[number] = spread
+            else:
+                for index in range(len(share)):
+                    if share[index] == -np.inf:
+                        continue
+                    part = np.exp(share[index] - log_total)
+                    slope = by_probability[number] * ((index == chosen) - part)
+                    slope -= by_entropy[number] * part * (share[index] - log_total + spread)
+                    if index == len(share) - 1:
+                        stop_gradient[slot] += slope
+                    else:
+                        score_gradient[at[index // ACTIONS], index % ACTIONS] += slope
+            if actions[number] != STOP:
+                job, action = actions[number] // ACTIONS, actions[number] % ACTIONS
+                counts[job, 0] += action != SERVER
+                counts[job, 1] += action != WORKER
+                at[job] = visit
+                visit += 1
+
+
+class _Probabilities(torch.autograd.Function):
+    """(scores, stops) to (log probability, entropy) of each action."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, stops: Tensor, slots: Slots) -> tuple[Tensor, Tensor]:
+        """See the class."""
+        found = np.empty((2, len(slots.actions)))
+        none = np.empty(0)
+        _call(scores, stops, slots, found, (none, none), (scores.detach().numpy()[:0], stops.detach().numpy()[:0]))
+        ctx.slots = slots
+        ctx.save_for_backward(scores, stops)
+        return torch.from_numpy(found[0]), torch.from_numpy(found[1])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        """See the class."""
+        scores, stops = ctx.saved_tensors
+        slopes = tuple(gradient.contiguous().numpy() for gradient in gradients)
+        written = np.zeros(scores.shape, np.float32), np.zeros(stops.shape, np.float32)
+        _call(scores, stops, ctx.slots, np.empty((2, 0)), slopes, written)
+        return torch.from_numpy(written[0]), torch.from_numpy(written[1]), None
+
+
+def _call(scores: Tensor, stops: Tensor, slots: Slots, found: Floats, slopes: Any, written: Any) -> None:
+    _walk(
+        scores.detach().numpy(),
+        stops.detach().numpy(),
+        slots.most,
+        slots.runs,
+        slots.closed,
+        slots.first_job,
+        slots.actions,
+        slots.first_action,
+        *found,
+        *slopes,
+        *written,
+    )
+
+
+def probabilities(policy: Any, slots: Slots) -> tuple[Tensor, Tensor]:
+    """Log probability of each action, and the entropy of what could have been done instead.
+
+    Args:
+        policy: a `SharedPolicy`.
+        slots: that were filled.
+    """
+    length = len(slots.rows) + len(slots.actions)
+    job, workers, servers = (np.empty(length, dtype=np.int64) for _ in range(3))
+    count = visits(slots.first_job, slots.actions, slots.first_action, job, workers, servers)
+    at = [torch.from_numpy(array[:count]) for array in (job, workers, servers)]
+    rows = torch.from_numpy(slots.rows)
+    scores = policy(rows, torch.from_numpy(slots.share), *at)
+    stops = policy.stops(rows[torch.from_numpy(slots.first_job[:-1])])
+    found: tuple[Tensor, Tensor] = _Probabilities.apply(scores, stops, slots)  # type: ignore[no-untyped-call]
+    return found

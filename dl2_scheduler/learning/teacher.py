@@ -1,0 +1,53 @@
+"""A policy's decisions as actions of the learnt policy, to be imitated (DL2, section 4.2)."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from dl2_scheduler.cluster.policy import AllocationPolicy
+from dl2_scheduler.cluster.room import NodeRule, Room
+from dl2_scheduler.cluster.snapshot import Grant, Snapshot
+from dl2_scheduler.policies.fill import ACTIONS, BOTH, SERVER, WORKER, Ints
+
+
+def of_grants(grants: Iterable[tuple[int, int, int]]) -> list[int]:
+    """Actions of grants (job, workers, servers), in their order: both while both lack, then the role that lacks."""
+    actions = []
+    for job, workers, servers in grants:
+        both = min(workers, servers)
+        kinds = [BOTH] * both + [WORKER] * (workers - both) + [SERVER] * (servers - both)
+        actions += [job * ACTIONS + kind for kind in kinds]
+    return actions
+
+
+def of_counts(grants: Sequence[Grant]) -> list[int]:
+    """Actions of final counts, in no order known: job by job in turn, one of each or of the role that lacks."""
+    left = [[grant.workers, grant.servers] for grant in grants]
+    actions: list[int] = []
+    while any(workers or servers for workers, servers in left):
+        for job, (workers, servers) in enumerate(left):
+            if not workers and not servers:
+                continue
+            kind = BOTH if workers and servers else WORKER if workers else SERVER
+            left[job] = [workers - (kind != SERVER), servers - (kind != WORKER)]
+            actions.append(job * ACTIONS + kind)
+    return actions
+
+
+class PolicyTeacher:
+    """See `rollout.Teacher`: a policy that gives through the room, in its own order.
+
+    Args:
+        policy: decides.
+        rule: by which tasks find their node.
+    """
+
+    def __init__(self, policy: AllocationPolicy, rule: NodeRule = NodeRule.SPREAD):
+        self._policy = policy
+        self._rule = rule
+
+    def __call__(self, snapshot: Snapshot) -> Ints:
+        """The actions of a slot."""
+        room = Room(snapshot, self._rule)
+        self._policy.allocate(snapshot, room)
+        return np.array(of_grants(room.grants), dtype=np.int64)

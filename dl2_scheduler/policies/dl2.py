@@ -1,0 +1,76 @@
+"""DL2 in a live cluster: the learnt network decides, the best action each time."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.room import Room
+from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
+from dl2_scheduler.policies.features import features, of_room
+from dl2_scheduler.policies.fill import ACTIONS, Ints, fill
+from dl2_scheduler.policies.weights import Weights, share_of
+
+POLICY_FILE = "policy.npz"
+_MODELS = "models"
+_NONE = np.zeros(0)
+
+
+class Dl2:
+    """See `AllocationPolicy` (DL2, sections 3.2 and 4.1).
+
+    Args:
+        weights: of the network.
+    """
+
+    def __init__(self, weights: Weights):
+        self._weights = weights
+
+    def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
+        """See `AllocationPolicy.allocate`."""
+        if not snapshot.jobs:
+            return Allocation()
+        counts = self._counts(room)
+        return Allocation(
+            {
+                state.job.id: Grant(int(workers), int(servers))
+                for state, (workers, servers) in zip(snapshot.jobs, counts, strict=True)
+            }
+        )
+
+    def _counts(self, room: Room) -> Ints:
+        inputs, tasks = of_room(room, self._weights.models)
+        rows = features(inputs, len(self._weights.models))
+        scores = self._weights.scores(rows, share_of(inputs), int(tasks.most.max()))
+        jobs = len(rows)
+        actions = np.empty(int(tasks.most.sum()) + 1, dtype=np.int64)
+        closed, counts = np.empty((jobs, ACTIONS), dtype=np.int64), np.empty((jobs, 2), dtype=np.int64)
+        nothing = _NONE.astype(np.int64)
+        fill(tasks, scores, room.capacity, int(room.rule), _NONE, nothing, actions, closed, counts)
+        return counts
+
+
+def save(weights: Weights, path: Path) -> None:
+    """Write a network, whole or not at all."""
+    partial = path.with_suffix(".partial.npz")
+    np.savez(partial, **{_MODELS: np.array(json.dumps(weights.models))}, **weights.arrays)
+    partial.replace(path)
+
+
+def load(path: Path) -> Weights:
+    """Read a network.
+
+    Args:
+        path: a run's folder, or the file in it.
+
+    Raises:
+        BadInput: there is none, or it is damaged.
+    """
+    file = path / POLICY_FILE if path.is_dir() else path
+    try:
+        with np.load(file) as found:
+            arrays = {name: found[name] for name in found.files if name != _MODELS}
+            return Weights(tuple(json.loads(str(found[_MODELS]))), arrays)
+    except (OSError, KeyError, ValueError) as error:
+        raise BadInput(f"no policy in {path}: {error}: make one by `dl2 bootstrap --out {path}`") from error

@@ -1,0 +1,53 @@
+"""The learnt policy's network, as numbers: what inference needs, without a framework."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from dl2_scheduler.policies.features import F32, SLOT_FEATURES, SlotInputs, count_basis
+from dl2_scheduler.policies.fill import Scores
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Two hidden layers that all jobs share, and a small network of the slot alone for stopping.
+
+    Attributes:
+        models: types that the network knows.
+        arrays: by name, as `learning.networks.SharedPolicy` has them.
+    """
+
+    models: tuple[str, ...]
+    arrays: Mapping[str, F32]
+
+    def scores(self, rows: F32, share: F32, most: int) -> Scores:
+        """The network of one slot.
+
+        Args:
+            rows: features, (jobs, features).
+            share: see `Scores`.
+            most: the largest count of any role.
+        """
+        given = self.arrays
+        base = rows @ given["base.weight"].T + given["base.bias"]
+        basis = count_basis(most)
+        slot = np.maximum(rows[:1, -SLOT_FEATURES:] @ given["slot.weight"].T + given["slot.bias"], 0)
+        return Scores(
+            base,
+            basis @ given["workers.weight"].T,
+            basis @ given["servers.weight"].T,
+            given["share"],
+            share,
+            np.ascontiguousarray(given["hidden.weight"].T),
+            given["hidden.bias"],
+            np.ascontiguousarray(given["out.weight"].T),
+            given["out.bias"],
+            float((slot @ given["stop.weight"].T + given["stop.bias"])[0, 0]),
+        )
+
+
+def share_of(inputs: SlotInputs) -> F32:
+    """A worker's and a server's dominant share, times the jobs of the lane: see `Scores.share`."""
+    jobs = np.bincount(inputs.lane, minlength=len(inputs.load))
+    return (inputs.share * jobs[inputs.lane][:, None]).astype(np.float32)
