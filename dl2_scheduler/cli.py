@@ -7,6 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.commands.bootstrap import bootstrap
 from dl2_scheduler.commands.evaluate import evaluate
 from dl2_scheduler.commands.simulate import simulate
 from dl2_scheduler.commands.trace import convert_trace, generate_trace, show_trace
@@ -52,6 +53,7 @@ traces.command("show")(show_trace)
 app.add_typer(traces, name="trace")
 app.command("simulate")(simulate)
 app.command("evaluate")(evaluate)
+app.command("bootstrap")(bootstrap)
 
 
 def main() -> None:

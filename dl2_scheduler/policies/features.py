@@ -33,7 +33,7 @@ class SlotInputs:
         slots_run: slots that it has run.
         before: workers and servers of the slot before, (jobs, 2).
         share: dominant share of its lane's cluster of a worker and of a server, (jobs, 2).
-        load: part of each lane's cluster that one worker and one server of every job take, by dominant resource.
+        load: of each lane, the sum of its jobs' shares.
     """
 
     lane: Ints
@@ -120,7 +120,7 @@ def of_room(room: Room, models: Sequence[str]) -> tuple[SlotInputs, Tasks]:
     states = room.snapshot.jobs
     number = {model: index for index, model in enumerate(models)}
     demand = np.stack([np.array(of_role) for of_role in room.demands], axis=1)
-    capacity = room.capacity.sum(axis=0)
+    share = shares(demand, room.capacity.sum(axis=0))
     inputs = SlotInputs(
         np.zeros(len(states), dtype=np.int64),
         np.array([number.get(state.job.model, -1) for state in states]),
@@ -129,8 +129,8 @@ def of_room(room: Room, models: Sequence[str]) -> tuple[SlotInputs, Tasks]:
         np.array([state.job.samples_per_epoch for state in states]),
         np.array([float(state.slots_run) for state in states]),
         np.array([(state.workers, state.servers) for state in states]),
-        shares(demand, capacity),
-        shares(demand.sum(axis=(0, 1))[None], capacity),
+        share,
+        share.sum(keepdims=True).reshape(1),
     )
     kinds, where = np.unique(
         np.concatenate([demand, demand.sum(axis=1, keepdims=True)], axis=1).reshape(-1, demand.shape[-1]),

@@ -1,25 +1,24 @@
 """Policies by name."""
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from pathlib import Path
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.policy import AllocationPolicy
 from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.cluster.speeds import Speeds
+from dl2_scheduler.policies.dl2 import Dl2, load
 from dl2_scheduler.policies.drf import Drf
 from dl2_scheduler.policies.estimates import TrueSpeeds
 from dl2_scheduler.policies.fifo import Fifo
 from dl2_scheduler.policies.optimus import Optimus
 from dl2_scheduler.policies.planner import Planner
-from dl2_scheduler.policies.speed_fit import FittedSpeeds
+from dl2_scheduler.policies.speed_fit import EXPLORING, FittedSpeeds
 from dl2_scheduler.policies.srtf import Srtf
 from dl2_scheduler.policies.tetris import Tetris
 
-Loader = Callable[[str], AllocationPolicy]
-"""Reads a policy from the path after the colon of its name."""
-
-NO_LOADERS: Mapping[str, Loader] = MappingProxyType({})
+DL2 = "dl2:"
+"""Followed by the path of a run, of its learnt policy."""
 
 _PUBLISHED = "published-"
 
@@ -29,7 +28,7 @@ _MAKERS: Mapping[str, Callable[[Speeds], AllocationPolicy]] = {
     "srtf": lambda _: Srtf(FittedSpeeds()),
     "tetris": lambda _: Tetris(FittedSpeeds()),
     "optimus": lambda _: Optimus(FittedSpeeds()),
-    "planner": lambda _: Planner(FittedSpeeds()),
+    "planner": lambda _: Planner(FittedSpeeds(optimism=EXPLORING)),
     "srtf-true": lambda speeds: Srtf(TrueSpeeds(speeds)),
     "tetris-true": lambda speeds: Tetris(TrueSpeeds(speeds)),
     "optimus-true": lambda speeds: Optimus(TrueSpeeds(speeds)),
@@ -42,27 +41,24 @@ _MAKERS: Mapping[str, Callable[[Speeds], AllocationPolicy]] = {
 }
 
 POLICY_NAMES = tuple(_MAKERS)
-"""Those that `make_policy` knows without a loader."""
+"""Those that `make_policy` knows beside the learnt ones."""
 
 
-def make_policy(name: str, speeds: Speeds, loaders: Mapping[str, Loader] = NO_LOADERS) -> AllocationPolicy:
+def make_policy(name: str, speeds: Speeds) -> AllocationPolicy:
     """A new policy, which knows nothing yet: what it fits to the reports of jobs is its own.
 
     Args:
         name: one of `POLICY_NAMES`; `-true` knows the true speeds, `published-` keeps the published code's faults. Or
-            KIND:PATH, where there is a loader of that kind: learning is above this layer, so it is handed in.
+            dl2:PATH, of a run's folder.
         speeds: the true ones, in samples a second, for those that may know them.
-        loaders: by kind, as in `{"dl2": load}`.
 
     Raises:
-        BadInput: the name is unknown.
+        BadInput: the name is unknown, or there is no learnt policy.
     """
-    kind, colon, path = name.partition(":")
-    if colon and kind in loaders:
-        return loaders[kind](path)
+    if name.startswith(DL2):
+        return Dl2(load(Path(name.removeprefix(DL2))))
     if name not in _MAKERS:
-        known = ", ".join([*POLICY_NAMES, *(f"{each}:PATH" for each in loaders)])
-        raise BadInput(f"unknown policy {name}: give one of {known}")
+        raise BadInput(f"unknown policy {name}: give one of {', '.join(POLICY_NAMES)}, {DL2}PATH")
     return _MAKERS[name](speeds)
 
 

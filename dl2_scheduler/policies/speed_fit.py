@@ -20,6 +20,9 @@ _SMOOTH, _OCTAVES = 0.15, 0.7  # how far log speed strays from the curve, and ov
 _ROUGH = 0.05  # how far each configuration strays by itself
 _NOISE = 0.01  # of a report
 
+EXPLORING = 1.0
+"""Optimism with which a planner finds the best configurations within some tens of jobs of each model."""
+
 
 class FittedSpeeds:
     """See `SpeedEstimates`: Optimus's model of a synchronous step (Optimus, section 3.2), corrected near the reports.

@@ -1,0 +1,91 @@
+"""`dl2 bootstrap`: a policy that decides as an existing scheduler does."""
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.commands.common import SpeedTable, new_table, show
+from dl2_scheduler.policies.registry import make_policy
+from dl2_scheduler.sim.arrivals import Pattern
+from dl2_scheduler.sim.shipped import shipped_speeds
+from dl2_scheduler.sim.speeds import interpolated, read_points
+from dl2_scheduler.sim.trace import parse_cluster
+
+_CLUSTERS = "24x8cpu,8gpu 48x8cpu,8gpu 96x8cpu,8gpu"
+
+
+def bootstrap(
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the run is written.")],
+    teacher: Annotated[str, typer.Option(help="The policy to imitate, as in `dl2 simulate --policy`.")] = "drf",
+    clusters: Annotated[str, typer.Option(help="Clusters to learn on, joined by spaces.")] = _CLUSTERS,
+    pattern: Annotated[list[Pattern] | None, typer.Option(help="Of arrivals; may repeat [google].")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Of an episode.")] = 60,
+    episodes: Annotated[int, typer.Option(min=1, help="To imitate.")] = 24,
+    warm_up: Annotated[int, typer.Option(min=0, help="Episodes in which the teacher learns speeds before.")] = 24,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over what the teacher did.")] = 12,
+    seed: Annotated[int, typer.Option(min=0, help="Of everything.")] = 0,
+    speeds: SpeedTable = None,
+) -> None:
+    """Learn to decide as an existing scheduler does, from its decisions on a simulated cluster."""
+    # torch takes seconds to import, which no other command should
+    from dl2_scheduler.learning.bootstrap import BootstrapSettings
+    from dl2_scheduler.learning.bootstrap import bootstrap as run
+    from dl2_scheduler.learning.lessons import Lessons
+    from dl2_scheduler.learning.run_folder import RunFolder
+
+    nodes = tuple(parse_cluster(text) for text in clusters.split())
+    if not nodes:
+        raise BadInput("--clusters is empty: give at least one, as in 24x8cpu,8gpu")
+    known = shipped_speeds() if speeds is None else interpolated(read_points(speeds))
+    lessons = Lessons(nodes, jobs, tuple(pattern or (Pattern.GOOGLE,)), seed)
+    settings = BootstrapSettings(warm_up, episodes, epochs)
+    folder = RunFolder(out)
+    folder.begin(
+        {
+            "teacher": teacher,
+            "clusters": clusters.split(),
+            "speeds": str(speeds or ""),
+            **_plain(lessons),
+            **asdict(settings),
+        }
+    )
+    with _Bar() as bar:
+        times = run(make_policy(teacher, known), lessons, known, settings, folder, bar.tell)
+    table = new_table(cluster=False, teacher=True, policy=True, difference=True)
+    for name, taught, learnt in zip(clusters.split(), times["teacher"], times["policy"], strict=True):
+        table.add_row(name, f"{taught:.2f}", f"{learnt:.2f}", f"{learnt / taught - 1:+.1%}")
+    show(table)
+    typer.echo(f"Mean completion times in slots, on sequences that were not imitated. Use it as --policy dl2:{out}")
+
+
+def _plain(lessons: Any) -> dict[str, Any]:
+    return {"jobs": lessons.jobs, "patterns": [pattern.value for pattern in lessons.patterns], "seed": lessons.seed}
+
+
+class _Bar:
+    """Progress on stderr, with the time that is left."""
+
+    def __init__(self) -> None:
+        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+        self._progress = Progress(*columns, TextColumn("{task.fields[numbers]}"), console=Console(stderr=True))
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> "_Bar":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def tell(self, what: str, done: int, whole: int, numbers: dict[str, float]) -> None:
+        """See `learning.bootstrap.Tell`."""
+        if what not in self._tasks:
+            self._tasks[what] = self._progress.add_task(what, total=whole, numbers="")
+        text = " ".join(f"{name} {value:.4g}" for name, value in numbers.items() if math.isfinite(value))
+        self._progress.update(self._tasks[what], completed=done, total=whole, numbers=text)

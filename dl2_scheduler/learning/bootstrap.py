@@ -1,0 +1,80 @@
+"""From nothing to a policy that decides as an existing scheduler does (DL2, section 4.2)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from dl2_scheduler.cluster.policy import AllocationPolicy
+from dl2_scheduler.cluster.speeds import Speeds
+from dl2_scheduler.learning.lessons import Lessons, by_cluster
+from dl2_scheduler.learning.networks import SharedPolicy
+from dl2_scheduler.learning.rollout import Clusters, roll_out
+from dl2_scheduler.learning.run_folder import Curves, RunFolder
+from dl2_scheduler.learning.supervised import imitate
+from dl2_scheduler.learning.teacher import PolicyTeacher
+
+Tell = Callable[[str, int, int, dict[str, float]], None]
+"""Told of progress: what is done, how much of it, of how much, and its numbers."""
+
+
+@dataclass(frozen=True)
+class BootstrapSettings:
+    """Of `bootstrap`.
+
+    Attributes:
+        warm_up: episodes in which the teacher decides before it is imitated: one that fits speeds knows little then.
+        episodes: that are imitated.
+        epochs: passes over them.
+        validation: episodes of each cluster by which teacher and policy are compared.
+    """
+
+    warm_up: int = 24
+    episodes: int = 24
+    epochs: int = 12
+    validation: int = 4
+
+
+def bootstrap(
+    teacher: AllocationPolicy,
+    lessons: Lessons,
+    speeds: Speeds,
+    settings: BootstrapSettings,
+    folder: RunFolder,
+    tell: Tell,
+) -> dict[str, list[float]]:
+    """Imitate a teacher; the mean completion times of both in slots, by cluster.
+
+    Args:
+        teacher: decides in the episodes that are imitated.
+        lessons: the episodes.
+        speeds: of the simulated jobs.
+        settings: see there.
+        folder: begun; the policy is written to it.
+        tell: see `Tell`.
+    """
+    torch.manual_seed(lessons.seed)
+    policy = SharedPolicy(speeds.models)
+    decides = PolicyTeacher(teacher)
+
+    def taught(first: int, count: int) -> Clusters:
+        tell("the teacher decides", first, settings.warm_up + settings.episodes, {})
+        return Clusters(lessons.episodes(first, count), speeds, speeds.models)
+
+    if settings.warm_up:
+        roll_out(taught(0, settings.warm_up), policy.weights(), teacher=decides)
+    lesson = roll_out(taught(settings.warm_up, settings.episodes), policy.weights(), teacher=decides)
+    curves = Curves(folder)
+    for epoch, loss in enumerate(imitate(policy, lesson.slots, settings.epochs, lessons.seed), 1):
+        curves.add(epoch, {"imitation/loss": loss})
+        tell("imitation", epoch, settings.epochs, {"loss": loss})
+    curves.close()
+    folder.save(policy.weights(), {"policy": policy.state_dict(), "models": policy.models, "updates": 0})
+    judged = lessons.validation(settings.validation)
+    found = {
+        "teacher": roll_out(Clusters(judged, speeds, speeds.models), policy.weights(), teacher=decides),
+        "policy": roll_out(Clusters(judged, speeds, speeds.models), policy.weights()),
+    }
+    times = {name: by_cluster(rolled.completion.tolist(), len(lessons.clusters)) for name, rolled in found.items()}
+    return {name: np.round(of_cluster, 4).tolist() for name, of_cluster in times.items()}

@@ -1,0 +1,123 @@
+"""The folder of a run: its settings, curves, checkpoint and policy.
+
+settings.json     what the run was told, and the versions of what it ran with
+curves.csv        one row an epoch of imitation, or an update
+tensorboard/      the same, for TensorBoard
+checkpoint.pt     all that the next update depends on
+policy.npz        the network for inference, without a framework
+"""
+
+import csv
+import json
+import platform
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.tensorboard import SummaryWriter
+
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.policies.dl2 import POLICY_FILE, save
+from dl2_scheduler.policies.weights import Weights
+
+_PACKAGES = ("elastic-ps", "numpy", "numba", "scipy", "torch")
+
+
+class RunFolder:
+    """See the module.
+
+    Args:
+        path: of the folder.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    @property
+    def checkpoint_file(self) -> Path:
+        """Of the latest."""
+        return self.path / "checkpoint.pt"
+
+    def begin(self, settings: Mapping[str, Any]) -> None:
+        """Make the folder of a new run.
+
+        Raises:
+            BadInput: there is a run in it.
+        """
+        if (self.path / "settings.json").exists():
+            raise BadInput(f"{self.path} holds a run: name another folder, or go on with it by --resume")
+        self.path.mkdir(parents=True, exist_ok=True)
+        versions = {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
+        text = json.dumps({"settings": dict(settings), "versions": versions}, indent=2)
+        (self.path / "settings.json").write_text(text + "\n")
+
+    def settings(self) -> dict[str, Any]:
+        """What the run was told.
+
+        Raises:
+            BadInput: there is no run.
+        """
+        try:
+            found: dict[str, Any] = json.loads((self.path / "settings.json").read_text())["settings"]
+        except (OSError, ValueError, KeyError) as error:
+            raise BadInput(f"no run in {self.path}: {error}") from error
+        return found
+
+    def save(self, weights: Weights, state: Mapping[str, Any]) -> None:
+        """Write a checkpoint and its policy, each whole or not at all."""
+        partial = self.path / "checkpoint.partial"
+        torch.save(dict(state), partial)
+        partial.replace(self.checkpoint_file)
+        save(weights, self.path / POLICY_FILE)
+
+    def checkpoint(self) -> dict[str, Any]:
+        """The latest.
+
+        Raises:
+            BadInput: there is none, or it is damaged.
+        """
+        try:
+            found: dict[str, Any] = torch.load(self.checkpoint_file, weights_only=False)
+        except (OSError, RuntimeError, EOFError) as error:
+            raise BadInput(f"no checkpoint in {self.path}: {error}") from error
+        return found
+
+
+class Curves:
+    """Numbers by step, as CSV and for TensorBoard; a run that goes on from its checkpoint drops what came after that.
+
+    Args:
+        folder: of the run.
+        kept: steps that stay, where the run goes on.
+    """
+
+    def __init__(self, folder: RunFolder, kept: int = 0):
+        self._file = folder.path / "curves.csv"
+        self._rows = _rows(self._file)[:kept] if kept else []
+        self._writer = SummaryWriter(str(folder.path / "tensorboard"), purge_step=kept)
+
+    def add(self, step: int, numbers: Mapping[str, float]) -> None:
+        """One step's."""
+        self._rows.append({"step": str(step), **{name: repr(value) for name, value in numbers.items()}})
+        names = list(dict.fromkeys(name for row in self._rows for name in row))
+        partial = self._file.with_suffix(".partial")
+        with partial.open("w", newline="") as file:
+            writer = csv.DictWriter(file, names)
+            writer.writeheader()
+            writer.writerows(self._rows)
+        partial.replace(self._file)
+        for name, value in numbers.items():
+            self._writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        """Write what TensorBoard lacks."""
+        self._writer.close()
+
+
+def _rows(file: Path) -> list[dict[str, str]]:
+    if not file.exists():
+        return []
+    with file.open(newline="") as opened:
+        return list(csv.DictReader(opened))
