@@ -1,5 +1,7 @@
 """What every policy keeps to, whatever its name."""
 
+from pathlib import Path
+
 import pytest
 from clusters import NODES, SPEEDS, counts, job, nodes, snapshot, snapshots
 from hypothesis import given, settings
@@ -10,7 +12,6 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.policy import AllocationPolicy
 from dl2_scheduler.cluster.room import NodeRule, Room
 from dl2_scheduler.cluster.snapshot import Snapshot
-from dl2_scheduler.policies.fifo import Fifo
 from dl2_scheduler.policies.placement import placement_rule
 from dl2_scheduler.policies.registry import POLICY_NAMES, make_policy, rule_of
 from dl2_scheduler.sim.simulator import SimulatedCluster, run
@@ -103,25 +104,13 @@ def test_policies_do_not_share_what_they_learn() -> None:
 
 
 def test_an_unknown_policy_is_told_all_names() -> None:
-    with pytest.raises(
-        BadInput, match=r"unknown policy dfr: give one of drf, fifo, .*planner-true.*published-optimus$"
-    ):
+    with pytest.raises(BadInput, match=r"unknown policy dfr: give one of drf, fifo, .*published-optimus, dl2:PATH$"):
         make_policy("dfr", SPEEDS)
-    with pytest.raises(BadInput, match="unknown policy dl2:run: give one of drf"):
-        make_policy("dl2:run", SPEEDS)
 
 
-def test_a_policy_from_a_path() -> None:
-    paths = []
-
-    def load(path: str) -> Fifo:
-        paths.append(path)
-        return Fifo()
-
-    assert make_policy("dl2:runs/a:b", SPEEDS, {"dl2": load}) == Fifo()
-    assert paths == ["runs/a:b"]
-    with pytest.raises(BadInput, match=r"published-optimus, dl2:PATH$"):
-        make_policy("dl2", SPEEDS, {"dl2": load})
+def test_a_learnt_policy_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=str(tmp_path)):
+        make_policy(f"dl2:{tmp_path}/none", SPEEDS)
 
 
 def test_published_rules_have_their_own_placement() -> None:
