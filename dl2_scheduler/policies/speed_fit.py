@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
+from scipy.optimize import lsq_linear
 
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.snapshot import SpeedReport
@@ -100,5 +100,7 @@ def _fit(at: _Floats, speeds: _Floats) -> _Floats:
         ]
     )
     wanted = np.concatenate([np.ones(len(speeds)), np.full(len(beside), _GUESS_WEIGHT)])
-    coefficients: _Floats = nnls(rows, wanted)[0]
+    sizes = np.linalg.norm(rows, axis=0)
+    found = lsq_linear(rows / sizes, wanted, bounds=(0, np.inf), method="bvls")  # scipy's nnls may not end
+    coefficients: _Floats = np.maximum(found.x, 0.0) / sizes
     return coefficients
