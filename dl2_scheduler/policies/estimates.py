@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import Protocol
 
+import numpy as np
+
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.snapshot import SpeedReport
 from dl2_scheduler.cluster.speeds import Grid, Speeds
@@ -26,7 +28,7 @@ class TrueSpeeds:
     """
 
     def __init__(self, speeds: Speeds):
-        self._grids = dict(speeds.grids)
+        self._grids = {model: np.maximum(grid, 0.0) for model, grid in speeds.grids.items()}
 
     def observe(self, reports: Iterable[SpeedReport]) -> None:
         """See `SpeedEstimates.observe`: there is nothing to learn."""

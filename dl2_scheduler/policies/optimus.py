@@ -48,7 +48,7 @@ class Optimus:
         job = state.job
         if self.published:
             job = replace(job, max_workers=job.max_workers + 1, max_servers=job.max_servers + 1)
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore"):
             return state.remaining_epochs * job.samples_per_epoch / self.speeds.grid(job)
 
     @staticmethod

@@ -72,14 +72,7 @@ def test_one_of_each_is_the_most_of_some_jobs(name: str) -> None:
     assert decide(make_policy(name, SPEEDS), now, rule_of(name)) == {1: (1, 1)}
 
 
-def every_policy_but(*names: str, reason: str) -> pytest.MarkDecorator:
-    known = pytest.mark.xfail(reason=reason, raises=RuntimeError, strict=True)
-    return pytest.mark.parametrize(
-        "name", [pytest.param(name, marks=known) if name in names else name for name in POLICY_NAMES]
-    )
-
-
-@every_policy_but("optimus-true", "published-optimus", reason="TrueSpeeds.grid is not from 0 on: it climbs below 0")
+@every_policy
 def test_every_job_ends(name: str) -> None:
     """Also one whose owner expected less, and models that do not run with some counts."""
     jobs = [
