@@ -12,6 +12,11 @@ HIDDEN = 96
 _STOP_HIDDEN = 16
 
 
+def _taken(values: Tensor, rows: Tensor) -> Tensor:
+    """Rows; unlike an index in brackets its gradient is summed in one order, so that a seed gives the same numbers."""
+    return torch.index_select(values, 0, rows)
+
+
 class SharedPolicy(nn.Module):
     """Scores each job by itself, with weights that all jobs share, so that their number is free.
 
@@ -45,7 +50,9 @@ class SharedPolicy(nn.Module):
         most = int(max(workers.max(), servers.max()))
         basis = torch.from_numpy(count_basis(most))
         allotted = torch.maximum(workers * share[job, 0], servers * share[job, 1])
-        first = self.base(rows)[job] + self.workers(basis)[workers] + self.servers(basis)[servers]
+        first = (
+            _taken(self.base(rows), job) + _taken(self.workers(basis), workers) + _taken(self.servers(basis), servers)
+        )
         first = torch.relu(first + torch.log1p(allotted)[:, None] * self.share)
         scores: Tensor = self.out(torch.relu(self.hidden(first)))
         return scores

@@ -1,0 +1,150 @@
+"""The compiled loop of the learnt policy, against a slow one."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dl2_scheduler.cluster.room import NodeRule
+from dl2_scheduler.policies.fill import ACTIONS, BOTH, NEVER, SERVER, STOP, WORKER, Scores, Tasks, fill, score
+
+HIDDEN = 5
+NONE = np.zeros(0)
+
+
+def scores_of(jobs, most, seed, stop=-9.0):
+    random = np.random.default_rng(seed)
+
+    def drawn(*shape):
+        return random.normal(size=shape).astype(np.float32)
+
+    counts = most + 1, HIDDEN
+    return Scores(
+        drawn(jobs, HIDDEN), drawn(*counts), drawn(*counts), drawn(HIDDEN), np.abs(drawn(jobs, 2)),
+        drawn(HIDDEN, HIDDEN), drawn(HIDDEN), drawn(HIDDEN, ACTIONS), drawn(ACTIONS), stop,
+    )  # fmt: skip
+
+
+def row(scores, job, workers, servers):
+    found = np.empty(ACTIONS, dtype=np.float32)
+    score(scores, job, workers, servers, np.empty(HIDDEN, np.float32), np.empty(HIDDEN, np.float32), found)
+    return found
+
+
+def tasks_of(demands, most, runs=None):
+    """Of jobs, each with a (worker, server) demand."""
+    kinds = np.array([kind for worker, server in demands for kind in (worker, server, np.add(worker, server))], float)
+    number = np.arange(len(kinds)).reshape(-1, ACTIONS)
+    ran = np.zeros(len(demands), dtype=bool) if runs is None else np.array(runs)
+    return Tasks(kinds, number, np.array(most), ran)
+
+
+def filled(tasks, scores, capacity, draws=NONE, forced=(), rule=NodeRule.SPREAD):
+    jobs = len(tasks.kind)
+    actions = np.full(int(tasks.most.sum()) + 1, -7)
+    closed, counts = np.empty((jobs, ACTIONS), dtype=np.int64), np.empty((jobs, 2), dtype=np.int64)
+    length = fill(tasks, scores, capacity, int(rule), draws, np.array(forced, dtype=np.int64), actions, closed, counts)
+    return actions[:length].tolist(), closed, counts
+
+
+def test_a_row_is_the_network():
+    scores = scores_of(2, 4, 1)
+    share = np.log1p(max(3 * scores.share[1, 0], 2 * scores.share[1, 1]))
+    first = scores.base[1] + scores.by_workers[3] + scores.by_servers[2] + share * scores.by_share
+    second = np.maximum(first, 0) @ scores.hidden + scores.hidden_bias
+    assert np.allclose(row(scores, 1, 3, 2), np.maximum(second, 0) @ scores.out + scores.out_bias, atol=1e-5)
+
+
+demand = st.tuples(st.sampled_from([0.0, 1.0, 2.0, 3.0]), st.sampled_from([0.0, 1.0, 4.0])).filter(any)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(demand, demand), min_size=1, max_size=4),
+    st.lists(st.tuples(st.sampled_from([0.0, 4.0, 8.0]), st.sampled_from([0.0, 4.0])), min_size=1, max_size=4),
+    st.integers(0, 99),
+    st.booleans(),
+    st.sampled_from(NodeRule),
+)
+def test_whatever_it_does_fits(demands, capacity, seed, draws_actions, rule):
+    tasks = tasks_of(demands, [(3, 2)] * len(demands))
+    draws = np.random.default_rng(seed).random(100) if draws_actions else NONE
+    actions, closed, counts = filled(tasks, scores_of(len(demands), 3, seed), np.array(capacity), draws, rule=rule)
+    taken = sum((counts[job, 0] * np.array(worker) + counts[job, 1] * np.array(server))
+                for job, (worker, server) in enumerate(demands))  # fmt: skip
+    assert (taken <= np.sum(capacity, axis=0) + 1e-9).all()
+    assert (counts <= tasks.most).all()
+    assert ((counts > 0).all(axis=1) | (counts == 0).all(axis=1)).all(), "both roles or none"
+    for inference, action in enumerate(actions):
+        if action == STOP:
+            assert inference == len(actions) - 1
+        else:
+            assert closed[action // ACTIONS, action % ACTIONS] > inference
+
+
+def test_the_best_is_taken_each_time_and_stopping_ends_it():
+    scores = scores_of(2, 3, 3, stop=-9.0)
+    tasks = tasks_of([((1, 0), (1, 0))] * 2, [(3, 3)] * 2)
+    actions, closed, _ = filled(tasks, scores, np.array([[99.0, 0.0]]))
+    counts = np.zeros((2, 2), dtype=int)
+    for action in actions:
+        rows = np.stack([row(scores, job, *counts[job]) for job in range(2)])
+        for job in range(2):
+            if not counts[job].any():
+                rows[job, [WORKER, SERVER]] = -np.inf
+            rows[job, [WORKER, BOTH]] = np.where(counts[job, 0] == 3, -np.inf, rows[job, [WORKER, BOTH]])
+            rows[job, [SERVER, BOTH]] = np.where(counts[job, 1] == 3, -np.inf, rows[job, [SERVER, BOTH]])
+        assert action == (rows.argmax() if rows.max() >= -9 else STOP)
+        if action != STOP:
+            counts[action // ACTIONS] += [action % ACTIONS != SERVER, action % ACTIONS != WORKER]
+    assert (closed == NEVER).all(), "there was room for all"
+    assert filled(tasks, scores._replace(stop=1e9), np.array([[99.0, 0.0]]))[0] == [STOP]
+
+
+def test_actions_are_drawn_by_the_softmax():
+    scores = scores_of(3, 1, 5, stop=0.3)
+    tasks = tasks_of([((1, 0), (1, 0))] * 3, [(1, 1)] * 3)
+    weights = np.exp([0.3, *(row(scores, job, 0, 0)[BOTH] for job in range(3))])
+    drawn = [
+        filled(tasks, scores, np.array([[2.0, 0.0]]), np.array([draw, 0.0, 0.0, 0.0]))[0][0]
+        for draw in (np.arange(1000) + 0.5) / 1000
+    ]
+    parts = [drawn.count(STOP), *(drawn.count(job * ACTIONS + BOTH) for job in range(3))]
+    assert np.allclose(parts, 1000 * weights / weights.sum(), atol=1.01)
+
+
+def test_a_job_that_runs_is_not_forgotten_while_there_is_room():
+    scores = scores_of(2, 2, 7, stop=50.0)
+    demands = [((1, 0), (1, 0))] * 2
+    roomy = np.array([[9.0, 0.0]])
+    assert filled(tasks_of(demands, [(2, 2)] * 2), scores, roomy)[0] == [STOP]
+    actions, _, counts = filled(tasks_of(demands, [(2, 2)] * 2, [False, True]), scores, roomy)
+    assert actions[-1] == STOP
+    assert counts[1].tolist() == [1, 1]
+    assert filled(tasks_of(demands, [(2, 2)] * 2, [False, True]), scores, np.array([[1.0, 0.0]]))[0] == []
+
+
+def test_both_roles_may_lie_on_two_nodes():
+    tasks = tasks_of([((3, 0), (2, 0))], [(2, 2)])
+    scores = scores_of(1, 2, 1)
+    assert filled(tasks, scores, np.array([[4.0, 0.0], [2.0, 0.0]]))[2].tolist() == [[1, 1]]
+    assert filled(tasks, scores, np.array([[2.0, 0.0], [4.0, 0.0]]))[2].tolist() == [[1, 1]], "the worker has one node"
+    assert filled(tasks, scores, np.array([[4.0, 0.0], [1.0, 0.0]]))[2].tolist() == [[0, 0]]
+
+
+def test_what_a_teacher_does_is_done_but_for_what_does_not_fit():
+    tasks = tasks_of([((1, 0), (1, 0)), ((5, 0), (1, 0))], [(2, 2)] * 2)
+    forced = [BOTH, ACTIONS + BOTH, WORKER, SERVER, SERVER]
+    actions, closed, counts = filled(tasks, scores_of(2, 2, 1), np.array([[4.0, 0.0]]), forced=forced)
+    assert actions == [BOTH, WORKER, SERVER]
+    assert counts.tolist() == [[2, 2], [0, 0]]
+    assert closed[1, BOTH] == 0
+    assert filled(tasks, scores_of(2, 2, 1), np.array([[9.0, 0.0]]), forced=[BOTH])[0] == [BOTH, STOP]
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_the_same_again(jobs):
+    tasks = tasks_of([((1, 0), (1, 0))] * jobs, [(2, 2)] * jobs)
+    draws = np.random.default_rng(0).random(50)
+    first, second = (filled(tasks, scores_of(jobs, 2, 1), np.array([[5.0, 0.0]]), draws) for _ in range(2))
+    assert first[0] == second[0]

@@ -1,0 +1,107 @@
+"""From a teacher to a policy that decides like it, in files and back."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.jobs import Node
+from dl2_scheduler.cluster.room import NodeRule
+from dl2_scheduler.cluster.snapshot import Grant
+from dl2_scheduler.learning.bootstrap import BootstrapSettings, bootstrap
+from dl2_scheduler.learning.lessons import Lessons
+from dl2_scheduler.learning.rollout import Clusters, roll_out
+from dl2_scheduler.learning.run_folder import RunFolder
+from dl2_scheduler.learning.teacher import of_counts, of_grants
+from dl2_scheduler.policies.dl2 import Dl2, load
+from dl2_scheduler.policies.drf import Drf
+from dl2_scheduler.policies.fill import BOTH, SERVER, WORKER
+from dl2_scheduler.policies.registry import make_policy
+from dl2_scheduler.sim.shipped import shipped_speeds
+from dl2_scheduler.sim.simulator import SimulatedCluster, run
+
+SPEEDS = shipped_speeds()
+NODES = tuple(Node(f"n{number}", {"cpu": 8, "gpu": 8}) for number in range(6))
+LESSONS = Lessons((NODES,), jobs=8, seed=5)
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory):
+    folder = RunFolder(tmp_path_factory.mktemp("runs") / "run")
+    folder.begin({"teacher": "drf"})
+    told = []
+    settings = BootstrapSettings(warm_up=0, episodes=4, epochs=8, validation=2)
+    times = bootstrap(Drf(), LESSONS, SPEEDS, settings, folder, lambda *progress: told.append(progress))
+    return folder, times, told
+
+
+def test_it_decides_as_its_teacher(taught):
+    _, times, told = taught
+    assert times["policy"] == pytest.approx(times["teacher"], rel=0.05)
+    losses = [numbers["loss"] for *_, numbers in told if numbers]
+    assert losses[-1] < losses[0] / 2
+
+
+def test_the_folder_of_a_run(taught):
+    folder, _, _ = taught
+    found = json.loads((folder.path / "settings.json").read_text())
+    assert found["settings"] == folder.settings() == {"teacher": "drf"}
+    assert found["versions"]["torch"] == torch.__version__.split("+")[0]
+    rows = list(csv.DictReader((folder.path / "curves.csv").open()))
+    assert [row["step"] for row in rows] == [str(epoch) for epoch in range(1, 9)]
+    assert list((folder.path / "tensorboard").iterdir())
+    assert folder.checkpoint()["models"] == SPEEDS.models
+    with pytest.raises(BadInput, match="holds a run"):
+        folder.begin({})
+
+
+def test_alone_in_a_cluster_it_does_what_it_did_among_many(taught):
+    """Two ways to the same network: of a snapshot, and of lanes in lockstep."""
+    weights = load(taught[0].path)
+    episodes = LESSONS.validation(2)
+    among = roll_out(Clusters(episodes, SPEEDS, SPEEDS.models), weights).completion
+    alone = [
+        run(SimulatedCluster(episode.jobs, episode.nodes, SPEEDS), Dl2(weights), NodeRule.SPREAD).mean()
+        for episode in episodes
+    ]
+    assert alone == pytest.approx(among, rel=1e-12)
+
+
+def test_the_same_seed_gives_the_same_policy(taught, tmp_path):
+    folder = RunFolder(tmp_path / "again")
+    folder.begin({"teacher": "drf"})
+    settings = BootstrapSettings(warm_up=0, episodes=4, epochs=8, validation=2)
+    bootstrap(Drf(), LESSONS, SPEEDS, settings, folder, lambda *_: None)
+    first, second = load(taught[0].path).arrays, load(folder.path).arrays
+    assert all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def test_a_policy_by_name(taught, tmp_path):
+    assert isinstance(make_policy(f"dl2:{taught[0].path}", SPEEDS), Dl2)
+    with pytest.raises(BadInput, match=r"no policy in .*nothing.*dl2 bootstrap"):
+        make_policy(f"dl2:{tmp_path / 'nothing'}", SPEEDS)
+    (tmp_path / "policy.npz").write_bytes(b"torn")
+    with pytest.raises(BadInput, match="no policy in"):
+        load(tmp_path)
+    with pytest.raises(BadInput, match="no run in"):
+        RunFolder(tmp_path).settings()
+    with pytest.raises(BadInput, match="no checkpoint in"):
+        RunFolder(tmp_path).checkpoint()
+
+
+def test_lessons_are_never_those_that_judge():
+    learnt = LESSONS.episodes(0, 50)
+    assert [episode.jobs for episode in learnt[20:30]] == [episode.jobs for episode in LESSONS.episodes(20, 10)]
+    assert not [episode for episode in LESSONS.validation(4) if episode.jobs in [each.jobs for each in learnt]]
+
+
+def test_actions_of_grants_keep_their_order():
+    assert of_grants([(1, 2, 3), (0, 1, 0)]) == [3 + BOTH, 3 + BOTH, 3 + SERVER, WORKER]
+
+
+def test_actions_of_counts_go_round_robin():
+    wanted = [BOTH, 6 + BOTH, WORKER, 6 + SERVER, 6 + SERVER]
+    assert of_counts([Grant(2, 1), Grant(0, 0), Grant(1, 3)]) == wanted
