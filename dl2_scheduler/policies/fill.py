@@ -122,7 +122,9 @@ def fill(
     last = NOWHERE
     logits = np.empty((jobs, ACTIONS), dtype=np.float32)
     first, second = np.empty(width, dtype=np.float32), np.empty(width, dtype=np.float32)
-    somewhere = np.zeros(kinds, dtype=np.int64)  # the first node where a kind of task fits
+    somewhere = np.empty(kinds, dtype=np.int64)  # the first node where a kind of task fits
+    for kind in range(kinds):
+        somewhere[kind] = _next_fit(free, tasks.demands[kind], 0)
     counts[:] = 0
     closed[:] = NEVER
     for job in range(jobs):

@@ -50,7 +50,7 @@ def test_the_folder_of_a_run(taught):
     found = json.loads((folder.path / "settings.json").read_text())
     assert found["settings"] == folder.settings() == {"teacher": "drf"}
     assert found["versions"]["torch"] == torch.__version__.split("+")[0]
-    rows = list(csv.DictReader((folder.path / "curves.csv").open()))
+    rows = list(csv.DictReader((folder.path / "curves.csv").read_text().splitlines()))
     assert [row["step"] for row in rows] == [str(epoch) for epoch in range(1, 9)]
     assert list((folder.path / "tensorboard").iterdir())
     assert folder.checkpoint()["models"] == SPEEDS.models
