@@ -6,9 +6,10 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.errors import BadInput, SchedulerError
 from dl2_scheduler.commands.bootstrap import bootstrap
 from dl2_scheduler.commands.evaluate import evaluate
+from dl2_scheduler.commands.learn import learn
 from dl2_scheduler.commands.simulate import simulate
 from dl2_scheduler.commands.trace import convert_trace, generate_trace, show_trace
 
@@ -17,6 +18,7 @@ class Exit(IntEnum):
     """Exit statuses of every command."""
 
     OK = 0
+    FAILED = 1
     USAGE = 2
     INTERRUPTED = 130
 
@@ -32,6 +34,9 @@ class _Errors(TyperGroup):
         except BadInput as error:
             typer.echo(f"dl2: {error}", err=True)
             raise typer.Exit(Exit.USAGE) from None
+        except SchedulerError as error:
+            typer.echo(f"dl2: {error}", err=True)
+            raise typer.Exit(Exit.FAILED) from None
 
 
 def _group(text: str) -> typer.Typer:
@@ -54,6 +59,7 @@ app.add_typer(traces, name="trace")
 app.command("simulate")(simulate)
 app.command("evaluate")(evaluate)
 app.command("bootstrap")(bootstrap)
+app.command("learn")(learn)
 
 
 def main() -> None:

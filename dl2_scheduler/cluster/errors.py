@@ -1,7 +1,8 @@
 """What can go wrong.
 
 SchedulerError
-└── BadInput        a file or an option is wrong; the text says where, and how to mend it
+├── BadInput        a file or an option is wrong; the text says where, and how to mend it
+└── Starved         a policy gives jobs nothing, for ever
 """
 
 
@@ -11,3 +12,7 @@ class SchedulerError(Exception):
 
 class BadInput(SchedulerError):
     """What a user gave cannot be used."""
+
+
+class Starved(SchedulerError):
+    """Jobs are left that a policy never gives enough."""

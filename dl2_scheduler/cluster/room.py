@@ -119,12 +119,19 @@ class Room:
         state = self.snapshot.jobs[job].job
         if self.workers(job) + workers > state.max_workers or self.servers(job) + servers > state.max_servers:
             return False
-        for given, role in enumerate([0] * workers + [1] * servers):
-            if not self._give_one(job, role):
-                self._take_back(job, 0, min(given, workers))
-                self._take_back(job, 1, max(0, given - workers))
-                return False
+        roles = [0] * workers + [1] * servers
+        if not (self._give_all(job, roles) or (workers and servers and self._give_all(job, roles[::-1]))):
+            return False
         self.grants.append((job, workers, servers))
+        return True
+
+    def _give_all(self, job: int, roles: Sequence[int]) -> bool:
+        """All or none; the order matters where the one role takes the only place of the other."""
+        for given, role in enumerate(roles):
+            if not self._give_one(job, role):
+                for taken in roles[:given]:
+                    self._take_back(job, taken)
+                return False
         return True
 
     def give_together(self, job: int) -> bool:
@@ -156,10 +163,9 @@ class Room:
         self._nodes[role][job].append(node)
         self._last = node
 
-    def _take_back(self, job: int, role: int, count: int) -> None:
-        """The tasks that came last."""
-        for _ in range(count):
-            take(self.free, self.used, self.capacity, self._nodes[role][job].pop(), -self.demands[role][job])
+    def _take_back(self, job: int, role: int) -> None:
+        """The task that came last."""
+        take(self.free, self.used, self.capacity, self._nodes[role][job].pop(), -self.demands[role][job])
 
     def allocation(self, reasons: Sequence[str] = ()) -> Allocation:
         """What has been given; a job with one role only gets nothing.

@@ -1,16 +1,14 @@
 """`dl2 bootstrap`: a policy that decides as an existing scheduler does."""
 
-import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.commands.common import SpeedTable, new_table, show
+from dl2_scheduler.commands.progress import Bar
 from dl2_scheduler.policies.registry import make_policy
 from dl2_scheduler.sim.arrivals import Pattern
 from dl2_scheduler.sim.shipped import shipped_speeds
@@ -55,7 +53,7 @@ def bootstrap(
             **asdict(settings),
         }
     )
-    with _Bar() as bar:
+    with Bar() as bar:
         times = run(make_policy(teacher, known), lessons, known, settings, folder, bar.tell)
     table = new_table(cluster=False, teacher=True, policy=True, difference=True)
     for name, taught, learnt in zip(clusters.split(), times["teacher"], times["policy"], strict=True):
@@ -66,26 +64,3 @@ def bootstrap(
 
 def _plain(lessons: Any) -> dict[str, Any]:
     return {"jobs": lessons.jobs, "patterns": [pattern.value for pattern in lessons.patterns], "seed": lessons.seed}
-
-
-class _Bar:
-    """Progress on stderr, with the time that is left."""
-
-    def __init__(self) -> None:
-        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-        self._progress = Progress(*columns, TextColumn("{task.fields[numbers]}"), console=Console(stderr=True))
-        self._tasks: dict[str, TaskID] = {}
-
-    def __enter__(self) -> "_Bar":
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def tell(self, what: str, done: int, whole: int, numbers: dict[str, float]) -> None:
-        """See `learning.bootstrap.Tell`."""
-        if what not in self._tasks:
-            self._tasks[what] = self._progress.add_task(what, total=whole, numbers="")
-        text = " ".join(f"{name} {value:.4g}" for name, value in numbers.items() if math.isfinite(value))
-        self._progress.update(self._tasks[what], completed=done, total=whole, numbers=text)

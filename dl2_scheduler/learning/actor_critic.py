@@ -1,6 +1,13 @@
-"""Online actor-critic (DL2, section 4.3), with the clipped surrogate of PPO (Schulman et al., 2017)."""
+"""Online actor-critic (DL2, section 4.3), with the clipped surrogate of PPO (Schulman et al., 2017).
 
+What is explored is either actions, as in the paper, or priorities: a number drawn for each job and role once a slot,
+which is added to the job's scores. Of hundreds of actions drawn one by one most exchange jobs that get the same in the
+end, so that the outcome tells nothing; a priority that is drawn for a whole slot changes it.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,9 +36,10 @@ class Settings:
         passes: over the slots of an update.
         part: of the slots that the policy learns from in each pass.
         batch: slots of a mini-batch.
+        spread: see `Clusters`.
     """
 
-    learning_rate: float = 1e-4
+    learning_rate: float = 1e-3
     value_learning_rate: float = 1e-3
     discount: float = 1.0
     trace: float = 0.95
@@ -40,6 +48,7 @@ class Settings:
     passes: int = 1
     part: float = 0.5
     batch: int = 128
+    spread: float = 0.5
 
 
 def advantages(rewards: Floats, values: Floats, discount: float, trace: float) -> tuple[Floats, Floats]:
@@ -67,39 +76,57 @@ class ActorCritic:
     Args:
         policy: to improve.
         settings: see there.
-        seed: of the order of slots.
     """
 
-    def __init__(self, policy: SharedPolicy, settings: Settings, seed: int):
+    def __init__(self, policy: SharedPolicy, settings: Settings):
         self.policy = policy
         self.value = Value(len(policy.models))
         self._settings = settings
-        self._random = np.random.default_rng(seed)
         self._policy_optimizer = torch.optim.Adam(policy.parameters(), lr=settings.learning_rate)
         self._value_optimizer = torch.optim.Adam(self.value.parameters(), lr=settings.value_learning_rate)
 
-    def update(self, rollout: Rollout, learn_policy: bool = True) -> dict[str, float]:
+    def state(self) -> dict[str, Any]:
+        """All that the next update depends on."""
+        return {name: part.state_dict() for name, part in self._parts().items()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
+
+    def _parts(self) -> dict[str, Any]:
+        optimizers = {"policy_optimizer": self._policy_optimizer, "value_optimizer": self._value_optimizer}
+        return {"policy": self.policy, "value": self.value, **optimizers}
+
+    def update(self, rollout: Rollout, random: np.random.Generator, learn_policy: bool = True) -> dict[str, float]:
         """One update of both networks.
 
         Args:
-            rollout: of the present policy, with actions drawn.
+            rollout: of the present policy, which explored.
+            random: of the order of slots.
             learn_policy: False: the value network alone.
         """
         advantage, returns = self._estimates(rollout)
-        value_loss = self._learn_values(rollout.slots, returns)
+        value_loss = self._learn_values(rollout.slots, returns, random)
         if not learn_policy:
             return {"value_loss": value_loss}
         scaled = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
         with torch.no_grad():
-            before, _ = probabilities(self.policy, rollout.slots)
-        entropies, moved = [], []
+            before = self._logs(rollout.slots)[0]
+        clipped = []
         for _ in range(self._settings.passes):
-            numbers = self._random.permutation(len(rollout.slots))[: int(len(rollout.slots) * self._settings.part)]
+            numbers = random.permutation(len(rollout.slots))[: int(len(rollout.slots) * self._settings.part)]
             for chosen in np.array_split(numbers, max(1, len(numbers) // self._settings.batch)):
-                entropy, ratio = self._learn_policy(rollout.slots, np.sort(chosen), scaled, before)
-                entropies.append(entropy)
-                moved.append(ratio)
-        return {"value_loss": value_loss, "entropy": float(np.mean(entropies)), "clipped": float(np.mean(moved))}
+                clipped.append(self._learn_policy(rollout.slots, np.sort(chosen), scaled, before))
+        return {"value_loss": value_loss, "clipped": float(np.mean(clipped))}
+
+    def _logs(self, slots: Slots) -> tuple[torch.Tensor, torch.Tensor, NDArray[np.int64]]:
+        """Log probability of what was drawn, the entropy of it, and the slot of each."""
+        if not self._settings.spread:
+            return *probabilities(self.policy, slots), slots.slot_of_action
+        missed = torch.from_numpy(slots.priority) - self.policy.priorities(torch.from_numpy(slots.rows))
+        logs = -0.5 * (missed / self._settings.spread).square().sum(dim=1)
+        return logs.double(), torch.zeros(1), slots.slot_of_job
 
     def _estimates(self, rollout: Rollout) -> tuple[Floats, Floats]:
         with torch.no_grad():
@@ -117,9 +144,9 @@ class ActorCritic:
         found: torch.Tensor = self.value(torch.from_numpy(slots.rows), torch.from_numpy(slots.slot_of_job), len(slots))
         return found
 
-    def _learn_values(self, slots: Slots, returns: Floats) -> float:
+    def _learn_values(self, slots: Slots, returns: Floats, random: np.random.Generator) -> float:
         losses = []
-        order = self._random.permutation(len(slots))
+        order = random.permutation(len(slots))
         for numbers in np.array_split(order, max(1, len(order) // self._settings.batch)):
             chosen = slots.chosen(np.sort(numbers))
             wanted = torch.from_numpy(returns[np.sort(numbers)] / _VALUE_SCALE).float()
@@ -130,15 +157,13 @@ class ActorCritic:
             losses.append(float(loss.detach()))
         return float(np.mean(losses))
 
-    def _learn_policy(
-        self, slots: Slots, numbers: NDArray[np.int64], advantage: Floats, before: torch.Tensor
-    ) -> tuple[float, float]:
-        """One step along the clipped surrogate; the mean entropy, and the part of the actions that were clipped."""
+    def _learn_policy(self, slots: Slots, numbers: NDArray[np.int64], advantage: Floats, before: torch.Tensor) -> float:
+        """One step along the clipped surrogate; the part of what was drawn that was clipped."""
         chosen = slots.chosen(numbers)
-        of_action = torch.from_numpy(np.isin(slots.slot_of_action, numbers))
-        weight = torch.from_numpy(advantage[numbers][chosen.slot_of_action])
-        log_probability, entropy = probabilities(self.policy, chosen)
-        ratio = torch.exp(log_probability - before[of_action])
+        whole = slots.slot_of_job if self._settings.spread else slots.slot_of_action
+        logs, entropy, slot = self._logs(chosen)
+        weight = torch.from_numpy(advantage[numbers][slot])
+        ratio = torch.exp(logs - before[torch.from_numpy(np.isin(whole, numbers))])
         clip = self._settings.clip
         surrogate = torch.minimum(ratio * weight, ratio.clamp(1 - clip, 1 + clip) * weight)
         loss = -surrogate.mean() - self._settings.entropy * entropy.mean()
@@ -146,5 +171,4 @@ class ActorCritic:
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.policy.parameters(), 1.0)
         self._policy_optimizer.step()
-        clipped = ((ratio - 1).abs() > clip).double().mean()
-        return float(entropy.mean().detach()), float(clipped.detach())
+        return float(((ratio - 1).abs() > clip).double().mean().detach())

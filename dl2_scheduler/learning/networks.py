@@ -10,6 +10,7 @@ from dl2_scheduler.policies.weights import Weights
 
 HIDDEN = 96
 _STOP_HIDDEN = 16
+_RANK_HIDDEN = 32
 
 
 def _taken(values: Tensor, rows: Tensor) -> Tensor:
@@ -34,6 +35,9 @@ class SharedPolicy(nn.Module):
         self.share = nn.Parameter(torch.zeros(hidden))
         self.hidden = nn.Linear(hidden, hidden)
         self.out = nn.Linear(hidden, 3)
+        self.rank = nn.Linear(width(len(models)), _RANK_HIDDEN)
+        self.priority = nn.Linear(_RANK_HIDDEN, 3, bias=False)
+        nn.init.zeros_(self.priority.weight)
         self.slot = nn.Linear(SLOT_FEATURES, _STOP_HIDDEN)
         self.stop = nn.Linear(_STOP_HIDDEN, 1)
 
@@ -54,8 +58,13 @@ class SharedPolicy(nn.Module):
             _taken(self.base(rows), job) + _taken(self.workers(basis), workers) + _taken(self.servers(basis), servers)
         )
         first = torch.relu(first + torch.log1p(allotted)[:, None] * self.share)
-        scores: Tensor = self.out(torch.relu(self.hidden(first)))
+        scores: Tensor = self.out(torch.relu(self.hidden(first))) + _taken(self.priorities(rows), job)
         return scores
+
+    def priorities(self, rows: Tensor) -> Tensor:
+        """What is added to a job's scores whatever it has been given, (jobs, 3): who goes first, and to which role."""
+        found: Tensor = self.priority(torch.relu(self.rank(rows)))
+        return found
 
     def stops(self, rows: Tensor) -> Tensor:
         """Score of stopping, by any one job's features of each slot, (slots,)."""

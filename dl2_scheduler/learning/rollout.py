@@ -64,6 +64,7 @@ class Clusters:
         models: types that the network knows.
         rule: by which tasks find their node.
         cost: of scaling.
+        spread: standard deviation of priorities that are drawn, where any are; 0: actions are drawn instead.
     """
 
     def __init__(
@@ -73,7 +74,9 @@ class Clusters:
         models: Sequence[str],
         rule: NodeRule = NodeRule.SPREAD,
         cost: ScalingCost = NO_COST,
+        spread: float = 0.0,
     ):
+        self.spread = spread
         self.lanes = Lanes([episode.jobs for episode in episodes], speeds, cost=cost)
         self._rule = int(rule)
         self._nodes = [tuple(episode.nodes) for episode in episodes]
@@ -134,7 +137,7 @@ class Clusters:
 
         Args:
             weights: of the policy.
-            random: draws the actions; None: the best are taken.
+            random: draws priorities or actions; None: the best actions are taken.
             teacher: decides instead.
         """
         inputs, lane, job = self.inputs()
@@ -166,11 +169,16 @@ class Clusters:
         tasks = Tasks(self._demands[lane], self._kind[lane, job], most, self.lanes.workers[lane, job] > 0)
         actions, closed = np.empty(longest, dtype=np.int64), np.empty((len(job), ACTIONS), dtype=np.int64)
         counts = np.empty((len(job), 2), dtype=np.int64)
-        draws = random.random(longest) if random is not None else np.empty(0)
         scores = weights.scores(rows, share, int(most.max()))
+        draws = np.empty(0)
+        if random is not None and self.spread:
+            noise = self.spread * random.standard_normal(scores.priority.shape)
+            scores = scores._replace(priority=scores.priority + noise.astype(np.float32))
+        elif random is not None:
+            draws = random.random(longest)
         length = fill(tasks, scores, self._capacity[lane], self._rule, draws, forced, actions, closed, counts)
         ends = np.array([0, len(job)]), np.array([0, length])
-        return Slots(rows, share, most, tasks.runs, closed, ends[0], actions[:length], ends[1]), counts
+        return Slots(rows, share, most, tasks.runs, closed, scores.priority, ends[0], actions[:length], ends[1]), counts
 
 
 _NOTHING_FORCED = np.zeros(0, dtype=np.int64)
@@ -178,8 +186,8 @@ _NOTHING_FORCED = np.zeros(0, dtype=np.int64)
 
 def _no_slots(rows: NDArray[np.float32], share: NDArray[np.float32]) -> Slots:
     none, pairs = np.zeros(0, dtype=np.int64), np.zeros((0, 2), dtype=np.int64)
-    zero = np.zeros(1, dtype=np.int64)
-    return Slots(rows, share, pairs, np.zeros(0, dtype=bool), np.zeros((0, 3), dtype=np.int64), zero, none, zero)
+    zero, threes = np.zeros(1, dtype=np.int64), np.zeros((0, ACTIONS), dtype=np.int64)
+    return Slots(rows, share, pairs, np.zeros(0, dtype=bool), threes, threes.astype(np.float32), zero, none, zero)
 
 
 def roll_out(

@@ -28,6 +28,7 @@ class Slots:
         most: workers and servers that a job can have, (jobs, 2).
         runs: whether a job ran before.
         closed: see `fill`, (jobs, 3).
+        priority: see `Scores.priority`, with what was drawn, (jobs, 3).
         first_job: index of each slot's first job, and the number of jobs.
         actions: of all inferences; jobs are counted from the slot's first.
         first_action: index of each slot's first action, and the number of actions.
@@ -38,6 +39,7 @@ class Slots:
     most: Ints
     runs: NDArray[np.bool_]
     closed: Ints
+    priority: NDArray[np.float32]
     first_job: Ints
     actions: Ints
     first_action: Ints
@@ -65,6 +67,7 @@ class Slots:
             self.most[jobs],
             self.runs[jobs],
             self.closed[jobs],
+            self.priority[jobs],
             _starts(np.diff(self.first_job)[numbers]),
             self.actions[actions],
             _starts(np.diff(self.first_action)[numbers]),
@@ -79,6 +82,7 @@ class Slots:
             np.concatenate([part.most for part in parts]),
             np.concatenate([part.runs for part in parts]),
             np.concatenate([part.closed for part in parts]),
+            np.concatenate([part.priority for part in parts]),
             _starts(np.concatenate([np.diff(part.first_job) for part in parts])),
             np.concatenate([part.actions for part in parts]),
             _starts(np.concatenate([np.diff(part.first_action) for part in parts])),

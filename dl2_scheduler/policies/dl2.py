@@ -22,9 +22,13 @@ class Dl2:
 
     Args:
         weights: of the network.
+
+    Attributes:
+        inferences: of the last slot.
     """
 
     def __init__(self, weights: Weights):
+        self.inferences = 0
         self._weights = weights
 
     def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
@@ -47,7 +51,7 @@ class Dl2:
         actions = np.empty(int(tasks.most.sum()) + 1, dtype=np.int64)
         closed, counts = np.empty((jobs, ACTIONS), dtype=np.int64), np.empty((jobs, 2), dtype=np.int64)
         nothing = _NONE.astype(np.int64)
-        fill(tasks, scores, room.capacity, int(room.rule), _NONE, nothing, actions, closed, counts)
+        self.inferences = fill(tasks, scores, room.capacity, int(room.rule), _NONE, nothing, actions, closed, counts)
         return counts
 
 

@@ -51,6 +51,7 @@ class Scores(NamedTuple):
         hidden_bias: its bias.
         out: last layer, (hidden, 3).
         out_bias: its bias.
+        priority: what is added to each job's scores in this slot, (jobs, 3).
         stop: score of stopping.
     """
 
@@ -63,6 +64,7 @@ class Scores(NamedTuple):
     hidden_bias: F32
     out: F32
     out_bias: F32
+    priority: F32
     stop: float
 
 
@@ -81,7 +83,7 @@ def score(scores: Scores, job: int, workers: int, servers: int, first: F32, seco
             for unit in range(width):
                 second[unit] += value * scores.hidden[source, unit]
     for action in range(ACTIONS):
-        row[action] = scores.out_bias[action]
+        row[action] = scores.out_bias[action] + scores.priority[job, action]
     for unit in range(width):
         value = second[unit]
         if value > 0:

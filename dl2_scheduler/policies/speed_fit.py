@@ -49,9 +49,12 @@ class FittedSpeeds:
 
     def grid(self, job: Job) -> Grid:
         """See `SpeedEstimates.grid`."""
+        if job.model not in self._reports:
+            scales = [_scale(*_arrays(reports)) for reports in self._reports.values()]
+            return _guessed(job.max_servers, job.max_workers, float(np.exp(np.mean(np.log(scales)))) if scales else 1.0)
         key = job.model, job.max_servers, job.max_workers
         if key not in self._grids:
-            self._grids[key] = _grid(self._reports.get(job.model, {}), job.max_servers, job.max_workers, self._optimism)
+            self._grids[key] = _grid(self._reports[job.model], job.max_servers, job.max_workers, self._optimism)
         return self._grids[key]
 
 
@@ -61,14 +64,29 @@ def terms(servers: _Floats, workers: _Floats) -> _Floats:
     return np.stack([one / workers, one, workers / servers, workers, servers], axis=-1)
 
 
+def _guessed(max_servers: int, max_workers: int, scale: float) -> Grid:
+    """Of a model that nobody has reported: like the others, so that none goes before or after them for it."""
+    servers, workers = np.mgrid[1 : max_servers + 1, 1 : max_workers + 1].astype(float)
+    grid = np.zeros((max_servers + 1, max_workers + 1))
+    grid[1:, 1:] = scale / (terms(servers, workers) @ _GUESS)
+    return grid
+
+
+def _arrays(reports: _Counts) -> tuple[_Floats, _Floats]:
+    """Servers and workers of each configuration, (configurations, 2), and its mean speed."""
+    return np.array(list(reports), dtype=float), np.array([mean for _, mean in reports.values()])
+
+
+def _scale(at: _Floats, speeds: _Floats) -> float:
+    """By how much speeds differ from the guess."""
+    guessed = 1 / (terms(at[:, 0], at[:, 1]) @ _GUESS)
+    return float(np.exp(np.mean(np.log(speeds / guessed))))
+
+
 def _grid(reports: _Counts, max_servers: int, max_workers: int, optimism: float) -> Grid:
     servers, workers = np.mgrid[1 : max_servers + 1, 1 : max_workers + 1].astype(float)
     grid = np.zeros((max_servers + 1, max_workers + 1))
-    if not reports:
-        grid[1:, 1:] = 1 / (terms(servers, workers) @ _GUESS)
-        return grid
-    at = np.array(list(reports), dtype=float)
-    speeds = np.array([mean for _, mean in reports.values()])
+    at, speeds = _arrays(reports)
     coefficients = _fit(at, speeds)
     missed = np.log(speeds * (terms(at[:, 0], at[:, 1]) @ coefficients))
     here = np.stack([servers, workers], axis=-1).reshape(-1, 2)
@@ -90,9 +108,7 @@ def _alike(some: _Floats, others: _Floats) -> _Floats:
 
 def _fit(at: _Floats, speeds: _Floats) -> _Floats:
     """Coefficients by least squares of the relative error; the guess, to scale, decides what the reports leave open."""
-    guessed = 1 / (terms(at[:, 0], at[:, 1]) @ _GUESS)
-    scale = float(np.exp(np.mean(np.log(speeds / guessed))))
-    beside = scale / (terms(_GUESS_AT[:, 0], _GUESS_AT[:, 1]) @ _GUESS)
+    beside = _scale(at, speeds) / (terms(_GUESS_AT[:, 0], _GUESS_AT[:, 1]) @ _GUESS)
     rows = np.vstack(
         [
             terms(at[:, 0], at[:, 1]) * speeds[:, None],

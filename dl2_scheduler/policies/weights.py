@@ -43,6 +43,7 @@ class Weights:
             given["hidden.bias"],
             np.ascontiguousarray(given["out.weight"].T),
             given["out.bias"],
+            np.maximum(rows @ given["rank.weight"].T + given["rank.bias"], 0) @ given["priority.weight"].T,
             float((slot @ given["stop.weight"].T + given["stop.bias"])[0, 0]),
         )
 

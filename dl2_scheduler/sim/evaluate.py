@@ -106,7 +106,7 @@ def compare(
 
     Raises:
         BadInput: a sequence cannot run there.
-        RuntimeError: a policy starves jobs.
+        Starved: a policy starves jobs.
     """
     _check(sequences, setting)
     results: list[Result] = []

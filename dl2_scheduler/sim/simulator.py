@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.errors import BadInput, Starved
 from dl2_scheduler.cluster.jobs import Job, Node, check_fits
 from dl2_scheduler.cluster.policy import AllocationPolicy, Cluster, JobOutcome, Outcome
 from dl2_scheduler.cluster.room import NodeRule, Room
@@ -125,12 +125,12 @@ def steps(cluster: Cluster, policy: AllocationPolicy, rule: NodeRule, most_slots
     """Run until every job has ended, and tell of each slot.
 
     Raises:
-        RuntimeError: jobs are left after `most_slots`.
+        Starved: jobs are left after `most_slots`.
     """
     while not cluster.done:
         snapshot = cluster.snapshot()
         if snapshot.slot >= most_slots:
-            raise RuntimeError(f"{len(snapshot.jobs)} jobs are left after {most_slots} slots: the policy starves them")
+            raise Starved(f"{len(snapshot.jobs)} jobs are left after {most_slots} slots: the policy starves them")
         cluster.apply(policy.allocate(snapshot, Room(snapshot, rule)))
         yield cluster.finish_slot()
 

@@ -82,8 +82,8 @@ class Gradients:
             tensors, source, image = tensors[done], source[done], image[done]
             self._lies[model.blocks_among(tensors)] = self._places[model.blocks_among(tensors)]
             images = {number: address(self._images[number].array) for number in np.unique(image).tolist()}
-        if self._rows:
-            self._rows = {index: rows for index, rows in self._rows.items() if index not in set(tensors.tolist())}
+        for index in self._rows.keys() & tensors.tolist():
+            del self._rows[index]
         to = np.array([images[number] for number in image.tolist()], dtype=np.int64) + model.extents[tensors, 1]
         move(to, source, model.extents[tensors, 2])
         return done

@@ -16,7 +16,6 @@ from elastic_ps.core.configuration import Role
 from elastic_ps.core.data import DataSpec
 from elastic_ps.core.errors import ConfigurationError, JobEnded
 from elastic_ps.core.model import Tensor
-from elastic_ps.native.bulk import move
 from elastic_ps.node.session import Session
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.worker.api import Array
@@ -28,7 +27,6 @@ from elastic_ps.worker.parameters import First, declare, enter, follow, refresh
 from elastic_ps.worker.staging import Key, Staging
 from elastic_ps.worker.step import Step
 from elastic_ps.worker.store import Store
-from elastic_ps.worker.values import addresses
 from protos import elastic_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -311,21 +309,6 @@ class WorkerJob:
         )
         with exits():
             return declare(self.node, request, first)
-
-    def write_all(self, store: int, wanted: Sequence[tuple[str, Array]]) -> Sequence[bool]:
-        """Write the installed values of keys to settled arrays at once; which could be: `parts` has the others."""
-        inbox, to = self.node.inbox, addresses([array for _, array in wanted])
-        with self.node.changed:  # tables may grow at any time
-            model = inbox.model
-            tensors = np.array([model.index.get((store, key), -1) for key, _ in wanted], dtype=np.int64)
-            alike = [
-                tensor >= 0 and array.dtype == model.tensors[tensor].dtype
-                for tensor, (_, array) in zip(tensors.tolist(), wanted, strict=True)
-            ]
-            source = inbox.addresses(tensors) if len(model.tensors) else np.zeros(len(tensors), dtype=np.int64)
-        done = np.array(alike, dtype=bool) & (source != 0) & (to != 0)
-        move(to[done], source[done], model.extents[tensors[done], 2])
-        return done.tolist()  # type: ignore[no-any-return]
 
     def parts(self, store: int, keys: Iterable[str]) -> dict[str, list[NDArray[Any]]]:
         """The installed values of keys, flat and in order; none where the job has none yet."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from elastic_ps.worker.ending import exits
 from elastic_ps.worker.parameters import First
 from elastic_ps.worker.staging import Key
 from elastic_ps.worker.states import State, States
-from elastic_ps.worker.values import chosen_rows, cut, settle
+from elastic_ps.worker.values import chosen_rows, cut, settle, write_at_once
 
 if TYPE_CHECKING:
     from elastic_ps.worker.job import WorkerJob
@@ -339,8 +340,7 @@ class Store:
         """Write the job's values of keys to arrays."""
         listed = [(key, target) for key, targets in wanted for target in targets]
         settle((target for _, target in listed), to_write=True)
-        done = self._job.write_all(self._number, listed)
-        left = [item for item, is_done in zip(listed, done, strict=True) if not is_done]
+        left = list(compress(listed, ~write_at_once(self._job.node, self._number, listed)))
         held = self._job.parts(self._number, {key for key, _ in left})
         copies: list[Copy] = []
         for key, target in left:

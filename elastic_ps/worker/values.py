@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic_ps.native.bulk import Addresses
+from elastic_ps.native.bulk import Addresses, move
 from elastic_ps.native.threads import Copy
 from elastic_ps.worker.api import Array
+from elastic_ps.worker.room import Room
 
 
 def settle(arrays: Iterable[Array], to_write: bool) -> None:
@@ -30,6 +31,22 @@ def addresses(arrays: Sequence[Array]) -> Addresses:
         numbers = [number for number, array in enumerate(arrays) if type(array) is kind]
         found[numbers] = kind.addresses([arrays[number] for number in numbers])
     return found
+
+
+def write_at_once(room: Room, store: int, wanted: Sequence[tuple[str, Array]]) -> NDArray[np.bool_]:
+    """Write installed values of a store's keys to settled arrays; which could be: those in one piece at both ends."""
+    inbox, to = room.inbox, addresses([array for _, array in wanted])
+    with room.changed:  # tables may grow at any time
+        model = inbox.model
+        tensors = np.array([model.index.get((store, key), -1) for key, _ in wanted], dtype=np.int64)
+        alike = [
+            tensor >= 0 and array.dtype == model.tensors[tensor].dtype
+            for tensor, (_, array) in zip(tensors.tolist(), wanted, strict=True)
+        ]
+        source = inbox.addresses(tensors) if model.tensors else np.zeros(len(tensors), dtype=np.int64)
+    done: NDArray[np.bool_] = np.array(alike, dtype=bool) & (source != 0) & (to != 0)
+    move(to[done], source[done], model.extents[tensors[done], 2])
+    return done
 
 
 def chosen_rows(parts: Sequence[NDArray[Any]], target: Array) -> NDArray[Any]:

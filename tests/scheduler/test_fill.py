@@ -21,7 +21,7 @@ def scores_of(jobs, most, seed, stop=-9.0):
     counts = most + 1, HIDDEN
     return Scores(
         drawn(jobs, HIDDEN), drawn(*counts), drawn(*counts), drawn(HIDDEN), np.abs(drawn(jobs, 2)),
-        drawn(HIDDEN, HIDDEN), drawn(HIDDEN), drawn(HIDDEN, ACTIONS), drawn(ACTIONS), stop,
+        drawn(HIDDEN, HIDDEN), drawn(HIDDEN), drawn(HIDDEN, ACTIONS), drawn(ACTIONS), drawn(jobs, ACTIONS), stop,
     )  # fmt: skip
 
 
@@ -52,7 +52,8 @@ def test_a_row_is_the_network():
     share = np.log1p(max(3 * scores.share[1, 0], 2 * scores.share[1, 1]))
     first = scores.base[1] + scores.by_workers[3] + scores.by_servers[2] + share * scores.by_share
     second = np.maximum(first, 0) @ scores.hidden + scores.hidden_bias
-    assert np.allclose(row(scores, 1, 3, 2), np.maximum(second, 0) @ scores.out + scores.out_bias, atol=1e-5)
+    wanted = np.maximum(second, 0) @ scores.out + scores.out_bias + scores.priority[1]
+    assert np.allclose(row(scores, 1, 3, 2), wanted, atol=1e-5)
 
 
 demand = st.tuples(st.sampled_from([0.0, 1.0, 2.0, 3.0]), st.sampled_from([0.0, 1.0, 4.0])).filter(any)

@@ -11,8 +11,10 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.cluster.snapshot import Grant
+from dl2_scheduler.learning.actor_critic import Settings
 from dl2_scheduler.learning.bootstrap import BootstrapSettings, bootstrap
 from dl2_scheduler.learning.lessons import Lessons
+from dl2_scheduler.learning.online import Online, OnlineSettings
 from dl2_scheduler.learning.rollout import Clusters, roll_out
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.learning.teacher import of_counts, of_grants
@@ -105,3 +107,25 @@ def test_actions_of_grants_keep_their_order():
 def test_actions_of_counts_go_round_robin():
     wanted = [BOTH, 6 + BOTH, WORKER, 6 + SERVER, 6 + SERVER]
     assert of_counts([Grant(2, 1), Grant(0, 0), Grant(1, 3)]) == wanted
+
+
+# ---- online ----------------------------------------------------------------------------------------------------------
+
+
+def online(path, start=None, **settings):
+    folder = RunFolder(path)
+    if start is not None:
+        folder.begin({})
+    chosen = OnlineSettings(**{"lanes": 4, "value_only": 1, "checkpoint_every": 2, "judge_every": 100, **settings})
+    return Online(folder, LESSONS, SPEEDS, chosen, Settings(), start)
+
+
+def test_a_run_that_goes_on_is_as_one_that_never_stopped(taught, tmp_path):
+    online(tmp_path / "whole", taught[0]).run(100.0, 4, lambda *_: None)
+    online(tmp_path / "parts", taught[0]).run(100.0, 2, lambda *_: None)
+    online(tmp_path / "parts").run(100.0, 4, lambda *_: None)
+    whole, parts = load(tmp_path / "whole").arrays, load(tmp_path / "parts").arrays
+    assert all(np.array_equal(whole[name], parts[name]) for name in whole)
+    assert not np.array_equal(whole["priority.weight"], load(taught[0].path).arrays["priority.weight"])
+    curves = [(tmp_path / name / "curves.csv").read_text() for name in ("whole", "parts")]
+    assert curves[0] == curves[1]

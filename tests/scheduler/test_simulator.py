@@ -9,7 +9,7 @@ from clusters import MOST, SPEEDS, grid, job, nodes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.errors import BadInput, Starved
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.room import NodeRule, Room
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
@@ -175,7 +175,7 @@ def test_an_owners_estimate_hides_what_a_job_needs() -> None:
 
 def test_a_policy_that_starves_is_told() -> None:
     cluster = SimulatedCluster([job()], ONE_NODE, SPEEDS, SLOT)
-    with pytest.raises(RuntimeError, match="1 jobs are left after 20 slots: the policy starves them"):
+    with pytest.raises(Starved, match="1 jobs are left after 20 slots: the policy starves them"):
         run(cluster, Fixed(0, 0), NodeRule.SPREAD, most_slots=20)
 
 
