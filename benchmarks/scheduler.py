@@ -68,7 +68,9 @@ def main() -> int:
         {"what": f"simulated: {name}", "slots/s": rate, "plain slots/s": plain[name], "ratio": rate / plain[name]}
         for name, rate in compiled.items()
     ]
-    return finish("scheduler", rows, goals, ("numpy", "numba", "torch"))
+    columns = dict.fromkeys(column for row in rows for column in row)
+    whole = [{column: row.get(column) for column in columns} for row in rows]
+    return finish("scheduler", whole, goals, ("numpy", "numba", "torch"))
 
 
 def _slot(weights: Weights, nodes: int, jobs: int) -> dict[str, Any]:
