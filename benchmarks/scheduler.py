@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from benchmarks.report import finish, under
-from dl2_scheduler.cluster.jobs import Job, Node
+from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.room import NodeRule, Room
 from dl2_scheduler.cluster.snapshot import JobState, Snapshot
 from dl2_scheduler.learning.lessons import Lessons
@@ -36,6 +36,7 @@ from dl2_scheduler.sim.arrivals import Pattern, generate
 from dl2_scheduler.sim.catalogue import CATALOGUE
 from dl2_scheduler.sim.shipped import shipped_speeds
 from dl2_scheduler.sim.simulator import SimulatedCluster, run
+from dl2_scheduler.sim.trace import parse_cluster
 
 SPEEDS = shipped_speeds(17, 17)
 REPEATS = 9
@@ -111,13 +112,13 @@ def _snapshot(nodes: int, jobs: int) -> Snapshot:
         kind = CATALOGUE[model]
         job = Job(number, 0.0, model, kind.epochs, kind.samples_per_epoch, {"cpu": 2, "gpu": 1}, {"cpu": 2})
         states.append(JobState(job, float(random.uniform(0, 0.9) * kind.epochs), int(random.integers(0, 30))))
-    machines = tuple(Node(f"n{number}", {"cpu": 8, "gpu": 8}) for number in range(nodes))
+    machines = parse_cluster(f"{nodes}x8cpu,8gpu")
     return Snapshot(0, 1200.0, machines, tuple(states))
 
 
 def _simulated(weights: Weights) -> dict[str, float]:
     """Slots a second of each policy alone, and of the learnt one in all lanes of a lockstep together."""
-    machines = tuple(Node(f"n{number}", {"cpu": 8, "gpu": 8}) for number in range(24))
+    machines = parse_cluster("24x8cpu,8gpu")
     jobs = generate(Pattern.GOOGLE, JOBS, 3)
     found = {}
     for name in POLICIES:

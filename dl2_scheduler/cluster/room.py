@@ -25,6 +25,15 @@ class NodeRule(IntEnum):
 
 
 @compiled
+def fits_on(free: Amounts, node: int, demand: Amounts) -> bool:
+    """Whether a task fits on a node."""
+    for resource in range(len(demand)):  # noqa: SIM110  # compiled, a generator would be slower
+        if demand[resource] > free[node, resource] + SLACK:
+            return False
+    return True
+
+
+@compiled
 def pick_node(free: Amounts, used: Amounts, demand: Amounts, rule: int, last: int) -> int:
     """The node for a task, or NOWHERE.
 
@@ -35,7 +44,7 @@ def pick_node(free: Amounts, used: Amounts, demand: Amounts, rule: int, last: in
         rule: a `NodeRule`.
         last: the node that the last task went to.
     """
-    nodes, resources = free.shape
+    nodes = len(free)
     best = NOWHERE
     for step in range(nodes):
         node = (last + 1 + step) % nodes if rule == NodeRule.ROUND_ROBIN else step
@@ -43,22 +52,12 @@ def pick_node(free: Amounts, used: Amounts, demand: Amounts, rule: int, last: in
             better = best == NOWHERE or used[node] > used[best]
         else:
             better = best == NOWHERE or used[node] < used[best]
-        if not better:
-            continue
-        fits = True
-        if rule != NodeRule.LEAST_USED_ONLY:
-            for resource in range(resources):
-                if demand[resource] > free[node, resource] + SLACK:
-                    fits = False
-                    break
-        if fits:
+        if better and (rule == NodeRule.LEAST_USED_ONLY or fits_on(free, node, demand)):
             best = node
             if rule == NodeRule.ROUND_ROBIN:
                 break
-    if rule == NodeRule.LEAST_USED_ONLY:
-        for resource in range(resources):
-            if demand[resource] > free[best, resource] + SLACK:
-                return NOWHERE
+    if rule == NodeRule.LEAST_USED_ONLY and not fits_on(free, best, demand):
+        return NOWHERE
     return best
 
 

@@ -2,17 +2,16 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.commands.common import SpeedTable, new_table, show
+from dl2_scheduler.commands.common import SpeedTable, known_speeds, new_table, show
 from dl2_scheduler.commands.progress import Bar
 from dl2_scheduler.policies.registry import make_policy
 from dl2_scheduler.sim.arrivals import Pattern
-from dl2_scheduler.sim.shipped import shipped_speeds
-from dl2_scheduler.sim.speeds import interpolated, read_points
+from dl2_scheduler.sim.simulator import check_jobs
 from dl2_scheduler.sim.trace import parse_cluster
 
 _CLUSTERS = "24x8cpu,8gpu 48x8cpu,8gpu 96x8cpu,8gpu"
@@ -40,8 +39,12 @@ def bootstrap(
     nodes = tuple(parse_cluster(text) for text in clusters.split())
     if not nodes:
         raise BadInput("--clusters is empty: give at least one, as in 24x8cpu,8gpu")
-    known = shipped_speeds() if speeds is None else interpolated(read_points(speeds))
-    lessons = Lessons(nodes, jobs, tuple(pattern or (Pattern.GOOGLE,)), seed)
+    patterns = tuple(pattern or (Pattern.GOOGLE,))
+    known = known_speeds(speeds)
+    decides = make_policy(teacher, known)
+    lessons = Lessons(nodes, jobs, patterns, seed)
+    for episode in lessons.episodes(0, len(nodes)):  # what is wrong is told before the folder is there
+        check_jobs(episode.jobs, episode.nodes, known)
     settings = BootstrapSettings(warm_up, episodes, epochs)
     folder = RunFolder(out)
     folder.begin(
@@ -49,18 +52,16 @@ def bootstrap(
             "teacher": teacher,
             "clusters": clusters.split(),
             "speeds": str(speeds or ""),
-            **_plain(lessons),
+            "jobs": jobs,
+            "patterns": [each.value for each in patterns],
+            "seed": seed,
             **asdict(settings),
         }
     )
     with Bar() as bar:
-        times = run(make_policy(teacher, known), lessons, known, settings, folder, bar.tell)
+        times = run(decides, lessons, known, settings, folder, bar.tell)
     table = new_table(cluster=False, teacher=True, policy=True, difference=True)
     for name, taught, learnt in zip(clusters.split(), times["teacher"], times["policy"], strict=True):
         table.add_row(name, f"{taught:.2f}", f"{learnt:.2f}", f"{learnt / taught - 1:+.1%}")
     show(table)
     typer.echo(f"Mean completion times in slots, on sequences that were not imitated. Use it as --policy dl2:{out}")
-
-
-def _plain(lessons: Any) -> dict[str, Any]:
-    return {"jobs": lessons.jobs, "patterns": [pattern.value for pattern in lessons.patterns], "seed": lessons.seed}

@@ -44,8 +44,14 @@ def speeds_for(lines: Mapping[str, Job], table: Path | None) -> Speeds:
         if max(job.max_servers, job.max_workers) > MOST_TASKS:
             raise BadInput(f"{where}: job {job.id}: max_servers or max_workers over {MOST_TASKS}: give less")
         servers, workers = max(servers, job.max_servers), max(workers, job.max_workers)
-    most = servers + 1, workers + 1
-    return shipped_speeds(*most) if table is None else interpolated(read_points(table), *most)
+    return known_speeds(table, servers + 1, workers + 1)
+
+
+def known_speeds(table: Path | None, max_servers: int = 16, max_workers: int = 16) -> Speeds:
+    """Of a table; None: the shipped ones. Raises BadInput, with the line."""
+    if table is None:
+        return shipped_speeds(max_servers, max_workers)
+    return interpolated(read_points(table), max_servers, max_workers)
 
 
 def check_lines(lines: Mapping[str, Job], nodes: Sequence[Node], speeds: Speeds) -> None:

@@ -11,10 +11,10 @@ from dl2_scheduler.cluster.room import NodeRule, vector
 from dl2_scheduler.cluster.snapshot import Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.sequences import Slots
-from dl2_scheduler.policies.features import SlotInputs, features, shares
-from dl2_scheduler.policies.fill import ACTIONS, Ints, Tasks, fill
+from dl2_scheduler.policies.features import SlotInputs, features, kinds, shares
+from dl2_scheduler.policies.fill import ACTIONS, NO_DRAWS, NOT_FORCED, STOP, Ints, Tasks, filled, most_inferences
 from dl2_scheduler.policies.weights import Weights, share_of
-from dl2_scheduler.sim.lanes import NO_COST, Lanes, ScalingCost
+from dl2_scheduler.sim.lanes import NO_COST, Lanes, Progress, ScalingCost
 
 Floats = NDArray[np.float64]
 Teacher = Callable[[Snapshot], Ints]
@@ -94,11 +94,9 @@ class Clusters:
             capacity = np.array([vector(node.capacity, names) for node in episode.nodes])
             jobs = self.lanes.jobs[lane]
             demand = np.array([[vector(job.worker, names), vector(job.server, names)] for job in jobs])
-            both = np.concatenate([demand, demand.sum(axis=1, keepdims=True)], axis=1)
-            kinds, where = np.unique(both.reshape(-1, both.shape[-1]), axis=0, return_inverse=True)
+            different, self._kind[lane, : len(jobs)] = kinds(demand)
             self._capacity.append(capacity)
-            self._demands.append(kinds)
-            self._kind[lane, : len(jobs)] = where.reshape(-1, ACTIONS)
+            self._demands.append(different)
             self._share[lane, : len(jobs)] = shares(demand, capacity.sum(axis=0))
             self._most[lane, : len(jobs)] = [(job.max_workers, job.max_servers) for job in jobs]
 
@@ -107,15 +105,13 @@ class Clusters:
         lanes = self.lanes
         lane, job = lanes.present.nonzero()
         where = lane, job
-        left = lanes.estimate - lanes.done
-        remaining = np.where(left > 0, left, 0.05 * lanes.estimate)
         share = self._share[where]
         load = np.zeros(len(lanes.jobs))
         np.add.at(load, lane, share.sum(axis=1))
         found = SlotInputs(
             lane,
             self._type[lanes.model[where]],
-            remaining[where],
+            lanes.remaining[where],
             lanes.estimate[where],
             lanes.samples[where],
             lanes.slots_run[where].astype(float),
@@ -132,8 +128,8 @@ class Clusters:
 
     def step(
         self, weights: Weights, random: np.random.Generator | None, teacher: Teacher | None = None
-    ) -> tuple[Slots, Ints]:
-        """Fill and run one slot of every lane that has jobs; what was done, and in which lanes.
+    ) -> tuple[list[Slots], Ints, Progress]:
+        """Fill and run one slot of every lane that has jobs; what was done in each, which they are, what came of it.
 
         Args:
             weights: of the policy.
@@ -147,12 +143,11 @@ class Clusters:
         parts, active = [], np.unique(lane)
         for number in active.tolist():
             low, high = np.searchsorted(lane, [number, number + 1])
-            forced = teacher(self.snapshot(number)) if teacher is not None else _NOTHING_FORCED
+            forced = np.append(teacher(self.snapshot(number)), STOP) if teacher is not None else NOT_FORCED
             part, counts = self._fill(number, rows[low:high], share[low:high], job[low:high], weights, random, forced)
             workers[number, job[low:high]], servers[number, job[low:high]] = counts.T
             parts.append(part)
-        self.progress = self.lanes.advance(workers, servers)
-        return (Slots.joined(parts) if parts else _no_slots(rows, share)), active
+        return parts, active, self.lanes.advance(workers, servers)
 
     def _fill(
         self,
@@ -165,29 +160,18 @@ class Clusters:
         forced: Ints,
     ) -> tuple[Slots, Ints]:
         most = self._most[lane, job]
-        longest = int(most.sum()) + 1
         tasks = Tasks(self._demands[lane], self._kind[lane, job], most, self.lanes.workers[lane, job] > 0)
-        actions, closed = np.empty(longest, dtype=np.int64), np.empty((len(job), ACTIONS), dtype=np.int64)
-        counts = np.empty((len(job), 2), dtype=np.int64)
         scores = weights.scores(rows, share, int(most.max()))
-        draws = np.empty(0)
+        draws = NO_DRAWS
         if random is not None and self.spread:
             noise = self.spread * random.standard_normal(scores.priority.shape)
             scores = scores._replace(priority=scores.priority + noise.astype(np.float32))
         elif random is not None:
-            draws = random.random(longest)
-        length = fill(tasks, scores, self._capacity[lane], self._rule, draws, forced, actions, closed, counts)
-        ends = np.array([0, len(job)]), np.array([0, length])
-        return Slots(rows, share, most, tasks.runs, closed, scores.priority, ends[0], actions[:length], ends[1]), counts
-
-
-_NOTHING_FORCED = np.zeros(0, dtype=np.int64)
-
-
-def _no_slots(rows: NDArray[np.float32], share: NDArray[np.float32]) -> Slots:
-    none, pairs = np.zeros(0, dtype=np.int64), np.zeros((0, 2), dtype=np.int64)
-    zero, threes = np.zeros(1, dtype=np.int64), np.zeros((0, ACTIONS), dtype=np.int64)
-    return Slots(rows, share, pairs, np.zeros(0, dtype=bool), threes, threes.astype(np.float32), zero, none, zero)
+            draws = random.random(most_inferences(tasks))
+        done = filled(tasks, scores, self._capacity[lane], self._rule, draws, forced)
+        ends = np.array([0, len(job)]), np.array([0, len(done.actions)])
+        slot = Slots(rows, share, most, tasks.runs, done.closed, scores.priority, ends[0], done.actions, ends[1])
+        return slot, done.counts
 
 
 def roll_out(
@@ -199,16 +183,17 @@ def roll_out(
 ) -> Rollout:
     """Run until every job of every lane has ended, or `most_slots` have passed."""
     lanes = clusters.lanes
-    parts, lane_of, time_of, waiting, trained = [], [], [], [], []
+    parts: list[Slots] = []
+    lane_of, time_of, waiting, trained = [], [], [], []
     while not lanes.over.all() and lanes.slot < most_slots:
         time, present = lanes.slot, lanes.present
-        slots, active = clusters.step(weights, random, teacher)
-        parts.append(slots)
+        slots, active, progress = clusters.step(weights, random, teacher)
+        parts += slots
         lane_of.append(active)
         time_of.append(np.full(len(active), time))
-        part = np.where(present, np.where(clusters.progress.ended, lanes.finish - time, 1.0), 0.0)
+        part = np.where(present, np.where(progress.ended, lanes.finish - time, 1.0), 0.0)
         waiting.append(part.sum(axis=1))
-        trained.append((clusters.progress.epochs / lanes.epochs * present).sum(axis=1))
+        trained.append((progress.epochs / lanes.epochs * present).sum(axis=1))
     times = np.where(np.isnan(lanes.finish), lanes.slot, lanes.finish) - lanes.arrival
     completion = np.where(lanes.real, times, 0.0).sum(axis=1) / lanes.real.sum(axis=1)
     return Rollout(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dl2_scheduler.cluster.compiled import compiled
-from dl2_scheduler.policies.fill import ACTIONS, SERVER, STOP, WORKER, Ints, Tasks, allowed, may_stop
+from dl2_scheduler.policies.fill import ACTIONS, STOP, Ints, Tasks, allowed, grant, may_stop
 
 Floats = NDArray[np.float64]
 
@@ -113,12 +113,34 @@ def visits(first_job: Ints, actions: Ints, first_action: Ints, job: Ints, worker
             count += 1
         for inference in range(first_action[slot], first_action[slot + 1]):
             if actions[inference] != STOP:
-                number, action = actions[inference] // ACTIONS, actions[inference] % ACTIONS
-                counts[number, 0] += action != SERVER
-                counts[number, 1] += action != WORKER
+                number = actions[inference] // ACTIONS
+                grant(counts, number, actions[inference] % ACTIONS)
                 job[count], workers[count], servers[count] = base + number, counts[number, 0], counts[number, 1]
                 count += 1
     return count
+
+
+@compiled
+def _log_shares(
+    scores: NDArray[np.float32],
+    stop: float,
+    at: Ints,
+    tasks: Tasks,
+    counts: Ints,
+    closed: Ints,
+    inference: int,
+    logs: Floats,
+) -> None:
+    """Write the log probability of each action, and last of stopping; minus infinity: it was not allowed."""
+    logs[:] = -np.inf
+    for job in range(len(counts)):
+        for action in range(ACTIONS):
+            if allowed(tasks, counts, closed, inference, job, action):
+                logs[job * ACTIONS + action] = scores[at[job], action]
+    if may_stop(tasks, counts, closed, inference):
+        logs[-1] = stop
+    top = logs.max()
+    logs -= top + np.log(np.exp(logs - top).sum())
 
 
 @compiled
@@ -164,48 +186,34 @@ def _walk(
         counts = np.zeros((jobs, 2), dtype=np.int64)
         at = visit + np.arange(jobs)
         visit += jobs
-        share = np.zeros(jobs * ACTIONS + 1)
+        logs = np.empty(jobs * ACTIONS + 1)
         tasks = Tasks(np.zeros((0, 0)), closed[:0], most[base : base + jobs], runs[base : base + jobs])
         shut = closed[base : base + jobs]
         for number in range(first_action[slot], first_action[slot + 1]):
             inference = number - first_action[slot]
-            top = -np.inf
-            for job in range(jobs):
-                for action in range(ACTIONS):
-                    if allowed(tasks, counts, shut, inference, job, action):
-                        share[job * ACTIONS + action] = scores[at[job], action]
-                        top = max(top, scores[at[job], action])
-                    else:
-                        share[job * ACTIONS + action] = -np.inf
-            share[-1] = stops[slot] if may_stop(tasks, counts, shut, inference) else -np.inf
-            top = max(top, share[-1])
-            total = 0.0
-            for index in range(len(share)):
-                total += np.exp(share[index] - top)
-            log_total = top + np.log(total)
-            chosen = len(share) - 1 if actions[number] == STOP else actions[number]
+            _log_shares(scores, stops[slot], at, tasks, counts, shut, inference, logs)
+            chosen = len(logs) - 1 if actions[number] == STOP else actions[number]
             spread = 0.0
-            for index in range(len(share)):
-                if share[index] != -np.inf:
-                    spread -= np.exp(share[index] - log_total) * (share[index] - log_total)
+            for log in logs:
+                if log != -np.inf:
+                    spread -= np.exp(log) * log
             if not back:
-                log_probability[number] = share[chosen] - log_total
+                log_probability[number] = logs[chosen]
                 entropy[number] = spread
             else:
-                for index in range(len(share)):
-                    if share[index] == -np.inf:
+                for index in range(len(logs)):
+                    if logs[index] == -np.inf:
                         continue
-                    part = np.exp(share[index] - log_total)
+                    part = np.exp(logs[index])
                     slope = by_probability[number] * ((index == chosen) - part)
-                    slope -= by_entropy[number] * part * (share[index] - log_total + spread)
-                    if index == len(share) - 1:
+                    slope -= by_entropy[number] * part * (logs[index] + spread)
+                    if index == len(logs) - 1:
                         stop_gradient[slot] += slope
                     else:
                         score_gradient[at[index // ACTIONS], index % ACTIONS] += slope
             if actions[number] != STOP:
-                job, action = actions[number] // ACTIONS, actions[number] % ACTIONS
-                counts[job, 0] += action != SERVER
-                counts[job, 1] += action != WORKER
+                job = actions[number] // ACTIONS
+                grant(counts, job, actions[number] % ACTIONS)
                 at[job] = visit
                 visit += 1
 

@@ -9,12 +9,11 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.room import Room
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
 from dl2_scheduler.policies.features import features, of_room
-from dl2_scheduler.policies.fill import ACTIONS, Ints, fill
-from dl2_scheduler.policies.weights import Weights, share_of
+from dl2_scheduler.policies.fill import Ints, filled
+from dl2_scheduler.policies.weights import ARRAYS, Weights, share_of
 
 POLICY_FILE = "policy.npz"
 _MODELS = "models"
-_NONE = np.zeros(0)
 
 
 class Dl2:
@@ -47,12 +46,9 @@ class Dl2:
         inputs, tasks = of_room(room, self._weights.models)
         rows = features(inputs, len(self._weights.models))
         scores = self._weights.scores(rows, share_of(inputs), int(tasks.most.max()))
-        jobs = len(rows)
-        actions = np.empty(int(tasks.most.sum()) + 1, dtype=np.int64)
-        closed, counts = np.empty((jobs, ACTIONS), dtype=np.int64), np.empty((jobs, 2), dtype=np.int64)
-        nothing = _NONE.astype(np.int64)
-        self.inferences = fill(tasks, scores, room.capacity, int(room.rule), _NONE, nothing, actions, closed, counts)
-        return counts
+        done = filled(tasks, scores, room.capacity, int(room.rule))
+        self.inferences = len(done.actions)
+        return done.counts
 
 
 def save(weights: Weights, path: Path) -> None:
@@ -74,7 +70,7 @@ def load(path: Path) -> Weights:
     file = path / POLICY_FILE if path.is_dir() else path
     try:
         with np.load(file) as found:
-            arrays = {name: found[name] for name in found.files if name != _MODELS}
+            arrays = {name: found[name] for name in ARRAYS}
             return Weights(tuple(json.loads(str(found[_MODELS]))), arrays)
-    except (OSError, KeyError, ValueError) as error:
+    except (OSError, KeyError, ValueError) as error:  # KeyError: also a network of another version
         raise BadInput(f"no policy in {path}: {error}: make one by `dl2 bootstrap --out {path}`") from error

@@ -110,6 +110,17 @@ def shares(demands: Floats, capacity: Floats) -> Floats:
     return found
 
 
+def kinds(demands: Floats) -> tuple[Floats, Ints]:
+    """The different tasks among jobs, and which are a job's: see `Tasks.demands` and `Tasks.kind`.
+
+    Args:
+        demands: of each job's worker and server, (jobs, 2, resources).
+    """
+    all_three = np.concatenate([demands, demands.sum(axis=1, keepdims=True)], axis=1)
+    found, where = np.unique(all_three.reshape(-1, demands.shape[-1]), axis=0, return_inverse=True)
+    return found, where.reshape(-1, all_three.shape[1])
+
+
 def of_room(room: Room, models: Sequence[str]) -> tuple[SlotInputs, Tasks]:
     """A live cluster's slot, and what its jobs may get.
 
@@ -132,11 +143,6 @@ def of_room(room: Room, models: Sequence[str]) -> tuple[SlotInputs, Tasks]:
         share,
         share.sum(keepdims=True).reshape(1),
     )
-    kinds, where = np.unique(
-        np.concatenate([demand, demand.sum(axis=1, keepdims=True)], axis=1).reshape(-1, demand.shape[-1]),
-        axis=0,
-        return_inverse=True,
-    )
     most = np.array([(state.job.max_workers, state.job.max_servers) for state in states])
     runs = np.array([state.workers > 0 for state in states])
-    return inputs, Tasks(kinds, where.reshape(-1, 3).astype(np.int64), most, runs)
+    return inputs, Tasks(*kinds(demand), most, runs)

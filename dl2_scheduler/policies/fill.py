@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dl2_scheduler.cluster.compiled import compiled
-from dl2_scheduler.cluster.room import NOWHERE, SLACK, Amounts, pick_node, take
+from dl2_scheduler.cluster.room import NOWHERE, Amounts, fits_on, pick_node, take
 
 F32 = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -92,6 +92,13 @@ def score(scores: Scores, job: int, workers: int, servers: int, first: F32, seco
 
 
 @compiled
+def grant(counts: Ints, job: int, action: int) -> None:
+    """Count what an action gives."""
+    counts[job, 0] += action != SERVER
+    counts[job, 1] += action != WORKER
+
+
+@compiled
 def fill(
     tasks: Tasks,
     scores: Scores,
@@ -111,8 +118,8 @@ def fill(
         capacity: of the nodes, (nodes, resources).
         rule: a `NodeRule`.
         draws: uniform random numbers by which actions are drawn; none: the highest score is taken.
-        forced: actions of a teacher, which are taken instead, those for which there is no room left out, then STOP;
-            none: the network decides.
+        forced: actions of a teacher, the last of them STOP, which are taken instead, those for which there is no room
+            left out; none: the network decides.
         actions: written: of each inference, job * 3 + action, or STOP.
         closed: written: the inference from which on a job's action has no room, (jobs, 3).
         counts: written: workers and servers of each job, (jobs, 2).
@@ -142,6 +149,8 @@ def fill(
             choice = STOP
             while cursor < len(forced) and choice == STOP:
                 wanted = forced[cursor]
+                if wanted == STOP:
+                    break
                 if allowed(tasks, counts, closed, inference, wanted // ACTIONS, wanted % ACTIONS):
                     choice = wanted
                 cursor += 1
@@ -157,8 +166,7 @@ def fill(
             continue
         last = placed
         inference += 1
-        counts[job, 0] += action != SERVER
-        counts[job, 1] += action != WORKER
+        grant(counts, job, action)
         score(scores, job, counts[job, 0], counts[job, 1], first, second, logits[job])
         for kind in range(kinds):
             if somewhere[kind] != NOWHERE:
@@ -171,12 +179,7 @@ def fill(
 def _next_fit(free: Amounts, demand: Amounts, start: int) -> int:
     """The first node from `start` on where a task fits; those before do not come back while a slot is filled."""
     for node in range(start, len(free)):
-        fits = True
-        for resource in range(len(demand)):
-            if demand[resource] > free[node, resource] + SLACK:
-                fits = False
-                break
-        if fits:
+        if fits_on(free, node, demand):
             return node
     return NOWHERE
 
@@ -280,3 +283,35 @@ def _place(
             return second
         take(free, used, capacity, node, -one)
     return NOWHERE
+
+
+class Filled(NamedTuple):
+    """A slot as it was filled; see `fill`."""
+
+    actions: Ints
+    closed: Ints
+    counts: Ints
+
+
+NO_DRAWS, NOT_FORCED = np.zeros(0), np.zeros(0, dtype=np.int64)
+
+
+def filled(
+    tasks: Tasks,
+    scores: Scores,
+    capacity: Amounts,
+    rule: int,
+    draws: NDArray[np.float64] = NO_DRAWS,
+    forced: Ints = NOT_FORCED,
+) -> Filled:
+    """`fill`, with memory for what it writes."""
+    jobs = len(tasks.kind)
+    actions = np.empty(most_inferences(tasks), dtype=np.int64)
+    closed, counts = np.empty((jobs, ACTIONS), dtype=np.int64), np.empty((jobs, 2), dtype=np.int64)
+    length = fill(tasks, scores, capacity, rule, draws, forced, actions, closed, counts)
+    return Filled(actions[:length], closed, counts)
+
+
+def most_inferences(tasks: Tasks) -> int:
+    """Of a slot: one for each task, and one that stops."""
+    return int(tasks.most.sum()) + 1

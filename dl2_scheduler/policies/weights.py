@@ -8,6 +8,15 @@ import numpy as np
 from dl2_scheduler.policies.features import F32, SLOT_FEATURES, SlotInputs, count_basis
 from dl2_scheduler.policies.fill import Scores
 
+_LINEAR = ("base", "hidden", "out", "rank", "slot", "stop")
+_WITHOUT_BIAS = ("workers", "servers", "priority")
+ARRAYS = (
+    *(f"{name}.{part}" for name in _LINEAR for part in ("weight", "bias")),
+    *(f"{name}.weight" for name in _WITHOUT_BIAS),
+    "share",
+)
+"""Names of a network's arrays."""
+
 
 @dataclass(frozen=True)
 class Weights:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dl2_scheduler.cluster.jobs import Job
-from dl2_scheduler.cluster.snapshot import JobState, SpeedReport
+from dl2_scheduler.cluster.snapshot import LEAST_REMAINING, JobState, SpeedReport
 from dl2_scheduler.cluster.speeds import Speeds
 
 Floats = NDArray[np.float64]
@@ -39,12 +39,10 @@ class Progress:
 
     Attributes:
         epochs: trained.
-        speeds: in samples a second; 0 where a job did not run.
         ended: which jobs ended in it.
     """
 
     epochs: Floats
-    speeds: Floats
     ended: Mask
 
 
@@ -65,9 +63,8 @@ class Lanes:
         workers: of the slot before.
         servers: of the slot before.
         slots_run: slots in which a job had both.
-        speeds: of the slot before, in samples a second.
+        speeds: of the slot before, in samples a second; 0 where a job did not run.
         finish: when a job ended, in slots; NaN: it has not.
-        factor: by which a job's speed differs from its model's.
     """
 
     def __init__(
@@ -100,7 +97,6 @@ class Lanes:
         self.workers, self.servers, self.slots_run = (np.zeros(shape, dtype=np.int64) for _ in range(3))
         self.speeds = np.zeros(shape)
         self.finish = np.full(shape, np.nan)
-        self.factor = np.ones(shape)
 
     @property
     def present(self) -> Mask:
@@ -114,11 +110,17 @@ class Lanes:
         over: Mask = ~(self.real & np.isnan(self.finish)).any(axis=1)
         return over
 
+    @property
+    def remaining(self) -> Floats:
+        """Epochs that jobs need still, as `JobState.remaining_epochs`."""
+        left = self.estimate - self.done
+        return np.where(left > 0, left, LEAST_REMAINING * self.estimate)
+
     def advance(self, workers: Counts, servers: Counts) -> Progress:
         """Train for a slot with these counts; a job without one of the roles does not run."""
         runs = self.present & (workers > 0) & (servers > 0)
         workers, servers = np.where(runs, workers, 0), np.where(runs, servers, 0)
-        speeds = np.where(runs, self._grids[self.model, servers, workers] * self.factor, 0.0)
+        speeds = np.where(runs, self._grids[self.model, servers, workers], 0.0)
         lost = self._lost(workers, servers)
         rate = speeds * self.slot_seconds / self.samples
         need = self.epochs - self.done
@@ -131,7 +133,7 @@ class Lanes:
         self.slots_run += runs
         self.workers, self.servers = workers, servers
         self.slot += 1
-        return Progress(trained, speeds, ended)
+        return Progress(trained, ended)
 
     def _lost(self, workers: Counts, servers: Counts) -> Floats:
         """Part of the slot in which a job does not train because its counts change."""
@@ -142,10 +144,16 @@ class Lanes:
 
     def states(self, lane: int) -> tuple[JobState, ...]:
         """A lane's jobs, as policies see them."""
-        jobs, present = self.jobs[lane], self.present[lane].nonzero()[0].tolist()
-        numbers = zip(self.done[lane], self.slots_run[lane], self.workers[lane], self.servers[lane], strict=True)
-        states = [(float(done), int(slots), int(workers), int(servers)) for done, slots, workers, servers in numbers]
-        return tuple(JobState(jobs[number], *states[number]) for number in present)
+        return tuple(
+            JobState(
+                self.jobs[lane][number],
+                float(self.done[lane, number]),
+                int(self.slots_run[lane, number]),
+                int(self.workers[lane, number]),
+                int(self.servers[lane, number]),
+            )
+            for number in self.present[lane].nonzero()[0]
+        )
 
     def reports(self, lane: int) -> tuple[SpeedReport, ...]:
         """What a lane's jobs measured in the slot before."""

@@ -6,7 +6,7 @@ from dl2_scheduler.cluster.errors import BadInput, Starved
 from dl2_scheduler.cluster.jobs import Job, Node, check_fits
 from dl2_scheduler.cluster.policy import AllocationPolicy, Cluster, JobOutcome, Outcome
 from dl2_scheduler.cluster.room import NodeRule, Room
-from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot, SpeedReport
+from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.sim.lanes import NO_COST, Floats, Lanes, ScalingCost
 
@@ -38,7 +38,6 @@ class SimulatedCluster:
         check_jobs(jobs, nodes, speeds)
         self.lanes = Lanes([jobs], speeds, slot_seconds, cost)
         self._nodes = tuple(nodes)
-        self._reports: tuple[SpeedReport, ...] = ()
         self._allocation = Allocation()
 
     @property
@@ -49,17 +48,7 @@ class SimulatedCluster:
     def snapshot(self) -> Snapshot:
         """See `Cluster.snapshot`."""
         lanes = self.lanes
-        states = tuple(
-            JobState(
-                lanes.jobs[0][number],
-                float(lanes.done[0, number]),
-                int(lanes.slots_run[0, number]),
-                int(lanes.workers[0, number]),
-                int(lanes.servers[0, number]),
-            )
-            for number in lanes.present[0].nonzero()[0]
-        )
-        return Snapshot(lanes.slot, lanes.slot_seconds, self._nodes, states, self._reports)
+        return Snapshot(lanes.slot, lanes.slot_seconds, self._nodes, lanes.states(0), lanes.reports(0))
 
     def apply(self, allocation: Allocation) -> None:
         """See `Cluster.apply`."""
@@ -74,17 +63,6 @@ class SimulatedCluster:
         servers = workers.copy()
         workers[0], servers[0] = zip(*((grant.workers, grant.servers) for grant in grants), strict=True)
         progress = lanes.advance(workers, servers)
-        self._reports = tuple(
-            SpeedReport(
-                jobs[number].id,
-                jobs[number].model,
-                int(lanes.servers[0, number]),
-                int(lanes.workers[0, number]),
-                float(progress.speeds[0, number]),
-            )
-            for number in present
-            if lanes.workers[0, number]
-        )
         outcomes = [
             JobOutcome(
                 jobs[number].id,
@@ -95,7 +73,7 @@ class SimulatedCluster:
             )
             for number in present
         ]
-        return Outcome(lanes.slot - 1, outcomes, self._reports)
+        return Outcome(lanes.slot - 1, outcomes, lanes.reports(0))
 
 
 def check_jobs(jobs: Sequence[Job], nodes: Sequence[Node], speeds: Speeds) -> None:

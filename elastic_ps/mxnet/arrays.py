@@ -100,18 +100,8 @@ class HostArray(Dense):
         return self._kept
 
 
-class DeviceArray(Dense):
-    """A dense array in an accelerator's memory: copied."""
-
-    def __init__(self, array: Any):
-        self._array = array
-        self.shape: tuple[int, ...] = tuple(array.shape)
-        self.dtype = dtype_name(array)
-
-    def read(self) -> NDArray[Any]:
-        """A copy."""
-        values: NDArray[Any] = self._array.asnumpy()
-        return values
+class Copied:
+    """What an `Array` is whose memory the worker side cannot touch."""
 
     @staticmethod
     def settle(arrays: Sequence[Array], to_write: bool) -> None:
@@ -125,6 +115,20 @@ class DeviceArray(Dense):
     def memory(self) -> None:
         """See `Array.memory`."""
 
+
+class DeviceArray(Copied, Dense):
+    """A dense array in an accelerator's memory: copied."""
+
+    def __init__(self, array: Any):
+        self._array = array
+        self.shape: tuple[int, ...] = tuple(array.shape)
+        self.dtype = dtype_name(array)
+
+    def read(self) -> NDArray[Any]:
+        """A copy."""
+        values: NDArray[Any] = self._array.asnumpy()
+        return values
+
     def write(self, values: NDArray[Any]) -> None:
         """Replace the values."""
         with mx.autograd.pause():
@@ -132,7 +136,7 @@ class DeviceArray(Dense):
             mx.nd.array(np.asarray(values), ctx=mx.cpu(), dtype=self.dtype).copyto(self._array)
 
 
-class RowSparseArray:
+class RowSparseArray(Copied):
     """A row-sparse array.
 
     Args:
@@ -158,18 +162,6 @@ class RowSparseArray:
         """All rows; those that are not stored are zero."""
         with mx.autograd.pause():
             return dense_array(self._array.tostype("default")).read()
-
-    @staticmethod
-    def settle(arrays: Sequence[Array], to_write: bool) -> None:
-        """See `Array.settle`: `read` and `write` see to it."""
-
-    @staticmethod
-    def addresses(arrays: Sequence[Array]) -> int:
-        """See `Array.addresses`: none have one."""
-        return 0
-
-    def memory(self) -> None:
-        """See `Array.memory`."""
 
     def write(self, values: NDArray[Any]) -> None:
         """Store the rows; others are dropped."""

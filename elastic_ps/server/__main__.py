@@ -16,6 +16,7 @@ from elastic_ps.node.session import Session
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.server.service import ServerNode
 from elastic_ps.transport.choice import TransportName, TransportSettings
+from elastic_ps.transport.striped import MOST_SOCKETS
 
 log = logging.getLogger("elastic_ps.server")
 
@@ -32,7 +33,14 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--port", type=int, default=0, help="port to listen on (default: a free one)")
     names = list(TransportName)
     parser.add_argument("--transport", default=TransportName.AUTO, choices=names, help="of tensors (%(default)s)")
-    parser.add_argument("--tcp-sockets", type=int, default=1, metavar="N", help="of each connection to a new owner")
+    parser.add_argument(
+        "--tcp-sockets",
+        type=int,
+        default=1,
+        choices=range(1, MOST_SOCKETS + 1),
+        metavar="N",
+        help="of each connection to a new owner",
+    )
     parser.add_argument("--nonce", default="", help="the launcher's name for this process")
     parser.add_argument(
         "--optimizer-module",

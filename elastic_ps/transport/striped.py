@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 
 from elastic_ps.core.errors import PeerLost, ProtocolError
 from elastic_ps.transport.base import Buffer, flat
@@ -34,23 +35,17 @@ class StripedConnection(SocketConnection):
 
     def _send_all(self, parts: list[memoryview], descriptors: Sequence[int]) -> None:
         head, *payload = parts
-        own, *theirs = self._cut(payload)
-        works = [
-            lambda other=other, stripe=stripe: other.send_raw(stripe)
-            for other, stripe in zip(self._others, theirs, strict=False)
-        ]
+        own, *theirs = self._stripes(payload)
+        works = [partial(other.send_raw, stripe) for other, stripe in zip(self._others, theirs, strict=False)]
         self._at_once(self._senders, works, lambda: super(StripedConnection, self)._send_all([head, *own], descriptors))
 
     def receive_into(self, buffers: Sequence[Buffer]) -> None:
         """See `Connection.receive_into`."""
-        own, *theirs = self._cut([flat(buffer) for buffer in buffers])
-        works = [
-            lambda other=other, stripe=stripe: other.receive_into(stripe)
-            for other, stripe in zip(self._others, theirs, strict=False)
-        ]
+        own, *theirs = self._stripes([flat(buffer) for buffer in buffers])
+        works = [partial(other.receive_into, stripe) for other, stripe in zip(self._others, theirs, strict=False)]
         self._at_once(self._receivers, works, lambda: super(StripedConnection, self).receive_into(own))
 
-    def _cut(self, parts: Sequence[memoryview]) -> list[list[memoryview]]:
+    def _stripes(self, parts: Sequence[memoryview]) -> list[list[memoryview]]:
         """What goes by each socket."""
         total = sum(part.nbytes for part in parts)
         return _cut(parts, -(-total // (len(self._others) + 1))) if total >= _STRIPED_BYTES else [list(parts)]

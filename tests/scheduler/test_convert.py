@@ -232,6 +232,7 @@ def test_models_are_drawn_by_id_and_kind() -> None:
 def test_the_shortest_job_has_work() -> None:
     (job,) = fill([Seen("\ud800", 5.0, 1e-9, 1)])
     job.check()
+    assert job.epochs > 0
 
 
 def test_applications_train_models_of_the_catalogue() -> None:
