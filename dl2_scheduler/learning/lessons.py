@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.learning.rollout import Episode
 from dl2_scheduler.sim.arrivals import Pattern, generate
+from dl2_scheduler.sim.catalogue import CATALOGUE
+from dl2_scheduler.sim.lanes import NO_COST, ScalingCost
+from dl2_scheduler.sim.variation import Variation
 
 _VALIDATION = 1 << 30  # seeds from here on are for judging
 
@@ -19,12 +22,20 @@ class Lessons:
         jobs: of a sequence.
         patterns: of arrivals.
         seed: of everything.
+        models: that jobs train, each as often; of the catalogue.
+        estimate_error: part by which owners err about epochs (DL2, figure 14).
+        variation: part by which jobs' speeds deviate from their models' (DL2, figure 13).
+        cost: of scaling.
     """
 
     clusters: tuple[tuple[Node, ...], ...]
     jobs: int = 60
     patterns: tuple[Pattern, ...] = (Pattern.GOOGLE,)
     seed: int = 0
+    models: tuple[str, ...] = tuple(CATALOGUE)
+    estimate_error: float = 0.0
+    variation: float = 0.0
+    cost: ScalingCost = NO_COST
 
     def episodes(self, first: int, count: int) -> list[Episode]:
         """Episodes `first` to `first + count` of a training that never ends."""
@@ -37,7 +48,10 @@ class Lessons:
     def _episode(self, number: int, seed: int) -> Episode:
         round_, size = divmod(number, len(self.clusters))
         pattern = self.patterns[round_ % len(self.patterns)]
-        return Episode(generate(pattern, self.jobs, seed % (1 << 32)), self.clusters[size])
+        seed %= 1 << 32
+        mix = dict.fromkeys(self.models, 1.0)
+        jobs = generate(pattern, self.jobs, seed, mix, estimate_error=self.estimate_error)
+        return Episode(jobs, self.clusters[size], Variation(self.variation, seed))
 
 
 def by_cluster(values: Sequence[float], clusters: int) -> list[float]:

@@ -15,6 +15,7 @@ from dl2_scheduler.policies.features import SlotInputs, features, kinds, shares
 from dl2_scheduler.policies.fill import ACTIONS, NO_DRAWS, NOT_FORCED, STOP, Ints, Tasks, filled, most_inferences
 from dl2_scheduler.policies.weights import Weights, share_of
 from dl2_scheduler.sim.lanes import NO_COST, Lanes, Progress, ScalingCost
+from dl2_scheduler.sim.variation import NO_VARIATION, Variation
 
 Floats = NDArray[np.float64]
 Teacher = Callable[[Snapshot], Ints]
@@ -28,10 +29,12 @@ class Episode:
     Attributes:
         jobs: that arrive.
         nodes: machines.
+        variation: of the jobs' speeds.
     """
 
     jobs: Sequence[Job]
     nodes: Sequence[Node]
+    variation: Variation = NO_VARIATION
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,8 @@ class Clusters:
         spread: float = 0.0,
     ):
         self.spread = spread
-        self.lanes = Lanes([episode.jobs for episode in episodes], speeds, cost=cost)
+        variations = [episode.variation for episode in episodes]
+        self.lanes = Lanes([episode.jobs for episode in episodes], speeds, cost=cost, variations=variations)
         self._rule = int(rule)
         self._nodes = [tuple(episode.nodes) for episode in episodes]
         self._capacity: list[Floats] = []

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.snapshot import LEAST_REMAINING, JobState, SpeedReport
 from dl2_scheduler.cluster.speeds import Speeds
+from dl2_scheduler.sim.variation import Variation, by_arrival
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -54,10 +55,12 @@ class Lanes:
         speeds: of their models.
         slot_seconds: length of a slot.
         cost: of scaling.
+        variations: of each lane's speeds; empty: all jobs train as fast as their models.
 
     Attributes:
         slot: number of the present one, the same in all lanes.
         real: where there is a job.
+        speed_factor: a job's true speed over its model's.
         jobs: of each lane, in the order of the arrays.
         done: epochs trained.
         workers: of the slot before.
@@ -73,11 +76,12 @@ class Lanes:
         speeds: Speeds,
         slot_seconds: float = 1200.0,
         cost: ScalingCost = NO_COST,
+        variations: Sequence[Variation] = (),
     ):
         shape = len(lanes), max(len(jobs) for jobs in lanes)
         self.slot = 0
         self.slot_seconds = slot_seconds
-        self.jobs = [sorted(jobs, key=lambda job: (job.arrival, job.id)) for jobs in lanes]
+        self.jobs = [sorted(jobs, key=by_arrival) for jobs in lanes]
         self.models = speeds.models
         self._grids = np.maximum(np.stack([speeds.grids[model] for model in self.models]), 0.0)
         self._cost = cost
@@ -93,6 +97,10 @@ class Lanes:
                 self.arrival[where] = job.arrival / slot_seconds
                 self.epochs[where], self.estimate[where] = job.epochs, job.estimate
                 self.samples[where] = job.samples_per_epoch
+        self.speed_factor = np.ones(shape)
+        for lane, variation in enumerate(variations):
+            size = len(self.jobs[lane])
+            self.speed_factor[lane, :size] = variation.factors(size)
         self.done = np.zeros(shape)
         self.workers, self.servers, self.slots_run = (np.zeros(shape, dtype=np.int64) for _ in range(3))
         self.speeds = np.zeros(shape)
@@ -120,7 +128,7 @@ class Lanes:
         """Train for a slot with these counts; a job without one of the roles does not run."""
         runs = self.present & (workers > 0) & (servers > 0)
         workers, servers = np.where(runs, workers, 0), np.where(runs, servers, 0)
-        speeds = np.where(runs, self._grids[self.model, servers, workers], 0.0)
+        speeds = np.where(runs, self._grids[self.model, servers, workers] * self.speed_factor, 0.0)
         lost = self._lost(workers, servers)
         rate = speeds * self.slot_seconds / self.samples
         need = self.epochs - self.done

@@ -9,6 +9,7 @@ from dl2_scheduler.cluster.room import NodeRule, Room
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.sim.lanes import NO_COST, Floats, Lanes, ScalingCost
+from dl2_scheduler.sim.variation import NO_VARIATION, Variation
 
 _NOTHING = Grant(0, 0)
 
@@ -22,6 +23,7 @@ class SimulatedCluster:
         speeds: of their models.
         slot_seconds: length of a slot.
         cost: of scaling.
+        variation: of the jobs' speeds.
 
     Raises:
         BadInput: a job is wrong, of an unknown model, or fits no node; the text says which.
@@ -34,9 +36,10 @@ class SimulatedCluster:
         speeds: Speeds,
         slot_seconds: float = 1200.0,
         cost: ScalingCost = NO_COST,
+        variation: Variation = NO_VARIATION,
     ):
         check_jobs(jobs, nodes, speeds)
-        self.lanes = Lanes([jobs], speeds, slot_seconds, cost)
+        self.lanes = Lanes([jobs], speeds, slot_seconds, cost, [variation])
         self._nodes = tuple(nodes)
         self._allocation = Allocation()
 

@@ -100,6 +100,21 @@ def test_lessons_are_never_those_that_judge():
     assert not [episode for episode in LESSONS.validation(4) if episode.jobs in [each.jobs for each in learnt]]
 
 
+def test_lessons_with_speeds_that_vary_and_owners_that_err():
+    models = ("dssm", "wlm")
+    lessons = Lessons((NODES,), jobs=30, seed=5, models=models, estimate_error=0.2, variation=0.3)
+    first, second = lessons.episodes(0, 2)
+    assert {job.model for job in first.jobs} == set(models)
+    assert {round(job.estimate / job.epochs, 3) for job in first.jobs} == {0.8, 1.2}
+    lanes = Clusters([first, second], SPEEDS, SPEEDS.models).lanes
+    assert np.all(np.abs(lanes.speed_factor - 1) <= 0.3)
+    assert np.unique(lanes.speed_factor).size == 60
+    assert np.array_equal(Clusters([second], SPEEDS, SPEEDS.models).lanes.speed_factor[0], lanes.speed_factor[1])
+    plain = Lessons((NODES,), jobs=30, seed=5, models=models).episodes(0, 1)[0]
+    assert [(job.arrival, job.model) for job in plain.jobs] == [(job.arrival, job.model) for job in first.jobs]
+    assert np.all(Clusters([plain], SPEEDS, SPEEDS.models).lanes.speed_factor == 1.0)
+
+
 def test_actions_of_grants_keep_their_order():
     assert of_grants([(1, 2, 3), (0, 1, 0)]) == [3 + BOTH, 3 + BOTH, 3 + SERVER, WORKER]
 

@@ -17,6 +17,7 @@ from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.policies.fifo import Fifo
 from dl2_scheduler.sim.lanes import Lanes, ScalingCost
 from dl2_scheduler.sim.simulator import SimulatedCluster, run, steps
+from dl2_scheduler.sim.variation import Variation, by_arrival
 
 SLOT = 100.0
 ONE_NODE = nodes({"cpu": 8})
@@ -28,13 +29,14 @@ class SlowCluster:
 
     jobs: list[Job]
     cost: ScalingCost
+    factors: list[float]
     slot: int = 0
     done: dict[int, float] = field(default_factory=dict)
     finish: dict[int, float] = field(default_factory=dict)
     before: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def advance(self, counts: list[tuple[int, int]]) -> None:
-        for number, (each, (workers, servers)) in enumerate(zip(self.jobs, counts, strict=True)):
+        for number, (each, (workers, servers), factor) in enumerate(zip(self.jobs, counts, self.factors, strict=True)):
             if each.arrival / SLOT > self.slot or number in self.finish or not (workers and servers):
                 self.before[number] = 0, 0
                 continue
@@ -45,7 +47,7 @@ class SlowCluster:
             elif before != (workers, servers):
                 lost = self.cost.change
             lost = min(lost, SLOT)
-            speed = max(0.0, SPEEDS.grids[each.model][servers, workers])
+            speed = max(0.0, SPEEDS.grids[each.model][servers, workers]) * factor
             need = each.epochs - self.done.get(number, 0.0)
             possible = speed * (SLOT - lost) / each.samples_per_epoch
             if speed and possible >= need * (1 - 1e-9):
@@ -72,10 +74,16 @@ COUNT = st.integers(0, MOST)
 
 
 @settings(deadline=None)
-@given(st.lists(JOBS, min_size=1, max_size=3), COSTS, st.data())
-def test_lanes_are_many_slow_clusters(jobs: list[list[Job]], cost: ScalingCost, data: st.DataObject) -> None:
-    lanes = Lanes(jobs, SPEEDS, SLOT, cost)
-    slow = [SlowCluster(sorted(each, key=lambda one: (one.arrival, one.id)), cost) for each in jobs]
+@given(st.lists(JOBS, min_size=1, max_size=3), COSTS, st.sampled_from([0.0, 0.5]), st.data())
+def test_lanes_are_many_slow_clusters(
+    jobs: list[list[Job]], cost: ScalingCost, part: float, data: st.DataObject
+) -> None:
+    variations = [Variation(part, seed) for seed in range(len(jobs))]
+    lanes = Lanes(jobs, SPEEDS, SLOT, cost, variations)
+    slow = [
+        SlowCluster(sorted(each, key=by_arrival), cost, variation.factors(len(each)).tolist())
+        for each, variation in zip(jobs, variations, strict=True)
+    ]
     for _ in range(data.draw(st.integers(1, 12))):
         counts = [[data.draw(st.tuples(COUNT, COUNT)) for _ in each] for each in jobs]
         filled = np.zeros((*lanes.real.shape, 2), dtype=np.int64)
