@@ -20,6 +20,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.policies.dl2 import POLICY_FILE, save
+from dl2_scheduler.policies.paper import PaperWeights
 from dl2_scheduler.policies.weights import Weights
 
 _PACKAGES = ("elastic-ps", "numpy", "numba", "scipy", "torch")
@@ -65,7 +66,7 @@ class RunFolder:
             raise BadInput(f"no run in {self.path}: {error}") from error
         return found
 
-    def save(self, weights: Weights, state: Mapping[str, Any]) -> None:
+    def save(self, weights: Weights | PaperWeights, state: Mapping[str, Any]) -> None:
         """Write a checkpoint and its policy, each whole or not at all."""
         partial = self.path / "checkpoint.partial"
         torch.save(dict(state), partial)

@@ -28,7 +28,9 @@ from dl2_scheduler.policies.fill import ACTIONS, BOTH, SERVER, WORKER, Ints
 Mask = NDArray[np.bool_]
 
 _OWN = 5  # columns of a row beside the type
-_CHANGING = 3  # the last of them, which a grant changes
+CHANGING = 3
+"""The last columns of a row, which a grant changes."""
+
 _TASKS = 16.0  # counts of this size are 1 in a row
 
 
@@ -87,7 +89,7 @@ def slot_of(room: Room, models: Sequence[str], minimum: bool = True) -> Slot:
     states = room.snapshot.jobs
     jobs = len(states)
     number = {model: index for index, model in enumerate(models)}
-    fixed = np.zeros((jobs, len(models) + _OWN - _CHANGING), dtype=np.float32)
+    fixed = np.zeros((jobs, len(models) + _OWN - CHANGING), dtype=np.float32)
     for row, state in zip(fixed, states, strict=True):
         if state.job.model in number:
             row[number[state.job.model]] = 1.0
@@ -143,30 +145,8 @@ def _next_fit(free: Amounts, demand: Amounts, start: int) -> int:
 
 
 @compiled
-def allowed(slot: Slot, job: int, action: int) -> bool:
-    """Whether a job may be given this: it is not full, and there is room on one node, or for both roles on two."""
-    if slot.closed[job, action]:
-        return False
-    if action != SERVER and slot.counts[job, 0] >= slot.most[job, 0]:
-        return False
-    if action != WORKER and slot.counts[job, 1] >= slot.most[job, 1]:
-        return False
-    if slot.first[slot.kind[job, action]] != NOWHERE:
-        return True
-    worker, server = slot.kind[job, WORKER], slot.kind[job, SERVER]
-    if action != BOTH or slot.first[worker] == NOWHERE or slot.first[server] == NOWHERE:
-        return False
-    return slot.first[worker] != slot.first[server] or (
-        _next_fit(slot.free, slot.demands[worker], slot.first[worker] + 1) != NOWHERE
-        or _next_fit(slot.free, slot.demands[server], slot.first[server] + 1) != NOWHERE
-    )
-
-
-@compiled
 def give(slot: Slot, job: int, action: int) -> bool:
-    """Give what is allowed; False: the rule finds no node for it, though there is one, and never will in this slot."""
-    if not allowed(slot, job, action):
-        return False
+    """Give a job what it is not full of; False: the rule finds no node for it, and never will in this slot."""
     role = SERVER if action == SERVER else WORKER
     if not _place(slot, slot.kind[job, role], slot.kind[job, 1 - role], action == BOTH) and not (
         action == BOTH and _place(slot, slot.kind[job, SERVER], slot.kind[job, WORKER], True)
@@ -236,15 +216,29 @@ def write_mask(slot: Slot, low: int, high: int, mask: Mask) -> bool:
         high: behind the last.
         mask: written, (3 J + 1,).
     """
+    counts, most, kind, first, closed = slot.counts, slot.most, slot.kind, slot.first, slot.closed
     mask[:] = False
     mask[-1] = True
     some = False
     for job in range(low, high):
-        for action in range(ACTIONS):
-            if allowed(slot, job, action):
-                mask[(job - low) * ACTIONS + action] = True
-                some = True
+        at = (job - low) * ACTIONS
+        worker = counts[job, 0] < most[job, 0] and not closed[job, WORKER] and first[kind[job, WORKER]] != NOWHERE
+        server = counts[job, 1] < most[job, 1] and not closed[job, SERVER] and first[kind[job, SERVER]] != NOWHERE
+        mask[at + WORKER], mask[at + SERVER] = worker, server
+        if worker and server and not closed[job, BOTH]:
+            mask[at + BOTH] = first[kind[job, BOTH]] != NOWHERE or _fit_on_two(slot, job)
+        some = some or worker or server
     return some
+
+
+@compiled
+def _fit_on_two(slot: Slot, job: int) -> bool:
+    """Whether a worker and a server, which each have room, have it on two nodes."""
+    worker, server = slot.kind[job, WORKER], slot.kind[job, SERVER]
+    return slot.first[worker] != slot.first[server] or (
+        _next_fit(slot.free, slot.demands[worker], slot.first[worker] + 1) != NOWHERE
+        or _next_fit(slot.free, slot.demands[server], slot.first[server] + 1) != NOWHERE
+    )
 
 
 class Filling:

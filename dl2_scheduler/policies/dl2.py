@@ -10,10 +10,12 @@ from dl2_scheduler.cluster.room import Room
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
 from dl2_scheduler.policies.features import features, of_room
 from dl2_scheduler.policies.fill import Ints, filled
+from dl2_scheduler.policies.paper import Layers, PaperDl2, PaperWeights
 from dl2_scheduler.policies.weights import ARRAYS, Weights, share_of
 
 POLICY_FILE = "policy.npz"
 _MODELS = "models"
+_MINIMUM = "minimum"  # only the paper's network has it
 
 
 class Dl2:
@@ -51,15 +53,16 @@ class Dl2:
         return done.counts
 
 
-def save(weights: Weights, path: Path) -> None:
+def save(weights: Weights | PaperWeights, path: Path) -> None:
     """Write a network, whole or not at all."""
     partial = path.with_suffix(".partial.npz")
-    np.savez(partial, **{_MODELS: np.array(json.dumps(weights.models))}, **weights.arrays)
+    own = {_MINIMUM: np.array(weights.minimum)} if isinstance(weights, PaperWeights) else {}
+    np.savez(partial, **{_MODELS: np.array(json.dumps(weights.models))}, **own, **weights.arrays)
     partial.replace(path)
 
 
-def load(path: Path) -> Weights:
-    """Read a network.
+def load(path: Path) -> Weights | PaperWeights:
+    """Read a network, of either kind.
 
     Args:
         path: a run's folder, or the file in it.
@@ -70,7 +73,15 @@ def load(path: Path) -> Weights:
     file = path / POLICY_FILE if path.is_dir() else path
     try:
         with np.load(file) as found:
-            arrays = {name: found[name] for name in ARRAYS}
-            return Weights(tuple(json.loads(str(found[_MODELS]))), arrays)
+            models = tuple(json.loads(str(found[_MODELS])))
+            if _MINIMUM in found:
+                arrays = {name: found[name] for name in Layers._fields}
+                return PaperWeights(models, bool(found[_MINIMUM]), arrays)
+            return Weights(models, {name: found[name] for name in ARRAYS})
     except (OSError, KeyError, ValueError) as error:  # KeyError: also a network of another version
         raise BadInput(f"no policy in {path}: {error}: make one by `dl2 bootstrap --out {path}`") from error
+
+
+def learnt(weights: Weights | PaperWeights) -> Dl2 | PaperDl2:
+    """The policy of a network."""
+    return PaperDl2(weights) if isinstance(weights, PaperWeights) else Dl2(weights)

@@ -7,7 +7,7 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.policy import AllocationPolicy
 from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.cluster.speeds import Speeds
-from dl2_scheduler.policies.dl2 import Dl2, load
+from dl2_scheduler.policies.dl2 import learnt, load
 from dl2_scheduler.policies.drf import Drf
 from dl2_scheduler.policies.estimates import TrueSpeeds
 from dl2_scheduler.policies.fifo import Fifo
@@ -56,7 +56,7 @@ def make_policy(name: str, speeds: Speeds) -> AllocationPolicy:
         BadInput: the name is unknown, or there is no learnt policy.
     """
     if name.startswith(DL2):
-        return Dl2(load(Path(name.removeprefix(DL2))))
+        return learnt(load(Path(name.removeprefix(DL2))))
     if name not in _MAKERS:
         raise BadInput(f"unknown policy {name}: give one of {', '.join(POLICY_NAMES)}, {DL2}PATH")
     return _MAKERS[name](speeds)
