@@ -22,6 +22,7 @@ from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.policies.registry import POLICY_NAMES, make_policy, rule_of
 from dl2_scheduler.sim.bound import hard_bound, lp_bound
 from dl2_scheduler.sim.evaluate import Contender, Setting, compare
+from dl2_scheduler.sim.lanes import NO_COST
 from dl2_scheduler.sim.speeds import interpolated, read_points
 
 SIZES = (24, 48, 96)
@@ -63,7 +64,7 @@ def main() -> int:
 def _ours(document: Mapping[str, Any], size: int, speeds: Speeds) -> dict[str, Times]:
     """Of each policy and bound."""
     nodes = [Node(f"n{number}", document["node"]) for number in range(size)]
-    setting = Setting(nodes, speeds, document["slot_seconds"])
+    setting = Setting(nodes, speeds, document["slot_seconds"], NO_COST)  # as the published numbers
     sequences = {str(each["sequence"]): _jobs(each) for each in document["sequences"]}
     contenders = [Contender(name, partial(make_policy, name, speeds), rule_of(name)) for name in POLICY_NAMES]
     results = compare(contenders, sequences, setting)

@@ -88,10 +88,16 @@ class Job:
                 raise BenchmarkError(f"version {version} was not reached: see {self._log}")
             time.sleep(_POLL_SECONDS)
 
-    def scale(self, servers: int, mode: "pb.MigrationMode", seconds: float = 600.0) -> pb.Plan:
-        """Change the number of servers; returns the committed plan."""
+    def scale(
+        self,
+        servers: int | None = None,
+        mode: "pb.MigrationMode" = pb.LIVE,
+        workers: int | None = None,
+        seconds: float = 600.0,
+    ) -> pb.Plan:
+        """Change the number of servers, workers, or both; returns the committed plan."""
         known = {plan.id for plan in self.client.plans()}
-        self.client.scale(servers=servers, mode=mode, cause="benchmark")
+        self.client.scale(workers, servers, mode=mode, cause="benchmark")
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             for plan in self.client.plans():
@@ -100,4 +106,4 @@ class Job:
                         raise BenchmarkError(f"plan {plan.id} was cancelled: {plan.reason}; see {self._log}")
                     return plan
             time.sleep(_POLL_SECONDS)
-        raise BenchmarkError(f"{servers} servers were not reached: see {self._log}")
+        raise BenchmarkError(f"{workers} workers and {servers} servers were not reached: see {self._log}")

@@ -1,16 +1,27 @@
 """`dl2 bootstrap`: a policy that decides as an existing scheduler does."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.table import Table
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.commands.common import SpeedTable, known_speeds, new_table, show
+from dl2_scheduler.commands.common import (
+    ChangeCost,
+    SpeedTable,
+    StartCost,
+    known_speeds,
+    new_table,
+    scaling_cost,
+    show,
+)
 from dl2_scheduler.commands.progress import Bar
 from dl2_scheduler.policies.registry import make_policy
 from dl2_scheduler.sim.arrivals import Pattern
+from dl2_scheduler.sim.lanes import MEASURED
 from dl2_scheduler.sim.simulator import check_jobs
 from dl2_scheduler.sim.trace import parse_cluster
 
@@ -28,6 +39,8 @@ def bootstrap(
     epochs: Annotated[int, typer.Option(min=1, help="Passes over what the teacher did.")] = 12,
     seed: Annotated[int, typer.Option(min=0, help="Of everything.")] = 0,
     speeds: SpeedTable = None,
+    start_cost: StartCost = MEASURED.start,
+    change_cost: ChangeCost = MEASURED.change,
 ) -> None:
     """Learn to decide as an existing scheduler does, from its decisions on a simulated cluster."""
     # torch takes seconds to import, which no other command should
@@ -36,32 +49,29 @@ def bootstrap(
     from dl2_scheduler.learning.lessons import Lessons
     from dl2_scheduler.learning.run_folder import RunFolder
 
+    cost = scaling_cost(start_cost, change_cost)
     nodes = tuple(parse_cluster(text) for text in clusters.split())
     if not nodes:
         raise BadInput("--clusters is empty: give at least one, as in 24x8cpu,8gpu")
     patterns = tuple(pattern or (Pattern.GOOGLE,))
     known = known_speeds(speeds)
     decides = make_policy(teacher, known)
-    lessons = Lessons(nodes, jobs, patterns, seed)
+    lessons = Lessons(nodes, jobs, patterns, seed, cost=cost)
     for episode in lessons.episodes(0, len(nodes)):  # what is wrong is told before the folder is there
         check_jobs(episode.jobs, episode.nodes, known)
     settings = BootstrapSettings(warm_up, episodes, epochs)
     folder = RunFolder(out)
-    folder.begin(
-        {
-            "teacher": teacher,
-            "clusters": clusters.split(),
-            "speeds": str(speeds or ""),
-            "jobs": jobs,
-            "patterns": [each.value for each in patterns],
-            "seed": seed,
-            **asdict(settings),
-        }
-    )
+    asked = {"teacher": teacher, "clusters": clusters.split(), "speeds": str(speeds or ""), "jobs": jobs, "seed": seed}
+    of_lessons = {"patterns": [each.value for each in patterns], "cost": asdict(cost)}
+    folder.begin({**asked, **of_lessons, **asdict(settings)})
     with Bar() as bar:
         times = run(decides, lessons, known, settings, folder, bar.tell)
-    table = new_table(cluster=False, teacher=True, policy=True, difference=True)
-    for name, taught, learnt in zip(clusters.split(), times["teacher"], times["policy"], strict=True):
-        table.add_row(name, f"{taught:.2f}", f"{learnt:.2f}", f"{learnt / taught - 1:+.1%}")
-    show(table)
+    show(_table(clusters.split(), times))
     typer.echo(f"Mean completion times in slots, on sequences that were not imitated. Use it as --policy dl2:{out}")
+
+
+def _table(clusters: Sequence[str], times: Mapping[str, Sequence[float]]) -> Table:
+    table = new_table(cluster=False, teacher=True, policy=True, difference=True)
+    for name, taught, learnt in zip(clusters, times["teacher"], times["policy"], strict=True):
+        table.add_row(name, f"{taught:.2f}", f"{learnt:.2f}", f"{learnt / taught - 1:+.1%}")
+    return table

@@ -1,6 +1,7 @@
 """What several commands of `dl2` share: options, the speeds that a trace needs, how things are printed."""
 
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from rich.table import Table
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.speeds import Speeds
+from dl2_scheduler.sim.lanes import ScalingCost
 from dl2_scheduler.sim.shipped import shipped_speeds
 from dl2_scheduler.sim.simulator import check_jobs
 from dl2_scheduler.sim.speeds import interpolated, read_points
@@ -22,6 +24,11 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Cluster = Annotated[str, typer.Option(help="Nodes, as in 96x8cpu,8gpu, or a file of them.")]
 SpeedTable = Annotated[Path | None, typer.Option(help="Speed table; left out: the shipped speeds.")]
 Slot = Annotated[float, typer.Option(help="Seconds of a slot.")]
+
+StartCost = Annotated[float, typer.Option(help="Seconds that a job loses where it starts; the paper: 0.")]
+ChangeCost = Annotated[float, typer.Option(help="Seconds that it loses where its counts change; the paper: 0.")]
+SpeedVariation = Annotated[float, typer.Option(help="Part by which jobs' speeds deviate from their models'.")]
+VariationSeed = Annotated[int, typer.Option(help="Of the speeds' deviations.")]
 
 MOST_TASKS = 256
 """Of one role that a job in a simulation may use: a speed is kept for every pair of counts."""
@@ -52,6 +59,13 @@ def known_speeds(table: Path | None, max_servers: int = 16, max_workers: int = 1
     if table is None:
         return shipped_speeds(max_servers, max_workers)
     return interpolated(read_points(table), max_servers, max_workers)
+
+
+def scaling_cost(start: float, change: float) -> ScalingCost:
+    """Of `StartCost` and `ChangeCost`. Raises BadInput."""
+    if not (math.isfinite(start + change) and min(start, change) >= 0):
+        raise BadInput(f"--start-cost is {start}, --change-cost {change}: give seconds from 0 on")
+    return ScalingCost(start, change)
 
 
 def check_lines(lines: Mapping[str, Job], nodes: Sequence[Node], speeds: Speeds) -> None:

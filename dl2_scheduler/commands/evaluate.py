@@ -19,12 +19,17 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.commands.common import (
+    ChangeCost,
     Cluster,
     Json,
     Slot,
     SpeedTable,
+    SpeedVariation,
+    StartCost,
+    VariationSeed,
     check_lines,
     new_table,
+    scaling_cost,
     show,
     show_json,
     speeds_for,
@@ -32,9 +37,10 @@ from dl2_scheduler.commands.common import (
 from dl2_scheduler.policies.placement import SPREAD, placement_rule
 from dl2_scheduler.policies.registry import make_policy, rule_of
 from dl2_scheduler.sim.evaluate import Bounds, Contender, Result, Setting, bounds, compare
-from dl2_scheduler.sim.lanes import ScalingCost
+from dl2_scheduler.sim.lanes import MEASURED
 from dl2_scheduler.sim.metrics import Estimate
 from dl2_scheduler.sim.trace import DEFAULT_CLUSTER, parse_cluster, read_lines
+from dl2_scheduler.sim.variation import Variation
 
 _JCT = "jct_slots.mean"
 
@@ -46,28 +52,29 @@ def evaluate(
     speeds: SpeedTable = None,
     slot: Slot = 1200.0,
     placement: Annotated[str, typer.Option(help="spread, pack or round-robin.")] = SPREAD,
-    start_cost: Annotated[float, typer.Option(help="Seconds that a job loses where it starts.")] = 0.0,
-    change_cost: Annotated[float, typer.Option(help="Seconds that a job loses where its counts change.")] = 0.0,
+    start_cost: StartCost = MEASURED.start,
+    change_cost: ChangeCost = MEASURED.change,
+    speed_variation: SpeedVariation = 0.0,
+    variation_seed: VariationSeed = 0,
     with_bounds: Annotated[bool, typer.Option("--bounds", help="Also what no scheduler can beat.")] = False,
     as_json: Json = False,
 ) -> None:
     """Compare policies on the same traces: completion time, makespan, fairness, utilisation."""
     if not (math.isfinite(slot) and slot > 0):
         raise BadInput(f"--slot is {slot}: give seconds above 0")
-    if not (math.isfinite(start_cost + change_cost) and min(start_cost, change_cost) >= 0):
-        raise BadInput(f"--start-cost is {start_cost}, --change-cost {change_cost}: give seconds from 0 on")
+    cost, variation = scaling_cost(start_cost, change_cost), Variation(speed_variation, variation_seed)
     read = {path: read_lines(path) for path in _paths(traces)}
     lines = {where: job for each in read.values() for where, job in each.items()}
     nodes, known = parse_cluster(cluster), speeds_for(lines, speeds)
     check_lines(lines, nodes, known)
     contenders = _contenders(policies, known, placement)
-    setting = Setting(nodes, known, slot, ScalingCost(start_cost, change_cost))
+    setting = Setting(nodes, known, slot, cost, variation)
     sequences: dict[str, list[Job]] = {str(path): list(each.values()) for path, each in read.items()}
     with _progress(len(sequences) * (len(contenders) + with_bounds)) as tell:
         results = compare(contenders, sequences, setting, tell)
         least = bounds(sequences, setting, tell) if with_bounds else None
     if as_json:
-        show_json({"cluster": cluster, "slot_seconds": slot, **_document(results, least)})
+        show_json({"cluster": cluster, "slot_seconds": slot, "cost": asdict(cost), **_document(results, least)})
     else:
         count = len(sequences)
         typer.echo(f"{count} trace{'s' if count > 1 else ''}, {len(nodes)} nodes; mean ± half the 95% interval")

@@ -1,5 +1,6 @@
 """`dl2 simulate`: one policy on one trace."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,23 +9,29 @@ from rich.table import Table
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.commands.common import (
+    ChangeCost,
     Cluster,
     Json,
     Slot,
     SpeedTable,
+    SpeedVariation,
+    StartCost,
+    VariationSeed,
     check_lines,
     new_table,
+    scaling_cost,
     show,
     show_json,
     speeds_for,
 )
 from dl2_scheduler.policies.placement import SPREAD, placement_rule
 from dl2_scheduler.policies.registry import make_policy, rule_of
-from dl2_scheduler.sim.lanes import ScalingCost
+from dl2_scheduler.sim.lanes import MEASURED
 from dl2_scheduler.sim.metrics import Summary, summarise
 from dl2_scheduler.sim.record import Record, record
 from dl2_scheduler.sim.simulator import SimulatedCluster
 from dl2_scheduler.sim.trace import DEFAULT_CLUSTER, parse_cluster, read_lines
+from dl2_scheduler.sim.variation import Variation
 
 _HOUR = 3600.0
 
@@ -36,24 +43,26 @@ def simulate(
     cluster: Cluster = DEFAULT_CLUSTER,
     slot: Slot = 1200.0,
     placement: Annotated[str, typer.Option(help="spread, pack or round-robin.")] = SPREAD,
-    start_cost: Annotated[float, typer.Option(min=0.0, help="Seconds that a job loses where it starts.")] = 0.0,
-    change_cost: Annotated[
-        float, typer.Option(min=0.0, help="Seconds that a job loses where its counts change.")
-    ] = 0.0,
+    start_cost: StartCost = MEASURED.start,
+    change_cost: ChangeCost = MEASURED.change,
+    speed_variation: SpeedVariation = 0.0,
+    variation_seed: VariationSeed = 0,
     as_json: Json = False,
 ) -> None:
     """Run a policy on a trace until every job has ended."""
     if not 0 < slot < float("inf"):
         raise BadInput(f"--slot is {slot}: give seconds above 0")
+    cost, variation = scaling_cost(start_cost, change_cost), Variation(speed_variation, variation_seed)
     lines, nodes = read_lines(trace), parse_cluster(cluster)
     known = speeds_for(lines, speeds)
     chosen, rule = make_policy(policy, known), rule_of(policy, placement_rule(placement))
     check_lines(lines, nodes, known)
-    simulated = SimulatedCluster(list(lines.values()), nodes, known, slot, ScalingCost(start_cost, change_cost))
+    simulated = SimulatedCluster(list(lines.values()), nodes, known, slot, cost, variation)
     run = record(simulated, chosen, rule)
-    summary = summarise(run, known)
+    summary = summarise(run, known, variation)
     if as_json:
-        show_json({"policy": policy, "trace": str(trace), "nodes": len(nodes), **_document(run, summary)})
+        asked = {"policy": policy, "trace": str(trace), "nodes": len(nodes), "cost": asdict(cost)}
+        show_json({**asked, **_document(run, summary)})
     else:
         typer.echo(f"{policy} on {trace}: {summary.jobs} jobs, {len(nodes)} nodes, slots of {slot:g} s")
         show(_table(summary))

@@ -1,6 +1,6 @@
 """From nothing to a policy that decides as an existing scheduler does (DL2, section 4.2)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,7 @@ from dl2_scheduler.cluster.policy import AllocationPolicy
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.lessons import Lessons, by_cluster
 from dl2_scheduler.learning.networks import SharedPolicy
-from dl2_scheduler.learning.rollout import Clusters, roll_out
+from dl2_scheduler.learning.rollout import Clusters, Episode, Rollout, Teacher, roll_out
 from dl2_scheduler.learning.run_folder import Curves, RunFolder
 from dl2_scheduler.learning.supervised import imitate
 from dl2_scheduler.learning.teacher import PolicyTeacher
@@ -58,13 +58,16 @@ def bootstrap(
     policy = SharedPolicy(speeds.models)
     decides = PolicyTeacher(teacher)
 
-    def taught(first: int, count: int) -> Clusters:
+    def rolled_out(episodes: Sequence[Episode], teacher: Teacher | None = None) -> Rollout:
+        return roll_out(Clusters(episodes, speeds, speeds.models, cost=lessons.cost), policy.weights(), teacher=teacher)
+
+    def taught(first: int, count: int) -> Rollout:
         tell("the teacher decides", first, settings.warm_up + settings.episodes, {})
-        return Clusters(lessons.episodes(first, count), speeds, speeds.models)
+        return rolled_out(lessons.episodes(first, count), decides)
 
     if settings.warm_up:
-        roll_out(taught(0, settings.warm_up), policy.weights(), teacher=decides)
-    lesson = roll_out(taught(settings.warm_up, settings.episodes), policy.weights(), teacher=decides)
+        taught(0, settings.warm_up)
+    lesson = taught(settings.warm_up, settings.episodes)
     curves = Curves(folder)
     for epoch, loss in enumerate(imitate(policy, lesson.slots, settings.epochs, lessons.seed), 1):
         curves.add(epoch, {"imitation/loss": loss})
@@ -72,9 +75,6 @@ def bootstrap(
     curves.close()
     folder.save(policy.weights(), {"policy": policy.state_dict(), "models": policy.models, "updates": 0})
     judged = lessons.validation(settings.validation)
-    found = {
-        "teacher": roll_out(Clusters(judged, speeds, speeds.models), policy.weights(), teacher=decides),
-        "policy": roll_out(Clusters(judged, speeds, speeds.models), policy.weights()),
-    }
+    found = {"teacher": rolled_out(judged, decides), "policy": rolled_out(judged)}
     times = {name: by_cluster(rolled.completion.tolist(), len(lessons.clusters)) for name, rolled in found.items()}
     return {name: np.round(of_cluster, 4).tolist() for name, of_cluster in times.items()}

@@ -1,6 +1,6 @@
 """Policies side by side on the same job sequences."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dl2_scheduler.cluster.errors import BadInput
@@ -13,6 +13,7 @@ from dl2_scheduler.sim.lanes import NO_COST, ScalingCost
 from dl2_scheduler.sim.metrics import Estimate, Summary, differences, estimate, over_sequences, summarise
 from dl2_scheduler.sim.record import record
 from dl2_scheduler.sim.simulator import SimulatedCluster, check_jobs
+from dl2_scheduler.sim.variation import NO_VARIATION, Variation
 
 Sequences = Mapping[str, Sequence[Job]]
 """Jobs of each sequence, by its name."""
@@ -27,12 +28,14 @@ class Setting:
         speeds: of the models, in samples a second.
         slot_seconds: length of a slot.
         cost: of scaling.
+        variation: of speeds in the first sequence; others have other factors (`Variation.of_sequence`).
     """
 
     nodes: Sequence[Node]
     speeds: Speeds
     slot_seconds: float = 1200.0
     cost: ScalingCost = NO_COST
+    variation: Variation = NO_VARIATION
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,11 @@ def _check(sequences: Sequences, setting: Setting) -> None:
             raise BadInput(f"{name}: {error}") from error
 
 
+def _varied(sequences: Sequences, setting: Setting) -> Iterator[tuple[str, Sequence[Job], Variation]]:
+    for number, (name, jobs) in enumerate(sequences.items()):
+        yield name, jobs, setting.variation.of_sequence(number)
+
+
 def compare(
     contenders: Sequence[Contender], sequences: Sequences, setting: Setting, tell: Callable[[str], None] = _ignore
 ) -> list[Result]:
@@ -112,9 +120,10 @@ def compare(
     results: list[Result] = []
     for contender in contenders:
         runs = {}
-        for name, jobs in sequences.items():
-            cluster = SimulatedCluster(jobs, setting.nodes, setting.speeds, setting.slot_seconds, setting.cost)
-            runs[name] = summarise(record(cluster, contender.make(), contender.rule), setting.speeds)
+        for name, jobs, variation in _varied(sequences, setting):
+            where = setting.nodes, setting.speeds, setting.slot_seconds, setting.cost
+            cluster = SimulatedCluster(jobs, *where, variation)
+            runs[name] = summarise(record(cluster, contender.make(), contender.rule), setting.speeds, variation)
             tell(contender.name)
         own = list(runs.values())
         baseline = list(results[0].runs.values()) if results else own
@@ -126,8 +135,9 @@ def bounds(sequences: Sequences, setting: Setting, tell: Callable[[str], None] =
     """Of the same sequences; scaling costs nothing there. Arguments and errors as of `compare`."""
     _check(sequences, setting)
     hard, lp = [], []
-    for jobs in sequences.values():
-        hard.append(hard_bound(jobs, setting.nodes, setting.speeds, setting.slot_seconds))
-        lp.append(lp_bound(jobs, setting.nodes, setting.speeds, setting.slot_seconds))
+    for _, jobs, variation in _varied(sequences, setting):
+        work = variation.as_work(jobs)
+        hard.append(hard_bound(work, setting.nodes, setting.speeds, setting.slot_seconds))
+        lp.append(lp_bound(work, setting.nodes, setting.speeds, setting.slot_seconds))
         tell("bounds")
     return Bounds(estimate(hard), estimate(lp))

@@ -32,6 +32,15 @@ class ScalingCost:
 
 
 NO_COST = ScalingCost()
+"""As in the paper's simulation."""
+
+MEASURED = ScalingCost(start=9.4, change=0.1)
+"""Of our elastic runtime: medians of `make bench-scaling_cost`, the digits example on two cores that others used too.
+
+start: from the launch to the first training step, anew or from a checkpoint; without what a cluster does before, as the
+pull of a container's image. change: what steps took above undisturbed ones when a worker or a server joined or left,
+the largest of the four. docs/traces.md has them all.
+"""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.sim.configurations import alone, configurations
 from dl2_scheduler.sim.lanes import Floats
 from dl2_scheduler.sim.record import Record
+from dl2_scheduler.sim.variation import NO_VARIATION, Variation
 
 CONFIDENCE = 0.95
 
@@ -73,12 +74,13 @@ class Summary:
         }
 
 
-def summarise(record: Record, speeds: Speeds) -> Summary:
+def summarise(record: Record, speeds: Speeds, variation: Variation = NO_VARIATION) -> Summary:
     """See `Summary`.
 
     Args:
         record: of the run.
         speeds: of the models, in samples a second.
+        variation: of the jobs' speeds in the run.
 
     Raises:
         BadInput: there were no jobs.
@@ -87,14 +89,15 @@ def summarise(record: Record, speeds: Speeds) -> Summary:
         raise BadInput("no jobs: a run without any has no completion times")
     times = record.finish - record.arrival
     makespan = float(record.finish.max() - record.arrival.min())
-    ways = [configurations(job, record.nodes, speeds, record.slot_seconds) for job in record.jobs]
+    work = variation.as_work(record.jobs)
+    ways = [configurations(job, record.nodes, speeds, record.slot_seconds) for job in work]
     return Summary(
         len(record.jobs),
         _spread(times),
         _spread(times * record.slot_seconds),
         makespan,
         makespan * record.slot_seconds,
-        jain(times / alone(record.jobs, ways, record.slot_seconds).times),
+        jain(times / alone(work, ways, record.slot_seconds).times),
         _utilisation(record, makespan),
         _scalings(record),
     )

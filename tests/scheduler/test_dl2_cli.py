@@ -96,7 +96,7 @@ def test_simulated(trace: Path) -> None:
 def test_speeds_of_ones_own(trace: Path) -> None:
     rows = [f"{model},{count},{count},{100 * count}" for model in ("dssm", "resnext-110") for count in (1, 16)]
     Path("speeds.csv").write_text("\n".join(["model,servers,workers,samples_per_second", *rows]))
-    line = "simulate --policy fifo --trace trace.jsonl --json --cluster 40x8cpu,8gpu"
+    line = "simulate --policy fifo --trace trace.jsonl --json --cluster 40x8cpu,8gpu --start-cost 0"
     slow, own = (json.loads(invoke(line + more)[1])["jobs"] for more in ("", " --speeds speeds.csv"))
     first = read_trace(trace)[0]
     seconds = first.epochs * first.samples_per_epoch / 1600

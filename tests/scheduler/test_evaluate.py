@@ -1,6 +1,7 @@
 """Policies side by side: the library, and `dl2 evaluate`."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ from dl2_scheduler.policies.registry import make_policy
 from dl2_scheduler.sim.arrivals import Pattern, generate
 from dl2_scheduler.sim.bound import hard_bound, lp_bound
 from dl2_scheduler.sim.evaluate import Contender, Setting, bounds, compare
+from dl2_scheduler.sim.lanes import MEASURED
 from dl2_scheduler.sim.trace import write_trace
+from dl2_scheduler.sim.variation import Variation
 
 SETTING = Setting(nodes({"cpu": 4}, {"cpu": 4}), SPEEDS, slot_seconds=50.0)
 SEQUENCES = {
@@ -50,6 +53,20 @@ def test_bounds_of_sequences() -> None:
     arguments = SETTING.nodes, SPEEDS, 50.0
     assert least.hard.mean == pytest.approx(sum(hard_bound(jobs, *arguments) for jobs in SEQUENCES.values()) / 2)
     assert least.lp.mean == pytest.approx(sum(lp_bound(jobs, *arguments) for jobs in SEQUENCES.values()) / 2)
+
+
+def test_every_sequence_has_speeds_of_its_own() -> None:
+    """Whatever the policy: its runs and the bounds are of the same jobs."""
+    one = {"a": [job(1, epochs=900.0)], "b": [job(1, epochs=900.0)]}
+    variation = Variation(0.5, seed=7)
+    setting = replace(SETTING, variation=variation)
+    (result,) = compare([Contender("drf", Drf)], one, setting)
+    a, b = (result.runs[name].jct_slots.mean for name in "ab")
+    factors = [variation.of_sequence(number).factors(1)[0] for number in range(2)]
+    assert a * factors[0] == pytest.approx(b * factors[1])
+    assert a != pytest.approx(b)
+    assert result.numbers["fairness"].mean == 1.0
+    assert bounds(one, setting).hard.mean <= result.numbers["jct_slots.mean"].mean
 
 
 def test_what_cannot_run_is_told_before_anything_runs() -> None:
@@ -93,6 +110,7 @@ def test_json() -> None:
     document = json.loads(output)
     fifo, drf = document["policies"]
     assert (document["slot_seconds"], document["bounds"]) == (600.0, None)
+    assert document["cost"] == {"start": MEASURED.start, "change": MEASURED.change}
     assert list(fifo["traces"]) == ["val/1.jsonl", "val/2.jsonl"]
     assert fifo["differences"]["jct_slots.mean"] == {"mean": 0.0, "margin": 0.0}
     by_trace = [drf["traces"][path]["fairness"] for path in fifo["traces"]]
@@ -103,8 +121,12 @@ def test_json() -> None:
 def test_costs_and_placements_matter() -> None:
     plain = invoke("--policies drf --traces val/1.jsonl")
     assert plain[0] == 0
-    assert plain == invoke("--policies drf --traces val/1.jsonl --placement spread --start-cost 0")
+    measured = f"--placement spread --start-cost {MEASURED.start} --change-cost {MEASURED.change}"
+    assert plain == invoke(f"--policies drf --traces val/1.jsonl {measured} --speed-variation 0")
     assert plain != invoke("--policies drf --traces val/1.jsonl --start-cost 300")
+    varied = [invoke(f"--policies drf --traces val/1.jsonl --speed-variation 0.3 --variation-seed {n}") for n in "112"]
+    assert varied[0] == varied[1]
+    assert len({plain, *varied}) == 3
 
 
 @pytest.mark.usefixtures("traces")
@@ -116,6 +138,7 @@ def test_costs_and_placements_matter() -> None:
         ("--policies drf,drf --traces val/1.jsonl", "--policies: drf again: give each policy once"),
         ("--policies drf --traces val/1.jsonl --slot nan", "--slot is nan: give seconds above 0"),
         ("--policies drf --traces val/1.jsonl --change-cost -1", "--change-cost -1.0: give seconds from 0 on"),
+        ("--policies drf --traces val/1.jsonl --speed-variation 1", "speed variation 1.0: give a part, from 0 to less"),
         ("--policies drf --traces val/1.jsonl --placement best", "unknown placement best: give one of spread, pack"),
         ("--policies drf --traces val/1.jsonl --cluster 4x1cpu", "val/1.jsonl:1: job 1: a worker takes"),
     ],
