@@ -91,12 +91,12 @@ class Curves:
 
     Args:
         folder: of the run.
-        kept: steps that stay, where the run goes on.
+        kept: the last step that stays, where the run goes on.
     """
 
     def __init__(self, folder: RunFolder, kept: int = 0):
         self._file = folder.path / "curves.csv"
-        self._rows = _rows(self._file)[:kept] if kept else []
+        self._rows = [row for row in _rows(self._file) if int(row["step"]) <= kept]
         self._writer = SummaryWriter(str(folder.path / "tensorboard"), purge_step=kept)
 
     def add(self, step: int, numbers: Mapping[str, float]) -> None:

@@ -1,0 +1,122 @@
+"""From nothing to the paper's network that decides as an existing scheduler does (DL2, section 4.2)."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from dl2_scheduler.cluster.policy import AllocationPolicy
+from dl2_scheduler.cluster.room import NodeRule, Room
+from dl2_scheduler.cluster.snapshot import Snapshot
+from dl2_scheduler.cluster.speeds import Speeds
+from dl2_scheduler.learning.bootstrap import BootstrapSettings, Tell
+from dl2_scheduler.learning.lessons import Lessons, by_cluster
+from dl2_scheduler.learning.paper.imitation import Decisions, Loss, decisions, imitate
+from dl2_scheduler.learning.paper.networks import PaperPolicy, described
+from dl2_scheduler.learning.rollout import Episode
+from dl2_scheduler.learning.run_folder import Curves, RunFolder
+from dl2_scheduler.learning.teacher import of_grants
+from dl2_scheduler.policies.fill import Ints
+from dl2_scheduler.policies.paper import PaperDl2
+from dl2_scheduler.sim.simulator import SimulatedCluster, run
+
+
+@dataclass(frozen=True)
+class PaperNetwork:
+    """What is to be made.
+
+    Attributes:
+        places: J: jobs that it sees at once.
+        minimum: see `batched.slot_of`.
+        loss: by which it imitates.
+        kept: see `decisions`.
+    """
+
+    places: int = 20
+    minimum: bool = True
+    loss: Loss = Loss.CROSS_ENTROPY
+    kept: int = 32
+
+
+def bootstrap_paper(
+    teacher: AllocationPolicy,
+    lessons: Lessons,
+    speeds: Speeds,
+    settings: BootstrapSettings,
+    network: PaperNetwork,
+    folder: RunFolder,
+    tell: Tell,
+) -> dict[str, list[float]]:
+    """Imitate a teacher; the mean completion times of both in slots, by cluster.
+
+    Args:
+        teacher: decides in the episodes that are imitated.
+        lessons: the episodes.
+        speeds: of the simulated jobs.
+        settings: of the imitation.
+        network: that imitates.
+        folder: begun; the policy is written to it.
+        tell: see `Tell`.
+    """
+
+    def taught(first: int, count: int) -> Iterator[tuple[Snapshot, Ints]]:
+        for number, episode in enumerate(lessons.episodes(first, count), first):
+            tell("the teacher decides", number, settings.warm_up + settings.episodes, {})
+            yield from observed(teacher, _cluster(episode, lessons, speeds))
+
+    for _ in taught(0, settings.warm_up):
+        pass
+    policy = new_policy(network, speeds.models, lessons.seed)
+    random = np.random.default_rng(lessons.seed)
+    lesson = decisions(taught(settings.warm_up, settings.episodes), policy.weights(), network.kept, random)
+    learn(policy, lesson, network.loss, settings.epochs, lessons.seed, folder, tell)
+    judged = lessons.validation(settings.validation)
+    times = {}
+    for name, decides in (("teacher", teacher), ("policy", PaperDl2(policy.weights()))):
+        each = [run(_cluster(episode, lessons, speeds), decides, NodeRule.SPREAD).mean() for episode in judged]
+        times[name] = np.round(by_cluster(each, len(lessons.clusters)), 4).tolist()
+    return times
+
+
+def new_policy(network: PaperNetwork, models: Sequence[str], seed: int) -> PaperPolicy:
+    """A policy that has learnt nothing."""
+    torch.manual_seed(seed)
+    return PaperPolicy(models, network.places, network.minimum).eval()
+
+
+def learn(
+    policy: PaperPolicy, lesson: Decisions, loss: Loss, epochs: int, seed: int, folder: RunFolder, tell: Tell
+) -> None:
+    """Imitate decisions, and write the policy to a folder.
+
+    Args:
+        policy: to be changed.
+        lesson: what a teacher decided.
+        loss: of a mini-batch.
+        epochs: passes over the lesson.
+        seed: of what is drawn.
+        folder: begun.
+        tell: see `Tell`.
+    """
+    curves = Curves(folder)
+    for epoch, mean in enumerate(imitate(policy, lesson, epochs, seed, loss), 1):
+        curves.add(epoch, {"imitation/loss": mean})
+        tell("imitation", epoch, epochs, {"loss": mean})
+    curves.close()
+    folder.save(policy.weights(), {**described(policy), "policy": policy.state_dict(), "updates": 0})
+
+
+def observed(teacher: AllocationPolicy, cluster: SimulatedCluster) -> Iterator[tuple[Snapshot, Ints]]:
+    """Run a policy, and tell of each slot with jobs what it did, as actions in its own order."""
+    while not cluster.done:
+        now = cluster.snapshot()
+        room = Room(now, NodeRule.SPREAD)
+        cluster.apply(teacher.allocate(now, room))
+        if now.jobs:
+            yield now, np.array(of_grants(room.grants), dtype=np.int64)
+        cluster.finish_slot()
+
+
+def _cluster(episode: Episode, lessons: Lessons, speeds: Speeds) -> SimulatedCluster:
+    return SimulatedCluster(episode.jobs, episode.nodes, speeds, cost=lessons.cost, variation=episode.variation)

@@ -1,0 +1,197 @@
+"""Online learning as the paper has it: one update a slot, in one cluster or in several (DL2, sections 4.3 and 6.5)."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from dl2_scheduler.cluster.room import NodeRule
+from dl2_scheduler.cluster.speeds import Speeds
+from dl2_scheduler.learning.bootstrap import Tell
+from dl2_scheduler.learning.lessons import Lessons, by_cluster
+from dl2_scheduler.learning.paper.agent import Agent
+from dl2_scheduler.learning.paper.experience import Experience, Floats, Replay
+from dl2_scheduler.learning.paper.learner import Learner, Networks
+from dl2_scheduler.learning.paper.networks import PaperPolicy, PaperValue, described
+from dl2_scheduler.learning.paper.settings import PaperSettings
+from dl2_scheduler.learning.rollout import Episode
+from dl2_scheduler.learning.run_folder import Curves, RunFolder
+from dl2_scheduler.policies.paper import PaperDl2
+from dl2_scheduler.sim.simulator import SimulatedCluster, run
+
+_FIRST_EPISODE = 100_000  # a bootstrap of the same seed has seen those before
+
+
+class PaperOnline:
+    """A run of online learning; every update depends on its number, the seed and the checkpoint before, nothing else.
+
+    Args:
+        folder: begun, or with a checkpoint from which to go on.
+        lessons: the episodes.
+        speeds: of the simulated jobs.
+        settings: see there.
+        start: the checkpoint of a bootstrap, or of `untrained`; None: go on from the folder's own.
+        judged_on: speeds by which it is judged; None: the same. Offline learning (section 6.2) learns on an analytical
+            model of the speeds, and is judged on the true ones.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        lessons: Lessons,
+        speeds: Speeds,
+        settings: PaperSettings,
+        start: RunFolder | None = None,
+        judged_on: Speeds | None = None,
+    ):
+        self._folder, self._lessons, self._speeds, self._settings = folder, lessons, speeds, settings
+        self._judged_on = judged_on or speeds
+        found = (start or folder).checkpoint()
+        torch.manual_seed(lessons.seed)
+        policy = PaperPolicy(found["models"], found["places"], found["minimum"])
+        policy.load_state_dict(found["policy"])
+        networks = Networks(policy, PaperValue(len(policy.models), policy.places))
+        self.learner = Learner(networks, settings)
+        self.updates: int = 0
+        self._sites = [Site(number, networks, settings) for number in range(settings.agents)]
+        if start is None:
+            self.learner.load_state(found)
+            self.updates = found["updates"]
+            for site, state in zip(self._sites, found["sites"], strict=True):
+                site.load_state(state)
+
+    def run(self, seconds: float, updates: int | None, tell: Tell) -> None:
+        """Learn until the time is over, or until so many updates have been made in all.
+
+        Args:
+            seconds: from now on.
+            updates: in all, those before a checkpoint too; None: as many as there is time for.
+            tell: see `Tell`.
+        """
+        curves = Curves(self._folder, self.updates)
+        began = time.monotonic()
+        while (spent := time.monotonic() - began) < seconds and (updates is None or self.updates < updates):
+            numbers = self.update()
+            if self.updates % self._settings.judge_every == 0:
+                numbers |= {f"judged/jct_{number}": jct for number, jct in enumerate(self.judge())}
+                curves.add(self.updates, numbers)
+                tell("online learning", int(min(spent, seconds)), int(seconds), numbers)
+            if self.updates % self._settings.checkpoint_every == 0:
+                self.save()
+        self.save()
+        curves.close()
+
+    def update(self) -> dict[str, float]:
+        """One slot of the cluster whose turn it is, and one update by it."""
+        settings = self._settings
+        site = self._sites[self.updates % settings.agents]
+        random = np.random.default_rng([self._lessons.seed, self.updates])
+        weights = site.networks.policy.weights()
+        if site.agent is None or site.agent.begin(weights) is None:
+            site.agent = Agent(self._cluster(self._next_episode(site), self._speeds))
+        samples, reward = site.agent.step(weights, random, settings.epsilon, settings.job_reward)
+        self.learner.reward(reward)
+        numbers = {"explored/reward": reward}
+        batch = site.batch(samples, random)
+        if batch is not None:
+            numbers |= self.learner.update(*batch, site.networks)
+        if settings.agents > 1:
+            site.networks.load(self.learner.networks)
+        self.updates += 1
+        return numbers
+
+    def judge(self) -> list[float]:
+        """Mean completion times in slots without exploration, by cluster, on sequences that it does not learn from."""
+        policy = PaperDl2(self.learner.networks.policy.weights())
+        times = [
+            float(run(self._cluster(episode, self._judged_on), policy, NodeRule.SPREAD).mean())
+            for episode in self._lessons.validation(self._settings.validation)
+        ]
+        return by_cluster(times, len(self._lessons.clusters))
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        policy = self.learner.networks.policy
+        sites = [site.state() for site in self._sites]
+        state = {**described(policy), **self.learner.state(), "updates": self.updates, "sites": sites}
+        self._folder.save(policy.weights(), state)
+
+    def _next_episode(self, site: "Site") -> Episode:
+        lessons = self._lessons
+        for update, models in self._settings.late_types:
+            if update <= self.updates:
+                lessons = replace(lessons, models=models)
+        number = _FIRST_EPISODE + site.episodes * self._settings.agents + site.number
+        site.episodes += 1
+        return lessons.episodes(number, 1)[0]
+
+    def _cluster(self, episode: Episode, speeds: Speeds) -> SimulatedCluster:
+        return SimulatedCluster(
+            episode.jobs, episode.nodes, speeds, cost=self._lessons.cost, variation=episode.variation
+        )
+
+
+class Site:
+    """One of the clusters that learn a policy together: it has episodes, a buffer, and a copy of the networks.
+
+    The copy is as old as the site's last turn, so that gradients are of weights that others have changed since: A3C's
+    asynchrony (Mnih et al., 2016), but in an order that a seed repeats. One cluster alone has no copy.
+
+    Args:
+        number: of the site.
+        networks: that all learn.
+        settings: see there.
+
+    Attributes:
+        agent: at work; None: none yet.
+        episodes: begun so far.
+    """
+
+    def __init__(self, number: int, networks: Networks, settings: PaperSettings):
+        self.number, self.episodes = number, 0
+        self.agent: Agent | None = None
+        self.networks = networks if settings.agents == 1 else networks.copy()
+        self._replay = Replay(settings.replay) if settings.replay else None
+        self._batch = settings.batch
+
+    def batch(self, samples: Experience, random: np.random.Generator) -> tuple[Experience, Floats] | None:
+        """What an update learns from, after a slot with these samples; None: there is not enough yet."""
+        if self._replay is None:
+            return (samples, np.ones(len(samples.actions))) if len(samples.actions) else None
+        self._replay.add(samples)
+        return self._replay.draw(self._batch, random) if len(self._replay) >= self._batch else None
+
+    def state(self) -> dict[str, Any]:
+        """All that its next turn depends on."""
+        return {
+            "episodes": self.episodes,
+            "cluster": None if self.agent is None else self.agent.cluster,
+            "networks": self.networks.state(),
+            "replay": None if self._replay is None else self._replay.state(),
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self.episodes = state["episodes"]
+        self.agent = None if state["cluster"] is None else Agent(state["cluster"])
+        self.networks.load_state(state["networks"])
+        if self._replay is not None:
+            self._replay.load_state(state["replay"])
+
+
+def untrained(folder: RunFolder, models: Sequence[str], places: int, minimum: bool, seed: int) -> None:
+    """Write a checkpoint of a policy that has not learnt anything, from which pure online learning starts (figure 10).
+
+    Args:
+        folder: begun.
+        models: types that it is to know.
+        places: J.
+        minimum: see `batched.slot_of`.
+        seed: of the weights.
+    """
+    torch.manual_seed(seed)
+    policy = PaperPolicy(models, places, minimum).eval()
+    folder.save(policy.weights(), {**described(policy), "policy": policy.state_dict(), "updates": 0})
