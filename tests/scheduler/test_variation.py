@@ -5,9 +5,11 @@ import pytest
 from clusters import SPEEDS, job, nodes
 
 from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
+from dl2_scheduler.policies.drf import Drf
 from dl2_scheduler.sim.bound import hard_bound
-from dl2_scheduler.sim.simulator import SimulatedCluster
+from dl2_scheduler.sim.simulator import SimulatedCluster, run
 from dl2_scheduler.sim.variation import NO_VARIATION, Variation
 
 
@@ -41,6 +43,17 @@ def test_the_same_work_at_the_models_speed() -> None:
     assert [each.id for each in same] == [1, 2]
     assert hard_bound(same[:1], machines, SPEEDS, 100.0) == pytest.approx(1 / variation.factors(1)[0])
     assert variation.as_work(jobs) == same
+
+
+def test_it_takes_as_long() -> None:
+    """By a policy that looks at no speeds."""
+    variation, machines = Variation(0.4, seed=2), nodes({"cpu": 8}, {"cpu": 4})
+    jobs = [job(number, arrival=70.0 * (number % 3), epochs=400.0) for number in range(6)]
+    varied = run(SimulatedCluster(jobs, machines, SPEEDS, 100.0, variation=variation), Drf(), NodeRule.SPREAD)
+    assert varied == pytest.approx(
+        run(SimulatedCluster(variation.as_work(jobs), machines, SPEEDS, 100.0), Drf(), NodeRule.SPREAD)
+    )
+    assert varied != pytest.approx(run(SimulatedCluster(jobs, machines, SPEEDS, 100.0), Drf(), NodeRule.SPREAD))
 
 
 @pytest.mark.parametrize(
