@@ -41,7 +41,7 @@ from dl2_scheduler.sim.trace import parse_cluster
 SPEEDS = shipped_speeds(17, 17)
 REPEATS = 9
 _NEVER = -1e9  # score of stopping: the slot is filled to its maximum
-SLOTS = ((500, 40), (500, 200), (2_000, 200), (10_000, 1_000))
+SLOTS = ((24, 30), (500, 40), (500, 200), (2_000, 200), (10_000, 1_000))
 JOBS, LANES, MOST_SLOTS = 20, 8, 40
 POLICIES = ("drf", "fifo", "srtf", "tetris", "optimus", "planner")
 

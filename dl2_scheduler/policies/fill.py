@@ -9,10 +9,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dl2_scheduler.cluster.compiled import compiled
-from dl2_scheduler.cluster.room import NOWHERE, Amounts, fits_on, pick_node, take
+from dl2_scheduler.cluster.compiled import compiled, inlined
+from dl2_scheduler.cluster.room import NOWHERE, Amounts
+from dl2_scheduler.policies.nodes import Nodes, advance, claim, claim_both, fit_on_two, nodes_of
+from dl2_scheduler.policies.ranking import Ranking, changed, first_of, ranking
+from dl2_scheduler.policies.scores import F32, Scores, score
 
-F32 = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
 WORKER, SERVER, BOTH = 0, 1, 2
@@ -38,64 +40,41 @@ class Tasks(NamedTuple):
     runs: NDArray[np.bool_]
 
 
-class Scores(NamedTuple):
-    """A network, split where counts come in.
-
-    Attributes:
-        base: of each job, its part of the first layer, (jobs, hidden).
-        by_workers: what a count of workers adds to it, (most + 1, hidden).
-        by_servers: the same of servers.
-        by_share: what the logarithm of 1 + its dominant share of the cluster times the jobs adds, (hidden,).
-        share: dominant share of each job's worker and server, times the number of jobs, (jobs, 2).
-        hidden: second layer, (hidden, hidden).
-        hidden_bias: its bias.
-        out: last layer, (hidden, 3).
-        out_bias: its bias.
-        priority: what is added to each job's scores in this slot, (jobs, 3).
-        stop: score of stopping.
-    """
-
-    base: F32
-    by_workers: F32
-    by_servers: F32
-    by_share: F32
-    share: F32
-    hidden: F32
-    hidden_bias: F32
-    out: F32
-    out_bias: F32
-    priority: F32
-    stop: float
-
-
-@compiled
-def score(scores: Scores, job: int, workers: int, servers: int, first: F32, second: F32, row: F32) -> None:
-    """Write a job's three scores to `row`; `first` and `second` are scratch."""
-    width = first.shape[0]
-    log_share = np.float32(np.log1p(max(workers * scores.share[job, 0], servers * scores.share[job, 1])))
-    for unit in range(width):
-        value = scores.base[job, unit] + scores.by_workers[workers, unit] + scores.by_servers[servers, unit]
-        first[unit] = max(value + log_share * scores.by_share[unit], np.float32(0))
-        second[unit] = scores.hidden_bias[unit]
-    for source in range(width):
-        value = first[source]
-        if value > 0:
-            for unit in range(width):
-                second[unit] += value * scores.hidden[source, unit]
-    for action in range(ACTIONS):
-        row[action] = scores.out_bias[action] + scores.priority[job, action]
-    for unit in range(width):
-        value = second[unit]
-        if value > 0:
-            for action in range(ACTIONS):
-                row[action] += value * scores.out[unit, action]
-
-
-@compiled
+@inlined
 def grant(counts: Ints, job: int, action: int) -> None:
     """Count what an action gives."""
     counts[job, 0] += action != SERVER
     counts[job, 1] += action != WORKER
+
+
+class _Alike(NamedTuple):
+    """Jobs by their kinds of tasks, since what has room for one has room for all that are like it.
+
+    Attributes:
+        number: of each job's likes, (jobs,).
+        example: the first job of each number, (numbers,).
+        shut: what there is no room for, (numbers, 3).
+    """
+
+    number: Ints
+    example: Ints
+    shut: NDArray[np.bool_]
+
+
+class _Offers(NamedTuple):
+    """Each job's best action.
+
+    Attributes:
+        logits: present scores, (jobs, 3).
+        action: with the highest score of those that are allowed, (jobs,).
+        keys: the negative of that score; infinity where nothing is allowed, (jobs,).
+        ranks: of the jobs by key: one question.
+    """
+
+    logits: F32
+    action: Ints
+    keys: Amounts
+    ranks: Ranking
 
 
 @compiled
@@ -125,87 +104,111 @@ def fill(
         counts: written: workers and servers of each job, (jobs, 2).
     """
     jobs, width = scores.base.shape
-    kinds = len(tasks.demands)
-    free = capacity.copy()
-    used = np.zeros(len(free))
-    last = NOWHERE
-    logits = np.empty((jobs, ACTIONS), dtype=np.float32)
-    first, second = np.empty(width, dtype=np.float32), np.empty(width, dtype=np.float32)
-    somewhere = np.empty(kinds, dtype=np.int64)  # the first node where a kind of task fits
-    for kind in range(kinds):
-        somewhere[kind] = _next_fit(free, tasks.demands[kind], 0)
     counts[:] = 0
     closed[:] = NEVER
+    nodes, alike, offers = nodes_of(tasks.demands, capacity, rule), _alike(tasks.kind), _offers(jobs)
+    first, second = np.empty(width, dtype=np.float32), np.empty(width, dtype=np.float32)
     for job in range(jobs):
-        score(scores, job, 0, 0, first, second, logits[job])
+        score(scores, job, 0, 0, first, second, offers.logits[job])
+        _offer(offers, tasks, counts, closed, job)
+    last = NOWHERE  # node that was taken
     inference = 0
     cursor = 0  # in what is forced
+    waiting = 0  # see `_next_waiting`
     recheck = True
     while inference < len(actions):
         if recheck:
-            recheck = _close(free, tasks, somewhere, inference, closed)
-        choice = _choose(logits, tasks, counts, closed, scores.stop, draws, inference)
-        if len(forced) > 0 and choice != NOTHING:
-            choice = STOP
-            while cursor < len(forced) and choice == STOP:
-                wanted = forced[cursor]
-                if wanted == STOP:
-                    break
-                if allowed(tasks, counts, closed, inference, wanted // ACTIONS, wanted % ACTIONS):
-                    choice = wanted
-                cursor += 1
+            recheck = _close(nodes, alike, offers, tasks, counts, closed, inference)
+        choice = _best(offers)
         if choice == NOTHING:
             return inference
+        if len(forced) > 0:
+            choice, cursor = _next_forced(forced, cursor, tasks, counts, closed, inference)
+        else:
+            waiting = _next_waiting(tasks, counts, closed, inference, waiting)
+            stops = waiting == jobs
+            if len(draws) > 0:
+                choice = _drawn(offers.logits, tasks, counts, closed, scores.stop, stops, draws[inference], choice)
+            elif stops and scores.stop > -offers.keys[choice // ACTIONS]:
+                choice = STOP
         actions[inference] = choice
         if choice == STOP:
             return inference + 1
         job, action = choice // ACTIONS, choice % ACTIONS
-        placed = _place(free, used, capacity, tasks, rule, last, job, action)
+        placed = _place(nodes, tasks, last, job, action)
         if placed == NOWHERE:  # there is room for both, but not where the rule puts them
             closed[job, action] = inference
-            continue
-        last = placed
-        inference += 1
-        grant(counts, job, action)
-        score(scores, job, counts[job, 0], counts[job, 1], first, second, logits[job])
-        for kind in range(kinds):
-            if somewhere[kind] != NOWHERE:
-                somewhere[kind] = _next_fit(free, tasks.demands[kind], somewhere[kind])
-                recheck = recheck or somewhere[kind] == NOWHERE
+        else:
+            last = placed
+            inference += 1
+            grant(counts, job, action)
+            score(scores, job, counts[job, 0], counts[job, 1], first, second, offers.logits[job])
+            recheck = advance(nodes) or recheck
+        _offer(offers, tasks, counts, closed, job)
     return inference
 
 
-@compiled
-def _next_fit(free: Amounts, demand: Amounts, start: int) -> int:
-    """The first node from `start` on where a task fits; those before do not come back while a slot is filled."""
-    for node in range(start, len(free)):
-        if fits_on(free, node, demand):
-            return node
-    return NOWHERE
+@inlined
+def _offers(jobs: int) -> _Offers:
+    logits, action = np.empty((jobs, ACTIONS), dtype=np.float32), np.empty(jobs, dtype=np.int64)
+    return _Offers(logits, action, np.empty(jobs), ranking(1, jobs))
 
 
-@compiled
-def _close(free: Amounts, tasks: Tasks, somewhere: Ints, inference: int, closed: Ints) -> bool:
+@inlined
+def _alike(kind: Ints) -> _Alike:
+    numbers, example = np.empty(len(kind), dtype=np.int64), np.empty(len(kind), dtype=np.int64)
+    found = 0
+    for job in range(len(kind)):
+        number = 0
+        while number < found and not _same(kind, example[number], job):
+            number += 1
+        if number == found:
+            example[found] = job
+            found += 1
+        numbers[job] = number
+    return _Alike(numbers, example[:found], np.zeros((found, ACTIONS), dtype=np.bool_))
+
+
+@inlined
+def _same(kind: Ints, job: int, other: int) -> bool:
+    for action in range(ACTIONS):  # noqa: SIM110  # compiled, a generator would be slower
+        if kind[job, action] != kind[other, action]:
+            return False
+    return True
+
+
+@inlined
+def _place(nodes: Nodes, tasks: Tasks, last: int, job: int, action: int) -> int:
+    """Claim nodes for what was granted; the node that was taken last, or NOWHERE."""
+    if action == BOTH:
+        return claim_both(nodes, tasks.kind[job, WORKER], tasks.kind[job, SERVER], last)
+    return claim(nodes, tasks.kind[job, action], last)
+
+
+@inlined
+def _close(
+    nodes: Nodes, alike: _Alike, offers: _Offers, tasks: Tasks, counts: Ints, closed: Ints, inference: int
+) -> bool:
     """Close what has no room any more; True: room for both roles of a job hangs on two nodes, so it may go any time."""
-    hangs = False
-    for job in range(len(closed)):
-        worker, server = tasks.kind[job, WORKER], tasks.kind[job, SERVER]
+    hangs = shuts = False
+    for number, example in enumerate(alike.example):
         for action in range(ACTIONS):
-            if closed[job, action] != NEVER:
+            if alike.shut[number, action] or nodes.first[tasks.kind[example, action]] != NOWHERE:
                 continue
-            open_now = somewhere[tasks.kind[job, action]] != NOWHERE
-            if action == BOTH and not open_now and somewhere[worker] != NOWHERE and somewhere[server] != NOWHERE:
-                open_now = somewhere[worker] != somewhere[server] or (
-                    _next_fit(free, tasks.demands[worker], somewhere[worker] + 1) != NOWHERE
-                    or _next_fit(free, tasks.demands[server], somewhere[server] + 1) != NOWHERE
-                )
-                hangs = hangs or open_now
-            if not open_now:
-                closed[job, action] = inference
+            if action == BOTH and fit_on_two(nodes, tasks.kind[example, WORKER], tasks.kind[example, SERVER]):
+                hangs = True
+            else:
+                alike.shut[number, action] = shuts = True
+    if shuts:
+        for job, number in enumerate(alike.number):
+            for action in range(ACTIONS):
+                if alike.shut[number, action] and closed[job, action] == NEVER:
+                    closed[job, action] = inference
+            _offer(offers, tasks, counts, closed, job)
     return hangs
 
 
-@compiled
+@inlined
 def allowed(tasks: Tasks, counts: Ints, closed: Ints, inference: int, job: int, action: int) -> bool:
     """Whether a job may be granted this: its first grant is both roles, and it has maxima."""
     if closed[job, action] <= inference:
@@ -217,72 +220,76 @@ def allowed(tasks: Tasks, counts: Ints, closed: Ints, inference: int, job: int, 
     )
 
 
-@compiled
+@inlined
 def may_stop(tasks: Tasks, counts: Ints, closed: Ints, inference: int) -> bool:
     """Not while there is room for a job that runs and has been given nothing yet."""
-    for job in range(len(counts)):
+    return _next_waiting(tasks, counts, closed, inference, 0) == len(counts)
+
+
+@inlined
+def _next_waiting(tasks: Tasks, counts: Ints, closed: Ints, inference: int, start: int) -> int:
+    """The first job from `start` on that stopping has to wait for, or their number; those before do not come back."""
+    for job in range(start, len(counts)):
         if tasks.runs[job] and counts[job, 0] == 0 and closed[job, BOTH] > inference:
-            return False
-    return True
+            return job
+    return len(counts)
 
 
-@compiled
-def _choose(
-    logits: F32, tasks: Tasks, counts: Ints, closed: Ints, stop: float, draws: NDArray[np.float64], inference: int
+@inlined
+def _offer(offers: _Offers, tasks: Tasks, counts: Ints, closed: Ints, job: int) -> None:
+    """Find a job's best action anew: its scores, its counts or what is closed to it changed."""
+    best = -np.inf
+    for action in range(ACTIONS):
+        logit = offers.logits[job, action]
+        if logit > best and allowed(tasks, counts, closed, NEVER - 1, job, action):
+            best = logit
+            offers.action[job] = action
+    offers.keys[job] = -best
+    changed(offers.ranks, job)
+
+
+@inlined
+def _best(offers: _Offers) -> int:
+    """The allowed action with the highest score, or NOTHING."""
+    nothing_needed = offers.keys[:0]
+    job = first_of(offers.ranks, 0, offers.keys, 1.0, offers.keys.reshape(-1, 1), nothing_needed)
+    return NOTHING if job == NOWHERE else job * ACTIONS + offers.action[job]
+
+
+@inlined
+def _next_forced(
+    forced: Ints, cursor: int, tasks: Tasks, counts: Ints, closed: Ints, inference: int
+) -> tuple[int, int]:
+    """The next forced action that is allowed, or STOP, and the cursor behind it."""
+    while cursor < len(forced) and forced[cursor] != STOP:
+        wanted = forced[cursor]
+        cursor += 1
+        if allowed(tasks, counts, closed, inference, wanted // ACTIONS, wanted % ACTIONS):
+            return wanted, cursor
+    return STOP, cursor
+
+
+@inlined
+def _drawn(
+    logits: F32, tasks: Tasks, counts: Ints, closed: Ints, stop: float, stops: bool, draw: float, best: int
 ) -> int:
-    """The action with the highest score, or one drawn by the softmax of those that are allowed."""
-    best, best_logit = NOTHING, -np.inf
-    for job in range(len(counts)):
-        for action in range(ACTIONS):
-            if logits[job, action] > best_logit and allowed(tasks, counts, closed, inference, job, action):
-                best, best_logit = job * ACTIONS + action, logits[job, action]
-    if best == NOTHING:
-        return NOTHING
-    stops = may_stop(tasks, counts, closed, inference)
-    if len(draws) == 0:
-        return STOP if stops and stop > best_logit else best
-    top = max(best_logit, stop)
+    """An action by the softmax of those that are allowed and, where it is, STOP; `best` is the one most likely."""
+    top = max(logits[best // ACTIONS, best % ACTIONS], stop)
     total = np.exp(stop - top) if stops else 0.0
     for job in range(len(counts)):
         for action in range(ACTIONS):
-            if allowed(tasks, counts, closed, inference, job, action):
+            if allowed(tasks, counts, closed, NEVER - 1, job, action):
                 total += np.exp(logits[job, action] - top)
-    left = draws[inference] * total - (np.exp(stop - top) if stops else 0.0)
+    left = draw * total - (np.exp(stop - top) if stops else 0.0)
     if left < 0:
         return STOP
     for job in range(len(counts)):
         for action in range(ACTIONS):
-            if allowed(tasks, counts, closed, inference, job, action):
+            if allowed(tasks, counts, closed, NEVER - 1, job, action):
                 left -= np.exp(logits[job, action] - top)
                 if left < 0:
                     return job * ACTIONS + action
     return best
-
-
-@compiled
-def _place(
-    free: Amounts, used: Amounts, capacity: Amounts, tasks: Tasks, rule: int, last: int, job: int, action: int
-) -> int:
-    """Claim nodes for what was granted; the node that was taken last, or NOWHERE and nothing is claimed."""
-    if action != BOTH:
-        demand = tasks.demands[tasks.kind[job, action]]
-        node = pick_node(free, used, demand, rule, last)
-        if node != NOWHERE:
-            take(free, used, capacity, node, demand)
-        return node
-    for order in range(2):  # where the one takes the last place of the other, the other way round
-        one = tasks.demands[tasks.kind[job, order]]
-        other = tasks.demands[tasks.kind[job, 1 - order]]
-        node = pick_node(free, used, one, rule, last)
-        if node == NOWHERE:
-            return NOWHERE
-        take(free, used, capacity, node, one)
-        second = pick_node(free, used, other, rule, node)
-        if second != NOWHERE:
-            take(free, used, capacity, second, other)
-            return second
-        take(free, used, capacity, node, -one)
-    return NOWHERE
 
 
 class Filled(NamedTuple):

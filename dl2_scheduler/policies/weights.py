@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dl2_scheduler.policies.features import F32, SLOT_FEATURES, SlotInputs, count_basis
-from dl2_scheduler.policies.fill import Scores
+from dl2_scheduler.policies.scores import Scores
 
 _LINEAR = ("base", "hidden", "out", "rank", "slot", "stop")
 _WITHOUT_BIAS = ("workers", "servers", "priority")

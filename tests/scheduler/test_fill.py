@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dl2_scheduler.cluster.room import NodeRule
-from dl2_scheduler.policies.fill import ACTIONS, BOTH, NEVER, SERVER, STOP, WORKER, Scores, Tasks, fill, score
+from dl2_scheduler.cluster.room import NOWHERE, NodeRule, pick_node, take
+from dl2_scheduler.policies.features import kinds as distinct
+from dl2_scheduler.policies.fill import ACTIONS, BOTH, NEVER, SERVER, STOP, WORKER, Tasks, fill
+from dl2_scheduler.policies.scores import Scores, score
 
 HIDDEN = 5
 NONE = np.zeros(0)
@@ -33,8 +35,7 @@ def row(scores, job, workers, servers):
 
 def tasks_of(demands, most, runs=None):
     """Of jobs, each with a (worker, server) demand."""
-    kinds = np.array([kind for worker, server in demands for kind in (worker, server, np.add(worker, server))], float)
-    number = np.arange(len(kinds)).reshape(-1, ACTIONS)
+    kinds, number = distinct(np.array(demands, float))
     ran = np.zeros(len(demands), dtype=bool) if runs is None else np.array(runs)
     return Tasks(kinds, number, np.array(most), ran)
 
@@ -141,6 +142,101 @@ def test_what_a_teacher_does_is_done_but_for_what_does_not_fit():
     assert counts.tolist() == [[2, 2], [0, 0]]
     assert closed[1, BOTH] == 0
     assert filled(tasks, scores_of(2, 2, 1), np.array([[9.0, 0.0]]), forced=[BOTH])[0] == [BOTH, STOP]
+
+
+class SlowSlot:
+    """`fill`, looking at every job and every node for every grant."""
+
+    def __init__(self, tasks, scores, capacity, rule):
+        self.tasks, self.scores, self.capacity, self.rule = tasks, scores, capacity, int(rule)
+        self.free, self.used, self.last = capacity.copy(), np.zeros(len(capacity)), NOWHERE
+        self.counts = np.zeros((len(tasks.kind), 2), dtype=int)
+        self.closed = np.full((len(tasks.kind), ACTIONS), NEVER)
+
+    def fill(self):
+        actions = []
+        while len(actions) <= self.tasks.most.sum():
+            for job, action in np.argwhere(self.closed == NEVER):
+                if not self.room(job, action):
+                    self.closed[job, action] = len(actions)
+            scored = [
+                (row(self.scores, job, *self.counts[job])[action], -job, -action)
+                for job in range(len(self.counts))
+                for action in range(ACTIONS)
+                if self.may(job, action)
+            ]
+            if not scored:
+                break
+            best, job, action = max(scored)
+            waits = self.tasks.runs & (self.counts[:, 0] == 0) & (self.closed[:, BOTH] == NEVER)
+            if self.scores.stop > best and not waits.any():
+                return [*actions, STOP]
+            if self.place(-job, -action):
+                actions.append(-job * ACTIONS - action)
+                self.counts[-job] += [-action != SERVER, -action != WORKER]
+            else:
+                self.closed[-job, -action] = len(actions)
+        return actions
+
+    def may(self, job, action):
+        after = self.counts[job] + [action != SERVER, action != WORKER]
+        first = action == BOTH or self.counts[job].any()
+        return self.closed[job, action] == NEVER and first and (after <= self.tasks.most[job]).all()
+
+    def room(self, job, action):
+        worker, server, _ = fits = [(self.free >= self.demand(job, role) - 1e-9).all(axis=1) for role in range(ACTIONS)]
+        on_two = action == BOTH and worker.any() and server.any() and (worker | server).sum() > 1
+        return fits[action].any() or on_two
+
+    def demand(self, job, role):
+        return self.tasks.demands[self.tasks.kind[job, role]]
+
+    def place(self, job, action):
+        orders = [(WORKER, SERVER), (SERVER, WORKER)] if action == BOTH else [(action,)]
+        for order in orders:
+            taken, last = [], self.last
+            for demand in (self.demand(job, role) for role in order):
+                node = pick_node(self.free, self.used, demand, self.rule, last)
+                if node == NOWHERE:
+                    break
+                take(self.free, self.used, self.capacity, node, demand)
+                taken.append((node, demand))
+                last = node
+            else:
+                self.last = last
+                return True
+            if not taken:  # no node for the one by itself
+                return False
+            take(self.free, self.used, self.capacity, taken[0][0], -taken[0][1])
+        return False
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(demand, demand), min_size=1, max_size=3),
+    st.integers(1, 20),
+    st.integers(1, 40),
+    st.integers(0, 999),
+    st.booleans(),
+    st.sampled_from([-9.0, 0.0, 1.0]),
+    st.sampled_from(NodeRule),
+)
+def test_nothing_is_overlooked(demands, jobs, nodes, seed, equal, stop, rule):
+    """The same grants as by looking at everything each time; `equal`: many scores are."""
+    random = np.random.default_rng(seed)
+    own = [demands[number] for number in random.integers(0, len(demands), jobs)]
+    tasks = tasks_of(own, random.integers(1, 4, (jobs, 2)), random.random(jobs) < 0.3)
+    scores = scores_of(jobs, 3, seed, stop)
+    if equal:
+        ties = random.integers(0, 2, (jobs, ACTIONS)).astype(np.float32)
+        scores = scores._replace(out=scores.out * 0, out_bias=scores.out_bias * 0, priority=ties)
+    capacity = np.stack([random.choice([0.0, 3.0, 4.0], nodes), random.choice([0.0, 4.0], nodes)], axis=1)
+    slow = SlowSlot(tasks, scores, capacity, rule)
+    wanted = slow.fill()
+    actions, closed, counts = filled(tasks, scores, capacity, rule=rule)
+    assert actions == wanted
+    assert counts.tolist() == slow.counts.tolist()
+    assert closed.tolist() == slow.closed.tolist()
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
