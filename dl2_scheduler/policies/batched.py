@@ -241,6 +241,14 @@ def _fit_on_two(slot: Slot, job: int) -> bool:
     )
 
 
+@compiled
+def _give_and_see(slot: Slot, low: int, high: int, job: int, action: int, rows: F32, mask: Mask) -> bool:
+    """`give`, `write_row` and `write_mask` in one call, since to hand over a slot takes longer than they do."""
+    give(slot, job, action)
+    write_row(slot, job, len(rows), rows[job - low])
+    return write_mask(slot, low, high, mask)
+
+
 class Filling:
     """The decisions of one slot, one after the other; places are J, as in the module.
 
@@ -277,11 +285,8 @@ class Filling:
         if action == len(self.mask) - 1:
             self._next_batch()
             return
-        place = action // ACTIONS
-        job = self._low + place
-        give(self.slot, job, action % ACTIONS)
-        write_row(self.slot, job, self._places, self.observation[place])
-        if not write_mask(self.slot, self._low, self._high, self.mask):
+        job = self._low + action // ACTIONS
+        if not _give_and_see(self.slot, self._low, self._high, job, action % ACTIONS, self.observation, self.mask):
             self._next_batch()
 
     @property
