@@ -10,7 +10,7 @@ from dl2_scheduler.cluster.policy import AllocationPolicy
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.lessons import Lessons, by_cluster
 from dl2_scheduler.learning.networks import SharedPolicy
-from dl2_scheduler.learning.rollout import Clusters, Episode, Rollout, Teacher, roll_out
+from dl2_scheduler.learning.rollout import Clusters, Episode, Guide, Rollout, alone, roll_out, taught_by
 from dl2_scheduler.learning.run_folder import Curves, RunFolder
 from dl2_scheduler.learning.supervised import imitate
 from dl2_scheduler.learning.teacher import PolicyTeacher
@@ -56,10 +56,10 @@ def bootstrap(
     """
     torch.manual_seed(lessons.seed)
     policy = SharedPolicy(speeds.models)
-    decides = PolicyTeacher(teacher)
+    decides = taught_by(PolicyTeacher(teacher))
 
-    def rolled_out(episodes: Sequence[Episode], teacher: Teacher | None = None) -> Rollout:
-        return roll_out(Clusters(episodes, speeds, speeds.models, cost=lessons.cost), policy.weights(), teacher=teacher)
+    def rolled_out(episodes: Sequence[Episode], guide: Guide = alone) -> Rollout:
+        return roll_out(Clusters(episodes, speeds, speeds.models, cost=lessons.cost), policy.weights(), guide)
 
     def taught(first: int, count: int) -> Rollout:
         tell("the teacher decides", first, settings.warm_up + settings.episodes, {})
@@ -68,7 +68,7 @@ def bootstrap(
     if settings.warm_up:
         taught(0, settings.warm_up)
     lesson = taught(settings.warm_up, settings.episodes)
-    curves = Curves(folder)
+    curves = Curves(folder, "imitation")
     for epoch, loss in enumerate(imitate(policy, lesson.slots, settings.epochs, lessons.seed), 1):
         curves.add(epoch, {"imitation/loss": loss})
         tell("imitation", epoch, settings.epochs, {"loss": loss})

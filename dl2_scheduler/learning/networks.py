@@ -1,14 +1,22 @@
 """Policy and value networks."""
 
+import math
 from collections.abc import Sequence
+from itertools import pairwise
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from dl2_scheduler.learning.experience import Scaling
 from dl2_scheduler.policies.features import KNOTS, SLOT_FEATURES, count_basis, width
 from dl2_scheduler.policies.weights import Weights
 
+Ints = NDArray[np.int64]
+
 HIDDEN = 96
+_CRITIC_HIDDEN = 64
 _STOP_HIDDEN = 16
 _RANK_HIDDEN = 32
 
@@ -71,35 +79,91 @@ class SharedPolicy(nn.Module):
         scores: Tensor = self.stop(torch.relu(self.slot(rows[:, -SLOT_FEATURES:]))).squeeze(-1)
         return scores
 
+    def soften(self, factor: float) -> None:
+        """Multiply all scores: the best action stays the best; a policy that is sure of everything learns slowly."""
+        with torch.no_grad():
+            for value in (*self.out.parameters(), *self.priority.parameters(), *self.stop.parameters()):
+                value.mul_(factor)
+
     def weights(self) -> Weights:
         """As inference takes them."""
         arrays = {name: value.detach().numpy().copy() for name, value in self.state_dict().items()}
         return Weights(self.models, arrays)
 
 
-class Value(nn.Module):
-    """What is to be expected from a slot on: a network of the sum over its jobs.
+class RemainingTime(nn.Module):
+    """How long a job will take from a slot on, as a logarithm of slots.
 
     Args:
         models: number of types.
-        hidden: units of each layer.
+        hidden: units of both hidden layers.
     """
 
-    def __init__(self, models: int, hidden: int = HIDDEN):
+    def __init__(self, models: int, hidden: int = _CRITIC_HIDDEN):
         super().__init__()
-        self.job = nn.Sequential(nn.Linear(width(models), hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU())
-        self.slot = nn.Sequential(nn.Linear(2 * hidden, hidden), nn.ReLU(), nn.Linear(hidden, 1))
+        layers = nn.Linear(width(models), hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU()
+        self.layers = nn.Sequential(*layers, nn.Linear(hidden, 1))
 
-    def forward(self, rows: Tensor, slot: Tensor, slots: int) -> Tensor:
-        """By slot.
+    def forward(self, rows: Tensor) -> Tensor:
+        """By job.
 
         Args:
             rows: features, (jobs, features).
-            slot: of each job, ascending.
-            slots: how many.
         """
-        each = self.job(rows)
-        total = torch.zeros(slots, each.shape[1]).index_add_(0, slot, each)
-        count = torch.bincount(slot, minlength=slots).clamp(min=1)[:, None]
-        found: Tensor = self.slot(torch.cat([total / count, total / 32.0], dim=1)).squeeze(-1)
+        found: Tensor = self.layers(rows).squeeze(-1)
+        return found
+
+
+class ProgressEnsemble(nn.Module):
+    """How fast jobs train, as a logarithm of their types' top speed: several networks, each with a random prior.
+
+    Args:
+        models: number of types.
+        members: networks.
+        hidden: units of both hidden layers.
+    """
+
+    def __init__(self, models: int, members: int, hidden: int = _CRITIC_HIDDEN):
+        super().__init__()
+        self._models = models
+        self._members = members
+        sizes = models + len(Scaling) + 2 * len(KNOTS) + 3, hidden, hidden, 1
+        for layer, (inputs, outputs) in enumerate(pairwise(sizes)):
+            scale = math.sqrt(2 / inputs)
+            self.register_parameter(f"weight{layer}", nn.Parameter(scale * torch.randn(members, inputs, outputs)))
+            self.register_parameter(f"bias{layer}", nn.Parameter(torch.zeros(members, 1, outputs)))
+            self.register_buffer(f"prior{layer}", scale * torch.randn(members, inputs, outputs))
+
+    def inputs(self, model: Ints, scaling: Ints, servers: Ints, workers: Ints) -> Tensor:
+        """Of configurations, (configurations, inputs).
+
+        Args:
+            model: number of the type of each.
+            scaling: see `experience.Scaling`.
+            servers: at least 1.
+            workers: at least 1.
+        """
+        basis = count_basis(int(KNOTS[-1]))
+        logs = np.log(np.stack([servers, workers], axis=1))
+        each = [
+            np.eye(self._models)[model],
+            np.eye(len(Scaling))[scaling],
+            *(basis[np.minimum(counts, len(basis) - 1)] for counts in (servers, workers)),
+            np.column_stack([logs, logs[:, 0] - logs[:, 1]]),
+        ]
+        return torch.from_numpy(np.concatenate(each, axis=1)).float()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """By each member, (members, configurations).
+
+        Args:
+            inputs: of `inputs`.
+        """
+        learnt = prior = inputs.expand(self._members, *inputs.shape)
+        for layer in range(3):
+            if layer:
+                learnt, prior = torch.relu(learnt), torch.relu(prior)
+            learnt = torch.baddbmm(getattr(self, f"bias{layer}"), learnt, getattr(self, f"weight{layer}"))
+            prior = torch.bmm(prior, getattr(self, f"prior{layer}"))
+        found: Tensor = (learnt + prior).squeeze(-1)
         return found

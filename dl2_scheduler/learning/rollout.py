@@ -2,24 +2,56 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dl2_scheduler.cluster.jobs import Job, Node, resource_names
+from dl2_scheduler.cluster.policy import Outcome
 from dl2_scheduler.cluster.room import NodeRule, vector
 from dl2_scheduler.cluster.snapshot import Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.sequences import Slots
 from dl2_scheduler.policies.features import SlotInputs, features, kinds, shares
-from dl2_scheduler.policies.fill import ACTIONS, NO_DRAWS, NOT_FORCED, STOP, Ints, Tasks, filled, most_inferences
+from dl2_scheduler.policies.fill import ACTIONS, NOT_FORCED, STOP, Ints, Tasks, filled
 from dl2_scheduler.policies.weights import Weights, share_of
 from dl2_scheduler.sim.lanes import NO_COST, Lanes, Progress, ScalingCost
+from dl2_scheduler.sim.simulator import outcome
 from dl2_scheduler.sim.variation import NO_VARIATION, Variation
 
 Floats = NDArray[np.float64]
 Teacher = Callable[[Snapshot], Ints]
 """The actions of a slot, as `fill` has them."""
+
+
+class Guidance(NamedTuple):
+    """Of one lane's slot.
+
+    Attributes:
+        acts: actions that are taken; None: the policy's.
+        lesson: actions that the policy is to learn from this slot; None: those that are taken.
+    """
+
+    acts: Ints | None = None
+    lesson: Ints | None = None
+
+
+Guide = Callable[[int, Snapshot], Guidance]
+"""Of a lane, whose number is given."""
+
+Watch = Callable[[int, Snapshot, NDArray[np.float32], Outcome], None]
+"""Told of each lane's slot when it is over: the features of its jobs, and what became of it."""
+
+
+def alone(lane: int, snapshot: Snapshot) -> Guidance:
+    """The policy acts, and is to learn what it does anyway."""
+    return Guidance()
+
+
+def taught_by(teacher: Teacher) -> Guide:
+    """A guide that lets a teacher act in the policy's place."""
+    return lambda _, snapshot: Guidance(teacher(snapshot))
 
 
 @dataclass(frozen=True)
@@ -42,18 +74,12 @@ class Rollout:
     """Whole episodes.
 
     Attributes:
-        slots: that were filled, by time and then by lane.
-        lane: of each slot.
-        time: of each slot.
-        waiting: of each lane and time, jobs that were there, those that ended in the slot by their part of it.
+        slots: what is to be learnt from each, by time and then by lane.
         trained: of each lane and time, the sum over jobs of the part of their epochs that they trained (DL2, eq. 1).
         completion: of each lane, the mean completion time in slots.
     """
 
     slots: Slots
-    lane: Ints
-    time: Ints
-    waiting: Floats
     trained: Floats
     completion: Floats
 
@@ -67,7 +93,6 @@ class Clusters:
         models: types that the network knows.
         rule: by which tasks find their node.
         cost: of scaling.
-        spread: standard deviation of priorities that are drawn, where any are; 0: actions are drawn instead.
     """
 
     def __init__(
@@ -77,9 +102,7 @@ class Clusters:
         models: Sequence[str],
         rule: NodeRule = NodeRule.SPREAD,
         cost: ScalingCost = NO_COST,
-        spread: float = 0.0,
     ):
-        self.spread = spread
         variations = [episode.variation for episode in episodes]
         self.lanes = Lanes([episode.jobs for episode in episodes], speeds, cost=cost, variations=variations)
         self._rule = int(rule)
@@ -130,28 +153,35 @@ class Clusters:
         lanes = self.lanes
         return Snapshot(lanes.slot, lanes.slot_seconds, self._nodes[lane], lanes.states(lane), lanes.reports(lane))
 
-    def step(
-        self, weights: Weights, random: np.random.Generator | None, teacher: Teacher | None = None
-    ) -> tuple[list[Slots], Ints, Progress]:
-        """Fill and run one slot of every lane that has jobs; what was done in each, which they are, what came of it.
+    def step(self, weights: Weights, guide: Guide, watch: Watch | None) -> tuple[list[Slots], Ints, Progress]:
+        """Fill and run one slot of every lane that has jobs; what is to be learnt from each, which they are, what came.
 
         Args:
-            weights: of the policy.
-            random: draws priorities or actions; None: the best actions are taken.
-            teacher: decides instead.
+            weights: of the policy, which takes the best actions.
+            guide: see `Guide`.
+            watch: see `Watch`.
         """
         inputs, lane, job = self.inputs()
         rows, share = features(inputs, self._models), share_of(inputs)
         workers = np.zeros(self.lanes.real.shape, dtype=np.int64)
         servers = workers.copy()
-        parts, active = [], np.unique(lane)
+        parts, active, present = [], np.unique(lane), self.lanes.present
+        watched = []
         for number in active.tolist():
-            low, high = np.searchsorted(lane, [number, number + 1])
-            forced = np.append(teacher(self.snapshot(number)), STOP) if teacher is not None else NOT_FORCED
-            part, counts = self._fill(number, rows[low:high], share[low:high], job[low:high], weights, random, forced)
-            workers[number, job[low:high]], servers[number, job[low:high]] = counts.T
+            own = slice(*np.searchsorted(lane, [number, number + 1]))
+            snapshot = self.snapshot(number)
+            guidance = guide(number, snapshot)
+            part, counts = self._fill(number, rows[own], share[own], job[own], weights, guidance.acts)
+            workers[number, job[own]], servers[number, job[own]] = counts.T
+            if guidance.lesson is not None:
+                part, _ = self._fill(number, rows[own], share[own], job[own], weights, guidance.lesson)
             parts.append(part)
-        return parts, active, self.lanes.advance(workers, servers)
+            watched.append((number, snapshot, rows[own]))
+        progress = self.lanes.advance(workers, servers)
+        if watch is not None:
+            for number, snapshot, seen in watched:
+                watch(number, snapshot, seen, outcome(self.lanes, number, present, progress))
+        return parts, active, progress
 
     def _fill(
         self,
@@ -160,51 +190,41 @@ class Clusters:
         share: NDArray[np.float32],
         job: Ints,
         weights: Weights,
-        random: np.random.Generator | None,
-        forced: Ints,
+        actions: Ints | None,
     ) -> tuple[Slots, Ints]:
         most = self._most[lane, job]
         tasks = Tasks(self._demands[lane], self._kind[lane, job], most, self.lanes.workers[lane, job] > 0)
         scores = weights.scores(rows, share, int(most.max()))
-        draws = NO_DRAWS
-        if random is not None and self.spread:
-            noise = self.spread * random.standard_normal(scores.priority.shape)
-            scores = scores._replace(priority=scores.priority + noise.astype(np.float32))
-        elif random is not None:
-            draws = random.random(most_inferences(tasks))
-        done = filled(tasks, scores, self._capacity[lane], self._rule, draws, forced)
+        forced = NOT_FORCED if actions is None else np.append(actions, STOP)
+        done = filled(tasks, scores, self._capacity[lane], self._rule, forced=forced)
         ends = np.array([0, len(job)]), np.array([0, len(done.actions)])
-        slot = Slots(rows, share, most, tasks.runs, done.closed, scores.priority, ends[0], done.actions, ends[1])
-        return slot, done.counts
+        return Slots(rows, share, most, tasks.runs, done.closed, ends[0], done.actions, ends[1]), done.counts
 
 
 def roll_out(
     clusters: Clusters,
     weights: Weights,
-    random: np.random.Generator | None = None,
-    teacher: Teacher | None = None,
+    guide: Guide = alone,
+    watch: Watch | None = None,
     most_slots: int = 400,
 ) -> Rollout:
-    """Run until every job of every lane has ended, or `most_slots` have passed."""
+    """Run until every job of every lane has ended, or `most_slots` have passed.
+
+    Args:
+        clusters: at their start.
+        weights: of the policy.
+        guide: see `Guide`.
+        watch: see `Watch`.
+        most_slots: of a lane.
+    """
     lanes = clusters.lanes
     parts: list[Slots] = []
-    lane_of, time_of, waiting, trained = [], [], [], []
+    trained = []
     while not lanes.over.all() and lanes.slot < most_slots:
-        time, present = lanes.slot, lanes.present
-        slots, active, progress = clusters.step(weights, random, teacher)
+        present = lanes.present
+        slots, _, progress = clusters.step(weights, guide, watch)
         parts += slots
-        lane_of.append(active)
-        time_of.append(np.full(len(active), time))
-        part = np.where(present, np.where(progress.ended, lanes.finish - time, 1.0), 0.0)
-        waiting.append(part.sum(axis=1))
         trained.append((progress.epochs / lanes.epochs * present).sum(axis=1))
     times = np.where(np.isnan(lanes.finish), lanes.slot, lanes.finish) - lanes.arrival
     completion = np.where(lanes.real, times, 0.0).sum(axis=1) / lanes.real.sum(axis=1)
-    return Rollout(
-        Slots.joined(parts),
-        np.concatenate(lane_of),
-        np.concatenate(time_of),
-        np.array(waiting).T,
-        np.array(trained).T,
-        completion,
-    )
+    return Rollout(Slots.joined(parts), np.array(trained).T, completion)

@@ -1,7 +1,8 @@
 """The folder of a run: its settings, curves, checkpoint and policy.
 
 settings.json     what the run was told, and the versions of what it ran with
-curves.csv        one row an epoch of imitation, or an update
+imitation.csv     one row an epoch of the bootstrap
+learning.csv      one row an update of online learning
 tensorboard/      the same, for TensorBoard
 checkpoint.pt     all that the next update depends on
 policy.npz        the network for inference, without a framework
@@ -50,9 +51,15 @@ class RunFolder:
         if (self.path / "settings.json").exists():
             raise BadInput(f"{self.path} holds a run: name another folder, or go on with it by --resume")
         self.path.mkdir(parents=True, exist_ok=True)
+        self.write_settings(settings)
+
+    def write_settings(self, settings: Mapping[str, Any]) -> None:
+        """Of a run that was begun, and the versions of what it runs with."""
         versions = {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
         text = json.dumps({"settings": dict(settings), "versions": versions}, indent=2)
-        (self.path / "settings.json").write_text(text + "\n")
+        partial = self.path / "settings.partial"
+        partial.write_text(text + "\n")
+        partial.replace(self.path / "settings.json")
 
     def settings(self) -> dict[str, Any]:
         """What the run was told.
@@ -91,13 +98,14 @@ class Curves:
 
     Args:
         folder: of the run.
+        name: of the file.
         kept: the last step that stays, where the run goes on.
     """
 
-    def __init__(self, folder: RunFolder, kept: int = 0):
-        self._file = folder.path / "curves.csv"
+    def __init__(self, folder: RunFolder, name: str, kept: int = 0):
+        self._file = folder.path / f"{name}.csv"
         self._rows = [row for row in _rows(self._file) if int(row["step"]) <= kept]
-        self._writer = SummaryWriter(str(folder.path / "tensorboard"), purge_step=kept)
+        self._writer = SummaryWriter(str(folder.path / "tensorboard" / name), purge_step=kept)
 
     def add(self, step: int, numbers: Mapping[str, float]) -> None:
         """One step's."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dl2_scheduler.cluster.compiled import compiled
+from dl2_scheduler.learning.networks import SharedPolicy
 from dl2_scheduler.policies.fill import ACTIONS, STOP, Ints, Tasks, allowed, grant, may_stop
 
 Floats = NDArray[np.float64]
@@ -28,7 +29,6 @@ class Slots:
         most: workers and servers that a job can have, (jobs, 2).
         runs: whether a job ran before.
         closed: see `fill`, (jobs, 3).
-        priority: see `Scores.priority`, with what was drawn, (jobs, 3).
         first_job: index of each slot's first job, and the number of jobs.
         actions: of all inferences; jobs are counted from the slot's first.
         first_action: index of each slot's first action, and the number of actions.
@@ -39,23 +39,12 @@ class Slots:
     most: Ints
     runs: NDArray[np.bool_]
     closed: Ints
-    priority: NDArray[np.float32]
     first_job: Ints
     actions: Ints
     first_action: Ints
 
     def __len__(self) -> int:
         return len(self.first_job) - 1
-
-    @property
-    def slot_of_job(self) -> Ints:
-        """By job."""
-        return np.repeat(np.arange(len(self)), np.diff(self.first_job))
-
-    @property
-    def slot_of_action(self) -> Ints:
-        """By action."""
-        return np.repeat(np.arange(len(self)), np.diff(self.first_action))
 
     def chosen(self, numbers: Ints) -> "Slots":
         """Some of them."""
@@ -67,7 +56,6 @@ class Slots:
             self.most[jobs],
             self.runs[jobs],
             self.closed[jobs],
-            self.priority[jobs],
             _starts(np.diff(self.first_job)[numbers]),
             self.actions[actions],
             _starts(np.diff(self.first_action)[numbers]),
@@ -82,7 +70,6 @@ class Slots:
             np.concatenate([part.most for part in parts]),
             np.concatenate([part.runs for part in parts]),
             np.concatenate([part.closed for part in parts]),
-            np.concatenate([part.priority for part in parts]),
             _starts(np.concatenate([np.diff(part.first_job) for part in parts])),
             np.concatenate([part.actions for part in parts]),
             _starts(np.concatenate([np.diff(part.first_action) for part in parts])),
@@ -154,9 +141,7 @@ def _walk(
     actions: Ints,
     first_action: Ints,
     log_probability: Floats,
-    entropy: Floats,
     by_probability: Floats,
-    by_entropy: Floats,
     score_gradient: NDArray[np.float32],
     stop_gradient: NDArray[np.float32],
 ) -> None:
@@ -172,13 +157,10 @@ def _walk(
         actions: see there.
         first_action: see there.
         log_probability: written, by action.
-        entropy: written, by action.
         by_probability: derivative of the loss by the log probability of each action; empty: go forth.
-        by_entropy: the same by the entropy.
         score_gradient: added to.
         stop_gradient: added to.
     """
-    back = len(by_probability) > 0
     visit = 0
     for slot in range(len(first_job) - 1):
         base = first_job[slot]
@@ -190,27 +172,12 @@ def _walk(
         tasks = Tasks(np.zeros((0, 0)), closed[:0], most[base : base + jobs], runs[base : base + jobs])
         shut = closed[base : base + jobs]
         for number in range(first_action[slot], first_action[slot + 1]):
-            inference = number - first_action[slot]
-            _log_shares(scores, stops[slot], at, tasks, counts, shut, inference, logs)
+            _log_shares(scores, stops[slot], at, tasks, counts, shut, number - first_action[slot], logs)
             chosen = len(logs) - 1 if actions[number] == STOP else actions[number]
-            spread = 0.0
-            for log in logs:
-                if log != -np.inf:
-                    spread -= np.exp(log) * log
-            if not back:
+            if len(by_probability) == 0:
                 log_probability[number] = logs[chosen]
-                entropy[number] = spread
             else:
-                for index in range(len(logs)):
-                    if logs[index] == -np.inf:
-                        continue
-                    part = np.exp(logs[index])
-                    slope = by_probability[number] * ((index == chosen) - part)
-                    slope -= by_entropy[number] * part * (logs[index] + spread)
-                    if index == len(logs) - 1:
-                        stop_gradient[slot] += slope
-                    else:
-                        score_gradient[at[index // ACTIONS], index % ACTIONS] += slope
+                _add_slopes(logs, chosen, by_probability[number], at, score_gradient, stop_gradient[slot : slot + 1])
             if actions[number] != STOP:
                 job = actions[number] // ACTIONS
                 grant(counts, job, actions[number] % ACTIONS)
@@ -218,30 +185,48 @@ def _walk(
                 visit += 1
 
 
+@compiled
+def _add_slopes(
+    logs: Floats,
+    chosen: int,
+    slope: float,
+    at: Ints,
+    score_gradient: NDArray[np.float32],
+    stop_gradient: NDArray[np.float32],
+) -> None:
+    """Those of one inference: by its scores, of the log probability of what was chosen."""
+    for index in range(len(logs)):
+        if logs[index] == -np.inf:
+            continue
+        part = slope * ((index == chosen) - np.exp(logs[index]))
+        if index == len(logs) - 1:
+            stop_gradient[0] += part
+        else:
+            score_gradient[at[index // ACTIONS], index % ACTIONS] += part
+
+
 class _Probabilities(torch.autograd.Function):
-    """(scores, stops) to (log probability, entropy) of each action."""
+    """(scores, stops) to the log probability of each action."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, stops: Tensor, slots: Slots) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, scores: Tensor, stops: Tensor, slots: Slots) -> Tensor:
         """See the class."""
-        found = np.empty((2, len(slots.actions)))
-        none = np.empty(0)
-        _call(scores, stops, slots, found, (none, none), (scores.detach().numpy()[:0], stops.detach().numpy()[:0]))
+        found = np.empty(len(slots.actions))
+        _call(scores, stops, slots, found, np.empty(0), (scores.detach().numpy()[:0], stops.detach().numpy()[:0]))
         ctx.slots = slots
         ctx.save_for_backward(scores, stops)
-        return torch.from_numpy(found[0]), torch.from_numpy(found[1])
+        return torch.from_numpy(found)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
         """See the class."""
         scores, stops = ctx.saved_tensors
-        slopes = tuple(gradient.contiguous().numpy() for gradient in gradients)
         written = np.zeros(scores.shape, np.float32), np.zeros(stops.shape, np.float32)
-        _call(scores, stops, ctx.slots, np.empty((2, 0)), slopes, written)
+        _call(scores, stops, ctx.slots, np.empty(0), gradients[0].contiguous().numpy(), written)
         return torch.from_numpy(written[0]), torch.from_numpy(written[1]), None
 
 
-def _call(scores: Tensor, stops: Tensor, slots: Slots, found: Floats, slopes: Any, written: Any) -> None:
+def _call(scores: Tensor, stops: Tensor, slots: Slots, found: Floats, slopes: Floats, written: Any) -> None:
     _walk(
         scores.detach().numpy(),
         stops.detach().numpy(),
@@ -251,17 +236,17 @@ def _call(scores: Tensor, stops: Tensor, slots: Slots, found: Floats, slopes: An
         slots.first_job,
         slots.actions,
         slots.first_action,
-        *found,
-        *slopes,
+        found,
+        slopes,
         *written,
     )
 
 
-def probabilities(policy: Any, slots: Slots) -> tuple[Tensor, Tensor]:
-    """Log probability of each action, and the entropy of what could have been done instead.
+def probabilities(policy: SharedPolicy, slots: Slots) -> Tensor:
+    """Log probability of each action, (actions,).
 
     Args:
-        policy: a `SharedPolicy`.
+        policy: by which.
         slots: that were filled.
     """
     length = len(slots.rows) + len(slots.actions)
@@ -271,5 +256,5 @@ def probabilities(policy: Any, slots: Slots) -> tuple[Tensor, Tensor]:
     rows = torch.from_numpy(slots.rows)
     scores = policy(rows, torch.from_numpy(slots.share), *at)
     stops = policy.stops(rows[torch.from_numpy(slots.first_job[:-1])])
-    found: tuple[Tensor, Tensor] = _Probabilities.apply(scores, stops, slots)  # type: ignore[no-untyped-call]
+    found: Tensor = _Probabilities.apply(scores, stops, slots)  # type: ignore[no-untyped-call]
     return found

@@ -32,8 +32,7 @@ def imitate(
         total = count = 0.0
         for numbers in np.array_split(random.permutation(len(slots)), -(-len(slots) // _SLOTS)):
             chosen = slots.chosen(np.sort(numbers))
-            log_probability, _ = probabilities(policy, chosen)
-            loss = -log_probability.mean()
+            loss = -probabilities(policy, chosen).mean()
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()

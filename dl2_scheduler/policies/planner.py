@@ -1,6 +1,7 @@
-"""The planner: greedy jumps from any configuration of a job to any larger one, by gain per unit of resource."""
+"""Greedy jumps from any configuration of a job to any larger one, by gain per unit of resource; the planner."""
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,25 +29,38 @@ class Planner:
     def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
         """See `AllocationPolicy.allocate`."""
         self.speeds.observe(snapshot.reports)
-        jobs = [self._jumps(room, number) for number in range(len(snapshot.jobs))]
-        queue = [jump for number, each in enumerate(jobs) if (jump := each.best(number, 0, 0)) is not None]
-        heapq.heapify(queue)
-        while queue:
-            _, number, servers, workers = heapq.heappop(queue)
-            if not room.give(number, workers - room.workers(number), servers - room.servers(number)):
-                jobs[number].close(servers, workers)
-            jump = jobs[number].best(number, room.servers(number), room.workers(number))
-            if jump is not None:
-                heapq.heappush(queue, jump)
-        return room.allocation()
+        grids = [np.maximum(self.speeds.grid(state.job), 0.0) for state in snapshot.jobs]
+        return fill_by_jumps(room, [grid / max(grid.max(), _LEAST_COST) for grid in grids])
 
-    def _jumps(self, room: Room, number: int) -> "_Jumps":
-        grid = np.maximum(self.speeds.grid(room.snapshot.jobs[number].job), 0.0)
-        total = np.maximum(room.capacity.sum(axis=0), _LEAST_COST)
+
+def fill_by_jumps(room: Room, values: Sequence[Grid]) -> Allocation:
+    """Fill a room greedily so that the sum of values grows.
+
+    Args:
+        room: to be filled.
+        values: of each job, what a configuration is worth, by (servers, workers) from 0 on; (0, 0) is worth nothing.
+    """
+    total = np.maximum(room.capacity.sum(axis=0), _LEAST_COST)
+    jobs = []
+    for number, value in enumerate(values):
         worker, server = (demands[number] / total for demands in room.demands)
-        servers, workers = np.indices(grid.shape)
-        share = (servers[..., None] * server + workers[..., None] * worker).max(axis=-1)
-        return _Jumps(grid / max(grid.max(), _LEAST_COST), share)
+        jobs.append(_Jumps(value.copy(), _shares(value.shape, worker, server)))
+    queue = [jump for number, each in enumerate(jobs) if (jump := each.best(number, 0, 0)) is not None]
+    heapq.heapify(queue)
+    while queue:
+        _, number, servers, workers = heapq.heappop(queue)
+        if not room.give(number, workers - room.workers(number), servers - room.servers(number)):
+            jobs[number].close(servers, workers)
+        jump = jobs[number].best(number, room.servers(number), room.workers(number))
+        if jump is not None:
+            heapq.heappush(queue, jump)
+    return room.allocation()
+
+
+def _shares(shape: Sequence[int], worker: NDArray[np.float64], server: NDArray[np.float64]) -> NDArray[np.float64]:
+    servers, workers = np.ogrid[: shape[0], : shape[1]]
+    found: NDArray[np.float64] = (servers[..., None] * server + workers[..., None] * worker).max(axis=-1)
+    return found
 
 
 @dataclass
@@ -54,7 +68,7 @@ class _Jumps:
     """Where one job can go.
 
     Attributes:
-        value: speed / top speed, by (servers, workers).
+        value: of each configuration, by (servers, workers).
         share: dominant share.
     """
 

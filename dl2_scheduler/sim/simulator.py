@@ -8,7 +8,7 @@ from dl2_scheduler.cluster.policy import AllocationPolicy, Cluster, JobOutcome, 
 from dl2_scheduler.cluster.room import NodeRule, Room
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
-from dl2_scheduler.sim.lanes import NO_COST, Floats, Lanes, ScalingCost
+from dl2_scheduler.sim.lanes import NO_COST, Floats, Lanes, Mask, Progress, ScalingCost
 from dl2_scheduler.sim.variation import NO_VARIATION, Variation
 
 _NOTHING = Grant(0, 0)
@@ -59,24 +59,35 @@ class SimulatedCluster:
 
     def finish_slot(self) -> Outcome:
         """See `Cluster.finish_slot`."""
-        lanes, jobs = self.lanes, self.lanes.jobs[0]
-        present = lanes.present[0].nonzero()[0].tolist()
-        grants = [self._allocation.grants.get(job.id, _NOTHING) for job in jobs]
+        lanes = self.lanes
+        present = lanes.present
+        grants = [self._allocation.grants.get(job.id, _NOTHING) for job in lanes.jobs[0]]
         workers = lanes.workers * 0
         servers = workers.copy()
         workers[0], servers[0] = zip(*((grant.workers, grant.servers) for grant in grants), strict=True)
-        progress = lanes.advance(workers, servers)
-        outcomes = [
-            JobOutcome(
-                jobs[number].id,
-                int(lanes.workers[0, number]),
-                int(lanes.servers[0, number]),
-                float(progress.epochs[0, number]),
-                float(lanes.finish[0, number]) * lanes.slot_seconds if progress.ended[0, number] else None,
-            )
-            for number in present
-        ]
-        return Outcome(lanes.slot - 1, outcomes, lanes.reports(0))
+        return outcome(lanes, 0, present, lanes.advance(workers, servers))
+
+
+def outcome(lanes: Lanes, lane: int, present: Mask, progress: Progress) -> Outcome:
+    """What became of a lane's slot.
+
+    Args:
+        lanes: which advanced.
+        lane: which of them.
+        present: jobs that were there, (lanes, jobs).
+        progress: of the slot.
+    """
+    jobs = [
+        JobOutcome(
+            lanes.jobs[lane][number].id,
+            int(lanes.workers[lane, number]),
+            int(lanes.servers[lane, number]),
+            float(progress.epochs[lane, number]),
+            float(lanes.finish[lane, number]) * lanes.slot_seconds if progress.ended[lane, number] else None,
+        )
+        for number in present[lane].nonzero()[0].tolist()
+    ]
+    return Outcome(lanes.slot - 1, jobs, lanes.reports(lane))
 
 
 def check_jobs(jobs: Sequence[Job], nodes: Sequence[Node], speeds: Speeds) -> None:

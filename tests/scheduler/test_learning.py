@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.cluster.snapshot import Grant
-from dl2_scheduler.learning.actor_critic import Settings
+from dl2_scheduler.learning.actor import ActorSettings
 from dl2_scheduler.learning.bootstrap import BootstrapSettings, bootstrap
+from dl2_scheduler.learning.critic import CriticSettings
 from dl2_scheduler.learning.lessons import Lessons
 from dl2_scheduler.learning.online import Online, OnlineSettings
 from dl2_scheduler.learning.rollout import Clusters, roll_out
@@ -52,7 +54,7 @@ def test_the_folder_of_a_run(taught):
     found = json.loads((folder.path / "settings.json").read_text())
     assert found["settings"] == folder.settings() == {"teacher": "drf"}
     assert found["versions"]["torch"] == torch.__version__.split("+")[0]
-    rows = list(csv.DictReader((folder.path / "curves.csv").read_text().splitlines()))
+    rows = list(csv.DictReader((folder.path / "imitation.csv").read_text().splitlines()))
     assert [row["step"] for row in rows] == [str(epoch) for epoch in range(1, 9)]
     assert list((folder.path / "tensorboard").iterdir())
     assert folder.checkpoint()["models"] == SPEEDS.models
@@ -131,16 +133,41 @@ def online(path, start=None, **settings):
     folder = RunFolder(path)
     if start is not None:
         folder.begin({})
-    chosen = OnlineSettings(**{"lanes": 4, "value_only": 1, "checkpoint_every": 2, "judge_every": 100, **settings})
-    return Online(folder, LESSONS, SPEEDS, chosen, Settings(), start)
+    parts = {"actor": ActorSettings(passes=1), "critic": CriticSettings(steps=100)}
+    chosen = OnlineSettings(**{"lanes": 2, "checkpoint_every": 2, "judge_every": 100, **parts, **settings})
+    return Online(folder, LESSONS, SPEEDS, chosen, start)
 
 
 def test_a_run_that_goes_on_is_as_one_that_never_stopped(taught, tmp_path):
-    online(tmp_path / "whole", taught[0]).run(100.0, 4, lambda *_: None)
+    online(tmp_path / "whole", taught[0]).run(100.0, 3, lambda *_: None)
     online(tmp_path / "parts", taught[0]).run(100.0, 2, lambda *_: None)
-    online(tmp_path / "parts").run(100.0, 4, lambda *_: None)
+    online(tmp_path / "parts").run(100.0, 3, lambda *_: None)
     whole, parts = load(tmp_path / "whole").arrays, load(tmp_path / "parts").arrays
     assert all(np.array_equal(whole[name], parts[name]) for name in whole)
-    assert not np.array_equal(whole["priority.weight"], load(taught[0].path).arrays["priority.weight"])
-    curves = [(tmp_path / name / "curves.csv").read_text() for name in ("whole", "parts")]
+    assert not np.array_equal(whole["base.weight"], load(taught[0].path).arrays["base.weight"])
+    curves = [(tmp_path / name / "learning.csv").read_text() for name in ("whole", "parts")]
     assert curves[0] == curves[1]
+    assert [row["step"] for row in csv.DictReader(curves[0].splitlines())] == ["1", "2", "3"]
+
+
+def test_it_improves_on_its_teacher(taught, tmp_path):
+    """On a tiny cluster, in seconds, from DRF's decisions and what came of its own."""
+    run = online(tmp_path / "better", taught[0], lanes=4, actor=ActorSettings(), critic=CriticSettings(steps=300))
+    before = run.judge()[0]
+    run.run(100.0, 12, lambda *_: None)
+    assert run.judge()[0] < 0.9 * before
+    saved = roll_out(Clusters(LESSONS.validation(4), SPEEDS, SPEEDS.models), load(tmp_path / "better"))
+    assert saved.completion.mean() == pytest.approx(run.judge()[0])
+
+
+def test_until_a_job_has_ended_the_policy_stays_as_it_is(taught, tmp_path):
+    run = online(tmp_path / "first", taught[0])
+    before = run.judge()
+    assert "actor/cross_entropy" not in run.update()
+    assert run.judge() == before
+    assert "actor/cross_entropy" in run.update()
+
+
+def test_settings_as_they_are_written():
+    settings = OnlineSettings(lanes=2, critic=CriticSettings(members=3))
+    assert OnlineSettings.of(json.loads(json.dumps(asdict(settings)))) == settings

@@ -1,0 +1,95 @@
+"""The actor: the policy network, led towards what the critic says is best in the slots that it meets."""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from dl2_scheduler.learning.networks import SharedPolicy
+from dl2_scheduler.learning.sequences import Slots, probabilities
+from dl2_scheduler.policies.weights import Weights
+
+
+@dataclass(frozen=True)
+class ActorSettings:
+    """Of `Actor`.
+
+    Attributes:
+        learning_rate: of Adam.
+        replay: updates whose slots are learnt from: slots of several times are not alike (DL2, section 4.3).
+        passes: over as many slots as an update brought, in each update.
+        batch: slots of a mini-batch.
+        average: part of the averaged weights, those that decide, that a mini-batch leaves as it was.
+    """
+
+    learning_rate: float = 3e-3
+    replay: int = 4
+    passes: int = 2
+    batch: int = 64
+    average: float = 0.99
+
+
+class Actor:
+    """Minimises the cross entropy of improved decisions; its averaged weights decide.
+
+    Args:
+        policy: to improve.
+        settings: see there.
+    """
+
+    def __init__(self, policy: SharedPolicy, settings: ActorSettings):
+        self._policy, self._settings = policy, settings
+        mean = get_ema_multi_avg_fn(settings.average)  # type: ignore[no-untyped-call]
+        self._average = AveragedModel(policy, multi_avg_fn=mean)
+        self._optimizer = torch.optim.Adam(policy.parameters(), lr=settings.learning_rate)
+        self._replay: deque[Slots] = deque(maxlen=settings.replay)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Types of jobs that it knows."""
+        return self._policy.models
+
+    def weights(self) -> Weights:
+        """Those that decide."""
+        weights: Weights = self._average.module.weights()  # type: ignore[operator]
+        return weights
+
+    def state(self) -> dict[str, Any]:
+        """All that the next update depends on."""
+        return {**{name: part.state_dict() for name, part in self._parts().items()}, "replay": list(self._replay)}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
+        self._replay.extend(state["replay"])
+
+    def _parts(self) -> dict[str, Any]:
+        return {"policy": self._policy, "average": self._average, "optimizer": self._optimizer}
+
+    def learn(self, lessons: Slots, random: np.random.Generator) -> float:
+        """Learn improved decisions; their mean cross entropy, by action.
+
+        Args:
+            lessons: slots of this update, with the actions that should have been taken.
+            random: of the order of slots.
+        """
+        self._replay.append(lessons)
+        slots = Slots.joined(list(self._replay))
+        total, actions = 0.0, 0
+        for _ in range(self._settings.passes):
+            order = random.choice(len(slots), len(lessons), replace=False)
+            for numbers in np.array_split(order, max(1, len(order) // self._settings.batch)):
+                chosen = slots.chosen(np.sort(numbers))
+                loss = -probabilities(self._policy, chosen).mean()
+                self._optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                self._optimizer.step()
+                self._average.update_parameters(self._policy)
+                total += float(loss.detach()) * len(chosen.actions)
+                actions += len(chosen.actions)
+        return total / actions

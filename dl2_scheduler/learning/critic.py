@@ -1,0 +1,215 @@
+"""The critic: what a configuration makes of a job, learnt from what jobs did, and decisions that follow from it.
+
+Two networks, without a model of how training works. One tells how fast a job trains in a configuration: an ensemble,
+whose members disagree where nothing was tried (with random priors: Osband et al., 2018), so that it also tells where
+to explore. The other tells how long a job with this state will take under the present policy. Together they tell what
+an allocation is worth, one slot ahead; greedy jumps find a good one.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dl2_scheduler.cluster.room import Room
+from dl2_scheduler.cluster.snapshot import Allocation, JobState, Snapshot
+from dl2_scheduler.learning.experience import Experience, Scaling, scaling
+from dl2_scheduler.learning.networks import ProgressEnsemble, RemainingTime
+from dl2_scheduler.policies.features import F32, features, of_room
+from dl2_scheduler.policies.planner import fill_by_jumps
+
+Floats = NDArray[np.float64]
+
+_LEAST_SPEED = 0.02  # of a type's top speed: slower is as good as nothing
+_MOST_OPTIMISM = 1.0  # logarithm: what was never tried counts as up to e times as fast as it is thought to be
+_BATCH = 256
+
+
+@dataclass(frozen=True)
+class CriticSettings:
+    """Of `Critic`.
+
+    Attributes:
+        members: of the ensemble.
+        learning_rate: of Adam, of both networks.
+        steps: of both networks in an update, each on 256 samples.
+        discount: of a slot, gamma of DL2's section 4.3.
+        optimism: standard deviations of the ensemble that are added where it explores.
+    """
+
+    members: int = 5
+    learning_rate: float = 3e-3
+    steps: int = 500
+    discount: float = 0.995
+    optimism: float = 1.0
+
+
+class Critic:
+    """See the module.
+
+    Args:
+        models: types of jobs that it knows.
+        settings: see there.
+    """
+
+    def __init__(self, models: Sequence[str], settings: CriticSettings):
+        self.models = tuple(models)
+        self._settings = settings
+        self._progress = ProgressEnsemble(len(models), settings.members)
+        self._remaining = RemainingTime(len(models))
+        rate = settings.learning_rate
+        self._progress_optimizer = torch.optim.Adam(self._progress.parameters(), lr=rate)
+        self._remaining_optimizer = torch.optim.Adam(self._remaining.parameters(), lr=rate)
+        self._top = np.ones(len(models))
+        self._grids: dict[tuple[int, int, bool], Floats] = {}
+        self.ready = False
+
+    def state(self) -> dict[str, Any]:
+        """All that the next update depends on."""
+        parts = {name: part.state_dict() for name, part in self._parts().items()}
+        return {**parts, "top": self._top, "ready": self.ready}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
+        self._top, self.ready = state["top"], state["ready"]
+        self._grids.clear()
+
+    def _parts(self) -> dict[str, Any]:
+        return {
+            "progress": self._progress,
+            "remaining": self._remaining,
+            "progress_optimizer": self._progress_optimizer,
+            "remaining_optimizer": self._remaining_optimizer,
+        }
+
+    def learn(self, experience: Experience, random: np.random.Generator) -> dict[str, float]:
+        """Fit both networks to what was seen; their losses, mean squares of logarithms."""
+        rows, slots = experience.finished()
+        found = {"critic/progress": self._learn_progress(experience, random)}
+        if len(rows):
+            found["critic/remaining"] = self._learn_remaining(rows, slots, random)
+            self.ready = True
+        self._grids.clear()
+        return found
+
+    def _learn_progress(self, experience: Experience, random: np.random.Generator) -> float:
+        keys = np.array(list(experience.speeds), dtype=np.int64)
+        speeds, counts = np.array(list(experience.speeds.values())).T
+        model, change, servers, workers = keys.T
+        self._top = np.ones(len(self.models))
+        np.maximum.at(self._top, model, speeds)
+        wanted = torch.from_numpy(np.log(np.maximum(speeds / self._top[model], _LEAST_SPEED))).float()
+        inputs = self._progress.inputs(model, change, servers, workers)
+        likely = counts / counts.sum()  # a speed that was seen once may be an exception
+        losses = []
+        for _ in range(self._settings.steps):
+            chosen = torch.from_numpy(random.choice(len(keys), _BATCH, p=likely))
+            loss = (self._progress(inputs[chosen]) - wanted[chosen]).square().mean()
+            losses.append(_step(self._progress_optimizer, loss))
+        return float(np.mean(losses))
+
+    def _learn_remaining(self, rows: F32, slots: Floats, random: np.random.Generator) -> float:
+        inputs, wanted = torch.from_numpy(rows), torch.from_numpy(np.log(slots)).float()
+        losses = []
+        for _ in range(self._settings.steps):
+            chosen = torch.from_numpy(random.integers(len(rows), size=_BATCH))
+            loss = (self._remaining(inputs[chosen]) - wanted[chosen]).square().mean()
+            losses.append(_step(self._remaining_optimizer, loss))
+        return float(np.mean(losses))
+
+    def values(self, snapshot: Snapshot, room: Room, optimistic: bool) -> list[Floats]:
+        """What configurations of each job are worth, in slots that it waits less, by (servers, workers).
+
+        Args:
+            snapshot: the cluster.
+            room: of it.
+            optimistic: to explore.
+        """
+        inputs, _ = of_room(room, self.models)
+        with torch.no_grad():
+            logs = self._remaining(torch.from_numpy(features(inputs, len(self.models)))).numpy()
+        return [
+            self._value(state, float(np.exp(log)), snapshot.slot_seconds, optimistic)
+            for state, log in zip(snapshot.jobs, logs, strict=True)
+        ]
+
+    def _value(self, state: JobState, remaining: float, slot_seconds: float, optimistic: bool) -> Floats:
+        """Of one job: the discounted slots until it ends if it is given nothing now, less those if it is.
+
+        Args:
+            state: of the job.
+            remaining: slots that it will take from now on.
+            slot_seconds: length of a slot.
+            optimistic: see `values`.
+        """
+        speed = self._speeds(state, optimistic)
+        work = state.remaining_epochs * state.job.samples_per_epoch / slot_seconds
+        part = speed / work  # of the work that this slot does
+        with np.errstate(divide="ignore"):
+            after = np.where(part >= 1, 1 / part, 1 + remaining * (1 - part))
+        value = self._discounted(1 + remaining) - self._discounted(after)
+        value[0], value[:, 0] = 0.0, 0.0
+        return value
+
+    def _discounted(self, slots: float | Floats) -> Floats:
+        """What waiting so long costs."""
+        discount = self._settings.discount
+        return np.asarray(slots if discount == 1 else (1 - discount**slots) / (1 - discount))
+
+    def _speeds(self, state: JobState, optimistic: bool) -> Floats:
+        """Samples a second by (servers, workers), of the slot that begins."""
+        job = state.job
+        if job.model not in self.models:
+            return np.zeros((job.max_servers + 1, job.max_workers + 1))
+        most = max(job.max_servers, job.max_workers)
+        grids = self._model_grids(self.models.index(job.model), most, optimistic)
+        found = grids[scaling(state, 0, 0), : job.max_servers + 1, : job.max_workers + 1].copy()
+        if state.workers:
+            found[state.servers, state.workers] = grids[Scaling.NONE, state.servers, state.workers]
+        return found
+
+    def _model_grids(self, model: int, most: int, optimistic: bool) -> Floats:
+        """Of one type, by (`Scaling`, servers, workers), up to `most` of each role."""
+        key = model, most, optimistic
+        if key not in self._grids:
+            shape = len(Scaling), most, most
+            change, servers, workers = np.indices(shape).reshape(3, -1)
+            with torch.no_grad():
+                inputs = self._progress.inputs(np.full(len(change), model), change, servers + 1, workers + 1)
+                logs = self._progress(inputs).numpy()
+            bonus = self._settings.optimism * logs.std(axis=0) if optimistic else 0.0
+            self._grids[key] = np.zeros((len(Scaling), most + 1, most + 1))
+            found = np.exp(logs.mean(axis=0) + np.minimum(bonus, _MOST_OPTIMISM)) * self._top[model]
+            self._grids[key][:, 1:, 1:] = found.reshape(shape)
+        return self._grids[key]
+
+
+def _step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> float:
+    optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    return float(loss.detach())
+
+
+@dataclass
+class CriticPolicy:
+    """See `AllocationPolicy`: does what the critic says is best.
+
+    Attributes:
+        critic: that was trained.
+        optimistic: it explores.
+    """
+
+    critic: Critic
+    optimistic: bool = False
+
+    def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
+        """See `AllocationPolicy.allocate`."""
+        if not snapshot.jobs:
+            return Allocation()
+        return fill_by_jumps(room, self.critic.values(snapshot, room, self.optimistic))

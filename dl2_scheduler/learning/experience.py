@@ -1,0 +1,111 @@
+"""What jobs did, as far as a critic learns from it: the same from simulated clusters and from live ones."""
+
+from collections import deque
+from collections.abc import Hashable, Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dl2_scheduler.cluster.policy import JobOutcome, Outcome
+from dl2_scheduler.cluster.snapshot import JobState, Snapshot
+from dl2_scheduler.policies.features import F32
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_MEMORY = 16  # slots of one configuration over which its speed is averaged
+_MOST_FINISHED = 60_000  # job-slots that are kept of jobs that ended
+_LEAST_REMAINING = 1e-3  # slots: a job that ends as it begins
+
+
+class Scaling(IntEnum):
+    """What a job did at the start of a slot: it costs training time."""
+
+    NONE = 0
+    CHANGE = 1
+    START = 2
+
+
+class Configuration(NamedTuple):
+    """A job's in a slot."""
+
+    model: int
+    scaling: int
+    servers: int
+    workers: int
+
+
+class Experience:
+    """The progress of jobs in every configuration that they had, and how long jobs took to end.
+
+    Args:
+        models: types that are known.
+
+    Attributes:
+        speeds: by `Configuration`, mean samples a second over a slot, what scaling cost included, and slots seen.
+    """
+
+    def __init__(self, models: Sequence[str]):
+        self.speeds: dict[Configuration, tuple[float, int]] = {}
+        self._number = {model: index for index, model in enumerate(models)}
+        self._pending: dict[tuple[Hashable, Hashable], list[tuple[int, F32]]] = {}
+        self._finished: deque[tuple[F32, float]] = deque(maxlen=_MOST_FINISHED)
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        rows, slots = self.finished()
+        return {"speeds": self.speeds, "pending": self._pending, "rows": rows, "slots": slots}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Of a checkpoint."""
+        self.speeds, self._pending = state["speeds"], state["pending"]
+        self._finished.extend(zip(state["rows"], state["slots"].tolist(), strict=True))
+
+    def record(self, cluster: Hashable, snapshot: Snapshot, rows: F32, outcome: Outcome) -> None:
+        """A slot of a cluster.
+
+        Args:
+            cluster: which; its job ids are its own.
+            snapshot: at the start of the slot.
+            rows: see `features`, of the snapshot's jobs.
+            outcome: of the slot.
+        """
+        for state, row, done in zip(snapshot.jobs, rows, outcome.jobs, strict=True):
+            pending = self._pending.setdefault((cluster, done.id), [])
+            pending.append((snapshot.slot, row))
+            if done.finished is not None:
+                end = done.finished / snapshot.slot_seconds
+                self._finished.extend((before, max(end - slot, _LEAST_REMAINING)) for slot, before in pending)
+                del self._pending[cluster, done.id]
+            elif done.workers and done.servers and state.job.model in self._number:
+                self._record_speed(state, done, snapshot.slot_seconds)
+
+    def forget(self, cluster: Hashable) -> None:
+        """The jobs that a cluster has still: they will not be seen again."""
+        for key in [key for key in self._pending if key[0] == cluster]:
+            del self._pending[key]
+
+    def _record_speed(self, state: JobState, done: JobOutcome, slot_seconds: float) -> None:
+        key = Configuration(
+            self._number[state.job.model],
+            scaling(state, done.servers, done.workers),
+            done.servers,
+            done.workers,
+        )
+        speed = done.epochs * state.job.samples_per_epoch / slot_seconds
+        mean, count = self.speeds.get(key, (0.0, 0))
+        count = min(count + 1, _MEMORY)
+        self.speeds[key] = mean + (speed - mean) / count, count
+
+    def finished(self) -> tuple[F32, Floats]:
+        """Rows of job-slots whose jobs have ended since, (samples, features), and slots that they took, (samples,)."""
+        return np.array([row for row, _ in self._finished]), np.array([slots for _, slots in self._finished])
+
+
+def scaling(state: JobState, servers: int, workers: int) -> Scaling:
+    """What a job does that is given these counts."""
+    if not state.workers:
+        return Scaling.START
+    return Scaling.NONE if (servers, workers) == (state.servers, state.workers) else Scaling.CHANGE
