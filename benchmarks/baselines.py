@@ -65,7 +65,7 @@ def _ours(document: Mapping[str, Any], size: int, speeds: Speeds) -> dict[str, T
     """Of each policy and bound."""
     nodes = [Node(f"n{number}", document["node"]) for number in range(size)]
     setting = Setting(nodes, speeds, document["slot_seconds"], NO_COST)  # as the published numbers
-    sequences = {str(each["sequence"]): _jobs(each) for each in document["sequences"]}
+    sequences = {str(each["sequence"]): published_jobs(each) for each in document["sequences"]}
     contenders = [Contender(name, partial(make_policy, name, speeds), rule_of(name)) for name in POLICY_NAMES]
     results = compare(contenders, sequences, setting)
     arguments = nodes, speeds, setting.slot_seconds
@@ -98,7 +98,8 @@ def _goals(rows: Mapping[str, Mapping[str, Any]]) -> list[Goal]:
     return goals
 
 
-def _jobs(sequence: Mapping[str, Any]) -> list[Job]:
+def published_jobs(sequence: Mapping[str, Any]) -> list[Job]:
+    """Of one sequence of a published file."""
     names = Job.__dataclass_fields__
     return [Job(**{name: value for name, value in job.items() if name in names}) for job in sequence["jobs"]]
 

@@ -39,6 +39,11 @@ def under(name: str, limit: float, value: float, unit: str) -> Goal:
     return Goal(name, f"under {limit:g} {unit}", round(value, 4), value < limit)
 
 
+def at_most(name: str, limit: float, value: float, unit: str) -> Goal:
+    """A goal of not passing a limit."""
+    return Goal(name, f"at most {limit:g} {unit}", round(value, 4), value <= limit)
+
+
 def at_least(name: str, limit: float, value: float, unit: str) -> Goal:
     """A goal of reaching a limit."""
     return Goal(name, f"at least {limit:g} {unit}", round(value, 4), value >= limit)

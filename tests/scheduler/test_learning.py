@@ -154,7 +154,7 @@ def test_it_improves_on_its_teacher(taught, tmp_path):
     """On a tiny cluster, in seconds, from DRF's decisions and what came of its own."""
     run = online(tmp_path / "better", taught[0], lanes=4, actor=ActorSettings(), critic=CriticSettings(steps=300))
     before = run.judge()[0]
-    run.run(100.0, 12, lambda *_: None)
+    run.run(100.0, 8, lambda *_: None)
     assert run.judge()[0] < 0.9 * before
     saved = roll_out(Clusters(LESSONS.validation(4), SPEEDS, SPEEDS.models), load(tmp_path / "better"))
     assert saved.completion.mean() == pytest.approx(run.judge()[0])
