@@ -31,7 +31,7 @@ def read_objects(path: Path, fields: Mapping[str, Reader], optional: frozenset[s
     if not lines:
         raise BadInput(f"{path}: empty: give one JSON object a line with {', '.join(fields)}")
     for where, line in lines:
-        yield where, _read_fields(where, _parse(where, line), fields, optional)
+        yield where, read_fields(where, _parse(where, line), fields, optional)
 
 
 def _parse(where: str, line: str) -> dict[str, Any]:
@@ -44,9 +44,20 @@ def _parse(where: str, line: str) -> dict[str, Any]:
     return given
 
 
-def _read_fields(
+def read_fields(
     where: str, given: Mapping[str, Any], fields: Mapping[str, Reader], optional: frozenset[str]
 ) -> dict[str, Any]:
+    """Values of an object's fields.
+
+    Args:
+        where: it stands, for errors.
+        given: the object.
+        fields: all that it may have, with the readers of their values.
+        optional: those that it may lack.
+
+    Raises:
+        BadInput: a field is missing, unknown or of a wrong type.
+    """
     if missing := [name for name in fields if name not in given and name not in optional]:
         raise BadInput(f"{where}: no {', '.join(missing)}")
     if unknown := [name for name in given if name not in fields]:

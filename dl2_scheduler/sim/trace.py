@@ -4,18 +4,18 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import Job, Node, Resources
-from dl2_scheduler.sim.jsonlines import amounts, name_or_number, number, read_objects, text, whole_number
+from dl2_scheduler.sim.jsonlines import Reader, amounts, name_or_number, number, read_objects, text, whole_number
 
 DEFAULT_CLUSTER = "96x8cpu,8gpu"
 MOST_NODES = 100_000
 
-_JOB_FIELDS = {
+JOB_FIELDS: Mapping[str, Reader] = {
     "id": name_or_number,
     "arrival": number,
     "model": text,
@@ -49,7 +49,7 @@ def read_lines(path: Path) -> dict[str, Job]:
     """
     jobs: dict[str, Job] = {}
     seen: dict[int | str, str] = {}
-    for where, fields in read_objects(path, _JOB_FIELDS, _MAY_LACK):
+    for where, fields in read_objects(path, JOB_FIELDS, _MAY_LACK):
         job = Job(**fields)
         try:
             job.check()
@@ -67,7 +67,12 @@ def read_lines(path: Path) -> dict[str, Job]:
 
 
 def write_trace(path: Path, jobs: Iterable[Job]) -> None:
-    """Write a trace, whole or not at all; the same jobs give the same bytes.
+    """Write a trace, whole or not at all; the same jobs give the same bytes. Raises what `write_whole` does."""
+    write_whole(path, map(_line, jobs))
+
+
+def write_whole(path: Path, lines: Iterable[str]) -> None:
+    """Write a file of lines, whole or not at all.
 
     Raises:
         BadInput: it cannot be written there.
@@ -77,7 +82,7 @@ def write_trace(path: Path, jobs: Iterable[Job]) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with draft.open("w", encoding="utf-8") as file:
-            file.writelines(_line(job) for job in jobs)
+            file.writelines(lines)
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
@@ -130,7 +135,7 @@ def _parse_amounts(given: str, whole: str) -> Resources:
         if match[2] in capacity:
             raise BadInput(f"{part!r} in {whole!r}: {match[2]} again: give it once")
         capacity[match[2]] = float(match[1])
-    _check_capacity(whole, capacity)
+    check_capacity(whole, capacity)
     return capacity
 
 
@@ -142,12 +147,13 @@ def _read_nodes(path: Path) -> tuple[Node, ...]:
         node = Node(**fields)
         if node.name in nodes:
             raise BadInput(f"{where}: node {node.name} again: give every node its own name")
-        _check_capacity(where, node.capacity)
+        check_capacity(where, node.capacity)
         nodes[node.name] = node
     return tuple(nodes.values())
 
 
-def _check_capacity(where: str, capacity: Resources) -> None:
+def check_capacity(where: str, capacity: Resources) -> None:
+    """Refuse what no node can have. Raises BadInput, with where it stands."""
     for resource, amount in capacity.items():
         if not (math.isfinite(amount) and amount >= 0):
             raise BadInput(f"{where}: {amount} of {resource}: give a number from 0 on")

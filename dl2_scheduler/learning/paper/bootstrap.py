@@ -99,7 +99,7 @@ def learn(
         folder: begun.
         tell: see `Tell`.
     """
-    curves = Curves(folder)
+    curves = Curves(folder, "imitation")
     for epoch, mean in enumerate(imitate(policy, lesson, epochs, seed, loss), 1):
         curves.add(epoch, {"imitation/loss": mean})
         tell("imitation", epoch, epochs, {"loss": mean})

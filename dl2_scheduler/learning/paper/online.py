@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from dl2_scheduler.cluster.room import NodeRule
+from dl2_scheduler.cluster.policy import AllocationPolicy
+from dl2_scheduler.cluster.room import NodeRule, Room
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.bootstrap import Tell
 from dl2_scheduler.learning.lessons import Lessons, by_cluster
@@ -20,8 +21,9 @@ from dl2_scheduler.learning.paper.settings import PaperSettings
 from dl2_scheduler.learning.rollout import Episode
 from dl2_scheduler.learning.run_folder import Curves, RunFolder
 from dl2_scheduler.policies.paper import PaperDl2
-from dl2_scheduler.sim.simulator import SimulatedCluster, run
+from dl2_scheduler.sim.simulator import SimulatedCluster
 
+_MOST_SLOTS = 1000  # of an episode: a policy may starve jobs
 _FIRST_EPISODE = 100_000  # a bootstrap of the same seed has seen those before
 
 
@@ -71,7 +73,7 @@ class PaperOnline:
             updates: in all, those before a checkpoint too; None: as many as there is time for.
             tell: see `Tell`.
         """
-        curves = Curves(self._folder, self.updates)
+        curves = Curves(self._folder, "learning", self.updates)
         began = time.monotonic()
         while (spent := time.monotonic() - began) < seconds and (updates is None or self.updates < updates):
             numbers = self.update()
@@ -90,7 +92,8 @@ class PaperOnline:
         site = self._sites[self.updates % settings.agents]
         random = np.random.default_rng([self._lessons.seed, self.updates])
         weights = site.networks.policy.weights()
-        if site.agent is None or site.agent.begin(weights) is None:
+        begun = None if site.agent is None else site.agent.begin(weights)
+        if site.agent is None or begun is None or begun[0].slot >= _MOST_SLOTS:
             site.agent = Agent(self._cluster(self._next_episode(site), self._speeds))
         samples, reward = site.agent.step(weights, random, settings.epsilon, settings.job_reward)
         self.learner.reward(reward)
@@ -106,10 +109,8 @@ class PaperOnline:
     def judge(self) -> list[float]:
         """Mean completion times in slots without exploration, by cluster, on sequences that it does not learn from."""
         policy = PaperDl2(self.learner.networks.policy.weights())
-        times = [
-            float(run(self._cluster(episode, self._judged_on), policy, NodeRule.SPREAD).mean())
-            for episode in self._lessons.validation(self._settings.validation)
-        ]
+        episodes = self._lessons.validation(self._settings.validation)
+        times = [completion_time(self._cluster(episode, self._judged_on), policy) for episode in episodes]
         return by_cluster(times, len(self._lessons.clusters))
 
     def save(self) -> None:
@@ -180,6 +181,16 @@ class Site:
         self.networks.load_state(state["networks"])
         if self._replay is not None:
             self._replay.load_state(state["replay"])
+
+
+def completion_time(cluster: SimulatedCluster, policy: AllocationPolicy) -> float:
+    """Mean over jobs in slots; after 1000 slots those that still run count as if they ended then."""
+    lanes = cluster.lanes
+    while not cluster.done and lanes.slot < _MOST_SLOTS:
+        snapshot = cluster.snapshot()
+        cluster.apply(policy.allocate(snapshot, Room(snapshot, NodeRule.SPREAD)))
+        cluster.finish_slot()
+    return float(np.where(np.isnan(lanes.finish), lanes.slot, lanes.finish)[0].mean() - lanes.arrival[0].mean())
 
 
 def untrained(folder: RunFolder, models: Sequence[str], places: int, minimum: bool, seed: int) -> None:
