@@ -72,8 +72,17 @@ def take(free: Amounts, used: Amounts, capacity: Amounts, node: int, demand: Amo
 
 def vector(amounts: Resources, names: Sequence[str]) -> Amounts:
     """Amounts in the order of `names`; what a cluster has nothing of at all comes last, so that it fits nowhere."""
-    unknown = sum(amount for name, amount in amounts.items() if name not in names)
-    return np.array([*(float(amounts.get(name, 0.0)) for name in names), float(unknown)])
+    row: Amounts = vectors([amounts], names)[0]
+    return row
+
+
+def vectors(each: Sequence[Resources], names: Sequence[str]) -> Amounts:
+    """A `vector` of each, (len(each), len(names) + 1)."""
+    rows = [
+        [amounts.get(name, 0.0) for name in names] + [sum([amounts[name] for name in amounts if name not in names])]
+        for amounts in each
+    ]
+    return np.array(rows, dtype=float).reshape(len(each), len(names) + 1)
 
 
 class Room:
@@ -91,14 +100,14 @@ class Room:
         names = resource_names(snapshot.nodes)
         self.snapshot = snapshot
         self.rule = rule
-        self.capacity = np.array([vector(node.capacity, names) for node in snapshot.nodes])
+        self.capacity = vectors([node.capacity for node in snapshot.nodes], names)
         self.free = self.capacity.copy()
         self.used = np.zeros(len(self.free))
         self.grants: list[tuple[int, int, int]] = []
         self._last = NOWHERE
         self.demands = (
-            [vector(state.job.worker, names) for state in snapshot.jobs],
-            [vector(state.job.server, names) for state in snapshot.jobs],
+            list(vectors([state.job.worker for state in snapshot.jobs], names)),
+            list(vectors([state.job.server for state in snapshot.jobs], names)),
         )
         self._nodes: tuple[list[list[int]], list[list[int]]] = (
             [[] for _ in snapshot.jobs],

@@ -77,8 +77,56 @@ class _Offers(NamedTuple):
     ranks: Ranking
 
 
+class Filled(NamedTuple):
+    """A slot as it was filled.
+
+    Attributes:
+        actions: of each inference, job * 3 + action, or STOP.
+        closed: the inference from which on a job's action has no room, or NEVER, (jobs, 3).
+        counts: workers and servers of each job, (jobs, 2).
+    """
+
+    actions: Ints
+    closed: Ints
+    counts: Ints
+
+
+NO_DRAWS, NOT_FORCED = np.zeros(0), np.zeros(0, dtype=np.int64)
+
+
+def filled(
+    tasks: Tasks,
+    scores: Scores,
+    capacity: Amounts,
+    rule: int,
+    draws: NDArray[np.float64] = NO_DRAWS,
+    forced: Ints = NOT_FORCED,
+) -> Filled:
+    """Grant until the network stops or nothing fits.
+
+    Args:
+        tasks: what may be granted.
+        scores: the network.
+        capacity: of the nodes, (nodes, resources).
+        rule: a `NodeRule`.
+        draws: uniform random numbers by which actions are drawn; none: the highest score is taken.
+        forced: actions of a teacher, the last of them STOP, which are taken instead, those for which there is no room
+            left out; none: the network decides.
+    """
+    jobs = len(tasks.kind)
+    actions = np.empty(most_inferences(tasks), dtype=np.int64)
+    closed, counts = np.full((jobs, ACTIONS), NEVER), np.zeros((jobs, 2), dtype=np.int64)
+    length = _fill(tasks, scores, capacity, rule, draws, forced, actions, closed, counts)
+    return Filled(actions[:length], closed, counts)
+
+
+def most_inferences(tasks: Tasks) -> int:
+    """Of a slot: one for each task, and one that stops."""
+    return int(tasks.most.sum()) + 1
+
+
 @compiled
-def fill(
+def _fill(
     tasks: Tasks,
     scores: Scores,
     capacity: Amounts,
@@ -89,23 +137,8 @@ def fill(
     closed: Ints,
     counts: Ints,
 ) -> int:
-    """Grant until the network stops or nothing fits; the number of inferences.
-
-    Args:
-        tasks: what may be granted.
-        scores: the network.
-        capacity: of the nodes, (nodes, resources).
-        rule: a `NodeRule`.
-        draws: uniform random numbers by which actions are drawn; none: the highest score is taken.
-        forced: actions of a teacher, the last of them STOP, which are taken instead, those for which there is no room
-            left out; none: the network decides.
-        actions: written: of each inference, job * 3 + action, or STOP.
-        closed: written: the inference from which on a job's action has no room, (jobs, 3).
-        counts: written: workers and servers of each job, (jobs, 2).
-    """
+    """Write what `Filled` has; the number of inferences."""
     jobs, width = scores.base.shape
-    counts[:] = 0
-    closed[:] = NEVER
     nodes, alike, offers = nodes_of(tasks.demands, capacity, rule), _alike(tasks.kind), _offers(jobs)
     first, second = np.empty(width, dtype=np.float32), np.empty(width, dtype=np.float32)
     for job in range(jobs):
@@ -122,15 +155,14 @@ def fill(
         choice = _best(offers)
         if choice == NOTHING:
             return inference
+        waiting = _next_waiting(tasks, counts, closed, inference, waiting)
         if len(forced) > 0:
             choice, cursor = _next_forced(forced, cursor, tasks, counts, closed, inference)
-        else:
-            waiting = _next_waiting(tasks, counts, closed, inference, waiting)
-            stops = waiting == jobs
-            if len(draws) > 0:
-                choice = _drawn(offers.logits, tasks, counts, closed, scores.stop, stops, draws[inference], choice)
-            elif stops and scores.stop > -offers.keys[choice // ACTIONS]:
-                choice = STOP
+        elif len(draws) > 0:
+            stop = scores.stop if waiting == jobs else -np.inf  # while a job waits, never
+            choice = _drawn(offers.logits, tasks, counts, closed, stop, draws[inference], choice)
+        elif waiting == jobs and scores.stop > -offers.keys[choice // ACTIONS]:
+            choice = STOP
         actions[inference] = choice
         if choice == STOP:
             return inference + 1
@@ -270,17 +302,15 @@ def _next_forced(
 
 
 @inlined
-def _drawn(
-    logits: F32, tasks: Tasks, counts: Ints, closed: Ints, stop: float, stops: bool, draw: float, best: int
-) -> int:
-    """An action by the softmax of those that are allowed and, where it is, STOP; `best` is the one most likely."""
+def _drawn(logits: F32, tasks: Tasks, counts: Ints, closed: Ints, stop: float, draw: float, best: int) -> int:
+    """An action by the softmax of those that are allowed, of which `best` is most likely, and STOP, of this score."""
     top = max(logits[best // ACTIONS, best % ACTIONS], stop)
-    total = np.exp(stop - top) if stops else 0.0
+    total = np.exp(stop - top)
     for job in range(len(counts)):
         for action in range(ACTIONS):
             if allowed(tasks, counts, closed, NEVER - 1, job, action):
                 total += np.exp(logits[job, action] - top)
-    left = draw * total - (np.exp(stop - top) if stops else 0.0)
+    left = draw * total - np.exp(stop - top)
     if left < 0:
         return STOP
     for job in range(len(counts)):
@@ -290,35 +320,3 @@ def _drawn(
                 if left < 0:
                     return job * ACTIONS + action
     return best
-
-
-class Filled(NamedTuple):
-    """A slot as it was filled; see `fill`."""
-
-    actions: Ints
-    closed: Ints
-    counts: Ints
-
-
-NO_DRAWS, NOT_FORCED = np.zeros(0), np.zeros(0, dtype=np.int64)
-
-
-def filled(
-    tasks: Tasks,
-    scores: Scores,
-    capacity: Amounts,
-    rule: int,
-    draws: NDArray[np.float64] = NO_DRAWS,
-    forced: Ints = NOT_FORCED,
-) -> Filled:
-    """`fill`, with memory for what it writes."""
-    jobs = len(tasks.kind)
-    actions = np.empty(most_inferences(tasks), dtype=np.int64)
-    closed, counts = np.empty((jobs, ACTIONS), dtype=np.int64), np.empty((jobs, 2), dtype=np.int64)
-    length = fill(tasks, scores, capacity, rule, draws, forced, actions, closed, counts)
-    return Filled(actions[:length], closed, counts)
-
-
-def most_inferences(tasks: Tasks) -> int:
-    """Of a slot: one for each task, and one that stops."""
-    return int(tasks.most.sum()) + 1

@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dl2_scheduler.cluster.room import NOWHERE, NodeRule, pick_node, take
+from dl2_scheduler.policies import fill
 from dl2_scheduler.policies.features import kinds as distinct
-from dl2_scheduler.policies.fill import ACTIONS, BOTH, NEVER, SERVER, STOP, WORKER, Tasks, fill
+from dl2_scheduler.policies.fill import ACTIONS, BOTH, NEVER, SERVER, STOP, WORKER, Tasks
 from dl2_scheduler.policies.scores import Scores, score
 
 HIDDEN = 5
@@ -41,11 +42,8 @@ def tasks_of(demands, most, runs=None):
 
 
 def filled(tasks, scores, capacity, draws=NONE, forced=(), rule=NodeRule.SPREAD):
-    jobs = len(tasks.kind)
-    actions = np.full(int(tasks.most.sum()) + 1, -7)
-    closed, counts = np.empty((jobs, ACTIONS), dtype=np.int64), np.empty((jobs, 2), dtype=np.int64)
-    length = fill(tasks, scores, capacity, int(rule), draws, np.array(forced, dtype=np.int64), actions, closed, counts)
-    return actions[:length].tolist(), closed, counts
+    done = fill.filled(tasks, scores, capacity, int(rule), draws, np.array(forced, dtype=np.int64))
+    return done.actions.tolist(), done.closed, done.counts
 
 
 def test_a_row_is_the_network():
