@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 from dl2_scheduler.cluster.errors import BadInput, SchedulerError
 from dl2_scheduler.commands.bootstrap import bootstrap
 from dl2_scheduler.commands.evaluate import evaluate
+from dl2_scheduler.commands.learn import learn
 from dl2_scheduler.commands.simulate import simulate
 from dl2_scheduler.commands.trace import convert_trace, generate_trace, show_trace
 
@@ -49,7 +50,7 @@ def _group(text: str) -> typer.Typer:
     )
 
 
-app = _group("Schedule deep learning jobs: make traces of them, simulate a cluster, compare policies.")
+app = _group("Schedule deep learning jobs: make traces of them, simulate a cluster, compare policies, learn one.")
 traces = _group("Generate, convert and look at traces: the jobs that come to a cluster.")
 traces.command("generate")(generate_trace)
 traces.command("convert")(convert_trace)
@@ -58,6 +59,7 @@ app.add_typer(traces, name="trace")
 app.command("simulate")(simulate)
 app.command("evaluate")(evaluate)
 app.command("bootstrap")(bootstrap)
+app.command("learn")(learn)
 
 
 def main() -> None:

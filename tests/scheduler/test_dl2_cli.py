@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -121,9 +122,47 @@ def test_costs(trace: Path) -> None:
     assert dear["numbers"]["makespan_slots"] > free["numbers"]["makespan_slots"]
 
 
+@pytest.fixture(scope="module")
+def bootstrapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    line = f"bootstrap --out {folder} --clusters 4x8cpu,8gpu --jobs 4 --episodes 1 --warm-up 0 --epochs 1"
+    status, output = invoke(line)
+    assert (status, f"dl2:{folder}" in output) == (0, True), output
+    return folder
+
+
+def test_learning_in_place_and_on(bootstrapped: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(bootstrapped, run)
+    assert invoke(f"learn --from {run} --resume --updates 1") == (
+        2, f"dl2: {run} holds no learning: begin it without --resume\n",
+    )  # fmt: skip
+    status, output = invoke(f"learn --from {run} --updates 1")
+    assert (status, "1 updates." in output, f"dl2:{run}" in output) == (0, True, True), output
+    status, output = invoke(f"learn --from {run}")
+    assert (status, "holds some learning: go on with it by --resume" in output) == (2, True), output
+    status, output = invoke(f"learn --from {run} --resume --updates 2")
+    assert (status, "2 updates." in output) == (0, True), output
+    assert len((run / "learning.csv").read_text().splitlines()) == 3
+
+
+def test_learning_beside_the_run_that_it_is_from(bootstrapped: Path, tmp_path: Path) -> None:
+    before = (bootstrapped / "policy.npz").read_bytes()
+    out = tmp_path / "out"
+    assert invoke(f"learn --from {bootstrapped} --out {out} --updates 1")[0] == 0
+    assert json.loads((out / "settings.json").read_text())["settings"]["from"] == str(bootstrapped)
+    assert (bootstrapped / "policy.npz").read_bytes() == before
+    status, output = invoke(f"learn --from {bootstrapped} --out {out} --updates 1")
+    assert (status, f"{out} holds a run" in output) == (2, True), output
+    status, output = invoke(f"learn --from {out} --resume --out {tmp_path / 'more'}")
+    assert (status, "leave out --out" in output) == (2, True), output
+
+
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
+        ("learn --from none", "dl2: no run in none: "),
+        ("learn", "Missing option '--from'"),
         ("trace generate", "Missing option"),
         ("trace generate -o a.jsonl --pattern bursts", "--pattern"),
         ("trace generate -o a.jsonl --jobs 0", "dl2: 0 jobs: give at least 1"),
