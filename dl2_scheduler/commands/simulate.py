@@ -26,6 +26,7 @@ from dl2_scheduler.commands.common import (
 )
 from dl2_scheduler.policies.placement import SPREAD, placement_rule
 from dl2_scheduler.policies.registry import make_policy, rule_of
+from dl2_scheduler.sim.history import Recording, write_history
 from dl2_scheduler.sim.lanes import MEASURED
 from dl2_scheduler.sim.metrics import Summary, summarise
 from dl2_scheduler.sim.record import Record, record
@@ -47,6 +48,7 @@ def simulate(
     change_cost: ChangeCost = MEASURED.change,
     speed_variation: SpeedVariation = 0.0,
     variation_seed: VariationSeed = 0,
+    keep: Annotated[Path | None, typer.Option("--record", help="Write what was decided, for dl2 bootstrap.")] = None,
     as_json: Json = False,
 ) -> None:
     """Run a policy on a trace until every job has ended."""
@@ -58,7 +60,10 @@ def simulate(
     chosen, rule = make_policy(policy, known), rule_of(policy, placement_rule(placement))
     check_lines(lines, nodes, known)
     simulated = SimulatedCluster(list(lines.values()), nodes, known, slot, cost, variation)
-    run = record(simulated, chosen, rule)
+    recording = Recording(chosen)
+    run = record(simulated, recording, rule)
+    if keep:
+        write_history(keep, recording.decisions)
     summary = summarise(run, known, variation)
     if as_json:
         asked = {"policy": policy, "trace": str(trace), "nodes": len(nodes), "cost": asdict(cost)}

@@ -12,6 +12,7 @@ from dl2_scheduler.learning.lessons import Lessons, by_cluster
 from dl2_scheduler.learning.networks import SharedPolicy
 from dl2_scheduler.learning.rollout import Clusters, Episode, Guide, Rollout, alone, roll_out, taught_by
 from dl2_scheduler.learning.run_folder import Curves, RunFolder
+from dl2_scheduler.learning.sequences import Slots
 from dl2_scheduler.learning.supervised import imitate
 from dl2_scheduler.learning.teacher import PolicyTeacher
 
@@ -68,13 +69,27 @@ def bootstrap(
     if settings.warm_up:
         taught(0, settings.warm_up)
     lesson = taught(settings.warm_up, settings.episodes)
-    curves = Curves(folder, "imitation")
-    for epoch, loss in enumerate(imitate(policy, lesson.slots, settings.epochs, lessons.seed), 1):
-        curves.add(epoch, {"imitation/loss": loss})
-        tell("imitation", epoch, settings.epochs, {"loss": loss})
-    curves.close()
-    folder.save(policy.weights(), {"policy": policy.state_dict(), "models": policy.models, "updates": 0})
+    learn(policy, lesson.slots, settings.epochs, lessons.seed, folder, tell)
     judged = lessons.validation(settings.validation)
     found = {"teacher": rolled_out(judged, decides), "policy": rolled_out(judged)}
     times = {name: by_cluster(rolled.completion.tolist(), len(lessons.clusters)) for name, rolled in found.items()}
     return {name: np.round(of_cluster, 4).tolist() for name, of_cluster in times.items()}
+
+
+def learn(policy: SharedPolicy, slots: Slots, epochs: int, seed: int, folder: RunFolder, tell: Tell) -> None:
+    """Imitate what was done in slots, and write the policy to a folder.
+
+    Args:
+        policy: to be changed.
+        slots: as a teacher filled them.
+        epochs: passes over them.
+        seed: of what is drawn.
+        folder: begun.
+        tell: see `Tell`.
+    """
+    curves = Curves(folder, "imitation")
+    for epoch, loss in enumerate(imitate(policy, slots, epochs, seed), 1):
+        curves.add(epoch, {"imitation/loss": loss})
+        tell("imitation", epoch, epochs, {"loss": loss})
+    curves.close()
+    folder.save(policy.weights(), {"policy": policy.state_dict(), "models": policy.models, "updates": 0})

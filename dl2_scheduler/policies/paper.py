@@ -235,8 +235,9 @@ def _fill_batch(
         else:
             _forward(layers, view)
             action = choose(view.logits, view.mask, draws[count, 0] if len(draws) > 0 else -1.0)
-            mended = repair(slot, low, high, view.mask) if len(draws) > 0 and draws[count, 1] < epsilon else NOTHING
-            action = mended if mended != NOTHING else action
+            if len(draws) > 0 and draws[count, 1] < epsilon:
+                mended = repair(slot, low, high, view.mask)
+                action = mended if mended != NOTHING else action
         trail.actions[count] = action
         trail.batches[count] = low // places
         trail.jobs[count] = low + action // ACTIONS if action != stop else STOP

@@ -1,33 +1,26 @@
-"""The paper's learning: its parts against slow, plain ones, and whole runs on a small cluster."""
+"""The paper's learning: its parts, against slow, plain ones."""
 
-import csv
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from dl2_scheduler.cluster.jobs import Job, Node
-from dl2_scheduler.cluster.room import NodeRule, Room
-from dl2_scheduler.learning.bootstrap import BootstrapSettings
+from dl2_scheduler.cluster.room import Room
 from dl2_scheduler.learning.lessons import Lessons
 from dl2_scheduler.learning.paper.agent import Agent
-from dl2_scheduler.learning.paper.bootstrap import PaperNetwork, bootstrap_paper, observed
+from dl2_scheduler.learning.paper.bootstrap import observed
 from dl2_scheduler.learning.paper.experience import Experience, Replay
 from dl2_scheduler.learning.paper.imitation import Decisions, Loss, beyond_minimum, decisions, imitate, shuffled
 from dl2_scheduler.learning.paper.learner import Learner, Networks, losses
 from dl2_scheduler.learning.paper.networks import PaperPolicy, PaperValue
-from dl2_scheduler.learning.paper.online import PaperOnline, completion_time, untrained
 from dl2_scheduler.learning.paper.settings import PaperSettings
-from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.policies.batched import row_width
-from dl2_scheduler.policies.dl2 import load
 from dl2_scheduler.policies.drf import Drf
 from dl2_scheduler.policies.fill import ACTIONS, BOTH, SERVER, WORKER
-from dl2_scheduler.policies.paper import PaperDl2, PaperWeights
 from dl2_scheduler.sim.shipped import shipped_speeds
-from dl2_scheduler.sim.simulator import SimulatedCluster, run
+from dl2_scheduler.sim.simulator import SimulatedCluster
 
 SPEEDS = shipped_speeds()
 NODES = tuple(Node(f"n{number}", {"cpu": 8, "gpu": 8}) for number in range(6))
@@ -219,6 +212,14 @@ def test_what_follows_is_the_next_slot_or_nothing() -> None:
     assert agent.begin(weights) is None
 
 
+def test_a_cluster_without_jobs_is_left_alone() -> None:
+    cluster = SimulatedCluster([Job(1, 2400.0, "dssm", 9.0, 9.0, {"cpu": 2}, {"cpu": 2})], NODES, SPEEDS)
+    assert cluster.snapshot().jobs == ()
+    begun = Agent(cluster).begin(networks_of().policy.weights())
+    assert begun is not None
+    assert begun[0].slot == 2
+
+
 # ---- imitation -------------------------------------------------------------------------------------------------------
 
 
@@ -264,130 +265,3 @@ def test_a_teachers_slots() -> None:
     room = Room(now)
     Drf().allocate(now, room)
     assert len(actions) == sum(max(workers, servers) for _, workers, servers in room.grants)
-
-
-# ---- runs ------------------------------------------------------------------------------------------------------------
-
-QUICK = PaperSettings(batch=32, replay=256, checkpoint_every=10**9, judge_every=10**9, validation=2)
-
-
-@pytest.fixture(scope="module")
-def taught(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, dict[str, list[float]]]:
-    folder = RunFolder(tmp_path_factory.mktemp("paper") / "run")
-    folder.begin({})
-    settings = BootstrapSettings(warm_up=0, episodes=4, epochs=10, validation=2)
-    network = PaperNetwork(places=8)
-    return folder, bootstrap_paper(Drf(), LESSONS, SPEEDS, settings, network, folder, lambda *_: None)
-
-
-def online(path: Path, start: RunFolder | None = None, settings: PaperSettings = QUICK) -> PaperOnline:
-    folder = RunFolder(path)
-    if start is not None:
-        folder.begin({})
-    return PaperOnline(folder, LESSONS, SPEEDS, settings, start)
-
-
-def arrays(path: Path) -> dict[str, np.ndarray]:
-    found = load(path)
-    assert isinstance(found, PaperWeights)
-    return dict(found.arrays)
-
-
-def test_it_decides_as_its_teacher(taught: tuple[RunFolder, dict[str, list[float]]]) -> None:
-    folder, times = taught
-    assert times["policy"] == pytest.approx(times["teacher"], rel=0.1)
-    rows = list(csv.DictReader((folder.path / "curves.csv").read_text().splitlines()))
-    assert float(rows[-1]["imitation/loss"]) < float(rows[0]["imitation/loss"])
-    assert folder.checkpoint()["network"] == "paper"
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {},
-        {"value_network": False},
-        {"replay": 0},
-        {"epsilon": 0.0},
-        {"job_reward": True},
-        {"agents": 3},
-        {"late_types": ((0, MODELS[2:4]), (3, MODELS))},
-    ],
-    ids=lambda changed: next(iter(changed), "all"),
-)
-def test_a_run_that_goes_on_is_as_one_that_never_stopped(
-    taught: tuple[RunFolder, dict[str, list[float]]], tmp_path: Path, changed: dict[str, object]
-) -> None:
-    settings = replace(QUICK, judge_every=10, **changed)
-    for name, parts in (("whole", [25]), ("parts", [13, 25])):
-        start: RunFolder | None = taught[0]
-        for updates in parts:
-            online(tmp_path / name, start, settings).run(100.0, updates, lambda *_: None)
-            start = None
-    whole, parts_of = arrays(tmp_path / "whole"), arrays(tmp_path / "parts")
-    assert all(np.array_equal(whole[name], parts_of[name]) for name in whole)
-    assert not np.array_equal(whole["out"], arrays(taught[0].path)["out"])
-    curves = [(tmp_path / name / "curves.csv").read_text() for name in ("whole", "parts")]
-    assert curves[0] == curves[1]
-    assert "judged/jct_0" in curves[0]
-
-
-def test_agents_learn_from_weights_as_old_as_their_last_turn(
-    taught: tuple[RunFolder, dict[str, list[float]]], tmp_path: Path
-) -> None:
-    learning = online(tmp_path / "run", taught[0], replace(QUICK, agents=2))
-    for _ in range(16):
-        learning.update()
-    first, second = learning._sites
-    newest = learning.learner.networks.policy.out.weight
-    assert torch.equal(second.networks.policy.out.weight, newest)
-    assert not torch.equal(first.networks.policy.out.weight, newest)
-    assert first.agent is not None
-    assert second.agent is not None
-    assert first.agent.cluster is not second.agent.cluster
-
-
-def test_it_improves_within_seconds(tmp_path: Path) -> None:
-    """From nothing, on jobs that are alike, of which a few fill the cluster; each slot learns from itself."""
-    start, folder = RunFolder(tmp_path / "start"), RunFolder(tmp_path / "run")
-    start.begin({})
-    untrained(start, ("dssm",), 4, minimum=True, seed=1)
-    folder.begin({})
-    lessons = Lessons((NODES[:3],), jobs=3, seed=1, models=("dssm",))
-    settings = replace(QUICK, learning_rate=2e-3, entropy=0.0, replay=0)
-    learning = PaperOnline(folder, lessons, SPEEDS, settings, start)
-    rewards = [learning.update()["explored/reward"] for _ in range(700)]
-    assert np.mean(rewards[-200:]) > 1.1 * np.mean(rewards[:200])
-
-
-def test_what_never_ends_is_cut_off(tmp_path: Path) -> None:
-    start = RunFolder(tmp_path)
-    start.begin({})
-    untrained(start, MODELS, 4, minimum=False, seed=0)
-    arrays = dict(learning_weights(start).arrays)
-    arrays["out_bias"] = np.where(np.arange(OUTPUTS) < OUTPUTS - 1, -99.0, 99.0).astype(np.float32)
-    episode = LESSONS.episodes(0, 1)[0]
-    stops = PaperDl2(PaperWeights(MODELS, False, arrays))
-    waited = 1000 - np.mean([job.arrival for job in episode.jobs]) / 1200
-    assert completion_time(SimulatedCluster(episode.jobs, episode.nodes, SPEEDS), stops) == pytest.approx(waited)
-
-
-def learning_weights(folder: RunFolder) -> PaperWeights:
-    found = load(folder.path)
-    assert isinstance(found, PaperWeights)
-    return found
-
-
-def test_it_is_judged_as_it_would_decide(taught: tuple[RunFolder, dict[str, list[float]]], tmp_path: Path) -> None:
-    learning = online(tmp_path / "run", taught[0])
-    policy = PaperDl2(learning_weights(taught[0]))
-    times = [run(SimulatedCluster(each.jobs, each.nodes, SPEEDS), policy, NodeRule.SPREAD).mean()
-             for each in LESSONS.validation(2)]  # fmt: skip
-    assert learning.judge() == [pytest.approx(np.mean(times))]
-
-
-def test_a_cluster_without_jobs_is_left_alone() -> None:
-    cluster = SimulatedCluster([Job(1, 2400.0, "dssm", 9.0, 9.0, {"cpu": 2}, {"cpu": 2})], NODES, SPEEDS)
-    assert cluster.snapshot().jobs == ()
-    begun = Agent(cluster).begin(networks_of().policy.weights())
-    assert begun is not None
-    assert begun[0].slot == 2

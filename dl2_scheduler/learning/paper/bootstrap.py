@@ -13,13 +13,13 @@ from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.bootstrap import BootstrapSettings, Tell
 from dl2_scheduler.learning.lessons import Lessons, by_cluster
 from dl2_scheduler.learning.paper.imitation import Decisions, Loss, decisions, imitate
+from dl2_scheduler.learning.paper.judging import cluster_of, completion_time
 from dl2_scheduler.learning.paper.networks import PaperPolicy, described
-from dl2_scheduler.learning.rollout import Episode
 from dl2_scheduler.learning.run_folder import Curves, RunFolder
 from dl2_scheduler.learning.teacher import of_grants
 from dl2_scheduler.policies.fill import Ints
 from dl2_scheduler.policies.paper import PaperDl2
-from dl2_scheduler.sim.simulator import SimulatedCluster, run
+from dl2_scheduler.sim.simulator import SimulatedCluster
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def bootstrap_paper(
     def taught(first: int, count: int) -> Iterator[tuple[Snapshot, Ints]]:
         for number, episode in enumerate(lessons.episodes(first, count), first):
             tell("the teacher decides", number, settings.warm_up + settings.episodes, {})
-            yield from observed(teacher, _cluster(episode, lessons, speeds))
+            yield from observed(teacher, cluster_of(episode, lessons, speeds))
 
     for _ in taught(0, settings.warm_up):
         pass
@@ -74,7 +74,7 @@ def bootstrap_paper(
     judged = lessons.validation(settings.validation)
     times = {}
     for name, decides in (("teacher", teacher), ("policy", PaperDl2(policy.weights()))):
-        each = [run(_cluster(episode, lessons, speeds), decides, NodeRule.SPREAD).mean() for episode in judged]
+        each = [completion_time(cluster_of(episode, lessons, speeds), decides) for episode in judged]
         times[name] = np.round(by_cluster(each, len(lessons.clusters)), 4).tolist()
     return times
 
@@ -116,7 +116,3 @@ def observed(teacher: AllocationPolicy, cluster: SimulatedCluster) -> Iterator[t
         if now.jobs:
             yield now, np.array(of_grants(room.grants), dtype=np.int64)
         cluster.finish_slot()
-
-
-def _cluster(episode: Episode, lessons: Lessons, speeds: Speeds) -> SimulatedCluster:
-    return SimulatedCluster(episode.jobs, episode.nodes, speeds, cost=lessons.cost, variation=episode.variation)

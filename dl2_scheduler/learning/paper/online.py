@@ -8,22 +8,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from dl2_scheduler.cluster.policy import AllocationPolicy
-from dl2_scheduler.cluster.room import NodeRule, Room
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.bootstrap import Tell
 from dl2_scheduler.learning.lessons import Lessons, by_cluster
 from dl2_scheduler.learning.paper.agent import Agent
 from dl2_scheduler.learning.paper.experience import Experience, Floats, Replay
+from dl2_scheduler.learning.paper.judging import MOST_SLOTS, cluster_of, completion_time
 from dl2_scheduler.learning.paper.learner import Learner, Networks
 from dl2_scheduler.learning.paper.networks import PaperPolicy, PaperValue, described
 from dl2_scheduler.learning.paper.settings import PaperSettings
 from dl2_scheduler.learning.rollout import Episode
 from dl2_scheduler.learning.run_folder import Curves, RunFolder
 from dl2_scheduler.policies.paper import PaperDl2
-from dl2_scheduler.sim.simulator import SimulatedCluster
 
-_MOST_SLOTS = 1000  # of an episode: a policy may starve jobs
 _FIRST_EPISODE = 100_000  # a bootstrap of the same seed has seen those before
 
 
@@ -93,8 +90,8 @@ class PaperOnline:
         random = np.random.default_rng([self._lessons.seed, self.updates])
         weights = site.networks.policy.weights()
         begun = None if site.agent is None else site.agent.begin(weights)
-        if site.agent is None or begun is None or begun[0].slot >= _MOST_SLOTS:
-            site.agent = Agent(self._cluster(self._next_episode(site), self._speeds))
+        if site.agent is None or begun is None or begun[0].slot >= MOST_SLOTS:
+            site.agent = Agent(cluster_of(self._next_episode(site), self._lessons, self._speeds))
         samples, reward = site.agent.step(weights, random, settings.epsilon, settings.job_reward)
         self.learner.reward(reward)
         numbers = {"explored/reward": reward}
@@ -110,7 +107,7 @@ class PaperOnline:
         """Mean completion times in slots without exploration, by cluster, on sequences that it does not learn from."""
         policy = PaperDl2(self.learner.networks.policy.weights())
         episodes = self._lessons.validation(self._settings.validation)
-        times = [completion_time(self._cluster(episode, self._judged_on), policy) for episode in episodes]
+        times = [completion_time(cluster_of(episode, self._lessons, self._judged_on), policy) for episode in episodes]
         return by_cluster(times, len(self._lessons.clusters))
 
     def save(self) -> None:
@@ -128,11 +125,6 @@ class PaperOnline:
         number = _FIRST_EPISODE + site.episodes * self._settings.agents + site.number
         site.episodes += 1
         return lessons.episodes(number, 1)[0]
-
-    def _cluster(self, episode: Episode, speeds: Speeds) -> SimulatedCluster:
-        return SimulatedCluster(
-            episode.jobs, episode.nodes, speeds, cost=self._lessons.cost, variation=episode.variation
-        )
 
 
 class Site:
@@ -181,16 +173,6 @@ class Site:
         self.networks.load_state(state["networks"])
         if self._replay is not None:
             self._replay.load_state(state["replay"])
-
-
-def completion_time(cluster: SimulatedCluster, policy: AllocationPolicy) -> float:
-    """Mean over jobs in slots; after 1000 slots those that still run count as if they ended then."""
-    lanes = cluster.lanes
-    while not cluster.done and lanes.slot < _MOST_SLOTS:
-        snapshot = cluster.snapshot()
-        cluster.apply(policy.allocate(snapshot, Room(snapshot, NodeRule.SPREAD)))
-        cluster.finish_slot()
-    return float(np.where(np.isnan(lanes.finish), lanes.slot, lanes.finish)[0].mean() - lanes.arrival[0].mean())
 
 
 def untrained(folder: RunFolder, models: Sequence[str], places: int, minimum: bool, seed: int) -> None:
