@@ -12,6 +12,7 @@ from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.learning.bootstrap import BootstrapSettings
 from dl2_scheduler.learning.lessons import Lessons
+from dl2_scheduler.learning.paper.analytic import analytical
 from dl2_scheduler.learning.paper.bootstrap import PaperNetwork, bootstrap_paper
 from dl2_scheduler.learning.paper.judging import completion_time
 from dl2_scheduler.learning.paper.online import PaperOnline, untrained
@@ -149,3 +150,17 @@ def test_it_is_judged_as_it_would_decide(taught: tuple[RunFolder, dict[str, list
     times = [run(SimulatedCluster(each.jobs, each.nodes, SPEEDS), policy, NodeRule.SPREAD).mean()
              for each in LESSONS.validation(2)]  # fmt: skip
     assert learning.judge() == [pytest.approx(np.mean(times))]
+
+
+def test_offline_learning_learns_on_a_model_and_is_judged_on_the_truth(
+    taught: tuple[RunFolder, dict[str, list[float]]], tmp_path: Path
+) -> None:
+    model = analytical(SPEEDS)
+    assert model.grid("vgg-16")[3, 3] != pytest.approx(SPEEDS.grid("vgg-16")[3, 3])
+    assert all((model.grid(name)[1:, 1:] > 0).all() for name in MODELS)
+    again = analytical(model)
+    assert all(again.grid(name) == pytest.approx(model.grid(name), rel=1e-6) for name in MODELS), "exact for its own"
+    folder = RunFolder(tmp_path / "run")
+    folder.begin({})
+    offline = PaperOnline(folder, LESSONS, model, QUICK, taught[0], judged_on=SPEEDS)
+    assert offline.judge() == online(tmp_path / "other", taught[0]).judge()
