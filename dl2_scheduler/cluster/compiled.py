@@ -1,11 +1,17 @@
-"""Numba, with types."""
+"""Numba, with types, and a cache that a new version of the sources never reads."""
 
-from collections.abc import Callable
+import hashlib
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_PACKAGE = Path(__file__).parents[1]
+_PREFIX = "compiled-"
 
 
 def compiled(function: F) -> F:
@@ -16,3 +22,29 @@ def compiled(function: F) -> F:
 def inlined(function: F) -> F:
     """The same for a small one, which becomes part of its compiled callers: arrays need not be handed over."""
     return cast(F, numba.njit(cache=True, nogil=True, forceinline=True)(function))
+
+
+def cache_folder(sources: Iterable[Path], parent: Path) -> Path:
+    """The folder of what was compiled from exactly these sources; those of others are removed.
+
+    Numba keeps a compiled function until the file that defines it changes: one in another file which it calls may be
+    another by then, and a type that is gone makes its cache unreadable.
+
+    Args:
+        sources: all files with compiled functions.
+        parent: where the folder is.
+    """
+    stamp = hashlib.sha256()
+    for source in sorted(sources):
+        stamp.update(source.read_bytes())
+    folder = parent / f"{_PREFIX}{stamp.hexdigest()[:16]}"
+    for other in parent.glob(f"{_PREFIX}*"):
+        if other != folder:
+            shutil.rmtree(other, ignore_errors=True)
+    return folder
+
+
+_config: Any = numba.config
+if not _config.CACHE_DIR:  # else NUMBA_CACHE_DIR names it
+    _compiling = [path for path in _PACKAGE.glob("*/**/*.py") if b"cluster.compiled import" in path.read_bytes()]
+    _config.CACHE_DIR = str(cache_folder([Path(__file__), *_compiling], _PACKAGE / "__pycache__"))

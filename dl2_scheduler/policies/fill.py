@@ -91,17 +91,10 @@ class Filled(NamedTuple):
     counts: Ints
 
 
-NO_DRAWS, NOT_FORCED = np.zeros(0), np.zeros(0, dtype=np.int64)
+NOT_FORCED = np.zeros(0, dtype=np.int64)
 
 
-def filled(
-    tasks: Tasks,
-    scores: Scores,
-    capacity: Amounts,
-    rule: int,
-    draws: NDArray[np.float64] = NO_DRAWS,
-    forced: Ints = NOT_FORCED,
-) -> Filled:
+def filled(tasks: Tasks, scores: Scores, capacity: Amounts, rule: int, forced: Ints = NOT_FORCED) -> Filled:
     """Grant until the network stops or nothing fits.
 
     Args:
@@ -109,20 +102,15 @@ def filled(
         scores: the network.
         capacity: of the nodes, (nodes, resources).
         rule: a `NodeRule`.
-        draws: uniform random numbers by which actions are drawn; none: the highest score is taken.
         forced: actions of a teacher, the last of them STOP, which are taken instead, those for which there is no room
-            left out; none: the network decides.
+            left out; none: the network decides, the highest score each time. A stop that the network may not make is
+            not among the actions: it could not be learnt.
     """
     jobs = len(tasks.kind)
-    actions = np.empty(most_inferences(tasks), dtype=np.int64)
+    actions = np.empty(int(tasks.most.sum()) + 1, dtype=np.int64)  # each task, and to stop
     closed, counts = np.full((jobs, ACTIONS), NEVER), np.zeros((jobs, 2), dtype=np.int64)
-    length = _fill(tasks, scores, capacity, rule, draws, forced, actions, closed, counts)
+    length = _fill(tasks, scores, capacity, rule, forced, actions, closed, counts)
     return Filled(actions[:length], closed, counts)
-
-
-def most_inferences(tasks: Tasks) -> int:
-    """Of a slot: one for each task, and one that stops."""
-    return int(tasks.most.sum()) + 1
 
 
 @compiled
@@ -131,7 +119,6 @@ def _fill(
     scores: Scores,
     capacity: Amounts,
     rule: int,
-    draws: NDArray[np.float64],
     forced: Ints,
     actions: Ints,
     closed: Ints,
@@ -158,9 +145,8 @@ def _fill(
         waiting = _next_waiting(tasks, counts, closed, inference, waiting)
         if len(forced) > 0:
             choice, cursor = _next_forced(forced, cursor, tasks, counts, closed, inference)
-        elif len(draws) > 0:
-            stop = scores.stop if waiting == jobs else -np.inf  # while a job waits, never
-            choice = _drawn(offers.logits, tasks, counts, closed, stop, draws[inference], choice)
+            if choice == STOP and waiting < jobs:
+                return inference
         elif waiting == jobs and scores.stop > -offers.keys[choice // ACTIONS]:
             choice = STOP
         actions[inference] = choice
@@ -299,24 +285,3 @@ def _next_forced(
         if allowed(tasks, counts, closed, inference, wanted // ACTIONS, wanted % ACTIONS):
             return wanted, cursor
     return STOP, cursor
-
-
-@inlined
-def _drawn(logits: F32, tasks: Tasks, counts: Ints, closed: Ints, stop: float, draw: float, best: int) -> int:
-    """An action by the softmax of those that are allowed, of which `best` is most likely, and STOP, of this score."""
-    top = max(logits[best // ACTIONS, best % ACTIONS], stop)
-    total = np.exp(stop - top)
-    for job in range(len(counts)):
-        for action in range(ACTIONS):
-            if allowed(tasks, counts, closed, NEVER - 1, job, action):
-                total += np.exp(logits[job, action] - top)
-    left = draw * total - np.exp(stop - top)
-    if left < 0:
-        return STOP
-    for job in range(len(counts)):
-        for action in range(ACTIONS):
-            if allowed(tasks, counts, closed, NEVER - 1, job, action):
-                left -= np.exp(logits[job, action] - top)
-                if left < 0:
-                    return job * ACTIONS + action
-    return best
