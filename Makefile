@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test soak lint format protos lock docs bench clean
+.PHONY: help setup demo test soak lint format protos lock docs bench figures clean
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
@@ -46,6 +46,12 @@ docs: setup  ## redraw what the docs take from the code
 bench: bench-aggregation bench-assignment bench-baselines bench-compression bench-dataplane bench-generality bench-learning bench-migration bench-scaling_cost bench-scheduler  ## every benchmark
 bench-%: setup
 	$(BIN)/python -m benchmarks.$*
+
+FIGURES := 9 10 13 14 15 16 17 18 table2 loss reward
+figures: setup  ## draw the DL2 paper's figures from runs of our own, into build/figures
+	@set -e; for number in $(FIGURES); do \
+	    $(BIN)/dl2 figure $$number --out build/figures $(if $(SPEEDS),--speeds $(SPEEDS)); \
+	done
 
 lock:  ## pin again what pyproject asks for
 	uv pip compile --quiet --universal --python-version 3.11 --all-extras --no-header --no-emit-index-url \

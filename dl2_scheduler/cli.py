@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 from dl2_scheduler.cluster.errors import BadInput, SchedulerError
 from dl2_scheduler.commands.bootstrap import bootstrap
 from dl2_scheduler.commands.evaluate import evaluate
+from dl2_scheduler.commands.figure import figure
 from dl2_scheduler.commands.learn import learn
 from dl2_scheduler.commands.simulate import simulate
 from dl2_scheduler.commands.trace import convert_trace, generate_trace, show_trace
@@ -59,6 +60,7 @@ app.add_typer(traces, name="trace")
 app.command("simulate")(simulate)
 app.command("evaluate")(evaluate)
 app.command("bootstrap")(bootstrap)
+app.command("figure")(figure)
 app.command("learn")(learn)
 
 

@@ -91,6 +91,17 @@ class SharedPolicy(nn.Module):
         return Weights(self.models, arrays)
 
 
+def new_policy(models: Sequence[str], seed: int) -> SharedPolicy:
+    """A policy that has learnt nothing.
+
+    Args:
+        models: types that it is to know.
+        seed: of the weights.
+    """
+    torch.manual_seed(seed)
+    return SharedPolicy(models)
+
+
 class RemainingTime(nn.Module):
     """How long a job will take from a slot on, as a logarithm of slots.
 

@@ -1,0 +1,69 @@
+"""Figures by number."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import NamedTuple
+
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.figures.comparison import comparison
+from dl2_scheduler.figures.draw import Picture, save
+from dl2_scheduler.figures.generality import teachers, varied_speeds, wrong_estimates
+from dl2_scheduler.figures.lab import Lab
+from dl2_scheduler.figures.progress import progress
+from dl2_scheduler.figures.sizes import clusters_together, concurrent_jobs
+from dl2_scheduler.figures.techniques import left_out, losses, rewards
+from dl2_scheduler.figures.unseen import unseen_types
+
+
+class Entry(NamedTuple):
+    """A figure that can be drawn.
+
+    Attributes:
+        title: over it.
+        make: from a lab's runs.
+    """
+
+    title: str
+    make: Callable[[Lab], Picture]
+
+
+FIGURES: Mapping[str, Entry] = {
+    "9": Entry("DL2, figure 9: policies side by side", comparison),
+    "10": Entry("DL2, figure 10: progress of learning", progress),
+    "13": Entry("DL2, figure 13: speeds that vary from job to job", varied_speeds),
+    "14": Entry("DL2, figure 14: wrong estimates of epochs", wrong_estimates),
+    "15": Entry("DL2, figure 15: types of jobs that come later", unseen_types),
+    "16": Entry("DL2, figure 16: other schedulers imitated", teachers),
+    "17": Entry("DL2, figure 17: jobs that the network sees at once", concurrent_jobs),
+    "18": Entry("DL2, figure 18: clusters that learn one policy", clusters_together),
+    "table2": Entry("DL2, table 2: without each technique", left_out),
+    "loss": Entry("DL2, section 6.5: losses of supervised learning", losses),
+    "reward": Entry("DL2, section 6.5: reward of an action", rewards),
+}
+
+
+def check_number(number: str) -> None:
+    """Refuse what cannot be drawn. Raises BadInput, with what can."""
+    if number not in FIGURES:
+        raise BadInput(
+            f"no figure {number}: give one of {', '.join(FIGURES)}; 11 and 12 are of live jobs, not simulated"
+        )
+
+
+def draw(number: str, lab: Lab, out: Path) -> Path:
+    """Make a figure; the path of its picture.
+
+    Args:
+        number: of `FIGURES`.
+        lab: where runs come from.
+        out: folder for the files.
+
+    Raises:
+        BadInput: there is no such figure.
+    """
+    check_number(number)
+    entry = FIGURES[number]
+    name = f"figure{number}" if number.isdecimal() else number
+    settings = {"figure": number, "seed": lab.seed, "scale": asdict(lab.scale), "speeds": lab.digest}
+    return save(entry.make(lab), entry.title, name, out, settings)
