@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from dl2_scheduler.figures.draw import Panel, Picture, Row, Series
-from dl2_scheduler.figures.lab import Lab, Run, gain, mean
+from dl2_scheduler.figures.lab import Lab, Run, gain
+from dl2_scheduler.sim.metrics import estimate
 
 
 def comparison(lab: Lab) -> Picture:
@@ -23,7 +24,7 @@ def comparison(lab: Lab) -> Picture:
         drf = lab.times("drf", cluster)
         for name, who in policies.items():
             times = lab.times(who, cluster)
-            found, less = mean(times), mean([one - other for one, other in zip(times, drf, strict=True)])
+            found, less = estimate(times), estimate([one - other for one, other in zip(times, drf, strict=True)])
             rows.append(
                 {
                     "cluster": nodes,

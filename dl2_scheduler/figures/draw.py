@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 JCT = "mean completion time, slots of 20 minutes"
 
@@ -125,6 +126,8 @@ def _names(panel: Panel) -> list[str]:
 
 
 def _lines(axes: Axes, panel: Panel, colours: Mapping[str, str]) -> None:
+    if all(float(place).is_integer() for series in panel.series for place in series.x):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     for series in panel.series:
         margins = [margin or 0.0 for margin in series.margin]
         axes.errorbar(

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dl2_scheduler.figures.draw import Panel, Picture, Row, Series
-from dl2_scheduler.figures.lab import Lab, Run, Times, gain, mean
+from dl2_scheduler.figures.lab import Lab, Run, Times, gain
+from dl2_scheduler.sim.metrics import estimate
 
 
 def varied_speeds(lab: Lab) -> Picture:
@@ -33,7 +34,7 @@ def _swept(lab: Lab, baselines: Sequence[str], name: str, parts: Sequence[float]
         times = {part: lab.times(who, 0, {name: part}) for part in parts}
         series.append(of_times(policy, {100 * part: of_part for part, of_part in times.items()}))
         for part in parts:
-            found = mean(times[part])
+            found = estimate(times[part])
             rows.append(
                 {
                     "policy": policy,
@@ -54,7 +55,7 @@ def of_times(name: str, times: Mapping[Any, Times]) -> Series:
         name: for the legend.
         times: by place on the axis, or by name of a group of bars.
     """
-    found = [mean(each) for each in times.values()]
+    found = [estimate(each) for each in times.values()]
     return Series(name, list(times), [each.mean for each in found], [each.margin for each in found])
 
 
@@ -72,8 +73,8 @@ def teachers(lab: Lab) -> Picture:
         {
             "teacher": teacher,
             "policy": policy,
-            "jct_slots": mean(times).mean,
-            "margin": mean(times).margin,
+            "jct_slots": estimate(times).mean,
+            "margin": estimate(times).margin,
             "under_teacher_percent": gain(times, found["the teacher"]),
         }
         for teacher, found in bars.items()

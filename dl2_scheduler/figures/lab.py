@@ -19,7 +19,6 @@ from dl2_scheduler.learning.paper.judging import cluster_of, completion_time
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.policies.dl2 import learnt, load
 from dl2_scheduler.policies.registry import make_policy
-from dl2_scheduler.sim.metrics import Estimate, estimate
 
 Times = list[float]
 """Mean completion time in slots of each sequence."""
@@ -124,10 +123,11 @@ class Lab:
         """
         name = who if isinstance(who, str) else who.name
         scale = self.scale
-        asked = [name, scale.clusters[cluster], scale.jobs, scale.sequences, sorted(changed.items()), self.digest]
+        by = sorted((key, part) for key, part in changed.items() if part)
+        asked = [name, scale.clusters[cluster], scale.jobs, scale.sequences, by, self.digest]
         file = self._runs / f"times-{_digest(asked)}.json"
         if not file.exists():
-            self._tell(f"{name}: {scale.sequences} sequences on {scale.clusters[cluster]} {dict(changed) or ''}")
+            self._tell(f"{name}: {scale.sequences} sequences on {scale.clusters[cluster]} {dict(by) or ''}")
             self._runs.mkdir(parents=True, exist_ok=True)
             _write(file, self._times(who, scale.sequences, cluster, changed))
         found: Times = json.loads(file.read_text())
@@ -176,11 +176,6 @@ class Lab:
         self.trained_runs += 1
         run.folder.path.mkdir(parents=True, exist_ok=True)
         run.folder.write_settings(self._key(recipe))
-
-
-def mean(times: Sequence[float]) -> Estimate:
-    """Over sequences, with the 95% interval."""
-    return estimate(times)
 
 
 def gain(times: Sequence[float], baseline: Sequence[float]) -> float:

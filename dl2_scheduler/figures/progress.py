@@ -4,20 +4,21 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dl2_scheduler.figures.draw import Panel, Picture, Row, Series
-from dl2_scheduler.figures.lab import Lab, Times, mean
+from dl2_scheduler.figures.lab import Lab, Times
 from dl2_scheduler.figures.recipes import Ours, Paper
+from dl2_scheduler.sim.metrics import estimate
 
 
 def curve(name: str, judged: Mapping[int, Times]) -> Series:
     """Of a run: completion times in slots by update."""
-    found = [mean(times) for times in judged.values()]
+    found = [estimate(times) for times in judged.values()]
     return Series(name, list(judged), [each.mean for each in found], [each.margin for each in found])
 
 
 def curve_rows(judged: Mapping[int, Times], **said: Any) -> Iterator[Row]:
     """The same as rows of a CSV, each with what is said beside."""
     for update, times in judged.items():
-        found = mean(times)
+        found = estimate(times)
         yield {**said, "update": update, "jct_slots": found.mean, "margin": found.margin}
 
 
@@ -37,7 +38,7 @@ def progress(lab: Lab) -> Picture:
             "online only": lab.trained(untaught).curve,
         }
         first, *others = (curve(name, judged) for name, judged in curves.items())
-        level = {"drf": mean(drf).mean}
+        level = {"drf": estimate(drf).mean}
         panels += [
             Panel("passes over the teacher's decisions", [first], f"{learner}: supervised", levels=level, width=0.7),
             Panel("updates", others, f"{learner}: online", levels={**level, first.name: first.y[-1]}),

@@ -60,7 +60,7 @@ class Scale:
     seeds: int = 3
     variations: tuple[float, ...] = (0.0, 0.125, 0.25, 0.375, 0.5)
     errors: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3)
-    places: tuple[int, ...] = (5, 10, 20, 40, 60)
+    places: tuple[int, ...] = (5, 10, 20, 60)
     together: tuple[int, ...] = (1, 2, 3, 4)
 
     @property

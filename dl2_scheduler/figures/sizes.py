@@ -4,9 +4,10 @@ from dataclasses import replace
 
 from dl2_scheduler.figures.draw import Panel, Picture, Row
 from dl2_scheduler.figures.generality import of_times
-from dl2_scheduler.figures.lab import Lab, gain, mean
+from dl2_scheduler.figures.lab import Lab, gain
 from dl2_scheduler.figures.progress import curve, curve_rows
 from dl2_scheduler.learning.paper.bootstrap import PaperNetwork
+from dl2_scheduler.sim.metrics import estimate
 
 
 def concurrent_jobs(lab: Lab) -> Picture:
@@ -24,15 +25,15 @@ def concurrent_jobs(lab: Lab) -> Picture:
     rows: list[Row] = [
         {
             "policy": policy,
-            "places": int(places),
-            "jct_slots": mean(times).mean,
-            "margin": mean(times).margin,
+            "places": int(places) or None,
+            "jct_slots": estimate(times).mean,
+            "margin": estimate(times).margin,
             "under_drf_percent": gain(times, drf),
         }
         for policy, by_places in {**parts, "ours": {0.0: ours}, "drf": {0.0: drf}}.items()
         for places, times in by_places.items()
     ]
-    levels = {"ours": mean(ours).mean, "drf": mean(drf).mean}
+    levels = {"ours": estimate(ours).mean, "drf": estimate(drf).mean}
     series = [of_times(policy, by_places) for policy, by_places in parts.items()]
     return Picture([Panel("J, jobs that the network sees at once", series, levels=levels)], rows)
 
@@ -60,5 +61,5 @@ def clusters_together(lab: Lab) -> Picture:
         finals[learner] = final
         curves.append(Panel("updates", lines, f"{learner}: while learning"))
     ends = [of_times(learner, final) for learner, final in finals.items()]
-    whole = Panel("clusters that learn one policy", ends, "in the end", levels={"drf": mean(lab.times("drf")).mean})
+    whole = Panel("clusters that learn one policy", ends, "in the end", levels={"drf": estimate(lab.times("drf")).mean})
     return Picture([whole, *curves], rows)

@@ -7,11 +7,12 @@ import numpy as np
 
 from dl2_scheduler.figures.draw import Panel, Picture, Row, Series
 from dl2_scheduler.figures.generality import of_times
-from dl2_scheduler.figures.lab import Lab, Times, gain, mean
+from dl2_scheduler.figures.lab import Lab, Times, gain
 from dl2_scheduler.figures.progress import curve, curve_rows
 from dl2_scheduler.learning.paper.bootstrap import PaperNetwork
 from dl2_scheduler.learning.paper.imitation import Loss
 from dl2_scheduler.learning.paper.settings import PaperSettings
+from dl2_scheduler.sim.metrics import estimate
 
 
 def left_out(lab: Lab) -> Picture:
@@ -34,8 +35,8 @@ def left_out(lab: Lab) -> Picture:
     }
     rows: list[Row] = []
     for name in without:
-        slower = mean([100 * (reached[name, seed] / reached["nothing", seed] - 1) for seed in seeds])
-        jct = mean([reached[name, seed] for seed in seeds])
+        slower = estimate([100 * (reached[name, seed] / reached["nothing", seed] - 1) for seed in seeds])
+        jct = estimate([reached[name, seed] for seed in seeds])
         rows.append(
             {
                 "without": name,
@@ -63,15 +64,15 @@ def losses(lab: Lab) -> Picture:
         {
             "loss": loss,
             "policy": policy,
-            "jct_slots": mean(times).mean,
-            "margin": mean(times).margin,
+            "jct_slots": estimate(times).mean,
+            "margin": estimate(times).margin,
             "over_drf_percent": -gain(times, drf),
         }
         for policy, by_loss in bars.items()
         for loss, times in by_loss.items()
     ]
     series = [of_times(policy, by_loss) for policy, by_loss in bars.items()]
-    return Picture([Panel("loss", series, levels={"drf": mean(drf).mean}, width=1.3)], rows)
+    return Picture([Panel("loss", series, levels={"drf": estimate(drf).mean}, width=1.3)], rows)
 
 
 def rewards(lab: Lab) -> Picture:
@@ -85,5 +86,5 @@ def rewards(lab: Lab) -> Picture:
         rows += [{"judged": "while learning", **row} for row in curve_rows(run.curve, reward=name)]
         rows += [{"judged": "in the end", **row} for row in curve_rows({max(run.curve): lab.times(run)}, reward=name)]
     lines = [curve(name, run.curve) for name, run in runs.items()]
-    level = {"drf": mean(lab.times("drf")[: lab.scale.validation]).mean}
+    level = {"drf": estimate(lab.times("drf")[: lab.scale.validation]).mean}
     return Picture([Panel("updates", lines, levels=level)], rows)
