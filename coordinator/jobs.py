@@ -59,7 +59,7 @@ def jobs_folder(environment: Mapping[str, str] = os.environ) -> Path:
 
 def all_jobs(folder: Path) -> list[Job]:
     """Every job that has a readable job.json, in order of their start."""
-    found = [job for path in sorted(folder.glob("*/job.json")) if (job := _read(path)) is not None]
+    found = [job for path in sorted(folder.glob("*/job.json")) if (job := read_job(path.parent)) is not None]
     return sorted(found, key=lambda job: (job.started, job.name))
 
 
@@ -87,14 +87,14 @@ def find_job(folder: Path, name: str | None) -> Job:
     raise UnknownJob(f"no job {name!r} under {folder}; running: {listed}")
 
 
-def _read(path: Path) -> Job | None:
-    """A job's file; None where it is being written or is not one."""
+def read_job(folder: Path) -> Job | None:
+    """The job of a folder; None where it has no readable job.json (yet)."""
     try:
-        value = json.loads(path.read_text())
+        value = json.loads((folder / "job.json").read_text())
         return Job(
             name=str(value["name"]),
             coordinator=str(value["coordinator"]),
-            folder=path.parent,
+            folder=folder,
             pid=int(value.get("pid") or 0),
             coordinator_pid=int(value.get("coordinator_pid") or 0),
             started=float(value.get("started") or 0),

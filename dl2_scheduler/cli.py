@@ -1,4 +1,4 @@
-"""`dl2`: traces, simulations, evaluations. What a command does is in its file of `dl2_scheduler/commands`."""
+"""`dl2`: simulated and live clusters, learning. What a command does is in its file of `dl2_scheduler/commands`."""
 
 from enum import IntEnum
 from typing import Any
@@ -10,7 +10,9 @@ from dl2_scheduler.cluster.errors import BadInput, SchedulerError
 from dl2_scheduler.commands.bootstrap import bootstrap
 from dl2_scheduler.commands.evaluate import evaluate
 from dl2_scheduler.commands.figure import figure
+from dl2_scheduler.commands.jobs import jobs, status, stop, submit, why
 from dl2_scheduler.commands.learn import learn
+from dl2_scheduler.commands.serve import serve
 from dl2_scheduler.commands.simulate import simulate
 from dl2_scheduler.commands.trace import convert_trace, generate_trace, show_trace
 
@@ -51,7 +53,9 @@ def _group(text: str) -> typer.Typer:
     )
 
 
-app = _group("Schedule deep learning jobs: make traces of them, simulate a cluster, compare policies, learn one.")
+app = _group(
+    "Schedule deep learning jobs: make traces of them, simulate a cluster, compare policies, learn one, run one."
+)
 traces = _group("Generate, convert and look at traces: the jobs that come to a cluster.")
 traces.command("generate")(generate_trace)
 traces.command("convert")(convert_trace)
@@ -62,6 +66,12 @@ app.command("evaluate")(evaluate)
 app.command("bootstrap")(bootstrap)
 app.command("figure")(figure)
 app.command("learn")(learn)
+app.command("serve")(serve)
+app.command("submit")(submit)
+app.command("jobs")(jobs)
+app.command("status")(status)
+app.command("why")(why)
+app.command("stop")(stop)
 
 
 def main() -> None:

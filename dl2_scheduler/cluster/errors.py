@@ -2,7 +2,10 @@
 
 SchedulerError
 ├── BadInput        a file or an option is wrong; the text says where, and how to mend it
-└── Starved         a policy gives jobs nothing, for ever
+├── Starved         a policy gives jobs nothing, for ever
+├── UnknownJob      a live cluster has no job of that name
+├── Refused         a live cluster will not do it, and says why
+└── NotServed       no `dl2 serve` answers
 """
 
 
@@ -16,3 +19,15 @@ class BadInput(SchedulerError):
 
 class Starved(SchedulerError):
     """Jobs are left that a policy never gives enough."""
+
+
+class UnknownJob(SchedulerError):
+    """No job of that name has been submitted."""
+
+
+class Refused(SchedulerError):
+    """The cluster will not do it; the message says why."""
+
+
+class NotServed(SchedulerError):
+    """Nobody serves the cluster of a folder."""

@@ -29,6 +29,7 @@ class JobOutcome:
         servers: it had.
         epochs: it trained.
         finished: when it ended, in seconds since the cluster began; None: it goes on.
+        note: why it was other than decided, for people.
     """
 
     id: JobId
@@ -36,6 +37,7 @@ class JobOutcome:
     servers: int
     epochs: float
     finished: float | None
+    note: str = ""
 
 
 @dataclass(frozen=True)

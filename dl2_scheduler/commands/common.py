@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,10 @@ Cluster = Annotated[str, typer.Option(help="Nodes, as in 96x8cpu,8gpu, or a file
 SpeedTable = Annotated[Path | None, typer.Option(help="Speed table; left out: the shipped speeds.")]
 Slot = Annotated[float, typer.Option(help="Seconds of a slot.")]
 
+Folder = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="Of the cluster's state; left out: ~/.local/state/dl2.")
+]
+
 StartCost = Annotated[float, typer.Option(help="Seconds that a job loses where it starts; the paper: 0.")]
 ChangeCost = Annotated[float, typer.Option(help="Seconds that it loses where its counts change; the paper: 0.")]
 SpeedVariation = Annotated[float, typer.Option(help="Part by which jobs' speeds deviate from their models'.")]
@@ -34,6 +39,11 @@ MOST_TASKS = 256
 """Of one role that a job in a simulation may use: a speed is kept for every pair of counts."""
 
 _PIPE_WIDTH = 200
+
+
+def default_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """Of the cluster's state: $XDG_STATE_HOME/dl2, by default under ~/.local/state."""
+    return Path(environment.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "dl2"
 
 
 def speeds_for(lines: Mapping[str, Job], table: Path | None) -> Speeds:

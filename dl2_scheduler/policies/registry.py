@@ -21,6 +21,7 @@ DL2 = "dl2:"
 """Followed by the path of a run, of its learnt policy."""
 
 _PUBLISHED = "published-"
+_TRUE = "-true"
 
 _MAKERS: Mapping[str, Callable[[Speeds], AllocationPolicy]] = {
     "drf": lambda _: Drf(),
@@ -43,6 +44,9 @@ _MAKERS: Mapping[str, Callable[[Speeds], AllocationPolicy]] = {
 POLICY_NAMES = tuple(_MAKERS)
 """Those that `make_policy` knows beside the learnt ones."""
 
+LIVE_NAMES = tuple(name for name in POLICY_NAMES if not name.startswith(_PUBLISHED) and not name.endswith(_TRUE))
+"""Those that need not know more than a live cluster tells."""
+
 
 def make_policy(name: str, speeds: Speeds) -> AllocationPolicy:
     """A new policy, which knows nothing yet: what it fits to the reports of jobs is its own.
@@ -60,6 +64,21 @@ def make_policy(name: str, speeds: Speeds) -> AllocationPolicy:
     if name not in _MAKERS:
         raise BadInput(f"unknown policy {name}: give one of {', '.join(POLICY_NAMES)}, {DL2}PATH")
     return _MAKERS[name](speeds)
+
+
+def make_live_policy(name: str) -> AllocationPolicy:
+    """A new policy for a cluster whose jobs' true speeds nobody knows.
+
+    Args:
+        name: as for `make_policy`, but not of those that know the true speeds or keep the published code's faults.
+
+    Raises:
+        BadInput: it is one of those, unknown, or there is no learnt policy.
+    """
+    if name not in LIVE_NAMES and not name.startswith(DL2):
+        wrong = f"policy {name} is for simulations" if name in _MAKERS else f"unknown policy {name}"
+        raise BadInput(f"{wrong}: give one of {', '.join(LIVE_NAMES)}, {DL2}PATH")
+    return make_policy(name, Speeds({}))
 
 
 def rule_of(name: str, asked: NodeRule = NodeRule.SPREAD) -> NodeRule:

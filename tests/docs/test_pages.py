@@ -12,12 +12,14 @@ from typer.main import get_command
 
 import elastic_ps
 from coordinator import cli as elasticctl
+from dl2_scheduler import cli as dl2
 from elastic_ps.launch import cli as elasticrun
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
 CTL = get_command(elasticctl.app).commands
 RUN = get_command(elasticrun.app)
+DL2 = get_command(dl2.app).commands
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")
 
@@ -87,6 +89,16 @@ def test_launcher_options_exist(page):
         assert given <= options(RUN), line
 
 
+@every_page
+def test_scheduler_commands_exist(page):
+    for first, *rest in commands(page, "dl2"):
+        if not re.fullmatch(r"[a-z]+", first):
+            continue  # COMMAND
+        assert first in DL2, first
+        command = DL2[first].commands[rest[0]] if first == "trace" and rest else DL2[first]
+        assert {word.partition("=")[0] for word in rest if word.startswith("--")} <= options(command), (first, rest)
+
+
 def test_every_launcher_option_has_its_place():
     text = (ROOT / "docs" / "elasticrun.md").read_text()
     assert [option for option in sorted(options(RUN) - {"--help"}) if option not in text] == []
@@ -95,7 +107,7 @@ def test_every_launcher_option_has_its_place():
 @every_page
 def test_options_in_prose_exist(page):
     """An option that stands alone in backticks belongs to a command of ours."""
-    known = options(RUN).union(*map(options, CTL.values())) | {"--all", "--check"}
+    known = options(RUN).union(*map(options, CTL.values()), *map(options, DL2.values())) | {"--all", "--check"}
     alone = {text.split()[0] for text in CODE.findall(page.read_text()) if text.startswith("--")}
     assert alone <= known
 

@@ -1,0 +1,1 @@
+"""Where jobs really run, each behind `dl2_scheduler.cluster`'s `LiveCluster`."""

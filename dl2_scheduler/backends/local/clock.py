@@ -1,0 +1,41 @@
+"""Time, which tests hold in their hand."""
+
+import queue
+import time
+from contextlib import suppress
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Of one cluster."""
+
+    def now(self) -> float:
+        """Unix seconds."""
+
+    def wait(self, seconds: float) -> None:
+        """Return after so long, or when woken, also since the last wait."""
+
+    def wake(self) -> None:
+        """Let `wait` return. Safe from every thread, and in a signal handler."""
+
+
+class SystemClock:
+    """See `Clock`: the machine's."""
+
+    def __init__(self) -> None:
+        self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()  # an Event may not be set in a signal handler
+
+    def now(self) -> float:
+        """See `Clock.now`."""
+        return time.time()
+
+    def wait(self, seconds: float) -> None:
+        """See `Clock.wait`."""
+        with suppress(queue.Empty):
+            self._woken.get(timeout=seconds)
+            while True:
+                self._woken.get_nowait()
+
+    def wake(self) -> None:
+        """See `Clock.wake`."""
+        self._woken.put(None)

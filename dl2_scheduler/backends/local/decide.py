@@ -1,0 +1,117 @@
+"""What becomes of a job, and what has to be done about it: pure."""
+
+from dataclasses import dataclass
+
+from dl2_scheduler.backends.local.records import Changes, Record
+from dl2_scheduler.backends.local.runtime import Ending, Report
+from dl2_scheduler.cluster.live import Phase
+from dl2_scheduler.cluster.snapshot import Grant
+
+MOST_LOSSES = 3
+"""Launchers of a job that may be killed before it has failed."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Start the job with these counts."""
+
+    workers: int
+    servers: int
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Ask for these counts."""
+
+    workers: int
+    servers: int
+
+
+@dataclass(frozen=True)
+class Suspend:
+    """Save the job and end it, to go on later.
+
+    Attributes:
+        save: there is something to save.
+    """
+
+    save: bool
+
+
+@dataclass(frozen=True)
+class Leave:
+    """Do nothing.
+
+    Attributes:
+        note: why, where something was wanted; "": nothing was.
+    """
+
+    note: str = ""
+
+
+Action = Start | Scale | Suspend | Leave
+
+
+def difference(record: Record, report: Report | None, grant: Grant) -> Action:
+    """From what a job has to what it is granted.
+
+    Args:
+        record: of the job, neither ended nor about to be.
+        report: what its coordinator just said; None: nobody answers.
+        grant: for the slot.
+    """
+    counts = grant.workers, grant.servers
+    match record.phase:
+        case Phase.WAITING:
+            return Start(*counts) if all(counts) else Leave()
+        case Phase.SUSPENDING:
+            return Leave("it is still being suspended" if all(counts) else "")
+        case Phase.STARTING if not all(counts) and (report is None or not report.has_trained):
+            return Suspend(save=False)
+        case _ if report is None:
+            return Leave("its coordinator does not answer")
+        case _ if not all(counts):
+            return Suspend(save=report.has_trained)
+        case _ if counts == (report.wanted_workers, report.wanted_servers):
+            return Leave()
+        case _:
+            return Scale(*counts)
+
+
+def reported(record: Record, report: Report) -> Changes:
+    """What a coordinator's word changes in a job's record."""
+    changes: dict[str, object] = {
+        "workers": report.workers,
+        "servers": report.servers,
+        "epochs_done": max(record.epochs_done, report.epochs),  # what is done again after a restore counts once
+        "samples_per_epoch": report.samples_per_epoch or record.samples_per_epoch,
+        "samples_per_second": report.samples_per_second if report.trains else 0.0,
+    }
+    if record.phase in (Phase.STARTING, Phase.RUNNING):
+        changes["phase"] = Phase.RUNNING if report.trains else Phase.STARTING
+        changes["reason"] = "" if report.trains else report.reason
+    return changes
+
+
+def ended(record: Record, ending: Ending, now: float) -> Changes:
+    """What the end of its launcher makes of a job.
+
+    Args:
+        record: of the job, which had processes.
+        ending: what the launcher has left behind.
+        now: unix seconds.
+    """
+    changes: dict[str, object] = {"process": None, "workers": 0, "servers": 0, "samples_per_second": 0.0}
+    over = {**changes, "ended": ending.at or now}
+    if record.phase is Phase.STOPPING:
+        return {**over, "phase": Phase.STOPPED, "reason": "as asked"}
+    if record.phase is Phase.SUSPENDING:
+        return {**changes, "phase": Phase.WAITING, "reason": record.reason}
+    if ending.status == 0:
+        return {**over, "phase": Phase.FINISHED, "reason": ending.reason, "epochs_done": record.document.spec.epochs}
+    if ending.status is not None:
+        return {**over, "phase": Phase.FAILED, "reason": ending.reason}
+    losses = record.losses + 1
+    if losses > MOST_LOSSES:
+        return {**over, "phase": Phase.FAILED, "reason": f"its launcher was lost {losses} times: {ending.reason}"}
+    return {**changes, "losses": losses, "phase": Phase.WAITING, "reason": f"its launcher was lost: {ending.reason}"}

@@ -1,0 +1,146 @@
+"""Jobs by `elasticrun`: their folders lie in the cluster's, and their coordinators are asked by gRPC."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from coordinator.client import ClientError, CoordinatorClient, CoordinatorUnreachable
+from coordinator.jobs import Job, jobs_folder, read_job
+from dl2_scheduler.backends.local import processes
+from dl2_scheduler.backends.local.runtime import Declined, Ending, Order, Process, Report, Unreachable
+from elastic_ps.core import storage
+from elastic_ps.core.codec import data_from_pb
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.token import read_token
+from protos import elastic_pb2 as pb
+
+_CALL_SECONDS = 5.0
+_CHECKPOINT_SECONDS = 120.0
+_PYTHONS = ("python", "python3")
+_OVER = ("finished", "failed")
+_UNSAID = "it was killed, or the machine went down"
+
+
+class ElasticrunRuntime:
+    """See `JobRuntime`.
+
+    Args:
+        folder: of the cluster's state.
+        ended: called from a thread when a launcher has ended.
+    """
+
+    def __init__(self, folder: Path, ended: Callable[[], None]):
+        self._folder = folder
+        self._ended = ended
+        self._environment = {**os.environ, "XDG_STATE_HOME": str(folder)}
+        (folder / "logs").mkdir(exist_ok=True)
+
+    def start(self, order: Order, started: Callable[[Process], None]) -> None:
+        """See `JobRuntime.start`."""
+        program, *arguments = order.command
+        if program not in _PYTHONS or not arguments:
+            raise Declined(f"its command is {program!r}: here it has to be [python, SCRIPT, ...] or [python, -m, ...]")
+        command = [sys.executable, "-m", "elastic_ps.launch", *self._options(order), *arguments]
+        log = self.log(order.name, order.submission, order.run)
+        try:
+            processes.start(command, self._environment, order.folder, log, started, self._ended)
+        except OSError as error:
+            raise Declined(f"it cannot be started in {order.folder}: {error.strerror}") from error
+
+    def _options(self, order: Order) -> list[str]:
+        root = self._folder / "checkpoints" / f"{order.name}-{order.submission}"
+        options = {
+            "--name": order.name,
+            "--workers": str(order.workers),
+            "--servers": str(order.servers),
+            "--checkpoint": str(root),
+        }
+        if order.checkpoint_interval is not None:
+            options["--checkpoint-interval"] = str(order.checkpoint_interval)
+        if root.exists() and any(storage.is_complete(url) for url in storage.candidates(str(root))):
+            options["--restore"] = str(root)
+        return [word for option in options.items() for word in option]
+
+    def watch(self, process: Process) -> None:
+        """See `JobRuntime.watch`."""
+        processes.watch(process, self._ended)
+
+    def is_alive(self, process: Process) -> bool:
+        """See `JobRuntime.is_alive`."""
+        return processes.is_alive(process)
+
+    def ending(self, name: str, process: Process, log: Path) -> Ending:
+        """See `JobRuntime.ending`."""
+        job = self._job(name)
+        if job is not None and job.pid == process.pid:
+            return Ending(job.status, job.reason or _UNSAID, job.ended or 0.0)
+        said = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+        at = log.stat().st_mtime if log.exists() else 0.0
+        return Ending(1, said[-1], at) if said else Ending(None, _UNSAID, at)
+
+    def report(self, name: str) -> Report:
+        """See `JobRuntime.report`."""
+        with self._client(name) as client:
+            status = client.status()
+        if status.phase in _OVER:
+            raise Unreachable(f"{name} is over: {status.reason}")
+        return report_of(status)
+
+    def scale(self, name: str, workers: int, servers: int) -> None:
+        """See `JobRuntime.scale`."""
+        with self._client(name) as client:
+            client.scale(workers, servers, cause="scheduler")
+
+    def checkpoint(self, name: str) -> None:
+        """See `JobRuntime.checkpoint`."""
+        with self._client(name) as client:
+            client.checkpoint(seconds=_CHECKPOINT_SECONDS)
+
+    def stop(self, name: str, process: Process) -> None:
+        """See `JobRuntime.stop`."""
+        try:
+            with self._client(name) as client:
+                client.stop()
+        except (Unreachable, Declined):
+            processes.terminate(process)
+
+    def log(self, name: str, submission: int, run: int) -> Path:
+        """See `JobRuntime.log`."""
+        return self._folder / "logs" / f"{name}-{submission}.{run}.log"
+
+    def _job(self, name: str) -> Job | None:
+        return read_job(jobs_folder(self._environment) / name)
+
+    @contextmanager
+    def _client(self, name: str) -> Iterator[CoordinatorClient]:
+        job = self._job(name)
+        if job is None or job.ended is not None:
+            raise Unreachable(f"{name} has no coordinator (yet)")
+        try:
+            with CoordinatorClient(job.coordinator, read_token(job.token_file), _CALL_SECONDS) as client:
+                yield client
+        except CoordinatorUnreachable as error:
+            raise Unreachable(str(error)) from error
+        except (ClientError, ConfigurationError) as error:
+            raise Declined(str(error)) from error
+
+
+def report_of(status: pb.StatusReply) -> Report:
+    """A coordinator's words, as the cluster takes them."""
+    members = [node.member.role for node in status.nodes if node.state == "member"]
+    data = data_from_pb(status.data)
+    progress = status.epoch + (status.step / data.steps_per_epoch if data.elastic else 0.0)
+    return Report(
+        trains=status.phase == "running",
+        reason=status.reason,
+        workers=members.count(pb.WORKER),
+        servers=members.count(pb.SERVER),
+        wanted_workers=status.wanted_workers,
+        wanted_servers=status.wanted_servers,
+        has_trained=status.version > 0,
+        epochs=progress,
+        samples_per_epoch=float(data.samples),
+        samples_per_second=status.rate,
+    )

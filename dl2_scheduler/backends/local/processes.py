@@ -1,0 +1,112 @@
+"""Processes that outlive their parent: started, recognised, signalled, watched. Linux only, as elasticrun is."""
+
+import os
+import select
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from dl2_scheduler.backends.local.runtime import Process
+
+_GATE = 'read -r go || exit 0; exec "$@" </dev/null'
+"""The program begins when its parent has written down who it is; where the parent dies before, it never does."""
+
+_STATE, _START = 0, 19  # of the fields behind the name in /proc/PID/stat: proc(5) counts them from 3 on
+_ENDED = ("Z", "X")
+
+
+def start(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    log: Path,
+    started: Callable[[Process], None],
+    ended: Callable[[], None],
+) -> None:
+    """Start a program in a session of its own.
+
+    Args:
+        command: argv.
+        environment: complete.
+        folder: it runs in.
+        log: file that its output is added to.
+        started: called with the process before the program begins.
+        ended: called from a thread when it has ended.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    with log.open("ab") as output:
+        child = subprocess.Popen(
+            ["/bin/sh", "-c", _GATE, "sh", *command],
+            env=dict(environment),
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    threading.Thread(target=_reap, args=(child, ended), name=f"reap-{child.pid}", daemon=True).start()
+    assert child.stdin is not None, "asked for above"
+    with child.stdin as gate:
+        if (birth := _birth(child.pid)) is not None:  # a program that somebody killed at once has none
+            started(Process(child.pid, birth))
+            with suppress(BrokenPipeError):
+                gate.write(b"go\n")
+                gate.flush()
+
+
+def is_alive(process: Process) -> bool:
+    """Whether this very process runs, and not another that has its number now."""
+    return _birth(process.pid) == process.birth
+
+
+def terminate(process: Process) -> None:
+    """SIGTERM to this very process; nothing where it has ended."""
+    with suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(process.pid)
+        try:
+            if is_alive(process):  # and the descriptor, opened before, can be of no later one
+                signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+        finally:
+            os.close(descriptor)
+
+
+def watch(process: Process, ended: Callable[[], None]) -> None:
+    """Call `ended`, from a thread, when a process ends that is nobody's child here."""
+    threading.Thread(target=_await_end, args=(process, ended), name=f"watch-{process.pid}", daemon=True).start()
+
+
+def _await_end(process: Process, ended: Callable[[], None]) -> None:
+    with suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(process.pid)
+        try:
+            if is_alive(process):
+                select.select([descriptor], [], [])
+        finally:
+            os.close(descriptor)
+    ended()
+
+
+def _reap(child: "subprocess.Popen[bytes]", ended: Callable[[], None]) -> None:
+    child.wait()
+    ended()
+
+
+def _birth(pid: int) -> str | None:
+    """Of a running process; None where there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = text.rpartition(")")[2].split()  # the name may hold anything, also spaces and brackets
+    return None if fields[_STATE] in _ENDED else f"{_boot()}:{fields[_START]}"
+
+
+@cache
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -1,0 +1,137 @@
+"""What the local cluster needs of the programs that run jobs. `elasticrun` is the real one, tests have a played one."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from dl2_scheduler.cluster.errors import SchedulerError
+
+
+class Unreachable(SchedulerError):
+    """No coordinator answers for the job (now)."""
+
+
+class Declined(SchedulerError):
+    """The job's coordinator will not do it; the message says why."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """A launcher's process, which no other can be taken for.
+
+    Attributes:
+        pid: of it.
+        birth: the machine's boot and the process's start in it.
+    """
+
+    pid: int
+    birth: str
+
+
+@dataclass(frozen=True)
+class Order:
+    """A job to start.
+
+    Attributes:
+        name: of the job.
+        run: of its starts, from 1 on.
+        submission: number, which no other job of that name has.
+        command: program and arguments, as the document has them.
+        folder: where it runs.
+        workers: at the start.
+        servers: at the start.
+        checkpoint_interval: seconds; None: it is asked to save itself only.
+    """
+
+    name: str
+    run: int
+    submission: int
+    command: tuple[str, ...]
+    folder: Path
+    workers: int
+    servers: int
+    checkpoint_interval: float | None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a job's coordinator says of it.
+
+    Attributes:
+        trains: its nodes are together.
+        reason: why not, for people.
+        workers: that train.
+        servers: that hold parameters.
+        wanted_workers: that it was asked to have.
+        wanted_servers: likewise.
+        has_trained: there is something to save.
+        epochs: trained so far, parts of one too; 0 where the script draws its own batches.
+        samples_per_epoch: 0: not known yet.
+        samples_per_second: of all workers.
+    """
+
+    trains: bool
+    reason: str
+    workers: int
+    servers: int
+    wanted_workers: int
+    wanted_servers: int
+    has_trained: bool
+    epochs: float
+    samples_per_epoch: float
+    samples_per_second: float
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What a launcher has left behind.
+
+    Attributes:
+        status: its exit status; None: it was killed, or never let go.
+        reason: for people.
+        at: unix seconds.
+    """
+
+    status: int | None
+    reason: str
+    at: float
+
+
+class JobRuntime(Protocol):
+    """Runs jobs. Every method names a job by its name."""
+
+    def start(self, order: Order, started: Callable[[Process], None]) -> None:
+        """Start a launcher; it goes on from the submission's last checkpoint where there is one.
+
+        Args:
+            order: what to start.
+            started: told of the process before it does anything, so that it cannot be lost.
+
+        Raises:
+            Declined: it cannot be started.
+        """
+
+    def watch(self, process: Process) -> None:
+        """Wake the cluster's clock when this process, of another `dl2 serve`, ends."""
+
+    def is_alive(self, process: Process) -> bool:
+        """Whether this very process runs."""
+
+    def ending(self, name: str, process: Process, log: Path) -> Ending:
+        """What an ended launcher has left behind."""
+
+    def report(self, name: str) -> Report:
+        """Ask the coordinator. Raises Unreachable, also where the job is over and only its launcher still runs."""
+
+    def scale(self, name: str, workers: int, servers: int) -> None:
+        """Ask for other counts. Raises Unreachable, Declined."""
+
+    def checkpoint(self, name: str) -> None:
+        """Save the job; returns when that is done. Raises Unreachable, Declined."""
+
+    def stop(self, name: str, process: Process) -> None:
+        """Ask the job to end, by its coordinator or else by a signal to its launcher."""
+
+    def log(self, name: str, submission: int, run: int) -> Path:
+        """File of a launcher's output."""

@@ -1,0 +1,25 @@
+"""Lengths of time as people write them."""
+
+import math
+import re
+
+from dl2_scheduler.cluster.errors import BadInput
+
+MOST_SECONDS = 30 * 86_400.0
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
+
+
+def seconds(text: str | float) -> float:
+    """Of "30", "30s", "5m", "2h", "500ms", or a number.
+
+    Raises:
+        BadInput: it is none of them, not above 0, or above `MOST_SECONDS`.
+    """
+    match = _DURATION.fullmatch(str(text))
+    value = float(match[1]) * _UNITS[match[2] or "s"] if match else math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise BadInput(f"{text} is no length of time above 0: give seconds, or a number with ms, s, m or h, as in 30s")
+    if value > MOST_SECONDS:
+        raise BadInput(f"{text} is longer than {MOST_SECONDS / 3600:g}h: give less")
+    return value

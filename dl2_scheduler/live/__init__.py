@@ -1,0 +1,1 @@
+"""A policy drives a cluster slot by slot; people look at it and talk to it."""

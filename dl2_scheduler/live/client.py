@@ -1,0 +1,82 @@
+"""What commands ask of a cluster that `dl2 serve` runs."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import grpc
+
+from dl2_scheduler.cluster.errors import BadInput, NotServed, Refused, SchedulerError, UnknownJob
+from dl2_scheduler.live.service import SOCKET
+from protos import cluster_pb2 as pb
+from protos import cluster_pb2_grpc as rpc
+
+_CALL_SECONDS = 30.0
+_ERRORS: dict[grpc.StatusCode, type[SchedulerError]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: BadInput,
+    grpc.StatusCode.NOT_FOUND: UnknownJob,
+    grpc.StatusCode.FAILED_PRECONDITION: Refused,
+}
+
+
+class ClusterClient:
+    """One cluster. A context manager.
+
+    Args:
+        folder: of its state.
+
+    Every method raises NotServed, and what the cluster refuses with: BadInput, UnknownJob, Refused.
+    """
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self._channel = grpc.insecure_channel(f"unix:{folder.resolve() / SOCKET}")
+        self._stub = rpc.ClusterStub(self._channel)
+
+    def __enter__(self) -> "ClusterClient":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._channel.close()
+
+    def submit(self, document: str, folder: Path) -> str:
+        """Submit a job; returns its name.
+
+        Args:
+            document: an ElasticJob, as YAML.
+            folder: where its program runs, unless the document says otherwise.
+        """
+        reply: pb.SubmitReply = self._call(self._stub.Submit, pb.SubmitRequest(document=document, folder=str(folder)))
+        return reply.job
+
+    def jobs(self) -> Sequence[pb.JobStatus]:
+        """All, by submission."""
+        reply: pb.JobsReply = self._call(self._stub.Jobs, pb.JobsRequest())
+        return reply.jobs
+
+    def status(self, job: str) -> pb.JobStatus:
+        """One job."""
+        reply: pb.JobsReply = self._call(self._stub.Jobs, pb.JobsRequest(job=job))
+        return reply.jobs[0]
+
+    def why(self, job: str, most: int) -> Sequence[pb.Decision]:
+        """The latest decisions about a job, oldest first."""
+        reply: pb.WhyReply = self._call(self._stub.Why, pb.WhyRequest(job=job, most=most))
+        return reply.decisions
+
+    def stop(self, job: str) -> None:
+        """End a job; returns when the wish is noted."""
+        self._call(self._stub.Stop, pb.StopJobRequest(job=job))
+
+    def _call(self, method: Callable[..., Any], request: Any) -> Any:
+        try:
+            return method(request, timeout=_CALL_SECONDS)
+        except grpc.RpcError as error:
+            kind = _ERRORS.get(error.code())
+            if kind is not None:
+                raise kind(error.details()) from error
+            raise NotServed(
+                f"no dl2 serve answers in {self._folder} ({error.code().name}): start one: "
+                f"dl2 serve --slots 2x8 --policy drf --slot 30s --folder {self._folder}"
+            ) from error

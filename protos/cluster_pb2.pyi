@@ -1,0 +1,123 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class SubmitRequest(_message.Message):
+    __slots__ = ("document", "folder")
+    DOCUMENT_FIELD_NUMBER: _ClassVar[int]
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
+    document: str
+    folder: str
+    def __init__(self, document: _Optional[str] = ..., folder: _Optional[str] = ...) -> None: ...
+
+class SubmitReply(_message.Message):
+    __slots__ = ("job",)
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    def __init__(self, job: _Optional[str] = ...) -> None: ...
+
+class JobsRequest(_message.Message):
+    __slots__ = ("job",)
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    def __init__(self, job: _Optional[str] = ...) -> None: ...
+
+class JobStatus(_message.Message):
+    __slots__ = ("name", "model", "phase", "reason", "workers", "servers", "max_workers", "max_servers", "epochs_done", "epochs", "samples_per_second", "submitted", "ended", "log")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    MAX_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    MAX_SERVERS_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_DONE_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    SUBMITTED_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    model: str
+    phase: str
+    reason: str
+    workers: int
+    servers: int
+    max_workers: int
+    max_servers: int
+    epochs_done: float
+    epochs: float
+    samples_per_second: float
+    submitted: float
+    ended: float
+    log: str
+    def __init__(self, name: _Optional[str] = ..., model: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., workers: _Optional[int] = ..., servers: _Optional[int] = ..., max_workers: _Optional[int] = ..., max_servers: _Optional[int] = ..., epochs_done: _Optional[float] = ..., epochs: _Optional[float] = ..., samples_per_second: _Optional[float] = ..., submitted: _Optional[float] = ..., ended: _Optional[float] = ..., log: _Optional[str] = ...) -> None: ...
+
+class JobsReply(_message.Message):
+    __slots__ = ("jobs",)
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[JobStatus]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobStatus, _Mapping]]] = ...) -> None: ...
+
+class WhyRequest(_message.Message):
+    __slots__ = ("job", "most")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    MOST_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    most: int
+    def __init__(self, job: _Optional[str] = ..., most: _Optional[int] = ...) -> None: ...
+
+class Decision(_message.Message):
+    __slots__ = ("slot", "at", "policy", "workers_before", "servers_before", "workers", "servers", "reason", "happened")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    HAPPENED_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    at: float
+    policy: str
+    workers_before: int
+    servers_before: int
+    workers: int
+    servers: int
+    reason: str
+    happened: Happened
+    def __init__(self, slot: _Optional[int] = ..., at: _Optional[float] = ..., policy: _Optional[str] = ..., workers_before: _Optional[int] = ..., servers_before: _Optional[int] = ..., workers: _Optional[int] = ..., servers: _Optional[int] = ..., reason: _Optional[str] = ..., happened: _Optional[_Union[Happened, _Mapping]] = ...) -> None: ...
+
+class Happened(_message.Message):
+    __slots__ = ("workers", "servers", "epochs", "note")
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
+    workers: int
+    servers: int
+    epochs: float
+    note: str
+    def __init__(self, workers: _Optional[int] = ..., servers: _Optional[int] = ..., epochs: _Optional[float] = ..., note: _Optional[str] = ...) -> None: ...
+
+class WhyReply(_message.Message):
+    __slots__ = ("decisions",)
+    DECISIONS_FIELD_NUMBER: _ClassVar[int]
+    decisions: _containers.RepeatedCompositeFieldContainer[Decision]
+    def __init__(self, decisions: _Optional[_Iterable[_Union[Decision, _Mapping]]] = ...) -> None: ...
+
+class StopJobRequest(_message.Message):
+    __slots__ = ("job",)
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    def __init__(self, job: _Optional[str] = ...) -> None: ...
+
+class StopJobReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -1,0 +1,157 @@
+"""A policy drives real jobs: `dl2 serve` with DRF over two digits jobs, ended and served again in between."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dl2_scheduler.backends.local import processes
+from dl2_scheduler.backends.local.clock import SystemClock
+from dl2_scheduler.backends.local.cluster import LocalCluster
+from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime
+from dl2_scheduler.backends.local.nodes import virtual_nodes
+from dl2_scheduler.backends.local.records import Records
+from dl2_scheduler.cluster.errors import NotServed
+from dl2_scheduler.cluster.live import Phase
+from dl2_scheduler.cluster.snapshot import Allocation, Grant
+from dl2_scheduler.live.client import ClusterClient
+
+ROOT = Path(__file__).parents[2]
+POLL_SECONDS = 0.1
+DOCUMENT = """
+apiVersion: dl2.scheduler/v1alpha1
+kind: ElasticJob
+metadata: {{name: {name}}}
+spec:
+  modelType: digits
+  epochs: {epochs}
+  workers:
+    max: 2
+    template: {{spec: {{containers: [{{command: [python, examples/digits.py], args: [--epochs, "{epochs}"]}}]}}}}
+  servers:
+    max: 2
+"""
+
+
+def document(name, epochs):
+    return DOCUMENT.format(name=name, epochs=epochs)
+
+
+def until(look, what, timeout=90.0):
+    """Look until it is true; a timeout is a failure."""
+    deadline = time.monotonic() + timeout
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"{what}: did not happen"
+        time.sleep(POLL_SECONDS)
+    return found
+
+
+@contextmanager
+def no_job_left(folder):
+    """Launchers that the test has started end with it, however it ends."""
+    try:
+        yield
+    finally:
+        clock = SystemClock()
+        records = Records(folder / "jobs.sqlite", clock.now())
+        left = [record.process for record in records.all() if record.process is not None]
+        records.close()
+        for process in left:
+            processes.terminate(process)
+        for process in left:
+            until(lambda process=process: not processes.is_alive(process), f"end of {process}")
+
+
+@contextmanager
+def serving(folder, log):
+    """`dl2 serve` as a process; the jobs stay when it ends."""
+    command = [sys.executable, "-c", "from dl2_scheduler.cli import main; main()", "serve"]
+    options = ["--slots", "1x4", "--policy", "drf", "--slot", "2s", "--folder", str(folder)]
+    with log.open("ab") as output:
+        process = subprocess.Popen([*command, *options], stdout=output, stderr=subprocess.STDOUT, cwd=ROOT)
+    try:
+        with ClusterClient(folder) as client:
+            until(lambda: answers(client, process, log), "dl2 serve")
+            yield client
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0, log.read_text()
+
+
+def answers(client, process, log):
+    assert process.poll() is None, log.read_text()
+    try:
+        return client.jobs() is not None
+    except NotServed:
+        return False
+
+
+def counts(client, name):
+    job = client.status(name)
+    assert job.phase != "failed", job
+    return (job.workers, job.servers) if job.phase == "running" else job.phase
+
+
+@pytest.mark.mxnet
+@pytest.mark.timeout(300)
+def test_drf_drives_two_jobs_and_a_restart_finds_them(tmp_path):
+    folder, log = tmp_path / "state", tmp_path / "serve.log"
+    with no_job_left(folder):
+        with serving(folder, log) as client:
+            client.submit(document("a", 1000), ROOT)
+            until(lambda: counts(client, "a") == (2, 2), "a has all that it can use")
+            client.submit(document("b", 12), ROOT)
+            until(lambda: counts(client, "a") == (1, 1), "a made room")
+            until(lambda: counts(client, "b") == (1, 1), "b runs beside it")
+        with serving(folder, log) as client:
+            assert counts(client, "a") == (1, 1)
+            assert [job.name for job in client.jobs()] == ["a", "b"]
+            until(lambda: counts(client, "b") == "finished", "b's end")
+            until(lambda: counts(client, "a") == (2, 2), "a takes the room that b has left")
+            client.stop("a")
+            until(lambda: counts(client, "a") == "stopped", "a's end")
+            decisions, b = client.why("a", 1000), client.status("b")
+        assert b.epochs_done == 12
+        assert {(decision.workers, decision.servers) for decision in decisions} == {(2, 2), (1, 1)}
+        assert sum(decision.happened.epochs for decision in decisions) > 1
+        accuracy = [
+            json.loads(line.partition("] ")[2]) for line in Path(b.log).read_text().splitlines() if '"epochs"' in line
+        ]
+        assert accuracy[-1]["test_accuracy"] > 0.9
+    launchers = [json.loads(path.read_text()) for path in folder.glob("elastic_ps/jobs/*/job.json")]
+    assert sorted(launcher["name"] for launcher in launchers) == ["a", "b"]  # neither was started twice
+    assert all(launcher["status"] == 0 for launcher in launchers)
+
+
+@pytest.mark.mxnet
+@pytest.mark.timeout(240)
+def test_a_suspended_job_goes_on_from_its_checkpoint(tmp_path):
+    clock = SystemClock()
+    runtime, records = ElasticrunRuntime(tmp_path, clock.wake), Records(tmp_path / "jobs.sqlite", clock.now())
+    cluster = LocalCluster(virtual_nodes("1x2"), 0.5, records, runtime, clock)
+
+    def slot(granted):
+        cluster.snapshot()
+        cluster.apply(Allocation({"a": Grant(granted, granted)}))
+        cluster.finish_slot()
+        return cluster.jobs()[0]
+
+    with no_job_left(tmp_path):
+        cluster.submit(document("a", 30), ROOT)
+        ran = until(lambda: (job := slot(1)).epochs_done > 1 and job, "training")
+        assert (ran.phase, ran.workers, ran.servers) == (Phase.RUNNING, 1, 1)
+        suspended = until(lambda: (job := slot(0)).phase is Phase.WAITING and job, "suspension")
+        assert (suspended.workers, suspended.log) == (0, ran.log)
+        job = until(lambda: (job := slot(1)).phase is Phase.FINISHED and job, "the end")
+        records.close()
+    epochs = [line for line in job.log.read_text().splitlines() if "] epoch " in line]
+    assert job.log != ran.log
+    assert int(epochs[0].split("epoch ")[1].split(":")[0]) >= int(ran.epochs_done)
+    assert "] epoch 29" in epochs[-1]
+    assert os.listdir(tmp_path / "checkpoints") == ["a-1"]

@@ -1,0 +1,83 @@
+"""What becomes of a local job: pure decisions."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from played_cluster import document
+
+from dl2_scheduler.backends.local import decide
+from dl2_scheduler.backends.local.decide import Leave, Scale, Start, Suspend
+from dl2_scheduler.backends.local.records import Record
+from dl2_scheduler.backends.local.runtime import Ending, Process, Report
+from dl2_scheduler.cluster.document import read_document
+from dl2_scheduler.cluster.live import Phase
+from dl2_scheduler.cluster.snapshot import Grant
+
+RECORD = Record(1, read_document(document()), Path(), 0.0, process=Process(7, "b"))
+REPORT = Report(True, "", 2, 1, 2, 1, True, 3.5, 100.0, 50.0)
+NEW = replace(REPORT, trains=False, has_trained=False)
+
+
+@pytest.mark.parametrize(
+    ("phase", "report", "grant", "action"),
+    [
+        (Phase.WAITING, None, (2, 1), Start(2, 1)),
+        (Phase.WAITING, None, (0, 0), Leave()),
+        (Phase.RUNNING, REPORT, (2, 1), Leave()),
+        (Phase.RUNNING, REPORT, (3, 1), Scale(3, 1)),
+        (Phase.STARTING, NEW, (3, 2), Scale(3, 2)),
+        (Phase.RUNNING, REPORT, (0, 0), Suspend(save=True)),
+        (Phase.STARTING, None, (0, 0), Suspend(save=False)),
+        (Phase.STARTING, NEW, (0, 0), Suspend(save=False)),
+        (Phase.STARTING, replace(REPORT, trains=False), (0, 0), Suspend(save=True)),
+        (Phase.SUSPENDING, None, (0, 0), Leave()),
+    ],
+)
+def test_only_differences_are_done(phase, report, grant, action):
+    assert decide.difference(replace(RECORD, phase=phase), report, Grant(*grant)) == action
+
+
+@pytest.mark.parametrize(
+    ("phase", "grant", "word"),
+    [
+        (Phase.RUNNING, (0, 0), "does not answer"),  # what it trained would be lost
+        (Phase.RUNNING, (3, 1), "does not answer"),
+        (Phase.SUSPENDING, (1, 1), "still being suspended"),
+    ],
+)
+def test_what_cannot_be_done_is_noted(phase, grant, word):
+    action = decide.difference(replace(RECORD, phase=phase), None, Grant(*grant))
+    assert isinstance(action, Leave)
+    assert word in action.note
+
+
+def test_a_report_moves_the_phase_and_never_takes_epochs_back():
+    starting = replace(RECORD, phase=Phase.STARTING, epochs_done=5.0, samples_per_epoch=100.0)
+    changes = decide.reported(starting, replace(REPORT, samples_per_epoch=0.0))
+    assert (changes["phase"], changes["epochs_done"], changes["samples_per_epoch"]) == (Phase.RUNNING, 5.0, 100.0)
+    back = decide.reported(replace(starting, phase=Phase.RUNNING), replace(NEW, reason="s0 died"))
+    assert (back["phase"], back["reason"], back["samples_per_second"]) == (Phase.STARTING, "s0 died", 0.0)
+    assert "phase" not in decide.reported(replace(starting, phase=Phase.STOPPING), REPORT)
+
+
+@pytest.mark.parametrize(
+    ("phase", "losses", "status", "becomes"),
+    [
+        (Phase.RUNNING, 0, 0, Phase.FINISHED),
+        (Phase.RUNNING, 0, 1, Phase.FAILED),
+        (Phase.STARTING, 0, 2, Phase.FAILED),
+        (Phase.RUNNING, 0, None, Phase.WAITING),
+        (Phase.RUNNING, decide.MOST_LOSSES, None, Phase.FAILED),
+        (Phase.SUSPENDING, 0, 0, Phase.WAITING),
+        (Phase.SUSPENDING, 0, None, Phase.WAITING),
+        (Phase.STOPPING, 0, 0, Phase.STOPPED),
+        (Phase.STOPPING, 0, 143, Phase.STOPPED),
+    ],
+)
+def test_the_end_of_a_launcher(phase, losses, status, becomes):
+    record = replace(RECORD, phase=phase, losses=losses, workers=2, servers=1)
+    changed = replace(record, **decide.ended(record, Ending(status, "why", 9.0), 10.0))
+    assert (changed.phase, changed.process, changed.workers) == (becomes, None, 0)
+    assert changed.ended == (9.0 if becomes.ended else None)
+    assert changed.epochs_done == (40.0 if becomes is Phase.FINISHED else 0.0)

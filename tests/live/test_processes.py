@@ -1,0 +1,157 @@
+"""Launchers' processes: written down before they begin, recognised, signalled, watched. Real ones, but small."""
+
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dl2_scheduler.backends.local import processes
+from dl2_scheduler.backends.local.clock import SystemClock
+from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime, report_of
+from dl2_scheduler.backends.local.runtime import Declined, Ending, Order, Process, Unreachable
+from protos import elastic_pb2 as pb
+
+SECONDS = 20.0
+WAITS = "import signal, sys; print('up', flush=True); signal.pause()"
+
+
+class Started:
+    """A program under test, ended with the test."""
+
+    def __init__(self, folder: Path, code: str):
+        self.log, self.process, self.over = folder / "log", None, threading.Event()
+        command = [sys.executable, "-c", code]
+        processes.start(command, dict(os.environ), folder, self.log, self._started, self.over.set)
+
+    def _started(self, process: Process) -> None:
+        self.process, self.log_then = process, self.log.read_text()
+
+
+def test_known_before_it_begins_and_ended_by_its_own_number_alone(tmp_path):
+    started = Started(tmp_path, WAITS)
+    process = started.process
+    try:
+        assert started.log_then == ""
+        assert processes.is_alive(process)
+        assert os.getsid(process.pid) == process.pid
+        stranger = replace(process, birth="another's")
+        assert not processes.is_alive(stranger)
+        processes.terminate(stranger)
+        assert processes.is_alive(process)
+    finally:
+        ended = threading.Event()
+        processes.watch(process, ended.set)
+        processes.terminate(process)
+    assert started.over.wait(SECONDS)
+    assert ended.wait(SECONDS)
+    assert not processes.is_alive(process)
+    processes.terminate(process)
+    again = threading.Event()
+    processes.watch(process, again.set)
+    assert again.wait(SECONDS)
+
+
+def test_output_is_in_the_log_and_input_is_empty(tmp_path):
+    started = Started(tmp_path, "import sys; print('in', repr(sys.stdin.read())); print('err', file=sys.stderr)")
+    assert started.over.wait(SECONDS)
+    assert sorted(started.log.read_text().split("\n")) == ["", "err", "in ''"]
+
+
+def test_nothing_begins_whose_parent_dies_before_it_is_written_down(tmp_path):
+    code = f"""
+import os, pathlib
+from dl2_scheduler.backends.local import processes
+def dies(process):
+    pathlib.Path('pid').write_text(f'{{process.pid}} {{process.birth}}')
+    os._exit(0)
+here = pathlib.Path('.')
+processes.start([{sys.executable!r}, '-c', 'open("begun", "w")'], dict(os.environ), here, here / 'log', dies, print)
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=60)
+    pid, birth = (tmp_path / "pid").read_text().split()
+    over = threading.Event()
+    processes.watch(Process(int(pid), birth), over.set)
+    assert over.wait(SECONDS)
+    assert not (tmp_path / "begun").exists()
+
+
+@pytest.fixture
+def runtime(tmp_path):
+    return ElasticrunRuntime(tmp_path, lambda: None)
+
+
+def order(tmp_path, **changes):
+    return replace(Order("digits", 1, 3, ("python", "x.py"), tmp_path, 2, 1, None), **changes)
+
+
+def test_commands_that_cannot_be_run_here(runtime, tmp_path):
+    for command in (("ruby", "x.rb"), ("python",)):
+        with pytest.raises(Declined, match=r"here it has to be \[python, SCRIPT"):
+            runtime.start(order(tmp_path, command=command), lambda process: None)
+    with pytest.raises(Declined, match=r"cannot be started in .*none: No such file"):
+        runtime.start(order(tmp_path, folder=tmp_path / "none"), lambda process: None)
+
+
+def test_a_script_that_is_not_there_is_told_by_the_log(tmp_path):
+    over = threading.Event()
+    runtime = ElasticrunRuntime(tmp_path, over.set)
+    found = []
+    runtime.start(order(tmp_path), found.append)
+    assert over.wait(60)
+    ending = runtime.ending("digits", found[0], runtime.log("digits", 3, 1))
+    assert (ending.status, "x.py" in ending.reason) == (1, True)
+
+
+def job_json(tmp_path, text):
+    folder = tmp_path / "elastic_ps" / "jobs" / "digits"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "job.json").write_text(text)
+
+
+def test_what_a_launcher_left_behind(runtime, tmp_path):
+    process, log = Process(7, "b"), runtime.log("digits", 3, 1)
+    assert runtime.ending("digits", process, log) == Ending(None, "it was killed, or the machine went down", 0.0)
+    job_json(
+        tmp_path, '{"name": "digits", "coordinator": "h:1", "pid": 7, "ended": 9.5, "status": 1, "reason": "no data"}'
+    )
+    assert runtime.ending("digits", process, log) == Ending(1, "no data", 9.5)
+    with pytest.raises(Unreachable):
+        runtime.report("digits")
+    job_json(tmp_path, '{"name": "digits", "coordinator": "h:1", "pid": 7}')
+    assert runtime.ending("digits", process, log).status is None
+    log.write_text("Traceback\nwrong\n")
+    assert runtime.ending("digits", replace(process, pid=8), log).reason == "wrong"
+
+
+def test_a_coordinators_words():
+    data = pb.DataSpec(elastic=True, samples=100, global_batch=10, last="short", loss="sum", exchanges=1)
+    roles = [(pb.WORKER, "member"), (pb.WORKER, "shadow"), (pb.SERVER, "member"), (pb.WORKER, "member")]
+    nodes = [pb.NodeStatus(member=pb.Member(role=role), state=state) for role, state in roles]
+    status = pb.StatusReply(
+        phase="running",
+        nodes=nodes,
+        wanted_workers=3,
+        wanted_servers=1,
+        version=25,
+        epoch=2,
+        step=5,
+        rate=50.0,
+        data=data,
+    )
+    report = report_of(status)
+    assert (report.trains, report.workers, report.servers, report.wanted_workers) == (True, 2, 1, 3)
+    assert (report.epochs, report.samples_per_epoch, report.samples_per_second) == (2.5, 100, 50)
+    assert report_of(pb.StatusReply(phase="starting")).epochs == 0.0
+
+
+def test_the_machines_clock_is_woken_also_before_it_waits():
+    clock = SystemClock()
+    clock.wake()
+    clock.wait(SECONDS)
+    before = clock.now()
+    clock.wait(0.01)
+    assert 0.005 < clock.now() - before < SECONDS
