@@ -10,7 +10,7 @@ command -v "$python" >/dev/null || python=python3
 }
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 if "$venv/bin/python" -m pip install --quiet --disable-pip-version-check uv 2>/dev/null; then
-    installer=("$venv/bin/uv" pip install --quiet --python "$venv/bin/python")
+    installer=("$venv/bin/uv" pip install --quiet --compile-bytecode --python "$venv/bin/python")
 else
     installer=("$venv/bin/python" -m pip install --quiet --disable-pip-version-check)
 fi

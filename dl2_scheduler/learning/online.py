@@ -108,7 +108,7 @@ class Online:
         while (spent := time.monotonic() - began) < seconds and (updates is None or self.updates < updates):
             numbers = self.update()
             curves.add(self.updates, numbers)
-            tell("online learning", int(min(spent, seconds)), int(seconds), numbers)
+            tell("online learning", int(min(spent, seconds)), int(seconds), {"jct": numbers["explored/jct"]})
             if self.updates % self._settings.checkpoint_every == 0:
                 self.save()
         self.save()
