@@ -96,7 +96,7 @@ def save(picture: Picture, title: str, name: str, out: Path, settings: Mapping[s
 
 
 def _cell(value: Any) -> Any:
-    return f"{value:.4f}" if isinstance(value, float) else value
+    return f"{value + 0.0:.4f}" if isinstance(value, float) else value
 
 
 def _draw(picture: Picture, title: str) -> Figure:
