@@ -171,6 +171,18 @@ def test_a_restart_finds_its_jobs_and_tells_them_nothing(serve, runtime, clock):
     assert phases(second) == {"a": Phase.RUNNING, "b": Phase.FAILED}
 
 
+def test_a_slot_that_a_kill_cut_short_keeps_its_number(serve):
+    first = serve()
+    first.submit(document(), HERE)
+    slot(first, digits=(1, 1))
+    assert first.snapshot().slot == 1
+    first.apply(Allocation({"digits": Grant(2, 1)}))
+    second = serve()
+    assert second.snapshot().slot == 2
+    outcome = slot(second, digits=(2, 1))
+    assert (outcome.slot, only(outcome).workers) == (2, 2)
+
+
 def test_a_restart_in_mid_suspension_ends_it(serve, runtime, monkeypatch):
     first = serve()
     first.submit(document(), HERE)

@@ -42,6 +42,7 @@ class LocalCluster:
         self._clock = clock
         self._closing = False
         self._began_slot = clock.now()
+        self._slot = records.slot
         self._before: list[Record] = []
         self._reports: dict[int, Report] = {}
         self._speeds: tuple[SpeedReport, ...] = ()
@@ -104,10 +105,12 @@ class LocalCluster:
         self._before = [record for record in self._records.active() if record.phase is not Phase.STOPPING]
         self._granted, self._notes = {}, {}
         states = tuple(views.state_of(record, self._records.began) for record in self._before)
-        return Snapshot(self._records.slot, self._slot_seconds, self._nodes, states, self._speeds)
+        self._slot = self._records.slot
+        return Snapshot(self._slot, self._slot_seconds, self._nodes, states, self._speeds)
 
     def apply(self, allocation: Allocation) -> None:
         """See `Cluster.apply`. Jobs that shrink go first, so that what they leave is free for the others."""
+        self._records.next_slot()  # first: a slot that a kill cuts short keeps its number and its decisions
         grants = [(record, allocation.grants.get(record.name, _NOTHING)) for record in self._before]
         grants.sort(key=lambda each: each[1].workers + each[1].servers - each[0].workers - each[0].servers)
         for record, grant in grants:
@@ -240,6 +243,4 @@ class LocalCluster:
             outcomes.append(outcome)
         speeds = (views.speed_of(now[before.number], began) for before in self._before)
         self._speeds = tuple(speed for speed in speeds if speed is not None)
-        slot = self._records.slot
-        self._records.next_slot()
-        return Outcome(slot, outcomes, self._speeds)
+        return Outcome(self._slot, outcomes, self._speeds)

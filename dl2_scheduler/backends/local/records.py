@@ -101,11 +101,11 @@ class Records:
 
     @property
     def slot(self) -> int:
-        """Number of the next slot to begin, or of the one that runs."""
+        """Number of the next slot to begin."""
         return self._slot
 
     def next_slot(self) -> None:
-        """A slot has ended."""
+        """A slot has begun."""
         with self._lock:
             self._slot += 1
             self._database.execute("REPLACE INTO cluster VALUES ('slot', ?)", (self._slot,))
