@@ -75,4 +75,4 @@ class Scale:
 
 
 PAPER_LIKE = Scale()
-"""All figures take about 40 minutes on one core."""
+"""For all figures to take 40 to 50 minutes on one core, of which 24 were measured (docs/figures.md)."""
