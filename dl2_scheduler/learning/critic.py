@@ -53,6 +53,9 @@ class Critic:
     Args:
         models: types of jobs that it knows.
         settings: see there.
+
+    Attributes:
+        ready: it has seen jobs train and end.
     """
 
     def __init__(self, models: Sequence[str], settings: CriticSettings):
@@ -90,10 +93,12 @@ class Critic:
     def learn(self, experience: Experience, random: np.random.Generator) -> dict[str, float]:
         """Fit both networks to what was seen; their losses, mean squares of logarithms."""
         rows, slots = experience.finished()
-        found = {"critic/progress": self._learn_progress(experience, random)}
+        found = {}
+        if experience.speeds:
+            found["critic/progress"] = self._learn_progress(experience, random)
         if len(rows):
             found["critic/remaining"] = self._learn_remaining(rows, slots, random)
-            self.ready = True
+        self.ready = len(found) == 2
         self._grids.clear()
         return found
 

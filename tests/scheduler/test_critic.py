@@ -147,6 +147,17 @@ def test_a_type_that_it_does_not_know_is_worth_nothing(trained):
     assert not value.any()
 
 
+def test_it_is_not_ready_before_it_has_seen_jobs_train_and_end():
+    critic, experience, random = Critic(MODELS, CriticSettings(steps=1)), Experience(MODELS), np.random.default_rng(0)
+    assert critic.learn(experience, random) == {}
+    record(experience, at(0, JobState(job())), JobOutcome(1, 1, 1, 1.0, None))
+    assert set(critic.learn(experience, random)) == {"critic/progress"}
+    assert not critic.ready
+    record(experience, at(1, JobState(job())), JobOutcome(1, 1, 1, 1.0, 15.0))
+    critic.learn(experience, random)
+    assert critic.ready
+
+
 def test_its_state_goes_on(trained):
     critic, _ = trained
     again = Critic(MODELS, CriticSettings(steps=400))
