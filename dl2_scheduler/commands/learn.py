@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.commands.bootstrap import Network
 from dl2_scheduler.commands.common import known_speeds, new_table, show
 from dl2_scheduler.commands.progress import Bar
 from dl2_scheduler.sim.arrivals import Pattern
@@ -61,7 +62,8 @@ def _begun(told: Mapping[str, Any], before: "RunFolder", out: Path | None) -> "O
     from dl2_scheduler.learning.paper.settings import PaperSettings
     from dl2_scheduler.learning.run_folder import RunFolder
 
-    settings = PaperSettings() if _is_paper(before) else OnlineSettings()
+    before.checkpoint()  # what is wrong is told before anything is written
+    settings = PaperSettings() if told["network"] == Network.PAPER else OnlineSettings()
     whole = {**told, _LEARNING: asdict(settings)}
     folder = before
     if out is not None:
@@ -86,17 +88,9 @@ def _run(told: Mapping[str, Any], folder: "RunFolder", start: "RunFolder | None"
     from dl2_scheduler.learning.paper.settings import PaperSettings
 
     lessons, speeds = _lessons(told), known_speeds(Path(told["speeds"]) if told["speeds"] else None)
-    if _is_paper(start or folder):
+    if told["network"] == Network.PAPER:
         return PaperOnline(folder, lessons, speeds, PaperSettings(**told[_LEARNING]), start)
     return Online(folder, lessons, speeds, OnlineSettings.of(told[_LEARNING]), start)
-
-
-def _is_paper(run: "RunFolder") -> bool:
-    """Whether it has the paper's network. Raises BadInput: there is no checkpoint."""
-    from dl2_scheduler.learning.paper.networks import PAPER
-
-    found: bool = run.checkpoint().get("network") == PAPER
-    return found
 
 
 def _lessons(told: Mapping[str, Any]) -> "Lessons":

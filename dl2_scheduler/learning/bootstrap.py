@@ -10,7 +10,7 @@ from dl2_scheduler.cluster.policy import AllocationPolicy
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.lessons import Lessons, by_cluster
 from dl2_scheduler.learning.networks import SharedPolicy
-from dl2_scheduler.learning.rollout import Clusters, Episode, Guide, Rollout, alone, roll_out, taught_by
+from dl2_scheduler.learning.rollout import Clusters, Episode, Guide, Rollout, roll_out, taught_by
 from dl2_scheduler.learning.run_folder import Curves, RunFolder
 from dl2_scheduler.learning.sequences import Slots
 from dl2_scheduler.learning.supervised import imitate
@@ -59,7 +59,7 @@ def bootstrap(
     policy = SharedPolicy(speeds.models)
     decides = taught_by(PolicyTeacher(teacher))
 
-    def rolled_out(episodes: Sequence[Episode], guide: Guide = alone) -> Rollout:
+    def rolled_out(episodes: Sequence[Episode], guide: Guide | None = None) -> Rollout:
         return roll_out(Clusters(episodes, speeds, speeds.models, cost=lessons.cost), policy.weights(), guide)
 
     def taught(first: int, count: int) -> Rollout:

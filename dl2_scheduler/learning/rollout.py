@@ -44,11 +44,6 @@ Watch = Callable[[int, Snapshot, NDArray[np.float32], Outcome], None]
 """Told of each lane's slot when it is over: the features of its jobs, and what became of it."""
 
 
-def alone(lane: int, snapshot: Snapshot) -> Guidance:
-    """The policy acts, and is to learn what it does anyway."""
-    return Guidance()
-
-
 def taught_by(teacher: Teacher) -> Guide:
     """A guide that lets a teacher act in the policy's place."""
     return lambda _, snapshot: Guidance(teacher(snapshot))
@@ -153,35 +148,36 @@ class Clusters:
         lanes = self.lanes
         return Snapshot(lanes.slot, lanes.slot_seconds, self._nodes[lane], lanes.states(lane), lanes.reports(lane))
 
-    def step(self, weights: Weights, guide: Guide, watch: Watch | None) -> tuple[list[Slots], Ints, Progress]:
-        """Fill and run one slot of every lane that has jobs; what is to be learnt from each, which they are, what came.
+    def step(self, weights: Weights, guide: Guide | None, watch: Watch | None) -> tuple[list[Slots], Progress]:
+        """Fill and run one slot of every lane that has jobs; what is to be learnt from each, and what came of it.
 
         Args:
             weights: of the policy, which takes the best actions.
-            guide: see `Guide`.
-            watch: see `Watch`.
+            guide: see `Guide`; None: the policy acts, and is to learn what it does anyway.
+            watch: see `Watch`; None: nobody is told.
         """
         inputs, lane, job = self.inputs()
         rows, share = features(inputs, self._models), share_of(inputs)
         workers = np.zeros(self.lanes.real.shape, dtype=np.int64)
         servers = workers.copy()
-        parts, active, present = [], np.unique(lane), self.lanes.present
+        parts, present = [], self.lanes.present
         watched = []
-        for number in active.tolist():
+        for number in np.unique(lane).tolist():
             own = slice(*np.searchsorted(lane, [number, number + 1]))
-            snapshot = self.snapshot(number)
-            guidance = guide(number, snapshot)
+            snapshot = None if guide is None and watch is None else self.snapshot(number)
+            guidance = Guidance() if guide is None or snapshot is None else guide(number, snapshot)
             part, counts = self._fill(number, rows[own], share[own], job[own], weights, guidance.acts)
             workers[number, job[own]], servers[number, job[own]] = counts.T
             if guidance.lesson is not None:
                 part, _ = self._fill(number, rows[own], share[own], job[own], weights, guidance.lesson)
             parts.append(part)
-            watched.append((number, snapshot, rows[own]))
+            if snapshot is not None:
+                watched.append((number, snapshot, rows[own]))
         progress = self.lanes.advance(workers, servers)
         if watch is not None:
             for number, snapshot, seen in watched:
                 watch(number, snapshot, seen, outcome(self.lanes, number, present, progress))
-        return parts, active, progress
+        return parts, progress
 
     def _fill(
         self,
@@ -204,7 +200,7 @@ class Clusters:
 def roll_out(
     clusters: Clusters,
     weights: Weights,
-    guide: Guide = alone,
+    guide: Guide | None = None,
     watch: Watch | None = None,
     most_slots: int = 400,
 ) -> Rollout:
@@ -213,8 +209,8 @@ def roll_out(
     Args:
         clusters: at their start.
         weights: of the policy.
-        guide: see `Guide`.
-        watch: see `Watch`.
+        guide: see `Clusters.step`.
+        watch: see there.
         most_slots: of a lane.
     """
     lanes = clusters.lanes
@@ -222,7 +218,7 @@ def roll_out(
     trained = []
     while not lanes.over.all() and lanes.slot < most_slots:
         present = lanes.present
-        slots, _, progress = clusters.step(weights, guide, watch)
+        slots, progress = clusters.step(weights, guide, watch)
         parts += slots
         trained.append((progress.epochs / lanes.epochs * present).sum(axis=1))
     times = np.where(np.isnan(lanes.finish), lanes.slot, lanes.finish) - lanes.arrival
