@@ -24,13 +24,17 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14protos/cluster.proto\x12\x03\x64l2\"1\n\rSubmitRequest\x12\x10\n\x08\x64ocument\x18\x01 \x01(\t\x12\x0e\n\x06\x66older\x18\x02 \x01(\t\"\x1a\n\x0bSubmitReply\x12\x0b\n\x03job\x18\x01 \x01(\t\"\x1a\n\x0bJobsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"\x83\x02\n\tJobStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\r\n\x05phase\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0f\n\x07workers\x18\x05 \x01(\r\x12\x0f\n\x07servers\x18\x06 \x01(\r\x12\x13\n\x0bmax_workers\x18\x07 \x01(\r\x12\x13\n\x0bmax_servers\x18\x08 \x01(\r\x12\x13\n\x0b\x65pochs_done\x18\t \x01(\x01\x12\x0e\n\x06\x65pochs\x18\n \x01(\x01\x12\x1a\n\x12samples_per_second\x18\x0b \x01(\x01\x12\x11\n\tsubmitted\x18\x0c \x01(\x01\x12\r\n\x05\x65nded\x18\r \x01(\x01\x12\x0b\n\x03log\x18\x0e \x01(\t\")\n\tJobsReply\x12\x1c\n\x04jobs\x18\x01 \x03(\x0b\x32\x0e.dl2.JobStatus\"\'\n\nWhyRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0c\n\x04most\x18\x02 \x01(\r\"\xb7\x01\n\x08\x44\x65\x63ision\x12\x0c\n\x04slot\x18\x01 \x01(\x04\x12\n\n\x02\x61t\x18\x02 \x01(\x01\x12\x0e\n\x06policy\x18\x03 \x01(\t\x12\x16\n\x0eworkers_before\x18\x04 \x01(\r\x12\x16\n\x0eservers_before\x18\x05 \x01(\r\x12\x0f\n\x07workers\x18\x06 \x01(\r\x12\x0f\n\x07servers\x18\x07 \x01(\r\x12\x0e\n\x06reason\x18\x08 \x01(\t\x12\x1f\n\x08happened\x18\t \x01(\x0b\x32\r.dl2.Happened\"J\n\x08Happened\x12\x0f\n\x07workers\x18\x01 \x01(\r\x12\x0f\n\x07servers\x18\x02 \x01(\r\x12\x0e\n\x06\x65pochs\x18\x03 \x01(\x01\x12\x0c\n\x04note\x18\x04 \x01(\t\",\n\x08WhyReply\x12 \n\tdecisions\x18\x01 \x03(\x0b\x32\r.dl2.Decision\"\x1d\n\x0eStopJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"\x0e\n\x0cStopJobReply2\xba\x01\n\x07\x43luster\x12.\n\x06Submit\x12\x12.dl2.SubmitRequest\x1a\x10.dl2.SubmitReply\x12(\n\x04Jobs\x12\x10.dl2.JobsRequest\x1a\x0e.dl2.JobsReply\x12%\n\x03Why\x12\x0f.dl2.WhyRequest\x1a\r.dl2.WhyReply\x12.\n\x04Stop\x12\x13.dl2.StopJobRequest\x1a\x11.dl2.StopJobReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14protos/cluster.proto\x12\x03\x64l2\"1\n\rSubmitRequest\x12\x10\n\x08\x64ocument\x18\x01 \x01(\t\x12\x0e\n\x06\x66older\x18\x02 \x01(\t\"\x1a\n\x0bSubmitReply\x12\x0b\n\x03job\x18\x01 \x01(\t\"\x1a\n\x0bJobsRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"\xbb\x02\n\tJobStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\r\n\x05phase\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0f\n\x07workers\x18\x05 \x01(\r\x12\x0f\n\x07servers\x18\x06 \x01(\r\x12\x13\n\x0bmax_workers\x18\x07 \x01(\r\x12\x13\n\x0bmax_servers\x18\x08 \x01(\r\x12\x13\n\x0b\x65pochs_done\x18\t \x01(\x01\x12\x0e\n\x06\x65pochs\x18\n \x01(\x01\x12\x1a\n\x12samples_per_second\x18\x0b \x01(\x01\x12\x11\n\tsubmitted\x18\x0c \x01(\x01\x12\r\n\x05\x65nded\x18\r \x01(\x01\x12\x0b\n\x03log\x18\x0e \x01(\t\x12\x13\n\x0bmin_workers\x18\x0f \x01(\r\x12\x13\n\x0bmin_servers\x18\x10 \x01(\r\x12\x0c\n\x04held\x18\x11 \x01(\x08\")\n\tJobsReply\x12\x1c\n\x04jobs\x18\x01 \x03(\x0b\x32\x0e.dl2.JobStatus\"\'\n\nWhyRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0c\n\x04most\x18\x02 \x01(\r\"\xb7\x01\n\x08\x44\x65\x63ision\x12\x0c\n\x04slot\x18\x01 \x01(\x04\x12\n\n\x02\x61t\x18\x02 \x01(\x01\x12\x0e\n\x06policy\x18\x03 \x01(\t\x12\x16\n\x0eworkers_before\x18\x04 \x01(\r\x12\x16\n\x0eservers_before\x18\x05 \x01(\r\x12\x0f\n\x07workers\x18\x06 \x01(\r\x12\x0f\n\x07servers\x18\x07 \x01(\r\x12\x0e\n\x06reason\x18\x08 \x01(\t\x12\x1f\n\x08happened\x18\t \x01(\x0b\x32\r.dl2.Happened\"J\n\x08Happened\x12\x0f\n\x07workers\x18\x01 \x01(\r\x12\x0f\n\x07servers\x18\x02 \x01(\r\x12\x0e\n\x06\x65pochs\x18\x03 \x01(\x01\x12\x0c\n\x04note\x18\x04 \x01(\t\",\n\x08WhyReply\x12 \n\tdecisions\x18\x01 \x03(\x0b\x32\r.dl2.Decision\"\x1d\n\x0eStopJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"\x0e\n\x0cStopJobReply\"\x1a\n\x0bHoldRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"\x0b\n\tHoldReply\"\x1d\n\x0eReleaseRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\"\x0e\n\x0cReleaseReply\"@\n\x0fScaleJobRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0f\n\x07workers\x18\x02 \x01(\r\x12\x0f\n\x07servers\x18\x03 \x01(\r\"1\n\rScaleJobReply\x12\x0f\n\x07workers\x18\x01 \x01(\r\x12\x0f\n\x07servers\x18\x02 \x01(\r\"\x0c\n\nTopRequest\"\xcc\x01\n\x08NodeLoad\x12\x0c\n\x04name\x18\x01 \x01(\t\x12-\n\x08\x63\x61pacity\x18\x02 \x03(\x0b\x32\x1b.dl2.NodeLoad.CapacityEntry\x12%\n\x04used\x18\x03 \x03(\x0b\x32\x17.dl2.NodeLoad.UsedEntry\x1a/\n\rCapacityEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a+\n\tUsedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"m\n\x08TaskLoad\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0c\n\x04task\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\r\n\x05\x63ores\x18\x04 \x01(\x01\x12\x13\n\x0blimit_cores\x18\x05 \x01(\x01\x12\x14\n\x0cmemory_bytes\x18\x06 \x01(\x04\"Y\n\x08TopReply\x12\x1c\n\x05nodes\x18\x01 \x03(\x0b\x32\r.dl2.NodeLoad\x12\x1c\n\x05tasks\x18\x02 \x03(\x0b\x32\r.dl2.TaskLoad\x12\x11\n\tisolation\x18\x03 \x01(\t\"2\n\x10UsePolicyRequest\x12\x0e\n\x06policy\x18\x01 \x01(\t\x12\x0e\n\x06shadow\x18\x02 \x01(\x08\"\x10\n\x0eUsePolicyReply\"\x11\n\x0fPoliciesRequest\"{\n\rPoliciesReply\x12\x0e\n\x06policy\x18\x01 \x01(\t\x12\x10\n\x08\x64\x65\x63iding\x18\x02 \x01(\t\x12\x0e\n\x06shadow\x18\x03 \x01(\t\x12\r\n\x05guard\x18\x04 \x01(\t\x12\x18\n\x10shadow_agreement\x18\x05 \x01(\x01\x12\x0f\n\x07updates\x18\x06 \x01(\x04\x32\xe0\x03\n\x07\x43luster\x12.\n\x06Submit\x12\x12.dl2.SubmitRequest\x1a\x10.dl2.SubmitReply\x12(\n\x04Jobs\x12\x10.dl2.JobsRequest\x1a\x0e.dl2.JobsReply\x12%\n\x03Why\x12\x0f.dl2.WhyRequest\x1a\r.dl2.WhyReply\x12.\n\x04Stop\x12\x13.dl2.StopJobRequest\x1a\x11.dl2.StopJobReply\x12(\n\x04Hold\x12\x10.dl2.HoldRequest\x1a\x0e.dl2.HoldReply\x12\x31\n\x07Release\x12\x13.dl2.ReleaseRequest\x1a\x11.dl2.ReleaseReply\x12\x31\n\x05Scale\x12\x14.dl2.ScaleJobRequest\x1a\x12.dl2.ScaleJobReply\x12%\n\x03Top\x12\x0f.dl2.TopRequest\x1a\r.dl2.TopReply\x12\x37\n\tUsePolicy\x12\x15.dl2.UsePolicyRequest\x1a\x13.dl2.UsePolicyReply\x12\x34\n\x08Policies\x12\x14.dl2.PoliciesRequest\x1a\x12.dl2.PoliciesReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protos.cluster_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_NODELOAD_CAPACITYENTRY']._loaded_options = None
+  _globals['_NODELOAD_CAPACITYENTRY']._serialized_options = b'8\001'
+  _globals['_NODELOAD_USEDENTRY']._loaded_options = None
+  _globals['_NODELOAD_USEDENTRY']._serialized_options = b'8\001'
   _globals['_SUBMITREQUEST']._serialized_start=29
   _globals['_SUBMITREQUEST']._serialized_end=78
   _globals['_SUBMITREPLY']._serialized_start=80
@@ -38,21 +42,53 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_JOBSREQUEST']._serialized_start=108
   _globals['_JOBSREQUEST']._serialized_end=134
   _globals['_JOBSTATUS']._serialized_start=137
-  _globals['_JOBSTATUS']._serialized_end=396
-  _globals['_JOBSREPLY']._serialized_start=398
-  _globals['_JOBSREPLY']._serialized_end=439
-  _globals['_WHYREQUEST']._serialized_start=441
-  _globals['_WHYREQUEST']._serialized_end=480
-  _globals['_DECISION']._serialized_start=483
-  _globals['_DECISION']._serialized_end=666
-  _globals['_HAPPENED']._serialized_start=668
-  _globals['_HAPPENED']._serialized_end=742
-  _globals['_WHYREPLY']._serialized_start=744
-  _globals['_WHYREPLY']._serialized_end=788
-  _globals['_STOPJOBREQUEST']._serialized_start=790
-  _globals['_STOPJOBREQUEST']._serialized_end=819
-  _globals['_STOPJOBREPLY']._serialized_start=821
-  _globals['_STOPJOBREPLY']._serialized_end=835
-  _globals['_CLUSTER']._serialized_start=838
-  _globals['_CLUSTER']._serialized_end=1024
+  _globals['_JOBSTATUS']._serialized_end=452
+  _globals['_JOBSREPLY']._serialized_start=454
+  _globals['_JOBSREPLY']._serialized_end=495
+  _globals['_WHYREQUEST']._serialized_start=497
+  _globals['_WHYREQUEST']._serialized_end=536
+  _globals['_DECISION']._serialized_start=539
+  _globals['_DECISION']._serialized_end=722
+  _globals['_HAPPENED']._serialized_start=724
+  _globals['_HAPPENED']._serialized_end=798
+  _globals['_WHYREPLY']._serialized_start=800
+  _globals['_WHYREPLY']._serialized_end=844
+  _globals['_STOPJOBREQUEST']._serialized_start=846
+  _globals['_STOPJOBREQUEST']._serialized_end=875
+  _globals['_STOPJOBREPLY']._serialized_start=877
+  _globals['_STOPJOBREPLY']._serialized_end=891
+  _globals['_HOLDREQUEST']._serialized_start=893
+  _globals['_HOLDREQUEST']._serialized_end=919
+  _globals['_HOLDREPLY']._serialized_start=921
+  _globals['_HOLDREPLY']._serialized_end=932
+  _globals['_RELEASEREQUEST']._serialized_start=934
+  _globals['_RELEASEREQUEST']._serialized_end=963
+  _globals['_RELEASEREPLY']._serialized_start=965
+  _globals['_RELEASEREPLY']._serialized_end=979
+  _globals['_SCALEJOBREQUEST']._serialized_start=981
+  _globals['_SCALEJOBREQUEST']._serialized_end=1045
+  _globals['_SCALEJOBREPLY']._serialized_start=1047
+  _globals['_SCALEJOBREPLY']._serialized_end=1096
+  _globals['_TOPREQUEST']._serialized_start=1098
+  _globals['_TOPREQUEST']._serialized_end=1110
+  _globals['_NODELOAD']._serialized_start=1113
+  _globals['_NODELOAD']._serialized_end=1317
+  _globals['_NODELOAD_CAPACITYENTRY']._serialized_start=1225
+  _globals['_NODELOAD_CAPACITYENTRY']._serialized_end=1272
+  _globals['_NODELOAD_USEDENTRY']._serialized_start=1274
+  _globals['_NODELOAD_USEDENTRY']._serialized_end=1317
+  _globals['_TASKLOAD']._serialized_start=1319
+  _globals['_TASKLOAD']._serialized_end=1428
+  _globals['_TOPREPLY']._serialized_start=1430
+  _globals['_TOPREPLY']._serialized_end=1519
+  _globals['_USEPOLICYREQUEST']._serialized_start=1521
+  _globals['_USEPOLICYREQUEST']._serialized_end=1571
+  _globals['_USEPOLICYREPLY']._serialized_start=1573
+  _globals['_USEPOLICYREPLY']._serialized_end=1589
+  _globals['_POLICIESREQUEST']._serialized_start=1591
+  _globals['_POLICIESREQUEST']._serialized_end=1608
+  _globals['_POLICIESREPLY']._serialized_start=1610
+  _globals['_POLICIESREPLY']._serialized_end=1733
+  _globals['_CLUSTER']._serialized_start=1736
+  _globals['_CLUSTER']._serialized_end=2216
 # @@protoc_insertion_point(module_scope)

@@ -27,7 +27,7 @@ class JobsRequest(_message.Message):
     def __init__(self, job: _Optional[str] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("name", "model", "phase", "reason", "workers", "servers", "max_workers", "max_servers", "epochs_done", "epochs", "samples_per_second", "submitted", "ended", "log")
+    __slots__ = ("name", "model", "phase", "reason", "workers", "servers", "max_workers", "max_servers", "epochs_done", "epochs", "samples_per_second", "submitted", "ended", "log", "min_workers", "min_servers", "held")
     NAME_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -42,6 +42,9 @@ class JobStatus(_message.Message):
     SUBMITTED_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
     LOG_FIELD_NUMBER: _ClassVar[int]
+    MIN_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    MIN_SERVERS_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
     name: str
     model: str
     phase: str
@@ -56,7 +59,10 @@ class JobStatus(_message.Message):
     submitted: float
     ended: float
     log: str
-    def __init__(self, name: _Optional[str] = ..., model: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., workers: _Optional[int] = ..., servers: _Optional[int] = ..., max_workers: _Optional[int] = ..., max_servers: _Optional[int] = ..., epochs_done: _Optional[float] = ..., epochs: _Optional[float] = ..., samples_per_second: _Optional[float] = ..., submitted: _Optional[float] = ..., ended: _Optional[float] = ..., log: _Optional[str] = ...) -> None: ...
+    min_workers: int
+    min_servers: int
+    held: bool
+    def __init__(self, name: _Optional[str] = ..., model: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., workers: _Optional[int] = ..., servers: _Optional[int] = ..., max_workers: _Optional[int] = ..., max_servers: _Optional[int] = ..., epochs_done: _Optional[float] = ..., epochs: _Optional[float] = ..., samples_per_second: _Optional[float] = ..., submitted: _Optional[float] = ..., ended: _Optional[float] = ..., log: _Optional[str] = ..., min_workers: _Optional[int] = ..., min_servers: _Optional[int] = ..., held: _Optional[bool] = ...) -> None: ...
 
 class JobsReply(_message.Message):
     __slots__ = ("jobs",)
@@ -121,3 +127,127 @@ class StopJobRequest(_message.Message):
 class StopJobReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class HoldRequest(_message.Message):
+    __slots__ = ("job",)
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    def __init__(self, job: _Optional[str] = ...) -> None: ...
+
+class HoldReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ReleaseRequest(_message.Message):
+    __slots__ = ("job",)
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    def __init__(self, job: _Optional[str] = ...) -> None: ...
+
+class ReleaseReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ScaleJobRequest(_message.Message):
+    __slots__ = ("job", "workers", "servers")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    workers: int
+    servers: int
+    def __init__(self, job: _Optional[str] = ..., workers: _Optional[int] = ..., servers: _Optional[int] = ...) -> None: ...
+
+class ScaleJobReply(_message.Message):
+    __slots__ = ("workers", "servers")
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    workers: int
+    servers: int
+    def __init__(self, workers: _Optional[int] = ..., servers: _Optional[int] = ...) -> None: ...
+
+class TopRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class NodeLoad(_message.Message):
+    __slots__ = ("name", "capacity", "used")
+    class CapacityEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class UsedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    USED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    capacity: _containers.ScalarMap[str, float]
+    used: _containers.ScalarMap[str, float]
+    def __init__(self, name: _Optional[str] = ..., capacity: _Optional[_Mapping[str, float]] = ..., used: _Optional[_Mapping[str, float]] = ...) -> None: ...
+
+class TaskLoad(_message.Message):
+    __slots__ = ("job", "task", "node", "cores", "limit_cores", "memory_bytes")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    CORES_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_CORES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    task: str
+    node: str
+    cores: float
+    limit_cores: float
+    memory_bytes: int
+    def __init__(self, job: _Optional[str] = ..., task: _Optional[str] = ..., node: _Optional[str] = ..., cores: _Optional[float] = ..., limit_cores: _Optional[float] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+
+class TopReply(_message.Message):
+    __slots__ = ("nodes", "tasks", "isolation")
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    ISOLATION_FIELD_NUMBER: _ClassVar[int]
+    nodes: _containers.RepeatedCompositeFieldContainer[NodeLoad]
+    tasks: _containers.RepeatedCompositeFieldContainer[TaskLoad]
+    isolation: str
+    def __init__(self, nodes: _Optional[_Iterable[_Union[NodeLoad, _Mapping]]] = ..., tasks: _Optional[_Iterable[_Union[TaskLoad, _Mapping]]] = ..., isolation: _Optional[str] = ...) -> None: ...
+
+class UsePolicyRequest(_message.Message):
+    __slots__ = ("policy", "shadow")
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_FIELD_NUMBER: _ClassVar[int]
+    policy: str
+    shadow: bool
+    def __init__(self, policy: _Optional[str] = ..., shadow: _Optional[bool] = ...) -> None: ...
+
+class UsePolicyReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PoliciesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PoliciesReply(_message.Message):
+    __slots__ = ("policy", "deciding", "shadow", "guard", "shadow_agreement", "updates")
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    DECIDING_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_FIELD_NUMBER: _ClassVar[int]
+    GUARD_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_AGREEMENT_FIELD_NUMBER: _ClassVar[int]
+    UPDATES_FIELD_NUMBER: _ClassVar[int]
+    policy: str
+    deciding: str
+    shadow: str
+    guard: str
+    shadow_agreement: float
+    updates: int
+    def __init__(self, policy: _Optional[str] = ..., deciding: _Optional[str] = ..., shadow: _Optional[str] = ..., guard: _Optional[str] = ..., shadow_agreement: _Optional[float] = ..., updates: _Optional[int] = ...) -> None: ...

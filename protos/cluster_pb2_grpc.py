@@ -54,6 +54,36 @@ class ClusterStub:
                 request_serializer=protos_dot_cluster__pb2.StopJobRequest.SerializeToString,
                 response_deserializer=protos_dot_cluster__pb2.StopJobReply.FromString,
                 _registered_method=True)
+        self.Hold = channel.unary_unary(
+                '/dl2.Cluster/Hold',
+                request_serializer=protos_dot_cluster__pb2.HoldRequest.SerializeToString,
+                response_deserializer=protos_dot_cluster__pb2.HoldReply.FromString,
+                _registered_method=True)
+        self.Release = channel.unary_unary(
+                '/dl2.Cluster/Release',
+                request_serializer=protos_dot_cluster__pb2.ReleaseRequest.SerializeToString,
+                response_deserializer=protos_dot_cluster__pb2.ReleaseReply.FromString,
+                _registered_method=True)
+        self.Scale = channel.unary_unary(
+                '/dl2.Cluster/Scale',
+                request_serializer=protos_dot_cluster__pb2.ScaleJobRequest.SerializeToString,
+                response_deserializer=protos_dot_cluster__pb2.ScaleJobReply.FromString,
+                _registered_method=True)
+        self.Top = channel.unary_unary(
+                '/dl2.Cluster/Top',
+                request_serializer=protos_dot_cluster__pb2.TopRequest.SerializeToString,
+                response_deserializer=protos_dot_cluster__pb2.TopReply.FromString,
+                _registered_method=True)
+        self.UsePolicy = channel.unary_unary(
+                '/dl2.Cluster/UsePolicy',
+                request_serializer=protos_dot_cluster__pb2.UsePolicyRequest.SerializeToString,
+                response_deserializer=protos_dot_cluster__pb2.UsePolicyReply.FromString,
+                _registered_method=True)
+        self.Policies = channel.unary_unary(
+                '/dl2.Cluster/Policies',
+                request_serializer=protos_dot_cluster__pb2.PoliciesRequest.SerializeToString,
+                response_deserializer=protos_dot_cluster__pb2.PoliciesReply.FromString,
+                _registered_method=True)
 
 
 class ClusterServicer:
@@ -83,6 +113,45 @@ class ClusterServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Hold(self, request, context):
+        """the policy leaves the job's counts alone
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Release(self, request, context):
+        """and decides about it again
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Scale(self, request, context):
+        """of a held job
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Top(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UsePolicy(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Policies(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ClusterServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -105,6 +174,36 @@ def add_ClusterServicer_to_server(servicer, server):
                     servicer.Stop,
                     request_deserializer=protos_dot_cluster__pb2.StopJobRequest.FromString,
                     response_serializer=protos_dot_cluster__pb2.StopJobReply.SerializeToString,
+            ),
+            'Hold': grpc.unary_unary_rpc_method_handler(
+                    servicer.Hold,
+                    request_deserializer=protos_dot_cluster__pb2.HoldRequest.FromString,
+                    response_serializer=protos_dot_cluster__pb2.HoldReply.SerializeToString,
+            ),
+            'Release': grpc.unary_unary_rpc_method_handler(
+                    servicer.Release,
+                    request_deserializer=protos_dot_cluster__pb2.ReleaseRequest.FromString,
+                    response_serializer=protos_dot_cluster__pb2.ReleaseReply.SerializeToString,
+            ),
+            'Scale': grpc.unary_unary_rpc_method_handler(
+                    servicer.Scale,
+                    request_deserializer=protos_dot_cluster__pb2.ScaleJobRequest.FromString,
+                    response_serializer=protos_dot_cluster__pb2.ScaleJobReply.SerializeToString,
+            ),
+            'Top': grpc.unary_unary_rpc_method_handler(
+                    servicer.Top,
+                    request_deserializer=protos_dot_cluster__pb2.TopRequest.FromString,
+                    response_serializer=protos_dot_cluster__pb2.TopReply.SerializeToString,
+            ),
+            'UsePolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.UsePolicy,
+                    request_deserializer=protos_dot_cluster__pb2.UsePolicyRequest.FromString,
+                    response_serializer=protos_dot_cluster__pb2.UsePolicyReply.SerializeToString,
+            ),
+            'Policies': grpc.unary_unary_rpc_method_handler(
+                    servicer.Policies,
+                    request_deserializer=protos_dot_cluster__pb2.PoliciesRequest.FromString,
+                    response_serializer=protos_dot_cluster__pb2.PoliciesReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -215,6 +314,168 @@ class Cluster:
             '/dl2.Cluster/Stop',
             protos_dot_cluster__pb2.StopJobRequest.SerializeToString,
             protos_dot_cluster__pb2.StopJobReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Hold(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dl2.Cluster/Hold',
+            protos_dot_cluster__pb2.HoldRequest.SerializeToString,
+            protos_dot_cluster__pb2.HoldReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Release(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dl2.Cluster/Release',
+            protos_dot_cluster__pb2.ReleaseRequest.SerializeToString,
+            protos_dot_cluster__pb2.ReleaseReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Scale(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dl2.Cluster/Scale',
+            protos_dot_cluster__pb2.ScaleJobRequest.SerializeToString,
+            protos_dot_cluster__pb2.ScaleJobReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Top(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dl2.Cluster/Top',
+            protos_dot_cluster__pb2.TopRequest.SerializeToString,
+            protos_dot_cluster__pb2.TopReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UsePolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dl2.Cluster/UsePolicy',
+            protos_dot_cluster__pb2.UsePolicyRequest.SerializeToString,
+            protos_dot_cluster__pb2.UsePolicyReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Policies(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dl2.Cluster/Policies',
+            protos_dot_cluster__pb2.PoliciesRequest.SerializeToString,
+            protos_dot_cluster__pb2.PoliciesReply.FromString,
             options,
             channel_credentials,
             insecure,

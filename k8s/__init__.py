@@ -1,0 +1,1 @@
+"""What runs on Kubernetes: the chart, the images, the operator."""
