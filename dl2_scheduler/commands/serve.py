@@ -21,7 +21,7 @@ from dl2_scheduler.backends.local.records import Records
 from dl2_scheduler.cluster.durations import seconds
 from dl2_scheduler.cluster.errors import BadInput, Refused
 from dl2_scheduler.commands.common import Folder, default_folder
-from dl2_scheduler.live.history import History
+from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.live.loop import Loop
 from dl2_scheduler.live.service import Service, serving
 from dl2_scheduler.policies.placement import SPREAD, placement_rule
@@ -46,7 +46,7 @@ def serve(
     with (
         _held(state),
         closing(Records(state / "jobs.sqlite", clock.now())) as records,
-        closing(History(state / "decisions.sqlite")) as history,
+        closing(History(state / HISTORY_FILE)) as history,
     ):
         cluster = LocalCluster(nodes, length, records, ElasticrunRuntime(state, clock.wake), clock)
         with _signals_to(cluster.close), serving(Service(cluster, history), state):

@@ -1,0 +1,88 @@
+"""Whole slots of a live cluster, written and read again."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from played_cluster import document
+
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.jobs import Job, Node
+from dl2_scheduler.cluster.policy import JobOutcome, Outcome
+from dl2_scheduler.cluster.room import NodeRule
+from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot, SpeedReport
+from dl2_scheduler.live.history import HISTORY_FILE, History
+from dl2_scheduler.live.loop import Loop
+from dl2_scheduler.policies.drf import Drf
+
+ONE = {"slots": 1.0}
+NODES = (Node("n0", {"slots": 8.0}), Node("n1", {"slots": 4.0, "gpu": 1.0}))
+
+
+def recorded(slot, jobs=("a",)):
+    states = tuple(JobState(Job(name, 0.5, "m", 10.0, 60.0, ONE, ONE), 1.25, slot, 1, 2) for name in jobs)
+    return Snapshot(slot, 20.0, NODES, states, (SpeedReport("a", "m", 2, 1, 33.5),))
+
+
+def write(history, slot):
+    history.decided(100.0 + slot, "drf", recorded(slot), Allocation({"a": Grant(2, 1, "why")}), {})
+
+
+def outcome_of(slot):
+    return Outcome(slot, (JobOutcome("a", 1, 1, 0.5, None, "slow"),), (SpeedReport("a", "m", 1, 1, 7.0),))
+
+
+def test_slots_come_back_as_they_were(tmp_path):
+    history = History(tmp_path / HISTORY_FILE)
+    write(history, 3)
+    history.happened(outcome_of(3))
+    write(history, 4)
+    history.decided(105.0, "drf", recorded(5, ()), Allocation(), {})  # nobody was there
+    history.close()
+    again = History.of_folder(tmp_path)
+    third, fourth = again.slots()
+    assert (third.at, third.policy, third.snapshot) == (103.0, "drf", recorded(3))
+    assert (third.allocation, third.outcome) == (Allocation({"a": Grant(2, 1, "why")}), outcome_of(3))
+    assert fourth.outcome is None
+    assert [slot.snapshot.slot for slot in again.slots(after=3)] == [4]
+    again.close()
+
+
+def test_old_slots_go_and_what_was_decided_in_them(tmp_path):
+    history = History(tmp_path / HISTORY_FILE, most_slots=130)
+    for slot in range(150):
+        write(history, slot)
+    assert [slot.snapshot.slot for slot in history.slots()] == list(range(20, 150))
+    assert len(history.of("a", 0.0, 1000)) == 130
+    history.close()
+
+
+def test_what_a_job_did_is_recorded_not_what_it_was_told(tmp_path, serve, clock, runtime):
+    cluster, history = serve("1x8"), History(tmp_path / HISTORY_FILE)
+    loop = Loop(cluster, Drf(), "drf", NodeRule.SPREAD, history, clock.now)
+    cluster.submit(document("a"), Path())
+    loop.slot()
+    cluster.submit(document("b"), Path())
+    runtime.jobs["a"].refuses = "its script draws its own batches"
+    loop.slot()
+    first, second = history.slots()
+    assert [(done.id, done.workers, done.servers, done.epochs) for done in first.outcome.jobs] == [("a", 4, 4, 8.0)]
+    assert first.outcome.reports == second.snapshot.reports != ()
+    granted, had = second.allocation.grants["a"], second.outcome.jobs[0]
+    assert (granted.workers, granted.servers, had.workers, had.servers) == (2, 2, 4, 4)
+    assert had.note == "its script draws its own batches"
+    history.close()
+
+
+def test_a_history_that_cannot_be_read(tmp_path):
+    with pytest.raises(BadInput, match="no history in"):
+        History.of_folder(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    history = History(tmp_path / HISTORY_FILE)
+    write(history, 3)
+    with sqlite3.connect(tmp_path / HISTORY_FILE) as database:
+        database.execute("UPDATE slots SET decision = x'00'")
+    database.close()
+    with pytest.raises(BadInput, match="slot 3 cannot be read"):
+        list(history.slots())
+    history.close()
