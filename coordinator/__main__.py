@@ -13,7 +13,8 @@ from pathlib import Path
 
 import grpc
 
-from coordinator import checkpoints
+from coordinator import checkpoints, health
+from coordinator.addresses import reachable
 from coordinator.batches import Book
 from coordinator.books import Ledger, Steps
 from coordinator.ending import restored
@@ -53,7 +54,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--job", required=True, help="name of the job")
     add("--folder", required=True, type=Path, help="of the job: journal, ledger, address")
     add("--token-file", required=True, help="file that holds the job token as 32 hex digits")
-    add("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
+    add("--host", default="127.0.0.1", help="address to listen on; 0.0.0.0: all of this machine (%(default)s)")
+    add("--advertise", default="", metavar="HOST", help="name or address that others reach it by (that of --host)")
     add("--port", type=int, default=0, help="to listen on; 0: a free one (%(default)s)")
     add("--workers", type=_count, default=1, help="that the job starts with (%(default)s)")
     add("--servers", type=_count, default=1, help="that the job starts with (%(default)s)")
@@ -65,6 +67,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--checkpoint", default="", metavar="URL", help="folder of the job's checkpoints, any fsspec URL")
     add("--checkpoint-interval", type=float, default=0.0, metavar="S", help="0: on demand only (%(default)s)")
     add("--restore", default="", metavar="URL", help="start from this checkpoint, or from the newest in this folder")
+    add(
+        "--operator",
+        action="store_true",
+        help="a Kubernetes operator runs the job: counts, drains, its end are its own",
+    )
     return parser
 
 
@@ -106,6 +113,7 @@ def _load(options: argparse.Namespace, journal: Journal) -> State:
         checkpoint=options.checkpoint,
         restore=options.restore,
         checkpoint_interval=options.checkpoint_interval,
+        operator=options.operator,
     )
     kept = journal.load()
     if kept is not None:
@@ -143,8 +151,9 @@ async def _run(options: argparse.Namespace, runtime: Runtime, service: Service) 
         ]
     )
     rpc.add_CoordinatorServicer_to_server(service, server)
-    port = _bind(server, options.host, options.port)
-    address = f"{options.host}:{port}"
+    server.add_generic_rpc_handlers((health.handler(),))
+    host = options.advertise or reachable(options.host)
+    address = f"{host}:{_bind(server, options.host, options.port)}"
     here = f"--coordinator {address} --token-file {options.token_file}"
     settings = replace(runtime.state.settings, join_command=f"elasticrun --role {{role}} {here}")
     runtime.state = replace(runtime.state, settings=settings)

@@ -151,13 +151,14 @@ class CoordinatorClient:
         reply: pb.CheckpointReply = self._call(self._stub.Checkpoint, request, seconds)
         return reply
 
-    def stop(self, *, now: bool = False) -> None:
+    def stop(self, *, now: bool = False, reason: str = "") -> None:
         """End the job.
 
         Args:
             now: do not wait for a checkpoint being written.
+            reason: for people; empty: stopped by the operator.
         """
-        self._call(self._stub.Stop, pb.StopRequest(caller=self._caller, now=now))
+        self._call(self._stub.Stop, pb.StopRequest(caller=self._caller, now=now, reason=reason))
 
     def ledger(self) -> Iterator[pb.LedgerEntry]:
         """Every applied update, in the order in which it was reported."""

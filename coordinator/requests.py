@@ -17,12 +17,16 @@ from protos import elastic_pb2 as pb
 BYTES_PER_SECOND = 200e6
 """Assumed of a migration before the job has seen one."""
 
+OPERATOR_CAUSE = "operator-controller"
+"""How the causes of a Kubernetes operator's requests begin. It guards against mistakes; the token is the authority."""
+
 
 def on_scale_asked(turn: Turn, event: ScaleAsked) -> None:
     """Scale: wanted counts."""
     job = turn.job
     wish = Wish(job.requests + 1, event.cause or "operator", event.workers, event.servers, None, event.migration)
-    why = _not_running(turn) or refusal(job, _wanted_with(job, wish))
+    why = "" if event.dry_run else not_operators(turn, event.cause, "scale")
+    why = why or _not_running(turn) or refusal(job, _wanted_with(job, wish))
     if why:
         turn.refuse(event.to, why)
     elif event.dry_run:
@@ -36,6 +40,19 @@ def on_scale_asked(turn: Turn, event: ScaleAsked) -> None:
 def _wanted_with(job: Job, wish: Wish) -> Goal:
     """What will be wanted if nothing else comes between."""
     return job.goal.granting(uncontradicted(job.queued, wish))
+
+
+def not_operators(turn: Turn, cause: str, what: str) -> str:
+    """Why a request is not this coordinator's to take: an operator on Kubernetes keeps the job as its document says."""
+    settings = turn.state.settings
+    if not settings.operator or cause.startswith(OPERATOR_CAUSE):
+        return ""
+    instead = {
+        "scale": f"`elasticctl --kube scale {settings.name} --workers N --servers M`, or `kubectl scale`",
+        "drain": f"`kubectl delete pod` of the node, or `elasticctl --kube scale {settings.name} ...`",
+        "stop": f"`kubectl delete elasticjob {settings.name}`, or set its spec.suspend",
+    }
+    return f"this job is run by an operator on Kubernetes, which would undo it: {instead[what]}"
 
 
 def _not_running(turn: Turn) -> str:
@@ -136,7 +153,7 @@ def _speed(turn: Turn) -> float:
 
 def on_drain_asked(turn: Turn, event: DrainAsked) -> None:
     """Drain: a plan without one node."""
-    if why := _not_running(turn):
+    if why := not_operators(turn, event.cause, "drain") or _not_running(turn):
         turn.refuse(event.to, why)
     elif event.node not in turn.job.nodes:
         known = ", ".join(turn.job.nodes) or "none"
@@ -191,6 +208,9 @@ def on_cancel_asked(turn: Turn, event: CancelAsked) -> None:
 
 def on_stop_asked(turn: Turn, event: StopAsked) -> None:
     """Stop: the job ends; a checkpoint that is being written is finished first, unless at once."""
+    if why := not_operators(turn, event.reason, "stop"):
+        turn.refuse(event.to, why)
+        return
     turn.reply(event.to, pb.StopReply())
     if turn.job.ended:
         return

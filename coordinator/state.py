@@ -43,6 +43,7 @@ class Settings:
         restore: checkpoint, or folder of some, that the job began from; "": none.
         checkpoint_interval: seconds between checkpoints; 0: on demand only.
         join_command: how a person starts one node by hand, with {role}.
+        operator: a Kubernetes operator runs the job, and alone asks for other counts, drains and its end.
     """
 
     name: str = "job"
@@ -56,6 +57,7 @@ class Settings:
     restore: str = ""
     checkpoint_interval: float = 0.0
     join_command: str = "elasticrun --role {role}"
+    operator: bool = False
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,7 @@ def _node(state: State, node: Node, now: float) -> "pb.NodeStatus":
         rank=_rank(job, node),
         state=_standing(job, node),
         pid=node.pid,
+        nonce=node.nonce,
     )
     if vitals is not None:
         message.version, message.step_seconds, message.rate = vitals.version, vitals.step_seconds, vitals.rate

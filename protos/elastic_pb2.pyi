@@ -744,7 +744,7 @@ class StepRow(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., step: _Optional[_Union[StepTime, _Mapping]] = ...) -> None: ...
 
 class NodeStatus(_message.Message):
-    __slots__ = ("member", "rank", "state", "version", "step_seconds", "rate", "bytes", "lease_left", "metrics", "pid", "transports")
+    __slots__ = ("member", "rank", "state", "version", "step_seconds", "rate", "bytes", "lease_left", "metrics", "pid", "transports", "nonce")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -770,6 +770,7 @@ class NodeStatus(_message.Message):
     METRICS_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     TRANSPORTS_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
     member: Member
     rank: int
     state: str
@@ -781,7 +782,8 @@ class NodeStatus(_message.Message):
     metrics: _containers.ScalarMap[str, float]
     pid: int
     transports: _containers.ScalarMap[str, str]
-    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., rank: _Optional[int] = ..., state: _Optional[str] = ..., version: _Optional[int] = ..., step_seconds: _Optional[float] = ..., rate: _Optional[float] = ..., bytes: _Optional[int] = ..., lease_left: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., pid: _Optional[int] = ..., transports: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    nonce: str
+    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., rank: _Optional[int] = ..., state: _Optional[str] = ..., version: _Optional[int] = ..., step_seconds: _Optional[float] = ..., rate: _Optional[float] = ..., bytes: _Optional[int] = ..., lease_left: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., pid: _Optional[int] = ..., transports: _Optional[_Mapping[str, str]] = ..., nonce: _Optional[str] = ...) -> None: ...
 
 class StatusReply(_message.Message):
     __slots__ = ("job", "phase", "reason", "term", "configuration", "nodes", "wanted_workers", "wanted_servers", "version", "epoch", "step", "rate", "data", "plan", "queued", "blocks", "bytes", "optimizers", "requests", "queued_requests", "withdrawn")

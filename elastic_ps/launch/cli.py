@@ -29,6 +29,7 @@ _USAGE = 2
 _MOST_BLOCK_BYTES = 1 << 40
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OF_A_NODE = ("coordinator", "token_file")
+_AT_WILL_OF_A_NODE = ("nonce_prefix",)
 _OF_A_JOB = (
     "workers",
     "servers",
@@ -94,6 +95,9 @@ def elasticrun(
     role: Annotated[Role | None, typer.Option(help="Join one node to a running job.")] = None,
     coordinator: Annotated[str, typer.Option(metavar="HOST:PORT", help="Of the job that --role joins.")] = "",
     token_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Of the job that --role joins.")] = None,
+    nonce_prefix: Annotated[
+        str, typer.Option(metavar="PREFIX", help="Names --role's processes PREFIX.1, PREFIX.2 [random].")
+    ] = "",
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Address that other nodes reach this machine at.")
     ] = "127.0.0.1",
@@ -130,7 +134,7 @@ def elasticrun(
     if role is not None:
         assert token_file is not None, "checked as missing above"
         _refuse_if(_node_problem(role, coordinator, token_file, host))
-        member = MemberSettings(role, Place(coordinator, token_file, host, wire), join_timeout, grace)
+        member = MemberSettings(role, Place(coordinator, token_file, host, wire), join_timeout, grace, nonce_prefix)
         raise typer.Exit(run_member(member, partial(NodeCommands(program, modules).node, role, member.place)))
     assert program is not None, "checked as missing above"
     _refuse_if(_job_problem(host, block_bytes, checkpoint, restore))
@@ -225,10 +229,11 @@ def signals_to(handler: Callable[[int], None]) -> Iterator[None]:
 
 def _misplaced(context: typer.Context, role: Role | None) -> str | None:
     """What was given, or is missing, with or without --role."""
-    names = (*_OF_A_JOB, *_OF_A_NODE)
+    of_a_node = (*_OF_A_NODE, *_AT_WILL_OF_A_NODE)
+    names = (*_OF_A_JOB, *of_a_node)
     sources = {name: context.get_parameter_source(name) for name in names}
     given = {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
-    wrong = sorted(given & set(_OF_A_NODE if role is None else _OF_A_JOB))
+    wrong = sorted(given & set(of_a_node if role is None else _OF_A_JOB))
     if wrong:
         option = f"--{wrong[0].replace('_', '-')}"
         where = "one node that --role joins to a job" if role is None else "a whole job, which --role does not start"

@@ -31,12 +31,14 @@ class MemberSettings:
         place: where its job is.
         join_timeout: seconds to wait for the job's coordinator.
         grace: seconds that a drain may take.
+        nonce_prefix: its processes have the nonces PREFIX.1, PREFIX.2, ...; "": random ones.
     """
 
     role: Role
     place: Place
     join_timeout: float = 60.0
     grace: float = 30.0
+    nonce_prefix: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class MemberAgent:
     def __init__(self, settings: MemberSettings, command: Callable[[str], list[str]]):
         self._settings = settings
         self._command = command
+        self._processes = 0
         self._events: queue.SimpleQueue[_Exited | int] = queue.SimpleQueue()
         self._link = CoordinatorLink(settings.place.coordinator, read_token(settings.place.token_file))
 
@@ -101,7 +104,9 @@ class MemberAgent:
 
     def _run_once(self) -> int:
         """One process, from its start to its end."""
-        nonce = f"{self._settings.role}-{secrets.token_hex(4)}"
+        self._processes += 1
+        prefix = self._settings.nonce_prefix
+        nonce = f"{prefix}.{self._processes}" if prefix else f"{self._settings.role}-{secrets.token_hex(4)}"
         process = Process(
             nonce,
             self._command(nonce),

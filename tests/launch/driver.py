@@ -1,4 +1,7 @@
-"""`elasticrun` as a process of its own, with puppets for commands: python driver.py ROOT STAGE_PORT GRACE [MEMBER]."""
+"""`elasticrun` as a process of its own, with puppets for commands.
+
+python driver.py ROOT STAGE_PORT GRACE [MEMBER [PREFIX]]
+"""
 
 import sys
 from pathlib import Path
@@ -15,7 +18,8 @@ from elastic_ps.launch.output import MergedStream
 def main() -> None:
     root, port, grace, *member = sys.argv[1:]
     if member:
-        settings = MemberSettings(Role.WORKER, Place(member[0], Path(root) / "token", "127.0.0.1"), 30.0, float(grace))
+        place = Place(member[0], Path(root) / "token", "127.0.0.1")
+        settings = MemberSettings(Role.WORKER, place, 30.0, float(grace), *member[1:])
         sys.exit(run_member(settings, lambda nonce: puppet_command(int(port), nonce)))
     job = JobSettings(name="toy", script=Script("train.py"), grace=float(grace))
     sys.exit(run_job(job, PuppetCommands(int(port)), MergedStream(sys.stdout), Path(root)).status)

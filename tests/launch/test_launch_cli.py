@@ -100,7 +100,10 @@ def test_a_member(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli, "run_member", run_member)
     where = "--coordinator 10.0.0.1:7000 --token-file token --host 10.0.0.2"
     assert invoke("--role", "worker", *where.split(), "train.py", "--lr", "1") == (143, "")
-    assert taken == [MemberSettings(Role.WORKER, Place("10.0.0.1:7000", Path("token"), "10.0.0.2"))]
+    place = Place("10.0.0.1:7000", Path("token"), "10.0.0.2")
+    assert taken == [MemberSettings(Role.WORKER, place)]
+    assert invoke("--role", "worker", *where.split(), "--nonce-prefix", "pod-1", "train.py", "--lr", "1") == (143, "")
+    assert taken[1:] == [MemberSettings(Role.WORKER, place, nonce_prefix="pod-1")]
 
 
 @pytest.mark.parametrize(
@@ -143,6 +146,7 @@ def test_a_member(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--role server --coordinator h:1 --token-file token --lease 5", "--lease is for a whole job"),
         ("--coordinator h:1 train.py", "--coordinator is for one node"),
         ("--role worker --coordinator h:1 --token-file token --workers 2 train.py", "--workers is for a whole job"),
+        ("--nonce-prefix pod-1 train.py", "--nonce-prefix is for one node that --role joins to a job"),
         ("--role worker --token-file token train.py", "--role needs --coordinator"),
         ("--role worker --coordinator h:1 train.py", "--role needs --token-file"),
         ("--role worker --coordinator h:1 --token-file token", "name the training script"),

@@ -23,8 +23,8 @@ def drive(tmp_path: Path, stage: Stage) -> Iterator[Drive]:
     (tmp_path / "token").write_text("00" * 16)
     drivers: list[subprocess.Popen[str]] = []
 
-    def start(grace: float = PATIENCE, member: str = "") -> subprocess.Popen[str]:
-        arguments = [str(tmp_path), str(stage.port), str(grace), *([member] if member else [])]
+    def start(grace: float = PATIENCE, member: str = "", prefix: str = "") -> subprocess.Popen[str]:
+        arguments = [str(tmp_path), str(stage.port), str(grace), *filter(None, (member, prefix))]
         command = [sys.executable, str(DRIVER), *arguments]
         drivers.append(
             subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=os.getcwd())
@@ -81,6 +81,17 @@ def test_a_member_drains_on_sigterm_and_has_the_status_of_its_node(
     assert driver.returncode == 0, output
     exited = fake.exits.get(timeout=PATIENCE)
     assert (exited.nonce, exited.status) == (worker.name, 0)
+
+
+def test_a_members_processes_are_counted_behind_its_prefix(drive: Drive, stage: Stage, fake: FakeCoordinator) -> None:
+    driver = drive(member=fake.address, prefix="digits-worker-3")
+    for number, status in ((1, EXIT_RESTART), (2, 0)):
+        node = stage.enter("digits")
+        assert node.environment["ELASTIC_NONCE"] == node.name == f"digits-worker-3.{number}"
+        node.tell(f"exit {status}")
+        assert fake.exits.get(timeout=PATIENCE).nonce == node.name
+    output, _ = driver.communicate(timeout=PATIENCE)
+    assert driver.returncode == 0, output
 
 
 def test_a_second_signal_ends_a_member_that_drains(drive: Drive, stage: Stage, fake: FakeCoordinator) -> None:
