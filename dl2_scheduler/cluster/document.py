@@ -20,11 +20,12 @@
 A field that nothing implements is unknown here, and an unknown field is refused.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
@@ -41,6 +42,8 @@ UNKNOWN_SAMPLES = 1.0
 """Of an epoch, until the job has told: policies that weigh by it try such a job first."""
 
 MOST_TASKS = 256
+_RUNTIMES_OWN = "ELASTIC_"
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LONGEST_NAME = 50  # Kubernetes allows 63, of which the names of pods take what follows
 
 
@@ -70,6 +73,27 @@ class Requests(_Part):
     requests: dict[str, Amount]
 
 
+class Variable(_Part):
+    """Of a container's environment.
+
+    Attributes:
+        name: not one of the runtime's own.
+        value: text.
+    """
+
+    name: str
+    value: str = ""
+
+    @field_validator("name")
+    @classmethod
+    def _is_free(cls, name: str) -> str:
+        if not _VARIABLE.fullmatch(name):
+            raise ValueError(f"{name!r}: give letters, digits and _, beginning with no digit")
+        if name.startswith(_RUNTIMES_OWN):
+            raise ValueError(f"{name}: names that begin with {_RUNTIMES_OWN} are the runtime's: give another")
+        return name
+
+
 class Container(_Part):
     """The one container of a task.
 
@@ -78,6 +102,7 @@ class Container(_Part):
         command: program and arguments.
         args: further arguments.
         working_dir: where it runs; None: where the document was submitted from.
+        env: its environment, beside what it inherits.
         resources: that it takes; None: one slot.
     """
 
@@ -85,6 +110,7 @@ class Container(_Part):
     command: Annotated[tuple[str, ...], Field(strict=False)] = ()
     args: Annotated[tuple[str, ...], Field(strict=False)] = ()
     working_dir: str | None = None
+    env: Annotated[tuple[Variable, ...], Field(strict=False)] = ()
     resources: Requests | None = None
 
 

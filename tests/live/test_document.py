@@ -36,6 +36,8 @@ def test_resources_type_and_interval_as_given():
     read = read_document(changed(f"{CONTAINER}.resources", requests))
     assert read.job(0.0).worker == {"slots": 2, "gpu": 0.5}
     assert read_document(changed("spec.checkpoint", {"interval": "5m"})).spec.checkpoint.interval == 300
+    (variable,) = read_document(changed(f"{CONTAINER}.env", [{"name": "A", "value": "1"}])).spec.workers.container.env
+    assert (variable.name, variable.value) == ("A", "1")
     whole = yaml.safe_load(changed(f"{CONTAINER}.image", "registry/digits:1"))
     del whole["spec"]["modelType"]
     assert read_document(yaml.safe_dump(whole)).job(0.0).model == "registry/digits:1"
@@ -66,6 +68,10 @@ def test_resources_type_and_interval_as_given():
         (f"{CONTAINER}.args", ["--epochs", 40], f"{CONTAINER}.args.1 is 40: give text; a number that is text"),
         (f"{CONTAINER}.resources", {"requests": {"slots": 0}}, "worker takes nothing"),
         (f"{CONTAINER}.resources", {"requests": {"slots": -1}}, f"{CONTAINER}.resources.requests.slots is -1"),
+        (f"{CONTAINER}.env", {"A": "1"}, f"{CONTAINER}.env is {{'A': '1'}}: give a list"),
+        (f"{CONTAINER}.env", [{"name": "A", "value": 1}], f"{CONTAINER}.env.0.value is 1: give text"),
+        (f"{CONTAINER}.env", [{"name": "A B"}], f"{CONTAINER}.env.0.name: 'A B': give letters"),
+        (f"{CONTAINER}.env", [{"name": "ELASTIC_HOST"}], f"{CONTAINER}.env.0.name: ELASTIC_HOST: names that begin"),
         ("spec.checkpoint", {"interval": "soon"}, "spec.checkpoint.interval: soon is no length of time"),
         (
             "spec.servers.template",
