@@ -79,7 +79,7 @@ class WhyRequest(_message.Message):
     def __init__(self, job: _Optional[str] = ..., most: _Optional[int] = ...) -> None: ...
 
 class Decision(_message.Message):
-    __slots__ = ("slot", "at", "policy", "workers_before", "servers_before", "workers", "servers", "reason", "happened")
+    __slots__ = ("slot", "at", "policy", "workers_before", "servers_before", "workers", "servers", "reason", "happened", "shadow")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
@@ -89,6 +89,7 @@ class Decision(_message.Message):
     SERVERS_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     HAPPENED_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_FIELD_NUMBER: _ClassVar[int]
     slot: int
     at: float
     policy: str
@@ -98,7 +99,18 @@ class Decision(_message.Message):
     servers: int
     reason: str
     happened: Happened
-    def __init__(self, slot: _Optional[int] = ..., at: _Optional[float] = ..., policy: _Optional[str] = ..., workers_before: _Optional[int] = ..., servers_before: _Optional[int] = ..., workers: _Optional[int] = ..., servers: _Optional[int] = ..., reason: _Optional[str] = ..., happened: _Optional[_Union[Happened, _Mapping]] = ...) -> None: ...
+    shadow: Shadowed
+    def __init__(self, slot: _Optional[int] = ..., at: _Optional[float] = ..., policy: _Optional[str] = ..., workers_before: _Optional[int] = ..., servers_before: _Optional[int] = ..., workers: _Optional[int] = ..., servers: _Optional[int] = ..., reason: _Optional[str] = ..., happened: _Optional[_Union[Happened, _Mapping]] = ..., shadow: _Optional[_Union[Shadowed, _Mapping]] = ...) -> None: ...
+
+class Shadowed(_message.Message):
+    __slots__ = ("policy", "workers", "servers")
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    policy: str
+    workers: int
+    servers: int
+    def __init__(self, policy: _Optional[str] = ..., workers: _Optional[int] = ..., servers: _Optional[int] = ...) -> None: ...
 
 class Happened(_message.Message):
     __slots__ = ("workers", "servers", "epochs", "note")
@@ -237,17 +249,21 @@ class PoliciesRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class PoliciesReply(_message.Message):
-    __slots__ = ("policy", "deciding", "shadow", "guard", "shadow_agreement", "updates")
+    __slots__ = ("policy", "deciding", "shadow", "guard", "shadow_agreement", "updates", "comparison", "learning")
     POLICY_FIELD_NUMBER: _ClassVar[int]
     DECIDING_FIELD_NUMBER: _ClassVar[int]
     SHADOW_FIELD_NUMBER: _ClassVar[int]
     GUARD_FIELD_NUMBER: _ClassVar[int]
     SHADOW_AGREEMENT_FIELD_NUMBER: _ClassVar[int]
     UPDATES_FIELD_NUMBER: _ClassVar[int]
+    COMPARISON_FIELD_NUMBER: _ClassVar[int]
+    LEARNING_FIELD_NUMBER: _ClassVar[int]
     policy: str
     deciding: str
     shadow: str
     guard: str
     shadow_agreement: float
     updates: int
-    def __init__(self, policy: _Optional[str] = ..., deciding: _Optional[str] = ..., shadow: _Optional[str] = ..., guard: _Optional[str] = ..., shadow_agreement: _Optional[float] = ..., updates: _Optional[int] = ...) -> None: ...
+    comparison: str
+    learning: str
+    def __init__(self, policy: _Optional[str] = ..., deciding: _Optional[str] = ..., shadow: _Optional[str] = ..., guard: _Optional[str] = ..., shadow_agreement: _Optional[float] = ..., updates: _Optional[int] = ..., comparison: _Optional[str] = ..., learning: _Optional[str] = ...) -> None: ...

@@ -1,9 +1,13 @@
 """DL2 in a live cluster: the learnt network decides, the best action each time."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.room import Room
@@ -68,18 +72,25 @@ def load(path: Path) -> Weights | PaperWeights:
         path: a run's folder, or the file in it.
 
     Raises:
-        BadInput: there is none, or it is damaged.
+        BadInput: there is none, it is damaged, or its weights are not finite.
     """
     file = path / POLICY_FILE if path.is_dir() else path
     try:
         with np.load(file) as found:
-            models = tuple(json.loads(str(found[_MODELS])))
-            if _MINIMUM in found:
-                arrays = {name: found[name] for name in Layers._fields}
-                return PaperWeights(models, bool(found[_MINIMUM]), arrays)
-            return Weights(models, {name: found[name] for name in ARRAYS})
-    except (OSError, KeyError, ValueError) as error:  # KeyError: also a network of another version
+            weights = _weights(found)
+    except (OSError, KeyError, ValueError, BadZipFile) as error:  # KeyError: also a network of another version
         raise BadInput(f"no policy in {path}: {error}: make one by `dl2 bootstrap --out {path}`") from error
+    wrong = [name for name, array in weights.arrays.items() if not np.isfinite(array).all()]
+    if wrong:
+        raise BadInput(f"{file}: weights are not finite ({', '.join(wrong)}): learning went wrong; use an earlier run")
+    return weights
+
+
+def _weights(found: Mapping[str, NDArray[Any]]) -> Weights | PaperWeights:
+    models = tuple(json.loads(str(found[_MODELS])))
+    if _MINIMUM in found:
+        return PaperWeights(models, bool(found[_MINIMUM]), {name: found[name] for name in Layers._fields})
+    return Weights(models, {name: found[name] for name in ARRAYS})
 
 
 def learnt(weights: Weights | PaperWeights) -> Dl2 | PaperDl2:
