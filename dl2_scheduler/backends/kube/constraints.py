@@ -1,0 +1,164 @@
+"""Which nodes a pod may go to: taints, node selectors, required node affinity. Pure."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+_REPELS = ("NoSchedule", "NoExecute")
+
+
+@dataclass(frozen=True)
+class Taint:
+    """Of a node.
+
+    Attributes:
+        key: of it.
+        value: "" where it has none.
+        effect: NoSchedule, NoExecute or PreferNoSchedule.
+    """
+
+    key: str
+    value: str
+    effect: str
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
+
+@dataclass(frozen=True)
+class Toleration:
+    """Of a pod.
+
+    Attributes:
+        key: of the taint; "": any.
+        operator: Exists or Equal.
+        value: of the taint, for Equal.
+        effect: of the taint; "": any.
+    """
+
+    key: str
+    operator: str
+    value: str
+    effect: str
+
+    def accepts(self, taint: Taint) -> bool:
+        """Whether a pod with it may go to a node with this taint."""
+        if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
+            return False
+        return self.operator == "Exists" or (self.key == taint.key and self.value == taint.value)
+
+
+@dataclass(frozen=True)
+class Expression:
+    """One condition on a node.
+
+    Attributes:
+        key: of its labels, or of its fields.
+        operator: In, NotIn, Exists, DoesNotExist, Gt or Lt.
+        values: to compare with.
+        is_field: the key is a field's; Kubernetes knows metadata.name alone.
+    """
+
+    key: str
+    operator: str
+    values: tuple[str, ...]
+    is_field: bool = False
+
+    def holds(self, labels: Mapping[str, str], name: str) -> bool:
+        """Whether a node with these labels and this name meets it."""
+        value = name if self.is_field else labels.get(self.key)
+        return _OPERATORS[self.operator](value, self.values)
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """Where a pod may go.
+
+    Attributes:
+        selector: labels that a node must have.
+        terms: of required node affinity: one of them must hold as a whole; None: nothing is required.
+        tolerations: of the pod.
+        unknown: what it asks for that this scheduler does not implement.
+    """
+
+    selector: tuple[tuple[str, str], ...] = ()
+    terms: tuple[tuple[Expression, ...], ...] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+    def refusal(self, name: str, labels: Mapping[str, str], taints: Sequence[Taint], cordoned: bool) -> str:
+        """Why a pod may not go to a node, for people; "": it may."""
+        if cordoned and not any(each.accepts(Taint(_UNSCHEDULABLE, "", "NoSchedule")) for each in self.tolerations):
+            return "is cordoned"
+        for taint in taints:
+            if taint.effect in _REPELS and not any(each.accepts(taint) for each in self.tolerations):
+                return f"has the taint {taint}, which the pod does not tolerate"
+        if any(labels.get(key) != value for key, value in self.selector):
+            return "has not the labels of the pod's nodeSelector"
+        if self.terms is not None and not any(
+            term and all(expression.holds(labels, name) for expression in term) for term in self.terms
+        ):
+            return "does not meet the pod's node affinity"
+        return ""
+
+
+def constraints_of(spec: Mapping[str, Any]) -> Constraints:
+    """Of a pod's spec, or of a template's."""
+    affinity = spec.get("affinity") or {}
+    required = (affinity.get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+    return Constraints(
+        selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
+        terms=None if required is None else tuple(_term(term) for term in required["nodeSelectorTerms"]),
+        tolerations=tuple(
+            Toleration(*(each.get(key) or "" for key in ("key", "operator", "value", "effect")))
+            for each in spec.get("tolerations") or ()
+        ),
+        unknown=tuple(_unknown(spec)),
+    )
+
+
+def _term(term: Mapping[str, Any]) -> tuple[Expression, ...]:
+    return tuple(
+        Expression(each["key"], each["operator"], tuple(each.get("values") or ()), is_field)
+        for kind, is_field in (("matchExpressions", False), ("matchFields", True))
+        for each in term.get(kind) or ()
+    )
+
+
+def _unknown(spec: Mapping[str, Any]) -> list[str]:
+    """What would have to be respected, and is not implemented."""
+    affinity = spec.get("affinity") or {}
+    found = [
+        f"affinity.{kind}"
+        for kind in ("podAffinity", "podAntiAffinity")
+        if (affinity.get(kind) or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+    ]
+    if any(each.get("whenUnsatisfiable") == "DoNotSchedule" for each in spec.get("topologySpreadConstraints") or ()):
+        found.append("topologySpreadConstraints with DoNotSchedule")
+    ports = [port for container in spec.get("containers") or () for port in container.get("ports") or ()]
+    if any(port.get("hostPort") for port in ports):
+        found.append("hostPort")
+    return found
+
+
+def _greater(value: str | None, values: Sequence[str]) -> bool:
+    return value is not None and _is_number(value) and int(value) > int(values[0])
+
+
+def _less(value: str | None, values: Sequence[str]) -> bool:
+    return value is not None and _is_number(value) and int(value) < int(values[0])
+
+
+def _is_number(text: str) -> bool:
+    return text.removeprefix("-").isdigit()
+
+
+_OPERATORS: Mapping[str, Callable[[str | None, Sequence[str]], bool]] = {
+    "In": lambda value, values: value in values,
+    "NotIn": lambda value, values: value not in values,
+    "Exists": lambda value, _: value is not None,
+    "DoesNotExist": lambda value, _: value is None,
+    "Gt": _greater,
+    "Lt": _less,
+}
