@@ -17,33 +17,30 @@
       servers:
         max: 2
 
-A field that nothing implements is unknown here, and an unknown field is refused.
+A field that nothing implements is unknown here, and an unknown field is refused. One that Kubernetes alone acts on is
+taken, and `ElasticJob.notes` says so.
 """
 
-import re
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from dl2_scheduler.cluster import durations
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import Job
+from dl2_scheduler.cluster.template import SLOTS, Container, KubernetesOnly, Part, Template, Text
 
 API_VERSION = "dl2.scheduler/v1alpha1"
 KIND = "ElasticJob"
-SLOTS = "slots"
-"""The resource of virtual nodes; a task takes one unless its container says otherwise."""
 
 UNKNOWN_SAMPLES = 1.0
 """Of an epoch, until the job has told: policies that weigh by it try such a job first."""
 
 MOST_TASKS = 256
-_RUNTIMES_OWN = "ELASTIC_"
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LONGEST_NAME = 50  # Kubernetes allows 63, of which the names of pods take what follows
 
 
@@ -54,92 +51,44 @@ def _duration(value: Any) -> float:
         raise ValueError(str(error)) from error
 
 
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1, le=MOST_TASKS)]
 Duration = Annotated[float, BeforeValidator(_duration)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, strict=True)
+class Scaling(StrEnum):
+    """Who says how many tasks a job has."""
+
+    SCHEDULER = "Scheduler"
+    MANUAL = "Manual"
 
 
-class Requests(_Part):
-    """What a task takes.
-
-    Attributes:
-        requests: amount by resource; Kubernetes' name for the field.
-    """
-
-    requests: dict[str, Amount]
-
-
-class Variable(_Part):
-    """Of a container's environment.
-
-    Attributes:
-        name: not one of the runtime's own.
-        value: text.
-    """
-
-    name: str
-    value: str = ""
-
-    @field_validator("name")
-    @classmethod
-    def _is_free(cls, name: str) -> str:
-        if not _VARIABLE.fullmatch(name):
-            raise ValueError(f"{name!r}: give letters, digits and _, beginning with no digit")
-        if name.startswith(_RUNTIMES_OWN):
-            raise ValueError(f"{name}: names that begin with {_RUNTIMES_OWN} are the runtime's: give another")
-        return name
-
-
-class Container(_Part):
-    """The one container of a task.
-
-    Attributes:
-        image: names the job's type where `modelType` is left out. Local jobs run in the environment of `dl2 serve`.
-        command: program and arguments.
-        args: further arguments.
-        working_dir: where it runs; None: where the document was submitted from.
-        env: its environment, beside what it inherits.
-        resources: that it takes; None: one slot.
-    """
-
-    image: str | None = None
-    command: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    args: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    working_dir: str | None = None
-    env: Annotated[tuple[Variable, ...], Field(strict=False)] = ()
-    resources: Requests | None = None
-
-
-class PodSpec(_Part):
-    """What Kubernetes calls a pod's spec.
-
-    Attributes:
-        containers: exactly one.
-    """
-
-    containers: Annotated[tuple[Container], Field(strict=False)]
-
-
-class Template(_Part):
-    """What Kubernetes calls a pod's template."""
-
-    spec: PodSpec
-
-
-class Role(_Part):
+class Role(Part):
     """Workers, or servers.
 
     Attributes:
+        replicas: of them that the job has where its owner says so; None: the least.
+        min: least of them that the job runs with.
         max: most of them that the job can use.
         template: of one.
     """
 
+    replicas: Count | None = None
+    min: Count = 1
     max: Count = 16
     template: Template | None = None
+
+    @model_validator(mode="after")
+    def _is_in_order(self) -> Self:
+        if self.min > self.max:
+            raise ValueError(f"min is {self.min} and max is {self.max}: give a max from {self.min} on")
+        if not self.min <= self.count <= self.max:
+            raise ValueError(f"replicas is {self.count}: give a number from min, {self.min}, to max, {self.max}")
+        return self
+
+    @property
+    def count(self) -> int:
+        """Of them that the job has where its owner says so."""
+        return self.min if self.replicas is None else self.replicas
 
     @property
     def container(self) -> Container:
@@ -147,38 +96,62 @@ class Role(_Part):
         return self.template.spec.containers[0] if self.template else Container()
 
     @property
-    def demand(self) -> dict[str, float]:
-        """Of one task, by resource."""
+    def slots(self) -> float:
+        """Of a virtual node, that one task takes."""
         resources = self.container.resources
-        return dict(resources.requests) if resources else {SLOTS: 1.0}
+        return resources.requests.get(SLOTS, 1.0) if resources else 1.0
 
 
-class Checkpoint(_Part):
-    """When the job saves itself.
+class Checkpoint(Part):
+    """When the job saves itself, and where.
 
     Attributes:
-        interval: seconds between checkpoints.
+        interval: seconds between checkpoints; None: none from time to time.
+        url: of the folder that they go to.
     """
 
-    interval: Duration
+    interval: Duration | None = None
+    url: Annotated[Text | None, KubernetesOnly("checkpoints go to the cluster's folder")] = None
 
 
-class Spec(_Part):
+class SharedMemory(Part):
+    """Between pods of one node.
+
+    Attributes:
+        host_path: folder of the node that they share.
+    """
+
+    host_path: Annotated[Text, KubernetesOnly("tasks share this machine's memory")]
+
+
+class Spec(Part):
     """What the job is.
 
     Attributes:
         model_type: by which policies know jobs that are alike.
-        epochs: that it trains.
+        epochs: that it trains; None: only where its owner says how many tasks it has.
+        scaling: who says that.
         workers: of the job; their container has the command.
         servers: of the job.
         checkpoint: None: none from time to time.
+        suspend: the job shall not run for now.
+        gang_timeout: seconds that pods which cannot all be placed keep their places.
+        retry_limit: starts after a failure.
+        ttl_seconds_after_finished: until an ended job is deleted; None: never.
+        shared_memory: None: tensors go by TCP.
     """
 
-    model_type: Annotated[str, Field(min_length=1)] | None = None
-    epochs: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    model_type: Text | None = None
+    epochs: Annotated[float | None, Field(gt=0, allow_inf_nan=False)] = None
+    scaling: Annotated[Scaling, Field(strict=False)] = Scaling.SCHEDULER
     workers: Role
     servers: Role = Role()
     checkpoint: Checkpoint | None = None
+    suspend: Annotated[bool, KubernetesOnly("the job starts when it is granted tasks")] = False
+    gang_timeout: Annotated[Duration, KubernetesOnly()] = 300.0
+    retry_limit: Annotated[int, Field(ge=0), KubernetesOnly()] = 3
+    ttl_seconds_after_finished: Annotated[int | None, Field(ge=0), KubernetesOnly()] = None
+    shared_memory: SharedMemory | None = None
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
@@ -186,23 +159,31 @@ class Spec(_Part):
             raise ValueError("workers need template.spec.containers[0].command: the training program")
         if not (self.model_type or self.workers.container.image):
             raise ValueError("a job needs modelType, or an image to name its type by")
+        if self.epochs is None and self.scaling is Scaling.SCHEDULER:
+            raise ValueError("epochs is missing: give it, so that policies know what remains, or scaling: Manual")
         server = self.servers.container
         if server.command or server.args or server.working_dir:
             raise ValueError("servers run elastic_ps.server: leave command, args and workingDir of their template out")
         return self
 
 
-class Metadata(_Part):
+class Metadata(Part):
     """Whose document it is.
 
     Attributes:
         name: of the job.
+        namespace: of the job.
+        labels: of the job.
+        annotations: of the job.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", max_length=_LONGEST_NAME)]
+    namespace: Annotated[str | None, KubernetesOnly()] = None
+    labels: Annotated[dict[str, str] | None, KubernetesOnly()] = None
+    annotations: Annotated[dict[str, str] | None, KubernetesOnly()] = None
 
 
-class ElasticJob(_Part):
+class ElasticJob(Part):
     """A document."""
 
     api_version: Literal["dl2.scheduler/v1alpha1"]
@@ -210,24 +191,41 @@ class ElasticJob(_Part):
     metadata: Metadata
     spec: Spec
 
+    @property
+    def model(self) -> str:
+        """Type of the job."""
+        return self.spec.model_type or self.spec.workers.container.image or ""
+
+    @property
+    def notes(self) -> list[str]:
+        """A sentence for each field given that only Kubernetes acts on."""
+        return [*self.metadata.remarks("metadata"), *self.spec.remarks("spec")]
+
     def job(self, arrival: float, samples_per_epoch: float = UNKNOWN_SAMPLES) -> Job:
         """As policies see it.
 
         Args:
             arrival: seconds since the cluster began.
             samples_per_epoch: as the running job has told.
+
+        Raises:
+            BadInput: its epochs are not known.
         """
         spec = self.spec
+        if spec.epochs is None:
+            raise BadInput(f"{self.metadata.name} has no spec.epochs, which a policy needs: submit it again with them")
         return Job(
             id=self.metadata.name,
             arrival=arrival,
-            model=spec.model_type or spec.workers.container.image or "",
+            model=self.model,
             epochs=spec.epochs,
             samples_per_epoch=samples_per_epoch,
-            worker=spec.workers.demand,
-            server=spec.servers.demand,
+            worker={SLOTS: spec.workers.slots},
+            server={SLOTS: spec.servers.slots},
             max_workers=spec.workers.max,
             max_servers=spec.servers.max,
+            min_workers=spec.workers.min,
+            min_servers=spec.servers.min,
         )
 
 
@@ -248,7 +246,6 @@ def read_document(text: str) -> ElasticJob:
         raise BadInput(f"not an {KIND} document: begin with `apiVersion: {API_VERSION}`")
     try:
         document = ElasticJob.model_validate(found)
-        document.job(0.0).check()
     except ValidationError as error:
         raise BadInput("; ".join(_say(detail) for detail in error.errors())) from error
     return document

@@ -37,6 +37,8 @@ class Job:
         server: what one parameter server takes.
         max_workers: it can use.
         max_servers: it can use.
+        min_workers: it runs with, if at all.
+        min_servers: likewise.
         epochs_estimate: what the owner said that it needs; None: what it needs.
     """
 
@@ -49,6 +51,8 @@ class Job:
     server: Resources
     max_workers: int = 16
     max_servers: int = 16
+    min_workers: int = 1
+    min_servers: int = 1
     epochs_estimate: float | None = None
 
     @property
@@ -72,9 +76,14 @@ class Job:
                 raise BadInput(f"{name} is {value}: give a positive number")
         if not (math.isfinite(self.arrival) and self.arrival >= 0):
             raise BadInput(f"arrival is {self.arrival}: give seconds, from 0 on")
-        for name, count in (("max_workers", self.max_workers), ("max_servers", self.max_servers)):
-            if count < 1:
-                raise BadInput(f"{name} is {count}: give at least 1")
+        for role, least, most in (
+            ("workers", self.min_workers, self.max_workers),
+            ("servers", self.min_servers, self.max_servers),
+        ):
+            if most < 1:
+                raise BadInput(f"max_{role} is {most}: give at least 1")
+            if not 1 <= least <= most:
+                raise BadInput(f"min_{role} is {least}: give a number from 1 to max_{role}, {most}")
         for name, demand in (("worker", self.worker), ("server", self.server)):
             for resource, amount in demand.items():
                 if not (math.isfinite(amount) and amount >= 0):
