@@ -1,12 +1,13 @@
 """What operators see of a cluster that really runs, and ask of it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
 from dl2_scheduler.cluster.policy import Cluster
+from dl2_scheduler.cluster.snapshot import Grant
 
 
 class Phase(StrEnum):
@@ -53,8 +54,11 @@ class JobStatus:
         reason: why it is there, for people; "" where the phase says it all.
         workers: that it has.
         servers: that it has.
+        min_workers: it runs with.
+        min_servers: it runs with.
         max_workers: it can use.
         max_servers: it can use.
+        held: its counts are its owner's; the policy leaves it alone.
         epochs_done: so far.
         epochs: that it trains.
         samples_per_second: of all workers, when last measured; 0: not known.
@@ -69,14 +73,68 @@ class JobStatus:
     reason: str
     workers: int
     servers: int
+    min_workers: int
+    min_servers: int
     max_workers: int
     max_servers: int
+    held: bool
     epochs_done: float
     epochs: float
     samples_per_second: float
     submitted: float
     ended: float | None
     log: Path | None
+
+
+@dataclass(frozen=True)
+class NodeLoad:
+    """A node and what tasks claim of it.
+
+    Attributes:
+        name: of the node.
+        capacity: by resource.
+        used: likewise; over the capacity where more runs than it now has.
+    """
+
+    name: str
+    capacity: Mapping[str, float]
+    used: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class TaskLoad:
+    """What one task uses.
+
+    Attributes:
+        job: that it is of.
+        task: its id in the job.
+        node: that it is counted on.
+        cores: that it used, of late.
+        limit_cores: that it may use; 0: nothing limits it.
+        memory_bytes: resident.
+    """
+
+    job: str
+    task: str
+    node: str
+    cores: float
+    limit_cores: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class ClusterLoad:
+    """What the nodes carry.
+
+    Attributes:
+        nodes: all.
+        tasks: that run.
+        isolation: how tasks are kept to their share, for people.
+    """
+
+    nodes: Sequence[NodeLoad]
+    tasks: Sequence[TaskLoad]
+    isolation: str
 
 
 class LiveCluster(Cluster, Protocol):
@@ -101,6 +159,38 @@ class LiveCluster(Cluster, Protocol):
             UnknownJob: there is none.
             Refused: it has ended.
         """
+
+    def hold(self, name: str) -> None:
+        """Leave a job's counts as they are from now on: the policy decides about it no more.
+
+        Raises:
+            UnknownJob: there is none.
+            Refused: it has ended, or is held.
+        """
+
+    def release(self, name: str) -> None:
+        """Let the policy decide about a held job again, or a job begin that was submitted suspended.
+
+        Raises:
+            UnknownJob: there is none.
+            Refused: it has ended, or is neither.
+        """
+
+    def scale(self, name: str, workers: int, servers: int) -> Grant:
+        """Give a held job other counts; returns those that it is to have.
+
+        Args:
+            name: of the job.
+            workers: wanted; 0: as they are.
+            servers: likewise.
+
+        Raises:
+            UnknownJob: there is none.
+            Refused: it is not held, or cannot have them, and why.
+        """
+
+    def load(self) -> ClusterLoad:
+        """What the nodes carry now. It may take a second: usage is measured over a while."""
 
     def jobs(self) -> Sequence[JobStatus]:
         """The last job of every name, in order of submission."""

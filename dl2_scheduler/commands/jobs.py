@@ -1,4 +1,4 @@
-"""`dl2 submit`, `jobs`, `status`, `why`, `stop`: what people ask of a cluster that `dl2 serve` runs."""
+"""`dl2 submit`, `jobs`, `status`, `why`: jobs of a cluster that `dl2 serve` runs, and what was decided about them."""
 
 import time
 from pathlib import Path
@@ -24,7 +24,7 @@ def submit(
         text = document.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"cannot read {document}: {error}") from error
-    with _client(folder) as client:
+    with client_of(folder) as client:
         try:
             name = client.submit(text, Path.cwd())
         except BadInput as error:
@@ -34,10 +34,10 @@ def submit(
 
 def jobs(folder: Folder = None, as_json: Json = False) -> None:
     """List the jobs of the cluster, the last of every name."""
-    with _client(folder) as client:
+    with client_of(folder) as client:
         found = client.jobs()
     if as_json:
-        show_json({"jobs": [_dictionary(job) for job in found]})
+        show_json({"jobs": [dictionary(job) for job in found]})
         return
     table = new_table(
         name=False, type=False, phase=False, workers=True, servers=True, epoch=True, speed=True, age=True, reason=False
@@ -45,23 +45,23 @@ def jobs(folder: Folder = None, as_json: Json = False) -> None:
     for job in found:
         epoch, speed = f"{job.epochs_done:.1f}/{job.epochs:g}", _speed(job)
         counts = (str(job.workers), str(job.servers))
-        table.add_row(job.name, job.model, job.phase, *counts, epoch, speed, _age(job), job.reason)
+        table.add_row(job.name, job.model, _phase(job), *counts, epoch, speed, _age(job), job.reason)
     show(table)
 
 
 def status(job: JobName, folder: Folder = None, as_json: Json = False) -> None:
     """Show a job."""
-    with _client(folder) as client:
+    with client_of(folder) as client:
         found = client.status(job)
     if as_json:
-        show_json(_dictionary(found))
+        show_json(dictionary(found))
         return
     lines = {
         "job": found.name,
         "type": found.model,
-        "phase": f"{found.phase}: {found.reason}" if found.reason else found.phase,
-        "workers": f"{found.workers}, at most {found.max_workers}",
-        "servers": f"{found.servers}, at most {found.max_servers}",
+        "phase": ": ".join(filter(None, (_phase(found), found.reason))),
+        "workers": f"{found.workers}, from {found.min_workers} to {found.max_workers}",
+        "servers": f"{found.servers}, from {found.min_servers} to {found.max_servers}",
         "epochs": f"{found.epochs_done:.2f} of {found.epochs:g}",
         "speed": f"{_speed(found)} samples/s",
         "age": _age(found),
@@ -74,16 +74,19 @@ def status(job: JobName, folder: Folder = None, as_json: Json = False) -> None:
 def why(
     job: JobName,
     last: Annotated[int, typer.Option(min=1, max=100_000, help="Decisions to show.")] = 20,
+    shadow: Annotated[bool, typer.Option("--shadow", help="Also what a policy beside would have granted.")] = False,
     folder: Folder = None,
     as_json: Json = False,
 ) -> None:
     """Show what was decided about a job, slot by slot, why, and what came of it."""
-    with _client(folder) as client:
+    with client_of(folder) as client:
         found = client.why(job, last)
     if as_json:
-        show_json({"decisions": [_dictionary(decision) for decision in found]})
+        show_json({"decisions": [dictionary(decision) for decision in found]})
         return
-    table = new_table(slot=True, policy=False, before=True, granted=True, had=True, epochs=True, why=False)
+    beside = {"shadow": False, "would_grant": True} if shadow else {}
+    columns = {"granted": True, **beside, "had": True, "epochs": True, "why": False}
+    table = new_table(slot=True, policy=False, before=True, **columns)
     for decision in found:
         happened = decision.happened if decision.HasField("happened") else None
         had = _counts(happened.workers, happened.servers) if happened else "-"
@@ -91,27 +94,32 @@ def why(
         reason = "; ".join(filter(None, (decision.reason, happened.note if happened else "not ended")))
         before = _counts(decision.workers_before, decision.servers_before)
         granted = _counts(decision.workers, decision.servers)
-        table.add_row(str(decision.slot), decision.policy, before, granted, had, trained, reason)
+        other = [decision.shadow.policy or "-", _shadowed(decision)] if shadow else []
+        table.add_row(str(decision.slot), decision.policy, before, granted, *other, had, trained, reason)
     show(table)
     typer.echo("counts are workers+servers: before the slot, as granted, and as the job had them at its end")
 
 
-def stop(job: JobName, folder: Folder = None) -> None:
-    """End a job; the slots of its tasks are free in the next slot."""
-    with _client(folder) as client:
-        client.stop(job)
-    typer.echo(f"{job}: it is being stopped")
-
-
-def _client(folder: Path | None) -> ClusterClient:
+def client_of(folder: Path | None) -> ClusterClient:
+    """Of the cluster that a command asks."""
     return ClusterClient(folder or default_folder())
 
 
-def _dictionary(message: Message) -> dict[str, object]:
+def dictionary(message: Message) -> dict[str, object]:
+    """For programs, every field in it."""
     found: dict[str, object] = MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
     return found
+
+
+def _phase(job: pb.JobStatus) -> str:
+    return f"{job.phase}, held" if job.held else job.phase
+
+
+def _shadowed(decision: pb.Decision) -> str:
+    shadow = decision.shadow
+    return _counts(shadow.workers, shadow.servers) if decision.HasField("shadow") else "-"
 
 
 def _counts(workers: int, servers: int) -> str:

@@ -69,6 +69,38 @@ class ClusterClient:
         """End a job; returns when the wish is noted."""
         self._call(self._stub.Stop, pb.StopJobRequest(job=job))
 
+    def hold(self, job: str) -> None:
+        """Leave a job's counts to `scale`."""
+        self._call(self._stub.Hold, pb.HoldRequest(job=job))
+
+    def release(self, job: str) -> None:
+        """Let the policy decide about a held job again, or a suspended one begin."""
+        self._call(self._stub.Release, pb.ReleaseRequest(job=job))
+
+    def scale(self, job: str, workers: int, servers: int) -> tuple[int, int]:
+        """Give a held job other counts, 0: as they are; returns those that it is to have."""
+        request = pb.ScaleJobRequest(job=job, workers=workers, servers=servers)
+        reply: pb.ScaleJobReply = self._call(self._stub.Scale, request)
+        return reply.workers, reply.servers
+
+    def top(self) -> pb.TopReply:
+        """What the nodes carry now."""
+        reply: pb.TopReply = self._call(self._stub.Top, pb.TopRequest())
+        return reply
+
+    def use_policy(self, policy: str) -> None:
+        """Let a policy decide from the next slot on, by its name."""
+        self._call(self._stub.UsePolicy, pb.UsePolicyRequest(policy=policy))
+
+    def use_shadow(self, policy: str) -> None:
+        """Let a policy decide beside, without acting; "": none any more."""
+        self._call(self._stub.UsePolicy, pb.UsePolicyRequest(policy=policy, shadow=True))
+
+    def policies(self) -> pb.PoliciesReply:
+        """Which decides, and how it does."""
+        reply: pb.PoliciesReply = self._call(self._stub.Policies, pb.PoliciesRequest())
+        return reply
+
     def _call(self, method: Callable[..., Any], request: Any) -> Any:
         try:
             return method(request, timeout=_CALL_SECONDS)

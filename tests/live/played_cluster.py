@@ -3,7 +3,7 @@
 import heapq
 from dataclasses import dataclass, field
 
-from dl2_scheduler.backends.local.runtime import Declined, Ending, Process, Report, Unreachable
+from dl2_scheduler.backends.local.runtime import Declined, Ending, Process, Report, Task, Unreachable, Usage
 
 SAMPLES = 10.0
 
@@ -78,6 +78,7 @@ class PlayedRuntime:
 
     clock: PlayedClock
     epochs: float = 40.0
+    save_seconds: float = 0.0
     jobs: dict = field(default_factory=dict)
     saved: dict = field(default_factory=dict)
     calls: list = field(default_factory=list)
@@ -137,7 +138,10 @@ class PlayedRuntime:
         finally:
             self.jobs[name].refuses = refuses
         counts = job.workers, job.servers
-        return Report(True, "", *counts, *counts, job.epochs > 0, job.epochs, SAMPLES, float(min(counts)))
+        tasks = [Task(f"w{place}", "worker", 1000 + place) for place in range(job.workers)]
+        tasks += [Task(f"s{place}", "server", 2000 + place) for place in range(job.servers)]
+        told = (job.epochs > 0, job.epochs, SAMPLES, float(min(counts)), tuple(tasks))
+        return Report(True, "", *counts, *counts, *told)
 
     def scale(self, name, workers, servers):
         job = self.asked(name)
@@ -145,15 +149,33 @@ class PlayedRuntime:
         job.workers, job.servers = workers, servers
         self.plan_end(job)
 
-    def checkpoint(self, name):
-        job = self.asked(name)
-        self.calls.append(("checkpoint", name))
-        self.saved[job.order.submission] = job.epochs
+    def save(self, name, done):
+        try:
+            job = self.asked(name)
+        except (Unreachable, Declined) as error:
+            done(str(error))
+            return
+        self.calls.append(("save", name))
+
+        def finish():
+            if job.ending is None:
+                self.train(job)
+            self.saved[job.order.submission] = job.epochs
+            done("")
+
+        self.clock.at(self.clock.now() + self.save_seconds, finish)
 
     def stop(self, name, process):
         self.calls.append(("stop", name))
         if self.jobs[name].ending is None:
             self.end(name, 0, "stopped by an operator")
+
+    def usage(self, tasks):
+        return {task.pid: Usage(0.5, 0.0, 1 << 20) for task in tasks}
+
+    @property
+    def isolation(self):
+        return "played"
 
     def log(self, name, submission, run):
         return f"{name}-{submission}.{run}.log"

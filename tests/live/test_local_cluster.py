@@ -69,7 +69,7 @@ def test_suspended_with_a_checkpoint_and_restored_from_it(serve, runtime):
     slot(cluster, digits=(2, 2))
     outcome = only(slot(cluster))
     assert (outcome.workers, outcome.epochs) == (0, pytest.approx(0.0))
-    assert runtime.calls[-2:] == [("checkpoint", "digits"), ("stop", "digits")]
+    assert runtime.calls[-2:] == [("save", "digits"), ("stop", "digits")]
     assert phases(cluster) == {"digits": Phase.WAITING}
     assert "suspended" in cluster.jobs()[0].reason
     slot(cluster, digits=(1, 1))
@@ -86,6 +86,8 @@ def test_what_a_job_could_not_follow_is_what_happened(serve, runtime):
     assert (outcome.workers, outcome.servers, outcome.note) == (2, 1, "no more workers: use an elastic_ps.Sampler")
     kept = only(slot(cluster))
     assert (kept.workers, runtime.calls) == (2, [("start", "digits", 2, 1)])
+    assert kept.note.startswith("it could not be saved, so it is not suspended: no more workers")
+    assert phases(cluster) == {"digits": Phase.RUNNING}
 
 
 def test_jobs_that_shrink_go_first(serve, runtime):
@@ -194,6 +196,48 @@ def test_a_restart_in_mid_suspension_ends_it(serve, runtime, monkeypatch):
     second = serve()
     slot(second, digits=(1, 1))
     assert runtime.calls[-2:] == [("stop", "digits"), ("start", "digits", 1, 1)]
+
+
+def test_a_job_is_saved_while_it_trains_and_the_others_go_on(serve, runtime, clock):
+    cluster = serve()
+    runtime.save_seconds = 30.0
+    for name in ("a", "b"):
+        cluster.submit(document(name), HERE)
+    slot(cluster, a=(2, 2))
+    a, b = slot(cluster, b=(1, 1)).jobs
+    assert (a.workers, a.epochs, b.epochs) == (2, pytest.approx(4.0), pytest.approx(2.0))
+    assert (phases(cluster), cluster.jobs()[0].reason) == (
+        {"a": Phase.SUSPENDING, "b": Phase.RUNNING},
+        "it is being saved",
+    )
+    a, b = slot(cluster, a=(1, 1), b=(1, 1)).jobs
+    assert (a.workers, a.note, phases(cluster)["a"]) == (0, "it is still being suspended", Phase.WAITING)
+    assert runtime.saved == {1: pytest.approx(10.0)}  # it trained until it was saved
+    slot(cluster, a=(1, 1), b=(1, 1))
+    assert (phases(cluster)["a"], runtime.calls[-1]) == (Phase.RUNNING, ("start", "a", 1, 1))
+
+
+def test_a_job_that_ends_while_it_is_saved_has_finished(serve, runtime):
+    cluster = serve()
+    runtime.save_seconds = 1000.0
+    cluster.submit(document(), HERE)
+    slot(cluster, digits=(2, 2))
+    for _ in range(9):
+        outcome = slot(cluster)
+    assert (phases(cluster), only(outcome).finished) == ({"digits": Phase.FINISHED}, pytest.approx(200.0))
+
+
+def test_a_restart_while_a_job_is_saved_saves_it_again(serve, runtime, clock):
+    first = serve()
+    runtime.save_seconds = 1000.0
+    first.submit(document(), HERE)
+    slot(first, digits=(1, 1))
+    slot(first)
+    runtime.save_seconds = 5.0
+    second = serve()
+    slot(second)
+    assert [call[0] for call in runtime.calls] == ["start", "save", "watch", "save", "stop"]
+    assert phases(second) == {"digits": Phase.WAITING}
 
 
 def test_a_restart_before_a_job_had_a_process_starts_it(serve, tmp_path, clock):

@@ -52,6 +52,21 @@ def test_what_cannot_be_done_is_noted(phase, grant, word):
     assert word in action.note
 
 
+@pytest.mark.parametrize(("status", "becomes"), [(0, Phase.FINISHED), (1, Phase.FAILED), (None, Phase.WAITING)])
+def test_an_end_before_the_job_was_saved_is_its_own(status, becomes):
+    record = replace(RECORD, phase=Phase.SUSPENDING)
+    changed = replace(record, **decide.ended(record, Ending(status, "why", 9.0), 10.0))
+    assert (changed.phase, changed.losses) == (becomes, 0 if status is not None else 1)
+
+
+def test_what_is_saved_may_end_and_what_could_not_be_goes_on():
+    saving = replace(RECORD, phase=Phase.SUSPENDING)
+    assert decide.saved(saving, "") == {"saved": True}
+    assert decide.saved(saving, "disk full")["phase"] is Phase.RUNNING
+    for phase in (Phase.STOPPING, Phase.WAITING, Phase.FINISHED):
+        assert decide.saved(replace(RECORD, phase=phase), "") == {}
+
+
 def test_a_report_moves_the_phase_and_never_takes_epochs_back():
     starting = replace(RECORD, phase=Phase.STARTING, epochs_done=5.0, samples_per_epoch=100.0)
     changes = decide.reported(starting, replace(REPORT, samples_per_epoch=0.0))
@@ -76,7 +91,7 @@ def test_a_report_moves_the_phase_and_never_takes_epochs_back():
     ],
 )
 def test_the_end_of_a_launcher(phase, losses, status, becomes):
-    record = replace(RECORD, phase=phase, losses=losses, workers=2, servers=1)
+    record = replace(RECORD, phase=phase, losses=losses, workers=2, servers=1, saved=True)
     changed = replace(record, **decide.ended(record, Ending(status, "why", 9.0), 10.0))
     assert (changed.phase, changed.process, changed.workers) == (becomes, None, 0)
     assert changed.ended == (9.0 if becomes.ended else None)

@@ -1,19 +1,22 @@
 """A cluster of virtual nodes whose jobs are processes of this machine."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dl2_scheduler.backends.local import decide, views
+from dl2_scheduler.backends.local import decide, holding, views
+from dl2_scheduler.backends.local.actions import Actions
 from dl2_scheduler.backends.local.clock import Clock
-from dl2_scheduler.backends.local.decide import Leave, Scale, Start, Suspend
-from dl2_scheduler.backends.local.records import Record, Records
-from dl2_scheduler.backends.local.runtime import Declined, JobRuntime, Order, Process, Report, Unreachable
+from dl2_scheduler.backends.local.loads import load_of, placed
+from dl2_scheduler.backends.local.placing import place
+from dl2_scheduler.backends.local.records import Changes, Record, Records
+from dl2_scheduler.backends.local.runtime import Declined, JobRuntime, Report, Unreachable
 from dl2_scheduler.cluster.document import read_document
 from dl2_scheduler.cluster.errors import BadInput, Refused, UnknownJob
 from dl2_scheduler.cluster.jobs import Node, check_fits
-from dl2_scheduler.cluster.live import JobStatus, Phase
+from dl2_scheduler.cluster.live import ClusterLoad, JobStatus, Phase
 from dl2_scheduler.cluster.policy import Outcome
+from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot, SpeedReport
 
 log = logging.getLogger(__name__)
@@ -30,24 +33,32 @@ class LocalCluster:
         records: of its jobs.
         runtime: runs them.
         clock: measures slots.
+        rule: by which tasks of held jobs find their node.
     """
 
     def __init__(
-        self, nodes: Sequence[Node], slot_seconds: float, records: Records, runtime: JobRuntime, clock: Clock
+        self,
+        nodes: Sequence[Node],
+        slot_seconds: float,
+        records: Records,
+        runtime: JobRuntime,
+        clock: Clock,
+        rule: NodeRule = NodeRule.SPREAD,
     ) -> None:
         self._nodes = tuple(nodes)
         self._slot_seconds = slot_seconds
         self._records = records
         self._runtime = runtime
         self._clock = clock
+        self._rule = rule
+        self._actions = Actions(records, runtime, clock)
         self._closing = False
         self._began_slot = clock.now()
         self._slot = records.slot
         self._before: list[Record] = []
         self._reports: dict[int, Report] = {}
         self._speeds: tuple[SpeedReport, ...] = ()
-        self._granted: dict[int, Grant] = {}
-        self._notes: dict[int, str] = {}
+        self._granted: Mapping[int, Grant] = {}
         self._find_again()
 
     # ---- people, from any thread -----------------------------------------------------------------------------------
@@ -68,26 +79,64 @@ class LocalCluster:
 
     def stop(self, name: str) -> None:
         """See `LiveCluster.stop`."""
+        self._change(self._active(name), {"stop_asked": True})
+
+    def hold(self, name: str) -> None:
+        """See `LiveCluster.hold`."""
+        record = self._active(name)
+        self._change(record, holding.hold(record, self._ask(record)))
+
+    def release(self, name: str) -> None:
+        """See `LiveCluster.release`."""
+        record = self._active(name)
+        self._change(record, holding.release(record))
+
+    def scale(self, name: str, workers: int, servers: int) -> Grant:
+        """See `LiveCluster.scale`."""
+        record = self._active(name)
+        others = holding.held_claims([other for other in self._records.active() if other.number != record.number])
+        grant = holding.scale(record, workers, servers, self._nodes, others)
+        self._change(record, {"wanted_workers": grant.workers, "wanted_servers": grant.servers})
+        return grant
+
+    def jobs(self) -> Sequence[JobStatus]:
+        """See `LiveCluster.jobs`: those with processes as their coordinators say now."""
+        last = {record.name: record for record in self._records.all()}
+        claims = holding.held_claims(self._records.active())
+        return [
+            views.status_of(
+                record,
+                self._ask(record),
+                self._runtime.log(record.name, record.number, record.runs),
+                views.why_waits(record, self._nodes, claims),
+            )
+            for record in sorted(last.values(), key=lambda record: record.number)
+        ]
+
+    def load(self) -> ClusterLoad:
+        """See `LiveCluster.load`."""
+        active = self._records.active()
+        reports = {record.name: report for record in active if (report := self._ask(record)) is not None}
+        tasks = {name: report.tasks for name, report in reports.items()}
+        usage = self._runtime.usage([task for members in tasks.values() for task in members])
+        return load_of(placed(active, self._nodes, self._rule), tasks, usage, self._runtime.isolation)
+
+    def close(self) -> None:
+        """Let the slot that runs end now, as the last. Jobs go on. Safe in a signal handler."""
+        self._closing = True
+        self._clock.wake()
+
+    def _active(self, name: str) -> Record:
         last = self._records.last(name)
         if last is None:
             names = ", ".join(record.name for record in self._records.active()) or "none"
             raise UnknownJob(f"no job {name}; those that have not ended: {names}")
         if last.phase.ended:
             raise Refused(f"{name} has {last.phase} already" if last.phase is Phase.FINISHED else f"{name} has ended")
-        self._records.change(last.number, stop_asked=True)
-        self._clock.wake()
+        return last
 
-    def jobs(self) -> Sequence[JobStatus]:
-        """See `LiveCluster.jobs`: those with processes as their coordinators say now."""
-        last = {record.name: record for record in self._records.all()}
-        return [
-            views.status_of(record, self._ask(record), self._runtime.log(record.name, record.number, record.runs))
-            for record in sorted(last.values(), key=lambda record: record.number)
-        ]
-
-    def close(self) -> None:
-        """Let the slot that runs end now, as the last. Jobs go on. Safe in a signal handler."""
-        self._closing = True
+    def _change(self, record: Record, changes: Changes) -> None:
+        self._records.change(record.number, **changes)
         self._clock.wake()
 
     # ---- the loop, from one thread ---------------------------------------------------------------------------------
@@ -98,27 +147,30 @@ class LocalCluster:
         return self._closing
 
     def snapshot(self) -> Snapshot:
-        """See `Cluster.snapshot`."""
+        """See `Cluster.snapshot`. What held jobs take is not in it, and neither are they."""
+        self._actions.notes = {}
         self._tend()
         self._observe()
         self._began_slot = self._clock.now()
-        self._before = [record for record in self._records.active() if record.phase is not Phase.STOPPING]
-        self._granted, self._notes = {}, {}
+        active = self._records.active()
+        self._before = [record for record in active if _is_decided(record)]
+        self._granted = {}
+        nodes = place(self._nodes, holding.held_claims(active), self._rule).left()
         states = tuple(views.state_of(record, self._records.began) for record in self._before)
         self._slot = self._records.slot
-        return Snapshot(self._slot, self._slot_seconds, self._nodes, states, self._speeds)
+        return Snapshot(self._slot, self._slot_seconds, nodes, states, self._speeds)
 
     def apply(self, allocation: Allocation) -> None:
         """See `Cluster.apply`. Jobs that shrink go first, so that what they leave is free for the others."""
         self._records.next_slot()  # first: a slot that a kill cuts short keeps its number and its decisions
-        grants = [(record, allocation.grants.get(record.name, _NOTHING)) for record in self._before]
-        grants.sort(key=lambda each: each[1].workers + each[1].servers - each[0].workers - each[0].servers)
-        for record, grant in grants:
-            self._granted[record.number] = grant
-            try:
-                self._act(record, grant)
-            except (Unreachable, Declined) as error:
-                self._note(record, str(error))
+        self._granted = {record.number: allocation.grants.get(record.name, _NOTHING) for record in self._before}
+        active = self._records.active()  # as they are now: a job may have been held, or stopped, since the snapshot
+        grants = [(record, self._granted[record.number]) for record in active if self._may_grant(record)]
+        grants += [(record, _own(record)) for record in active if _is_owned(record)]
+        for record, grant in sorted(grants, key=lambda each: _growth(*each)):
+            if not record.left_alone:
+                self._records.change(record.number, wanted_workers=grant.workers, wanted_servers=grant.servers)
+            self._actions.give(record, self._reports.get(record.number), grant)
 
     def finish_slot(self) -> Outcome:
         """See `Cluster.finish_slot`. It ends early where nothing runs (any more) while a job waits."""
@@ -131,59 +183,8 @@ class LocalCluster:
         self._observe()
         return self._measure()
 
-    # ---- what is done ----------------------------------------------------------------------------------------------
-
-    def _act(self, record: Record, grant: Grant) -> None:
-        report = self._reports.get(record.number)
-        match decide.difference(record, report, grant):
-            case Start(workers, servers):
-                self._start(record, workers, servers)
-            case Scale(workers, servers):
-                self._runtime.scale(record.name, workers, servers)
-                log.info("%s: scaled to %d workers and %d servers", record.name, workers, servers)
-            case Suspend(save):
-                if save:
-                    self._runtime.checkpoint(record.name)
-                self._end(record, Phase.SUSPENDING, "suspended: it was granted nothing")
-            case Leave(note) if note:
-                self._note(record, note)
-
-    def _start(self, record: Record, workers: int, servers: int) -> None:
-        container = record.document.spec.workers.container
-        saving = record.document.spec.checkpoint
-        started = self._records.change(record.number, phase=Phase.STARTING, reason="", runs=record.runs + 1)
-        order = Order(
-            name=record.name,
-            run=started.runs,
-            submission=record.number,
-            command=(*container.command, *container.args),
-            folder=record.folder / (container.working_dir or ""),
-            workers=workers,
-            servers=servers,
-            checkpoint_interval=saving.interval if saving else None,
-        )
-
-        def write(process: Process) -> None:
-            self._records.change(record.number, process=process)
-
-        try:
-            self._runtime.start(order, write)
-        except Declined as error:
-            ended = self._clock.now()
-            self._records.change(record.number, phase=Phase.FAILED, reason=str(error), process=None, ended=ended)
-            raise
-        log.info("%s: started with %d workers and %d servers", record.name, workers, servers)
-
-    def _end(self, record: Record, phase: Phase, reason: str) -> None:
-        """What shall become of a job is written down before it is told, so that a restart tells it again."""
-        self._records.change(record.number, phase=phase, reason=reason)
-        if record.process is not None:
-            self._runtime.stop(record.name, record.process)
-        log.info("%s: %s", record.name, phase)
-
-    def _note(self, record: Record, note: str) -> None:
-        self._notes[record.number] = note
-        log.warning("%s: %s", record.name, note)
+    def _may_grant(self, record: Record) -> bool:
+        return record.number in self._granted and _is_decided(record)
 
     # ---- what has happened -----------------------------------------------------------------------------------------
 
@@ -194,11 +195,11 @@ class LocalCluster:
                 self._records.change(record.number, phase=Phase.WAITING)  # it was never begun
             elif record.process is not None and self._runtime.is_alive(record.process):
                 self._runtime.watch(record.process)
-                if record.phase in (Phase.SUSPENDING, Phase.STOPPING):
-                    self._runtime.stop(record.name, record.process)
+                self._actions.resume(record)
 
     def _tend(self) -> None:
-        """Notice launchers that have ended, and end jobs as asked."""
+        """Notice launchers that have ended, end jobs as asked, and give held jobs what their owners want."""
+        self._actions.tend()
         for record in self._records.active():
             if record.process is not None and not self._runtime.is_alive(record.process):
                 path = self._runtime.log(record.name, record.number, record.runs)
@@ -209,11 +210,24 @@ class LocalCluster:
                 ended = self._clock.now()
                 self._records.change(record.number, phase=Phase.STOPPED, reason="as asked", ended=ended)
             elif record.stop_asked and not record.phase.ended and record.phase is not Phase.STOPPING:
-                self._end(record, Phase.STOPPING, "as asked")
+                self._actions.end(record, Phase.STOPPING, "as asked")
+        self._tend_held()
+
+    def _tend_held(self) -> None:
+        """Held jobs do not wait for the next slot, but those do that grow into what others still have."""
+        active = self._records.active()
+        for record in active:
+            if not _is_owned(record) or (record.workers, record.servers) == (
+                _own(record).workers,
+                _own(record).servers,
+            ):
+                continue
+            if _growth(record, _own(record)) <= 0 or not placed(active, self._nodes, self._rule).over:
+                self._actions.give(record, self._ask(record), _own(record))
 
     def _idles(self) -> bool:
-        active = self._records.active()
-        return bool(active) and not any(record.phase.has_processes for record in active)
+        decided = [record for record in self._records.active() if not record.left_alone]
+        return bool(decided) and not any(record.phase.has_processes for record in decided)
 
     def _observe(self) -> None:
         """Ask every coordinator."""
@@ -236,11 +250,30 @@ class LocalCluster:
         began = self._records.began
         outcomes = []
         for before in self._before:
-            grant, note = self._granted.get(before.number, _NOTHING), self._notes.get(before.number, "")
+            grant, note = self._granted.get(before.number, _NOTHING), self._actions.notes.get(before.number, "")
             outcome = views.outcome_of(before, now[before.number], grant, note, began)
             if outcome.workers and outcome.servers:
                 self._records.change(before.number, slots_run=before.slots_run + 1)
             outcomes.append(outcome)
-        speeds = (views.speed_of(now[before.number], began) for before in self._before)
+        speeds = (views.speed_of(now[before.number]) for before in self._before)
         self._speeds = tuple(speed for speed in speeds if speed is not None)
         return Outcome(self._slot, outcomes, self._speeds)
+
+
+def _is_decided(record: Record) -> bool:
+    """Whether the policy decides about it."""
+    return not record.left_alone and not record.phase.ended and record.phase is not Phase.STOPPING
+
+
+def _is_owned(record: Record) -> bool:
+    """Whether its owner does."""
+    return record.left_alone and not record.phase.ended and record.phase is not Phase.STOPPING
+
+
+def _own(record: Record) -> Grant:
+    """What the owner of a job that the policy leaves alone wants it to have."""
+    return _NOTHING if record.suspended else Grant(record.wanted_workers, record.wanted_servers)
+
+
+def _growth(record: Record, grant: Grant) -> int:
+    return grant.workers + grant.servers - record.workers - record.servers

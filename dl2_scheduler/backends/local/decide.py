@@ -7,6 +7,7 @@ from dl2_scheduler.backends.local.runtime import Ending, Report
 from dl2_scheduler.cluster.live import Phase
 from dl2_scheduler.cluster.snapshot import Grant
 
+SUSPENDED = "suspended: it was granted nothing"
 MOST_LOSSES = 3
 """Launchers of a job that may be killed before it has failed."""
 
@@ -78,6 +79,18 @@ def difference(record: Record, report: Report | None, grant: Grant) -> Action:
             return Scale(*counts)
 
 
+def saved(record: Record, problem: str) -> Changes:
+    """What becomes of a job that was to be saved and then suspended.
+
+    Args:
+        record: of the job.
+        problem: why it could not be saved; "": it is.
+    """
+    if record.phase is not Phase.SUSPENDING:  # it has ended, or somebody stops it
+        return {}
+    return {"phase": Phase.RUNNING, "reason": ""} if problem else {"saved": True}
+
+
 def reported(record: Record, report: Report) -> Changes:
     """What a coordinator's word changes in a job's record."""
     changes: dict[str, object] = {
@@ -105,10 +118,11 @@ def ended(record: Record, ending: Ending, now: float) -> Changes:
     over = {**changes, "ended": ending.at or now}
     if record.phase is Phase.STOPPING:
         return {**over, "phase": Phase.STOPPED, "reason": "as asked"}
-    if record.phase is Phase.SUSPENDING:
-        return {**changes, "phase": Phase.WAITING, "reason": record.reason}
+    if record.phase is Phase.SUSPENDING and record.saved:
+        return {**changes, "phase": Phase.WAITING, "reason": SUSPENDED}
     if ending.status == 0:
-        return {**over, "phase": Phase.FINISHED, "reason": ending.reason, "epochs_done": record.document.spec.epochs}
+        epochs = record.document.spec.epochs or record.epochs_done
+        return {**over, "phase": Phase.FINISHED, "reason": ending.reason, "epochs_done": epochs}
     if ending.status is not None:
         return {**over, "phase": Phase.FAILED, "reason": ending.reason}
     losses = record.losses + 1

@@ -2,14 +2,27 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from coordinator.client import ClientError, CoordinatorClient, CoordinatorUnreachable
 from coordinator.jobs import Job, jobs_folder, read_job
 from dl2_scheduler.backends.local import processes
-from dl2_scheduler.backends.local.runtime import Declined, Ending, Order, Process, Report, Unreachable
+from dl2_scheduler.backends.local.runtime import (
+    SERVER,
+    WORKER,
+    Declined,
+    Ending,
+    Order,
+    Process,
+    Report,
+    Task,
+    Unreachable,
+    Usage,
+)
 from elastic_ps.core import storage
 from elastic_ps.core.codec import data_from_pb
 from elastic_ps.core.errors import ConfigurationError
@@ -18,6 +31,7 @@ from protos import elastic_pb2 as pb
 
 _CALL_SECONDS = 5.0
 _CHECKPOINT_SECONDS = 120.0
+_USAGE_SECONDS = 0.5
 _PYTHONS = ("python", "python3")
 _OVER = ("finished", "failed")
 _UNSAID = "it was killed, or the machine went down"
@@ -93,10 +107,20 @@ class ElasticrunRuntime:
         with self._client(name) as client:
             client.scale(workers, servers, cause="scheduler")
 
-    def checkpoint(self, name: str) -> None:
-        """See `JobRuntime.checkpoint`."""
-        with self._client(name) as client:
-            client.checkpoint(seconds=_CHECKPOINT_SECONDS)
+    def save(self, name: str, done: Callable[[str], None]) -> None:
+        """See `JobRuntime.save`."""
+        threading.Thread(target=self._save, args=(name, done), name=f"save-{name}", daemon=True).start()
+
+    def _save(self, name: str, done: Callable[[str], None]) -> None:
+        problem = "the scheduler broke while it was saved"
+        try:
+            with self._client(name) as client:
+                client.checkpoint(seconds=_CHECKPOINT_SECONDS)
+            problem = ""
+        except (Unreachable, Declined) as error:
+            problem = str(error)
+        finally:
+            done(problem)
 
     def stop(self, name: str, process: Process) -> None:
         """See `JobRuntime.stop`."""
@@ -105,6 +129,22 @@ class ElasticrunRuntime:
                 client.stop()
         except (Unreachable, Declined):
             processes.terminate(process)
+
+    def usage(self, tasks: Sequence[Task]) -> Mapping[int, Usage]:
+        """See `JobRuntime.usage`."""
+        before, began = processes.totals(), time.monotonic()
+        time.sleep(_USAGE_SECONDS)
+        after, seconds = processes.totals(), time.monotonic() - began
+        return {
+            task.pid: Usage(max(0.0, total.cpu_seconds - before[task.pid].cpu_seconds) / seconds, 0.0, total.bytes)
+            for task in tasks
+            if task.pid in before and (total := after.get(task.pid)) is not None
+        }
+
+    @property
+    def isolation(self) -> str:
+        """See `JobRuntime.isolation`."""
+        return "none: slots are counted, and nothing limits what a task uses"
 
     def log(self, name: str, submission: int, run: int) -> Path:
         """See `JobRuntime.log`."""
@@ -127,6 +167,25 @@ class ElasticrunRuntime:
             raise Declined(str(error)) from error
 
 
+def node_log(folder: Path, job: str, node: str) -> Path:
+    """File of one node's output, of a job's last start.
+
+    Args:
+        folder: of the cluster's state.
+        job: by its name.
+        node: by its id, as in w0.
+    """
+    return folder / "elastic_ps" / "jobs" / job / "logs" / f"{node}.log"
+
+
+def _task(node: pb.NodeStatus) -> Task:
+    return Task(node.member.id, WORKER if node.member.role == pb.WORKER else SERVER, node.pid)
+
+
+def _order(task: Task) -> tuple[str, int]:
+    return task.role, int(task.id[1:])  # w10 comes after w9
+
+
 def report_of(status: pb.StatusReply) -> Report:
     """A coordinator's words, as the cluster takes them."""
     members = [node.member.role for node in status.nodes if node.state == "member"]
@@ -143,4 +202,5 @@ def report_of(status: pb.StatusReply) -> Report:
         epochs=progress,
         samples_per_epoch=float(data.samples),
         samples_per_second=status.rate,
+        tasks=tuple(sorted((_task(node) for node in status.nodes if node.pid and node.state != "gone"), key=_order)),
     )

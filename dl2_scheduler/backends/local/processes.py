@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +16,9 @@ from dl2_scheduler.backends.local.runtime import Process
 _GATE = 'read -r go || exit 0; exec "$@" </dev/null'
 """The program begins when its parent has written down who it is; where the parent dies before, it never does."""
 
-_STATE, _START = 0, 19  # of the fields behind the name in /proc/PID/stat: proc(5) counts them from 3 on
+_TICKS, _PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+# of the fields behind the name in /proc/PID/stat: proc(5) counts them from 3 on
+_STATE, _GROUP, _USER, _SYSTEM, _START, _RESIDENT = 0, 2, 11, 12, 19, 21
 _ENDED = ("Z", "X")
 
 
@@ -63,6 +66,33 @@ def start(
 def is_alive(process: Process) -> bool:
     """Whether this very process runs, and not another that has its number now."""
     return _birth(process.pid) == process.birth
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Of a process group since its processes began.
+
+    Attributes:
+        cpu_seconds: used.
+        bytes: resident, now.
+    """
+
+    cpu_seconds: float
+    bytes: int
+
+
+def totals() -> Mapping[int, Totals]:
+    """Of every process group of this machine, by its number."""
+    found: dict[int, Totals] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            continue
+        group, old = int(fields[_GROUP]), found.get(int(fields[_GROUP]), Totals(0.0, 0))
+        seconds = (int(fields[_USER]) + int(fields[_SYSTEM])) / _TICKS
+        found[group] = Totals(old.cpu_seconds + seconds, old.bytes + int(fields[_RESIDENT]) * _PAGE)
+    return found
 
 
 def terminate(process: Process) -> None:

@@ -29,6 +29,11 @@ class Record:
         phase: where it is.
         reason: why, for people.
         stop_asked: somebody wants its end.
+        suspended: it waits until somebody lets it begin.
+        held: its counts are its owner's, and the policy does not decide about it.
+        wanted_workers: that it was last told to have; of a held job: that it is to have.
+        wanted_servers: likewise.
+        saved: its state is in a checkpoint that the end of its processes waited for.
         process: its launcher; None where it has none.
         runs: starts so far.
         losses: launchers that ended without a word.
@@ -48,6 +53,11 @@ class Record:
     phase: Phase = Phase.WAITING
     reason: str = ""
     stop_asked: bool = False
+    suspended: bool = False
+    held: bool = False
+    wanted_workers: int = 0
+    wanted_servers: int = 0
+    saved: bool = False
     process: Process | None = None
     runs: int = 0
     losses: int = 0
@@ -63,6 +73,11 @@ class Record:
     def name(self) -> str:
         """Of the job."""
         return self.document.metadata.name
+
+    @property
+    def left_alone(self) -> bool:
+        """Whether the policy does not decide about it."""
+        return self.held or self.suspended
 
 
 _RECORD = TypeAdapter(Record)
@@ -118,6 +133,11 @@ class Records:
     def active(self) -> list[Record]:
         """Those that have not ended."""
         return [record for record in self.all() if not record.phase.ended]
+
+    def get(self, number: int) -> Record:
+        """A submission, as it is now."""
+        with self._lock:
+            return self._records[number]
 
     def last(self, name: str) -> Record | None:
         """The last submission of a name."""

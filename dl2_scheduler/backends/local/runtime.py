@@ -1,11 +1,14 @@
 """What the local cluster needs of the programs that run jobs. `elasticrun` is the real one, tests have a played one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from dl2_scheduler.cluster.errors import SchedulerError
+
+WORKER, SERVER = "worker", "server"
+"""Roles of tasks."""
 
 
 class Unreachable(SchedulerError):
@@ -55,6 +58,36 @@ class Order:
 
 
 @dataclass(frozen=True)
+class Task:
+    """A node of a job.
+
+    Attributes:
+        id: in the job, as in w0.
+        role: worker | server.
+        pid: of its process, which leads its process group.
+    """
+
+    id: str
+    role: str
+    pid: int
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a task's processes use.
+
+    Attributes:
+        cores: of late.
+        limit_cores: that they may use; 0: nothing limits them.
+        memory_bytes: resident.
+    """
+
+    cores: float
+    limit_cores: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
 class Report:
     """What a job's coordinator says of it.
 
@@ -69,6 +102,7 @@ class Report:
         epochs: trained so far, parts of one too; 0 where the script draws its own batches.
         samples_per_epoch: 0: not known yet.
         samples_per_second: of all workers.
+        tasks: those that have joined, in the order of their ids.
     """
 
     trains: bool
@@ -81,6 +115,7 @@ class Report:
     epochs: float
     samples_per_epoch: float
     samples_per_second: float
+    tasks: tuple[Task, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -127,11 +162,23 @@ class JobRuntime(Protocol):
     def scale(self, name: str, workers: int, servers: int) -> None:
         """Ask for other counts. Raises Unreachable, Declined."""
 
-    def checkpoint(self, name: str) -> None:
-        """Save the job; returns when that is done. Raises Unreachable, Declined."""
+    def save(self, name: str, done: Callable[[str], None]) -> None:
+        """Begin to save the job, which goes on training.
+
+        Args:
+            name: of the job.
+            done: called once, from any thread: "" when the job is saved, else why it is not.
+        """
 
     def stop(self, name: str, process: Process) -> None:
         """Ask the job to end, by its coordinator or else by a signal to its launcher."""
+
+    def usage(self, tasks: Sequence[Task]) -> Mapping[int, Usage]:
+        """Of tasks that run, by their pids, measured over a while."""
+
+    @property
+    def isolation(self) -> str:
+        """How tasks are kept to their share, for people."""
 
     def log(self, name: str, submission: int, run: int) -> Path:
         """File of a launcher's output."""

@@ -1,16 +1,20 @@
 """Records of jobs as policies, the loop and operators see them: pure."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from dl2_scheduler.backends.local import decide
+from dl2_scheduler.backends.local import decide, holding
+from dl2_scheduler.backends.local.placing import Claim, place
 from dl2_scheduler.backends.local.records import Record
 from dl2_scheduler.backends.local.runtime import Report
 from dl2_scheduler.cluster.document import UNKNOWN_SAMPLES
-from dl2_scheduler.cluster.jobs import Job
-from dl2_scheduler.cluster.live import JobStatus
+from dl2_scheduler.cluster.jobs import Job, Node
+from dl2_scheduler.cluster.live import JobStatus, Phase
 from dl2_scheduler.cluster.policy import JobOutcome
+from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.cluster.snapshot import Grant, JobState, SpeedReport
+from dl2_scheduler.cluster.template import SLOTS
 
 
 def job_of(record: Record, began: float) -> Job:
@@ -30,12 +34,11 @@ def state_of(record: Record, began: float) -> JobState:
     return JobState(job, record.epochs_done, record.slots_run, record.workers, record.servers)
 
 
-def speed_of(record: Record, began: float) -> SpeedReport | None:
+def speed_of(record: Record) -> SpeedReport | None:
     """As the job measured it; None: it did not."""
     if not (record.samples_per_second > 0 and record.workers and record.servers):
         return None
-    model = job_of(record, began).model
-    return SpeedReport(record.name, model, record.servers, record.workers, record.samples_per_second)
+    return SpeedReport(record.name, record.document.model, record.servers, record.workers, record.samples_per_second)
 
 
 def outcome_of(before: Record, now: Record, grant: Grant, note: str, began: float) -> JobOutcome:
@@ -61,28 +64,59 @@ def outcome_of(before: Record, now: Record, grant: Grant, note: str, began: floa
     )
 
 
-def status_of(record: Record, report: Report | None, log: Path) -> JobStatus:
+def why_waits(record: Record, nodes: Sequence[Node], held: Sequence[Claim]) -> str:
+    """Why a job has no processes; "": it has, or only the policy knows.
+
+    Args:
+        record: of the job.
+        nodes: with their whole capacity.
+        held: what held jobs take, this one too if it is.
+    """
+    if record.phase is not Phase.WAITING:
+        return ""
+    if record.suspended:
+        return f"suspended when it was submitted: dl2 release {record.name} lets it begin"
+    spec = record.document.spec
+    least = holding.claims_of(
+        record, record.wanted_workers or spec.workers.min, record.wanted_servers or spec.servers.min
+    )
+    if record.name in place(nodes, least, NodeRule.SPREAD).over:
+        tasks = " and ".join(f"{claim.count} {claim.role}s of {claim.demand[SLOTS]:g} slots" for claim in least)
+        return f"it needs {tasks}, for which the nodes are too small: dl2 serve with more --slots"
+    if record.held and not (record.wanted_workers and record.wanted_servers):
+        return f"held without tasks: dl2 scale {record.name} gives it some"
+    others = [claim for claim in held if claim.job != record.name]
+    if record.name in place(nodes, [*others, *least], NodeRule.SPREAD).over:
+        return "held jobs take the room that it needs"
+    return "held: it begins with the next slot" if record.held else ""
+
+
+def status_of(record: Record, report: Report | None, log: Path, waits: str) -> JobStatus:
     """For operators.
 
     Args:
         record: of the job.
         report: what its coordinator says now; None: as last measured.
         log: file of its output, once it has begun.
+        waits: why it waits; "": it does not, or only the policy knows.
     """
     if report is not None and not record.phase.ended:
         record = replace(record, **decide.reported(record, report))
-    job = job_of(record, record.submitted)
+    spec = record.document.spec
     return JobStatus(
         name=record.name,
-        model=job.model,
+        model=record.document.model,
         phase=record.phase,
-        reason=record.reason,
+        reason="; ".join(filter(None, (record.reason, waits))),
         workers=record.workers,
         servers=record.servers,
-        max_workers=job.max_workers,
-        max_servers=job.max_servers,
+        min_workers=spec.workers.min,
+        min_servers=spec.servers.min,
+        max_workers=spec.workers.max,
+        max_servers=spec.servers.max,
+        held=record.held,
         epochs_done=record.epochs_done,
-        epochs=job.epochs,
+        epochs=spec.epochs or 0.0,
         samples_per_second=record.samples_per_second,
         submitted=record.submitted,
         ended=record.ended,

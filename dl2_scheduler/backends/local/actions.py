@@ -1,0 +1,145 @@
+"""What is done about jobs: started, scaled, suspended, ended."""
+
+import logging
+import queue
+from collections.abc import Callable
+
+from dl2_scheduler.backends.local import decide
+from dl2_scheduler.backends.local.clock import Clock
+from dl2_scheduler.backends.local.decide import Leave, Scale, Start, Suspend
+from dl2_scheduler.backends.local.records import Record, Records
+from dl2_scheduler.backends.local.runtime import Declined, JobRuntime, Order, Process, Report, Unreachable
+from dl2_scheduler.cluster.live import Phase
+from dl2_scheduler.cluster.snapshot import Grant
+
+log = logging.getLogger(__name__)
+
+
+class Actions:
+    """Of one cluster, used by its loop's thread.
+
+    Args:
+        records: of its jobs; what shall become of a job is written down before it is told.
+        runtime: runs them.
+        clock: woken when a job has been saved.
+
+    Attributes:
+        notes: what went wrong with jobs' grants in this slot, by the number of the submission.
+    """
+
+    def __init__(self, records: Records, runtime: JobRuntime, clock: Clock):
+        self.notes: dict[int, str] = {}
+        self._records = records
+        self._runtime = runtime
+        self._clock = clock
+        self._saves: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
+
+    def give(self, record: Record, report: Report | None, grant: Grant) -> None:
+        """Take a job to its counts by the difference to what it has; what it will not follow is noted.
+
+        Args:
+            record: of the job, neither ended nor about to be.
+            report: what its coordinator just said; None: nobody answers.
+            grant: that it is to have.
+        """
+        try:
+            match decide.difference(record, report, grant):
+                case Start(workers, servers):
+                    self._start(record, workers, servers)
+                case Scale(workers, servers):
+                    self._runtime.scale(record.name, workers, servers)
+                    log.info("%s: scaled to %d workers and %d servers", record.name, workers, servers)
+                case Suspend(save):
+                    self._suspend(record, save)
+                case Leave(note) if note:
+                    self._note(record, note)
+        except (Unreachable, Declined) as error:
+            self._note(record, str(error))
+
+    def end(self, record: Record, phase: Phase, reason: str) -> None:
+        """End a job's processes."""
+        self._records.change(record.number, phase=phase, reason=reason)
+        if record.process is not None:
+            self._runtime.stop(record.name, record.process)
+        log.info("%s: %s", record.name, phase)
+
+    def resume(self, record: Record) -> None:
+        """Tell a job of an earlier cluster what it may not have heard: its end, or to save itself before."""
+        if record.process is None:
+            return
+        if record.phase is Phase.SUSPENDING and not record.saved:
+            self._save(record)
+        elif record.phase in (Phase.SUSPENDING, Phase.STOPPING):
+            self._runtime.stop(record.name, record.process)
+
+    def tend(self) -> None:
+        """End the jobs that have been saved for it; those that could not be saved go on."""
+        while not self._saves.empty():
+            number, problem = self._saves.get()
+            record = self._records.get(number)
+            if not (changes := decide.saved(record, problem)):
+                continue
+            record = self._records.change(number, **changes)
+            if problem:
+                self._note(record, f"it could not be saved, so it is not suspended: {problem}")
+            elif record.process is not None:
+                self._runtime.stop(record.name, record.process)
+
+    def _suspend(self, record: Record, save: bool) -> None:
+        if not save:
+            self.end(self._records.change(record.number, saved=True), Phase.SUSPENDING, decide.SUSPENDED)
+            return
+        self._records.change(record.number, phase=Phase.SUSPENDING, saved=False, reason="it is being saved")
+        log.info("%s: %s", record.name, Phase.SUSPENDING)
+        self._save(record)
+
+    def _save(self, record: Record) -> None:
+        def done(problem: str) -> None:
+            self._saves.put((record.number, problem))
+            self._clock.wake()
+
+        self._runtime.save(record.name, done)
+
+    def _start(self, record: Record, workers: int, servers: int) -> None:
+        started = self._records.change(
+            record.number, phase=Phase.STARTING, reason="", runs=record.runs + 1, saved=False
+        )
+        try:
+            self._runtime.start(order_of(started, workers, servers), self._writer(record.number))
+        except Declined as error:
+            ended = self._clock.now()
+            self._records.change(record.number, phase=Phase.FAILED, reason=str(error), process=None, ended=ended)
+            raise
+        log.info("%s: started with %d workers and %d servers", record.name, workers, servers)
+
+    def _writer(self, number: int) -> Callable[[Process], None]:
+        def write(process: Process) -> None:
+            self._records.change(number, process=process)
+
+        return write
+
+    def _note(self, record: Record, note: str) -> None:
+        self.notes[record.number] = note
+        log.warning("%s: %s", record.name, note)
+
+
+def order_of(record: Record, workers: int, servers: int) -> Order:
+    """What a job's launcher is to start.
+
+    Args:
+        record: of the job, with this start counted.
+        workers: at the start.
+        servers: at the start.
+    """
+    container = record.document.spec.workers.container
+    saving = record.document.spec.checkpoint
+    return Order(
+        name=record.name,
+        run=record.runs,
+        submission=record.number,
+        command=(*container.command, *container.args),
+        folder=record.folder / (container.working_dir or ""),
+        workers=workers,
+        servers=servers,
+        checkpoint_interval=saving.interval if saving else None,
+    )

@@ -1,0 +1,47 @@
+"""What the virtual nodes carry: pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from dl2_scheduler.backends.local.holding import present_claims
+from dl2_scheduler.backends.local.placing import Placement, place
+from dl2_scheduler.backends.local.records import Record
+from dl2_scheduler.backends.local.runtime import Task, Usage
+from dl2_scheduler.cluster.jobs import Node
+from dl2_scheduler.cluster.live import ClusterLoad, NodeLoad, TaskLoad
+from dl2_scheduler.cluster.room import NodeRule
+
+_UNKNOWN = Usage(0.0, 0.0, 0)
+
+
+def placed(records: Sequence[Record], nodes: Sequence[Node], rule: NodeRule) -> Placement:
+    """Where the tasks of all active jobs are counted: those of held jobs first, then by submission."""
+    by_hand = sorted(records, key=lambda record: not record.left_alone)
+    return place(nodes, [claim for record in by_hand for claim in present_claims(record)], rule)
+
+
+def load_of(
+    placement: Placement, tasks: Mapping[str, Sequence[Task]], usage: Mapping[int, Usage], isolation: str
+) -> ClusterLoad:
+    """For operators.
+
+    Args:
+        placement: of all tasks.
+        tasks: that have joined, by job.
+        usage: of them, by pid; one that is not in it has just begun, or ended.
+        isolation: how tasks are kept to their share.
+    """
+    nodes = [
+        NodeLoad(node.name, node.capacity, {name: amount - free[name] for name, amount in node.capacity.items()})
+        for node, free in zip(placement.nodes, placement.free, strict=True)
+    ]
+    return ClusterLoad(nodes, list(_tasks(placement, tasks, usage)), isolation)
+
+
+def _tasks(placement: Placement, tasks: Mapping[str, Sequence[Task]], usage: Mapping[int, Usage]) -> Iterator[TaskLoad]:
+    """A job's nth task of a role is the nth that is counted; one more, which is leaving, is counted nowhere."""
+    for job, members in tasks.items():
+        places = {key: iter(names) for key, names in placement.where.items()}
+        for task in members:
+            used = usage.get(task.pid, _UNKNOWN)
+            node = next(places.get((job, task.role), iter(())), "")
+            yield TaskLoad(job, task.id, node, used.cores, used.limit_cores, used.memory_bytes)

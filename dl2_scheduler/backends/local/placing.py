@@ -1,0 +1,82 @@
+"""Which virtual node each task is counted on: pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dl2_scheduler.cluster.jobs import Node, Resources, resource_names
+from dl2_scheduler.cluster.room import NOWHERE, Amounts, NodeRule, pick_node, take, vectors
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Tasks of one role of a job.
+
+    Attributes:
+        job: by its name.
+        role: of the tasks.
+        count: of them.
+        demand: of each.
+    """
+
+    job: str
+    role: str
+    count: int
+    demand: Resources
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where tasks are counted.
+
+    Attributes:
+        nodes: all.
+        where: names of the nodes of each job's tasks, by (job, role), in their order.
+        over: jobs with tasks that fit nowhere beside the others; such a task is counted on the least used node.
+        free: by node and resource; negative where more is counted than there is.
+    """
+
+    nodes: Sequence[Node]
+    where: Mapping[tuple[str, str], Sequence[str]]
+    over: frozenset[str]
+    free: Sequence[Mapping[str, float]]
+
+    def left(self) -> tuple[Node, ...]:
+        """The nodes, with what is free as their capacity."""
+        return tuple(
+            Node(node.name, {name: max(0.0, amount) for name, amount in free.items()})
+            for node, free in zip(self.nodes, self.free, strict=True)
+        )
+
+
+def place(nodes: Sequence[Node], claims: Sequence[Claim], rule: NodeRule) -> Placement:
+    """Count tasks on nodes, in the order of the claims.
+
+    Args:
+        nodes: at least one.
+        claims: of jobs.
+        rule: by which a task finds its node.
+    """
+    names = resource_names(nodes)
+    capacity = vectors([node.capacity for node in nodes], names)
+    free, used, last = capacity.copy(), np.zeros(len(nodes)), NOWHERE
+    where: dict[tuple[str, str], list[str]] = {}
+    over = set()
+    for claim, demand in zip(claims, vectors([claim.demand for claim in claims], names), strict=True):
+        places = where.setdefault((claim.job, claim.role), [])
+        for _ in range(claim.count):
+            node = pick_node(free, used, demand, int(rule), last)
+            if node == NOWHERE:
+                over.add(claim.job)
+                node = int(np.argmin(used))
+            take(free, used, capacity, node, demand)
+            places.append(nodes[node].name)
+            last = node
+    return Placement(nodes, where, frozenset(over), _by_name(free, nodes, names))
+
+
+def _by_name(free: Amounts, nodes: Sequence[Node], names: Sequence[str]) -> list[dict[str, float]]:
+    """Of each node, what it has a capacity of."""
+    rows = (dict(zip(names, map(float, row), strict=False)) for row in free)
+    return [{name: row[name] for name in node.capacity} for node, row in zip(nodes, rows, strict=True)]

@@ -1,0 +1,97 @@
+"""`dl2 logs`: the output of a job, or of one of its nodes."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+
+from dl2_scheduler.backends.local.elasticrun import node_log
+from dl2_scheduler.cluster.errors import Refused
+from dl2_scheduler.cluster.live import Phase
+from dl2_scheduler.commands.common import Folder, default_folder
+from dl2_scheduler.commands.jobs import JobName, client_of
+from dl2_scheduler.live.client import ClusterClient
+
+_LOOK_SECONDS = 0.2
+_PIECE = 1 << 16
+
+
+def logs(
+    job: JobName,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it is written, until the job ends.")] = False,
+    tail: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="The last lines only; left out: all of them.")
+    ] = None,
+    node: Annotated[str, typer.Option(metavar="NODE", help="Of one node of the last start, as in w0.")] = "",
+    folder: Folder = None,
+) -> None:
+    """Print the output of a job since its last start, or of one of its nodes."""
+    with client_of(folder) as client:
+        look = _file_of(client, folder or default_folder(), job, node)
+        for piece in pieces(look, tail, follow, lambda: time.sleep(_LOOK_SECONDS)):
+            sys.stdout.buffer.write(piece)
+            sys.stdout.flush()
+
+
+def _file_of(client: ClusterClient, folder: Path, job: str, node: str) -> Callable[[], tuple[Path, bool]]:
+    """Asks which file it is now, and whether the job has ended."""
+
+    def look() -> tuple[Path, bool]:
+        status = client.status(job)
+        if not status.log:
+            raise Refused(f"{job} has no output: it has not begun ({status.reason or status.phase})")
+        path = node_log(folder, job, node) if node else Path(status.log)
+        if node and not path.exists():
+            there = ", ".join(sorted(found.stem for found in path.parent.glob("*.log"))) or "none"
+            raise Refused(f"{job} has no node {node} since its last start; there is output of: {there}")
+        return path, Phase(status.phase).ended
+
+    return look
+
+
+def pieces(
+    look: Callable[[], tuple[Path, bool]], tail: int | None, follow: bool, wait: Callable[[], None]
+) -> Iterator[bytes]:
+    """What a file holds, and with `follow` what is added to it, in the file of each later start too.
+
+    Args:
+        look: which file it is now, and whether no more will come.
+        tail: only the last lines of what is there at first; None: all.
+        follow: until no more will come.
+        wait: a moment.
+    """
+    path, ended = look()
+    with ExitStack() as stack:
+        file = stack.enter_context(path.open("rb"))
+        skip_to_tail(file, tail)
+        yield from _rest(file)
+        while follow and not ended:
+            wait()
+            now, ended = look()
+            yield from _rest(file)  # after the question: what came before an end is there
+            if now != path:
+                path, file = now, stack.enter_context(now.open("rb"))
+                yield from _rest(file)
+
+
+def _rest(file: BinaryIO) -> Iterator[bytes]:
+    return iter(lambda: file.read(_PIECE), b"")
+
+
+def skip_to_tail(file: BinaryIO, lines: int | None) -> None:
+    """Go to where the last lines of a file begin; None: to its beginning."""
+    if lines is None:
+        return
+    end, size = file.seek(0, 2), _PIECE
+    while True:
+        start = max(0, end - size)
+        file.seek(start)
+        found = file.read(end - start).splitlines(keepends=True)
+        if start == 0 or len(found) > lines:
+            break
+        size *= 4
+    file.seek(end - sum(map(len, found[len(found) - min(lines, len(found)) :])))

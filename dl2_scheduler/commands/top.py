@@ -1,0 +1,29 @@
+"""`dl2 top`: what the nodes of a cluster carry, and what tasks really use."""
+
+import typer
+
+from dl2_scheduler.commands.common import Folder, Json, new_table, show, show_json
+from dl2_scheduler.commands.jobs import client_of, dictionary
+
+_MIB = 1 << 20
+
+
+def top(folder: Folder = None, as_json: Json = False) -> None:
+    """Show what is claimed of each node, and what each task uses."""
+    with client_of(folder) as client:
+        found = client.top()
+    if as_json:
+        show_json(dictionary(found))
+        return
+    nodes = new_table(node=False, used=True, of=True, resource=False)
+    for node in found.nodes:
+        for resource, amount in sorted(node.capacity.items()):
+            nodes.add_row(node.name, f"{node.used.get(resource, 0.0):g}", f"{amount:g}", resource)
+    show(nodes)
+    tasks = new_table(job=False, task=False, node=False, cores=True, limit=True, MiB=True)
+    for task in found.tasks:
+        limit = f"{task.limit_cores:.2f}" if task.limit_cores else "-"
+        memory = f"{task.memory_bytes / _MIB:,.0f}"
+        tasks.add_row(task.job, task.task, task.node or "-", f"{task.cores:.2f}", limit, memory)
+    show(tasks)
+    typer.echo(f"isolation: {found.isolation}")
