@@ -8,6 +8,7 @@ import typer
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
+from dl2_scheduler.cluster.document import read_document
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.commands.common import Folder, Json, default_folder, new_table, show, show_json
 from dl2_scheduler.live.client import ClusterClient
@@ -26,10 +27,13 @@ def submit(
         raise BadInput(f"cannot read {document}: {error}") from error
     with client_of(folder) as client:
         try:
+            notes = read_document(text).notes
             name = client.submit(text, Path.cwd())
         except BadInput as error:
             raise BadInput(f"{document}: {error}") from error
     typer.echo(f"{name}: submitted; dl2 status {name} shows it")
+    for note in notes:
+        typer.echo(f"note: {note}")
 
 
 def jobs(folder: Folder = None, as_json: Json = False) -> None:
