@@ -5,6 +5,8 @@ They run before anything is started, and without running a line of the user's co
 
 import importlib.util
 import math
+import shlex
+import shutil
 import socket
 from collections.abc import Iterable, Sequence
 from importlib.machinery import PathFinder
@@ -115,3 +117,14 @@ def restore_problem(url: str) -> str | None:
     except (OSError, ValueError, ImportError) as error:
         return f"--restore {url}: no checkpoint can be read there: {error}"
     return None if found else f"--restore {url}: no checkpoint there"
+
+
+def wrap_problem(option: str, command: str) -> str | None:
+    """--wrap-worker, --wrap-server: a program that there is, with arguments; "": none."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        return f"{option} {command!r}: {error}: give words as in a shell"
+    if words and shutil.which(words[0]) is None:
+        return f"{option}: no program {words[0]} can be found"
+    return None

@@ -1,5 +1,6 @@
 """The command `elasticrun`: its options. What of them cannot be: `checks`."""
 
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -42,6 +43,8 @@ _OF_A_JOB = (
     "checkpoint_interval",
     "restore",
     "lease",
+    "wrap_worker",
+    "wrap_server",
 )
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -92,6 +95,12 @@ def elasticrun(
         float | None, typer.Option(metavar="SECONDS", min=0.1, help="Seconds between checkpoints.")
     ] = None,
     restore: Annotated[str, typer.Option(metavar="URL", help="Start from this checkpoint.")] = "",
+    wrap_worker: Annotated[
+        str, typer.Option(metavar="COMMAND", help="Program that runs each worker, as in 'nice -n 5'.")
+    ] = "",
+    wrap_server: Annotated[
+        str, typer.Option(metavar="COMMAND", help="Program that runs each server, as in 'nice -n 5'.")
+    ] = "",
     role: Annotated[Role | None, typer.Option(help="Join one node to a running job.")] = None,
     coordinator: Annotated[str, typer.Option(metavar="HOST:PORT", help="Of the job that --role joins.")] = "",
     token_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Of the job that --role joins.")] = None,
@@ -137,7 +146,11 @@ def elasticrun(
         member = MemberSettings(role, Place(coordinator, token_file, host, wire), join_timeout, grace, nonce_prefix)
         raise typer.Exit(run_member(member, partial(NodeCommands(program, modules).node, role, member.place)))
     assert program is not None, "checked as missing above"
-    _refuse_if(_job_problem(host, block_bytes, checkpoint, restore))
+    _refuse_if(
+        _job_problem(host, block_bytes, checkpoint, restore)
+        or checks.wrap_problem("--wrap-worker", wrap_worker)
+        or checks.wrap_problem("--wrap-server", wrap_server)
+    )
     job = JobSettings(
         name=name or default_name(script),
         script=program,
@@ -158,6 +171,11 @@ def elasticrun(
         ),
         optimizer_modules=modules,
         transport=wire,
+        wraps={
+            role: tuple(shlex.split(command))
+            for role, command in ((Role.WORKER, wrap_worker), (Role.SERVER, wrap_server))
+            if command
+        },
     )
     raise typer.Exit(_start(job))
 

@@ -50,6 +50,7 @@ class JobSettings:
         coordinator_options: further arguments of `python -m coordinator`.
         optimizer_modules: modules that servers load update rules from.
         transport: of tensors.
+        wraps: of each role, program and arguments that its nodes' own follow: it becomes the node.
     """
 
     name: str
@@ -63,6 +64,7 @@ class JobSettings:
     coordinator_options: tuple[str, ...] = ()
     optimizer_modules: tuple[str, ...] = ()
     transport: TransportSettings = DEFAULT_TRANSPORT
+    wraps: Mapping[Role, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ class JobCommands:
 
     def node(self, role: Role, place: Place, nonce: str) -> list[str]:
         """A node's argv."""
-        return self.nodes.node(role, place, nonce)
+        return [*self.settings.wraps.get(role, ()), *self.nodes.node(role, place, nonce)]
 
 
 def node_environment(place: Place, nonce: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:

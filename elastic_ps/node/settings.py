@@ -1,5 +1,6 @@
 """What a node process is told by its launcher."""
 
+import math
 import os
 import secrets
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ class NodeSettings:
         host: address that peers reach this node at.
         nonce: the launcher's name for this process; a retried registration with the same one is the same node.
         transport: of tensors.
+        cpu_share: cores that a worker keeps to by resting between steps; 0: it does not.
     """
 
     coordinator: str
@@ -28,6 +30,7 @@ class NodeSettings:
     host: str = "127.0.0.1"
     nonce: str = field(default_factory=lambda: secrets.token_hex(8))
     transport: TransportSettings = DEFAULT_TRANSPORT
+    cpu_share: float = 0.0
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] = os.environ) -> "NodeSettings":
@@ -50,7 +53,21 @@ class NodeSettings:
             environment.get("ELASTIC_HOST", "127.0.0.1"),
             environment.get("ELASTIC_NONCE") or secrets.token_hex(8),
             _transport(environment),
+            _cpu_share(environment),
         )
+
+
+def _cpu_share(environment: Mapping[str, str]) -> float:
+    text = environment.get("ELASTIC_CPU_SHARE")
+    if not text:
+        return 0.0
+    try:
+        share = float(text)
+    except ValueError:
+        share = math.nan
+    if not (math.isfinite(share) and share > 0):
+        raise ConfigurationError(f"ELASTIC_CPU_SHARE is {text}: give cores, a number above 0")
+    return share
 
 
 def _transport(environment: Mapping[str, str]) -> TransportSettings:

@@ -23,6 +23,7 @@ from elastic_ps.worker.barriers import Barriers
 from elastic_ps.worker.course import Course, Part, agree, course
 from elastic_ps.worker.ending import EXIT_TERMINATED, Ending, drain_on_sigterm, exits
 from elastic_ps.worker.node import WorkerNode
+from elastic_ps.worker.pace import Pace
 from elastic_ps.worker.parameters import First, declare, enter, follow, refresh
 from elastic_ps.worker.staging import Key, Staging
 from elastic_ps.worker.step import Step
@@ -46,7 +47,7 @@ class WorkerJob:
         self.spec: DataSpec | None = None  # of the elastic sampler; None while the script draws its own batches
         self.rehearsed = False
         self.seeders: list[Callable[[int], None]] = []
-        self._step = Step(self.node)
+        self._step = Step(self.node, Pace(settings.cpu_share))
         self._barriers = Barriers(self.node)
         self._stores: list[Store] = []
         self._named: str | None = None  # the consistency in the kvstores' names

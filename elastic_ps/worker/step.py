@@ -9,6 +9,7 @@ from elastic_ps.worker.ending import exits
 from elastic_ps.worker.exchange import Exchange, Push
 from elastic_ps.worker.gradients import Gradients
 from elastic_ps.worker.node import WorkerNode
+from elastic_ps.worker.pace import Pace
 from elastic_ps.worker.staging import Key
 from elastic_ps.worker.store import Store
 
@@ -18,6 +19,7 @@ class Step:
 
     Args:
         node: this worker.
+        pace: told of every step.
 
     Attributes:
         part: of the data; None: no step of an elastic job is under way.
@@ -26,12 +28,13 @@ class Step:
         gradients: of the open exchange.
     """
 
-    def __init__(self, node: WorkerNode):
+    def __init__(self, node: WorkerNode, pace: Pace):
         self.part: Part | None = None
         self.again = False
         self.exchanged = False
         self.gradients = Gradients(node)
         self._node = node
+        self._pace = pace
         self._exchange = Exchange(node)
         self._position = 0  # of the next exchange
         self._ahead: Push | None = None  # of the next exchange, of which some has been sent
@@ -109,6 +112,7 @@ class Step:
             store.write_back(keys)
         if boundary:
             self._node.progress.stepped(self._node.version, 0 if empty else push.samples)
+            self._pace.stepped()
 
     def _push(self, keys: frozenset[Key], store: Store | None, position: int, empty: bool) -> Push:
         model = self._node.inbox.model

@@ -48,6 +48,21 @@ def invoke(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
+def test_nodes_are_run_through_other_programs(jobs: list[tuple[JobSettings, JobCommands]]) -> None:
+    assert invoke("--wrap-worker", "nice -n '5'", "train.py")[0] == 3
+    ((_, commands),) = jobs
+    place = Place("h:1", Path("token"), "h")
+    assert commands.node(Role.WORKER, place, "n") == ["nice", "-n", "5", sys.executable, "train.py"]
+    assert commands.node(Role.SERVER, place, "n")[:3] == [sys.executable, "-m", "elastic_ps.server"]
+    for wrong, words in (
+        ("'", "No closing quotation: give words"),
+        ("no-such-program -x", "no program no-such-program"),
+    ):
+        status, output = invoke("--wrap-server", wrong, "train.py")
+        assert status == 2
+        assert words in output
+
+
 def test_a_job_with_the_scripts_own_options(jobs: list[tuple[JobSettings, JobCommands]]) -> None:
     line = "--workers 4 --servers 3 --name toy --seed 7 --grace 5 train.py --workers 9 -m -- x --help"
     assert invoke(*line.split()) == (3, "")
