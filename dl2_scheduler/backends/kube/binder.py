@@ -1,0 +1,206 @@
+"""Binds pods as `binding.decide` says, whenever something has changed."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Container, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from dl2_scheduler.backends.kube.api import ApiError, Conflict, NotFound
+from dl2_scheduler.backends.kube.binding import Bind, Decisions, Return, Wait, decide
+from dl2_scheduler.backends.kube.objects import JobInfo, NodeInfo, PodInfo
+from dl2_scheduler.backends.kube.views import shape
+from dl2_scheduler.backends.kube.writes import NotLeading, Writer
+from dl2_scheduler.cluster.room import NodeRule
+
+log = logging.getLogger(__name__)
+
+_BATCH_SECONDS = 0.05  # events that come together are answered together
+_AFTER_FAILURE = 1.0
+_SETTLING_SECONDS = 10.0  # that the watch may take to show what was written
+_PATIENCE_SECONDS = 3.0  # a wait as short is not told: a gang's pods come one after the other
+_REPEAT_SECONDS = 60.0  # of one pod, between two reasons
+_TOLD_AT_ONCE = 10
+_THREADS = 8
+
+
+class View(Protocol):
+    """What is known of a cluster."""
+
+    def nodes(self) -> Sequence[NodeInfo]:
+        """All."""
+
+    def pods(self) -> Sequence[PodInfo]:
+        """All that have not ended."""
+
+    def jobs(self) -> Sequence[JobInfo]:
+        """Of the namespaces that are served."""
+
+
+@dataclass(frozen=True)
+class _Told:
+    """The reason that a pod was given last."""
+
+    form: str
+    at: float
+
+
+class Binder:
+    """Binds pods, in a thread of its own.
+
+    Args:
+        view: of the cluster.
+        writer: acts.
+        rule: by which pods find their node.
+        namespaces: whose pods are bound; None: all.
+        now: unix seconds.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        writer: Writer,
+        rule: NodeRule,
+        namespaces: Container[str] | None = None,
+        now: Callable[[], float] = time.time,
+    ):
+        self._view = view
+        self._writer = writer
+        self._rule = rule
+        self._namespaces = namespaces
+        self._now = now
+        self._woken = threading.Event()
+        self._stopped = threading.Event()
+        self._bound: dict[str, tuple[str, float]] = {}  # by uid, what the watch does not show yet: node, since when
+        self._settling: dict[str, float] = {}  # by uid, since when: left alone until the watch has shown more
+        self._told: dict[str, _Told] = {}
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="bind")
+        self._thread = threading.Thread(target=self._run, name="binder", daemon=True)
+
+    def wake(self) -> None:
+        """Something has changed. Safe from every thread."""
+        self._woken.set()
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; returns when nothing more is written."""
+        self._stopped.set()
+        self._woken.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._pool.shutdown()
+
+    def step(self) -> float | None:
+        """Decide and act once; returns the seconds until it has to be done again by time alone."""
+        now = self._now()
+        pods = self._known(now)
+        decided = decide(self._view.nodes(), pods, self._view.jobs(), now, self._rule, self._namespaces)
+        failed = self._bind(decided)
+        failed |= self._give_back(decided.returns)
+        later = self._tell(decided.waits, now)
+        times = [_AFTER_FAILURE] * failed + ([later] if later is not None else [])
+        if decided.again_at is not None:
+            times.append(max(0.0, decided.again_at - now))
+        return min(times, default=None)
+
+    def _run(self) -> None:
+        wait: float | None = None
+        while True:
+            self._woken.wait(wait)
+            if self._stopped.wait(_BATCH_SECONDS):
+                return
+            self._woken.clear()
+            try:
+                wait = self.step()
+            except NotLeading as error:
+                log.warning("nothing is bound: %s", error)
+                return
+
+    def _known(self, now: float) -> list[PodInfo]:
+        """Pods as the watch shows them, with what was done since."""
+        pods = self._view.pods()
+        there = {pod.uid for pod in pods}
+        for memory in (self._bound, self._settling, self._told):
+            for uid in [uid for uid in memory if uid not in there]:
+                del memory[uid]
+        for pod in pods:
+            if pod.node:
+                self._bound.pop(pod.uid, None)
+        self._settling = {uid: since for uid, since in self._settling.items() if now - since < _SETTLING_SECONDS}
+        return [self._as_done(pod) for pod in pods]
+
+    def _as_done(self, pod: PodInfo) -> PodInfo:
+        if pod.uid in self._bound:
+            node, since = self._bound[pod.uid]
+            return replace(pod, node=node, bound=since)
+        return replace(pod, gated=True) if pod.uid in self._settling else pod
+
+    def _bind(self, decided: Decisions) -> bool:
+        """All, each job's in their order, jobs beside one another; returns whether one failed."""
+        groups: dict[tuple[str, str], list[Bind]] = {}
+        for bind in decided.bindings:
+            groups.setdefault(bind.pod.key if bind.pod.job else (bind.pod.uid, ""), []).append(bind)
+        return not all(list(self._pool.map(self._bind_group, groups.values())))
+
+    def _bind_group(self, group: Sequence[Bind]) -> bool:
+        for bind in group:
+            pod = bind.pod
+            try:
+                self._writer.bind(pod, bind.node)
+            except (Conflict, NotFound) as error:
+                log.info("%s/%s is not bound to %s: %s", pod.namespace, pod.name, bind.node, error)
+                self._settling[pod.uid] = self._now()
+                return False
+            except NotLeading:
+                raise
+            except ApiError as error:
+                log.warning("%s/%s could not be bound: %s", pod.namespace, pod.name, error)
+                return False
+            self._bound[pod.uid] = (bind.node, self._now())
+            log.info("%s/%s: bound to %s", pod.namespace, pod.name, bind.node)
+        return True
+
+    def _give_back(self, returns: Sequence[Return]) -> bool:
+        jobs = {job.key: job for job in self._view.jobs()}
+        failed = False
+        for gone in returns:
+            try:
+                self._writer.delete(gone.pod)
+                self._settling[gone.pod.uid] = self._now()
+                log.warning("%s/%s: deleted: %s", gone.pod.namespace, gone.pod.name, gone.reason)
+                if (job := jobs.pop(gone.pod.key, None)) is not None:
+                    self._writer.tell_job(job, "GangTimeout", gone.reason)
+            except NotLeading:
+                raise
+            except ApiError as error:
+                log.warning("%s/%s could not be deleted: %s", gone.pod.namespace, gone.pod.name, error)
+                failed |= not isinstance(error, Conflict | NotFound)
+        return failed
+
+    def _tell(self, waits: Sequence[Wait], now: float) -> float | None:
+        """Reasons that are new; returns the seconds until the next may be told."""
+        times = []
+        told = 0
+        for wait in waits:
+            pod, form = wait.pod, shape(wait.reason)
+            last = self._told.get(pod.uid)
+            if form == (last.form if last else shape(pod.waits)):
+                continue
+            at = max(pod.created + _PATIENCE_SECONDS, last.at + _REPEAT_SECONDS if last else 0.0)
+            if at > now or told == _TOLD_AT_ONCE:
+                times.append(max(at - now, _AFTER_FAILURE))
+                continue
+            told += 1
+            self._told[pod.uid] = _Told(form, now)
+            try:
+                self._writer.tell(pod, wait.reason)
+            except NotLeading:
+                raise
+            except ApiError as error:
+                log.warning("%s/%s could not be told why it waits: %s", pod.namespace, pod.name, error)
+        return min(times, default=None)

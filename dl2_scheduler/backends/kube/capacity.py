@@ -1,0 +1,153 @@
+"""What of the nodes a policy may hand out, and what each job's task takes of it. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dl2_scheduler.backends.kube.constraints import Constraints
+from dl2_scheduler.backends.kube.floor import Claim, Floor, Requests
+from dl2_scheduler.backends.kube.gangs import COORDINATOR_REQUESTS
+from dl2_scheduler.backends.kube.objects import COORDINATOR, JobInfo, NodeInfo, PodInfo, RoleInfo
+from dl2_scheduler.backends.kube.quantities import PODS
+from dl2_scheduler.cluster.jobs import Node
+from dl2_scheduler.cluster.room import NodeRule
+
+_ALWAYS = ("cpu", "memory", PODS)
+_ENOUGH = 1e6  # of a resource that only says where a task may go: no node runs out of it
+
+
+@dataclass(frozen=True)
+class Demands:
+    """Of a job's tasks.
+
+    Attributes:
+        worker: by resource.
+        server: by resource.
+    """
+
+    worker: Requests
+    server: Requests
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """As a policy sees a cluster.
+
+    Attributes:
+        nodes: those where a task of some job may go.
+        demands: of each job, in the order that was asked in.
+    """
+
+    nodes: tuple[Node, ...]
+    demands: tuple[Demands, ...]
+
+
+def capacity(nodes: Sequence[NodeInfo], pods: Sequence[PodInfo], jobs: Sequence[JobInfo]) -> Capacity:
+    """What is left of the nodes by all that the policy does not decide about.
+
+    That is: pods of others, pods of jobs that are scaled by hand, and coordinators, also those of jobs that could begin
+    now. On a node that takes nothing new, what the policy's jobs have there is theirs still. Where jobs' tasks may not
+    go to the same nodes, each such set of nodes is a resource that only they have.
+
+    Args:
+        nodes: all.
+        pods: all that have not ended.
+        jobs: that the policy decides about, by creation.
+    """
+    names = {*_ALWAYS, *(name for job in jobs for role in (job.workers, job.servers) for name in role.requests)}
+    ours = {job.key for job in jobs}
+    tasks = [pod for pod in pods if pod.node and pod.key in ours and pod.role != COORDINATOR]
+    rest = [pod for pod in pods if pod.node and not (pod.key in ours and pod.role != COORDINATOR)]
+    kinds = {role.constraints for job in jobs for role in (job.workers, job.servers)}
+    kept = Floor(nodes, rest, sorted(names), NodeRule.SPREAD)
+    open_to = {kind: kept.may(kind) for kind in kinds}
+    anywhere = np.logical_or.reduce(list(open_to.values())) if kinds else np.ones(len(nodes), dtype=bool)
+    stays = _held(nodes, tasks, kept.names)
+    free = np.where(anywhere[:, None], np.maximum(kept.free, 0.0), stays)
+    free -= _coordinators(nodes, pods, jobs, free, kept.names)
+    shown = np.flatnonzero(anywhere | (stays > 0).any(axis=1))
+    sets = _Sets({kind: open_to[kind][shown] for kind in kinds})
+    made = tuple(
+        Node(nodes[number].name, {**dict(zip(kept.names, free[number].tolist(), strict=True)), **sets.of_node(index)})
+        for index, number in enumerate(shown)
+    )
+    return Capacity(made, tuple(Demands(sets.of_task(job.workers), sets.of_task(job.servers)) for job in jobs))
+
+
+def _held(nodes: Sequence[NodeInfo], tasks: Sequence[PodInfo], names: Sequence[str]) -> NDArray[np.float64]:
+    """By tasks of the policy's jobs, on nodes that live, (nodes, resources)."""
+    index = {node.name: number for number, node in enumerate(nodes) if node.ready}
+    held = np.zeros((len(nodes), len(names)))
+    for pod in tasks:
+        if pod.node in index:
+            held[index[pod.node]] += [pod.requests.get(name, 0.0) for name in names]
+    return held
+
+
+def _coordinators(
+    nodes: Sequence[NodeInfo],
+    pods: Sequence[PodInfo],
+    jobs: Sequence[JobInfo],
+    free: NDArray[np.float64],
+    names: Sequence[str],
+) -> NDArray[np.float64]:
+    """Room for those that are not there yet, of the jobs which have room for their minimum, (nodes, resources)."""
+    there = {pod.key: pod for pod in pods if pod.role == COORDINATOR and pod.node}
+    like = max((pod.requests for pod in there.values()), key=lambda each: each.get("cpu", 0.0), default=None)
+    missing = RoleInfo(1, 1, 1, like or COORDINATOR_REQUESTS, Constraints())
+    left = [
+        replace(node, allocatable=dict(zip(names, free[number].tolist(), strict=True)))
+        for number, node in enumerate(nodes)
+    ]
+    floor = Floor(left, [], names, NodeRule.SPREAD)
+    kept = np.zeros_like(free)
+    for job in jobs:
+        needs = [missing] if job.key not in there else []
+        needs += [job.servers] * job.servers.min + [job.workers] * job.workers.min
+        claims = _claim_all(floor, needs)
+        if claims and job.key not in there:
+            kept[claims[0].node] += claims[0].demand
+    return kept
+
+
+def _claim_all(floor: Floor, needs: Sequence[RoleInfo]) -> list[Claim]:
+    """All, or none: []."""
+    claims: list[Claim] = []
+    for role in needs:
+        claim = floor.claim(role.requests, role.constraints)
+        if claim is None:
+            for taken in claims:
+                floor.give_back(taken)
+            return []
+        claims.append(claim)
+    return claims
+
+
+class _Sets:
+    """Sets of nodes as resources.
+
+    Args:
+        open_to: the nodes that each kind of task may go to, (nodes,).
+    """
+
+    def __init__(self, open_to: dict[Constraints, NDArray[np.bool_]]):
+        self._names: dict[bytes, str] = {}
+        self._rows: list[NDArray[np.bool_]] = []
+        self._of: dict[Constraints, str] = {}
+        for kind, where in open_to.items():
+            if where.all():
+                continue
+            if where.tobytes() not in self._names:
+                self._names[where.tobytes()] = f"allowed-{len(self._rows) + 1}"
+                self._rows.append(where)
+            self._of[kind] = self._names[where.tobytes()]
+
+    def of_node(self, index: int) -> dict[str, float]:
+        """What a node has of them."""
+        return {f"allowed-{number}": _ENOUGH * float(row[index]) for number, row in enumerate(self._rows, 1)}
+
+    def of_task(self, role: RoleInfo) -> Requests:
+        """What a task takes, with these."""
+        return {**role.requests, self._of[role.constraints]: 1.0} if role.constraints in self._of else role.requests

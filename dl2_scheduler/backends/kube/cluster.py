@@ -1,0 +1,190 @@
+"""A Kubernetes cluster whose ElasticJobs a policy scales."""
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from dl2_scheduler.backends.kube import views
+from dl2_scheduler.backends.kube.api import Api, ApiError, Conflict, NotFound
+from dl2_scheduler.backends.kube.binder import View
+from dl2_scheduler.backends.kube.memory import Memory
+from dl2_scheduler.backends.kube.objects import JobInfo, PodInfo, job_of
+from dl2_scheduler.backends.kube.writes import NotLeading, Writer, job_path
+from dl2_scheduler.backends.local.clock import Clock
+from dl2_scheduler.cluster.policy import JobOutcome, Outcome
+from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
+
+log = logging.getLogger(__name__)
+
+_THREADS = 8
+_ATTEMPTS = 4
+
+
+class KubernetesCluster:
+    """See `Cluster`. People ask the API server themselves (`client`), so it has nothing of `LiveCluster`.
+
+    Args:
+        view: of the cluster.
+        api: is read again where a write was refused.
+        writer: writes what was decided.
+        memory: of slots.
+        slot_seconds: length of a slot.
+        clock: measures slots; woken at each change of the cluster.
+        policy: name of the one that decides.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        api: Api,
+        writer: Writer,
+        memory: Memory,
+        slot_seconds: float,
+        clock: Clock,
+        policy: Callable[[], str],
+    ):
+        self._view = view
+        self._api = api
+        self._writer = writer
+        self._memory = memory
+        self._slot_seconds = slot_seconds
+        self._clock = clock
+        self._policy = policy
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="allocate")
+        self._closing = False
+        self._began_slot = clock.now()
+        self._slot = memory.slot
+        self._before: list[JobInfo] = []
+        self._granted: dict[str, Grant] = {}
+        self._written: dict[str, JobInfo] = {}  # by uid, as written in this slot: the watch may be behind
+        self._failed: dict[str, str] = {}
+        self._notes: dict[str, str] = {}  # by uid, of the slot before
+
+    def close(self) -> None:
+        """Let the slot that runs end now, as the last. Jobs go on. Safe in a signal handler."""
+        self._closing = True
+        self._clock.wake()
+
+    def wake(self) -> None:
+        """Something has changed. Safe from every thread."""
+        self._clock.wake()
+
+    @property
+    def done(self) -> bool:
+        """See `Cluster.done`: it has been closed."""
+        return self._closing
+
+    def snapshot(self) -> Snapshot:
+        """See `Cluster.snapshot`."""
+        self._began_slot = self._clock.now()
+        self._before = views.scaled([self._latest(job) for job in self._view.jobs()])
+        self._slot = self._memory.slot
+        self._granted, self._failed = {}, {}
+        return views.snapshot_of(
+            self._slot,
+            self._slot_seconds,
+            self._view.nodes(),
+            self._view.pods(),
+            self._before,
+            self._memory.began,
+            self._memory.slots_run,
+        )
+
+    def apply(self, allocation: Allocation) -> None:
+        """See `Cluster.apply`. Jobs that shrink are written first, so that their room is free the sooner."""
+        used = [job.allotment.slot for job in self._before if job.allotment]
+        self._memory.next_slot(max(used, default=0))  # first: a slot that is cut short keeps its number
+        self._written = {}
+        grants = [(job, allocation.grants.get(job.id, views.NOTHING)) for job in self._before]
+        self._granted = {job.uid: grant for job, grant in grants}
+        for shrinks in (True, False):
+            some = [each for each in grants if (_more(*each) < 0) is shrinks]
+            list(self._pool.map(self._give, some))
+
+    def finish_slot(self) -> Outcome:
+        """See `Cluster.finish_slot`. It ends early where nothing runs (any more) while a job waits."""
+        end = self._began_slot + self._slot_seconds
+        while not self._closing and (left := end - self._clock.now()) > 0:
+            self._clock.wait(left)
+            if self._idles():
+                break
+        return self._measure()
+
+    # ---- what is done ----------------------------------------------------------------------------------------------
+
+    def _give(self, each: tuple[JobInfo, Grant]) -> None:
+        """Write a job's counts, where they differ; what somebody else wrote meanwhile is read first."""
+        job, grant = each
+        try:
+            for _ in range(_ATTEMPTS):
+                if not job.scaled:  # it is held, suspended or about to go since
+                    return
+                change = self._change(job, grant)
+                if change is None:
+                    return
+                try:
+                    self._written[job.uid] = job_of(self._writer.allocate(job, change))
+                    return
+                except Conflict:
+                    job = job_of(self._api.get(job_path(job.namespace, job.name)))
+                    if job.uid != each[0].uid:
+                        return
+            self._failed[job.uid] = "its counts could not be written: others write it all the time"
+        except NotFound:
+            return
+        except NotLeading as error:
+            self._failed[each[0].uid] = str(error)
+            self.close()
+        except ApiError as error:
+            self._failed[each[0].uid] = f"its counts could not be written: {error}"
+            log.warning("%s: %s", job.id, self._failed[each[0].uid])
+
+    def _change(self, job: JobInfo, grant: Grant) -> dict[str, Any] | None:
+        note = self._notes.get(job.uid, "")
+        return views.change_of(job, grant, grant.reason, self._slot, self._clock.now(), self._policy(), note)
+
+    # ---- what has happened -----------------------------------------------------------------------------------------
+
+    def _latest(self, job: JobInfo) -> JobInfo:
+        """As the watch shows it, but not older than what was written."""
+        written = self._written.get(job.uid)
+        return written if written is not None and int(written.version) > int(job.version) else job
+
+    def _idles(self) -> bool:
+        """A job waits that this slot did not know, or since the others have ended, and none holds anything."""
+        jobs = views.scaled(self._view.jobs())
+        if not jobs or any(job.told.workers or self._granted.get(job.uid, views.NOTHING).workers for job in jobs):
+            return False
+        known, now = {job.uid for job in self._before}, {job.uid for job in jobs}
+        return bool(now - known) or bool({uid for uid, grant in self._granted.items() if grant.workers} - now)
+
+    def _measure(self) -> Outcome:
+        now = {job.uid: job for job in self._view.jobs()}
+        pods: dict[tuple[str, str], list[PodInfo]] = {}
+        for pod in self._view.pods():
+            pods.setdefault(pod.key, []).append(pod)
+        at, outcomes, ran, notes = self._clock.now(), [], {}, {}
+        for before in self._before:
+            grant, after = self._granted.get(before.uid, views.NOTHING), now.get(before.uid)
+            note = self._failed.get(before.uid) or views.note_of(before, after, grant, pods.get(before.key, ()))
+            outcome = views.outcome_of(before, after, grant, note, self._memory.began, at)
+            outcomes.append(outcome)
+            notes[before.uid] = note
+            if outcome.finished is None:
+                ran[before.uid] = self._memory.slots_run.get(before.uid, 0) + _ran(outcome)
+        waiting = {
+            uid: count for uid, count in self._memory.slots_run.items() if uid in now and uid not in self._granted
+        }
+        self._memory.ran({**waiting, **ran})
+        self._notes = notes
+        return Outcome(self._slot, outcomes, tuple(views.speeds(views.scaled(list(now.values())))))
+
+
+def _more(job: JobInfo, grant: Grant) -> int:
+    had = job.allotment
+    return grant.workers + grant.servers - (had.workers + had.servers if had else 0)
+
+
+def _ran(outcome: JobOutcome) -> int:
+    return int(bool(outcome.workers and outcome.servers))

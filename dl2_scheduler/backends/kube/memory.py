@@ -1,0 +1,65 @@
+"""What the scheduler remembers over a restart that the API server does not know, in SQLite."""
+
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+
+from dl2_scheduler.cluster.errors import BadInput
+
+
+class Memory:
+    """Of one cluster. For one thread.
+
+    Args:
+        path: of the database file.
+        now: unix seconds: when the cluster begins, if it is new.
+
+    Attributes:
+        began: unix seconds: when the cluster began.
+        slot: number of the next slot.
+        slots_run: of each job that has not ended, by its uid.
+
+    Raises:
+        BadInput: the file is not such a database.
+    """
+
+    def __init__(self, path: Path, now: float):
+        try:
+            self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._database.execute("PRAGMA journal_mode=WAL")
+            self._database.execute("CREATE TABLE IF NOT EXISTS cluster (name TEXT PRIMARY KEY, value REAL NOT NULL)")
+            self._database.execute("CREATE TABLE IF NOT EXISTS jobs (uid TEXT PRIMARY KEY, slots_run INTEGER NOT NULL)")
+            self._database.execute("INSERT OR IGNORE INTO cluster VALUES ('began', ?), ('slot', 0)", (now,))
+            values = dict(self._database.execute("SELECT name, value FROM cluster").fetchall())
+            self.slots_run = dict(self._database.execute("SELECT uid, slots_run FROM jobs").fetchall())
+        except sqlite3.Error as error:
+            raise BadInput(f"cannot use {path}: {error}; give another --folder") from error
+        self.began: float = values["began"]
+        self.slot = int(values["slot"])
+
+    def next_slot(self, after: int) -> None:
+        """A slot has begun.
+
+        Args:
+            after: a number that has been used, as jobs tell of a scheduler whose folder is lost.
+        """
+        self.slot = max(self.slot, after) + 1
+        self._database.execute("REPLACE INTO cluster VALUES ('slot', ?)", (self.slot,))
+
+    def ran(self, slots_run: Mapping[str, int]) -> None:
+        """A slot has ended.
+
+        Args:
+            slots_run: of each job that has not ended; others are forgotten.
+        """
+        if slots_run == self.slots_run:
+            return
+        self._database.execute("BEGIN")
+        self._database.execute("DELETE FROM jobs")
+        self._database.executemany("INSERT INTO jobs VALUES (?, ?)", slots_run.items())
+        self._database.execute("COMMIT")
+        self.slots_run = dict(slots_run)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._database.close()

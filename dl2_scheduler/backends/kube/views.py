@@ -1,0 +1,235 @@
+"""Objects of the API server as policies, the loop and operators see them, and decisions as what is written: pure."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dl2_scheduler.backends.kube.capacity import Demands, capacity
+from dl2_scheduler.backends.kube.objects import DECISIONS, JobInfo, NodeInfo, PodInfo
+from dl2_scheduler.cluster.document import UNKNOWN_SAMPLES
+from dl2_scheduler.cluster.jobs import Job
+from dl2_scheduler.cluster.live import Phase
+from dl2_scheduler.cluster.policy import JobOutcome
+from dl2_scheduler.cluster.snapshot import Grant, JobState, Snapshot, SpeedReport
+
+MOST_DECISIONS = 10
+"""That a job keeps of itself."""
+
+NOTHING = Grant(0, 0)
+
+_PHASES: Mapping[str, Phase] = {
+    "": Phase.WAITING,
+    "Waiting": Phase.WAITING,
+    "Suspended": Phase.WAITING,
+    "Starting": Phase.STARTING,
+    "Running": Phase.RUNNING,
+    "Suspending": Phase.SUSPENDING,
+    "Completed": Phase.FINISHED,
+    "Failed": Phase.FAILED,
+}
+
+
+def scaled(jobs: Sequence[JobInfo]) -> list[JobInfo]:
+    """Jobs that a policy decides about, by creation."""
+    found = [job for job in jobs if job.scaled and job.epochs]
+    return sorted(found, key=lambda job: (job.created, job.key))
+
+
+def snapshot_of(
+    slot: int,
+    slot_seconds: float,
+    nodes: Sequence[NodeInfo],
+    pods: Sequence[PodInfo],
+    jobs: Sequence[JobInfo],
+    began: float,
+    slots_run: Mapping[str, int],
+) -> Snapshot:
+    """For a policy, at the start of a slot.
+
+    Args:
+        slot: its number.
+        slot_seconds: its length.
+        nodes: all.
+        pods: all that have not ended.
+        jobs: of `scaled`.
+        began: unix seconds: when the cluster began.
+        slots_run: of each job, by its uid.
+    """
+    seen = capacity(nodes, pods, jobs)
+    states = tuple(
+        JobState(
+            _job(job, demands, began), epochs_done(job), slots_run.get(job.uid, 0), job.told.workers, job.told.servers
+        )
+        for job, demands in zip(jobs, seen.demands, strict=True)
+    )
+    return Snapshot(slot, slot_seconds, seen.nodes, states, tuple(speeds(jobs)))
+
+
+def _job(job: JobInfo, demands: Demands, began: float) -> Job:
+    return Job(
+        id=job.id,
+        arrival=max(0.0, job.created - began),
+        model=job.model,
+        epochs=job.epochs or 0.0,
+        samples_per_epoch=job.told.samples_per_epoch or UNKNOWN_SAMPLES,
+        worker=demands.worker,
+        server=demands.server,
+        max_workers=job.workers.max,
+        max_servers=job.servers.max,
+        min_workers=job.workers.min,
+        min_servers=job.servers.min,
+    )
+
+
+def epochs_done(job: JobInfo) -> float:
+    """So far; one that completed has done all, whatever it reported last."""
+    return max(job.told.epoch, job.epochs or 0.0) if job.told.phase == "Completed" else job.told.epoch
+
+
+def speeds(jobs: Sequence[JobInfo]) -> list[SpeedReport]:
+    """That jobs measured."""
+    return [
+        SpeedReport(job.id, job.model, job.told.servers, job.told.workers, job.told.samples_per_second)
+        for job in jobs
+        if job.told.samples_per_second > 0 and job.told.workers and job.told.servers and not job.told.over
+    ]
+
+
+def change_of(
+    job: JobInfo, grant: Grant, reason: str, slot: int, at: float, policy: str, note: str
+) -> dict[str, Any] | None:
+    """The patch that gives a job what was decided; None: it has it.
+
+    A reason that differs from the one before in its numbers only is not written again.
+
+    Args:
+        job: as it is.
+        grant: for the slot.
+        reason: for people.
+        slot: its number.
+        at: unix seconds.
+        policy: by its name.
+        note: what became of the decision before, where that was other than decided.
+    """
+    given = job.allotment
+    if given is not None and (given.workers, given.servers) == (grant.workers, grant.servers):
+        if shape(given.reason) == shape(reason):
+            return None
+    elif given is None and not reason and not grant.workers:
+        return None
+    entry = {
+        "slot": slot,
+        "at": round(at, 3),
+        "policy": policy,
+        "workers_before": job.told.workers,
+        "servers_before": job.told.servers,
+        "workers": grant.workers,
+        "servers": grant.servers,
+        "reason": reason,
+        "epochs_done": round(epochs_done(job), 4),
+    }
+    entries = [*_close(decisions_of(job), job, note), entry][-MOST_DECISIONS:]
+    allocation = {"workers": grant.workers, "servers": grant.servers, "reason": reason, "slot": slot}
+    annotations = {DECISIONS: json.dumps(entries, separators=(",", ":"))}
+    return {"metadata": {"annotations": annotations}, "spec": {"allocation": allocation}}
+
+
+def _close(entries: list[dict[str, Any]], job: JobInfo, note: str) -> list[dict[str, Any]]:
+    """What became of the last one, now that another follows."""
+    if not entries:
+        return []
+    last = entries[-1]
+    trained = max(0.0, epochs_done(job) - last.get("epochs_done", 0.0))
+    happened = {
+        "workers": job.told.workers,
+        "servers": job.told.servers,
+        "epochs": round(trained, 4),
+        "note": note,
+    }
+    return [*entries[:-1], {**last, "happened": happened}]
+
+
+def decisions_of(job: JobInfo) -> list[dict[str, Any]]:
+    """The last ones about a job, oldest first, each until the next; fields are those of `protos/cluster.proto`."""
+    try:
+        found = json.loads(job.decisions or "[]")
+    except ValueError:
+        return []  # somebody else wrote there
+    return found if isinstance(found, list) and all(isinstance(each, dict) for each in found) else []
+
+
+def outcome_of(before: JobInfo, now: JobInfo | None, grant: Grant, note: str, began: float, at: float) -> JobOutcome:
+    """What became of a job in a slot.
+
+    Args:
+        before: at the slot's start.
+        now: at its end; None: it has been deleted.
+        grant: for the slot.
+        note: why it was other than decided, for people; "": nobody knows of anything.
+        began: unix seconds: when the cluster began.
+        at: unix seconds, now.
+    """
+    if now is None or now.deleting:
+        had = before.told.workers or grant.workers, before.told.servers or grant.servers
+        trained = 0.0 if now is None else epochs_done(now) - epochs_done(before)
+        return JobOutcome(before.id, *had, trained, at - began, note or "stopped: it was deleted")
+    workers, servers = now.told.workers, now.told.servers
+    if now.told.over:  # nobody can ask what it had last
+        workers, servers = before.told.workers or grant.workers, before.told.servers or grant.servers
+    return JobOutcome(
+        before.id,
+        workers,
+        servers,
+        epochs_done(now) - epochs_done(before),
+        None if not now.told.over else (now.told.ended or at) - began,
+        note,
+    )
+
+
+def note_of(before: JobInfo, now: JobInfo | None, grant: Grant, pods: Sequence[PodInfo]) -> str:
+    """Why a job was other than decided, for people; "": it was as decided, or nobody knows.
+
+    Args:
+        before: at the slot's start.
+        now: at its end; None: it has been deleted.
+        grant: for the slot.
+        pods: of the job.
+    """
+    if now is None or now.deleting:
+        return ""
+    told = now.told
+    if told.over:
+        return f"{told.phase}: {told.reason}" if told.reason else ""
+    if (told.workers, told.servers) == (grant.workers, grant.servers):
+        return ""
+    if told.plan and told.plan != before.told.plan:
+        return told.plan
+    unbound = [pod for pod in pods if not pod.node and pod.waits]
+    if unbound:
+        return f"{unbound[0].name}: {unbound[0].waits}"
+    return f"{told.phase}: {told.reason}" if told.reason else told.phase
+
+
+def phase_of(job: JobInfo) -> Phase:
+    """In the words that all backends share."""
+    return Phase.STOPPING if job.deleting else _PHASES.get(job.told.phase, Phase.WAITING)
+
+
+def reason_of(job: JobInfo, pods: Sequence[PodInfo]) -> str:
+    """Why a job is in its phase, for people: what its pods wait for, or the scheduler decided, or the operator says."""
+    if job.deleting or job.told.phase == "Running":
+        return job.told.reason
+    unbound = [pod for pod in pods if not pod.node and pod.waits]
+    if unbound:
+        return unbound[0].waits
+    if job.told.phase == "Suspended" and job.suspend:
+        return "suspended: spec.suspend is set"
+    if not job.told.over and job.by_scheduler and (job.allotment is None or not job.allotment.workers):
+        return job.allotment.reason if job.allotment else "the scheduler has not decided about it yet"
+    return job.told.reason
+
+
+def shape(reason: str) -> str:
+    """Of a reason: numbers that change do not make it another."""
+    return re.sub(r"[0-9]+([.][0-9]+)?", "#", reason)
