@@ -68,6 +68,13 @@ def test_digits_static(run):
     assert result["test_accuracy"] >= 0.9
 
 
+def test_mlp(run):
+    result, metrics = run("mlp.py", "--epochs", "3")
+    assert result["test_accuracy"] >= 0.93
+    assert sorted(metrics) == list(range(270))  # ceil(1437 / 16) steps in each of 3 epochs
+    assert metrics[269]["accuracy"] == result["test_accuracy"]
+
+
 def test_lstm(run):
     result, metrics = run("lstm.py", "--epochs", "1")
     assert 0 < result["bits_per_character"] < 5
