@@ -10,10 +10,14 @@ from dl2_scheduler.cluster.errors import BadInput, SchedulerError
 from dl2_scheduler.commands.bootstrap import bootstrap
 from dl2_scheduler.commands.evaluate import evaluate
 from dl2_scheduler.commands.figure import figure
-from dl2_scheduler.commands.jobs import jobs, status, stop, submit, why
+from dl2_scheduler.commands.jobs import jobs, status, submit, why
 from dl2_scheduler.commands.learn import learn
+from dl2_scheduler.commands.logs import logs
+from dl2_scheduler.commands.operate import hold, release, scale, stop
+from dl2_scheduler.commands.policy import end_shadow, show_policy, use_policy
 from dl2_scheduler.commands.serve import serve
 from dl2_scheduler.commands.simulate import simulate
+from dl2_scheduler.commands.top import top
 from dl2_scheduler.commands.trace import convert_trace, generate_trace, show_trace
 
 
@@ -71,7 +75,18 @@ app.command("submit")(submit)
 app.command("jobs")(jobs)
 app.command("status")(status)
 app.command("why")(why)
+app.command("top")(top)
+app.command("logs")(logs)
+app.command("hold")(hold)
+app.command("release")(release)
+app.command("scale")(scale)
 app.command("stop")(stop)
+policy = _group("Which policy decides in a running cluster, and which one beside it.")
+policy.info.no_args_is_help = False
+policy.callback(invoke_without_command=True)(show_policy)
+policy.command("use")(use_policy)
+policy.command("end-shadow")(end_shadow)
+app.add_typer(policy, name="policy")
 
 
 def main() -> None:

@@ -21,25 +21,32 @@ from dl2_scheduler.backends.local.records import Records
 from dl2_scheduler.cluster.durations import seconds
 from dl2_scheduler.cluster.errors import BadInput, Refused
 from dl2_scheduler.commands.common import Folder, default_folder
+from dl2_scheduler.commands.driving import Driving, driven, guard_of, limits_of
 from dl2_scheduler.live.history import HISTORY_FILE, History
-from dl2_scheduler.live.loop import Loop
-from dl2_scheduler.live.service import Service, serving
 from dl2_scheduler.policies.placement import SPREAD, placement_rule
-from dl2_scheduler.policies.registry import make_live_policy
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def serve(
     slots: Annotated[str, typer.Option(metavar="NODESxSLOTS", help="Virtual nodes and the task slots of each: 2x8.")],
-    policy: Annotated[str, typer.Option(help="Name of the policy; a wrong one lists them all.")],
+    policy: Annotated[
+        str | None,
+        typer.Option(help="Name of the policy; a wrong one lists them all. Left out: the one used last, at first drf."),
+    ] = None,
     slot: Annotated[str, typer.Option(metavar="TIME", help="Between two decisions: 30s, 20m.")] = "20m",
     placement: Annotated[str, typer.Option(help="spread, pack or round-robin.")] = SPREAD,
     folder: Folder = None,
+    most_changes: Annotated[int, typer.Option(help="Tasks that start or end in a slot, of all jobs.")] = 1000,
+    least_slots: Annotated[int, typer.Option(help="From one scaling of a job to its next.")] = 1,
+    guard_slots: Annotated[int, typer.Option(help="Bad slots in a row that end a learnt policy; 0: no guard.")] = 5,
+    guard_margin: Annotated[float, typer.Option(help="Part by which a bad slot is worse than drf's.")] = 0.1,
+    learn: Annotated[bool, typer.Option("--learn", help="The policy, dl2:RUN, goes on learning.")] = False,
 ) -> None:
     """Run a cluster on this machine, in the foreground. Its jobs outlive it, and a new one in the folder finds them."""
     nodes, length = virtual_nodes(slots), _slot_seconds(slot)
-    decides, rule = make_live_policy(policy), placement_rule(placement)
+    limits, guard = limits_of(most_changes, least_slots), guard_of(guard_slots, guard_margin)
+    driving = Driving(policy, placement_rule(placement), limits, guard, learn)
     state = (folder or default_folder()).absolute()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     clock = SystemClock()
@@ -49,9 +56,9 @@ def serve(
         closing(History(state / HISTORY_FILE)) as history,
     ):
         cluster = LocalCluster(nodes, length, records, ElasticrunRuntime(state, clock.wake), clock)
-        with _signals_to(cluster.close), serving(Service(cluster, history), state):
-            typer.echo(f"dl2: serving {state}: {slots} task slots, {policy}, slots of {length:g} s")
-            Loop(cluster, decides, policy, rule, history).run()
+        with _signals_to(cluster.close), driven(cluster, history, state, driving) as loop:
+            typer.echo(f"dl2: serving {state}: {slots} task slots, {loop.policy}, slots of {length:g} s")
+            loop.run()
 
 
 def _slot_seconds(slot: str) -> float:

@@ -3,7 +3,7 @@
 import sqlite3
 import threading
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,10 @@ CREATE TABLE IF NOT EXISTS decisions (
     PRIMARY KEY (job, slot)
 );
 CREATE INDEX IF NOT EXISTS decisions_by_slot ON decisions (slot);
+CREATE TABLE IF NOT EXISTS shadows (
+    slot INTEGER NOT NULL, job TEXT NOT NULL, policy TEXT NOT NULL, workers INTEGER NOT NULL, servers INTEGER NOT NULL,
+    PRIMARY KEY (slot, job)
+);
 CREATE TABLE IF NOT EXISTS slots (
     slot INTEGER PRIMARY KEY, at REAL NOT NULL, policy TEXT NOT NULL, decision BLOB NOT NULL, outcome BLOB
 )
@@ -35,6 +39,12 @@ CREATE TABLE IF NOT EXISTS slots (
 _PAGE = 100  # slots that are read at a time: others may write meanwhile
 _DECIDED = ("slot", "at", "policy", "workers_before", "servers_before", "workers", "servers", "reason")
 _HAPPENED = ("workers_had", "servers_had", "epochs", "note")
+_OF_JOB = f"""
+SELECT {", ".join(f"decisions.{column}" for column in (*_DECIDED, *_HAPPENED))},
+    shadows.policy, shadows.workers, shadows.servers
+FROM decisions LEFT JOIN shadows USING (slot, job)
+WHERE job = ? AND at >= ? ORDER BY slot DESC LIMIT ?
+"""
 
 
 @dataclass(frozen=True)
@@ -55,6 +65,21 @@ class Happened:
 
 
 @dataclass(frozen=True)
+class Shadowed:
+    """What a policy that decides beside, without acting, would have granted.
+
+    Attributes:
+        policy: by its name.
+        workers: granted.
+        servers: granted.
+    """
+
+    policy: str
+    workers: int
+    servers: int
+
+
+@dataclass(frozen=True)
 class Decision:
     """About one job in one slot.
 
@@ -68,6 +93,7 @@ class Decision:
         servers: granted.
         reason: why.
         happened: None: the slot has not ended, or the scheduler ended before it.
+        shadow: None: no policy decided beside it.
     """
 
     slot: int
@@ -79,6 +105,7 @@ class Decision:
     servers: int
     reason: str
     happened: Happened | None
+    shadow: Shadowed | None = None
 
 
 class History:
@@ -114,24 +141,21 @@ class History:
             raise BadInput(f"no history in {folder}: name the --folder of a dl2 serve that has decided something")
         return cls(path)
 
-    def decided(
-        self, now: float, policy: str, snapshot: Snapshot, allocation: Allocation, reasons: Mapping[str, str]
-    ) -> None:
+    def decided(self, now: float, policy: str, snapshot: Snapshot, allocation: Allocation) -> None:
         """Write a slot's decisions, before they are acted on.
 
         Args:
             now: unix seconds.
             policy: by its name.
             snapshot: that it saw.
-            allocation: that it decided.
-            reasons: by the job's id as text.
+            allocation: that it decided, with reasons.
         """
         rows = []
         for state in snapshot.jobs:
-            grant, name = allocation.grants.get(state.job.id), str(state.job.id)
+            grant = allocation.grants[state.job.id]
             before = (state.workers, state.servers, state.epochs_done)
-            given = (grant.workers, grant.servers) if grant else (0, 0)
-            rows.append((snapshot.slot, name, now, policy, *before, *given, reasons.get(name, "")))
+            given = (grant.workers, grant.servers, grant.reason)
+            rows.append((snapshot.slot, str(state.job.id), now, policy, *before, *given))
         self._write(
             "REPLACE INTO decisions (slot, job, at, policy, workers_before, servers_before, epochs_done, workers, "
             "servers, reason) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -141,6 +165,13 @@ class History:
             whole = (snapshot.slot, now, policy, of_decision(snapshot, allocation))
             self._write("REPLACE INTO slots (slot, at, policy, decision) VALUES (?, ?, ?, ?)", [whole])
             self._forget_old()
+
+    def shadowed(self, slot: int, policy: str, allocation: Allocation) -> None:
+        """Write what a policy that does not act would have granted in a slot."""
+        self._write(
+            "REPLACE INTO shadows (slot, job, policy, workers, servers) VALUES (?, ?, ?, ?, ?)",
+            [(slot, str(job), policy, grant.workers, grant.servers) for job, grant in allocation.grants.items()],
+        )
 
     def happened(self, outcome: Outcome) -> None:
         """Write what became of a slot."""
@@ -179,11 +210,9 @@ class History:
             since: unix seconds: when it was submitted; an earlier job of that name is another.
             most: of them.
         """
-        columns = ", ".join((*_DECIDED, *_HAPPENED))
-        query = f"SELECT {columns} FROM decisions WHERE job = ? AND at >= ? ORDER BY slot DESC LIMIT ?"
         with self._lock:
-            rows = self._database.execute(query, (job, since, most)).fetchall()
-        return [_decision(row[: len(_DECIDED)], row[len(_DECIDED) :]) for row in reversed(rows)]
+            rows = self._database.execute(_OF_JOB, (job, since, most)).fetchall()
+        return [_decision(row) for row in reversed(rows)]
 
     def close(self) -> None:
         """Let go of the file."""
@@ -195,8 +224,8 @@ class History:
         with self._lock:
             found = self._database.execute(oldest, (self._most_slots,)).fetchone()
         if found is not None:
-            self._write("DELETE FROM decisions WHERE slot <= ?", [found])
-            self._write("DELETE FROM slots WHERE slot <= ?", [found])
+            for table in ("decisions", "shadows", "slots"):
+                self._write(f"DELETE FROM {table} WHERE slot <= ?", [found])
 
     def _write(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
         with self._lock:
@@ -205,7 +234,11 @@ class History:
             self._database.execute("COMMIT")
 
 
-def _decision(decided: Sequence[Any], happened: Sequence[Any]) -> Decision:
-    """Of a row's two parts; the second is empty until the slot has ended."""
-    fields = dict(zip(_DECIDED, decided, strict=True))
-    return Decision(**fields, happened=None if happened[0] is None else Happened(*happened))
+def _decision(row: Sequence[Any]) -> Decision:
+    """Of the columns of `_OF_JOB`; what happened is empty until the slot has ended."""
+    known, happened, shadow = row[: len(_DECIDED)], row[len(_DECIDED) : -3], row[-3:]
+    return Decision(
+        **dict(zip(_DECIDED, known, strict=True)),
+        happened=None if happened[0] is None else Happened(*happened),
+        shadow=None if shadow[0] is None else Shadowed(*shadow),
+    )

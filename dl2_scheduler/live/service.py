@@ -1,17 +1,18 @@
 """The gRPC servicer of a cluster: messages in and out. It decides nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import grpc
 
 from dl2_scheduler.cluster.errors import BadInput, SchedulerError, UnknownJob
-from dl2_scheduler.cluster.live import JobStatus, LiveCluster
+from dl2_scheduler.cluster.live import JobStatus, LiveCluster, Phase
 from dl2_scheduler.live.history import Decision, History
+from dl2_scheduler.live.policies import Policies
 from protos import cluster_pb2 as pb
 from protos import cluster_pb2_grpc as rpc
 
@@ -25,17 +26,36 @@ Context = Any
 """grpc's ServicerContext, which has no types."""
 
 
+class Notes:
+    """What goes on beside the loop, for people.
+
+    Attributes:
+        comparison: what the guard found last; "": nothing.
+        learning: how it goes; "": it does not learn.
+        updates: of learning.
+    """
+
+    def __init__(self) -> None:
+        self.comparison: Callable[[], str] = str
+        self.learning: Callable[[], str] = str
+        self.updates: Callable[[], int] = int
+
+
 class Service(rpc.ClusterServicer):
     """One cluster on the wire.
 
     Args:
         cluster: is asked.
         history: of its decisions.
+        policies: which of them decides.
+        notes: what else there is to say about them.
     """
 
-    def __init__(self, cluster: LiveCluster, history: History):
+    def __init__(self, cluster: LiveCluster, history: History, policies: Policies, notes: Notes | None = None):
         self._cluster = cluster
         self._history = history
+        self._policies = policies
+        self._notes = notes or Notes()
 
     def Submit(self, request: pb.SubmitRequest, context: Context) -> pb.SubmitReply:  # noqa: D102, N802
         with _refusals(context):
@@ -44,7 +64,7 @@ class Service(rpc.ClusterServicer):
     def Jobs(self, request: pb.JobsRequest, context: Context) -> pb.JobsReply:  # noqa: D102, N802
         with _refusals(context):
             found = [self._job(request.job)] if request.job else self._cluster.jobs()
-            return pb.JobsReply(jobs=[_status(job) for job in found])
+            return pb.JobsReply(jobs=[_status(self._with_decision(job)) for job in found])
 
     def Why(self, request: pb.WhyRequest, context: Context) -> pb.WhyReply:  # noqa: D102, N802
         with _refusals(context):
@@ -55,6 +75,60 @@ class Service(rpc.ClusterServicer):
         with _refusals(context):
             self._cluster.stop(request.job)
             return pb.StopJobReply()
+
+    def Hold(self, request: pb.HoldRequest, context: Context) -> pb.HoldReply:  # noqa: D102, N802
+        with _refusals(context):
+            self._cluster.hold(request.job)
+            return pb.HoldReply()
+
+    def Release(self, request: pb.ReleaseRequest, context: Context) -> pb.ReleaseReply:  # noqa: D102, N802
+        with _refusals(context):
+            self._cluster.release(request.job)
+            return pb.ReleaseReply()
+
+    def Scale(self, request: pb.ScaleJobRequest, context: Context) -> pb.ScaleJobReply:  # noqa: D102, N802
+        with _refusals(context):
+            grant = self._cluster.scale(request.job, request.workers, request.servers)
+            return pb.ScaleJobReply(workers=grant.workers, servers=grant.servers)
+
+    def Top(self, request: pb.TopRequest, context: Context) -> pb.TopReply:  # noqa: D102, N802
+        with _refusals(context):
+            load = self._cluster.load()
+            return pb.TopReply(
+                nodes=[pb.NodeLoad(**asdict(node)) for node in load.nodes],
+                tasks=[pb.TaskLoad(**asdict(task)) for task in load.tasks],
+                isolation=load.isolation,
+            )
+
+    def _with_decision(self, job: JobStatus) -> JobStatus:
+        """A job that waits says why, by the last decision about it too."""
+        if job.phase is not Phase.WAITING or job.held:
+            return job
+        last = self._history.of(job.name, job.submitted, 1)
+        decided = "" if job.reason else "the next slot decides about it"
+        decided = last[0].reason if last and not last[0].workers else decided
+        return replace(job, reason="; ".join(filter(None, (job.reason, decided))))
+
+    def UsePolicy(self, request: pb.UsePolicyRequest, context: Context) -> pb.UsePolicyReply:  # noqa: D102, N802
+        with _refusals(context):
+            if request.shadow:
+                self._policies.use_shadow(request.policy)
+            else:
+                self._policies.use(request.policy)
+            return pb.UsePolicyReply()
+
+    def Policies(self, request: pb.PoliciesRequest, context: Context) -> pb.PoliciesReply:  # noqa: D102, N802
+        choice, agreement = self._policies.choice, self._policies.agreement
+        return pb.PoliciesReply(
+            policy=choice.policy,
+            deciding=self._policies.deciding,
+            shadow=choice.shadow,
+            guard=self._policies.trouble,
+            shadow_agreement=-1.0 if agreement is None else agreement,
+            updates=self._notes.updates(),
+            comparison=self._notes.comparison(),
+            learning=self._notes.learning(),
+        )
 
     def _job(self, name: str) -> JobStatus:
         found = {job.name: job for job in self._cluster.jobs()}
@@ -78,7 +152,8 @@ def _status(job: JobStatus) -> pb.JobStatus:
 
 def _decision(decision: Decision) -> pb.Decision:
     happened = pb.Happened(**asdict(decision.happened)) if decision.happened else None
-    return pb.Decision(**{**asdict(decision), "happened": happened})
+    shadow = pb.Shadowed(**asdict(decision.shadow)) if decision.shadow else None
+    return pb.Decision(**{**asdict(decision), "happened": happened, "shadow": shadow})
 
 
 @contextmanager

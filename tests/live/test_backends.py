@@ -1,4 +1,4 @@
-"""What every backend promises: one suite for the simulated cluster and the local one."""
+"""What every backend promises: one suite for the simulated cluster, the local one, and Kubernetes'."""
 
 from pathlib import Path
 
@@ -13,16 +13,19 @@ from dl2_scheduler.cluster.snapshot import Allocation, Grant
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.loop import Loop
-from dl2_scheduler.policies.drf import Drf
+from dl2_scheduler.live.policies import Policies
+from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.sim.simulator import SimulatedCluster
 
 SLOT, EPOCHS = 20.0, 40
 NAMES = ("a", "b", "c")
 
 
-@pytest.fixture(params=["simulated", "local"])
-def cluster(request, serve) -> Cluster:
+@pytest.fixture(params=["simulated", "local", "kube"])
+def cluster(request, serve, serve_kube) -> Cluster:
     """Three jobs of 40 epochs of 10 samples that train min(workers, servers) samples a second; 16 slots."""
+    if request.param == "kube":
+        return serve_kube(NAMES, SLOT, EPOCHS)
     local = serve("2x8", SLOT)
     if request.param == "local":
         for name in NAMES:
@@ -100,7 +103,7 @@ def test_a_job_ends_within_its_slot_and_is_gone(cluster):
 
 def test_drf_takes_every_job_to_its_end(cluster, tmp_path):
     history = History(tmp_path / "decisions.sqlite")
-    loop = Loop(cluster, Drf(), "drf", NodeRule.SPREAD, history, now=lambda: 5.0)
+    loop = Loop(cluster, Policies(make_live_policy, "drf", tmp_path), NodeRule.SPREAD, history, now=lambda: 5.0)
     finished = {}
     while len(finished) < len(NAMES):
         for job in loop.slot().jobs:

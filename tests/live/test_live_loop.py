@@ -18,6 +18,7 @@ from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot
 from dl2_scheduler.live.client import ClusterClient
 from dl2_scheduler.live.history import Decision, Happened, History
 from dl2_scheduler.live.loop import Loop
+from dl2_scheduler.live.policies import Policies
 from dl2_scheduler.live.reasons import explain
 from dl2_scheduler.live.service import Service, serving
 from dl2_scheduler.policies.drf import Drf
@@ -61,7 +62,7 @@ def test_a_policys_own_reason_comes_first():
 def test_history_survives_and_tells_the_last(tmp_path):
     snapshot = snapshot_of(4, (4, 4))
     history = History(tmp_path / "decisions.sqlite")
-    history.decided(7.0, "drf", snapshot, Allocation({"j0": Grant(2, 1, "")}), {"j0": "why"})
+    history.decided(7.0, "drf", snapshot, Allocation({"j0": Grant(2, 1, "why")}))
     undecided = Decision(3, 7.0, "drf", 0, 0, 2, 1, "why", None)
     assert history.of("j0", 0.0, 9) == [undecided]
     history.happened(Outcome(3, [JobOutcome("j0", 1, 1, 0.5, None, "slow")], ()))
@@ -86,8 +87,9 @@ def served(tmp_path, serve, runtime, clock, monkeypatch):
     folder = tmp_path / "dl2"
     folder.mkdir()
     cluster, history = serve(), History(folder / "decisions.sqlite")
-    with serving(Service(cluster, history), folder):
-        yield cluster, Loop(cluster, Drf(), "drf", NodeRule.SPREAD, history, clock.now)
+    policies = Policies(make_live_policy, "drf", folder)
+    with serving(Service(cluster, history, policies), folder):
+        yield cluster, Loop(cluster, policies, NodeRule.SPREAD, history, now=clock.now)
     history.close()
 
 
@@ -133,13 +135,13 @@ def test_refusals_over_the_socket(served, tmp_path):
 def test_a_socket_that_a_killed_one_left_is_taken_over_and_a_long_path_refused(served, tmp_path, serve):
     with (
         pytest.raises(BadInput, match="longer than a socket's path may be"),
-        serving(Service(served[0], None), tmp_path / ("x" * 100)),
+        serving(Service(served[0], None, None), tmp_path / ("x" * 100)),
     ):
         pass
     folder = tmp_path / "other"
     folder.mkdir()
     (folder / "socket").touch()
-    with serving(Service(served[0], None), folder), ClusterClient(folder) as found:
+    with serving(Service(served[0], None, None), folder), ClusterClient(folder) as found:
         assert list(found.jobs()) == []
 
 
@@ -161,7 +163,7 @@ def test_the_commands(served, tmp_path, runtime):
     assert runtime.jobs["a"].order.folder == Path.cwd()
     status, output = dl2("jobs")
     assert (status, output.split()[-8:-1]) == (0, ["a", "digits", "running", "4", "4", "8.0/40", "4"])
-    assert "workers  4, at most 4\n" in dl2("status", "a")[1]
+    assert "workers  4, from 1 to 4\n" in dl2("status", "a")[1]
     assert json.loads(dl2("jobs", "--json")[1])["jobs"][0]["phase"] == "running"
     assert json.loads(dl2("status", "a", "--json")[1])["epochs_done"] == 8.0
     assert "all that it can use" in dl2("why", "a")[1]

@@ -13,7 +13,8 @@ from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot, SpeedReport
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.live.loop import Loop
-from dl2_scheduler.policies.drf import Drf
+from dl2_scheduler.live.policies import Policies
+from dl2_scheduler.policies.registry import make_live_policy
 
 ONE = {"slots": 1.0}
 NODES = (Node("n0", {"slots": 8.0}), Node("n1", {"slots": 4.0, "gpu": 1.0}))
@@ -25,7 +26,7 @@ def recorded(slot, jobs=("a",)):
 
 
 def write(history, slot):
-    history.decided(100.0 + slot, "drf", recorded(slot), Allocation({"a": Grant(2, 1, "why")}), {})
+    history.decided(100.0 + slot, "drf", recorded(slot), Allocation({"a": Grant(2, 1, "why")}))
 
 
 def outcome_of(slot):
@@ -37,7 +38,7 @@ def test_slots_come_back_as_they_were(tmp_path):
     write(history, 3)
     history.happened(outcome_of(3))
     write(history, 4)
-    history.decided(105.0, "drf", recorded(5, ()), Allocation(), {})  # nobody was there
+    history.decided(105.0, "drf", recorded(5, ()), Allocation())  # nobody was there
     history.close()
     again = History.of_folder(tmp_path)
     third, fourth = again.slots()
@@ -59,7 +60,7 @@ def test_old_slots_go_and_what_was_decided_in_them(tmp_path):
 
 def test_what_a_job_did_is_recorded_not_what_it_was_told(tmp_path, serve, clock, runtime):
     cluster, history = serve("1x8"), History(tmp_path / HISTORY_FILE)
-    loop = Loop(cluster, Drf(), "drf", NodeRule.SPREAD, history, clock.now)
+    loop = Loop(cluster, Policies(make_live_policy, "drf", tmp_path), NodeRule.SPREAD, history, now=clock.now)
     cluster.submit(document("a"), Path())
     loop.slot()
     cluster.submit(document("b"), Path())

@@ -1,0 +1,88 @@
+"""What drives a live cluster of any kind: its policies, the guard, the learner, and the requests of people."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.live import LiveCluster
+from dl2_scheduler.cluster.room import NodeRule
+from dl2_scheduler.guard.decision import GuardSettings
+from dl2_scheduler.guard.process import Guard
+from dl2_scheduler.live.history import History
+from dl2_scheduler.live.limits import Limits
+from dl2_scheduler.live.loop import Beside, Loop
+from dl2_scheduler.live.policies import Policies
+from dl2_scheduler.live.service import Notes, Service, serving
+from dl2_scheduler.policies.registry import DL2, make_live_policy
+
+BASELINE = "drf"
+"""The policy that decides where the one that was asked for cannot be trusted; the guard compares with it."""
+
+
+@dataclass(frozen=True)
+class Driving:
+    """How a live cluster is driven.
+
+    Attributes:
+        policy: by its name; None: the one that was used last in the folder, at first the baseline.
+        rule: by which tasks find their node.
+        limits: of what may change in a slot.
+        guard: see there; None: no guard.
+        learn: the learnt policy goes on learning.
+    """
+
+    policy: str | None
+    rule: NodeRule = NodeRule.SPREAD
+    limits: Limits = field(default_factory=Limits)
+    guard: GuardSettings | None = field(default_factory=GuardSettings)
+    learn: bool = False
+
+
+@contextmanager
+def driven(cluster: LiveCluster, history: History, folder: Path, driving: Driving) -> Iterator[Loop]:
+    """The loop of a cluster, which people can talk to meanwhile.
+
+    Args:
+        cluster: acted on.
+        history: of its decisions.
+        folder: of its state.
+        driving: see there.
+
+    Raises:
+        BadInput: the policy cannot be used, or cannot learn.
+    """
+    policies = Policies(make_live_policy, BASELINE, folder, driving.policy and absolute(driving.policy))
+    beside: list[Beside] = []
+    notes = Notes()
+    with ExitStack() as stack:
+        if driving.guard is not None:
+            guard = stack.enter_context(closing(Guard(policies, driving.guard, folder, driving.rule)))
+            beside.append(guard)
+            notes.comparison = lambda: guard.summary
+        stack.enter_context(serving(Service(cluster, history, policies, notes), folder))
+        yield Loop(cluster, policies, driving.rule, history, driving.limits, beside)
+
+
+def absolute(policy: str) -> str:
+    """A policy's name that means the same wherever it is read."""
+    if not policy.startswith(DL2):
+        return policy
+    return f"{DL2}{Path(policy.removeprefix(DL2)).expanduser().absolute()}"
+
+
+def limits_of(most_changes: int, least_slots: int) -> Limits:
+    """Of the options. Raises BadInput."""
+    if most_changes < 2:
+        raise BadInput(f"--most-changes is {most_changes}: give at least 2, a worker and a server")
+    if least_slots < 1:
+        raise BadInput(f"--least-slots is {least_slots}: give at least 1, each slot")
+    return Limits(most_changes, least_slots)
+
+
+def guard_of(slots: int, margin: float) -> GuardSettings | None:
+    """Of the options. Raises BadInput."""
+    if slots < 0 or not 0 <= margin < float("inf"):
+        raise BadInput(f"--guard-slots is {slots}, --guard-margin {margin}: give numbers from 0 on; 0 slots: no guard")
+    return GuardSettings(margin, slots) if slots else None

@@ -1,0 +1,74 @@
+"""The guard beside the loop: what its program found, and what follows from it."""
+
+import json
+import logging
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from dl2_scheduler.cluster.room import NodeRule
+from dl2_scheduler.guard.decision import Comparison, GuardSettings, Standing, seen, verdict
+from dl2_scheduler.live.policies import Policies
+from dl2_scheduler.live.side import Side
+from dl2_scheduler.policies.registry import DL2
+
+log = logging.getLogger(__name__)
+
+
+class Guard:
+    """See `Beside`. Compares the learnt policy that was asked for, or else the learnt shadow, with the fallback.
+
+    Args:
+        policies: of the cluster.
+        settings: see there.
+        folder: of the cluster.
+        rule: by which tasks find their node.
+    """
+
+    def __init__(self, policies: Policies, settings: GuardSettings, folder: Path, rule: NodeRule):
+        self._policies, self._settings = policies, settings
+        command = [sys.executable, "-m", "dl2_scheduler.guard.program", str(folder), str(int(rule))]
+        self._side = Side("the guard", [*command, policies.fallback_name], folder / "logs" / "guard.log")
+        self._standing = Standing()
+        self._error = ""
+
+    def before(self, slot: int) -> None:
+        """See `Beside.before`."""
+        for line in self._side.heard():
+            found = json.loads(line)
+            self._error = found.get("error", "")
+            if self._error:
+                log.error("guard: slot %d: %s could not be compared: %s", slot, found["policy"], self._error)
+            else:
+                self._standing = seen(self._standing, Comparison(**found), self._settings)
+        choice = self._policies.choice
+        if choice.fallen or self._standing.policy != choice.policy:
+            self._standing = replace(self._standing, worse=0)  # once it decides (again), it has its slots
+        elif why := verdict(self._standing, self._settings, self._policies.fallback_name):
+            self._policies.fall_back(why)
+
+    def after(self, slot: int) -> None:
+        """See `Beside.after`."""
+        if (name := self.compared) is not None:
+            self._side.tell(json.dumps({"slot": slot, "policy": name}))
+
+    @property
+    def compared(self) -> str | None:
+        """Name of the policy that is compared; None: no learnt one is in use."""
+        choice = self._policies.choice
+        return next((name for name in (choice.policy, choice.shadow) if name.startswith(DL2)), None)
+
+    @property
+    def summary(self) -> str:
+        """What was found last, for people."""
+        last = self._standing.last
+        if self._error or last is None:
+            return self._error or self._side.trouble
+        return (
+            f"slot {last.slot}: {last.jobs} jobs end after {last.own:.1f} slots under {last.policy}, after "
+            f"{last.baseline:.1f} under {self._policies.fallback_name} ({last.above:+.0%})"
+        )
+
+    def close(self) -> None:
+        """End its program."""
+        self._side.close()

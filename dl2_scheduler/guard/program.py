@@ -1,0 +1,84 @@
+"""The guard's program: told of slots, it compares the policy with the baseline, and says what it found.
+
+    python -m dl2_scheduler.guard.program FOLDER RULE BASELINE
+
+FOLDER is the cluster's, RULE a `NodeRule`. It is told lines {"slot": 3, "policy": NAME}, and says lines that are
+`Comparison`s, or {"slot": 3, "policy": NAME, "error": why it could not}.
+"""
+
+import json
+import logging
+import sys
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+
+from dl2_scheduler.cluster.room import NodeRule
+from dl2_scheduler.guard.counterfactual import completion
+from dl2_scheduler.guard.decision import Comparison
+from dl2_scheduler.live.history import History
+from dl2_scheduler.live.side import be_nice, told
+from dl2_scheduler.live.slots import RecordedSlot
+from dl2_scheduler.policies.registry import make_live_policy
+from dl2_scheduler.policies.speed_fit import FittedSpeeds
+
+log = logging.getLogger(__name__)
+
+_SECONDS = 10.0  # of computing, for a comparison
+
+
+class Comparing:
+    """Goes through a history once, as it grows.
+
+    Args:
+        history: of the cluster.
+        rule: by which tasks find their node.
+        baseline: by its name.
+    """
+
+    def __init__(self, history: History, rule: NodeRule, baseline: str):
+        self._history, self._rule, self._baseline = history, rule, baseline
+        self._fitted = FittedSpeeds()
+        self._last: RecordedSlot | None = None
+
+    def compared(self, policy: str) -> Comparison | None:
+        """From the state of the last slot on; None: there is nothing to compare.
+
+        Args:
+            policy: by its name; it is read anew.
+
+        Raises:
+            Exception: whatever the policy raises.
+        """
+        for slot in self._history.slots(after=self._last.snapshot.slot if self._last else -1):
+            self._fitted.observe(slot.snapshot.reports)
+            self._last = slot
+        if self._last is None:
+            return None
+        now, both = self._last.snapshot, (policy, self._baseline)
+        players = [make_live_policy(name) for name in both]
+        (own, baseline), jobs = completion(now, players, self._fitted, self._rule, _SECONDS)
+        return Comparison(now.slot, policy, own, baseline, jobs) if jobs else None
+
+
+def main() -> None:
+    """See the module."""
+    be_nice()
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    folder, rule, baseline = sys.argv[1:]
+    with closing(History.of_folder(Path(folder))) as history:
+        comparing = Comparing(history, NodeRule(int(rule)), baseline)
+        for line in told():
+            asked = json.loads(line)
+            try:
+                found = comparing.compared(asked["policy"])
+            except Exception as error:
+                log.exception("slot %d: %s", asked["slot"], asked["policy"])
+                print(json.dumps({**asked, "error": f"{type(error).__name__}: {error}"}), flush=True)
+                continue
+            if found is not None:
+                print(json.dumps(asdict(found)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,229 @@
+"""Which policy decides, and which does so beside it without acting: people change both while the cluster runs."""
+
+import json
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from dl2_scheduler.cluster.errors import BadInput, Refused
+from dl2_scheduler.cluster.policy import AllocationPolicy
+from dl2_scheduler.cluster.snapshot import Allocation
+
+log = logging.getLogger(__name__)
+
+POLICY_FILE = "policy.json"
+"""In the cluster's folder: what survives a restart."""
+
+_AGREEMENT_SLOTS = 100
+
+Maker = Callable[[str], AllocationPolicy]
+"""A new policy by its name; raises BadInput where there is none of that name, or it cannot be used."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What survives a restart of the scheduler.
+
+    Attributes:
+        policy: that was asked for, by its name.
+        shadow: that decides beside it; "": none.
+        fallen: why the fallback decides in its place; "": it does not.
+    """
+
+    policy: str
+    shadow: str = ""
+    fallen: str = ""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Who decides a slot.
+
+    Attributes:
+        name: of the policy.
+        policy: that decides.
+        shadow_name: "": there is none.
+        shadow: decides beside it.
+    """
+
+    name: str
+    policy: AllocationPolicy
+    shadow_name: str
+    shadow: AllocationPolicy | None
+
+
+class Policies:
+    """Of one cluster. Safe from several threads; policies themselves are asked by one.
+
+    Args:
+        make: see `Maker`.
+        fallback: name of the policy that decides where the other cannot be trusted.
+        folder: of the cluster.
+        asked: name of the policy that is to decide; None: the one that did last, on a new cluster the fallback.
+
+    Raises:
+        BadInput: the policy cannot be used, or the folder.
+    """
+
+    def __init__(self, make: Maker, fallback: str, folder: Path, asked: str | None = None):
+        self._lock = threading.RLock()
+        self._make, self._file = make, folder / POLICY_FILE
+        self.fallback_name, self.fallback = fallback, make(fallback)
+        self._choice = self._stored() or Choice(asked or fallback)
+        self._policy: AllocationPolicy | None = None
+        self._shadow: AllocationPolicy | None = None
+        self._fault = ""
+        self._agreed: deque[tuple[int, int]] = deque(maxlen=_AGREEMENT_SLOTS)
+        if asked is not None:
+            self._policy = make(asked)
+            if asked != self._choice.policy:
+                self._choice = replace(self._choice, policy=asked, fallen="")
+        self._load()
+        self._write(self._choice)
+
+    # ---- people, from any thread -----------------------------------------------------------------------------------
+
+    def use(self, name: str) -> None:
+        """Decide by another policy from the next slot on; by the same anew, where it has fallen back or changed.
+
+        Raises:
+            BadInput: it cannot be used.
+        """
+        with self._lock:
+            promoted = name == self._choice.shadow and self._shadow is not None
+            policy = self._shadow if promoted else self._make(name)
+            shadow = "" if name == self._choice.shadow else self._choice.shadow
+            self._write(Choice(name, shadow))
+            self._policy, self._fault = policy, ""
+            self._shadow = self._shadow if shadow else None
+            self._agreed.clear()
+        log.warning("policy: %s decides from the next slot on", name)
+
+    def use_shadow(self, name: str) -> None:
+        """Let another policy decide beside, without acting; "": none any more.
+
+        Raises:
+            BadInput: it cannot be used.
+            Refused: it decides already.
+        """
+        with self._lock:
+            if name == self._choice.policy and not self._choice.fallen:
+                raise Refused(f"{name} decides already: give another policy")
+            shadow = self._make(name) if name else None
+            self._write(replace(self._choice, shadow=name))
+            self._shadow = shadow
+            self._agreed.clear()
+        log.warning("policy: %s", f"{name} decides beside, without acting" if name else "no shadow any more")
+
+    @property
+    def choice(self) -> Choice:
+        """As it is now."""
+        with self._lock:
+            return self._choice
+
+    @property
+    def deciding(self) -> str:
+        """Name of the policy that decides."""
+        with self._lock:
+            return self.fallback_name if self._choice.fallen or self._fault else self._choice.policy
+
+    @property
+    def trouble(self) -> str:
+        """Why it is not the one that was asked for; "": it is."""
+        with self._lock:
+            return self._choice.fallen or self._fault
+
+    @property
+    def agreement(self) -> float | None:
+        """Part of the last 100 slots' grants that the shadow would have made too; None: not known."""
+        with self._lock:
+            total = sum(jobs for _, jobs in self._agreed)
+            return sum(same for same, _ in self._agreed) / total if total else None
+
+    # ---- the loop --------------------------------------------------------------------------------------------------
+
+    def turn(self) -> Turn:
+        """Who decides the slot that begins."""
+        with self._lock:
+            shadow = self._choice.shadow if self._shadow is not None else ""
+            if self._choice.fallen or self._policy is None:
+                return Turn(self.fallback_name, self.fallback, shadow, self._shadow)
+            return Turn(self._choice.policy, self._policy, shadow, self._shadow)
+
+    def fall_back(self, reason: str) -> None:
+        """Decide by the fallback, until somebody chooses anew."""
+        with self._lock:
+            if not self._choice.fallen:
+                self._write(replace(self._choice, fallen=reason))
+                log.error("policy: %s DECIDES INSTEAD OF %s: %s", self.fallback_name, self._choice.policy, reason)
+
+    def decided(self, slot: int, fault: str) -> None:
+        """Note what was wrong with the policy's answer; "": nothing."""
+        with self._lock:
+            self._fault = f"slot {slot}: {fault}" if fault else ""
+            if fault:
+                log.error("policy: %s decided slot %d: %s: %s", self.fallback_name, slot, self._choice.policy, fault)
+
+    def compared(self, name: str, decided: Allocation, shadow: Allocation) -> None:
+        """Note how far a shadow decided alike.
+
+        Args:
+            name: of the shadow; somebody may have chosen another meanwhile.
+            decided: what the policy wanted.
+            shadow: what the shadow wanted.
+        """
+        wanted = {job: (grant.workers, grant.servers) for job, grant in decided.grants.items()}
+        same = [wanted[job] == (grant.workers, grant.servers) for job, grant in shadow.grants.items()]
+        with self._lock:
+            if name == self._choice.shadow:
+                self._agreed.append((sum(same), len(same)))
+
+    def renew(self, name: str) -> None:
+        """Read a policy's weights anew where it is used; those that cannot be used are not, and it falls back."""
+        with self._lock:
+            choice = self._choice
+            if name not in (choice.policy, choice.shadow):
+                return
+            try:
+                policy = self._make(name)
+            except BadInput as error:
+                self._shadow = None if name == choice.shadow else self._shadow
+                if name == choice.policy:
+                    self.fall_back(str(error))
+                return
+            self._policy = policy if name == choice.policy else self._policy
+            self._shadow = policy if name == choice.shadow else self._shadow
+
+    # ---- what survives ---------------------------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        """What was chosen before a restart and cannot be used any more falls back: jobs are not left alone."""
+        try:
+            self._policy = self._policy or self._make(self._choice.policy)
+        except BadInput as error:
+            self.fall_back(str(error))
+        try:
+            self._shadow = self._make(self._choice.shadow) if self._choice.shadow else None
+        except BadInput as error:
+            log.warning("policy: no shadow any more: %s", error)
+            self._choice = replace(self._choice, shadow="")
+
+    def _stored(self) -> Choice | None:
+        try:
+            return Choice(**json.loads(self._file.read_text()))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError) as error:
+            raise BadInput(f"cannot use {self._file}: {error}: delete it, and choose by --policy") from error
+
+    def _write(self, choice: Choice) -> None:
+        partial = self._file.with_suffix(".partial")
+        try:
+            partial.write_text(json.dumps(asdict(choice), indent=2) + "\n")
+            partial.replace(self._file)
+        except OSError as error:
+            raise BadInput(f"cannot write {self._file}: {error.strerror}") from error
+        self._choice = choice
