@@ -1,12 +1,17 @@
 """A local cluster whose jobs and time are played."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from kube_objects import NOW, job, node, template
 from played_cluster import PlayedClock, PlayedRuntime
+from played_kube import JOBS, PlayedApi, PlayedOperator, PlayedView
 
+from dl2_scheduler.backends.kube.cluster import KubernetesCluster
+from dl2_scheduler.backends.kube.memory import Memory
+from dl2_scheduler.backends.kube.writes import Writer
 from dl2_scheduler.backends.local.cluster import LocalCluster
 from dl2_scheduler.backends.local.nodes import virtual_nodes
 from dl2_scheduler.backends.local.records import Records
@@ -30,5 +35,32 @@ def serve(tmp_path: Path, clock: PlayedClock, runtime: PlayedRuntime) -> Iterato
         def make(slots: str = "2x8", slot: float = 20.0) -> LocalCluster:
             records = stack.enter_context(closing(Records(tmp_path / "jobs.sqlite", clock.now())))
             return LocalCluster(virtual_nodes(slots), slot, records, runtime, clock)
+
+        yield make
+
+
+@pytest.fixture
+def api() -> PlayedApi:
+    return PlayedApi()
+
+
+@pytest.fixture
+def serve_kube(tmp_path: Path, clock: PlayedClock, api: PlayedApi) -> Iterator[Callable[..., KubernetesCluster]]:
+    """Makes a cluster of the played API server, with the same memory each time; its first argument names its jobs."""
+    operator = PlayedOperator(api, clock)
+    api.after_patch = operator.tend
+    with ExitStack() as stack:
+
+        def make(names: Sequence[str] = (), slot: float = 20.0, epochs: float = 40) -> KubernetesCluster:
+            slots = {"resources": {"requests": {"slots": "1"}}, "image": "i", "command": ["python"]}
+            role = {"max": 4, "template": template(containers=[slots])}
+            for name in names:
+                made = job(name, created=clock.now() - NOW, allocation=None, epochs=epochs, workers=role, servers=role)
+                api.add(JOBS.format("default"), made)
+            if not api.objects.keys() & {"/api/v1/nodes/node-1"}:
+                api.add("/api/v1/nodes", *(node(f"node-{number}", slots="8") for number in (1, 2)))
+            memory = stack.enter_context(closing(Memory(tmp_path / "kube.sqlite", clock.now())))
+            writer = Writer(api, lambda: True)
+            return KubernetesCluster(PlayedView(api, operator.tend), api, writer, memory, slot, clock, lambda: "drf")
 
         yield make

@@ -51,10 +51,12 @@ def pod(name, cpu="1", job="", role="", node="", namespace="default", created=0.
 
 
 def job(name, workers=(1, 4), servers=(1, 4), cpu="1", namespace="default", created=0.0, allocation=(1, 1), **spec):
-    """Roles as (min, max); `created` in seconds since NOW."""
+    """Roles as (min, max), or as they are written; `created` in seconds since NOW."""
     roles = {
-        key: {"min": least, "max": most, "replicas": least, "template": template(cpu)}
-        for key, (least, most) in (("workers", workers), ("servers", servers))
+        key: counts
+        if isinstance(counts, dict)
+        else {"min": counts[0], "max": counts[1], "replicas": counts[0], "template": template(cpu)}
+        for key, counts in (("workers", workers), ("servers", servers))
     }
     given = {"workers": allocation[0], "servers": allocation[1], "reason": "", "slot": 0} if allocation else None
     return {

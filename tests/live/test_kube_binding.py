@@ -110,7 +110,7 @@ def test_a_gang_not_whole_in_time_gives_back_what_is_bound():
     assert (early.returns, early.again_at) == ([], NOW - 100)
 
 
-@pytest.mark.parametrize("status", [{"phase": "Running"}, {"phase": "Starting", "epoch": 2.5}])
+@pytest.mark.parametrize("status", [{"phase": "Running"}, {"phase": "Starting", "trained": True}])
 def test_a_gang_that_has_trained_gives_nothing_back(status):
     half = gang("half", 2, 1, nodes={"half-coordinator": "a", "half-server-0": "a"}, bound=-400, created=-400)
     found = decided([node("a", "1")], half, [{**job("half", (2, 2)), "status": status}])

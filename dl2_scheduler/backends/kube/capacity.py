@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from dl2_scheduler.backends.kube.constraints import Constraints
 from dl2_scheduler.backends.kube.floor import Claim, Floor, Requests
-from dl2_scheduler.backends.kube.gangs import COORDINATOR_REQUESTS
+from dl2_scheduler.backends.kube.gangs import COORDINATOR_REQUESTS, coordinator_of
 from dl2_scheduler.backends.kube.objects import COORDINATOR, JobInfo, NodeInfo, PodInfo, RoleInfo
 from dl2_scheduler.backends.kube.quantities import PODS
 from dl2_scheduler.cluster.jobs import Node
@@ -96,7 +96,6 @@ def _coordinators(
     """Room for those that are not there yet, of the jobs which have room for their minimum, (nodes, resources)."""
     there = {pod.key: pod for pod in pods if pod.role == COORDINATOR and pod.node}
     like = max((pod.requests for pod in there.values()), key=lambda each: each.get("cpu", 0.0), default=None)
-    missing = RoleInfo(1, 1, 1, like or COORDINATOR_REQUESTS, Constraints())
     left = [
         replace(node, allocatable=dict(zip(names, free[number].tolist(), strict=True)))
         for number, node in enumerate(nodes)
@@ -104,7 +103,7 @@ def _coordinators(
     floor = Floor(left, [], names, NodeRule.SPREAD)
     kept = np.zeros_like(free)
     for job in jobs:
-        needs = [missing] if job.key not in there else []
+        needs = [coordinator_of(job, like or COORDINATOR_REQUESTS)] if job.key not in there else []
         needs += [job.servers] * job.servers.min + [job.workers] * job.workers.min
         claims = _claim_all(floor, needs)
         if claims and job.key not in there:

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from dl2_scheduler.backends.kube.constraints import Constraints
 from dl2_scheduler.backends.kube.objects import (
     COORDINATOR,
     ROLES,
@@ -17,7 +16,7 @@ from dl2_scheduler.backends.kube.objects import (
 )
 from dl2_scheduler.backends.kube.quantities import PODS
 
-COORDINATOR_REQUESTS: Mapping[str, float] = {"cpu": 0.1, "memory": 128.0 * 2**20, PODS: 1.0}
+COORDINATOR_REQUESTS: Mapping[str, float] = {"cpu": 0.05, "memory": 128.0 * 2**20, PODS: 1.0}
 """Of a coordinator's pod, as the operator makes it: its room is kept before the pod is there."""
 
 _TRAINS = ("Running", "Suspending")
@@ -58,7 +57,7 @@ class Gang:
     @property
     def late_at(self) -> float | None:
         """Unix seconds, at which it gives its room back; None: it is whole, holds nothing, or trains."""
-        if not self.begun or self.job.told.phase in _TRAINS or self.job.told.epoch > 0:
+        if not self.begun or self.job.told.phase in _TRAINS or self.job.told.trained:
             return None
         return min(pod.bound or 0.0 for pod in self.bound) + self.job.gang_seconds
 
@@ -89,10 +88,14 @@ class Gang:
 
     def template(self, role: str) -> RoleInfo:
         """Of a pod of it that is not there yet."""
-        return {COORDINATOR: _COORDINATOR, SERVER: self.job.servers, WORKER: self.job.workers}[role]
+        if role == COORDINATOR:  # made of the servers' template
+            return coordinator_of(self.job, COORDINATOR_REQUESTS)
+        return self.job.servers if role == SERVER else self.job.workers
 
 
-_COORDINATOR = RoleInfo(1, 1, 1, COORDINATOR_REQUESTS, Constraints())
+def coordinator_of(job: JobInfo, requests: Mapping[str, float]) -> RoleInfo:
+    """A job's coordinator: it goes where servers may."""
+    return RoleInfo(1, 1, 1, requests, job.servers.constraints)
 
 
 @dataclass(frozen=True)

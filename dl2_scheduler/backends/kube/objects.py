@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from dl2_scheduler.backends.kube.constraints import Constraints, Taint, constraints_of
-from dl2_scheduler.backends.kube.quantities import PODS, amounts, pod_requests
+from dl2_scheduler.backends.kube.quantities import amounts, pod_requests
 from dl2_scheduler.cluster import durations
 
 GROUP = "dl2.scheduler"
@@ -150,6 +150,7 @@ class Told:
         samples_per_second: of all workers; 0: not known.
         ended: unix seconds; None: it has not.
         plan: outcome of its last plan where that was not committed, for people; "": it was.
+        trained: there is something that could be lost.
     """
 
     phase: str = ""
@@ -161,6 +162,7 @@ class Told:
     samples_per_second: float = 0.0
     ended: float | None = None
     plan: str = ""
+    trained: bool = False
 
     @property
     def over(self) -> bool:
@@ -300,7 +302,7 @@ def job_of(found: Object) -> JobInfo:
         by_scheduler=spec.get("scaling", BY_SCHEDULER) == BY_SCHEDULER,
         suspend=bool(spec.get("suspend")),
         workers=workers,
-        servers=_role(spec.get("servers") or {}),
+        servers=_role(spec.get("servers") or {}, workers.constraints),
         gang_seconds=durations.seconds(spec["gangTimeout"]) if spec.get("gangTimeout") else GANG_SECONDS,
         allotment=Allotment(
             given.get("workers", 0), given.get("servers", 0), given.get("reason") or "", given.get("slot", 0)
@@ -312,12 +314,21 @@ def job_of(found: Object) -> JobInfo:
     )
 
 
-def _role(role: Object) -> RoleInfo:
-    spec = (role.get("template") or {}).get("spec") or {}
+def _role(role: Object, constraints: Constraints | None = None) -> RoleInfo:
+    """Of a role.
+
+    Args:
+        role: as the document has it.
+        constraints: of one without a template: servers are made of the workers' then, without their requests.
+    """
+    spec = (role.get("template") or {}).get("spec")
     least = role.get("min", 1)
-    requests = pod_requests(spec) if spec else {PODS: 1.0}
     return RoleInfo(
-        role.get("replicas", least), least, role.get("max", MOST_BY_DEFAULT), requests, constraints_of(spec)
+        replicas=role.get("replicas", least),
+        min=least,
+        max=role.get("max", MOST_BY_DEFAULT),
+        requests=pod_requests(spec or {}),
+        constraints=constraints if spec is None and constraints is not None else constraints_of(spec or {}),
     )
 
 
@@ -342,6 +353,7 @@ def _told(status: Object) -> Told:
         plan=f"plan {last.get('id', '')} {last['phase'].lower()}: {last.get('reason') or 'no reason given'}"
         if missed
         else "",
+        trained=bool(status.get("trained")),
     )
 
 
