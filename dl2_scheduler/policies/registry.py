@@ -12,6 +12,7 @@ from dl2_scheduler.policies.drf import Drf
 from dl2_scheduler.policies.estimates import TrueSpeeds
 from dl2_scheduler.policies.fifo import Fifo
 from dl2_scheduler.policies.optimus import Optimus
+from dl2_scheduler.policies.own import is_own, make_own
 from dl2_scheduler.policies.planner import Planner
 from dl2_scheduler.policies.speed_fit import EXPLORING, FittedSpeeds
 from dl2_scheduler.policies.srtf import Srtf
@@ -20,6 +21,7 @@ from dl2_scheduler.policies.tetris import Tetris
 DL2 = "dl2:"
 """Followed by the path of a run, of its learnt policy."""
 
+_OTHERS = f"{DL2}PATH, MODULE:CLASS"
 _PUBLISHED = "published-"
 _TRUE = "-true"
 
@@ -53,7 +55,7 @@ def make_policy(name: str, speeds: Speeds) -> AllocationPolicy:
 
     Args:
         name: one of `POLICY_NAMES`; `-true` knows the true speeds, `published-` keeps the published code's faults. Or
-            dl2:PATH, of a run's folder.
+            dl2:PATH, of a run's folder; or MODULE:CLASS, of somebody's own.
         speeds: the true ones, in samples a second, for those that may know them.
 
     Raises:
@@ -61,8 +63,10 @@ def make_policy(name: str, speeds: Speeds) -> AllocationPolicy:
     """
     if name.startswith(DL2):
         return learnt(load(Path(name.removeprefix(DL2))))
+    if is_own(name):
+        return make_own(name)
     if name not in _MAKERS:
-        raise BadInput(f"unknown policy {name}: give one of {', '.join(POLICY_NAMES)}, {DL2}PATH")
+        raise BadInput(f"unknown policy {name}: give one of {', '.join(POLICY_NAMES)}, {_OTHERS}")
     return _MAKERS[name](speeds)
 
 
@@ -75,9 +79,9 @@ def make_live_policy(name: str) -> AllocationPolicy:
     Raises:
         BadInput: it is one of those, unknown, or there is no learnt policy.
     """
-    if name not in LIVE_NAMES and not name.startswith(DL2):
+    if name not in LIVE_NAMES and not name.startswith(DL2) and not is_own(name):
         wrong = f"policy {name} is for simulations" if name in _MAKERS else f"unknown policy {name}"
-        raise BadInput(f"{wrong}: give one of {', '.join(LIVE_NAMES)}, {DL2}PATH")
+        raise BadInput(f"{wrong}: give one of {', '.join(LIVE_NAMES)}, {_OTHERS}")
     return make_policy(name, Speeds({}))
 
 

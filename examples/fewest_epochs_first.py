@@ -1,0 +1,22 @@
+"""A policy of one's own: who needs the fewest epochs still is served first (docs/writing-policies.md).
+
+dl2 serve --slots 2x8 --policy examples.fewest_epochs_first:FewestEpochsFirst
+"""
+
+from dl2_scheduler.cluster.room import Room
+from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
+
+
+class FewestEpochsFirst:
+    """By the epochs that they need still."""
+
+    def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
+        """Every job gets its minimum in that order, then as many more of both as fit."""
+        order = sorted(range(len(snapshot.jobs)), key=lambda number: snapshot.jobs[number].remaining_epochs)
+        for number in order:
+            job = snapshot.jobs[number].job
+            room.give(number, job.min_workers, job.min_servers)
+        for number in order:
+            while room.workers(number) and room.give(number, 1, 1):
+                pass
+        return room.allocation([f"place {order.index(number) + 1} in the queue" for number in range(len(order))])
