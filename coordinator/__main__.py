@@ -67,6 +67,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--checkpoint", default="", metavar="URL", help="folder of the job's checkpoints, any fsspec URL")
     add("--checkpoint-interval", type=float, default=0.0, metavar="S", help="0: on demand only (%(default)s)")
     add("--restore", default="", metavar="URL", help="start from this checkpoint, or from the newest in this folder")
+    lost = "above 1 without a journal, the state is put together from the job's nodes"
+    add("--term", type=_positive, default=1, metavar="N", help=f"of this start, at least; {lost} (%(default)s)")
     add(
         "--operator",
         action="store_true",
@@ -121,7 +123,7 @@ def _load(options: argparse.Namespace, journal: Journal) -> State:
         return State(settings, *kept)
     seed = options.seed if options.seed is not None else secrets.randbits(32)
     job = Job(Goal(options.workers, options.servers), seed=seed, model=Model(block_bytes=options.block_bytes))
-    if not options.restore:
+    if not options.restore or options.term > 1:  # a later start: nodes that are there are asked first
         return State(settings, job)
     url, value = checkpoints.newest(options.restore)
     saved = checkpoints.Manifest.from_json(value)
@@ -157,7 +159,7 @@ async def _run(options: argparse.Namespace, runtime: Runtime, service: Service) 
     here = f"--coordinator {address} --token-file {options.token_file}"
     settings = replace(runtime.state.settings, join_command=f"elasticrun --role {{role}} {here}")
     runtime.state = replace(runtime.state, settings=settings)
-    runtime.start()
+    runtime.start(options.term)
     await server.start()
     _publish(options.folder / "coordinator.addr", address)
     sys.stdout.write(f"listening on {address}\n")

@@ -160,6 +160,17 @@ class CoordinatorClient:
         """
         self._call(self._stub.Stop, pb.StopRequest(caller=self._caller, now=now, reason=reason))
 
+    def node_exited(self, nonce: str, node: str, status: int) -> None:
+        """Tell that a node's process has ended, as its launcher would.
+
+        Args:
+            nonce: its launcher's name for it.
+            node: its id.
+            status: exit status.
+        """
+        request = pb.NodeExitedRequest(caller=self._caller, nonce=nonce, node=node, status=status)
+        self._call(self._stub.NodeExited, request)
+
     def ledger(self) -> Iterator[pb.LedgerEntry]:
         """Every applied update, in the order in which it was reported."""
         return self._stream(self._stub.Ledger, pb.LedgerRequest(caller=self._caller))

@@ -136,7 +136,7 @@ def plan_of(state: State, directive: Directive) -> int:
 def wanted(job: Job) -> Wanted:
     """What launchers have to bring about."""
     alive = [node for node in job.nodes.values() if node.stop is None]
-    quiet = job.ended or bool(job.finished) or job.loading
+    quiet = job.ended or bool(job.finished) or job.loading or job.phase is JobPhase.REBUILDING
 
     def starting(role: Role) -> int:
         present = sum(node.role is role and not node.departing and node.id not in job.goal.drains for node in alive)

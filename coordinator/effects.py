@@ -135,6 +135,7 @@ class Why(Enum):
     PRECONDITION = auto()  # not now, or not in this job
     NOT_FOUND = auto()  # the caller, or what it names, is not known here
     ENDING = auto()  # the job stops or goes back to its checkpoint: the caller's Stop is under way
+    AGAIN = auto()  # the coordinator is not ready: the same request will do, later
 
 
 @dataclass(frozen=True)

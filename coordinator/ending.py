@@ -92,7 +92,7 @@ def on_found(turn: Turn, event: CheckpointFound) -> None:
         return
     why = turn.job.reason
     if event.manifest is None:
-        if turn.job.model.blocks:
+        if turn.job.model.blocks or turn.state.settings.restore:
             end(turn, JobPhase.FAILED, f"{why}, and there is no checkpoint to go back to: {event.error}")
         else:
             begin_again(turn, f"{why}; nothing has been trained yet")

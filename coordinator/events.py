@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from coordinator.pending import Introduction
 from coordinator.plan import Migration
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId, Role
 from elastic_ps.core.data import DataSpec
@@ -19,7 +20,9 @@ class Event:
 
 @dataclass(frozen=True)
 class Started(Event):
-    """The coordinator's process has begun, with or without a journal."""
+    """The coordinator's process has begun, with or without a journal; `term`: at least."""
+
+    term: int = 0
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,14 @@ class Listening(Event):
     node: NodeId
     highest: ConfigId = NO_CONFIGURATION
     version: int = 0
+
+
+@dataclass(frozen=True)
+class Introduced(Event):
+    """A node has opened its stream to a coordinator that has no journal, and says all it knows."""
+
+    node: NodeId
+    introduction: Introduction
 
 
 class Answered(Event):

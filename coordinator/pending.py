@@ -1,10 +1,12 @@
-"""What is under way for somebody who waits for its answer: `to` names that caller. All of it ends with the process."""
+"""What is under way, mostly for somebody who waits for its answer: `to` names that caller. All of it ends with the
+process.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from coordinator.batches import Book
-from elastic_ps.core.configuration import NodeId
+from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, Member, NodeId, Role
 from elastic_ps.core.data import DataSpec
 from elastic_ps.core.model import Tensor
 
@@ -49,6 +51,83 @@ class Barrier:
     place: tuple[int, int]
     sharing: tuple[NodeId, ...]
     version: int
+
+
+@dataclass(frozen=True)
+class Introduction:
+    """All that a node knows of its job: `Introduction` in the contract, whose fields these are.
+
+    Attributes:
+        member: its name, role and address.
+        pid: for people.
+        nonce: its launcher's name for it.
+        term: the highest that it knows.
+        version: of its parameters; of a server, the highest of its blocks.
+        leaving: the last table that it was to prepare is without it.
+    """
+
+    member: Member
+    pid: int
+    nonce: str
+    term: int = 0
+    version: int = 0
+    current: Configuration | None = None
+    prepared: Configuration | None = None
+    clock: int | None = None
+    paused: bool = False
+    leaving: bool = False
+    dead: frozenset[NodeId] = frozenset()
+    cancelled: ConfigId = NO_CONFIGURATION
+    tensors: tuple[Tensor, ...] = ()
+    optimizers: tuple[str, ...] = ()
+    data: DataSpec | None = None
+    local_update: bool = False
+    seed: int = 0
+    block_bytes: int = 0
+    plan: int = 0
+    passed: tuple[int, int] = (-1, -1)
+
+    @property
+    def tables(self) -> tuple[Configuration, ...]:
+        """That it knows."""
+        return tuple(table for table in (self.current, self.prepared) if table is not None)
+
+    @property
+    def number(self) -> ConfigId:
+        """Of the configuration in force there."""
+        return self.current.id if self.current is not None else NO_CONFIGURATION
+
+    @property
+    def is_member(self) -> bool:
+        """Whether it is in the configuration in force there."""
+        return self.current is not None and self.member.id in self.current.members
+
+    @property
+    def has_left(self) -> bool:
+        """By a configuration that is in force there; its plan has not ended."""
+        return self.leaving and not self.is_member
+
+    @property
+    def waits(self) -> bool:
+        """It has come to join, and was never a member."""
+        return not self.is_member and not self.leaving
+
+
+@dataclass(frozen=True)
+class Rebuilding:
+    """Nodes introduce themselves.
+
+    Attributes:
+        settled: unix seconds before which more may come, though nobody is missed.
+        until: when a lease has run out.
+        introduced: who has come.
+        knocked: role and nonce of new processes that want to join.
+    """
+
+    settled: float
+    until: float
+    introduced: Mapping[NodeId, Introduction] = field(default_factory=dict)
+    knocked: frozenset[tuple[Role, str]] = frozenset()
 
 
 @dataclass(frozen=True)

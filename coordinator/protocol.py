@@ -9,13 +9,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from coordinator import barriers, deaths, draws, members, plans, requests, saving, tables
+from coordinator import barriers, deaths, draws, members, plans, rebuilding, requests, saving, tables
 from coordinator import events as ev
 from coordinator.directives import owed, plan_of, standing, wanted, welcome
 from coordinator.effects import Announce, Effect, Journal, Send
 from coordinator.ending import find, on_found, on_unreadable
 from coordinator.plan import Kind, Phase, Plan
-from coordinator.state import Round, State, StopOrder
+from coordinator.state import JobPhase, Round, State, StopOrder
 from coordinator.turn import Turn
 
 _ROUNDS = 200
@@ -36,6 +36,7 @@ def step(state: State, event: ev.Event) -> tuple[State, list[Effect]]:
 
 
 _RULES: tuple[Callable[[Turn], bool], ...] = (
+    rebuilding.rebuild,
     members.finish,
     requests.stop,
     deaths.retire,
@@ -60,7 +61,8 @@ _RULES: tuple[Callable[[Turn], bool], ...] = (
 def settle(turn: Turn) -> None:
     """Apply the rules, first ones first, until none changes anything."""
     for _ in range(_ROUNDS):
-        if turn.job.ended or turn.job.loading or not any(rule(turn) for rule in _RULES):
+        rules = _RULES[:1] if turn.state.rebuilding else _RULES
+        if turn.job.ended or turn.job.loading or not any(rule(turn) for rule in rules):
             return
     raise RuntimeError(f"the rules do not come to rest: {turn.job.plan}")
 
@@ -74,6 +76,7 @@ def _journal(before: State, turn: Turn) -> list[Effect]:
 def _told(before: State, turn: Turn, event: ev.Event) -> list[Effect]:
     """Directives that stand now and did not before; all of them for a node that has just opened its stream."""
     after = turn.state
+    rebuilt = before.rebuilding is not None and after.rebuilding is None
     listener = event.node if isinstance(event, ev.Listening) else None
     resend = _due(turn) if isinstance(event, ev.Tick) else frozenset()
     if listener is None and not resend and _same_orders(before, after):
@@ -81,7 +84,7 @@ def _told(before: State, turn: Turn, event: ev.Event) -> list[Effect]:
     effects: list[Effect] = []
     for name in after.job.nodes:
         now = standing(after, name)
-        if name == listener:
+        if name == listener or (rebuilt and after.job.configuration is not None):
             now = (welcome(after), *now)
         elif name in resend:
             unanswered = owed(after, name)
@@ -131,10 +134,14 @@ def _announced(before: State, turn: Turn) -> list[Effect]:
 # ---- events that concern no room of their own ------------------------------------------------------------------------
 
 
-def _on_started(turn: Turn, _event: ev.Started) -> None:
+def _on_started(turn: Turn, event: ev.Started) -> None:
     """A new term. What had not been armed is cancelled; what had been is finished, once everyone has been asked."""
+    lost = turn.job.term == 0 and event.term > 1
+    turn.durable(term=max(turn.job.term + 1, event.term))
+    if lost or turn.job.phase is JobPhase.REBUILDING:
+        rebuilding.begin(turn)
+        return
     job = turn.job
-    turn.durable(term=job.term + 1)
     for name in job.nodes:
         members.heard(turn, name)
     turn.live(saved_at=turn.now, finished_at=turn.now)
@@ -155,8 +162,16 @@ def _on_started(turn: Turn, _event: ev.Started) -> None:
 
 
 def _on_tick(turn: Turn, _event: ev.Tick) -> None:
-    members.check_leases(turn)
-    saving.by_interval(turn)
+    if turn.state.rebuilding is None:
+        members.check_leases(turn)
+        saving.by_interval(turn)
+
+
+def _on_joined(turn: Turn, event: ev.Joined) -> None:
+    if turn.state.rebuilding is not None:
+        rebuilding.on_knock(turn, event)
+    else:
+        members.on_joined(turn, event)
 
 
 def _on_attached(turn: Turn, event: ev.Attached) -> None:
@@ -273,7 +288,8 @@ def _noting(handler: Callable[[Turn, Any], None]) -> Callable[[Turn, Any], None]
 _HANDLERS: dict[type[ev.Event], Callable[[Turn, Any], None]] = {
     ev.Started: _on_started,
     ev.Tick: _on_tick,
-    ev.Joined: members.on_joined,
+    ev.Joined: _on_joined,
+    ev.Introduced: rebuilding.on_introduced,
     ev.LeaveAsked: members.on_leave_asked,
     ev.Listening: members.on_listening,
     ev.Reported: members.on_reported,

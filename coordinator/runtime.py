@@ -58,9 +58,9 @@ class Runtime:
         self._ticker: asyncio.Task[None] | None = None
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def start(self) -> None:
-        """Begin: a new term is journalled before anything is answered."""
-        self.post(ev.Started(self.now()))
+    def start(self, term: int = 0) -> None:
+        """Begin: a new term, at least `term`, is journalled before anything is answered."""
+        self.post(ev.Started(self.now(), term))
         self._ticker = asyncio.create_task(self._tick(), name="coordinator-tick")
 
     async def close(self) -> None:

@@ -12,9 +12,9 @@ from coordinator.books import Ledger, Steps
 from coordinator.directives import wanted
 from coordinator.effects import Why
 from coordinator.runtime import RefusedError, Runtime
-from coordinator.wire import MIGRATIONS, answer_from_pb, wanted_to_pb
-from elastic_ps.core.codec import config_id_from_pb, data_from_pb, tensor_from_pb
-from elastic_ps.core.configuration import Role
+from coordinator.wire import MIGRATIONS, answer_from_pb, introduction_from_pb, wanted_to_pb
+from elastic_ps.core.codec import data_from_pb, tensor_from_pb
+from elastic_ps.core.configuration import NodeId, Role
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.model import Tensor
 from protos import elastic_pb2 as pb
@@ -25,6 +25,7 @@ _CODES = {
     Why.PRECONDITION: grpc.StatusCode.FAILED_PRECONDITION,
     Why.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
     Why.ENDING: grpc.StatusCode.ABORTED,
+    Why.AGAIN: grpc.StatusCode.UNAVAILABLE,
 }
 _JOINING = {pb.INC_WORKER: Role.WORKER, pb.INC_SERVER: Role.SERVER}
 _LEAVING = {pb.DEC_WORKER: Role.WORKER, pb.DEC_SERVER: Role.SERVER}
@@ -53,12 +54,20 @@ class Service(rpc.CoordinatorServicer):
 
     # ---- who may call ------------------------------------------------------------------------------------------------
 
-    async def _admit(self, request: Any, context: Context, node: bool = False) -> float:
-        """Refuse strangers, nodes that know a higher term, and (`node`) those that are not registered."""
+    async def _admit(self, request: Any, context: Context, node: bool = False, rebuilding: bool = False) -> float:
+        """Refuse strangers, nodes that know a higher term, and (`node`) those that are not registered.
+
+        While the coordinator puts its state together it takes only what is marked `rebuilding`.
+        """
         caller = request.caller
         if not hmac.compare_digest(caller.token, self._token):
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is not this job's")
         term = self._runtime.state.job.term
+        if self._runtime.state.rebuilding is not None:
+            if not rebuilding:
+                text = "the coordinator has lost its journal and asks its nodes what it was: ask again in some seconds"
+                await context.abort(grpc.StatusCode.UNAVAILABLE, text)
+            return self._runtime.now()
         if caller.term > term:
             text = f"this coordinator has term {term}, the caller knows {caller.term}: a newer one decides"
             await context.abort(grpc.StatusCode.UNAVAILABLE, text)
@@ -86,7 +95,7 @@ class Service(rpc.CoordinatorServicer):
     # ---- nodes -------------------------------------------------------------------------------------------------------
 
     async def Register(self, request: "pb.RegisterRequest", context: Context) -> "pb.RegisterReply":  # noqa: D102, N802
-        now = await self._admit(request, context, node=request.kind in _LEAVING)
+        now = await self._admit(request, context, request.kind in _LEAVING, rebuilding=request.kind in _JOINING)
         if request.kind in _LEAVING:
             role = _LEAVING[request.kind]
             reply = await self._ask(
@@ -109,15 +118,29 @@ class Service(rpc.CoordinatorServicer):
         return reply
 
     async def Listen(self, request: "pb.ListenRequest", context: Context) -> "AsyncIterator[pb.Directive]":  # noqa: D102, N802
-        now = await self._admit(request, context, node=True)
+        now = await self._admit(request, context, node=True, rebuilding=True)
         node = request.caller.node
+        try:
+            told = introduction_from_pb(request)
+        except ConfigurationError as error:
+            await self._invalid(context, str(error))
+        if self._runtime.state.rebuilding is not None:
+            event: ev.Event = ev.Introduced(now, node, told)
+        else:
+            await self._same(context, node, told.nonce)
+            event = ev.Listening(now, node, told.number, told.version)
         stream = self._runtime.listen(node)
         try:
-            self._runtime.post(ev.Listening(now, node, config_id_from_pb(request.highest), request.version))
+            self._runtime.post(event)
             while (directive := await stream.get()) is not None:
                 yield directive
         finally:
             self._runtime.unlisten(node, stream)
+
+    async def _same(self, context: Context, node: NodeId, nonce: str) -> None:
+        """A name that a coordinator without a journal has given out again is not another process's."""
+        if self._runtime.state.job.nodes[node].nonce != nonce:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"{node} of this job is another process")
 
     async def Acknowledge(self, request: "pb.AcknowledgeRequest", context: Context) -> "pb.AcknowledgeReply":  # noqa: D102, N802
         now = await self._admit(request, context, node=True)
@@ -200,7 +223,7 @@ class Service(rpc.CoordinatorServicer):
     # ---- launchers ---------------------------------------------------------------------------------------------------
 
     async def Attach(self, request: "pb.AttachRequest", context: Context) -> "AsyncIterator[pb.Wanted]":  # noqa: D102, N802
-        await self._admit(request, context)
+        await self._admit(request, context, rebuilding=True)
         stream = self._runtime.attach(wanted_to_pb(wanted(self._runtime.state.job)))
         try:
             while (message := await stream.get()) is not None:
@@ -256,11 +279,11 @@ class Service(rpc.CoordinatorServicer):
         )
 
     async def Status(self, request: "pb.StatusRequest", context: Context) -> "pb.StatusReply":  # noqa: D102, N802
-        now = await self._admit(request, context)
+        now = await self._admit(request, context, rebuilding=True)
         return view.status(self._runtime.state, now)
 
     async def Plans(self, request: "pb.PlansRequest", context: Context) -> "pb.PlansReply":  # noqa: D102, N802
-        await self._admit(request, context)
+        await self._admit(request, context, rebuilding=True)
         return view.plans(self._runtime.state)
 
     async def Ledger(self, request: "pb.LedgerRequest", context: Context) -> "AsyncIterator[pb.LedgerEntry]":  # noqa: D102, N802

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from coordinator.batches import Book
-from coordinator.pending import Barrier, Declaration, Draw, Running, Saving, Told
+from coordinator.pending import Barrier, Declaration, Draw, Rebuilding, Running, Saving, Told
 from coordinator.plan import Migration, Plan
 from coordinator.wishes import Goal, Wish
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, NodeId, Role
@@ -20,6 +20,7 @@ from elastic_ps.core.model import Model
 class JobPhase(StrEnum):
     """Of a job."""
 
+    REBUILDING = "rebuilding"
     STARTING = "starting"
     RUNNING = "running"
     RESTORING = "restoring"
@@ -294,6 +295,7 @@ class State:
         stopping: why the job ends once the checkpoint is written; "": it does not.
         suspicious: most leases have run out together, so that the fault is likely to be here.
         resent: when unanswered directives were last sent again, by node.
+        rebuilding: nodes introduce themselves to a coordinator without a journal.
     """
 
     settings: Settings
@@ -320,6 +322,7 @@ class State:
     stopping: str = ""
     suspicious: bool = False
     resent: Mapping[NodeId, float] = field(default_factory=dict)
+    rebuilding: Rebuilding | None = None
 
     @property
     def version(self) -> int:

@@ -1,17 +1,31 @@
 """Between the core's directives and answers and the contract's messages."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 from coordinator import effects as ef
 from coordinator import events as ev
+from coordinator.pending import Introduction
 from coordinator.plan import Migration
 from coordinator.state import CancelOrder, StopOrder
-from elastic_ps.core.codec import config_id_from_pb, config_id_to_pb, configuration_to_pb, data_to_pb, tensor_to_pb
+from elastic_ps.core.codec import (
+    config_id_from_pb,
+    config_id_to_pb,
+    configuration_from_pb,
+    configuration_to_pb,
+    data_from_pb,
+    data_to_pb,
+    tensor_from_pb,
+    tensor_to_pb,
+)
+from elastic_ps.core.configuration import Member, Role
 from elastic_ps.core.data import DataSpec
+from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.storage import MANIFEST
 from protos import elastic_pb2 as pb
 
+_ROLES: dict[int, Role] = {pb.WORKER: Role.WORKER, pb.SERVER: Role.SERVER}
 _MODES = {Migration.LIVE: pb.LIVE, Migration.PAUSE: pb.PAUSE}
 MIGRATIONS = {number: migration for migration, number in _MODES.items()}
 
@@ -67,6 +81,40 @@ _ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     StopOrder: ("stop", lambda d: pb.Stop(reason=d.reason, restart=d.restart, failed=d.failed)),
     ef.Run: ("command", lambda d: pb.ServerCommand(id=d.id, head=d.head, body=d.body)),
 }
+
+
+def introduction_from_pb(request: "pb.ListenRequest") -> Introduction:
+    """What a node that opens its stream knows.
+
+    Raises:
+        ConfigurationError: it cannot be a node's of a job.
+    """
+    told, name = request.introduction, request.caller.node
+    role = _ROLES.get(told.role)
+    if role is None or not re.fullmatch(rf"{role[0]}\d+", name):
+        raise ConfigurationError(f"{name!r} is no name of a node of role {told.role}")
+    return Introduction(
+        Member(name, role, told.host, told.port),
+        told.pid,
+        told.nonce,
+        term=request.caller.term,
+        version=request.version,
+        current=configuration_from_pb(told.current) if told.HasField("current") else None,
+        prepared=configuration_from_pb(told.prepared) if told.HasField("prepared") else None,
+        clock=told.clock if told.HasField("clock") else None,
+        paused=told.paused,
+        leaving=told.leaving,
+        dead=frozenset(told.dead),
+        cancelled=config_id_from_pb(told.cancelled),
+        tensors=tuple(tensor_from_pb(tensor) for tensor in told.tensors),
+        optimizers=tuple(told.optimizers),
+        data=data_from_pb(told.data) if told.HasField("data") else None,
+        local_update=told.local_update,
+        seed=told.seed,
+        block_bytes=told.block_bytes,
+        plan=told.plan,
+        passed=(told.barrier_place, told.barrier_number) if told.barred else (-1, -1),
+    )
 
 
 def answer_from_pb(request: "pb.AcknowledgeRequest", now: float) -> ev.Event | None:

@@ -154,14 +154,62 @@ class RegisterReply(_message.Message):
     def __init__(self, node: _Optional[str] = ..., term: _Optional[int] = ..., lease_seconds: _Optional[float] = ..., block_bytes: _Optional[int] = ..., seed: _Optional[int] = ..., started: _Optional[bool] = ...) -> None: ...
 
 class ListenRequest(_message.Message):
-    __slots__ = ("caller", "highest", "version")
+    __slots__ = ("caller", "introduction", "version")
     CALLER_FIELD_NUMBER: _ClassVar[int]
-    HIGHEST_FIELD_NUMBER: _ClassVar[int]
+    INTRODUCTION_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     caller: Caller
-    highest: ConfigId
+    introduction: Introduction
     version: int
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., highest: _Optional[_Union[ConfigId, _Mapping]] = ..., version: _Optional[int] = ...) -> None: ...
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., introduction: _Optional[_Union[Introduction, _Mapping]] = ..., version: _Optional[int] = ...) -> None: ...
+
+class Introduction(_message.Message):
+    __slots__ = ("role", "host", "port", "pid", "nonce", "current", "prepared", "clock", "paused", "dead", "cancelled", "tensors", "optimizers", "data", "local_update", "seed", "block_bytes", "plan", "barrier_place", "barrier_number", "barred", "leaving")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_FIELD_NUMBER: _ClassVar[int]
+    PREPARED_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    DEAD_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    OPTIMIZERS_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_UPDATE_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    BARRIER_PLACE_FIELD_NUMBER: _ClassVar[int]
+    BARRIER_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    BARRED_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
+    role: Role
+    host: str
+    port: int
+    pid: int
+    nonce: str
+    current: Configuration
+    prepared: Configuration
+    clock: int
+    paused: bool
+    dead: _containers.RepeatedScalarFieldContainer[str]
+    cancelled: ConfigId
+    tensors: _containers.RepeatedCompositeFieldContainer[Tensor]
+    optimizers: _containers.RepeatedScalarFieldContainer[str]
+    data: DataSpec
+    local_update: bool
+    seed: int
+    block_bytes: int
+    plan: int
+    barrier_place: int
+    barrier_number: int
+    barred: bool
+    leaving: bool
+    def __init__(self, role: _Optional[_Union[Role, str]] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., pid: _Optional[int] = ..., nonce: _Optional[str] = ..., current: _Optional[_Union[Configuration, _Mapping]] = ..., prepared: _Optional[_Union[Configuration, _Mapping]] = ..., clock: _Optional[int] = ..., paused: _Optional[bool] = ..., dead: _Optional[_Iterable[str]] = ..., cancelled: _Optional[_Union[ConfigId, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., optimizers: _Optional[_Iterable[str]] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ..., local_update: _Optional[bool] = ..., seed: _Optional[int] = ..., block_bytes: _Optional[int] = ..., plan: _Optional[int] = ..., barrier_place: _Optional[int] = ..., barrier_number: _Optional[int] = ..., barred: _Optional[bool] = ..., leaving: _Optional[bool] = ...) -> None: ...
 
 class Directive(_message.Message):
     __slots__ = ("term", "plan", "prepare", "arm", "adopt", "cancel", "committed", "resume", "extend", "save", "stop", "command", "welcome")

@@ -14,7 +14,9 @@ import grpc
 from elastic_ps.core.codec import config_id_to_pb
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId, Role
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost, JobEnded, Refused
+from elastic_ps.node.introduction import Memory
 from elastic_ps.node.settings import NodeSettings
+from elastic_ps.node.standing import Standing
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
 
@@ -49,8 +51,8 @@ class Handler(Protocol):
     def on_directive(self, directive: pb.Directive) -> None:
         """Act on a directive; answers go through `Session.acknowledge`."""
 
-    def position(self) -> tuple[ConfigId, int]:
-        """The configuration in force and the version, for a coordinator that has restarted."""
+    def position(self) -> tuple[Standing, int]:
+        """The configurations that it knows and its version, for a coordinator that has restarted."""
 
     def report(self) -> pb.ReportRequest:
         """What to report now, without `caller`."""
@@ -77,6 +79,7 @@ class Session:
         self.node = ""
         self.term = 0
         self._port = port
+        self._memory = Memory(settings, role, port)
         self._channel = channel(settings.coordinator)
         self._stub = rpc.CoordinatorStub(self._channel)
         self._answers: queue.Queue[Callable[[], Any] | None] = queue.Queue()
@@ -102,6 +105,7 @@ class Session:
             raise JobEnded(f"cannot join: {error}", 1) from None
         self.node = reply.node
         self._lease_seconds = reply.lease_seconds
+        self._memory.registered(reply)
         return reply
 
     def leave(self) -> None:
@@ -151,6 +155,7 @@ class Session:
             Refused: the job is about to end or to go back to a checkpoint; a Stop is on its way.
         """
         reply: pb.DeclareReply = self._call(self._stub.Declare, request, call_timeout=None, stop=self._abandoned)
+        self._memory.declared(request, reply)
         return reply
 
     def draw(self, number: int, epoch: int, any_epoch: bool = False) -> pb.DrawReply:
@@ -177,6 +182,7 @@ class Session:
         """
         request = pb.BarrierRequest(place=place, number=number, sharing=sharing, version=version)
         self._call(self._stub.Barrier, request, call_timeout=None, stop=self._abandoned)
+        self._memory.passed(place, number)
 
     def command(self, head: int, body: str) -> None:
         """Run a handler on every server and wait.
@@ -286,8 +292,9 @@ class Session:
         away = False
         waits = self._waits()
         while not self.closed:
-            highest, version = handler.position()
-            request = pb.ListenRequest(caller=self._caller(), highest=config_id_to_pb(highest), version=version)
+            standing, version = handler.position()
+            introduction = self._memory.introduction(standing)
+            request = pb.ListenRequest(caller=self._caller(), introduction=introduction, version=version)
             try:
                 self._stream = self._stub.Listen(request, wait_for_ready=True)
                 for directive in self._stream:
@@ -298,6 +305,7 @@ class Session:
                         log.warning("directive of term %d refused: this node knows %d", directive.term, self.term)
                         continue
                     self.term = directive.term
+                    self._memory.directed(directive)
                     handler.on_directive(directive)
             except grpc.RpcError as error:
                 self._raise_final(error)

@@ -8,9 +8,10 @@ from importlib import import_module
 from weakref import WeakSet
 
 from elastic_ps.core import codec
-from elastic_ps.core.configuration import ConfigId, Configuration, NodeId, Role
+from elastic_ps.core.configuration import Configuration, NodeId, Role
 from elastic_ps.core.errors import EXIT_RESTART, CheckpointError, PeerLost, ProtocolError
 from elastic_ps.core.segments import Raw
+from elastic_ps.node.standing import Standing
 from elastic_ps.server.checkpoint import restore
 from elastic_ps.server.connections import EXCHANGE, FOLLOW, Connections, Peer
 from elastic_ps.server.exchange import Exchange
@@ -210,10 +211,10 @@ class ServerNode:
 
     # ---- reports -----------------------------------------------------------------------------------------------------
 
-    def position(self) -> tuple[ConfigId, int]:
+    def position(self) -> tuple[Standing, int]:
         """See `Handler`."""
         with self.room.changed:
-            return self.room.standing.number, self.room.version
+            return self.room.standing, self.room.version
 
     def report(self) -> pb.ReportRequest:
         """See `Handler`."""

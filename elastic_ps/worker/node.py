@@ -81,9 +81,10 @@ class WorkerNode(Room):
         """See `Handler`."""
         self.membership.direct(directive)
 
-    def position(self) -> tuple[ConfigId, int]:
+    def position(self) -> tuple[Standing, int]:
         """See `Handler`."""
-        return self.standing.number, self.version
+        with self.changed:
+            return self.standing, self.version
 
     def report(self) -> pb.ReportRequest:
         """See `Handler`."""

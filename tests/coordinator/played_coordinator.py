@@ -73,6 +73,7 @@ class PlayedCoordinator:
 
     def __init__(self, settings: Settings, job: Job):
         self.now = 1000.0
+        self.first = job
         self.state = State(settings, job)
         self.journal = PlayedJournal(self.state)
         self.numbers = Numbers()
@@ -129,10 +130,22 @@ class PlayedCoordinator:
         self.post(ev.Started(self.now))
         self.post(ev.Attached(self.now, 1))
 
+    def lose_journal(self) -> None:
+        """It dies with all it has written, and is started again in a higher term."""
+        self.kill_after = None
+        term = self.state.job.term
+        self.state = State(self.state.settings, self.first)
+        self.journal = PlayedJournal(self.state)
+        self.post(ev.Started(self.now, term + 1))
+        self.post(ev.Attached(self.now, 1))
+
     def ask(self, kind, *arguments, **named):
         """An operator's call; returns what it was answered, None: not yet."""
         self.asked += 1
         number = self.asked
+        if self.state.rebuilding is not None and kind is not ev.Joined:  # as the service does
+            self.replies[number] = ef.Refuse(number, ef.Why.AGAIN, "the coordinator asks its nodes")
+            return self.replies[number]
         self.post(kind(self.now, number, *arguments, **named))
         return self.replies.get(number)
 

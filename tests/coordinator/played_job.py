@@ -85,12 +85,22 @@ class World(PlayedCoordinator):
             played.inbox.append(directive)
 
     def kill_coordinator(self) -> None:
+        self.break_streams()
+        super().kill_coordinator()
+
+    def lose_journal(self) -> None:
+        """Orders that nobody has heard are as if never given."""
+        self.break_streams()
+        armed = {node.prepared.id for node in self.alive if node.prepared is not None and node.clock is not None}
+        self.numbers.ordered = armed | {node.number for node in self.alive}
+        super().lose_journal()
+
+    def break_streams(self) -> None:
         for node in self.nodes:
             node.connected = False
             node.inbox.clear()
             if node.asked is not None and node.asked not in self.replies:
                 node.asked = 0
-        super().kill_coordinator()
 
     # ---- nodes -------------------------------------------------------------------------------------------------------
 
@@ -112,7 +122,7 @@ class World(PlayedCoordinator):
     def register(self, node: PlayedNode) -> None:
         reply = self.ask(ev.Joined, node.role, "127.0.0.1", 1 if node.role is Role.SERVER else 0, 1, node.nonce)
         if isinstance(reply, ef.Refuse):
-            node.exited = 1
+            node.exited = None if reply.why is ef.Why.AGAIN else 1
         elif reply is not None:  # else the coordinator died before it answered: the node asks again
             if not node.id:
                 assert reply.node not in self.ids, "an id is used twice"
@@ -125,12 +135,18 @@ class World(PlayedCoordinator):
             self.register(node)
         if not node.id or node.exited is not None:
             return
-        if node.id not in self.state.job.nodes:  # NOT_FOUND
+        if self.state.rebuilding is None and node.id not in self.state.job.nodes:  # NOT_FOUND
             self.kill(node, 1)
             return
         node.inbox.clear()
         node.connected = True
-        self.post(ev.Listening(self.now, node.id, node.number, node.version))
+        term = self.state.job.term
+        if self.state.rebuilding is not None:
+            self.post(ev.Introduced(self.now, node.id, node.introduction()))
+        else:
+            self.post(ev.Listening(self.now, node.id, node.number, node.version))
+        if node.connected:  # else the coordinator died over it
+            node.term = term
 
     def kill(self, node: PlayedNode, status: int = 137) -> None:
         node.exited = status
@@ -139,7 +155,7 @@ class World(PlayedCoordinator):
 
     def launcher(self) -> None:
         """Tell of exits, start what is wanted."""
-        while self.exits:
+        while self.exits and self.state.rebuilding is None:
             node = self.exits[0]
             term = self.state.job.term
             self.post(ev.Exited(self.now, node.nonce, node.id, node.exited))
@@ -159,6 +175,8 @@ class World(PlayedCoordinator):
 
     def speak(self, node: PlayedNode, again: bool = False) -> None:
         """A node's next answer arrives; `again`: and is repeated, as after a lost reply."""
+        if self.state.rebuilding is not None and node.outbox[0][0] != "exit":
+            return  # UNAVAILABLE: it comes again
         kind, arguments = node.outbox[0] if again else node.outbox.popleft()
         if kind == "exit":
             node.outbox.clear()
@@ -214,7 +232,10 @@ class World(PlayedCoordinator):
             while node.inbox:
                 self.hear(node)
             while node.outbox and node.exited is None:
+                left = len(node.outbox)
                 self.speak(node)
+                if len(node.outbox) == left:
+                    break
         for node in list(self.alive):
             self.notice(node)
             for _ in range(1 if self.data.is_sync else 3):
@@ -228,7 +249,8 @@ class World(PlayedCoordinator):
     def at_rest(self) -> bool:
         job = self.state.job
         return (
-            job.plan is None
+            self.state.rebuilding is None
+            and job.plan is None
             and not job.queued
             and not job.goal.wishes
             and self.counts == (job.goal.workers, job.goal.servers)
@@ -278,7 +300,7 @@ class World(PlayedCoordinator):
                 if not node.connected:
                     self.listen(node)
                 for queue, act in ((node.inbox, self.hear), (node.outbox, self.speak)):
-                    while queue and node.exited is None:
+                    while queue and node.exited is None and self.state.rebuilding is None:
                         if self.plan is not None and self.plan.phase is phase:
                             return self.plan
                         act(node)

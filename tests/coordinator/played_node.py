@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from coordinator import effects as ef
 from coordinator import events as ev
-from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, NodeId, Role
+from coordinator.pending import Introduction
+from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, Member, NodeId, Role
 from protos import elastic_pb2 as pb
 
 if TYPE_CHECKING:
@@ -36,6 +37,11 @@ class PlayedNode:
     held: pb.DrawReply | None = None
     pushed: bool = True
     released: bool = False  # its draw was refused: it waits for its end
+    term: int = 0
+    leaving: bool = False
+    dead: frozenset = frozenset()
+    cancelled: ConfigId = NO_CONFIGURATION
+    tables: tuple = ((), (), None)  # tensors, optimizers, data
 
     @property
     def number(self) -> ConfigId:
@@ -45,6 +51,27 @@ class PlayedNode:
     def is_member(self) -> bool:
         return self.current is not None and self.id in self.current.members
 
+    def introduction(self) -> Introduction:
+        """As `node.introduction` makes it."""
+        tensors, optimizers, data = self.tables
+        return Introduction(
+            Member(self.id, self.role, "127.0.0.1", 1 if self.role is Role.SERVER else 0),
+            1,
+            self.nonce,
+            self.term,
+            self.version,
+            self.current,
+            self.prepared,
+            self.clock,
+            leaving=self.leaving,
+            dead=self.dead,
+            cancelled=self.cancelled,
+            tensors=tensors,
+            optimizers=optimizers,
+            data=data,
+            block_bytes=64,
+        )
+
     def answer(self, kind, *arguments) -> None:
         self.outbox.append((kind, arguments))
 
@@ -53,12 +80,15 @@ class PlayedNode:
         getattr(self, name, lambda _directive: None)(directive)
 
     def on_welcome(self, welcome) -> None:
+        self.tables = (welcome.tensors, welcome.optimizers, welcome.data)
         if welcome.configuration is not None and not self.is_member and welcome.configuration.id > self.number:
             assert self.prepared is None or self.prepared.id != welcome.configuration.id
             self.current = welcome.configuration
 
     def on_prepare(self, prepare) -> None:
         table = prepare.configuration
+        self.leaving = self.id not in table.members
+        self.dead |= set(prepare.dead)
         if table.id <= self.number:
             self.answer(ev.Switched, table.id, self.version)
             return
@@ -110,6 +140,7 @@ class PlayedNode:
 
     def on_cancelorder(self, cancel) -> None:
         assert self.number != cancel.number, f"{self.id} is in the cancelled configuration {cancel.number}"
+        self.cancelled = max(self.cancelled, cancel.number)
         if self.prepared is not None and self.prepared.id == cancel.number:
             self.prepared, self.clock = None, None
         self.answer(ev.Forgotten, cancel.number)
@@ -121,6 +152,7 @@ class PlayedNode:
             self.answer("exit", 0)
 
     def on_extend(self, extend) -> None:
+        self.tables = (extend.tensors, extend.optimizers, extend.data)
         if self.current is not None:
             self.current = self.current.extended(extend.assignment)
         self.answer(ev.Extended)

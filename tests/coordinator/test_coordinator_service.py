@@ -95,7 +95,9 @@ class Node(threading.Thread):
 
     def run(self):
         with suppress(grpc.RpcError):
-            for directive in self.stub.Listen(pb.ListenRequest(caller=self.caller)):
+            role = pb.SERVER if self.id.startswith("s") else pb.WORKER
+            told = pb.Introduction(role=role, nonce=self.name)
+            for directive in self.stub.Listen(pb.ListenRequest(caller=self.caller, introduction=told)):
                 self.handle(directive)
                 with self.changed:
                     self.seen.append(directive.WhichOneof("kind"))

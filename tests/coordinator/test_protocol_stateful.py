@@ -156,6 +156,12 @@ class Cluster(RuleBasedStateMachine):
             self.world.kill(node)
             self.world.launcher()
 
+    @precondition(lambda self: self.world.data.is_sync)
+    @rule()
+    def lose_journal(self):
+        """A coordinator that dies with all it has written; its nodes remember."""
+        self.world.lose_journal()
+
     @rule(after=st.integers(0, 12), index=PICK)
     def kill_coordinator(self, after, index):
         """In the middle of the effects of the next event, which is one that has many."""

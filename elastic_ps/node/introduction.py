@@ -1,0 +1,85 @@
+"""What a node remembers of what its coordinator told it, for one that has lost its journal."""
+
+import os
+import threading
+from collections.abc import Iterable, Sequence
+
+from elastic_ps.core.codec import config_id_to_pb, configuration_to_pb
+from elastic_ps.core.configuration import Role
+from elastic_ps.node.settings import NodeSettings
+from elastic_ps.node.standing import Standing
+from protos import elastic_pb2 as pb
+
+_ROLES = {Role.WORKER: pb.WORKER, Role.SERVER: pb.SERVER}
+
+
+class Memory:
+    """One node's. Several threads tell it.
+
+    Args:
+        settings: of the node.
+        role: of it.
+        port: of its data plane; 0 for a worker.
+    """
+
+    def __init__(self, settings: NodeSettings, role: Role, port: int):
+        self._lock = threading.Lock()
+        self._node = ""
+        self._known = pb.Introduction(
+            role=_ROLES[role], host=settings.host, port=port, pid=os.getpid(), nonce=settings.nonce
+        )
+
+    def registered(self, reply: pb.RegisterReply) -> None:
+        """This node has joined."""
+        with self._lock:
+            self._node = reply.node
+            self._known.seed, self._known.block_bytes = reply.seed, reply.block_bytes
+
+    def directed(self, directive: pb.Directive) -> None:
+        """A directive has come."""
+        kind = directive.WhichOneof("kind")
+        with self._lock:
+            self._known.plan = max(self._known.plan, directive.plan)
+            if kind == "welcome":
+                self._tables(directive.welcome.tensors, directive.welcome.optimizers)
+                self._known.data.CopyFrom(directive.welcome.data)
+            elif kind == "prepare":
+                table = directive.prepare.configuration
+                self._known.leaving = all(self._node != member.id for member in (*table.workers, *table.servers))
+            elif kind == "extend":
+                self._tables(directive.extend.tensors, directive.extend.optimizers)
+                self._known.data.CopyFrom(directive.extend.data)
+
+    def declared(self, request: pb.DeclareRequest, reply: pb.DeclareReply) -> None:
+        """This node's script has declared."""
+        with self._lock:
+            self._tables(reply.tensors, reply.optimizers)
+            self._known.local_update |= request.local_update
+
+    def passed(self, place: int, number: int) -> None:
+        """This node's script was let through a barrier."""
+        with self._lock:
+            self._known.barrier_place, self._known.barrier_number, self._known.barred = place, number, True
+
+    def _tables(self, tensors: Sequence[pb.Tensor], optimizers: Iterable[str]) -> None:
+        """They only grow: the answer to a Declare and an Extend may overtake each other."""
+        if len(tensors) >= len(self._known.tensors):
+            del self._known.tensors[:], self._known.optimizers[:]
+            self._known.tensors.extend(tensors)
+            self._known.optimizers.extend(optimizers)
+
+    def introduction(self, standing: Standing) -> pb.Introduction:
+        """All that is known, and where this node stands."""
+        message = pb.Introduction()
+        with self._lock:
+            message.CopyFrom(self._known)
+        if standing.current is not None:
+            message.current.CopyFrom(configuration_to_pb(standing.current))
+        if standing.prepared is not None:
+            message.prepared.CopyFrom(configuration_to_pb(standing.prepared))
+        if standing.clock is not None:
+            message.clock = standing.clock
+        message.paused = standing.paused
+        message.dead.extend(sorted(standing.dead))
+        message.cancelled.CopyFrom(config_id_to_pb(standing.cancelled))
+        return message
