@@ -1,0 +1,227 @@
+"""A coordinator that dies with all it has written: its nodes' words make a state again, at any instant of a scaling."""
+
+import pytest
+from played_job import ASYNC, DATA, OPTIMIZER, STATIC, TENSORS, World, text
+
+from coordinator import effects as ef
+from coordinator import events as ev
+from coordinator.plan import Kind, Phase
+from coordinator.state import JobPhase
+from elastic_ps.core.configuration import Role
+
+
+def scale_out_and_in(world, turns=12):
+    for count in (2, 1):
+        world.ask(ev.ScaleAsked, count, count)
+        for _ in range(turns):
+            world.turn()
+
+
+class Losing(World):
+    """Its journal is lost where another's coordinator would only die."""
+
+    def kill_coordinator(self):
+        self.lost_at = {node.id: (node.number, node.version) for node in self.alive if node.is_member}
+        self.lose_journal()
+
+
+def effects_of():
+    world = World(1, 1)
+    before = len(world.effects)
+    scale_out_and_in(world)
+    return len(world.effects) - before
+
+
+@pytest.mark.parametrize("at", range(effects_of()))
+def test_lost_at_any_effect_the_job_goes_on_from_where_it_is(at):
+    world = Losing(1, 1)
+    world.kill_after = at
+    scale_out_and_in(world)
+    world.settle()
+    assert world.kill_after is None, "nobody was killed"
+    job = world.state.job
+    assert (job.phase, job.term) == (JobPhase.RUNNING, 2), world.describe()
+    assert world.counts in ((1, 1), (2, 2)), world.describe()
+    assert {node.role for node in world.alive} == set(Role)
+    assert (job.model.tensors, job.optimizers, job.data) == (TENSORS, (OPTIMIZER,), DATA)
+    assert job.model.block_bytes == 64
+    for name, (number, version) in world.lost_at.items():
+        node = world.node(name)
+        assert node is None or (node.number >= number and node.version >= version), "training went back"
+    world.ask(ev.ScaleAsked, 3, 2)
+    world.settle()
+    assert world.counts == (3, 2), "and it scales on"
+
+
+def lost(world):
+    """The journal is lost; returns the status seen meanwhile."""
+    world.lose_journal()
+    assert world.state.job.phase is JobPhase.REBUILDING
+    return world
+
+
+def test_nothing_is_decided_before_everyone_has_spoken():
+    world = lost(World(2, 1))
+    told = text(world.ask(ev.ScaleAsked, 3, 1))
+    assert "asks its nodes" in told
+    for name in ("w0", "s0"):
+        world.listen(world.node(name))
+    for _ in range(10):  # 5 s
+        world.tick()
+    assert world.state.job.phase is JobPhase.REBUILDING
+    assert not [effect for effect in world.effects if isinstance(effect, ef.Send) and effect.node == "none"]
+    before = len(world.effects)
+    world.listen(world.node("w1"))
+    world.tick()
+    assert world.state.job.phase is JobPhase.RUNNING
+    assert world.counts == (2, 1)
+    assert world.effects[before:], "they are told"
+    world.settle()
+    assert world.state.job.members.keys() == {"w0", "w1", "s0"}
+
+
+def test_launchers_start_nothing_meanwhile():
+    world = lost(World(2, 1))
+    assert (world.wanted.starting_workers, world.wanted.starting_servers) == (0, 0)
+
+
+def test_a_worker_that_does_not_come_is_dead_when_its_lease_has_run_out():
+    world = World(3, 1)
+    world.kill(world.node("w2"))
+    world.exits.clear()  # told to the coordinator that is gone
+    lost(world)
+    world.settle()
+    assert world.counts == (3, 1)
+    assert "w2" not in world.state.job.members
+    assert world.records[0].kind is Kind.DEATH
+    assert all("w2" in node.dead for node in world.alive if node.id in ("w0", "w1", "s0"))
+    assert world.node("w2000") is not None, "a name that nobody remembers is not used again"
+
+
+def test_a_server_that_does_not_come_costs_the_job_its_progress():
+    world = World(2, 2)
+    world.kill(world.node("s1"))
+    world.exits.clear()
+    lost(world)
+    for _ in range(40):
+        world.turn()
+    assert world.state.job.phase is JobPhase.FAILED
+    assert "s1 did not answer, and the job has no checkpoint" in world.state.job.reason
+
+
+def test_with_a_checkpoint_it_goes_back_by_itself():
+    world = World(2, 2, checkpoint="file:///saved")
+    world.kill(world.node("s1"))
+    world.exits.clear()
+    lost(world)
+    for _ in range(40):
+        world.turn()
+    found = [effect for effect in world.effects if isinstance(effect, ef.FindCheckpoint)]
+    assert found[0].roots == ("file:///saved", "")
+    assert world.state.job.phase is JobPhase.RESTORING
+
+
+def test_the_book_of_batches_cannot_be_rebuilt():
+    world = lost(World(2, 1, data=ASYNC))
+    for _ in range(40):
+        world.turn()
+    assert world.state.job.phase is JobPhase.FAILED
+    assert "the book of this job's batches" in world.state.job.reason
+
+
+def test_static_async_data_has_no_book():
+    world = lost(World(2, 1, data=STATIC))
+    world.settle()
+    assert (world.counts, world.state.job.phase) == ((2, 1), JobPhase.RUNNING)
+
+
+def test_a_higher_term_that_a_restore_had_raised_is_passed():
+    world = World(2, 1)
+    for node in world.alive:
+        node.term = 7
+    lost(world)
+    world.settle()
+    assert world.state.job.term == 8
+
+
+def test_killed_while_it_asks_it_asks_again():
+    world = lost(World(2, 1))
+    world.listen(world.node("w0"))
+    world.kill_coordinator()  # its new journal says that it was asking
+    assert world.state.job.phase is JobPhase.REBUILDING
+    world.settle()
+    assert world.counts == (2, 1)
+
+
+def test_who_waits_to_join_is_a_wish():
+    world = World(1, 1)
+    world.replace_dead = False
+    world.ask(ev.ScaleAsked, 2, 2)
+    world.spawn(Role.WORKER)  # the other has not come
+    world.turn()
+    assert world.plan.phase is Phase.REGISTERED
+    lost(world)
+    world.settle()
+    assert world.counts == (2, 1)
+
+
+def test_nodes_of_another_history_have_no_part():
+    world = World(2, 1)
+    world.ask(ev.DrainAsked, "w1")
+    plan = world.until(Phase.ARMED)
+    old = world.node("w1")
+    for node in world.alive:
+        if node is not old:
+            node.switch()
+    lost(world)
+    world.settle()
+    assert world.counts == (1, 1)
+    assert plan.number == world.state.job.configuration.id
+    assert old.exited == 0
+
+
+def test_new_processes_alone_need_not_wait():
+    """A suspended job comes back: its coordinator's term is not the first, and nobody remembers anything."""
+    world = World(2, 1, checkpoint="file:///saved")
+    world.replace_dead = False
+    for node in list(world.alive):
+        world.kill(node, 143)
+    world.exits.clear()
+    world.nodes.clear()
+    lost(world)
+    for role in (Role.WORKER, Role.WORKER, Role.SERVER):
+        assert world.state.job.phase is JobPhase.REBUILDING
+        world.spawn(role)
+    assert world.state.job.phase is JobPhase.RESTORING
+    assert "all its processes are new" in world.state.job.reason
+    world.post(ev.CheckpointFound(world.now, error="none there"))
+    world.settle()
+    assert world.counts == (2, 1)
+
+
+def test_a_checkpoint_that_was_asked_for_is_not_silently_done_without():
+    world = World(2, 1, restore="file:///saved")
+    for node in list(world.alive):
+        world.kill(node, 143)
+    world.exits.clear()
+    world.nodes.clear()
+    lost(world)
+    for _ in range(30):
+        world.tick()
+    world.post(ev.CheckpointFound(world.now, error="gone"))
+    assert world.state.job.phase is JobPhase.FAILED
+    assert "no checkpoint to go back to: gone" in world.state.job.reason
+
+
+def test_a_first_start_asks_nobody():
+    world = World(1, 1)
+    assert world.state.job.term == 1
+    assert not any("without a journal" in line for line in world.logs)
+
+
+def test_a_journal_is_believed_whatever_the_term():
+    world = World(1, 1)
+    world.state = world.journal.load(world.state.settings)
+    world.post(ev.Started(world.now, 5))
+    assert world.state.job.term == 5
+    assert world.state.rebuilding is None
