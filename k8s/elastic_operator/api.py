@@ -1,0 +1,171 @@
+"""The API server, for one leader: every write is refused once the lease is not known to be ours."""
+
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from kubernetes.aio import client
+
+from k8s.elastic_operator.model import GROUP, KIND, PLURAL, VERSION, Body, Desired, timestamp
+from k8s.elastic_operator.status import Status
+
+log = logging.getLogger(__name__)
+
+MANAGER = "dl2-operator"
+_MERGE = "application/merge-patch+json"
+_APPLY = "application/apply-patch+yaml"
+_CALL_SECONDS = 15.0
+_LONGEST_MESSAGE = 1000
+NOT_FOUND, CONFLICT = 404, 409
+
+
+class NotLeader(Exception):
+    """The lease is not ours any more: nothing may be written."""
+
+
+class Api:
+    """What the operator asks of the API server. All methods raise `client.ApiException`, those that write `NotLeader`.
+
+    Args:
+        api: connection.
+        leads: whether the lease is ours now.
+    """
+
+    def __init__(self, api: client.ApiClient, leads: Callable[[], bool]):
+        self._core = client.CoreV1Api(api)
+        self._policy = client.PolicyV1Api(api)
+        self._custom = client.CustomObjectsApi(api)
+        self._api = api
+        self._leads = leads
+        self.calls = 0
+
+    async def job(self, job: Desired) -> Body:
+        """The object as it is now."""
+        self.calls += 1
+        found: Body = await self._custom.get_namespaced_custom_object(
+            GROUP, VERSION, job.namespace, PLURAL, job.name, _request_timeout=_CALL_SECONDS
+        )
+        return found
+
+    async def pods(self, namespace: str, selector: str) -> list[Body]:
+        """Pods with these labels, as they are now."""
+        self.calls += 1
+        found = await self._core.list_namespaced_pod(namespace, label_selector=selector, _request_timeout=_CALL_SECONDS)
+        plain: list[Body] = self._api.sanitize_for_serialization(found.items)
+        return plain
+
+    async def write_status(self, body: Body, status: Status) -> Body:
+        """Replace the status of `body`, if nobody has written the object since. Returns the new object."""
+        job = Desired.of(body)
+        written: Body = await self._write(
+            self._custom.replace_namespaced_custom_object_status,
+            GROUP,
+            VERSION,
+            job.namespace,
+            PLURAL,
+            job.name,
+            {**body, "status": status.to_dict()},
+        )
+        return written
+
+    async def set_finalizers(self, body: Body, finalizers: list[str]) -> Body:
+        """Replace the finalizers of `body`, if nobody has written the object since. Returns the new object."""
+        job = Desired.of(body)
+        meta = {"finalizers": finalizers, "resourceVersion": body["metadata"]["resourceVersion"]}
+        written: Body = await self._write(
+            self._custom.patch_namespaced_custom_object,
+            GROUP,
+            VERSION,
+            job.namespace,
+            PLURAL,
+            job.name,
+            {"metadata": meta},
+            _content_type=_MERGE,
+        )
+        return written
+
+    async def delete_job(self, job: Desired) -> None:
+        """Delete the object."""
+        await self._gone(self._custom.delete_namespaced_custom_object, GROUP, VERSION, job.namespace, PLURAL, job.name)
+
+    async def create_secret(self, manifest: Body) -> None:
+        """Create it, unless it is there."""
+        meta = manifest["metadata"]
+        try:
+            await self._write(self._core.create_namespaced_secret, meta["namespace"], manifest)
+        except client.ApiException as error:
+            if error.status != CONFLICT:
+                raise
+
+    async def apply(self, manifest: Body) -> None:
+        """Make a service or a disruption budget as it is here."""
+        meta = manifest["metadata"]
+        patch = (
+            self._core.patch_namespaced_service
+            if manifest["kind"] == "Service"
+            else self._policy.patch_namespaced_pod_disruption_budget
+        )
+        await self._write(
+            patch, meta["name"], meta["namespace"], manifest, field_manager=MANAGER, force=True, _content_type=_APPLY
+        )
+
+    async def create_pod(self, manifest: Body) -> Body:
+        """Create it. Returns it; one that was there already as it is."""
+        meta = manifest["metadata"]
+        try:
+            made = await self._write(self._core.create_namespaced_pod, meta["namespace"], manifest)
+        except client.ApiException as error:
+            if error.status != CONFLICT:
+                raise
+            made = await self._core.read_namespaced_pod(meta["name"], meta["namespace"], _request_timeout=_CALL_SECONDS)
+        plain: Body = self._api.sanitize_for_serialization(made)
+        return plain
+
+    async def delete_pod(self, namespace: str, name: str, at_once: bool) -> None:
+        """Delete it; `at_once` does not wait for its kubelet."""
+        grace = {"grace_period_seconds": 0} if at_once else {}
+        await self._gone(self._core.delete_namespaced_pod, name, namespace, **grace)
+
+    async def label_pod(self, namespace: str, name: str, labels: Mapping[str, str]) -> None:
+        """Write labels on it."""
+        body = {"metadata": {"labels": dict(labels)}}
+        await self._gone(self._core.patch_namespaced_pod, name, namespace, body, _content_type=_MERGE)
+
+    async def tell(self, job: Desired, reason: str, message: str, warning: bool) -> None:
+        """An event on the job's object."""
+        now = timestamp(time.time())
+        about = {
+            "apiVersion": f"{GROUP}/{VERSION}",
+            "kind": KIND,
+            "name": job.name,
+            "namespace": job.namespace,
+            "uid": job.uid,
+        }
+        event = {
+            "metadata": {"name": f"{job.name}.{secrets.token_hex(8)}", "namespace": job.namespace},
+            "involvedObject": about,
+            "reason": reason,
+            "message": message[:_LONGEST_MESSAGE],
+            "type": "Warning" if warning else "Normal",
+            "source": {"component": MANAGER},
+            "reportingComponent": MANAGER,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        await self._write(self._core.create_namespaced_event, job.namespace, event)
+
+    async def _gone(self, call: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any) -> None:
+        try:
+            await self._write(call, *arguments, **options)
+        except client.ApiException as error:
+            if error.status != NOT_FOUND:
+                raise
+
+    async def _write(self, call: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any) -> Any:
+        if not self._leads():
+            raise NotLeader("the lease is not ours")
+        self.calls += 1
+        return await call(*arguments, _request_timeout=_CALL_SECONDS, **options)

@@ -1,0 +1,130 @@
+"""What kopf watches, handed to the keepers: jobs, their pods, nodes. Nothing is decided here."""
+
+import asyncio
+import logging
+from typing import Any
+
+import kopf
+
+from k8s.elastic_operator.api import NotLeader
+from k8s.elastic_operator.keeper import Keeper, Shared
+from k8s.elastic_operator.model import GROUP, JOB_LABEL, PLURAL, VERSION, Body
+
+log = logging.getLogger(__name__)
+
+Key = tuple[str, str]
+
+
+class Keepers:
+    """All jobs' keepers, by namespace and name.
+
+    Args:
+        shared: what they have in common.
+        stop: set where the operator may not go on.
+    """
+
+    def __init__(self, shared: Shared, stop: asyncio.Event):
+        self._shared, self._stop = shared, stop
+        self._keepers: dict[Key, Keeper] = {}
+        self._tasks: dict[Key, asyncio.Task[None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._keepers)
+
+    def job(self, event: Body) -> None:
+        """An event of an ElasticJob."""
+        body: Body = event["object"]
+        key = _key(body, body["metadata"]["name"])
+        if event["type"] == "DELETED":
+            self._drop(key)
+            return
+        keeper = self._keepers.get(key)
+        if keeper is not None and keeper.body["metadata"]["uid"] == body["metadata"]["uid"]:
+            keeper.changed(body)
+            return
+        self._drop(key)
+        self._keepers[key] = keeper = Keeper(self._shared, body)
+        self._tasks[key] = task = asyncio.create_task(keeper.run(), name=f"keeper-{keeper.name}")
+        task.add_done_callback(lambda done: self._ended(key, done))
+
+    def pod(self, event: Body) -> None:
+        """An event of a pod of a job."""
+        body: Body = event["object"]
+        keeper = self._keepers.get(_key(body, body["metadata"]["labels"][JOB_LABEL]))
+        if keeper is not None:
+            keeper.pod_changed(body, event["type"] == "DELETED")
+
+    def node(self, event: Body) -> None:
+        """An event of a node: whoever has pods there looks again where it came or went."""
+        body: Body = event["object"]
+        name = body["metadata"]["name"]
+        conditions = body.get("status", {}).get("conditions", ())
+        ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+        unreachable = self._shared.unreachable
+        before = name in unreachable
+        if ready or event["type"] == "DELETED":
+            unreachable.discard(name)
+        else:
+            unreachable.add(name)
+        if before != (name in unreachable):
+            for keeper in self._keepers.values():
+                keeper.wake()
+
+    async def close(self) -> None:
+        """End all keepers; jobs go on."""
+        tasks = list(self._tasks.values())
+        for key in list(self._keepers):
+            self._drop(key)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _drop(self, key: Key) -> None:
+        self._keepers.pop(key, None)
+        if (task := self._tasks.pop(key, None)) is not None:
+            task.cancel()
+
+    def _ended(self, key: Key, task: "asyncio.Task[None]") -> None:
+        if self._tasks.get(key) is task:
+            self._tasks.pop(key)
+            self._keepers.pop(key, None)
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if isinstance(error, NotLeader):
+            log.error("the lease is lost: this process acts no more")
+        else:
+            log.error("the keeper of %s/%s died", *key, exc_info=error)
+        self._stop.set()
+
+
+def _key(body: Body, name: str) -> Key:
+    return body["metadata"]["namespace"], name
+
+
+def registry(keepers: Keepers) -> kopf.OperatorRegistry:
+    """Kopf's handlers. Events only: kopf writes nothing to objects, and its finalizers and progress are not used."""
+    found = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=found)
+    def login(**context: Any) -> Any:
+        return kopf.login_with_service_account(**context) or kopf.login_with_kubeconfig(**context)
+
+    @kopf.on.startup(registry=found)
+    def settle(settings: kopf.OperatorSettings, **_: Any) -> None:
+        settings.posting.enabled = False
+        settings.scanning.disabled = True  # neither namespaces nor definitions come and go for us
+        settings.watching.server_timeout = 300  # a watch whose connection died silently is noticed
+        settings.watching.client_timeout = 330
+        settings.watching.connect_timeout = 10
+
+    @kopf.on.event(GROUP, VERSION, PLURAL, registry=found)
+    async def job(event: Body, **_: Any) -> None:
+        keepers.job(event)
+
+    @kopf.on.event("", "v1", "pods", labels={JOB_LABEL: kopf.PRESENT}, registry=found)
+    async def pod(event: Body, **_: Any) -> None:
+        keepers.pod(event)
+
+    @kopf.on.event("", "v1", "nodes", registry=found)
+    async def node(event: Body, **_: Any) -> None:
+        keepers.node(event)
+
+    return found

@@ -1,0 +1,262 @@
+"""The objects that belong to a job, as the API server takes them. Pure."""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from hmac import HMAC
+from typing import Any
+
+from elastic_ps.core.configuration import Role
+from elastic_ps.core.token import TOKEN_BYTES
+from k8s.elastic_operator.actions import StartCoordinator
+from k8s.elastic_operator.model import COORDINATOR, GROUP, JOB_LABEL, KIND, PORT, ROLE_LABEL, VERSION, Body, Desired
+
+TOKEN_FOLDER = "/var/run/dl2"
+TOKEN_FILE = f"{TOKEN_FOLDER}/token"
+_STATE = "/var/lib/dl2"
+_USER = 65532
+_LOST_SECONDS = 30
+_GRACE_SECONDS = 60
+_JOIN_SECONDS = 600
+"""That a node waits for the job's coordinator: images are pulled, gangs are bound one pod after the other."""
+
+Manifest = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What a document may leave out.
+
+    Attributes:
+        image: of pods whose template has none.
+        scheduler: that places pods.
+        coordinator_requests: of the coordinator's container.
+    """
+
+    image: str = ""
+    scheduler: str = "dl2"
+    coordinator_requests: Mapping[str, str] = field(default_factory=lambda: {"cpu": "50m", "memory": "128Mi"})
+
+
+def token(key: bytes, job: Desired) -> str:
+    """The job's secret: from the operator's own, so that no secret has to be read to know it."""
+    return HMAC(key, f"{job.namespace}/{job.name}/{job.uid}".encode(), sha256).hexdigest()[: 2 * TOKEN_BYTES]
+
+
+def labels(job: Desired, role: str) -> dict[str, str]:
+    """Of the job's objects."""
+    return {JOB_LABEL: job.name, ROLE_LABEL: role, "app.kubernetes.io/managed-by": "dl2-operator"}
+
+
+def pod_name(job: Desired, role: Role, number: int) -> str:
+    """Of a worker or server; a number is never used twice."""
+    return f"{job.name}-{role}-{number}"
+
+
+def _meta(job: Desired, name: str, role: str, **more: Any) -> Manifest:
+    owner = {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": KIND,
+        "name": job.name,
+        "uid": job.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    return {
+        "name": name,
+        "namespace": job.namespace,
+        "labels": labels(job, role),
+        "ownerReferences": [owner],
+        **more,
+    }
+
+
+def secret(job: Desired, value: str) -> Manifest:
+    """The job's token."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": _meta(job, f"{job.name}-token", COORDINATOR),
+        "immutable": True,
+        "stringData": {"token": value},
+    }
+
+
+def service(job: Desired) -> Manifest:
+    """How nodes find the coordinator."""
+    name = f"{job.name}-{COORDINATOR}"
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _meta(job, name, COORDINATOR),
+        "spec": {
+            "selector": {JOB_LABEL: job.name, ROLE_LABEL: COORDINATOR},
+            "ports": [{"name": "grpc", "port": PORT, "targetPort": PORT}],
+        },
+    }
+
+
+def budgets(job: Desired) -> list[Manifest]:
+    """What evictions must leave of each role."""
+    return [
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": _meta(job, f"{job.name}-{role}s", role),
+            "spec": {
+                "minAvailable": job.minimum.of(role),
+                "selector": {"matchLabels": {JOB_LABEL: job.name, ROLE_LABEL: str(role)}},
+            },
+        }
+        for role in Role
+    ]
+
+
+def _part(job: Desired, role: Role) -> Body:
+    found: Body = job.spec.get("workers" if role is Role.WORKER else "servers") or {}
+    return found
+
+
+def _template(job: Desired, role: Role) -> tuple[Manifest, Manifest, Manifest]:
+    """Metadata, pod spec and container of a role. Servers that have none take the workers' surroundings."""
+    own = copy.deepcopy(dict(_part(job, role).get("template") or {}))
+    if own:
+        spec = own.get("spec", {})
+        (container,) = spec.pop("containers")
+        return own.get("metadata", {}), spec, container
+    meta, spec, container = _template(job, Role.WORKER)
+    for name in ("command", "args", "workingDir", "resources"):
+        container.pop(name, None)
+    return meta, spec, container
+
+
+def _python(job: Desired) -> str:
+    """The interpreter that the workers' command names."""
+    _, _, container = _template(job, Role.WORKER)
+    return str(container["command"][0])
+
+
+def _pod(
+    job: Desired, name: str, role: str, defaults: Defaults, parts: tuple[Manifest, Manifest, Manifest]
+) -> Manifest:
+    """A pod around a container: as little might as training needs, unless the template says otherwise."""
+    meta, spec, container = parts
+    minimum = job.minimum
+    container = {
+        "image": defaults.image,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        **container,
+        "name": "main",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+            **container.get("securityContext", {}),
+        },
+        "volumeMounts": [
+            *container.get("volumeMounts", ()),
+            {"name": "dl2-token", "mountPath": TOKEN_FOLDER, "readOnly": True},
+            {"name": "dl2-tmp", "mountPath": "/tmp"},
+        ],
+    }
+    annotations = {**meta.get("annotations", {}), f"{GROUP}/gang": f"{minimum.workers},{minimum.servers}"}
+    named = _meta(job, name, role, annotations=annotations)
+    named["labels"] = {**meta.get("labels", {}), **named["labels"]}
+    lost = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _LOST_SECONDS}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": named,
+        "spec": {
+            "schedulerName": defaults.scheduler,
+            "terminationGracePeriodSeconds": _GRACE_SECONDS,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            **spec,
+            "restartPolicy": "Never",
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": _USER,
+                "runAsGroup": _USER,
+                "fsGroup": _USER,
+                "seccompProfile": {"type": "RuntimeDefault"},
+                **spec.get("securityContext", {}),
+            },
+            "tolerations": [
+                *spec.get("tolerations", ()),
+                {"key": "node.kubernetes.io/unreachable", **lost},
+                {"key": "node.kubernetes.io/not-ready", **lost},
+            ],
+            "volumes": [
+                *spec.get("volumes", ()),
+                {"name": "dl2-token", "secret": {"secretName": f"{job.name}-token", "defaultMode": 0o440}},
+                {"name": "dl2-tmp", "emptyDir": {}},
+            ],
+            "containers": [container],
+        },
+    }
+
+
+def node_pod(job: Desired, role: Role, number: int, defaults: Defaults) -> Manifest:
+    """A worker or a server."""
+    name = pod_name(job, role, number)
+    meta, spec, container = _template(job, role)
+    options = {
+        "--role": str(role),
+        "--coordinator": f"{job.name}-{COORDINATOR}.{job.namespace}:{PORT}",
+        "--token-file": TOKEN_FILE,
+        "--host": "$(POD_IP)",
+        "--nonce-prefix": name,
+        "--join-timeout": str(_JOIN_SECONDS),
+        "--grace": str(max(1, spec.get("terminationGracePeriodSeconds", _GRACE_SECONDS) - 10)),
+    }
+    entry = [_python(job), "-m", "elastic_ps.launch", *(word for option in options.items() for word in option)]
+    script = [*container.pop("command", ())[1:], *container.pop("args", ())] if role is Role.WORKER else []
+    environment = [
+        {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        {"name": "HOME", "value": "/tmp"},
+        *container.pop("env", ()),
+    ]
+    container |= {"command": [*entry, *script], "env": environment}
+    return _pod(job, name, str(role), defaults, (meta, spec, container))
+
+
+def coordinator_pod(job: Desired, start: StartCoordinator, defaults: Defaults) -> Manifest:
+    """The coordinator. Its journal lives as long as the pod."""
+    meta, spec, container = _template(job, Role.SERVER)
+    for name in ("resources", "env"):
+        container.pop(name, None)
+    options = {
+        "--job": job.name,
+        "--folder": _STATE,
+        "--token-file": TOKEN_FILE,
+        "--host": "0.0.0.0",
+        "--advertise": f"{job.name}-{COORDINATOR}.{job.namespace}",
+        "--port": str(PORT),
+        "--workers": str(start.counts.workers),
+        "--servers": str(start.counts.servers),
+        "--term": str(start.term),
+    }
+    if job.checkpoint:
+        options |= {"--checkpoint": job.checkpoint, "--checkpoint-interval": f"{job.interval:g}"}
+        options |= {"--restore": job.checkpoint} if start.restore else {}
+    words = [word for option in options.items() for word in option]
+    container |= {
+        "command": [_python(job), "-m", "coordinator", *words, "--operator"],
+        "ports": [{"name": "grpc", "containerPort": PORT}],
+        "env": [{"name": "HOME", "value": "/tmp"}],
+        "resources": {"requests": dict(defaults.coordinator_requests)},
+        "readinessProbe": {"grpc": {"port": PORT}, "periodSeconds": 2},
+        "livenessProbe": {
+            "grpc": {"port": PORT},
+            "periodSeconds": 10,
+            "failureThreshold": 6,
+            "initialDelaySeconds": 30,
+        },
+        "volumeMounts": [*container.get("volumeMounts", ()), {"name": "dl2-state", "mountPath": _STATE}],
+    }
+    spec["volumes"] = [*spec.get("volumes", ()), {"name": "dl2-state", "emptyDir": {}}]
+    pod = _pod(job, f"{job.name}-{COORDINATOR}", COORDINATOR, defaults, (meta, spec, container))
+    pod["spec"] |= {"restartPolicy": "Always", "terminationGracePeriodSeconds": 10}
+    return pod

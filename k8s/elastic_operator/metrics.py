@@ -1,0 +1,76 @@
+"""What the operator counts, for Prometheus."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from k8s.elastic_operator.model import Desired
+from k8s.elastic_operator.status import Status
+
+_OF_A_JOB = ("namespace", "job")
+
+
+class Metrics:
+    """All of them, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        registry = self.registry
+        self.leader = Gauge("dl2_operator_leader", "1 while this process holds the lease", registry=registry)
+        self._seconds = Histogram("dl2_operator_reconcile_seconds", "Of one reconciliation", registry=registry)
+        self._failures = Counter(
+            "dl2_operator_reconcile_failures", "Reconciliations that have to be made again", registry=registry
+        )
+        self._calls = Gauge(
+            "dl2_operator_api_calls", "Requests to the API server, watches aside, since the start", registry=registry
+        )
+        self._jobs = Gauge("dl2_job_info", "1 for each job, with its phase", (*_OF_A_JOB, "phase"), registry=registry)
+        self._gauges = {
+            "workers": Gauge("dl2_job_workers", "In force", _OF_A_JOB, registry=registry),
+            "servers": Gauge("dl2_job_servers", "In force", _OF_A_JOB, registry=registry),
+            "epoch": Gauge("dl2_job_epoch", "With the part of it that is done", _OF_A_JOB, registry=registry),
+            "samples_per_second": Gauge("dl2_job_samples_per_second", "Training speed", _OF_A_JOB, registry=registry),
+            "restarts": Gauge("dl2_job_restarts", "Dead pods that were replaced", _OF_A_JOB, registry=registry),
+        }
+        self._phases: dict[tuple[str, str], str] = {}
+
+    def count_calls(self, calls: Callable[[], int]) -> None:
+        """Where the number of requests is known."""
+        self._calls.set_function(calls)
+
+    @contextmanager
+    def reconciling(self) -> Iterator[None]:
+        """Around one reconciliation."""
+        begun = time.perf_counter()
+        try:
+            yield
+        except BaseException:
+            self._failures.inc()
+            raise
+        finally:
+            self._seconds.observe(time.perf_counter() - begun)
+
+    def job(self, job: Desired, status: Status) -> None:
+        """A job's status has been written."""
+        of = (job.namespace, job.name)
+        before = self._phases.get(of)
+        if before is not None and before != status.phase:
+            self._jobs.remove(*of, before)
+        self._phases[of] = status.phase
+        self._jobs.labels(*of, status.phase).set(1)
+        for name, gauge in self._gauges.items():
+            gauge.labels(*of).set(getattr(status, name))
+
+    def forget(self, job: Desired) -> None:
+        """A job's object is gone."""
+        of = (job.namespace, job.name)
+        if (phase := self._phases.pop(of, None)) is not None:
+            self._jobs.remove(*of, phase)
+            for gauge in self._gauges.values():
+                gauge.remove(*of)
+
+    def text(self) -> bytes:
+        """As Prometheus reads it."""
+        return generate_latest(self.registry)

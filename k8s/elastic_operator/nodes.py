@@ -1,0 +1,100 @@
+"""Workers and servers of a job whose coordinator answers: as many as it wants, and what becomes of the dead. Pure."""
+
+from elastic_ps.core.configuration import Role
+from k8s.elastic_operator.actions import DeletePod, LabelPod, Scale, StartNode, Stop, TellExit
+from k8s.elastic_operator.ending import fail
+from k8s.elastic_operator.model import CAUSE, Counts, Pod, Report
+from k8s.elastic_operator.turn import Turn
+
+
+def mourn(turn: Turn, report: Report) -> bool:
+    """Count pods that have died and tell the coordinator. Returns False if that was more than may be mended."""
+    present = {pod.name for pod in turn.nodes()}
+    dead = {pod.name: _how(pod) for pod in turn.nodes() if _has_died(turn, pod)}
+    owners = {nonce: nonce.rpartition(".")[0] for nonce in report.members}
+    dead |= {pod: "its pod is gone" for pod in owners.values() if pod and pod not in present}
+    turn.act(*(TellExit(nonce, report.members[nonce]) for nonce, pod in owners.items() if pod in dead))
+    turn.act(*(DeletePod(pod.name, at_once=True) for pod in turn.nodes() if pod.lost))
+    counted = turn.status.counted
+    fresh = [name for name in dead if name not in counted]
+    turn.note(
+        restarts=turn.status.restarts + len(fresh),
+        counted=(*(name for name in counted if name in present or name in dead), *fresh),
+    )
+    for name in fresh:
+        turn.event("NodeDied", f"{name}: {dead[name]}", warning=True)
+    limit = turn.desired.retry_limit
+    if turn.status.restarts <= limit:
+        return True
+    if fresh:
+        why = f"{fresh[-1]}: {dead[fresh[-1]]}; retryLimit {limit} has been used up"
+        turn.act(Stop(f"{CAUSE}: {why}"))
+        fail(turn, why)
+    return not fresh
+
+
+def _has_died(turn: Turn, pod: Pod) -> bool:
+    if pod.lost or (pod.phase == "Failed" and not pod.deleting):
+        return True
+    return pod.phase == "Succeeded" and not pod.member and not turn.status.trained
+
+
+def _how(pod: Pod) -> str:
+    if pod.lost:
+        return f"node {pod.node} does not answer"
+    if pod.phase == "Succeeded":
+        return "it ended without having joined the job; does the script call elastic_ps.init()?"
+    how = f"exit status {pod.exit_status}" if pod.exit_status is not None else "failed"
+    return f"{how}: {pod.trouble}" if pod.trouble else how
+
+
+def match(turn: Turn, report: Report, want: Counts) -> None:
+    """Ask for other numbers where they differ; start and end pods as the coordinator wants."""
+    _scale(turn, report, want)
+    for pod in turn.nodes():
+        member = report.member(pod.name)
+        if member and member != pod.member:
+            turn.act(LabelPod(pod.name, member))
+    for role in (Role.SERVER, Role.WORKER):
+        _match(turn, report, role)
+
+
+def _scale(turn: Turn, report: Report, want: Counts) -> None:
+    refused = turn.seen.refused
+    if report.wanted == want:
+        done = report.roster == want
+        turn.tell("Scaled", done, "AsWanted" if done else "UnderWay", report.plan)
+    elif refused is not None and refused[0] == want:
+        turn.tell("Scaled", False, "Refused", refused[1])
+    else:
+        turn.tell("Scaled", False, "Asked", f"{want.workers} workers and {want.servers} servers")
+        turn.act(Scale(want, turn.desired.cause))
+
+
+def _match(turn: Turn, report: Report, role: Role) -> None:
+    pods = turn.nodes(role)
+    pending = [
+        pod
+        for pod in pods
+        if pod.staying and not report.member(pod.name) and not (pod.member and pod.member in report.left)
+    ]
+    wanted = report.starting.of(role)
+    for number in range(len(pending), wanted):
+        del number
+        _start(turn, role)
+    newest = sorted(pending, key=_number)[wanted:]
+    turn.delete(newest)
+    if report.phase == "running":  # those of a job that ends are kept, for their logs
+        turn.delete(pod for pod in pods if pod.phase == "Succeeded" and pod.member in report.left)
+
+
+def _start(turn: Turn, role: Role) -> None:
+    created = turn.status.created
+    number = created.of(role) + 1
+    workers, servers = (number, created.servers) if role is Role.WORKER else (created.workers, number)
+    turn.note(created=Counts(workers, servers))
+    turn.act(StartNode(role, number))
+
+
+def _number(pod: Pod) -> int:
+    return int(pod.name.rpartition("-")[2])

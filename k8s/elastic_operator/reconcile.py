@@ -1,0 +1,192 @@
+"""What an ElasticJob needs now: `plan`. Pure: the same values give the same actions.
+
+Level-triggered: nothing depends on how a state came about, and whatever an action did not reach is asked for again.
+"""
+
+from elastic_ps.core.configuration import Role
+from k8s.elastic_operator.actions import DeletePod, Ensure, SetFinalizer, StartCoordinator, StartNode
+from k8s.elastic_operator.ending import fail, finish, leave, rest, suspend
+from k8s.elastic_operator.model import JOB_LABEL, PORT, ROLE_LABEL, Counts, Desired, Pod, Report, timestamp
+from k8s.elastic_operator.nodes import match, mourn
+from k8s.elastic_operator.status import (
+    ENDED,
+    MOST_PLANS,
+    RUNNING,
+    STARTING,
+    SUSPENDED,
+    WAITING,
+)
+from k8s.elastic_operator.turn import Decision, Observed, Turn
+
+MOST_CRASHES = 5
+"""Of the coordinator's container in one pod, without a word in between: it will not start."""
+
+
+def plan(seen: Observed, desired: Desired, now: float) -> Decision:
+    """What to do about a job.
+
+    Args:
+        seen: the job as it is.
+        desired: as it shall be.
+        now: unix seconds.
+    """
+    turn = Turn(seen, desired, now)
+    _introduce(turn)
+    if turn.report is not None:
+        _mirror(turn, turn.report)
+    if desired.deleting:
+        leave(turn)
+    elif turn.status.phase in ENDED:
+        rest(turn)
+    else:
+        if not desired.finalizer:
+            turn.act(SetFinalizer(True))
+        _drive(turn, desired.counts)
+    return turn.decision()
+
+
+def _introduce(turn: Turn) -> None:
+    job = turn.desired
+    turn.note(
+        observed_generation=job.generation,
+        selector=f"{JOB_LABEL}={job.name},{ROLE_LABEL}={Role.WORKER}",
+        coordinator=f"{job.name}-coordinator.{job.namespace}:{PORT}",
+    )
+
+
+def _mirror(turn: Turn, report: Report) -> None:
+    """What the coordinator says, in the status; an event for each plan that has ended."""
+    before = turn.status
+    known = {(plan["id"], plan["ended"]) for plan in before.plans}
+    fresh = [plan for plan in report.plans[-MOST_PLANS:] if (plan["id"], plan["ended"]) not in known]
+    for ended in fresh:
+        who = " ".join([*(f"+{node}" for node in ended["joined"]), *(f"-{node}" for node in ended["left"])])
+        turn.event(
+            "PlanCommitted" if ended["phase"] == "COMMITTED" else "PlanCancelled",
+            f"plan {ended['id']} ({ended['cause']}) {ended['phase'].lower()} after {ended['seconds']:.2f} s"
+            + (f": {who}" if who else "")
+            + (f"; suspension {ended['suspension']:.3f} s" if ended["suspension"] else "")
+            + (f"; {ended['reason']}" if ended["reason"] else ""),
+        )
+    turn.note(
+        workers=report.roster.workers,
+        servers=report.roster.servers,
+        epoch=max(report.epoch, 0.0 if report.version else before.epoch),
+        samples_per_epoch=report.samples_per_epoch or before.samples_per_epoch,
+        samples_per_second=0.0 if report.ended else round(report.samples_per_second, 1),
+        metrics={**before.metrics, **report.metrics},
+        plan=report.plan,
+        plans=(*before.plans, *fresh)[-MOST_PLANS:],
+        term=max(before.term, report.term),
+        trained=before.trained or report.version > 0,
+    )
+
+
+def _drive(turn: Turn, want: Counts) -> None:
+    """A job that is neither over nor to be deleted."""
+    phase, report = turn.status.phase, turn.report
+    if report is not None and report.ended and not turn.ended_by_us and phase != SUSPENDED:
+        finish(turn, report)
+    elif not want or turn.ended_by_us:
+        suspend(turn, revive=_revive, serve=_serve)
+    elif phase in ("", WAITING, SUSPENDED):
+        _begin(turn, want)
+    elif turn.coordinator is None or not turn.coordinator.alive:
+        _revive(turn)
+    else:
+        _serve(turn, want)
+
+
+def _begin(turn: Turn, want: Counts) -> None:
+    """All pods of a job that has none."""
+    leftover = turn.seen.pods
+    if leftover:
+        turn.delete(leftover)
+        if any(not pod.lost for pod in leftover):
+            turn.note(phase=turn.status.phase or WAITING, reason="pods of its last run are ending")
+            return
+    status, job = turn.status, turn.desired
+    restore = status.trained and bool(job.checkpoint)
+    first = Counts(status.created.workers + 1, status.created.servers + 1)
+    turn.note(
+        phase=STARTING,
+        reason="its pods start" + (", from its last checkpoint" if restore else ""),
+        term=status.term + 1,
+        created=Counts(status.created.workers + want.workers, status.created.servers + want.servers),
+        start_time=status.start_time or timestamp(turn.now),
+        trained=restore,
+    )
+    turn.tell("Suspended", False, "Starting")
+    turn.event(
+        "Starting", f"{want.workers} workers and {want.servers} servers{' from a checkpoint' if restore else ''}"
+    )
+    turn.act(Ensure(), StartCoordinator(turn.status.term, want, restore))
+    for role, number, count in (
+        (Role.SERVER, first.servers, want.servers),
+        (Role.WORKER, first.workers, want.workers),
+    ):
+        turn.act(*(StartNode(role, n) for n in range(number, number + count)))
+
+
+def _revive(turn: Turn) -> None:
+    """The coordinator's pod is gone, or is going."""
+    pod = turn.coordinator
+    if pod is not None:
+        turn.note(reason="its coordinator is lost" if pod.lost else "its coordinator's pod ends")
+        if pod.lost or not pod.deleting:
+            turn.act(DeletePod(pod.name, at_once=True))
+        return
+    nodes = [node for node in turn.nodes() if node.staying]
+    wanted = turn.desired.counts
+    if nodes or not turn.status.trained:
+        counts = wanted or Counts(max(1, turn.status.workers), max(1, turn.status.servers))
+        turn.note(term=turn.status.term + 1, reason="its coordinator is started again, and asks its nodes")
+        turn.event(
+            "CoordinatorLost", f"its pod is gone: another one takes over in term {turn.status.term}", warning=True
+        )
+        turn.act(Ensure(), StartCoordinator(turn.status.term, counts))
+    elif any(node.phase == "Succeeded" for node in turn.nodes(Role.WORKER)):
+        finish(turn, Report(phase="finished", reason="all workers have ended well"))
+    elif turn.desired.checkpoint:
+        turn.note(phase=SUSPENDED, workers=0, servers=0, reason="all its pods were lost")
+        turn.event("AllLost", "no pod is left: the job goes back to its last checkpoint", warning=True)
+        turn.look_again(0.0)
+    else:
+        fail(turn, "all its pods were lost, and it has no checkpoint: give spec.checkpoint to survive this")
+
+
+def _serve(turn: Turn, want: Counts) -> None:
+    """A job whose coordinator's pod is there."""
+    coordinator, report = turn.coordinator, turn.report
+    assert coordinator is not None, "asked before"
+    turn.act(*([Ensure()] if turn.seen.status.observed_generation != turn.desired.generation else []))
+    _say_placed(turn)
+    if report is None:
+        if coordinator.container_restarts >= MOST_CRASHES and coordinator.trouble:
+            fail(turn, f"its coordinator does not start: {coordinator.trouble}")
+        elif turn.status.phase == RUNNING:
+            turn.note(reason="its coordinator does not answer")
+        else:
+            turn.note(reason=_pending(turn) or "its coordinator starts")
+        return
+    running = report.phase == "running"
+    turn.note(phase=RUNNING if running else STARTING)
+    turn.tell("Running", running, "Training" if running else report.phase.title(), report.reason)
+    if not mourn(turn, report):
+        return
+    match(turn, report, want)
+    turn.note(reason=_pending(turn) or ("" if running else report.reason or "its nodes join"))
+
+
+def _say_placed(turn: Turn) -> None:
+    waiting = [pod for pod in turn.seen.pods if pod.staying and not pod.node]
+    message = waiting[0].trouble if waiting else ""
+    turn.tell("Scheduled", not waiting, "Waits" if waiting else "Placed", message)
+
+
+def _pending(turn: Turn) -> str:
+    """What keeps pods from running; "": nothing."""
+    stuck: list[Pod] = [pod for pod in turn.seen.pods if pod.staying and pod.phase == "Pending" and pod.trouble]
+    return (
+        f"{stuck[0].name} is {stuck[0].trouble}" if stuck and not stuck[0].node else (stuck[0].trouble if stuck else "")
+    )

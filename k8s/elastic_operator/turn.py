@@ -1,0 +1,126 @@
+"""One reconciliation while it is thought through: what is seen, what is wanted, what has been decided so far."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from elastic_ps.core.configuration import Role
+from k8s.elastic_operator.actions import Action, DeletePod, Tell
+from k8s.elastic_operator.model import CAUSE, Counts, Desired, Pod, Report
+from k8s.elastic_operator.status import Status
+
+
+@dataclass(frozen=True)
+class Saving:
+    """A checkpoint that was asked for.
+
+    Attributes:
+        url: of it, when it is written.
+        error: why it could not be written.
+    """
+
+    url: str = ""
+    error: str = ""
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it is still being written."""
+        return not self.url and not self.error
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A job as it is.
+
+    Attributes:
+        status: as it was last written.
+        pods: all of the job's.
+        report: of the coordinator; None: it does not answer.
+        silent: seconds since it last did, or since somebody began to listen.
+        refused: numbers that it would not take a moment ago, and why.
+        saving: the checkpoint that was asked for, if any.
+    """
+
+    status: Status = field(default_factory=Status)
+    pods: tuple[Pod, ...] = ()
+    report: Report | None = None
+    silent: float = 0.0
+    refused: tuple[Counts, str] | None = None
+    saving: Saving | None = None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do.
+
+    Attributes:
+        actions: in this order, after `status` has been written.
+        status: to write; its `reason` says why.
+        again: seconds until another look is due though nothing has changed; None: none.
+    """
+
+    actions: tuple[Action, ...]
+    status: Status
+    again: float | None = None
+
+
+class Turn:
+    """Collects what is decided. One for each reconciliation."""
+
+    def __init__(self, seen: Observed, desired: Desired, now: float):
+        self.seen, self.desired, self.now = seen, desired, now
+        self.status = seen.status
+        self.actions: list[Action] = []
+        self.again: float | None = None
+
+    @property
+    def report(self) -> Report | None:
+        """What the coordinator says."""
+        return self.seen.report
+
+    @property
+    def coordinator(self) -> Pod | None:
+        """Its pod."""
+        return next((pod for pod in self.seen.pods if pod.role is None), None)
+
+    def nodes(self, role: Role | None = None) -> list[Pod]:
+        """Pods of workers and servers, or of one of them."""
+        return [pod for pod in self.seen.pods if pod.role is not None and role in (None, pod.role)]
+
+    @property
+    def alive(self) -> list[Pod]:
+        """Pods that run, or will."""
+        return [pod for pod in self.seen.pods if pod.alive]
+
+    @property
+    def ended_by_us(self) -> bool:
+        """Whether the job is over because the operator wanted so."""
+        return self.report is not None and self.report.ended and self.report.reason.startswith(CAUSE)
+
+    def note(self, **values: Any) -> None:
+        """Change the status."""
+        self.status = replace(self.status, **values)
+
+    def tell(self, kind: str, value: bool, reason: str, message: str = "") -> None:
+        """Set a condition."""
+        self.status = self.status.told(kind, value, reason, self.now, message)
+
+    def act(self, *actions: Action) -> None:
+        """Ask for actions."""
+        self.actions += actions
+
+    def event(self, reason: str, message: str, warning: bool = False) -> None:
+        """Ask for an event on the object."""
+        self.act(Tell(reason, message, warning))
+
+    def delete(self, pods: Iterable[Pod]) -> None:
+        """Ask for the end of pods that nobody has deleted yet, and of the objects of those that are lost."""
+        self.act(*(DeletePod(pod.name, pod.lost) for pod in pods if pod.lost or not pod.deleting))
+
+    def look_again(self, seconds: float) -> None:
+        """Another look is due by then."""
+        self.again = seconds if self.again is None else min(self.again, seconds)
+
+    def decision(self) -> Decision:
+        """All of it."""
+        return Decision(tuple(self.actions), self.status, self.again)
