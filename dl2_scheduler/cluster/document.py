@@ -111,7 +111,7 @@ class Checkpoint(Part):
     """
 
     interval: Duration | None = None
-    url: Annotated[Text | None, KubernetesOnly("checkpoints go to the cluster's folder")] = None
+    url: Text | None = None
 
 
 class SharedMemory(Part):
@@ -147,7 +147,7 @@ class Spec(Part):
     workers: Role
     servers: Role = Role()
     checkpoint: Checkpoint | None = None
-    suspend: Annotated[bool, KubernetesOnly("the job starts when it is granted tasks")] = False
+    suspend: bool = False
     gang_timeout: Annotated[Duration, KubernetesOnly()] = 300.0
     retry_limit: Annotated[int, Field(ge=0), KubernetesOnly()] = 3
     ttl_seconds_after_finished: Annotated[int | None, Field(ge=0), KubernetesOnly()] = None

@@ -16,10 +16,13 @@ import typer
 from dl2_scheduler.backends.local.clock import SystemClock
 from dl2_scheduler.backends.local.cluster import LocalCluster
 from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime
+from dl2_scheduler.backends.local.isolation import Mode, machine_cores, make_isolation
 from dl2_scheduler.backends.local.nodes import virtual_nodes
 from dl2_scheduler.backends.local.records import Records
+from dl2_scheduler.backends.local.tasks import TaskFiles
 from dl2_scheduler.cluster.durations import seconds
 from dl2_scheduler.cluster.errors import BadInput, Refused
+from dl2_scheduler.cluster.template import SLOTS
 from dl2_scheduler.commands.common import Folder, default_folder
 from dl2_scheduler.commands.driving import Driving, driven, guard_of, limits_of
 from dl2_scheduler.live.history import HISTORY_FILE, History
@@ -36,6 +39,7 @@ def serve(
     ] = None,
     slot: Annotated[str, typer.Option(metavar="TIME", help="Between two decisions: 30s, 20m.")] = "20m",
     placement: Annotated[str, typer.Option(help="spread, pack or round-robin.")] = SPREAD,
+    isolation: Annotated[Mode, typer.Option(help="By which tasks keep to their share of the cores.")] = Mode.AUTO,
     folder: Folder = None,
     most_changes: Annotated[int, typer.Option(help="Tasks that start or end in a slot, of all jobs.")] = 1000,
     least_slots: Annotated[int, typer.Option(help="From one scaling of a job to its next.")] = 1,
@@ -55,9 +59,13 @@ def serve(
         closing(Records(state / "jobs.sqlite", clock.now())) as records,
         closing(History(state / HISTORY_FILE)) as history,
     ):
-        cluster = LocalCluster(nodes, length, records, ElasticrunRuntime(state, clock.wake), clock)
+        slots_in_all = sum(node.capacity[SLOTS] for node in nodes)
+        tasks = TaskFiles(state / "tasks", make_isolation(isolation, state), machine_cores(), slots_in_all)
+        runtime = ElasticrunRuntime(state, clock.wake, tasks)
+        cluster = LocalCluster(nodes, length, records, runtime, clock, driving.rule)
         with _signals_to(cluster.close), driven(cluster, history, state, driving) as loop:
             typer.echo(f"dl2: serving {state}: {slots} task slots, {loop.policy}, slots of {length:g} s")
+            typer.echo(f"dl2: isolation: {tasks.words}")
             loop.run()
 
 

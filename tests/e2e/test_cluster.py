@@ -15,8 +15,10 @@ from dl2_scheduler.backends.local import processes
 from dl2_scheduler.backends.local.clock import SystemClock
 from dl2_scheduler.backends.local.cluster import LocalCluster
 from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime
+from dl2_scheduler.backends.local.isolation import NoIsolation
 from dl2_scheduler.backends.local.nodes import virtual_nodes
 from dl2_scheduler.backends.local.records import Records
+from dl2_scheduler.backends.local.tasks import TaskFiles
 from dl2_scheduler.cluster.errors import NotServed
 from dl2_scheduler.cluster.live import Phase
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
@@ -133,7 +135,8 @@ def test_drf_drives_two_jobs_and_a_restart_finds_them(tmp_path):
 @pytest.mark.timeout(240)
 def test_a_suspended_job_goes_on_from_its_checkpoint(tmp_path):
     clock = SystemClock()
-    runtime, records = ElasticrunRuntime(tmp_path, clock.wake), Records(tmp_path / "jobs.sqlite", clock.now())
+    tasks = TaskFiles(tmp_path / "tasks", NoIsolation(), 2.0, 2.0)
+    runtime, records = ElasticrunRuntime(tmp_path, clock.wake, tasks), Records(tmp_path / "jobs.sqlite", clock.now())
     cluster = LocalCluster(virtual_nodes("1x2"), 0.5, records, runtime, clock)
 
     def slot(granted):

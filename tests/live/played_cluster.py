@@ -170,6 +170,9 @@ class PlayedRuntime:
         if self.jobs[name].ending is None:
             self.end(name, 0, "stopped by an operator")
 
+    def tend(self, shapes):
+        self.shapes = shapes
+
     def usage(self, tasks):
         return {task.pid: Usage(0.5, 0.0, 1 << 20) for task in tasks}
 

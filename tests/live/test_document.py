@@ -153,7 +153,6 @@ def test_what_only_kubernetes_acts_on_is_taken_and_noted():
     whole["metadata"] |= {"namespace": "lab", "labels": {"team": "vision"}}
     whole["spec"] |= {
         "gangTimeout": "2m",
-        "checkpoint": {"url": "s3://b/c"},
         "sharedMemory": {"hostPath": "/dev/shm/x"},
     }
     template = whole["spec"]["workers"]["template"]
@@ -164,7 +163,6 @@ def test_what_only_kubernetes_acts_on_is_taken_and_noted():
     assert [note.split(" is for Kubernetes; here ")[0] for note in read.notes] == [
         "metadata.labels",
         "metadata.namespace",
-        "spec.checkpoint.url",
         "spec.gangTimeout",
         "spec.sharedMemory.hostPath",
         "spec.workers.template.metadata.annotations",

@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import pytest
+import yaml
 from played_cluster import document
 
 from dl2_scheduler.backends.local.nodes import virtual_nodes
 from dl2_scheduler.backends.local.placing import Claim, place
-from dl2_scheduler.cluster.errors import Refused, UnknownJob
+from dl2_scheduler.backends.local.runtime import Shape
+from dl2_scheduler.cluster.errors import BadInput, Refused, UnknownJob
 from dl2_scheduler.cluster.live import Phase
 from dl2_scheduler.cluster.room import NodeRule, Room
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
@@ -158,6 +160,77 @@ def test_a_restart_with_fewer_slots_than_run(two, serve, policy, clock):
     assert words in job(less, "c").reason
     (node,) = less.load().nodes
     assert (node.used, node.capacity) == ({"slots": 4.0}, {"slots": 2.0})
+
+
+def changed(**spec):
+    whole = yaml.safe_load(document())
+    whole["spec"] |= spec
+    return yaml.safe_dump(whole)
+
+
+def test_a_job_submitted_suspended_waits_until_it_is_released(serve, runtime):
+    cluster = serve()
+    cluster.submit(changed(suspend=True), HERE)
+    snapshot, _ = slot(cluster)
+    assert (snapshot.jobs, free(snapshot), runtime.calls) == ((), [8.0, 8.0], [])
+    assert job(cluster, "digits").reason == "suspended when it was submitted: dl2 release digits lets it begin"
+    with pytest.raises(Refused, match="digits is suspended; dl2 release digits first"):
+        cluster.scale("digits", 1, 1)
+    cluster = serve()
+    cluster.release("digits")
+    slot(cluster, digits=(1, 1))
+    assert runtime.calls == [("start", "digits", 1, 1)]
+
+
+def test_a_job_that_its_owner_scales_is_held_from_the_start(serve, runtime):
+    cluster = serve()
+    manual = yaml.safe_load(changed(scaling="Manual", servers={"replicas": 2}))
+    del manual["spec"]["epochs"]
+    cluster.submit(yaml.safe_dump(manual), HERE)
+    snapshot, _ = slot(cluster)
+    assert (snapshot.jobs, sum(free(snapshot)), runtime.calls) == ((), 13.0, [("start", "digits", 1, 2)])
+    assert (job(cluster, "digits").held, job(cluster, "digits").epochs) == (True, 0.0)
+    with pytest.raises(Refused, match=r"digits has no spec\.epochs, which policies need"):
+        cluster.release("digits")
+    runtime.end("digits", 0, "finished")
+    slot(cluster)
+    assert (job(cluster, "digits").phase, job(cluster, "digits").epochs_done > 0) == (Phase.FINISHED, True)
+
+
+def test_a_suspended_job_of_its_owners_begins_with_its_replicas(serve, runtime):
+    cluster = serve()
+    cluster.submit(changed(scaling="Manual", suspend=True), HERE)
+    slot(cluster)
+    assert runtime.calls == []
+    cluster.release("digits")
+    slot(cluster)
+    assert (runtime.calls, job(cluster, "digits").held) == ([("start", "digits", 1, 1)], True)
+
+
+def test_what_tasks_are_like_reaches_who_runs_them(serve, runtime):
+    cluster = serve()
+    whole = yaml.safe_load(changed(checkpoint={"url": "saved", "interval": "5m"}))
+    container = whole["spec"]["workers"]["template"]["spec"]["containers"][0]
+    container |= {"env": [{"name": "SEED", "value": "3"}], "resources": {"requests": {"slots": 2}}}
+    cluster.submit(yaml.safe_dump(whole), HERE)
+    slot(cluster, digits=(1, 1))
+    order = runtime.jobs["digits"].order
+    assert order.shape == Shape("digits", 1, {"worker": 2.0, "server": 1.0}, {"worker": {"SEED": "3"}, "server": {}})
+    assert (order.checkpoint_url, order.checkpoint_interval) == ("there/saved", 300.0)
+    assert runtime.shapes == [order.shape]
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"servers": {"min": 20, "max": 20}}, "digits: 1 workers and 20 servers, its first, do not fit the nodes"),
+        ({"checkpoint": {"url": "nowhere://x"}}, "digits: spec.checkpoint.url: Protocol not known: nowhere"),
+    ],
+)
+def test_what_could_never_run_is_refused(serve, spec, words):
+    with pytest.raises(BadInput) as refused:
+        serve().submit(changed(**spec), HERE)
+    assert words in str(refused.value)
 
 
 def test_where_tasks_are_counted():

@@ -12,7 +12,9 @@ import pytest
 from dl2_scheduler.backends.local import processes
 from dl2_scheduler.backends.local.clock import SystemClock
 from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime, report_of
-from dl2_scheduler.backends.local.runtime import Declined, Ending, Order, Process, Unreachable
+from dl2_scheduler.backends.local.isolation import NoIsolation
+from dl2_scheduler.backends.local.runtime import Declined, Ending, Order, Process, Shape, Unreachable
+from dl2_scheduler.backends.local.tasks import TaskFiles
 from protos import elastic_pb2 as pb
 
 SECONDS = 20.0
@@ -81,11 +83,12 @@ processes.start([{sys.executable!r}, '-c', 'open("begun", "w")'], dict(os.enviro
 
 @pytest.fixture
 def runtime(tmp_path):
-    return ElasticrunRuntime(tmp_path, lambda: None)
+    return ElasticrunRuntime(tmp_path, lambda: None, TaskFiles(tmp_path / "tasks", NoIsolation(), 2.0, 16.0))
 
 
 def order(tmp_path, **changes):
-    return replace(Order("digits", 1, 3, ("python", "x.py"), tmp_path, 2, 1, None), **changes)
+    shape = Shape("digits", 3, {"worker": 1.0, "server": 1.0}, {"worker": {}, "server": {}})
+    return replace(Order(shape, 1, ("python", "x.py"), tmp_path, 2, 1, "", None), **changes)
 
 
 def test_commands_that_cannot_be_run_here(runtime, tmp_path):
@@ -98,7 +101,7 @@ def test_commands_that_cannot_be_run_here(runtime, tmp_path):
 
 def test_a_script_that_is_not_there_is_told_by_the_log(tmp_path):
     over = threading.Event()
-    runtime = ElasticrunRuntime(tmp_path, over.set)
+    runtime = ElasticrunRuntime(tmp_path, over.set, TaskFiles(tmp_path / "tasks", NoIsolation(), 2.0, 16.0))
     found = []
     runtime.start(order(tmp_path), found.append)
     assert over.wait(60)

@@ -3,12 +3,23 @@
 import logging
 import queue
 from collections.abc import Callable
+from pathlib import Path
 
 from dl2_scheduler.backends.local import decide
 from dl2_scheduler.backends.local.clock import Clock
 from dl2_scheduler.backends.local.decide import Leave, Scale, Start, Suspend
 from dl2_scheduler.backends.local.records import Record, Records
-from dl2_scheduler.backends.local.runtime import Declined, JobRuntime, Order, Process, Report, Unreachable
+from dl2_scheduler.backends.local.runtime import (
+    SERVER,
+    WORKER,
+    Declined,
+    JobRuntime,
+    Order,
+    Process,
+    Report,
+    Shape,
+    Unreachable,
+)
 from dl2_scheduler.cluster.live import Phase
 from dl2_scheduler.cluster.snapshot import Grant
 
@@ -134,12 +145,31 @@ def order_of(record: Record, workers: int, servers: int) -> Order:
     container = record.document.spec.workers.container
     saving = record.document.spec.checkpoint
     return Order(
-        name=record.name,
+        shape=shape_of(record),
         run=record.runs,
-        submission=record.number,
         command=(*container.command, *container.args),
         folder=record.folder / (container.working_dir or ""),
         workers=workers,
         servers=servers,
+        checkpoint_url=_absolute(saving.url, record.folder) if saving and saving.url else "",
         checkpoint_interval=saving.interval if saving else None,
     )
+
+
+def shape_of(record: Record) -> Shape:
+    """What a job's tasks are like."""
+    spec = record.document.spec
+    roles = {WORKER: spec.workers, SERVER: spec.servers}
+    return Shape(
+        record.name,
+        record.number,
+        slots={name: role.slots for name, role in roles.items()},
+        environment={
+            name: {variable.name: variable.value for variable in role.container.env} for name, role in roles.items()
+        },
+    )
+
+
+def _absolute(url: str, folder: Path) -> str:
+    """A path is one from where the job was submitted."""
+    return url if "://" in url else str(folder / url)

@@ -5,15 +5,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dl2_scheduler.backends.local import decide, holding, views
-from dl2_scheduler.backends.local.actions import Actions
+from dl2_scheduler.backends.local.actions import Actions, shape_of
 from dl2_scheduler.backends.local.clock import Clock
 from dl2_scheduler.backends.local.loads import load_of, placed
 from dl2_scheduler.backends.local.placing import place
 from dl2_scheduler.backends.local.records import Changes, Record, Records
 from dl2_scheduler.backends.local.runtime import Declined, JobRuntime, Report, Unreachable
 from dl2_scheduler.cluster.document import read_document
-from dl2_scheduler.cluster.errors import BadInput, Refused, UnknownJob
-from dl2_scheduler.cluster.jobs import Node, check_fits
+from dl2_scheduler.cluster.errors import Refused, UnknownJob
+from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.cluster.live import ClusterLoad, JobStatus, Phase
 from dl2_scheduler.cluster.policy import Outcome
 from dl2_scheduler.cluster.room import NodeRule
@@ -66,14 +66,11 @@ class LocalCluster:
     def submit(self, document: str, folder: Path) -> str:
         """See `LiveCluster.submit`."""
         read = read_document(document)
-        try:
-            check_fits(read.job(0.0), self._nodes)
-        except BadInput as error:
-            raise BadInput(f"{read.metadata.name}: {error}") from error
+        holding.check_submitted(read, self._nodes)
         last = self._records.last(read.metadata.name)
         if last is not None and not last.phase.ended:
             raise Refused(f"{last.name} is {last.phase}: give another name, or stop it first: dl2 stop {last.name}")
-        record = self._records.add(read, folder, self._clock.now())
+        record = self._records.add(read, folder, self._clock.now(), **holding.submitted(read))
         self._clock.wake()
         return record.name
 
@@ -212,6 +209,7 @@ class LocalCluster:
             elif record.stop_asked and not record.phase.ended and record.phase is not Phase.STOPPING:
                 self._actions.end(record, Phase.STOPPING, "as asked")
         self._tend_held()
+        self._runtime.tend([shape_of(record) for record in self._records.active()])
 
     def _tend_held(self) -> None:
         """Held jobs do not wait for the next slot, but those do that grow into what others still have."""

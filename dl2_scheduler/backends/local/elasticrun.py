@@ -19,10 +19,12 @@ from dl2_scheduler.backends.local.runtime import (
     Order,
     Process,
     Report,
+    Shape,
     Task,
     Unreachable,
     Usage,
 )
+from dl2_scheduler.backends.local.tasks import TaskFiles
 from elastic_ps.core import storage
 from elastic_ps.core.codec import data_from_pb
 from elastic_ps.core.errors import ConfigurationError
@@ -43,11 +45,13 @@ class ElasticrunRuntime:
     Args:
         folder: of the cluster's state.
         ended: called from a thread when a launcher has ended.
+        tasks: what keeps tasks to their share.
     """
 
-    def __init__(self, folder: Path, ended: Callable[[], None]):
+    def __init__(self, folder: Path, ended: Callable[[], None], tasks: TaskFiles):
         self._folder = folder
         self._ended = ended
+        self._tasks = tasks
         self._environment = {**os.environ, "XDG_STATE_HOME": str(folder)}
         (folder / "logs").mkdir(exist_ok=True)
 
@@ -57,6 +61,7 @@ class ElasticrunRuntime:
         if program not in _PYTHONS or not arguments:
             raise Declined(f"its command is {program!r}: here it has to be [python, SCRIPT, ...] or [python, -m, ...]")
         command = [sys.executable, "-m", "elastic_ps.launch", *self._options(order), *arguments]
+        self._tasks.write(order.shape)
         log = self.log(order.name, order.submission, order.run)
         try:
             processes.start(command, self._environment, order.folder, log, started, self._ended)
@@ -64,17 +69,19 @@ class ElasticrunRuntime:
             raise Declined(f"it cannot be started in {order.folder}: {error.strerror}") from error
 
     def _options(self, order: Order) -> list[str]:
-        root = self._folder / "checkpoints" / f"{order.name}-{order.submission}"
+        root = f"{order.checkpoint_url or self._folder / 'checkpoints'}/{order.shape.key}"
         options = {
             "--name": order.name,
             "--workers": str(order.workers),
             "--servers": str(order.servers),
-            "--checkpoint": str(root),
+            "--checkpoint": root,
+            "--wrap-worker": self._tasks.wrap(order.shape, WORKER),
+            "--wrap-server": self._tasks.wrap(order.shape, SERVER),
         }
         if order.checkpoint_interval is not None:
             options["--checkpoint-interval"] = str(order.checkpoint_interval)
-        if root.exists() and any(storage.is_complete(url) for url in storage.candidates(str(root))):
-            options["--restore"] = str(root)
+        if order.run > 1 and _has_checkpoint(root):
+            options["--restore"] = root
         return [word for option in options.items() for word in option]
 
     def watch(self, process: Process) -> None:
@@ -136,7 +143,11 @@ class ElasticrunRuntime:
         time.sleep(_USAGE_SECONDS)
         after, seconds = processes.totals(), time.monotonic() - began
         return {
-            task.pid: Usage(max(0.0, total.cpu_seconds - before[task.pid].cpu_seconds) / seconds, 0.0, total.bytes)
+            task.pid: Usage(
+                max(0.0, total.cpu_seconds - before[task.pid].cpu_seconds) / seconds,
+                self._tasks.isolation.limit_of(task.pid),
+                total.bytes,
+            )
             for task in tasks
             if task.pid in before and (total := after.get(task.pid)) is not None
         }
@@ -144,7 +155,11 @@ class ElasticrunRuntime:
     @property
     def isolation(self) -> str:
         """See `JobRuntime.isolation`."""
-        return "none: slots are counted, and nothing limits what a task uses"
+        return self._tasks.words
+
+    def tend(self, shapes: Sequence[Shape]) -> None:
+        """See `JobRuntime.tend`."""
+        self._tasks.tend(shapes)
 
     def log(self, name: str, submission: int, run: int) -> Path:
         """See `JobRuntime.log`."""
@@ -165,6 +180,15 @@ class ElasticrunRuntime:
             raise Unreachable(str(error)) from error
         except (ClientError, ConfigurationError) as error:
             raise Declined(str(error)) from error
+
+
+def _has_checkpoint(root: str) -> bool:
+    try:
+        return any(storage.is_complete(url) for url in storage.candidates(root))
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError, ImportError) as error:
+        raise Declined(f"its checkpoints in {root} cannot be read, so it would begin anew: {error}") from error
 
 
 def node_log(folder: Path, job: str, node: str) -> Path:

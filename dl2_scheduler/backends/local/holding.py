@@ -5,28 +5,69 @@ from collections.abc import Mapping, Sequence
 from dl2_scheduler.backends.local.placing import Claim, place
 from dl2_scheduler.backends.local.records import Changes, Record
 from dl2_scheduler.backends.local.runtime import SERVER, WORKER, Report
-from dl2_scheduler.cluster.errors import Refused
+from dl2_scheduler.cluster.document import ElasticJob, Scaling
+from dl2_scheduler.cluster.errors import BadInput, Refused
 from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.cluster.live import Phase
 from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.cluster.snapshot import Grant
 from dl2_scheduler.cluster.template import SLOTS
+from elastic_ps.core import storage
 
 
-def claims_of(record: Record, workers: int, servers: int) -> tuple[Claim, Claim]:
+def claims_of(document: ElasticJob, workers: int, servers: int) -> tuple[Claim, Claim]:
     """What so many tasks of a job take."""
-    spec = record.document.spec
+    name, spec = document.metadata.name, document.spec
     return (
-        Claim(record.name, WORKER, workers, {SLOTS: spec.workers.slots}),
-        Claim(record.name, SERVER, servers, {SLOTS: spec.servers.slots}),
+        Claim(name, WORKER, workers, {SLOTS: spec.workers.slots}),
+        Claim(name, SERVER, servers, {SLOTS: spec.servers.slots}),
     )
+
+
+def check_submitted(document: ElasticJob, nodes: Sequence[Node]) -> None:
+    """Refuse a job that the nodes could not run if they were empty.
+
+    Raises:
+        BadInput: with what is too much.
+    """
+    name, counts = document.metadata.name, _first_counts(document)
+    largest = max(node.capacity[SLOTS] for node in nodes)
+    for claim in claims_of(document, *counts):
+        if claim.demand[SLOTS] > largest:
+            slots = f"{claim.demand[SLOTS]:g} slots, which no node has; the most that a node has is {largest:g}"
+            raise BadInput(f"{name}: a {claim.role} takes {slots}")
+    if place(nodes, claims_of(document, *counts), NodeRule.SPREAD).over:
+        raise BadInput(f"{name}: {counts[0]} workers and {counts[1]} servers, its first, do not fit the nodes")
+    if document.spec.checkpoint is not None and document.spec.checkpoint.url is not None:
+        try:
+            storage.check_protocol(document.spec.checkpoint.url)
+        except (ValueError, ImportError) as error:
+            raise BadInput(f"{name}: spec.checkpoint.url: {error}") from error
+
+
+def submitted(document: ElasticJob) -> Changes:
+    """What a document says about who decides, as fields of its record."""
+    changes: dict[str, object] = {"suspended": document.spec.suspend}
+    if document.spec.scaling is Scaling.MANUAL:
+        workers, servers = _first_counts(document)
+        changes.update(held=True, wanted_workers=workers, wanted_servers=servers)
+    return changes
+
+
+def _first_counts(document: ElasticJob) -> tuple[int, int]:
+    """That the job begins with, at least."""
+    workers, servers = document.spec.workers, document.spec.servers
+    if document.spec.scaling is Scaling.MANUAL:
+        return workers.count, servers.count
+    return workers.min, servers.min
 
 
 def present_claims(record: Record) -> tuple[Claim, Claim]:
     """Of an active job: what it has, or is to have where that is more."""
     if record.suspended or (record.phase is Phase.WAITING and not record.held):
-        return claims_of(record, record.workers, record.servers)
-    return claims_of(record, max(record.workers, record.wanted_workers), max(record.servers, record.wanted_servers))
+        return claims_of(record.document, record.workers, record.servers)
+    workers, servers = max(record.workers, record.wanted_workers), max(record.servers, record.wanted_servers)
+    return claims_of(record.document, workers, servers)
 
 
 def held_claims(records: Sequence[Record]) -> list[Claim]:
@@ -62,6 +103,8 @@ def release(record: Record) -> Changes:
         return {"suspended": False}
     if not record.held:
         raise Refused(f"{record.name} is not held: the policy decides about it")
+    if record.document.spec.epochs is None:
+        raise Refused(f"{record.name} has no spec.epochs, which policies need: submit it again with them")
     return {"held": False}
 
 
@@ -94,7 +137,7 @@ def scale(record: Record, workers: int, servers: int, nodes: Sequence[Node], oth
     ):
         if not allowed.min <= count <= allowed.max:
             raise Refused(f"{count} {role} for {name}: its document allows {allowed.min} to {allowed.max}")
-    placed = place(nodes, [*others, *claims_of(record, grant.workers, grant.servers)], NodeRule.SPREAD)
+    placed = place(nodes, [*others, *claims_of(record.document, grant.workers, grant.servers)], NodeRule.SPREAD)
     if name in placed.over:
         free = place(nodes, others, NodeRule.SPREAD)
         left = "; ".join(f"{node.name}: {_amounts(amounts)}" for node, amounts in zip(nodes, free.free, strict=True))

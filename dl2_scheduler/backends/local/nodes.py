@@ -2,9 +2,9 @@
 
 import re
 
-from dl2_scheduler.cluster.document import SLOTS
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import Node
+from dl2_scheduler.cluster.template import SLOTS
 
 MOST_NODES = 1024
 _GROUP = re.compile(r"([1-9]\d{0,3})x([1-9]\d{0,5})")

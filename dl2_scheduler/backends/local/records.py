@@ -143,10 +143,10 @@ class Records:
         """The last submission of a name."""
         return next((record for record in reversed(self.all()) if record.name == name), None)
 
-    def add(self, document: ElasticJob, folder: Path, now: float) -> Record:
-        """A new submission."""
+    def add(self, document: ElasticJob, folder: Path, now: float, **changes: Any) -> Record:
+        """A new submission, with some fields other than they are by default."""
         with self._lock:
-            return self._write(Record(max(self._records, default=0) + 1, document, folder, now))
+            return self._write(Record(max(self._records, default=0) + 1, document, folder, now, **changes))
 
     def change(self, number: int, **changes: Any) -> Record:
         """Some fields of a record; returns it changed."""

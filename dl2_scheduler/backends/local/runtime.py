@@ -33,28 +33,60 @@ class Process:
 
 
 @dataclass(frozen=True)
+class Shape:
+    """What a job's tasks are like.
+
+    Attributes:
+        name: of the job.
+        submission: number, which no other job of that name has.
+        slots: of a virtual node that one task takes, by role.
+        environment: of a task, beside what it inherits, by role.
+    """
+
+    name: str
+    submission: int
+    slots: Mapping[str, float]
+    environment: Mapping[str, Mapping[str, str]]
+
+    @property
+    def key(self) -> str:
+        """Of the submission, in names of files."""
+        return f"{self.name}-{self.submission}"
+
+
+@dataclass(frozen=True)
 class Order:
     """A job to start.
 
     Attributes:
-        name: of the job.
+        shape: of its tasks.
         run: of its starts, from 1 on.
-        submission: number, which no other job of that name has.
         command: program and arguments, as the document has them.
         folder: where it runs.
         workers: at the start.
         servers: at the start.
+        checkpoint_url: of the folder that checkpoints go below; "": the cluster's.
         checkpoint_interval: seconds; None: it is asked to save itself only.
     """
 
-    name: str
+    shape: Shape
     run: int
-    submission: int
     command: tuple[str, ...]
     folder: Path
     workers: int
     servers: int
+    checkpoint_url: str
     checkpoint_interval: float | None
+
+    @property
+    def name(self) -> str:
+        """Of the job."""
+        return self.shape.name
+
+    @property
+    def submission(self) -> int:
+        """See `Shape`."""
+        return self.shape.submission
 
 
 @dataclass(frozen=True)
@@ -172,6 +204,13 @@ class JobRuntime(Protocol):
 
     def stop(self, name: str, process: Process) -> None:
         """Ask the job to end, by its coordinator or else by a signal to its launcher."""
+
+    def tend(self, shapes: Sequence[Shape]) -> None:
+        """Give running tasks their shares of the machine as it is now divided, and tidy up after those that ended.
+
+        Args:
+            shapes: of all jobs that have not ended.
+        """
 
     def usage(self, tasks: Sequence[Task]) -> Mapping[int, Usage]:
         """Of tasks that run, by their pids, measured over a while."""

@@ -78,7 +78,7 @@ def why_waits(record: Record, nodes: Sequence[Node], held: Sequence[Claim]) -> s
         return f"suspended when it was submitted: dl2 release {record.name} lets it begin"
     spec = record.document.spec
     least = holding.claims_of(
-        record, record.wanted_workers or spec.workers.min, record.wanted_servers or spec.servers.min
+        record.document, record.wanted_workers or spec.workers.min, record.wanted_servers or spec.servers.min
     )
     if record.name in place(nodes, least, NodeRule.SPREAD).over:
         tasks = " and ".join(f"{claim.count} {claim.role}s of {claim.demand[SLOTS]:g} slots" for claim in least)

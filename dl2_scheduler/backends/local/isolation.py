@@ -1,0 +1,184 @@
+"""How tasks are kept to their share of the machine's cores."""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+from dl2_scheduler.backends.local.cgroups import Cgroups, Unavailable, open_cgroups
+from dl2_scheduler.backends.local.runtime import WORKER
+from dl2_scheduler.cluster.errors import BadInput
+
+CPU_SHARE = "ELASTIC_CPU_SHARE"
+"""By which a worker is told to rest between its steps."""
+
+_KEY_LENGTH = 10
+
+
+class Mode(StrEnum):
+    """What `dl2 serve --isolation` takes."""
+
+    AUTO = "auto"
+    CGROUP = "cgroup"
+    PACING = "pacing"
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class Confinement:
+    """What keeps a new task to its share.
+
+    Attributes:
+        group: path of its control group, without the end that tells tasks apart; "": none.
+        limits: text by the name of a file in the group.
+        environment: of the task.
+    """
+
+    group: str = ""
+    limits: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class Isolation(Protocol):
+    """Of one cluster. A share is a number of cores."""
+
+    def confine(self, job: str, role: str, cores: float) -> Confinement:
+        """What keeps new tasks of a job's role to their share.
+
+        Args:
+            job: unique, also among jobs that have ended.
+            role: of the tasks.
+            cores: of one.
+        """
+
+    def tend(self, cores: Mapping[str, Mapping[str, float]]) -> None:
+        """Give running tasks their shares of now, and remove what ended ones have left.
+
+        Args:
+            cores: by job and role, of all jobs that have not ended.
+        """
+
+    def limit_of(self, pid: int) -> float:
+        """Cores that a process may use; 0: nothing limits it, or it has ended."""
+
+    @property
+    def words(self) -> str:
+        """How it is done, for people."""
+
+
+class NoIsolation:
+    """See `Isolation`: nothing is limited."""
+
+    def confine(self, job: str, role: str, cores: float) -> Confinement:
+        """See `Isolation.confine`."""
+        del job, role, cores
+        return Confinement()
+
+    def tend(self, cores: Mapping[str, Mapping[str, float]]) -> None:
+        """See `Isolation.tend`."""
+
+    def limit_of(self, pid: int) -> float:
+        """See `Isolation.limit_of`."""
+        del pid
+        return 0.0
+
+    @property
+    def words(self) -> str:
+        """See `Isolation.words`."""
+        return "none: slots are counted, and nothing limits what a task uses"
+
+
+class Pacing(NoIsolation):
+    """See `Isolation`: workers rest between steps; a running one keeps the share that it began with.
+
+    Args:
+        why: it is not done better; "": it was asked for.
+    """
+
+    def __init__(self, why: str = ""):
+        self._why = why
+
+    def confine(self, job: str, role: str, cores: float) -> Confinement:
+        """See `Isolation.confine`."""
+        del job
+        return Confinement(environment={CPU_SHARE: f"{cores:.6g}"} if role == WORKER else {})
+
+    def limit_of(self, pid: int) -> float:
+        """See `Isolation.limit_of`."""
+        try:
+            lines = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            return 0.0
+        given = dict(line.partition(b"=")[::2] for line in lines)
+        return float(given.get(CPU_SHARE.encode(), b"0"))
+
+    @property
+    def words(self) -> str:
+        """See `Isolation.words`."""
+        why = f"; no cgroup quotas: {self._why}" if self._why else ""
+        return f"pacing: workers rest between steps to keep to their share; nothing limits servers{why}"
+
+
+class Quotas:
+    """See `Isolation`: each task is in a control group of its own, with a quota.
+
+    Args:
+        groups: that they are made in.
+    """
+
+    def __init__(self, groups: Cgroups):
+        self._groups = groups
+
+    def confine(self, job: str, role: str, cores: float) -> Confinement:
+        """See `Isolation.confine`."""
+        del role
+        return Confinement(str(self._groups.folder / job), self._groups.limits(cores))
+
+    def tend(self, cores: Mapping[str, Mapping[str, float]]) -> None:
+        """See `Isolation.tend`."""
+        for group in self._groups.all():
+            if self._groups.remove(group):
+                continue
+            job, _, role = group.name.rpartition(".")[0].rpartition(".")  # JOB.ROLE.PID
+            if (share := cores.get(job, {}).get(role)) is not None:
+                self._groups.limit(group, share)
+
+    def limit_of(self, pid: int) -> float:
+        """See `Isolation.limit_of`."""
+        return self._groups.limit_of(pid)
+
+    @property
+    def words(self) -> str:
+        """See `Isolation.words`."""
+        return f"cgroup quotas of every task (version {self._groups.version}, {self._groups.folder})"
+
+
+def make_isolation(mode: Mode, folder: Path) -> Isolation:
+    """What can be done here, or what was asked for.
+
+    Args:
+        mode: asked for.
+        folder: of the cluster's state, whose tasks are told from those of others.
+
+    Raises:
+        BadInput: cgroups were asked for, and there are none for us.
+    """
+    if mode is Mode.NONE:
+        return NoIsolation()
+    if mode is Mode.PACING:
+        return Pacing()
+    key = hashlib.sha256(str(folder).encode()).hexdigest()[:_KEY_LENGTH]
+    try:
+        return Quotas(open_cgroups(f"dl2-{key}"))
+    except Unavailable as error:
+        if mode is Mode.CGROUP:
+            raise BadInput(f"--isolation cgroup: {error}; give auto, pacing or none") from error
+        return Pacing(str(error))
+
+
+def machine_cores() -> int:
+    """That this process may run on."""
+    return len(os.sched_getaffinity(0))

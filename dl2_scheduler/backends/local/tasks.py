@@ -1,0 +1,78 @@
+"""How a job's tasks begin: through `enter`, by a file that says what each role has."""
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from dl2_scheduler.backends.local import enter
+from dl2_scheduler.backends.local.isolation import Isolation
+from dl2_scheduler.backends.local.runtime import Shape
+
+
+class TaskFiles:
+    """Of all jobs of a cluster.
+
+    Args:
+        folder: of the files.
+        isolation: keeps tasks to their share.
+        cores: of the machine.
+        slots: of all virtual nodes: a slot is as large a part of the cores.
+    """
+
+    def __init__(self, folder: Path, isolation: Isolation, cores: float, slots: float):
+        self.isolation = isolation
+        self._folder = folder
+        self._cores = cores
+        self._slots = slots
+        self._written: dict[str, str] = {}
+        folder.mkdir(exist_ok=True, mode=0o700)
+
+    def wrap(self, shape: Shape, role: str) -> str:
+        """Command that tasks of a role are run through."""
+        return shlex.join([sys.executable, "-I", "-S", enter.__file__, str(self._path(shape.key)), role])
+
+    def write(self, shape: Shape) -> None:
+        """Say what a job's tasks have, for those that begin from now on."""
+        text = json.dumps({role: self._task(shape, role) for role in shape.slots})
+        if self._written.get(shape.key) == text:
+            return
+        path = self._path(shape.key)
+        draft = path.with_suffix(".tmp")
+        draft.unlink(missing_ok=True)
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(text)
+        draft.replace(path)  # at once or not at all: a task may begin now
+        self._written[shape.key] = text
+
+    def tend(self, shapes: Sequence[Shape]) -> None:
+        """See `JobRuntime.tend`."""
+        for shape in shapes:
+            self.write(shape)
+        active = {shape.key for shape in shapes}
+        for path in self._folder.iterdir():
+            if path.stem not in active:
+                path.unlink(missing_ok=True)
+                self._written.pop(path.stem, None)
+        self.isolation.tend({shape.key: {role: self._share(shape, role) for role in shape.slots} for shape in shapes})
+
+    @property
+    def words(self) -> str:
+        """How tasks are kept to their share, for people."""
+        return f"{self.isolation.words}; a slot is {self._cores / self._slots:.3g} of {self._cores:g} cores"
+
+    def _task(self, shape: Shape, role: str) -> dict[str, object]:
+        confinement = self.isolation.confine(shape.key, role, self._share(shape, role))
+        return {
+            "group": confinement.group,
+            "limits": dict(confinement.limits),
+            "environment": {**shape.environment[role], **confinement.environment},
+        }
+
+    def _share(self, shape: Shape, role: str) -> float:
+        return self._cores * shape.slots[role] / self._slots
+
+    def _path(self, key: str) -> Path:
+        return self._folder / f"{key}.json"
