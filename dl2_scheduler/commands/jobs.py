@@ -10,24 +10,26 @@ from google.protobuf.message import Message
 
 from dl2_scheduler.cluster.document import read_document
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.commands.common import Folder, Json, default_folder, new_table, show, show_json
+from dl2_scheduler.commands.common import Json, default_folder, new_table, show, show_json
+from dl2_scheduler.commands.kube_target import HERE, Where, asks
 from dl2_scheduler.live.client import ClusterClient
 from protos import cluster_pb2 as pb
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="Its name.")]
 
 
+@asks
 def submit(
-    document: Annotated[Path, typer.Argument(metavar="FILE", help="An ElasticJob, as YAML.")], folder: Folder = None
+    document: Annotated[Path, typer.Argument(metavar="FILE", help="An ElasticJob, as YAML.")], where: Where = HERE
 ) -> None:
     """Submit a job: it gets its first tasks when the next slot begins."""
     try:
         text = document.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"cannot read {document}: {error}") from error
-    with client_of(folder) as client:
+    with where.client() as client:
         try:
-            notes = read_document(text).notes
+            notes = () if where.kube else read_document(text).notes
             name = client.submit(text, Path.cwd())
         except BadInput as error:
             raise BadInput(f"{document}: {error}") from error
@@ -36,9 +38,10 @@ def submit(
         typer.echo(f"note: {note}")
 
 
-def jobs(folder: Folder = None, as_json: Json = False) -> None:
+@asks
+def jobs(where: Where = HERE, as_json: Json = False) -> None:
     """List the jobs of the cluster, the last of every name."""
-    with client_of(folder) as client:
+    with where.client() as client:
         found = client.jobs()
     if as_json:
         show_json({"jobs": [dictionary(job) for job in found]})
@@ -53,9 +56,10 @@ def jobs(folder: Folder = None, as_json: Json = False) -> None:
     show(table)
 
 
-def status(job: JobName, folder: Folder = None, as_json: Json = False) -> None:
+@asks
+def status(job: JobName, where: Where = HERE, as_json: Json = False) -> None:
     """Show a job."""
-    with client_of(folder) as client:
+    with where.client() as client:
         found = client.status(job)
     if as_json:
         show_json(dictionary(found))
@@ -75,15 +79,16 @@ def status(job: JobName, folder: Folder = None, as_json: Json = False) -> None:
         typer.echo(f"{name:<9}{value}")
 
 
+@asks
 def why(
     job: JobName,
     last: Annotated[int, typer.Option(min=1, max=100_000, help="Decisions to show.")] = 20,
     shadow: Annotated[bool, typer.Option("--shadow", help="Also what a policy beside would have granted.")] = False,
-    folder: Folder = None,
+    where: Where = HERE,
     as_json: Json = False,
 ) -> None:
     """Show what was decided about a job, slot by slot, why, and what came of it."""
-    with client_of(folder) as client:
+    with where.client() as client:
         found = client.why(job, last)
     if as_json:
         show_json({"decisions": [dictionary(decision) for decision in found]})

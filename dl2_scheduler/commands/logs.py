@@ -12,27 +12,38 @@ import typer
 from dl2_scheduler.backends.local.elasticrun import node_log
 from dl2_scheduler.cluster.errors import Refused
 from dl2_scheduler.cluster.live import Phase
-from dl2_scheduler.commands.common import Folder, default_folder
-from dl2_scheduler.commands.jobs import JobName, client_of
+from dl2_scheduler.commands.common import default_folder
+from dl2_scheduler.commands.jobs import JobName
+from dl2_scheduler.commands.kube_target import HERE, Where, asks
 from dl2_scheduler.live.client import ClusterClient
 
 _LOOK_SECONDS = 0.2
 _PIECE = 1 << 16
 
 
+@asks
 def logs(
     job: JobName,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it is written, until the job ends.")] = False,
     tail: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="The last lines only; left out: all of them.")
     ] = None,
-    node: Annotated[str, typer.Option(metavar="NODE", help="Of one node of the last start, as in w0.")] = "",
-    folder: Folder = None,
+    node: Annotated[
+        str,
+        typer.Option(
+            metavar="NODE", help="Of one node of the last start, as in w0; with --kube of one pod, as in worker-0."
+        ),
+    ] = "",
+    where: Where = HERE,
 ) -> None:
     """Print the output of a job since its last start, or of one of its nodes."""
-    with client_of(folder) as client:
-        look = _file_of(client, folder or default_folder(), job, node)
-        for piece in pieces(look, tail, follow, lambda: time.sleep(_LOOK_SECONDS)):
+    with where.client() as client:
+        if isinstance(client, ClusterClient):
+            look = _file_of(client, where.folder or default_folder(), job, node)
+            found = pieces(look, tail, follow, lambda: time.sleep(_LOOK_SECONDS))
+        else:
+            found = client.logs(job, node, follow, tail)
+        for piece in found:
             sys.stdout.buffer.write(piece)
             sys.stdout.flush()
 

@@ -2,15 +2,17 @@
 
 import typer
 
-from dl2_scheduler.commands.common import Folder, Json, new_table, show, show_json
-from dl2_scheduler.commands.jobs import client_of, dictionary
+from dl2_scheduler.commands.common import Json, new_table, show, show_json
+from dl2_scheduler.commands.jobs import dictionary
+from dl2_scheduler.commands.kube_target import HERE, Where, asks
 
 _MIB = 1 << 20
 
 
-def top(folder: Folder = None, as_json: Json = False) -> None:
+@asks
+def top(where: Where = HERE, as_json: Json = False) -> None:
     """Show what is claimed of each node, and what each task uses."""
-    with client_of(folder) as client:
+    with where.client() as client:
         found = client.top()
     if as_json:
         show_json(dictionary(found))

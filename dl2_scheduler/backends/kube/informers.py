@@ -6,10 +6,9 @@ from time import monotonic
 from typing import Any
 
 from dl2_scheduler.backends.kube.api import GROUP_PATH, JOBS_PATH, NODES_PATH, PODS_PATH, Api, Unavailable
+from dl2_scheduler.backends.kube.loads import ALIVE
 from dl2_scheduler.backends.kube.objects import JobInfo, NodeInfo, PodInfo, job_of, node_of, pod_of
 from dl2_scheduler.backends.kube.watching import Watcher
-
-_ALIVE = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 class Informers:
@@ -36,7 +35,7 @@ class Informers:
         stopped = threading.Event()
         paths = [f"{GROUP_PATH}/namespaces/{each}/elasticjobs" for each in namespaces or ()] or [JOBS_PATH]
         self._nodes = Watcher(api, NODES_PATH, node_of, changed, stopped=stopped)
-        self._pods = Watcher(api, PODS_PATH, pod_of, changed, _ALIVE, stopped)
+        self._pods = Watcher(api, PODS_PATH, pod_of, changed, ALIVE, stopped)
         self._jobs = [Watcher(api, path, job_of, both, stopped=stopped) for path in paths]
         self._stopped = stopped
 

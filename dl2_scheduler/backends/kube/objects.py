@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from dl2_scheduler.backends.kube.constraints import Constraints, Taint, constraints_of
-from dl2_scheduler.backends.kube.quantities import amounts, pod_requests
+from dl2_scheduler.backends.kube.quantities import amount, amounts, pod_requests
 from dl2_scheduler.cluster import durations
 
 GROUP = "dl2.scheduler"
@@ -76,6 +76,7 @@ class PodInfo:
         role: coordinator, server or worker; "": none.
         gang: workers and servers of its job's minimum; None: the job's own say.
         waits: why it is not bound, as the pod says; "": it does not say.
+        cores_at_most: that its containers may use together; 0: nothing limits one of them.
     """
 
     namespace: str
@@ -93,6 +94,7 @@ class PodInfo:
     role: str
     gang: tuple[int, int] | None
     waits: str
+    cores_at_most: float = 0.0
 
     @property
     def key(self) -> tuple[str, str]:
@@ -282,6 +284,7 @@ def pod_of(found: Object) -> PodInfo:
         role=labels.get(ROLE_LABEL, ""),
         gang=_pair(gang) if gang else None,
         waits=scheduled.get("message") or "" if not node else "",
+        cores_at_most=_cores_at_most(spec),
     )
 
 
@@ -355,6 +358,11 @@ def _told(status: Object) -> Told:
         else "",
         trained=bool(status.get("trained")),
     )
+
+
+def _cores_at_most(spec: Object) -> float:
+    limits = [(each.get("resources") or {}).get("limits") or {} for each in spec.get("containers") or ()]
+    return sum(amount(limit["cpu"]) for limit in limits) if all("cpu" in limit for limit in limits) else 0.0
 
 
 def _pair(gang: str) -> tuple[int, int] | None:

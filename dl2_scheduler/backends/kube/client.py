@@ -1,0 +1,282 @@
+"""What commands ask of a Kubernetes cluster with their user's rights: the methods of `live.client.ClusterClient`."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import yaml
+
+from dl2_scheduler.backends.kube import loads, views
+from dl2_scheduler.backends.kube.api import (
+    MERGE,
+    NODES_PATH,
+    PODS_PATH,
+    Api,
+    Conflict,
+    KubeApi,
+    NotFound,
+    Rejected,
+)
+from dl2_scheduler.backends.kube.objects import (
+    JOB_LABEL,
+    WORKER,
+    JobInfo,
+    PodInfo,
+    RoleInfo,
+    job_of,
+    node_of,
+    pod_of,
+)
+from dl2_scheduler.backends.kube.writes import job_path
+from dl2_scheduler.cluster.document import API_VERSION, KIND
+from dl2_scheduler.cluster.errors import BadInput, NotServed, Refused, UnknownJob
+from protos import cluster_pb2 as pb
+
+_USER = "dl2"
+"""Field manager of what people write through these commands."""
+
+_ATTEMPTS = 5
+
+
+class KubeClient:
+    """One namespace of a cluster. A context manager.
+
+    Args:
+        api: of the cluster.
+        namespace: of the jobs.
+
+    Every method raises ApiError, and what is refused: BadInput, UnknownJob, Refused; NotServed where the cluster does
+    not know ElasticJobs.
+    """
+
+    def __init__(self, api: Api, namespace: str):
+        self._api = api
+        self.namespace = namespace
+        self._pods_path = f"/api/v1/namespaces/{namespace}/pods"
+        self._jobs_path = job_path(namespace, "")[:-1]
+
+    @staticmethod
+    def of(context: str | None, namespace: str | None) -> "KubeClient":
+        """By the user's kubeconfig; None: the present context, and the namespace that it names."""
+        api = KubeApi(context)
+        return KubeClient(api, namespace or api.namespace)
+
+    def __enter__(self) -> "KubeClient":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Nothing to let go of."""
+
+    def submit(self, document: str, folder: Path) -> str:
+        """Submit a job; returns its name. The API server checks the document; the folder is of no account there."""
+        made = _read(document)
+        name = made["metadata"]["name"]
+        asked = made["metadata"].setdefault("namespace", self.namespace)
+        if asked != self.namespace:
+            raise BadInput(f"metadata.namespace is {asked}: leave it out, or give --namespace {asked}")
+        try:
+            self._api.create(self._jobs_path, made, {"fieldValidation": "Strict", "fieldManager": _USER})
+        except Conflict:
+            raise Refused(f"{name} exists already: give another name, or remove it: dl2 stop {name} --kube") from None
+        except Rejected as error:
+            raise BadInput(str(error)) from error
+        except NotFound as error:
+            raise self._not_installed(error) from error
+        return str(name)
+
+    def jobs(self) -> Sequence[pb.JobStatus]:
+        """All, by submission."""
+        pods = self._pods(JOB_LABEL)
+        jobs = sorted(self._list(), key=lambda job: (job.created, job.name))
+        return [_status(job, [pod for pod in pods if pod.job == job.name]) for job in jobs]
+
+    def status(self, job: str) -> pb.JobStatus:
+        """One job."""
+        return _status(self._job(job), self._pods(f"{JOB_LABEL}={job}"))
+
+    def why(self, job: str, most: int) -> Sequence[pb.Decision]:
+        """The latest decisions about a job, oldest first: those that changed something, each until the next."""
+        fields = pb.Decision.DESCRIPTOR.fields_by_name
+        return [
+            pb.Decision(**{name: value for name, value in each.items() if name in fields})
+            for each in views.decisions_of(self._job(job))[-most:]
+        ]
+
+    def stop(self, job: str) -> None:
+        """End a job: it is deleted, and all of it; returns when the wish is noted."""
+        found = self._job(job)
+        if found.told.over:
+            raise Refused(f"{job} has ended ({found.told.phase}); kubectl delete elasticjob {job} removes it")
+        self._api.delete(self._path(job), {"preconditions": {"uid": found.uid}, "propagationPolicy": "Background"})
+
+    def hold(self, job: str) -> None:
+        """Leave a job's counts to people, as they are now; one that has nothing goes on waiting."""
+
+        def change(found: JobInfo) -> Mapping[str, Any]:
+            _must_go_on(found)
+            if not found.by_scheduler:
+                raise Refused(f"{job} is held already: dl2 scale {job} --kube changes its counts")
+            given = found.allotment
+            if given is None or not given.workers:
+                return {"scaling": "Manual", "suspend": True}
+            counts = _counts(_clamped(found.workers, given.workers), _clamped(found.servers, given.servers))
+            return {"scaling": "Manual", **counts}
+
+        self._change(job, change)
+
+    def release(self, job: str) -> None:
+        """Let the policy decide about a held job again, or a suspended one begin."""
+
+        def change(found: JobInfo) -> Mapping[str, Any]:
+            _must_go_on(found)
+            if found.by_scheduler and not found.suspend:
+                raise Refused(f"{job} is not held: the scheduler decides about it")
+            return {"scaling": "Scheduler", "suspend": False}
+
+        self._change(job, change)
+
+    def scale(self, job: str, workers: int, servers: int) -> tuple[int, int]:
+        """Give a held job other counts, 0: as they are; returns those that it is to have."""
+
+        def change(found: JobInfo) -> Mapping[str, Any]:
+            _must_go_on(found)
+            if found.by_scheduler:
+                raise Refused(f"{job} is held by the scheduler; dl2 hold {job} --kube first")
+            wanted = _allowed(found.workers, "workers", workers), _allowed(found.servers, "servers", servers)
+            return {**_counts(*wanted), "suspend": False}
+
+        written = self._change(job, change)
+        return written.workers.replicas, written.servers.replicas
+
+    def top(self) -> pb.TopReply:
+        """What the nodes carry now."""
+        nodes = [node_of(found) for found in self._api.get(NODES_PATH)["items"]]
+        pods = [pod_of(found) for found in self._api.get(PODS_PATH, {"fieldSelector": loads.ALIVE})["items"]]
+        path = f"/apis/metrics.k8s.io/v1beta1/namespaces/{self.namespace}/pods"
+        try:
+            usage = self._api.get(path, {"labelSelector": JOB_LABEL})["items"]
+        except (NotFound, Rejected):  # no metrics server, or not for this user
+            usage = None
+        mine = [pod for pod in pods if pod.namespace == self.namespace and pod.job and pod.node]
+        return loads.top(nodes, pods, mine, usage)
+
+    def logs(self, job: str, node: str, follow: bool, tail: int | None) -> Iterator[bytes]:
+        """Output of a pod of a job.
+
+        Args:
+            job: its name.
+            node: as in worker-0, server-1, coordinator; "": the first worker that is there.
+            follow: go on as it is written.
+            tail: the last lines only; None: all.
+        """
+        self._job(job)
+        found = self._api.get(self._pods_path, {"labelSelector": f"{JOB_LABEL}={job}"})["items"]
+        pods = sorted((pod_of(each) for each in found), key=lambda pod: (pod.role != WORKER, _number(pod), pod.name))
+        names = {pod.name.removeprefix(f"{job}-"): pod.name for pod in pods}
+        if not names:
+            raise Refused(f"{job} has no pods now, and so no output")
+        if node and node not in names:
+            raise Refused(f"{job} has no pod {node}; there are: {', '.join(names)}")
+        query: dict[str, str | int] = {"follow": str(follow).lower()}
+        if tail is not None:
+            query["tailLines"] = tail
+        path = f"{self._pods_path}/{names[node] if node else pods[0].name}/log"
+        with closing(self._api.lines(path, query)) as lines:
+            for line in lines:
+                yield f"{line}\n".encode()
+
+    # ---- requests --------------------------------------------------------------------------------------------------
+
+    def _path(self, job: str) -> str:
+        return job_path(self.namespace, job)
+
+    def _list(self) -> list[JobInfo]:
+        try:
+            return [job_of(found) for found in self._api.get(self._jobs_path)["items"]]
+        except NotFound as error:
+            raise self._not_installed(error) from error
+
+    def _pods(self, selector: str) -> list[PodInfo]:
+        query = {"labelSelector": selector, "fieldSelector": loads.ALIVE}
+        return [pod_of(found) for found in self._api.get(self._pods_path, query)["items"]]
+
+    def _job(self, name: str) -> JobInfo:
+        try:
+            return job_of(self._api.get(self._path(name)))
+        except NotFound:
+            names = ", ".join(job.name for job in self._list()) or "none"
+            raise UnknownJob(f"no ElasticJob {name} in the namespace {self.namespace}; there are: {names}") from None
+
+    def _change(self, name: str, change: Callable[[JobInfo], Mapping[str, Any]]) -> JobInfo:
+        """One patch of what was read; again where somebody wrote in between."""
+        for _ in range(_ATTEMPTS):
+            found = self._job(name)
+            body = {"metadata": {"resourceVersion": found.version, "uid": found.uid}, "spec": change(found)}
+            try:
+                return job_of(self._api.patch(self._path(name), body, {"fieldManager": _USER}, MERGE))
+            except Conflict:
+                continue
+        raise Refused(f"{name} is being changed all the time: try again")
+
+    def _not_installed(self, error: NotFound) -> NotServed:
+        return NotServed(f"the cluster knows no ElasticJobs ({error}): install the chart k8s/chart first")
+
+
+def _read(document: str) -> dict[str, Any]:
+    try:
+        found = yaml.safe_load(document)
+    except yaml.YAMLError as error:
+        raise BadInput(f"not YAML: {error}") from error
+    if not isinstance(found, dict) or (found.get("apiVersion"), found.get("kind")) != (API_VERSION, KIND):
+        raise BadInput(f"not an {KIND} document: begin with `apiVersion: {API_VERSION}` and `kind: {KIND}`")
+    if not isinstance(found.get("metadata"), dict) or not isinstance(found["metadata"].get("name"), str):
+        raise BadInput("metadata.name: missing: give it")
+    return found
+
+
+def _status(job: JobInfo, pods: Sequence[PodInfo]) -> pb.JobStatus:
+    return pb.JobStatus(
+        name=job.name,
+        model=job.model,
+        phase=views.phase_of(job),
+        reason=views.reason_of(job, pods),
+        workers=job.told.workers,
+        servers=job.told.servers,
+        max_workers=job.workers.max,
+        max_servers=job.servers.max,
+        epochs_done=views.epochs_done(job),
+        epochs=job.epochs or 0.0,
+        samples_per_second=job.told.samples_per_second,
+        submitted=job.created,
+        ended=job.told.ended or 0.0,
+        log="",
+        min_workers=job.workers.min,
+        min_servers=job.servers.min,
+        held=not job.by_scheduler,
+    )
+
+
+def _must_go_on(job: JobInfo) -> None:
+    if job.told.over or job.deleting:
+        raise Refused(f"{job.name} has ended" if job.told.over else f"{job.name} is being stopped")
+
+
+def _clamped(role: RoleInfo, count: int) -> int:
+    return max(role.min, min(role.max, count))
+
+
+def _allowed(role: RoleInfo, name: str, count: int) -> int:
+    if count and not role.min <= count <= role.max:
+        raise Refused(f"{count} {name}: its document allows {role.min} to {role.max}")
+    return count or role.replicas
+
+
+def _counts(workers: int, servers: int) -> dict[str, Any]:
+    return {"workers": {"replicas": workers}, "servers": {"replicas": servers}}
+
+
+def _number(pod: PodInfo) -> int:
+    number = pod.name.rpartition("-")[2]
+    return int(number) if number.isdigit() else 0

@@ -1,0 +1,61 @@
+"""What the nodes carry, and what tasks use, for `dl2 top`: pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dl2_scheduler.backends.kube.objects import NodeInfo, PodInfo
+from dl2_scheduler.backends.kube.quantities import PODS, amounts
+from protos import cluster_pb2 as pb
+
+ALIVE = "status.phase!=Succeeded,status.phase!=Failed"
+"""Field selector: of pods that have not ended."""
+
+_PLAIN = ("cpu", "memory", PODS)
+
+
+def top(
+    nodes: Sequence[NodeInfo],
+    pods: Sequence[PodInfo],
+    mine: Sequence[PodInfo],
+    usage: Sequence[Mapping[str, Any]] | None,
+) -> pb.TopReply:
+    """What the nodes carry now.
+
+    Args:
+        nodes: all.
+        pods: all that have not ended, whosever they are.
+        mine: those to tell about one by one.
+        usage: PodMetrics; None: nobody measures.
+    """
+    used = {found["metadata"]["name"]: _usage(found) for found in usage or ()}
+    known = "as the metrics server says" if usage is not None else "not known: no metrics server answers"
+    return pb.TopReply(
+        nodes=[_node(node, [pod for pod in pods if pod.node == node.name]) for node in nodes],
+        tasks=[_task(pod, used.get(pod.name, {})) for pod in sorted(mine, key=lambda pod: (pod.job, pod.name))],
+        isolation=f"Kubernetes: requests and limits of pods; usage {known}",
+    )
+
+
+def _node(node: NodeInfo, pods: Sequence[PodInfo]) -> pb.NodeLoad:
+    names = [name for name in node.allocatable if name in _PLAIN or "/" in name]
+    return pb.NodeLoad(
+        name=node.name,
+        capacity={name: node.allocatable[name] for name in names},
+        used={name: sum(pod.requests.get(name, 0.0) for pod in pods) for name in names},
+    )
+
+
+def _task(pod: PodInfo, used: Mapping[str, float]) -> pb.TaskLoad:
+    return pb.TaskLoad(
+        job=pod.job,
+        task=pod.name.removeprefix(f"{pod.job}-"),
+        node=pod.node,
+        cores=used.get("cpu", 0.0),
+        limit_cores=pod.cores_at_most,
+        memory_bytes=int(used.get("memory", 0.0)),
+    )
+
+
+def _usage(found: Mapping[str, Any]) -> dict[str, float]:
+    each = [amounts(container.get("usage") or {}) for container in found.get("containers") or ()]
+    return {name: sum(one.get(name, 0.0) for one in each) for name in ("cpu", "memory")}

@@ -1,0 +1,93 @@
+"""Which cluster a command asks: one of this machine, by its folder, or one of Kubernetes, by the user's kubeconfig."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Union
+
+import typer
+
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.commands.common import Folder, default_folder
+from dl2_scheduler.live.client import ClusterClient
+
+if TYPE_CHECKING:
+    from dl2_scheduler.backends.kube.client import KubeClient
+
+Kube = Annotated[bool, typer.Option("--kube", help="Of a Kubernetes cluster, by your kubeconfig.")]
+Namespace = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Of the jobs, with --kube; left out: as the kubeconfig says.")
+]
+Context = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Of the kubeconfig, with --kube; left out: the present one.")
+]
+
+
+@dataclass(frozen=True)
+class Where:
+    """Which cluster.
+
+    Attributes:
+        folder: of the state of one of this machine; None: the default.
+        kube: it is a Kubernetes cluster.
+        namespace: there; None: as the kubeconfig says.
+        context: of the kubeconfig; None: the present one.
+    """
+
+    folder: Path | None = None
+    kube: bool = False
+    namespace: str | None = None
+    context: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what does not go together."""
+        if self.kube and self.folder is not None:
+            raise BadInput("--folder is of a cluster of this machine: leave it out with --kube")
+        if not self.kube and (self.namespace or self.context):
+            raise BadInput("--namespace and --context are of a Kubernetes cluster: give --kube too")
+
+    def client(self) -> Union[ClusterClient, "KubeClient"]:
+        """To ask it."""
+        if self.kube:
+            return kube_client(self.context, self.namespace)
+        return ClusterClient(self.folder or default_folder())
+
+
+def kube_client(context: str | None, namespace: str | None) -> "KubeClient":
+    """To ask a Kubernetes cluster. Its library is loaded for it alone: it is slow, and may not be there.
+
+    Raises:
+        BadInput: it is not installed, or there is no such cluster.
+    """
+    try:
+        from dl2_scheduler.backends.kube.client import KubeClient
+    except ModuleNotFoundError as error:
+        raise BadInput(
+            f"--kube needs the package kubernetes ({error}): pip install 'elastic-ps[kubernetes]'"
+        ) from error
+    return KubeClient.of(context, namespace)
+
+
+HERE = Where()
+"""The default of a command's parameter `where`."""
+
+_OPTIONS = (("folder", Folder, None), ("kube", Kube, False), ("namespace", Namespace, None), ("context", Context, None))
+
+
+def asks(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that say which cluster, in the place of its parameter `where`."""
+
+    @wraps(command)
+    def asked(**given: Any) -> None:
+        chosen = {name: given.pop(name) for name, _, _ in _OPTIONS}
+        command(**given, where=Where(**chosen))
+
+    own = [each for name, each in inspect.signature(command, eval_str=True).parameters.items() if name != "where"]
+    kind = inspect.Parameter.KEYWORD_ONLY
+    options = [inspect.Parameter(name, kind, default=default, annotation=of) for name, of, default in _OPTIONS]
+    parameters = [*(each.replace(kind=kind) for each in own), *options]
+    asked.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
+    asked.__annotations__ = {each.name: each.annotation for each in parameters}
+    return asked
