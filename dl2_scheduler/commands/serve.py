@@ -1,14 +1,10 @@
 """`dl2 serve`: a policy drives jobs of this machine."""
 
-import fcntl
 import logging
-import os
-import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -21,18 +17,20 @@ from dl2_scheduler.backends.local.nodes import virtual_nodes
 from dl2_scheduler.backends.local.records import Records
 from dl2_scheduler.backends.local.tasks import TaskFiles
 from dl2_scheduler.cluster.durations import seconds
-from dl2_scheduler.cluster.errors import BadInput, Refused
+from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.template import SLOTS
 from dl2_scheduler.commands.common import Folder, default_folder
 from dl2_scheduler.commands.driving import Driving, driven, guard_of, limits_of
+from dl2_scheduler.commands.foreground import held, signals_to
+from dl2_scheduler.commands.kube_target import Context, Kube
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.policies.placement import SPREAD, placement_rule
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
 
 def serve(
-    slots: Annotated[str, typer.Option(metavar="NODESxSLOTS", help="Virtual nodes and the task slots of each: 2x8.")],
+    slots: Annotated[
+        str | None, typer.Option(metavar="NODESxSLOTS", help="Virtual nodes and the task slots of each: 2x8.")
+    ] = None,
     policy: Annotated[
         str | None,
         typer.Option(help="Name of the policy; a wrong one lists them all. Left out: the one used last, at first drf."),
@@ -46,16 +44,33 @@ def serve(
     guard_slots: Annotated[int, typer.Option(help="Bad slots in a row that end a learnt policy; 0: no guard.")] = 5,
     guard_margin: Annotated[float, typer.Option(help="Part by which a bad slot is worse than drf's.")] = 0.1,
     learn: Annotated[bool, typer.Option("--learn", help="The policy, dl2:RUN, goes on learning.")] = False,
+    kube: Kube = False,
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Whose ElasticJobs are served, with --kube; may be repeated. Left out: all."),
+    ] = None,
+    context: Context = None,
 ) -> None:
-    """Run a cluster on this machine, in the foreground. Its jobs outlive it, and a new one in the folder finds them."""
-    nodes, length = virtual_nodes(slots), _slot_seconds(slot)
+    """Run a cluster in the foreground: on this machine, or with --kube the ElasticJobs of a Kubernetes cluster.
+
+    Its jobs outlive it, and a new one finds them.
+    """
+    length = _slot_seconds(slot)
     limits, guard = limits_of(most_changes, least_slots), guard_of(guard_slots, guard_margin)
     driving = Driving(policy, placement_rule(placement), limits, guard, learn)
     state = (folder or default_folder()).absolute()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    if kube:
+        if slots is not None or isolation is not Mode.AUTO:
+            raise BadInput("--slots and --isolation are of a cluster of this machine: leave them out with --kube")
+        _serve_kube(length, driving, state, namespace or (), context)
+        return
+    if slots is None or namespace or context:
+        raise BadInput("give --slots, as in 2x8, for a cluster of this machine, or --kube for one of Kubernetes")
+    nodes = virtual_nodes(slots)
     clock = SystemClock()
     with (
-        _held(state),
+        held(state),
         closing(Records(state / "jobs.sqlite", clock.now())) as records,
         closing(History(state / HISTORY_FILE)) as history,
     ):
@@ -63,10 +78,21 @@ def serve(
         tasks = TaskFiles(state / "tasks", make_isolation(isolation, state), machine_cores(), slots_in_all)
         runtime = ElasticrunRuntime(state, clock.wake, tasks)
         cluster = LocalCluster(nodes, length, records, runtime, clock, driving.rule)
-        with _signals_to(cluster.close), driven(cluster, history, state, driving) as loop:
+        with signals_to(cluster.close), driven(cluster, history, state, driving) as loop:
             typer.echo(f"dl2: serving {state}: {slots} task slots, {loop.policy}, slots of {length:g} s")
             typer.echo(f"dl2: isolation: {tasks.words}")
             loop.run()
+
+
+def _serve_kube(length: float, driving: Driving, folder: Path, namespaces: Sequence[str], context: str | None) -> None:
+    """Its library is loaded for it alone: it is slow, and may not be there."""
+    try:
+        from dl2_scheduler.commands.kube_serve import KubeOrder, serve_kube
+    except ModuleNotFoundError as error:
+        raise BadInput(
+            f"--kube needs the package kubernetes ({error}): pip install 'elastic-ps[kubernetes]'"
+        ) from error
+    serve_kube(KubeOrder(length, driving, folder, namespaces, context))
 
 
 def _slot_seconds(slot: str) -> float:
@@ -74,33 +100,3 @@ def _slot_seconds(slot: str) -> float:
         return seconds(slot)
     except BadInput as error:
         raise BadInput(f"--slot: {error}") from error
-
-
-@contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """Nobody else serves the folder meanwhile; the kernel lets go of it with this process."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise BadInput(f"cannot use {folder}: {error.strerror}: give another --folder") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise Refused(f"another dl2 serve has {folder}: end it first, or give another --folder") from None
-    finally:
-        os.close(lock)
-
-
-@contextmanager
-def _signals_to(close: Callable[[], None]) -> Iterator[None]:
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        close()
-
-    before = {number: signal.signal(number, handle) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)

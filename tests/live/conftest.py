@@ -61,6 +61,6 @@ def serve_kube(tmp_path: Path, clock: PlayedClock, api: PlayedApi) -> Iterator[C
                 api.add("/api/v1/nodes", *(node(f"node-{number}", slots="8") for number in (1, 2)))
             memory = stack.enter_context(closing(Memory(tmp_path / "kube.sqlite", clock.now())))
             writer = Writer(api, lambda: True)
-            return KubernetesCluster(PlayedView(api, operator.tend), api, writer, memory, slot, clock, lambda: "drf")
+            return KubernetesCluster(PlayedView(api, operator.tend), api, writer, memory, slot, clock)
 
         yield make

@@ -55,6 +55,7 @@ class Binder:
         writer: acts.
         rule: by which pods find their node.
         namespaces: whose pods are bound; None: all.
+        woken: set by whoever sees a change.
         now: unix seconds.
     """
 
@@ -64,6 +65,7 @@ class Binder:
         writer: Writer,
         rule: NodeRule,
         namespaces: Container[str] | None = None,
+        woken: threading.Event | None = None,
         now: Callable[[], float] = time.time,
     ):
         self._view = view
@@ -71,17 +73,13 @@ class Binder:
         self._rule = rule
         self._namespaces = namespaces
         self._now = now
-        self._woken = threading.Event()
+        self._woken = woken or threading.Event()
         self._stopped = threading.Event()
         self._bound: dict[str, tuple[str, float]] = {}  # by uid, what the watch does not show yet: node, since when
         self._settling: dict[str, float] = {}  # by uid, since when: left alone until the watch has shown more
         self._told: dict[str, _Told] = {}
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="bind")
         self._thread = threading.Thread(target=self._run, name="binder", daemon=True)
-
-    def wake(self) -> None:
-        """Something has changed. Safe from every thread."""
-        self._woken.set()
 
     def start(self) -> None:
         """Begin."""

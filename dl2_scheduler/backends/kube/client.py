@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -160,7 +161,12 @@ class KubeClient:
         except (NotFound, Rejected):  # no metrics server, or not for this user
             usage = None
         mine = [pod for pod in pods if pod.namespace == self.namespace and pod.job and pod.node]
-        return loads.top(nodes, pods, mine, usage)
+        load = loads.load(nodes, pods, mine, usage)
+        return pb.TopReply(
+            nodes=[pb.NodeLoad(**asdict(each)) for each in load.nodes],
+            tasks=[pb.TaskLoad(**asdict(each)) for each in load.tasks],
+            isolation=load.isolation,
+        )
 
     def logs(self, job: str, node: str, follow: bool, tail: int | None) -> Iterator[bytes]:
         """Output of a pod of a job.
@@ -237,25 +243,8 @@ def _read(document: str) -> dict[str, Any]:
 
 
 def _status(job: JobInfo, pods: Sequence[PodInfo]) -> pb.JobStatus:
-    return pb.JobStatus(
-        name=job.name,
-        model=job.model,
-        phase=views.phase_of(job),
-        reason=views.reason_of(job, pods),
-        workers=job.told.workers,
-        servers=job.told.servers,
-        max_workers=job.workers.max,
-        max_servers=job.servers.max,
-        epochs_done=views.epochs_done(job),
-        epochs=job.epochs or 0.0,
-        samples_per_second=job.told.samples_per_second,
-        submitted=job.created,
-        ended=job.told.ended or 0.0,
-        log="",
-        min_workers=job.workers.min,
-        min_servers=job.servers.min,
-        held=not job.by_scheduler,
-    )
+    found = views.status_of(job, job.name, pods)
+    return pb.JobStatus(**{**asdict(found), "ended": found.ended or 0.0, "log": ""})
 
 
 def _must_go_on(job: JobInfo) -> None:

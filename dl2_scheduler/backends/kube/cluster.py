@@ -10,6 +10,7 @@ from dl2_scheduler.backends.kube.api import Api, ApiError, Conflict, NotFound
 from dl2_scheduler.backends.kube.binder import View
 from dl2_scheduler.backends.kube.memory import Memory
 from dl2_scheduler.backends.kube.objects import JobInfo, PodInfo, job_of
+from dl2_scheduler.backends.kube.onlookers import Onlookers
 from dl2_scheduler.backends.kube.writes import NotLeading, Writer, job_path
 from dl2_scheduler.backends.local.clock import Clock
 from dl2_scheduler.cluster.policy import JobOutcome, Outcome
@@ -21,8 +22,8 @@ _THREADS = 8
 _ATTEMPTS = 4
 
 
-class KubernetesCluster:
-    """See `Cluster`. People ask the API server themselves (`client`), so it has nothing of `LiveCluster`.
+class KubernetesCluster(Onlookers):
+    """See `LiveCluster`.
 
     Args:
         view: of the cluster.
@@ -30,8 +31,10 @@ class KubernetesCluster:
         writer: writes what was decided.
         memory: of slots.
         slot_seconds: length of a slot.
-        clock: measures slots; woken at each change of the cluster.
-        policy: name of the one that decides.
+        clock: measures slots; woken where a job has changed.
+
+    Attributes:
+        policy: tells the name of the one that decides.
     """
 
     def __init__(
@@ -42,15 +45,15 @@ class KubernetesCluster:
         memory: Memory,
         slot_seconds: float,
         clock: Clock,
-        policy: Callable[[], str],
     ):
-        self._view = view
+        super().__init__(view)
+        self.policy: Callable[[], str] = str
         self._api = api
         self._writer = writer
         self._memory = memory
         self._slot_seconds = slot_seconds
         self._clock = clock
-        self._policy = policy
+
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="allocate")
         self._closing = False
         self._began_slot = clock.now()
@@ -64,10 +67,6 @@ class KubernetesCluster:
     def close(self) -> None:
         """Let the slot that runs end now, as the last. Jobs go on. Safe in a signal handler."""
         self._closing = True
-        self._clock.wake()
-
-    def wake(self) -> None:
-        """Something has changed. Safe from every thread."""
         self._clock.wake()
 
     @property
@@ -142,7 +141,7 @@ class KubernetesCluster:
 
     def _change(self, job: JobInfo, grant: Grant) -> dict[str, Any] | None:
         note = self._notes.get(job.uid, "")
-        return views.change_of(job, grant, grant.reason, self._slot, self._clock.now(), self._policy(), note)
+        return views.change_of(job, grant, grant.reason, self._slot, self._clock.now(), self.policy(), note)
 
     # ---- what has happened -----------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from dl2_scheduler.backends.kube.objects import NodeInfo, PodInfo
 from dl2_scheduler.backends.kube.quantities import PODS, amounts
-from protos import cluster_pb2 as pb
+from dl2_scheduler.cluster.live import ClusterLoad, NodeLoad, TaskLoad
 
 ALIVE = "status.phase!=Succeeded,status.phase!=Failed"
 """Field selector: of pods that have not ended."""
@@ -13,12 +13,12 @@ ALIVE = "status.phase!=Succeeded,status.phase!=Failed"
 _PLAIN = ("cpu", "memory", PODS)
 
 
-def top(
+def load(
     nodes: Sequence[NodeInfo],
     pods: Sequence[PodInfo],
     mine: Sequence[PodInfo],
     usage: Sequence[Mapping[str, Any]] | None,
-) -> pb.TopReply:
+) -> ClusterLoad:
     """What the nodes carry now.
 
     Args:
@@ -29,24 +29,24 @@ def top(
     """
     used = {found["metadata"]["name"]: _usage(found) for found in usage or ()}
     known = "as the metrics server says" if usage is not None else "not known: no metrics server answers"
-    return pb.TopReply(
+    return ClusterLoad(
         nodes=[_node(node, [pod for pod in pods if pod.node == node.name]) for node in nodes],
         tasks=[_task(pod, used.get(pod.name, {})) for pod in sorted(mine, key=lambda pod: (pod.job, pod.name))],
         isolation=f"Kubernetes: requests and limits of pods; usage {known}",
     )
 
 
-def _node(node: NodeInfo, pods: Sequence[PodInfo]) -> pb.NodeLoad:
+def _node(node: NodeInfo, pods: Sequence[PodInfo]) -> NodeLoad:
     names = [name for name in node.allocatable if name in _PLAIN or "/" in name]
-    return pb.NodeLoad(
+    return NodeLoad(
         name=node.name,
         capacity={name: node.allocatable[name] for name in names},
         used={name: sum(pod.requests.get(name, 0.0) for pod in pods) for name in names},
     )
 
 
-def _task(pod: PodInfo, used: Mapping[str, float]) -> pb.TaskLoad:
-    return pb.TaskLoad(
+def _task(pod: PodInfo, used: Mapping[str, float]) -> TaskLoad:
+    return TaskLoad(
         job=pod.job,
         task=pod.name.removeprefix(f"{pod.job}-"),
         node=pod.node,

@@ -9,7 +9,7 @@ from dl2_scheduler.backends.kube.capacity import Demands, capacity
 from dl2_scheduler.backends.kube.objects import DECISIONS, JobInfo, NodeInfo, PodInfo
 from dl2_scheduler.cluster.document import UNKNOWN_SAMPLES
 from dl2_scheduler.cluster.jobs import Job
-from dl2_scheduler.cluster.live import Phase
+from dl2_scheduler.cluster.live import JobStatus, Phase
 from dl2_scheduler.cluster.policy import JobOutcome
 from dl2_scheduler.cluster.snapshot import Grant, JobState, Snapshot, SpeedReport
 
@@ -209,6 +209,35 @@ def note_of(before: JobInfo, now: JobInfo | None, grant: Grant, pods: Sequence[P
     if unbound:
         return f"{unbound[0].name}: {unbound[0].waits}"
     return f"{told.phase}: {told.reason}" if told.reason else told.phase
+
+
+def status_of(job: JobInfo, name: str, pods: Sequence[PodInfo]) -> JobStatus:
+    """For operators.
+
+    Args:
+        job: as it is.
+        name: that it goes by.
+        pods: of the job.
+    """
+    return JobStatus(
+        name=name,
+        model=job.model,
+        phase=phase_of(job),
+        reason=reason_of(job, pods),
+        workers=job.told.workers,
+        servers=job.told.servers,
+        min_workers=job.workers.min,
+        min_servers=job.servers.min,
+        max_workers=job.workers.max,
+        max_servers=job.servers.max,
+        held=not job.by_scheduler,
+        epochs_done=epochs_done(job),
+        epochs=job.epochs or 0.0,
+        samples_per_second=job.told.samples_per_second,
+        submitted=job.created,
+        ended=job.told.ended,
+        log=None,
+    )
 
 
 def phase_of(job: JobInfo) -> Phase:

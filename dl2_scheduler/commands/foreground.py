@@ -1,0 +1,50 @@
+"""What every program that serves a cluster in the foreground does: it has its folder for itself, and ends in order."""
+
+import fcntl
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from dl2_scheduler.cluster.errors import BadInput, Refused
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Nobody else serves the folder meanwhile; the kernel lets go of it with this process.
+
+    Raises:
+        BadInput: the folder cannot be used.
+        Refused: another has it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise BadInput(f"cannot use {folder}: {error.strerror}: give another --folder") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise Refused(f"another dl2 serve has {folder}: end it first, or give another --folder") from None
+    finally:
+        os.close(lock)
+
+
+@contextmanager
+def signals_to(close: Callable[[], None]) -> Iterator[None]:
+    """SIGINT, SIGTERM and SIGHUP call `close` meanwhile."""
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        close()
+
+    before = {number: signal.signal(number, handle) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
