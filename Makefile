@@ -48,10 +48,12 @@ bench-%: setup
 	$(BIN)/python -m benchmarks.$*
 
 FIGURES := 9 10 13 14 15 16 17 18 table2 loss reward
+LIVE_FIGURES := 11 12
 figures: setup  ## draw the DL2 paper's figures from runs of our own, into build/figures
 	@set -e; for number in $(FIGURES); do \
 	    $(BIN)/dl2 figure $$number --out build/figures $(if $(SPEEDS),--speeds $(SPEEDS)); \
 	done
+	@set -e; for number in $(LIVE_FIGURES); do $(BIN)/dl2 figure $$number --out build/figures; done
 
 lock:  ## pin again what pyproject asks for
 	uv pip compile --quiet --universal --python-version 3.11 --all-extras --no-header --no-emit-index-url \

@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.jobs import BenchmarkError
 from benchmarks.report import at_least, finish
+from dl2_scheduler.cluster.errors import TrialFailed
 
 FOLDER = Path("build/bench/compression")
 _LEAST = 0.97  # what the digits job reaches without
@@ -43,7 +43,7 @@ def train(name: str, compression: dict[str, Any] | None, epochs: int) -> tuple[f
             [*command, *script, *options], env=environment, stdout=log, stderr=subprocess.STDOUT, check=False
         )
     if not out.exists():
-        raise BenchmarkError(f"the job with compression {name} has no result: see {log.name}")
+        raise TrialFailed(f"the job with compression {name} has no result: see {log.name}")
     return float(json.loads(out.read_text())["test_accuracy"]), time.monotonic() - started
 
 

@@ -30,10 +30,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.jobs import BenchmarkError
 from benchmarks.kvstores import Measured, Size, run_mxnet, run_own
 from benchmarks.models import MODELS, TOUCHED
 from benchmarks.report import Goal, at_least, finish, machine, under
+from dl2_scheduler.cluster.errors import TrialFailed
 
 FOLDER = Path("build/bench/dataplane")
 SIZES = ("1w1s", "2w1s", "2w2s", "4w2s")
@@ -106,7 +106,7 @@ def run(cell: Cell, steps: int, rounds: int) -> dict[str, list[Measured]]:
             measured[system].append(one())
     values = {of_system.value for all_runs in measured.values() for of_system in all_runs}
     if not np.allclose(list(values), next(iter(values)), rtol=cell.tolerance):
-        raise BenchmarkError(f"{cell.model} {cell.size}: the systems have trained different values: {values}")
+        raise TrialFailed(f"{cell.model} {cell.size}: the systems have trained different values: {values}")
     return measured
 
 

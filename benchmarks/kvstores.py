@@ -12,7 +12,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.jobs import BenchmarkError, Job
+from dl2_scheduler.backends.trial import Trial
+from dl2_scheduler.cluster.errors import TrialFailed
 
 OWN, MXNET = "dist_elastic", "dist_sync"
 WARM_UP = 3
@@ -52,7 +53,7 @@ def run_own(folder: Path, module: str, model: str, size: Size, steps: int, optio
     """A job of ours, whose workers run a module that trains a model."""
     results = _results(folder)
     script = [module, OWN, model, str(results), "--steps", str(WARM_UP + steps)]
-    with Job(folder, folder.name, script, size.workers, size.servers, options) as job:
+    with Trial(folder, folder.name, script, size.workers, size.servers, options) as job:
         return _outcome(results, size, [job.process])
 
 
@@ -129,14 +130,14 @@ def _outcome(results: Path, size: Size, processes: list[subprocess.Popen[bytes]]
     files = [results / f"{rank}.json" for rank in range(size.workers)]
     while not all(file.exists() for file in files):
         if time.monotonic() > deadline or any(process.poll() is not None for process in processes):
-            raise BenchmarkError(f"no results of all workers in {results}: see the logs beside it")
+            raise TrialFailed(f"no results of all workers in {results}: see the logs beside it")
         time.sleep(_POLL_SECONDS)
     peak = sum(_peak_bytes(pid) for process in processes for pid in _family(process.pid))
     (results / "done").touch()
     ranks = [json.loads(file.read_text()) for file in files]
     values = {rank["value"] for rank in ranks}
     if len(values) != 1:
-        raise BenchmarkError(f"the workers hold different values: {values}")
+        raise TrialFailed(f"the workers hold different values: {values}")
     return Measured([step for rank in ranks for step in rank["seconds"][WARM_UP:]], peak, values.pop())
 
 

@@ -13,7 +13,6 @@ import random
 import shutil
 import statistics
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.jobs import Job
 from benchmarks.models import MODELS
 from benchmarks.report import Goal, at_least, finish, under
 from coordinator.archive import Archive
+from dl2_scheduler.backends.trial import Trial, restarted
 from protos import elastic_pb2 as pb
 
 FOLDER = Path("build/bench/migration")
@@ -59,7 +58,7 @@ def measure(model: str, pairs: int) -> tuple[list[Loss], dict[int, list[float]]]
     """Play plans of one model; returns the workers' losses and, for `live`, what `_syncing` tells."""
     rounds = -(-pairs // (WORKERS * len(JOINING)))
     plans: list[tuple[int, pb.Plan]] = []
-    with Job(FOLDER, model, ["benchmarks.train_shapes", model], WORKERS, 1, OPTIONS) as job:
+    with Trial(FOLDER, model, ["benchmarks.train_shapes", model], WORKERS, 1, OPTIONS) as job:
         for number in range(rounds):
             if number % QUIET_EVERY == 0:
                 job.until(job.version() + 3 * BEFORE)
@@ -142,24 +141,13 @@ def _syncing(archive: Archive, plans: Sequence[pb.Plan]) -> dict[int, list[float
     return dict(ratios)
 
 
-def restart(model: str, joining: int, number: int) -> float:
-    """Milliseconds from the wish for more servers to the first step with them, by checkpoint and restart."""
-    name = f"{model}-restart-{joining}-{number}"
-    worker = ["benchmarks.train_shapes", model]
-    with Job(FOLDER, name, worker, WORKERS, 1, OPTIONS) as job:
-        job.until(BEFORE)
-        started = time.monotonic()
-        url = (job.folder / "checkpoints").as_uri()
-        saved = job.client.checkpoint(url)
-        job.stop()
-        again = (*OPTIONS, "--restore", saved.url)
-        with Job(FOLDER, f"{name}-again", worker, WORKERS, 1 + joining, again) as after:
-            after.until(saved.version + 1)
-            return (time.monotonic() - started) * 1000
-
-
 def _restarts(model: str, joining: int) -> list[float]:
-    return [restart(model, joining, number) for number in range(PAUSE_ROUNDS)]
+    """Milliseconds each."""
+    worker = ["benchmarks.train_shapes", model]
+    return [
+        1000 * restarted(FOLDER, f"{model}-restart-{joining}-{number}", worker, WORKERS, (1, 1 + joining), OPTIONS)
+        for number in range(PAUSE_ROUNDS)
+    ]
 
 
 def _row(model: str, how: str, joined: int, losses: Sequence[Loss], ratios: Sequence[float] = ()) -> dict[str, Any]:

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.jobs import Job
 from benchmarks.report import finish, under
 from coordinator.archive import Archive
+from dl2_scheduler.backends.trial import Trial
 from protos import elastic_pb2 as pb
 
 FOLDER = Path("build/bench/scaling_cost")
@@ -73,13 +73,13 @@ def main() -> int:
 def _starts(number: int) -> list[Lost]:
     """A start, a suspension, a start from its checkpoint."""
     began = time.time()
-    with Job(FOLDER, f"first-{number}", SCRIPT, 1, 1, OPTIONS) as job:
+    with Trial(FOLDER, f"first-{number}", SCRIPT, 1, 1, OPTIONS) as job:
         job.until(REPORTED)
         asked = time.time()
         saved = job.client.checkpoint((job.folder / "checkpoints").as_uri())
         first = job.stop()
         ended = time.time()
-    with Job(FOLDER, f"again-{number}", SCRIPT, 1, 1, (*OPTIONS, "--restore", saved.url)) as job:
+    with Trial(FOLDER, f"again-{number}", SCRIPT, 1, 1, (*OPTIONS, "--restore", saved.url)) as job:
         job.until(saved.version + REPORTED)
         again = job.stop()
     assert first is not None, "the first job has run"
@@ -100,7 +100,7 @@ def _first_step(archive: Archive) -> float:
 
 def _changes(rounds: int) -> list[Lost]:
     plans: list[tuple[str, pb.Plan]] = []
-    with Job(FOLDER, "changes", SCRIPT, 1, 1, OPTIONS) as job:
+    with Trial(FOLDER, "changes", SCRIPT, 1, 1, OPTIONS) as job:
         job.until(2 * BEFORE)
         for number in range(rounds):
             for what, (workers, servers) in CHANGES.items():

@@ -5,7 +5,8 @@ SchedulerError
 ├── Starved         a policy gives jobs nothing, for ever
 ├── UnknownJob      a live cluster has no job of that name
 ├── Refused         a live cluster will not do it, and says why
-└── NotServed       no `dl2 serve` answers
+├── NotServed       no `dl2 serve` answers
+└── TrialFailed     a job that was started to be measured has not done its part
 """
 
 
@@ -31,3 +32,7 @@ class Refused(SchedulerError):
 
 class NotServed(SchedulerError):
     """Nobody serves the cluster of a folder."""
+
+
+class TrialFailed(SchedulerError):
+    """A job that was started to be measured has not done its part; the message names its log."""

@@ -52,6 +52,7 @@ class Panel:
         levels: horizontal lines, by name.
         width: of it, relative to other panels'.
         from_zero: False: the vertical axis begins where numbers do.
+        logarithmic: the vertical axis, which then begins where numbers do.
     """
 
     x_label: str
@@ -61,6 +62,7 @@ class Panel:
     levels: Mapping[str, float] = field(default_factory=dict)
     width: float = 1.0
     from_zero: bool = True
+    logarithmic: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,9 @@ def _draw(picture: Picture, title: str) -> Figure:
             axes.axhline(level, label=name, color=colours[name], linestyle="--", linewidth=1)
         axes.set(xlabel=panel.x_label, ylabel=panel.y_label)
         axes.set_title(panel.title, fontsize=9)
-        if panel.from_zero:
+        if panel.logarithmic:
+            axes.set_yscale("log")
+        elif panel.from_zero:
             axes.set_ylim(bottom=0)
         if any(_names(panel)):
             axes.legend(fontsize=7)

@@ -10,6 +10,7 @@ from dl2_scheduler.figures.comparison import comparison
 from dl2_scheduler.figures.draw import Picture, save
 from dl2_scheduler.figures.generality import teachers, varied_speeds, wrong_estimates
 from dl2_scheduler.figures.lab import Lab
+from dl2_scheduler.figures.live import Live, protocol_steps, suspensions
 from dl2_scheduler.figures.progress import progress
 from dl2_scheduler.figures.sizes import clusters_together, concurrent_jobs
 from dl2_scheduler.figures.techniques import left_out, losses, rewards
@@ -43,27 +44,57 @@ FIGURES: Mapping[str, Entry] = {
 }
 
 
+class LiveEntry(NamedTuple):
+    """A figure of live jobs.
+
+    Attributes:
+        title: over it.
+        make: from jobs that it runs.
+    """
+
+    title: str
+    make: Callable[[Live], Picture]
+
+
+LIVE_FIGURES: Mapping[str, LiveEntry] = {
+    "11": LiveEntry("DL2, figure 11: what adding servers costs workers", suspensions),
+    "12": LiveEntry("DL2, figure 12: steps of the scaling protocol", protocol_steps),
+}
+
+
 def check_number(number: str) -> None:
     """Refuse what cannot be drawn. Raises BadInput, with what can."""
-    if number not in FIGURES:
+    if number not in FIGURES and number not in LIVE_FIGURES:
         raise BadInput(
-            f"no figure {number}: give one of {', '.join(FIGURES)}; 11 and 12 are of live jobs, not simulated"
+            f"no figure {number}: give one of {', '.join(FIGURES)}, or of live jobs {' or '.join(LIVE_FIGURES)}"
         )
 
 
 def draw(number: str, lab: Lab, out: Path) -> Path:
-    """Make a figure; the path of its picture.
+    """Make a figure of simulated jobs; the path of its picture.
 
     Args:
         number: of `FIGURES`.
         lab: where runs come from.
         out: folder for the files.
-
-    Raises:
-        BadInput: there is no such figure.
     """
-    check_number(number)
     entry = FIGURES[number]
     name = f"figure{number}" if number.isdecimal() else number
     settings = {"figure": number, "seed": lab.seed, "scale": asdict(lab.scale), "speeds": lab.digest}
     return save(entry.make(lab), entry.title, name, out, settings)
+
+
+def draw_live(number: str, live: Live, out: Path) -> Path:
+    """Make a figure of live jobs; the path of its picture.
+
+    Args:
+        number: of `LIVE_FIGURES`.
+        live: where jobs run.
+        out: folder for the files.
+
+    Raises:
+        TrialFailed: a job has not done its part.
+    """
+    entry = LIVE_FIGURES[number]
+    settings = {"figure": number, "seed": live.seed, "scale": asdict(live.scale)}
+    return save(entry.make(live), entry.title, f"figure{number}", out, settings)

@@ -1,0 +1,175 @@
+"""A real job of one's own, to measure it: started by elasticrun, operated through its coordinator, read at its end."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from coordinator.archive import Archive, read_archive
+from coordinator.client import ClientError, CoordinatorClient
+from dl2_scheduler.cluster.errors import TrialFailed
+from elastic_ps.core.token import read_token
+from protos import elastic_pb2 as pb
+
+_POLL_SECONDS = 0.02
+_STEPS_BEFORE = 20  # of a job that is restarted
+_START = 19  # of the fields behind the name in /proc/PID/stat, as proc(5) counts from 3 on
+
+
+class Trial:
+    """One job under elasticrun. A context manager: the job ends with the block.
+
+    Args:
+        folder: for its state and log.
+        name: of the job.
+        module: that workers run, with its arguments.
+        workers: at the start.
+        servers: at the start.
+        options: further ones of elasticrun.
+
+    Attributes:
+        folder: of the job.
+        process: of elasticrun.
+        start_seconds: of each node that `scale` has seen join, by its id: from the birth of its process to its
+            registration, within the 20 ms between two looks.
+    """
+
+    def __init__(
+        self, folder: Path, name: str, module: Sequence[str], workers: int, servers: int, options: Sequence[str] = ()
+    ):
+        self.folder = folder.resolve() / "elastic_ps" / "jobs" / name
+        self.start_seconds: dict[str, float] = {}
+        self._log = folder / f"{name}.log"
+        folder.mkdir(parents=True, exist_ok=True)
+        environment = {**os.environ, "XDG_STATE_HOME": str(folder.resolve())}
+        command = [sys.executable, "-m", "elastic_ps.launch", "--workers", str(workers), "--servers", str(servers)]
+        with self._log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [*command, "--name", name, *options, "-m", *module],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+            )
+        self._client: CoordinatorClient | None = None
+
+    def __enter__(self) -> "Trial":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    def stop(self) -> Archive | None:
+        """End the job; returns what its folder tells, or None where it had not begun."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(60)
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+        return read_archive(self.folder) if (self.folder / "journal.sqlite").exists() else None
+
+    @property
+    def client(self) -> CoordinatorClient:
+        """Of the job's coordinator."""
+        if self._client is None:
+            described = json.loads((self.folder / "job.json").read_text())
+            self._client = CoordinatorClient(described["coordinator"], read_token(self.folder / "token"))
+        return self._client
+
+    def version(self) -> int:
+        """Of the job now; 0 before it has begun."""
+        try:
+            return int(self.client.status().version)
+        except (OSError, ValueError, KeyError, ClientError):
+            return 0
+
+    def until(self, version: int, seconds: float = 600.0) -> None:
+        """Wait until the job has reached a version.
+
+        Raises:
+            TrialFailed: it has ended before, or the time is over.
+        """
+        deadline = time.monotonic() + seconds
+        while self.version() < version:
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise TrialFailed(f"version {version} was not reached: see {self._log}")
+            time.sleep(_POLL_SECONDS)
+
+    def scale(
+        self,
+        servers: int | None = None,
+        mode: "pb.MigrationMode" = pb.LIVE,
+        workers: int | None = None,
+        seconds: float = 600.0,
+    ) -> pb.Plan:
+        """Change the number of servers, workers, or both; returns the committed plan.
+
+        Raises:
+            TrialFailed: it was cancelled, or the time is over.
+        """
+        known, present = {plan.id for plan in self.client.plans()}, set(self._pids())
+        self.client.scale(workers, servers, mode=mode, cause="trial")
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            new = {node: pid for node, pid in self._pids().items() if node not in present | set(self.start_seconds)}
+            self.start_seconds |= {node: _age(pid) for node, pid in new.items()}
+            for plan in self.client.plans():
+                if plan.id not in known and plan.phase in ("COMMITTED", "CANCELLED"):
+                    if plan.phase == "CANCELLED":
+                        raise TrialFailed(f"plan {plan.id} was cancelled: {plan.reason}; see {self._log}")
+                    return plan
+            time.sleep(_POLL_SECONDS)
+        raise TrialFailed(f"{workers} workers and {servers} servers were not reached: see {self._log}")
+
+    def _pids(self) -> dict[str, int]:
+        """Of the nodes that have registered."""
+        return {node.member.id: node.pid for node in self.client.status().nodes if node.pid}
+
+
+def _age(pid: int) -> float:
+    """Seconds since a process was born; 0 where there is none any more. Linux only, as elasticrun is."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        uptime = float(Path("/proc/uptime").read_text().split()[0])
+    except OSError:
+        return 0.0
+    return uptime - int(fields[_START]) / os.sysconf("SC_CLK_TCK")
+
+
+def restarted(
+    folder: Path,
+    name: str,
+    module: Sequence[str],
+    workers: int,
+    servers: tuple[int, int],
+    options: Sequence[str] = (),
+) -> float:
+    """What other counts cost without scaling: the job is saved, ended, and started anew from its checkpoint.
+
+    Args:
+        folder: for the jobs' state and logs.
+        name: of the job.
+        module: that workers run, with its arguments.
+        workers: before and after.
+        servers: before, and after.
+        options: further ones of elasticrun.
+
+    Returns:
+        Seconds from the wish to the first step with the new counts.
+
+    Raises:
+        TrialFailed: a job did not begin.
+    """
+    with Trial(folder, name, module, workers, servers[0], options) as job:
+        job.until(_STEPS_BEFORE)
+        began = time.monotonic()
+        saved = job.client.checkpoint((job.folder / "checkpoints").as_uri())
+        job.stop()
+        restoring = (*options, "--restore", saved.url)
+        with Trial(folder, f"{name}-again", module, workers, servers[1], restoring) as again:
+            again.until(saved.version + 1)
+            return time.monotonic() - began
