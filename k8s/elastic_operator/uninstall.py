@@ -1,0 +1,54 @@
+"""`python -m k8s.elastic_operator.uninstall`: before the chart goes, every job ends in order, while there is an operator."""
+
+import argparse
+import asyncio
+import sys
+import time
+
+from kubernetes.aio import client, config
+
+from k8s.elastic_operator.model import GROUP, PLURAL, VERSION
+
+PATIENCE = 240.0
+_LEASES = ("dl2-operator", "dl2-scheduler")
+_NOT_FOUND = 404
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Delete all jobs and wait for their end. Returns 0, or 1 where some have not ended in time."""
+    parser = argparse.ArgumentParser(prog="python -m k8s.elastic_operator.uninstall", description=__doc__)
+    parser.add_argument("--lease-namespace", required=True, help="of the chart's leases, which go too")
+    options = parser.parse_args(arguments)
+    return asyncio.run(_uninstall(options.lease_namespace))
+
+
+async def _uninstall(namespace: str) -> int:
+    config.load_incluster_config()
+    async with client.ApiClient() as api:
+        custom = client.CustomObjectsApi(api)
+        deadline = time.monotonic() + PATIENCE
+        while jobs := (await custom.list_cluster_custom_object(GROUP, VERSION, PLURAL))["items"]:
+            names = [(job["metadata"]["namespace"], job["metadata"]["name"]) for job in jobs]
+            if time.monotonic() > deadline:
+                sys.stderr.write(f"jobs that have not ended: {', '.join('/'.join(name) for name in names)}\n")
+                return 1
+            for job, (where, name) in zip(jobs, names, strict=True):
+                if "deletionTimestamp" not in job["metadata"]:
+                    await _unless_gone(custom.delete_namespaced_custom_object(GROUP, VERSION, where, PLURAL, name))
+            await asyncio.sleep(1.0)
+        leases = client.CoordinationV1Api(api)
+        for name in _LEASES:
+            await _unless_gone(leases.delete_namespaced_lease(name, namespace))
+    return 0
+
+
+async def _unless_gone(call: object) -> None:
+    try:
+        await call  # type: ignore[misc]
+    except client.ApiException as error:
+        if error.status != _NOT_FOUND:
+            raise
+
+
+if __name__ == "__main__":
+    sys.exit(main())
