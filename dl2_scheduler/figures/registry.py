@@ -77,7 +77,11 @@ def draw(number: str, lab: Lab, out: Path) -> Path:
         number: of `FIGURES`.
         lab: where runs come from.
         out: folder for the files.
+
+    Raises:
+        BadInput: there is no such figure.
     """
+    check_number(number)
     entry = FIGURES[number]
     name = f"figure{number}" if number.isdecimal() else number
     settings = {"figure": number, "seed": lab.seed, "scale": asdict(lab.scale), "speeds": lab.digest}
