@@ -44,7 +44,7 @@ class Audit:
 
 
 def audit(
-    entries: Iterable[pb.LedgerEntry], samples: int, global_batch: int, epochs: int, last: str = "short"
+    entries: Iterable[pb.LedgerEntry], samples: int, global_batch: int, epochs: int, last: str = "short", begin: int = 0
 ) -> Audit:
     """Check a finished job's ledger.
 
@@ -54,10 +54,14 @@ def audit(
         global_batch: B.
         epochs: that the job was to make.
         last: what became of the N mod B samples at an epoch's end.
+        begin: first epoch to check. A coordinator that lost its folder has no ledger of what was applied before, but
+            for what servers had not reported yet: the epochs that began after its return can be proved.
     """
     kept = []
     voided = 0
     for entry in entries:
+        if entry.epoch < begin:
+            continue
         if entry.voided:
             voided += 1
         else:
@@ -69,13 +73,13 @@ def audit(
     exchanges = sorted({exchange for _, exchange in by_exchange}) or [0]
     used = []
     expected = _expected(samples, global_batch, last)
-    for epoch in range(epochs):
+    for epoch in range(begin, epochs):
         for exchange in exchanges:
             found = by_exchange.pop((epoch, exchange), [])
             problems += _check_epoch(epoch, exchange, found, expected)
         used.append(int(expected.sum()))
     problems += [f"updates of epoch {epoch}, which the job was not to make" for epoch, _ in sorted(by_exchange)]
-    return Audit(epochs, tuple(used), len(kept), voided, tuple(problems[:_SHOWN]))
+    return Audit(epochs - begin, tuple(used), len(kept), voided, tuple(problems[:_SHOWN]))
 
 
 def _expected(samples: int, global_batch: int, last: str) -> Counts:

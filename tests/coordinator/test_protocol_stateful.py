@@ -28,7 +28,7 @@ class Cluster(RuleBasedStateMachine):
         self.world = World(workers, servers, declare, data)
         self.world.post(ev.Attached(self.world.now, 1))
         self.tensors = 0
-        self.numbers = 0
+        self.numbers = (0, 0)
 
     def pick(self, nodes, index):
         return nodes[index % len(nodes)] if nodes else None
@@ -179,8 +179,8 @@ class Cluster(RuleBasedStateMachine):
     @invariant()
     def plans_are_in_the_table(self):
         job = self.world.state.job
-        assert job.number >= self.numbers
-        self.numbers = job.number
+        assert (job.term, job.number) >= self.numbers
+        self.numbers = (job.term, job.number)
         if job.plan is not None and job.plan.target is not None:
             assert job.plan.target.workers, "a configuration without workers"
             assert job.plan.target.servers, "a configuration without servers"

@@ -1,0 +1,146 @@
+"""A coordinator that is killed with its journal and ledger: its job trains on, and a new one knows it from its nodes."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import jobs
+import pytest
+
+from coordinator.audit import audit
+from coordinator.books import Ledger
+from coordinator.client import ClientError, CoordinatorClient
+
+ROOT = Path(__file__).parents[2]
+DIGITS = ROOT / "examples" / "digits.py"
+TOKEN = bytes(range(16))
+SAMPLES, BATCH = 1437, 64
+PATIENCE = 120.0
+ENVIRONMENT = {
+    **os.environ,
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+}
+
+
+class Apart:
+    """A job whose processes are started one by one, as pods are."""
+
+    def __init__(self, folder, stack):
+        self.folder, self.stack = folder, stack
+        self.folder.mkdir()
+        (folder / "token").write_text(TOKEN.hex())
+        self.port = 0
+        self.coordinator = None
+        self.nodes = []
+
+    def start(self, name, *command, **options):
+        with (self.folder / f"{name}.log").open("ab") as log:
+            process = self.stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, *command], env=ENVIRONMENT, **{"stdout": log, "stderr": log, **options}
+                )
+            )
+        self.stack.callback(process.kill)
+        return process
+
+    def start_coordinator(self, *options):
+        where = ["--job", "digits", "--folder", str(self.folder / "state"), "--token-file", str(self.folder / "token")]
+        how = ["--workers", "2", "--servers", "1", "--seed", "7", "--port", str(self.port), *options]
+        self.coordinator = self.start("coordinator", "-m", "coordinator", *where, *how, stdout=subprocess.PIPE)
+        self.port = int(self.coordinator.stdout.readline().rpartition(b":")[2])
+        self.client = CoordinatorClient(f"127.0.0.1:{self.port}", TOKEN)
+        self.stack.callback(self.client.close)
+
+    def start_node(self, role, number, *script):
+        where = ["--coordinator", f"127.0.0.1:{self.port}", "--token-file", str(self.folder / "token")]
+        how = ["--role", role, *where, "--nonce-prefix", f"{role}-{number}", *map(str, script)]
+        run = ["-c", "from elastic_ps.launch.cli import main; main()"]
+        self.nodes.append(self.start(f"{role}-{number}", *run, *how))
+
+    def until(self, ready, what):
+        deadline = time.monotonic() + PATIENCE
+        status = None
+        while time.monotonic() < deadline:
+            try:
+                status = self.client.status()
+                if ready(status):
+                    return status
+            except ClientError:
+                pass
+            time.sleep(jobs.POLL_SECONDS)
+        raise AssertionError(f"{what}: did not happen\n{status}\n{self.logs()}")
+
+    def logs(self):
+        return "\n".join(f"--- {log.name}\n{log.read_text()[-3000:]}" for log in sorted(self.folder.glob("*.log")))
+
+
+def ledger_of(folder):
+    """Entries by server and sequence: one that was stored when its answer was lost is sent again."""
+    ledger = Ledger(folder / "ledger.jsonl")
+    lines = [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()]
+    entries = list(ledger.entries(()))
+    ledger.close()
+    return {(line["server"], line["sequence"]): entry for line, entry in zip(lines, entries, strict=True)}
+
+
+def train(folder, epochs, disturb=None):
+    """Train to the end; returns the accuracy and every ledger entry that there ever was."""
+    with ExitStack() as stack:
+        job = Apart(folder, stack)
+        job.start_coordinator()
+        job.start_node("server", 0)
+        for number in range(2):
+            out = ("--out", folder / "out.json") if number == 0 else ("--out", folder / "other.json")
+            job.start_node("worker", number, DIGITS, "--epochs", epochs, *out)
+        before = disturb(job) if disturb is not None else {}
+        job.until(lambda status: status.phase == "finished", "the end")
+        for node in job.nodes:
+            assert node.wait(PATIENCE) == 0, job.logs()
+        job.coordinator.terminate()
+        assert job.coordinator.wait(PATIENCE) == 0, job.logs()
+        written = [path for path in (folder / "out.json", folder / "other.json") if path.exists()]
+        return json.loads(written[0].read_text()), before | ledger_of(folder / "state")
+
+
+def lose(job):
+    """Kill the coordinator and remove its folder while the job trains; returns the ledger that went with it."""
+    before = job.until(lambda status: status.phase == "running" and status.version > 40, "training")
+    job.coordinator.send_signal(signal.SIGKILL)
+    job.coordinator.wait(PATIENCE)
+    shutil.copytree(job.folder / "state", job.folder / "lost")
+    shutil.rmtree(job.folder / "state")
+    job.start_coordinator("--term", "2")
+    asking = job.client.status()
+    assert (asking.phase, asking.term) == ("rebuilding", 2)
+    after = job.until(lambda status: status.phase == "running", "a state from the nodes")
+    assert (after.term, after.configuration) == (2, before.configuration)
+    assert sorted(node.nonce for node in after.nodes) == ["server-0.1", "worker-0.1", "worker-1.1"]
+    assert after.data == before.data
+    assert (after.optimizers, after.blocks, after.bytes) == (before.optimizers, before.blocks, before.bytes)
+    job.until(lambda status: status.version > after.version + 10, "steps under it")
+    assert job.nodes[0].poll() is None
+    return ledger_of(job.folder / "lost")
+
+
+@pytest.mark.timeout(400)
+def test_digits_outlives_its_coordinators_folder(tmp_path):
+    epochs = 40
+    said, entries = train(tmp_path / "lost", epochs, lose)
+    expected, _ = train(tmp_path / "undisturbed", epochs)
+    assert said["test_accuracy"] == expected["test_accuracy"]
+    assert said["test_accuracy"] > 0.95
+    proof = audit(entries.values(), SAMPLES, BATCH, epochs)
+    assert proof.exactly_once, proof.problems
+    # what is left on disk proves the epochs that began under the new coordinator, and says so of no other
+    kept = ledger_of(tmp_path / "lost" / "state").values()
+    first = min(entry.epoch for entry in kept) + 1
+    assert not audit(kept, SAMPLES, BATCH, epochs).exactly_once
+    assert audit(kept, SAMPLES, BATCH, epochs, begin=first).exactly_once
