@@ -159,9 +159,8 @@ def quotas(tmp_path):
     except BadInput as error:
         pytest.skip(f"this machine lets nobody limit processor time: {error}")
     yield found
-    found.tend({})
-    (folder,) = {Path(found.confine("a-1", "worker", 1.0).group).parent}
-    folder.rmdir()
+    found.close()
+    assert not Path(found.confine("a-1", "worker", 1.0).group).parent.exists()
 
 
 def test_a_task_is_limited_before_it_begins_and_its_limit_follows(quotas, tmp_path):

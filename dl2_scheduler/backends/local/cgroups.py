@@ -62,6 +62,12 @@ class Cgroups:
             return False
         return True
 
+    def close(self) -> None:
+        """Remove the groups without processes, and the folder where none is left."""
+        for group in self.all():
+            self.remove(group)
+        self.remove(self.folder)
+
     def limit_of(self, pid: int, proc: Path = Path("/proc")) -> float:
         """Cores that a process may use by a group of this cluster; 0: it is in none."""
         try:

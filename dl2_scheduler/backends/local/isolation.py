@@ -64,6 +64,9 @@ class Isolation(Protocol):
     def limit_of(self, pid: int) -> float:
         """Cores that a process may use; 0: nothing limits it, or it has ended."""
 
+    def close(self) -> None:
+        """Leave nothing behind that no task needs. Those that run keep their limits."""
+
     @property
     def words(self) -> str:
         """How it is done, for people."""
@@ -84,6 +87,9 @@ class NoIsolation:
         """See `Isolation.limit_of`."""
         del pid
         return 0.0
+
+    def close(self) -> None:
+        """See `Isolation.close`."""
 
     @property
     def words(self) -> str:
@@ -149,6 +155,10 @@ class Quotas:
     def limit_of(self, pid: int) -> float:
         """See `Isolation.limit_of`."""
         return self._groups.limit_of(pid)
+
+    def close(self) -> None:
+        """See `Isolation.close`."""
+        self._groups.close()
 
     @property
     def words(self) -> str:

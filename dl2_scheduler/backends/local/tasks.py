@@ -58,6 +58,10 @@ class TaskFiles:
                 self._written.pop(path.stem, None)
         self.isolation.tend({shape.key: {role: self._share(shape, role) for role in shape.slots} for shape in shapes})
 
+    def close(self) -> None:
+        """Leave nothing behind that no task needs."""
+        self.isolation.close()
+
     @property
     def words(self) -> str:
         """How tasks are kept to their share, for people."""

@@ -1,0 +1,142 @@
+"""What a cluster tells Prometheus. Jobs and nodes are asked when it scrapes; decisions are timed as they are made."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from prometheus_client import CollectorRegistry, Gauge, Histogram, start_http_server
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.live import JobStatus, LiveCluster, Phase
+from dl2_scheduler.cluster.policy import Cluster, Outcome
+from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
+
+_HERE = "127.0.0.1"
+
+_BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+
+
+class Metrics:
+    """Of one cluster.
+
+    Args:
+        cluster: is asked when somebody scrapes.
+    """
+
+    def __init__(self, cluster: LiveCluster):
+        self.registry = CollectorRegistry()
+        self.slot = Gauge("dl2_slot", "Number of the slot that runs.", registry=self.registry)
+        self.decision = Histogram(
+            "dl2_decision_seconds",
+            "From a slot's snapshot to its allocation, written down.",
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        self.registry.register(_Jobs(cluster))
+
+    def watching(self, cluster: Cluster) -> Cluster:
+        """The same cluster for a loop, whose slots and decisions are told."""
+        return _Watched(cluster, self)
+
+
+class _Jobs(Collector):
+    """Asks the cluster: nothing is kept between two scrapes, so that what has gone is gone here too."""
+
+    def __init__(self, cluster: LiveCluster):
+        self._cluster = cluster
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """One reading."""
+        jobs = self._cluster.jobs()
+        phases = Counter(job.phase for job in jobs)
+        by_phase = GaugeMetricFamily("dl2_jobs", "Jobs, the last of every name.", labels=["phase"])
+        for phase in Phase:
+            by_phase.add_metric([str(phase)], phases[phase])
+        yield by_phase
+        yield GaugeMetricFamily("dl2_failures", "Jobs that have failed.", phases[Phase.FAILED])
+        families: dict[str, tuple[str, Callable[[JobStatus], float]]] = {
+            "dl2_job_workers": ("Workers that a job has.", lambda job: job.workers),
+            "dl2_job_servers": ("Servers that a job has.", lambda job: job.servers),
+            "dl2_job_samples_per_second": ("Of all its workers; 0: not known.", lambda job: job.samples_per_second),
+            "dl2_job_epochs": ("That a job has trained.", lambda job: job.epochs_done),
+        }
+        for name, (words, value) in families.items():
+            family = GaugeMetricFamily(name, words, labels=["job", "type"])
+            for job in jobs:
+                if not job.phase.ended:
+                    family.add_metric([job.name, job.model], value(job))
+            yield family
+        yield from self._load()
+
+    def _load(self) -> Iterator[GaugeMetricFamily]:
+        load = self._cluster.load()
+        capacity = GaugeMetricFamily("dl2_node_capacity", "What a node has.", labels=["node", "resource"])
+        used = GaugeMetricFamily("dl2_node_used", "What tasks claim of it.", labels=["node", "resource"])
+        for node in load.nodes:
+            for resource, amount in node.capacity.items():
+                capacity.add_metric([node.name, resource], amount)
+                used.add_metric([node.name, resource], node.used.get(resource, 0.0))
+        labels = ["job", "task", "node"]
+        cores = GaugeMetricFamily("dl2_task_cores", "That a task used, of late.", labels=labels)
+        memory = GaugeMetricFamily("dl2_task_memory_bytes", "Resident, of a task.", labels=labels)
+        for task in load.tasks:
+            cores.add_metric([task.job, task.task, task.node], task.cores)
+            memory.add_metric([task.job, task.task, task.node], task.memory_bytes)
+        yield from (capacity, used, cores, memory)
+
+
+class _Watched:
+    """See `Metrics.watching`."""
+
+    def __init__(self, cluster: Cluster, metrics: Metrics):
+        self._cluster = cluster
+        self._metrics = metrics
+        self._seen = 0.0
+
+    def snapshot(self) -> Snapshot:
+        """See `Cluster.snapshot`."""
+        found = self._cluster.snapshot()
+        self._metrics.slot.set(found.slot)
+        self._seen = time.perf_counter()
+        return found
+
+    def apply(self, allocation: Allocation) -> None:
+        """See `Cluster.apply`."""
+        self._metrics.decision.observe(time.perf_counter() - self._seen)
+        self._cluster.apply(allocation)
+
+    def finish_slot(self) -> Outcome:
+        """See `Cluster.finish_slot`."""
+        return self._cluster.finish_slot()
+
+    @property
+    def done(self) -> bool:
+        """See `Cluster.done`."""
+        return self._cluster.done
+
+
+@contextmanager
+def exported(metrics: Metrics, where: str) -> Iterator[str]:
+    """Answer Prometheus meanwhile; yields ADDRESS:PORT.
+
+    Args:
+        metrics: that are told.
+        where: ADDRESS:PORT, or PORT of this machine alone; port 0: a free one.
+
+    Raises:
+        BadInput: it is neither, or cannot be had.
+    """
+    address, _, port = where.rpartition(":")
+    try:
+        server, thread = start_http_server(int(port), address or _HERE, metrics.registry)
+    except (OSError, OverflowError, ValueError) as error:
+        raise BadInput(f"--metrics {where}: {error}; give PORT or ADDRESS:PORT, port 0 for a free one") from error
+    try:
+        yield f"{address or _HERE}:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
