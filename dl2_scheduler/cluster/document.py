@@ -149,7 +149,7 @@ class Spec(Part):
     checkpoint: Checkpoint | None = None
     suspend: bool = False
     gang_timeout: Annotated[Duration, KubernetesOnly()] = 300.0
-    retry_limit: Annotated[int, Field(ge=0), KubernetesOnly()] = 3
+    retry_limit: Annotated[int, Field(ge=0)] = 3
     ttl_seconds_after_finished: Annotated[int | None, Field(ge=0), KubernetesOnly()] = None
     shared_memory: SharedMemory | None = None
 

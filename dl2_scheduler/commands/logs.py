@@ -49,17 +49,18 @@ def logs(
 
 
 def _file_of(client: ClusterClient, folder: Path, job: str, node: str) -> Callable[[], tuple[Path, bool]]:
-    """Asks which file it is now, and whether the job has ended."""
+    """Asks which file it is now, and whether the job has ended. Raises Refused where there is none."""
+    status = client.status(job)
+    if not status.log:
+        raise Refused(f"{job} has no output: it has not begun ({status.reason or status.phase})")
+    of_node = node_log(folder, job, node)
+    if node and not of_node.exists():
+        there = ", ".join(sorted(found.stem for found in of_node.parent.glob("*.log"))) or "none"
+        raise Refused(f"{job} has no node {node} since its last start; there is output of: {there}")
 
     def look() -> tuple[Path, bool]:
-        status = client.status(job)
-        if not status.log:
-            raise Refused(f"{job} has no output: it has not begun ({status.reason or status.phase})")
-        path = node_log(folder, job, node) if node else Path(status.log)
-        if node and not path.exists():
-            there = ", ".join(sorted(found.stem for found in path.parent.glob("*.log"))) or "none"
-            raise Refused(f"{job} has no node {node} since its last start; there is output of: {there}")
-        return path, Phase(status.phase).ended
+        now = client.status(job)
+        return of_node if node else Path(now.log), Phase(now.phase).ended
 
     return look
 

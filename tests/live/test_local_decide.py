@@ -83,7 +83,7 @@ def test_a_report_moves_the_phase_and_never_takes_epochs_back():
         (Phase.RUNNING, 0, 1, Phase.FAILED),
         (Phase.STARTING, 0, 2, Phase.FAILED),
         (Phase.RUNNING, 0, None, Phase.WAITING),
-        (Phase.RUNNING, decide.MOST_LOSSES, None, Phase.FAILED),
+        (Phase.RUNNING, 3, None, Phase.FAILED),
         (Phase.SUSPENDING, 0, 0, Phase.WAITING),
         (Phase.SUSPENDING, 0, None, Phase.WAITING),
         (Phase.STOPPING, 0, 0, Phase.STOPPED),

@@ -8,8 +8,6 @@ from dl2_scheduler.cluster.live import Phase
 from dl2_scheduler.cluster.snapshot import Grant
 
 SUSPENDED = "suspended: it was granted nothing"
-MOST_LOSSES = 3
-"""Launchers of a job that may be killed before it has failed."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +124,6 @@ def ended(record: Record, ending: Ending, now: float) -> Changes:
     if ending.status is not None:
         return {**over, "phase": Phase.FAILED, "reason": ending.reason}
     losses = record.losses + 1
-    if losses > MOST_LOSSES:
+    if losses > record.document.spec.retry_limit:
         return {**over, "phase": Phase.FAILED, "reason": f"its launcher was lost {losses} times: {ending.reason}"}
     return {**changes, "losses": losses, "phase": Phase.WAITING, "reason": f"its launcher was lost: {ending.reason}"}
