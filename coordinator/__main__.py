@@ -13,8 +13,9 @@ from pathlib import Path
 
 import grpc
 
-from coordinator import checkpoints, health
+from coordinator import checkpoints
 from coordinator.addresses import reachable
+from coordinator.admission import make_server
 from coordinator.batches import Book
 from coordinator.books import Ledger, Steps
 from coordinator.ending import restored
@@ -33,7 +34,6 @@ from protos import elastic_pb2_grpc as rpc
 
 log = logging.getLogger("coordinator")
 
-_MESSAGE_BYTES = 64 << 20
 _GRACE_SECONDS = 1.0
 
 
@@ -140,20 +140,13 @@ async def _serve(options: argparse.Namespace) -> int:
         closing(Steps(options.folder / "steps.jsonl")) as steps,
     ):
         runtime = Runtime(_load(options, journal), journal)
-        await _run(options, runtime, Service(runtime, token, ledger, steps))
+        await _run(options, token, runtime, Service(runtime, ledger, steps))
     return 0
 
 
-async def _run(options: argparse.Namespace, runtime: Runtime, service: Service) -> None:
-    server = grpc.aio.server(
-        options=[
-            ("grpc.max_receive_message_length", _MESSAGE_BYTES),
-            ("grpc.max_send_message_length", _MESSAGE_BYTES),
-            ("grpc.so_reuseport", 0),  # a port in use is an error, not shared
-        ]
-    )
+async def _run(options: argparse.Namespace, token: bytes, runtime: Runtime, service: Service) -> None:
+    server = make_server(token)
     rpc.add_CoordinatorServicer_to_server(service, server)
-    server.add_generic_rpc_handlers((health.handler(),))
     host = options.advertise or reachable(options.host)
     address = f"{host}:{_bind(server, options.host, options.port)}"
     here = f"--coordinator {address} --token-file {options.token_file}"

@@ -16,6 +16,7 @@ import grpc
 
 from elastic_ps.core.configuration import MOST_NODES
 from elastic_ps.core.errors import ElasticError
+from elastic_ps.core.token import credentials
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
 
@@ -69,7 +70,7 @@ class CoordinatorClient:
     def __init__(self, address: str, token: bytes, call_seconds: float = CALL_SECONDS):
         self.address = address
         self._call_seconds = call_seconds
-        self._caller = pb.Caller(token=token)
+        self._credentials = credentials(token)
         options = [("grpc.max_receive_message_length", 64 << 20), ("grpc.enable_http_proxy", 0)]
         self._channel = grpc.insecure_channel(address, options=options)
         self._stub = rpc.CoordinatorStub(self._channel)
@@ -86,12 +87,12 @@ class CoordinatorClient:
 
     def status(self) -> pb.StatusReply:
         """The job now: roster, versions, speed, the plan under way, what is queued."""
-        reply: pb.StatusReply = self._call(self._stub.Status, pb.StatusRequest(caller=self._caller))
+        reply: pb.StatusReply = self._call(self._stub.Status, pb.StatusRequest())
         return reply
 
     def plans(self) -> list[pb.Plan]:
         """Every plan of the job, oldest first."""
-        reply: pb.PlansReply = self._call(self._stub.Plans, pb.PlansRequest(caller=self._caller))
+        reply: pb.PlansReply = self._call(self._stub.Plans, pb.PlansRequest())
         return list(reply.plans)
 
     def scale(
@@ -118,7 +119,6 @@ class CoordinatorClient:
             if count is not None and not 1 <= count <= MOST_NODES:
                 raise RequestRefused(f"{name} must be from 1 to {MOST_NODES}, not {count}; `stop` ends a job")
         request = pb.ScaleRequest(
-            caller=self._caller,
             workers=workers or 0,
             servers=servers or 0,
             dry_run=dry_run,
@@ -131,13 +131,13 @@ class CoordinatorClient:
 
     def drain(self, node: str, *, queue: bool = True, cause: str = "operator") -> pb.ScaleReply:
         """Ask for a plan without one node; its wanted count falls by one."""
-        request = pb.DrainRequest(caller=self._caller, node=node, wait_in_queue=queue, cause=cause)
+        request = pb.DrainRequest(node=node, wait_in_queue=queue, cause=cause)
         reply: pb.ScaleReply = self._call(self._stub.Drain, request)
         return reply
 
     def cancel(self) -> pb.CancelReply:
         """Cancel the plan under way, before it is armed; answers with its id, and what was queued and is next."""
-        reply: pb.CancelReply = self._call(self._stub.Cancel, pb.CancelRequest(caller=self._caller))
+        reply: pb.CancelReply = self._call(self._stub.Cancel, pb.CancelRequest())
         return reply
 
     def checkpoint(self, url: str = "", seconds: float = CHECKPOINT_SECONDS) -> pb.CheckpointReply:
@@ -147,7 +147,7 @@ class CoordinatorClient:
             url: folder, by any fsspec URL; empty: the job's own.
             seconds: deadline.
         """
-        request = pb.CheckpointRequest(caller=self._caller, url=url)
+        request = pb.CheckpointRequest(url=url)
         reply: pb.CheckpointReply = self._call(self._stub.Checkpoint, request, seconds)
         return reply
 
@@ -158,7 +158,7 @@ class CoordinatorClient:
             now: do not wait for a checkpoint being written.
             reason: for people; empty: stopped by the operator.
         """
-        self._call(self._stub.Stop, pb.StopRequest(caller=self._caller, now=now, reason=reason))
+        self._call(self._stub.Stop, pb.StopRequest(now=now, reason=reason))
 
     def node_exited(self, nonce: str, node: str, status: int) -> None:
         """Tell that a node's process has ended, as its launcher would.
@@ -168,24 +168,24 @@ class CoordinatorClient:
             node: its id.
             status: exit status.
         """
-        request = pb.NodeExitedRequest(caller=self._caller, nonce=nonce, node=node, status=status)
+        request = pb.NodeExitedRequest(nonce=nonce, node=node, status=status)
         self._call(self._stub.NodeExited, request)
 
     def ledger(self) -> Iterator[pb.LedgerEntry]:
         """Every applied update, in the order in which it was reported."""
-        return self._stream(self._stub.Ledger, pb.LedgerRequest(caller=self._caller))
+        return self._stream(self._stub.Ledger, pb.LedgerRequest())
 
     def steps(self) -> Iterator[pb.StepRow]:
         """The time of every step at every worker."""
-        return self._stream(self._stub.Steps, pb.StepsRequest(caller=self._caller))
+        return self._stream(self._stub.Steps, pb.StepsRequest())
 
     def _call(self, method: Callable[..., Any], request: Any, seconds: float | None = None) -> Any:
         with self._errors():
-            return method(request, timeout=seconds or self._call_seconds)
+            return method(request, timeout=seconds or self._call_seconds, metadata=self._credentials)
 
     def _stream(self, method: Callable[..., Any], request: Any) -> Iterator[Any]:
         with self._errors():
-            call = method(request)
+            call = method(request, metadata=self._credentials)
             try:
                 yield from call
             finally:

@@ -8,6 +8,8 @@ from typing import Any
 
 import grpc
 
+CHECK = "/grpc.health.v1.Health/Check"
+
 _SERVING = b"\x08\x01"
 """HealthCheckResponse(status=SERVING), encoded: field 1, a varint, 1."""
 

@@ -1,6 +1,5 @@
-"""The gRPC servicer: messages in, events out. It decides nothing but who may call."""
+"""The gRPC servicer: messages in, events out. It decides nothing but which node may call; strangers: `admission`."""
 
-import hmac
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NoReturn, TypeVar
 
@@ -41,39 +40,36 @@ class Service(rpc.CoordinatorServicer):
 
     Args:
         runtime: owner of the state.
-        token: of the job.
         ledger: of the servers.
         steps: of the workers.
     """
 
-    def __init__(self, runtime: Runtime, token: bytes, ledger: Ledger, steps: Steps):
+    def __init__(self, runtime: Runtime, ledger: Ledger, steps: Steps):
         self._runtime = runtime
-        self._token = token
         self._ledger = ledger
         self._steps = steps
 
     # ---- who may call ------------------------------------------------------------------------------------------------
 
-    async def _admit(self, request: Any, context: Context, node: bool = False, rebuilding: bool = False) -> float:
-        """Refuse strangers, nodes that know a higher term, and (`node`) those that are not registered.
+    async def _ready(self, context: Context, rebuilding: bool = False) -> float:
+        """The time; while the coordinator puts its state together it takes only what is marked `rebuilding`."""
+        if self._runtime.state.rebuilding is not None and not rebuilding:
+            text = "the coordinator has lost its journal and asks its nodes what it was: ask again in some seconds"
+            await context.abort(grpc.StatusCode.UNAVAILABLE, text)
+        return self._runtime.now()
 
-        While the coordinator puts its state together it takes only what is marked `rebuilding`.
-        """
-        caller = request.caller
-        if not hmac.compare_digest(caller.token, self._token):
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is not this job's")
-        term = self._runtime.state.job.term
+    async def _admit(self, request: Any, context: Context, node: bool = True, rebuilding: bool = False) -> float:
+        """Of nodes: refuse those that know a higher term, and (`node`) those that are not registered."""
+        now = await self._ready(context, rebuilding)
         if self._runtime.state.rebuilding is not None:
-            if not rebuilding:
-                text = "the coordinator has lost its journal and asks its nodes what it was: ask again in some seconds"
-                await context.abort(grpc.StatusCode.UNAVAILABLE, text)
-            return self._runtime.now()
+            return now
+        caller, term = request.caller, self._runtime.state.job.term
         if caller.term > term:
             text = f"this coordinator has term {term}, the caller knows {caller.term}: a newer one decides"
             await context.abort(grpc.StatusCode.UNAVAILABLE, text)
         if node and caller.node not in self._runtime.state.job.nodes:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"no node {caller.node!r} is registered with this job")
-        return self._runtime.now()
+        return now
 
     async def _ask(self, context: Context, kind: type[_Message], make: Callable[[int], ev.Event]) -> _Message:
         try:
@@ -118,7 +114,7 @@ class Service(rpc.CoordinatorServicer):
         return reply
 
     async def Listen(self, request: "pb.ListenRequest", context: Context) -> "AsyncIterator[pb.Directive]":  # noqa: D102, N802
-        now = await self._admit(request, context, node=True, rebuilding=True)
+        now = await self._admit(request, context, rebuilding=True)
         node = request.caller.node
         try:
             told = introduction_from_pb(request)
@@ -143,7 +139,7 @@ class Service(rpc.CoordinatorServicer):
             await context.abort(grpc.StatusCode.NOT_FOUND, f"{node} of this job is another process")
 
     async def Acknowledge(self, request: "pb.AcknowledgeRequest", context: Context) -> "pb.AcknowledgeReply":  # noqa: D102, N802
-        now = await self._admit(request, context, node=True)
+        now = await self._admit(request, context)
         event = answer_from_pb(request, now)
         if event is None:
             await self._invalid(context, f"answer {request.answer} is not one of the contract's")
@@ -151,7 +147,7 @@ class Service(rpc.CoordinatorServicer):
         return pb.AcknowledgeReply(term=self._term)
 
     async def Declare(self, request: "pb.DeclareRequest", context: Context) -> "pb.DeclareReply":  # noqa: D102, N802
-        now = await self._admit(request, context, node=True)
+        now = await self._admit(request, context)
         try:
             tensors = tuple(_checked(tensor_from_pb(tensor)) for tensor in request.tensors)
             data = data_from_pb(request.data) if request.HasField("data") else None
@@ -168,7 +164,7 @@ class Service(rpc.CoordinatorServicer):
         return reply
 
     async def Draw(self, request: "pb.DrawRequest", context: Context) -> "pb.DrawReply":  # noqa: D102, N802
-        now = await self._admit(request, context, node=True)
+        now = await self._admit(request, context)
         epoch = None if request.any_epoch else request.epoch
         reply = await self._ask(
             context, pb.DrawReply, lambda to: ev.DrawAsked(now, to, request.caller.node, request.number, epoch)
@@ -177,7 +173,7 @@ class Service(rpc.CoordinatorServicer):
         return reply
 
     async def Barrier(self, request: "pb.BarrierRequest", context: Context) -> "pb.BarrierReply":  # noqa: D102, N802
-        now = await self._admit(request, context, node=True)
+        now = await self._admit(request, context)
         node, place, sharing = request.caller.node, (request.place, request.number), tuple(request.sharing)
         reply = await self._ask(
             context, pb.BarrierReply, lambda to: ev.BarrierAsked(now, to, node, place, sharing, request.version)
@@ -186,7 +182,7 @@ class Service(rpc.CoordinatorServicer):
         return reply
 
     async def Report(self, request: "pb.ReportRequest", context: Context) -> "pb.ReportReply":  # noqa: D102, N802
-        now = await self._admit(request, context, node=True)
+        now = await self._admit(request, context)
         node = request.caller.node
         kept = self._ledger.store(node, request.ledger_sequence, request.ledger)
         self._steps.store(node, request.steps)
@@ -208,12 +204,12 @@ class Service(rpc.CoordinatorServicer):
         return pb.ReportReply(term=self._term, ledger_kept=kept)
 
     async def PeerFailed(self, request: "pb.PeerFailedRequest", context: Context) -> "pb.PeerFailedReply":  # noqa: D102, N802
-        now = await self._admit(request, context, node=True)
+        now = await self._admit(request, context)
         self._runtime.post(ev.PeerFailed(now, request.caller.node, request.peer, request.reason))
         return pb.PeerFailedReply(term=self._term)
 
     async def Command(self, request: "pb.CommandRequest", context: Context) -> "pb.CommandReply":  # noqa: D102, N802
-        now = await self._admit(request, context, node=True)
+        now = await self._admit(request, context)
         reply = await self._ask(
             context, pb.CommandReply, lambda to: ev.CommandAsked(now, to, request.head, request.body)
         )
@@ -223,7 +219,7 @@ class Service(rpc.CoordinatorServicer):
     # ---- launchers ---------------------------------------------------------------------------------------------------
 
     async def Attach(self, request: "pb.AttachRequest", context: Context) -> "AsyncIterator[pb.Wanted]":  # noqa: D102, N802
-        await self._admit(request, context, rebuilding=True)
+        await self._ready(context, rebuilding=True)
         stream = self._runtime.attach(wanted_to_pb(wanted(self._runtime.state.job)))
         try:
             while (message := await stream.get()) is not None:
@@ -232,14 +228,14 @@ class Service(rpc.CoordinatorServicer):
             self._runtime.detach(stream)
 
     async def NodeExited(self, request: "pb.NodeExitedRequest", context: Context) -> "pb.NodeExitedReply":  # noqa: D102, N802
-        now = await self._admit(request, context)
+        now = await self._ready(context)
         self._runtime.post(ev.Exited(now, request.nonce, request.node, request.status))
         return pb.NodeExitedReply(term=self._term)
 
     # ---- operators ---------------------------------------------------------------------------------------------------
 
     async def Scale(self, request: "pb.ScaleRequest", context: Context) -> "pb.ScaleReply":  # noqa: D102, N802
-        now = await self._admit(request, context)
+        now = await self._ready(context)
         return await self._ask(
             context,
             pb.ScaleReply,
@@ -256,7 +252,7 @@ class Service(rpc.CoordinatorServicer):
         )
 
     async def Drain(self, request: "pb.DrainRequest", context: Context) -> "pb.ScaleReply":  # noqa: D102, N802
-        now = await self._admit(request, context)
+        now = await self._ready(context)
         return await self._ask(
             context,
             pb.ScaleReply,
@@ -264,35 +260,35 @@ class Service(rpc.CoordinatorServicer):
         )
 
     async def Cancel(self, request: "pb.CancelRequest", context: Context) -> "pb.CancelReply":  # noqa: D102, N802
-        now = await self._admit(request, context)
+        now = await self._ready(context)
         return await self._ask(context, pb.CancelReply, lambda to: ev.CancelAsked(now, to))
 
     async def Checkpoint(self, request: "pb.CheckpointRequest", context: Context) -> "pb.CheckpointReply":  # noqa: D102, N802
-        now = await self._admit(request, context)
+        now = await self._ready(context)
         return await self._ask(context, pb.CheckpointReply, lambda to: ev.CheckpointAsked(now, to, request.url))
 
     async def Stop(self, request: "pb.StopRequest", context: Context) -> "pb.StopReply":  # noqa: D102, N802
-        now = await self._admit(request, context)
+        now = await self._ready(context)
         reason = request.reason or ev.StopAsked.reason
         return await self._ask(
             context, pb.StopReply, lambda to: ev.StopAsked(now, to, request.now, reason, request.failed)
         )
 
     async def Status(self, request: "pb.StatusRequest", context: Context) -> "pb.StatusReply":  # noqa: D102, N802
-        now = await self._admit(request, context, rebuilding=True)
+        now = await self._ready(context, rebuilding=True)
         return view.status(self._runtime.state, now)
 
     async def Plans(self, request: "pb.PlansRequest", context: Context) -> "pb.PlansReply":  # noqa: D102, N802
-        await self._admit(request, context, rebuilding=True)
+        await self._ready(context, rebuilding=True)
         return view.plans(self._runtime.state)
 
     async def Ledger(self, request: "pb.LedgerRequest", context: Context) -> "AsyncIterator[pb.LedgerEntry]":  # noqa: D102, N802
-        await self._admit(request, context)
+        await self._ready(context)
         for entry in self._ledger.entries(self._runtime.state.job.voids):
             yield entry
 
     async def Steps(self, request: "pb.StepsRequest", context: Context) -> "AsyncIterator[pb.StepRow]":  # noqa: D102, N802
-        await self._admit(request, context)
+        await self._ready(context)
         for row in self._steps.rows():
             yield row
 

@@ -112,14 +112,12 @@ class Configuration(_message.Message):
     def __init__(self, id: _Optional[_Union[ConfigId, _Mapping]] = ..., workers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., assignment: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Caller(_message.Message):
-    __slots__ = ("token", "term", "node")
-    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("term", "node")
     TERM_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
-    token: bytes
     term: int
     node: str
-    def __init__(self, token: _Optional[bytes] = ..., term: _Optional[int] = ..., node: _Optional[str] = ...) -> None: ...
+    def __init__(self, term: _Optional[int] = ..., node: _Optional[str] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
     __slots__ = ("caller", "kind", "host", "port", "pid", "nonce")
@@ -596,10 +594,8 @@ class CommandReply(_message.Message):
     def __init__(self, term: _Optional[int] = ...) -> None: ...
 
 class AttachRequest(_message.Message):
-    __slots__ = ("caller",)
-    CALLER_FIELD_NUMBER: _ClassVar[int]
-    caller: Caller
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class Wanted(_message.Message):
     __slots__ = ("workers", "servers", "leaving", "starting_workers", "starting_servers", "ended", "failed", "reason", "restart", "nodes", "nonces")
@@ -628,16 +624,14 @@ class Wanted(_message.Message):
     def __init__(self, workers: _Optional[int] = ..., servers: _Optional[int] = ..., leaving: _Optional[_Iterable[str]] = ..., starting_workers: _Optional[int] = ..., starting_servers: _Optional[int] = ..., ended: _Optional[bool] = ..., failed: _Optional[bool] = ..., reason: _Optional[str] = ..., restart: _Optional[bool] = ..., nodes: _Optional[_Iterable[str]] = ..., nonces: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class NodeExitedRequest(_message.Message):
-    __slots__ = ("caller", "node", "status", "nonce")
-    CALLER_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("node", "status", "nonce")
     NODE_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
-    caller: Caller
     node: str
     status: int
     nonce: str
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., node: _Optional[str] = ..., status: _Optional[int] = ..., nonce: _Optional[str] = ...) -> None: ...
+    def __init__(self, node: _Optional[str] = ..., status: _Optional[int] = ..., nonce: _Optional[str] = ...) -> None: ...
 
 class NodeExitedReply(_message.Message):
     __slots__ = ("term",)
@@ -646,34 +640,30 @@ class NodeExitedReply(_message.Message):
     def __init__(self, term: _Optional[int] = ...) -> None: ...
 
 class ScaleRequest(_message.Message):
-    __slots__ = ("caller", "workers", "servers", "dry_run", "wait_in_queue", "mode", "cause")
-    CALLER_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("workers", "servers", "dry_run", "wait_in_queue", "mode", "cause")
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     SERVERS_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     WAIT_IN_QUEUE_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
-    caller: Caller
     workers: int
     servers: int
     dry_run: bool
     wait_in_queue: bool
     mode: MigrationMode
     cause: str
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., workers: _Optional[int] = ..., servers: _Optional[int] = ..., dry_run: _Optional[bool] = ..., wait_in_queue: _Optional[bool] = ..., mode: _Optional[_Union[MigrationMode, str]] = ..., cause: _Optional[str] = ...) -> None: ...
+    def __init__(self, workers: _Optional[int] = ..., servers: _Optional[int] = ..., dry_run: _Optional[bool] = ..., wait_in_queue: _Optional[bool] = ..., mode: _Optional[_Union[MigrationMode, str]] = ..., cause: _Optional[str] = ...) -> None: ...
 
 class DrainRequest(_message.Message):
-    __slots__ = ("caller", "node", "wait_in_queue", "cause")
-    CALLER_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("node", "wait_in_queue", "cause")
     NODE_FIELD_NUMBER: _ClassVar[int]
     WAIT_IN_QUEUE_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
-    caller: Caller
     node: str
     wait_in_queue: bool
     cause: str
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., node: _Optional[str] = ..., wait_in_queue: _Optional[bool] = ..., cause: _Optional[str] = ...) -> None: ...
+    def __init__(self, node: _Optional[str] = ..., wait_in_queue: _Optional[bool] = ..., cause: _Optional[str] = ...) -> None: ...
 
 class ScaleReply(_message.Message):
     __slots__ = ("plan", "queued", "lines", "moves", "bytes_to_move", "seconds_estimated", "joining_workers", "joining_servers", "leaving", "request")
@@ -712,10 +702,8 @@ class Move(_message.Message):
     def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., blocks: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class CancelRequest(_message.Message):
-    __slots__ = ("caller",)
-    CALLER_FIELD_NUMBER: _ClassVar[int]
-    caller: Caller
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class CancelReply(_message.Message):
     __slots__ = ("plan", "queued")
@@ -726,12 +714,10 @@ class CancelReply(_message.Message):
     def __init__(self, plan: _Optional[int] = ..., queued: _Optional[str] = ...) -> None: ...
 
 class CheckpointRequest(_message.Message):
-    __slots__ = ("caller", "url")
-    CALLER_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("url",)
     URL_FIELD_NUMBER: _ClassVar[int]
-    caller: Caller
     url: str
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., url: _Optional[str] = ...) -> None: ...
+    def __init__(self, url: _Optional[str] = ...) -> None: ...
 
 class CheckpointReply(_message.Message):
     __slots__ = ("url", "version", "bytes")
@@ -744,44 +730,34 @@ class CheckpointReply(_message.Message):
     def __init__(self, url: _Optional[str] = ..., version: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class StopRequest(_message.Message):
-    __slots__ = ("caller", "now", "reason", "failed")
-    CALLER_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("now", "reason", "failed")
     NOW_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
-    caller: Caller
     now: bool
     reason: str
     failed: bool
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., now: _Optional[bool] = ..., reason: _Optional[str] = ..., failed: _Optional[bool] = ...) -> None: ...
+    def __init__(self, now: _Optional[bool] = ..., reason: _Optional[str] = ..., failed: _Optional[bool] = ...) -> None: ...
 
 class StopReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class StatusRequest(_message.Message):
-    __slots__ = ("caller",)
-    CALLER_FIELD_NUMBER: _ClassVar[int]
-    caller: Caller
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class PlansRequest(_message.Message):
-    __slots__ = ("caller",)
-    CALLER_FIELD_NUMBER: _ClassVar[int]
-    caller: Caller
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class LedgerRequest(_message.Message):
-    __slots__ = ("caller",)
-    CALLER_FIELD_NUMBER: _ClassVar[int]
-    caller: Caller
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class StepsRequest(_message.Message):
-    __slots__ = ("caller",)
-    CALLER_FIELD_NUMBER: _ClassVar[int]
-    caller: Caller
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class StepRow(_message.Message):
     __slots__ = ("worker", "step")

@@ -142,7 +142,7 @@ class CoordinatorServicer:
     """
 
     def Register(self, request, context):
-        """Nodes. Every call carries the job token and the highest term the caller knows.
+        """Nodes. Every call's metadata show the job token; every node's message has the highest term that it knows.
         join or leave a job (DL2 section 5, step 1)
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
+from elastic_ps.core.token import credentials
 from elastic_ps.launch.decide import Wanted
 from elastic_ps.node.session import channel
 from protos import elastic_pb2 as pb
@@ -31,7 +32,7 @@ class CoordinatorLink:
 
     def __init__(self, address: str, token: bytes):
         self.address = address
-        self._token = token
+        self._credentials = credentials(token)
         self._channel = channel(address)
         self._stub = rpc.CoordinatorStub(self._channel)
         self._closed = threading.Event()
@@ -100,9 +101,8 @@ class CoordinatorLink:
                 thread.join(_CALL_TIMEOUT)
 
     def _call(self, method: Callable[..., Any], request: Any, timeout: float = _CALL_TIMEOUT) -> Any:
-        request.caller.CopyFrom(self._caller())
         try:
-            return method(request, timeout=timeout)
+            return method(request, timeout=timeout, metadata=self._credentials)
         except grpc.RpcError as error:
             if error.code() in _AWAY:
                 raise CoordinatorLost(error.details() or error.code().name) from error
@@ -127,7 +127,7 @@ class CoordinatorLink:
     def _messages(self) -> Iterator[pb.Wanted]:
         """What one stream brings, until it breaks. Raises ConfigurationError where the coordinator refuses it."""
         try:
-            self._stream = self._stub.Attach(pb.AttachRequest(caller=self._caller()), wait_for_ready=True)
+            self._stream = self._stub.Attach(pb.AttachRequest(), wait_for_ready=True, metadata=self._credentials)
         except ValueError:  # grpc's word for a closed channel
             return
         try:
@@ -136,9 +136,6 @@ class CoordinatorLink:
             if error.code() not in _AWAY and not self._closed.is_set():
                 reason = f"the coordinator at {self.address} refuses this launcher: {error.details()}"
                 raise ConfigurationError(reason) from error
-
-    def _caller(self) -> pb.Caller:
-        return pb.Caller(token=self._token)
 
     def _deliver(self) -> None:
         while (request := self._exits.get()) is not None:

@@ -14,6 +14,7 @@ import grpc
 from elastic_ps.core.codec import config_id_to_pb
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId, Role
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost, JobEnded, Refused
+from elastic_ps.core.token import credentials
 from elastic_ps.node.introduction import Memory
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.node.standing import Standing
@@ -82,6 +83,7 @@ class Session:
         self._memory = Memory(settings, role, port)
         self._channel = channel(settings.coordinator)
         self._stub = rpc.CoordinatorStub(self._channel)
+        self._credentials = credentials(settings.token)
         self._answers: queue.Queue[Callable[[], Any] | None] = queue.Queue()
         self._soon = threading.Event()
         self._closed = threading.Event()
@@ -231,7 +233,7 @@ class Session:
         )
 
     def _caller(self) -> pb.Caller:
-        return pb.Caller(token=self.settings.token, term=self.term, node=self.node)
+        return pb.Caller(term=self.term, node=self.node)
 
     def _call(
         self,
@@ -246,7 +248,8 @@ class Session:
         for wait in self._waits():
             request.caller.CopyFrom(self._caller())
             try:
-                reply = method(request, timeout=call_timeout, wait_for_ready=call_timeout is not None)
+                ready = call_timeout is not None
+                reply = method(request, timeout=call_timeout, wait_for_ready=ready, metadata=self._credentials)
             except grpc.RpcError as error:
                 self._raise_final(error)
                 if deadline is not None and time.monotonic() > deadline:
@@ -296,7 +299,7 @@ class Session:
             introduction = self._memory.introduction(standing)
             request = pb.ListenRequest(caller=self._caller(), introduction=introduction, version=version)
             try:
-                self._stream = self._stub.Listen(request, wait_for_ready=True)
+                self._stream = self._stub.Listen(request, wait_for_ready=True, metadata=self._credentials)
                 for directive in self._stream:
                     if away:
                         log.warning("the coordinator is back, term %d", directive.term)

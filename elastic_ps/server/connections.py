@@ -17,6 +17,8 @@ from elastic_ps.transport.link import Link
 log = logging.getLogger(__name__)
 
 EXCHANGE, FOLLOW = "exchange", "follow"
+_GREETING_SECONDS = 10.0
+"""In which a peer has said who it is; a connection that has not is closed."""
 
 
 @dataclass(frozen=True)
@@ -188,6 +190,9 @@ class Connections:
 
     def _greet(self, connection: Connection) -> None:
         """Answer a peer's HELLO, then receive from it until the connection ends."""
+        patience = threading.Timer(_GREETING_SECONDS, connection.close)
+        patience.daemon = True
+        patience.start()
         try:
             hello = connection.receive()
             if hello.kind is Kind.JOIN:
@@ -207,6 +212,8 @@ class Connections:
             log.warning("a connection from %s was closed: %s", connection.peer, error)
             connection.close()
             return
+        finally:
+            patience.cancel()
         threading.current_thread().name = f"receive-{node}"
         self._receive(Peer(self._register(node, lane, connection), lane, memory))
 

@@ -41,6 +41,7 @@ the payload lies that does not travel (`shm`). Otherwise `meta` holds, by kind:
     REFUSED   reason (Reason), detail, configuration: [term, number]
 """
 
+import hmac
 import json
 import struct
 import zlib
@@ -55,6 +56,7 @@ from elastic_ps.core.token import TOKEN_BYTES
 PROTOCOL_VERSION = 1
 MAX_META_BYTES = 16 << 20
 _HEADER = struct.Struct(f"<4sHH{TOKEN_BYTES}sQQQIIQ")
+_PREFIX = struct.Struct(f"<4sHH{TOKEN_BYTES}s")  # of the header: what is judged before anything else of it
 _CHECKSUM = struct.Struct("<I")
 HEADER_BYTES = _HEADER.size + _CHECKSUM.size
 _MAGIC = b"ELPS"
@@ -135,23 +137,24 @@ def encode(frame: Frame, token: bytes) -> bytes:
 
 
 def decode_header(data: bytes | bytearray | memoryview, token: bytes) -> tuple[Frame, int]:
-    """The frame without its meta, and the meta's length in bytes.
+    """The frame without its meta, and the meta's length in bytes: nothing of a stranger's header is believed.
 
     Raises:
         ProtocolError: not ours, damaged, of another protocol version, or without the job's token.
     """
     header = bytes(data[: _HEADER.size])
-    magic, protocol, kind, shown, term, number, version, samples, meta_bytes, payload_bytes = _HEADER.unpack(header)
+    magic, protocol, kind, shown = _PREFIX.unpack_from(header)
     if magic != _MAGIC:
         raise ProtocolError("not a frame of this protocol: wrong magic")
-    if _CHECKSUM.unpack(data[_HEADER.size : HEADER_BYTES])[0] != zlib.crc32(header):
-        raise ProtocolError("damaged frame header: checksum differs")
     if protocol != PROTOCOL_VERSION:
         raise ProtocolError(
             f"peer speaks data-plane protocol {protocol}, this node {PROTOCOL_VERSION}: use one release"
         )
-    if shown != token:
+    if not hmac.compare_digest(shown, token):
         raise ProtocolError("frame without this job's token")
+    if _CHECKSUM.unpack(data[_HEADER.size : HEADER_BYTES])[0] != zlib.crc32(header):
+        raise ProtocolError("damaged frame header: checksum differs")
+    *_, term, number, version, samples, meta_bytes, payload_bytes = _HEADER.unpack(header)
     if meta_bytes > MAX_META_BYTES:
         raise ProtocolError(f"frame with {meta_bytes} bytes of meta, more than {MAX_META_BYTES}")
     try:

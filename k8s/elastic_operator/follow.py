@@ -9,6 +9,7 @@ from collections.abc import Callable
 import grpc
 
 from coordinator.client import CALL_SECONDS, ClientError, CoordinatorClient
+from elastic_ps.core.token import credentials
 from k8s.elastic_operator.model import Report
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
@@ -56,7 +57,7 @@ class Follower:
             stub = rpc.CoordinatorStub(channel)
             while True:
                 try:
-                    async for message in stub.Attach(pb.AttachRequest(caller=pb.Caller(token=self._token))):
+                    async for message in stub.Attach(pb.AttachRequest(), metadata=credentials(self._token)):
                         self._wanted = message
                         self._asked.set()
                 except grpc.RpcError as error:

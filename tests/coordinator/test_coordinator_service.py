@@ -11,8 +11,10 @@ from contextlib import suppress
 import grpc
 import pytest
 from google.protobuf.json_format import MessageToDict
+from token_channel import showing
 
 from coordinator.__main__ import main
+from coordinator.admission import make_server
 from coordinator.books import Ledger, Steps
 from coordinator.journal import Journal
 from coordinator.runtime import Runtime
@@ -50,8 +52,8 @@ class Served:
         state = State(settings, *kept) if kept else State(settings, self.job)
         ledger, steps = Ledger(self.folder / "ledger.jsonl"), Steps(self.folder / "steps.jsonl")
         self.runtime = Runtime(state, journal)
-        server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-        rpc.add_CoordinatorServicer_to_server(Service(self.runtime, TOKEN, ledger, steps), server)
+        server = make_server(TOKEN)
+        rpc.add_CoordinatorServicer_to_server(Service(self.runtime, ledger, steps), server)
         self.port = server.add_insecure_port(f"127.0.0.1:{self._port}")
         self.runtime.start()
         await server.start()
@@ -74,7 +76,7 @@ class Node(threading.Thread):
 
     def __init__(self, port, kind, nonce):
         super().__init__(name=nonce, daemon=True)
-        self.channel = grpc.insecure_channel(f"127.0.0.1:{port}")
+        self.channel = showing(grpc.insecure_channel(f"127.0.0.1:{port}"), TOKEN)
         self.stub = rpc.CoordinatorStub(self.channel)
         server = kind == pb.INC_SERVER
         self.reply = self.stub.Register(
@@ -91,7 +93,7 @@ class Node(threading.Thread):
 
     @property
     def caller(self):
-        return pb.Caller(token=TOKEN, node=self.id)
+        return pb.Caller(node=self.id)
 
     def run(self):
         with suppress(grpc.RpcError):
@@ -142,10 +144,7 @@ def served(tmp_path):
 @pytest.fixture
 def operator(served):
     with grpc.insecure_channel(f"127.0.0.1:{served.port}") as channel:
-        yield rpc.CoordinatorStub(channel)
-
-
-ME = pb.Caller(token=TOKEN)
+        yield rpc.CoordinatorStub(showing(channel, TOKEN))
 
 
 def start(served, consistency="sync"):
@@ -167,9 +166,9 @@ def start(served, consistency="sync"):
 
 def test_start_declare_and_scale(served, operator):
     nodes = start(served)
-    launcher = operator.Attach(pb.AttachRequest(caller=ME))
+    launcher = operator.Attach(pb.AttachRequest())
     assert next(launcher).nodes == ["w0", "s0"]
-    reply = operator.Scale(pb.ScaleRequest(caller=ME, workers=2, servers=2, wait_in_queue=True), timeout=10)
+    reply = operator.Scale(pb.ScaleRequest(workers=2, servers=2, wait_in_queue=True), timeout=10)
     assert reply.plan == 2
     wanted = next(message for message in launcher if message.starting_workers)
     assert (wanted.starting_workers, wanted.starting_servers) == (1, 1)
@@ -177,11 +176,11 @@ def test_start_declare_and_scale(served, operator):
     assert all(node.reply.started for node in nodes[2:])
     for node in nodes[2:]:
         node.wait_for("committed")
-    plan = operator.Plans(pb.PlansRequest(caller=ME), timeout=10).plans[-1]
+    plan = operator.Plans(pb.PlansRequest(), timeout=10).plans[-1]
     assert (plan.phase, sorted(plan.joined)) == ("COMMITTED", ["s1", "w1"])
     assert len(plan.steps_ms) == 4
     assert plan.bytes_moved >= 11
-    status = operator.Status(pb.StatusRequest(caller=ME), timeout=10)
+    status = operator.Status(pb.StatusRequest(), timeout=10)
     assert [(n.member.id, n.rank, n.state) for n in status.nodes] == [
         ("w0", 0, "member"),
         ("s0", 0, "member"),
@@ -193,28 +192,22 @@ def test_start_declare_and_scale(served, operator):
     launcher.cancel()
 
 
-def test_who_may_call(served, operator):
-    for request, code in (
-        (pb.StatusRequest(caller=pb.Caller(token=b"wrong")), grpc.StatusCode.UNAUTHENTICATED),
-        (pb.StatusRequest(caller=pb.Caller(token=TOKEN, term=99)), grpc.StatusCode.UNAVAILABLE),
+def test_which_node_may_call(served, operator):
+    for caller, code in (
+        (pb.Caller(term=99), grpc.StatusCode.UNAVAILABLE),
+        (pb.Caller(node="w7"), grpc.StatusCode.NOT_FOUND),
     ):
         with pytest.raises(grpc.RpcError) as error:
-            operator.Status(request, timeout=10)
+            operator.Report(pb.ReportRequest(caller=caller), timeout=10)
         assert error.value.code() is code
-    with pytest.raises(grpc.RpcError) as error:
-        operator.Report(pb.ReportRequest(caller=ME), timeout=10)
-    assert error.value.code() is grpc.StatusCode.NOT_FOUND
-    with pytest.raises(grpc.RpcError) as error:
-        next(operator.Listen(pb.ListenRequest(caller=pb.Caller(token=b""))))
-    assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 @pytest.mark.parametrize(
     ("request_", "says"),
     [
-        (pb.RegisterRequest(caller=ME, nonce="n"), "INC_ or DEC_"),
-        (pb.RegisterRequest(caller=ME, kind=pb.INC_WORKER), "needs a nonce"),
-        (pb.RegisterRequest(caller=ME, kind=pb.INC_SERVER, nonce="n"), "port of its data plane"),
+        (pb.RegisterRequest(nonce="n"), "INC_ or DEC_"),
+        (pb.RegisterRequest(kind=pb.INC_WORKER), "needs a nonce"),
+        (pb.RegisterRequest(kind=pb.INC_SERVER, nonce="n"), "port of its data plane"),
     ],
 )
 def test_bad_registrations_say_what_is_wrong(operator, request_, says):
@@ -239,7 +232,7 @@ def test_draws_are_answered_again_after_a_restart(served, operator, tmp_path):
     worker = start(served, "async")[0]
     drawn = [worker.stub.Draw(pb.DrawRequest(caller=worker.caller, number=n), timeout=10) for n in (1, 2)]
     assert [(reply.step, reply.origin, reply.batch) for reply in drawn] == [(0, "w0", 0), (1, "w0", 1)]
-    status = operator.Status(pb.StatusRequest(caller=ME), timeout=10)
+    status = operator.Status(pb.StatusRequest(), timeout=10)
     assert (status.epoch, status.step) == (0, 1)
     served.close()
     again = Served(tmp_path, port=served.port)
@@ -258,12 +251,12 @@ def test_a_draw_that_waits_is_answered_when_the_job_ends(served, operator):
         worker.stub.Draw(pb.DrawRequest(caller=worker.caller, number=number), timeout=10)
     other = Node(served.port, pb.INC_WORKER, "n2")
     waiting = other.stub.Draw.future(pb.DrawRequest(caller=other.caller, number=1), timeout=10)
-    operator.Stop(pb.StopRequest(caller=ME, now=True), timeout=10)
+    operator.Stop(pb.StopRequest(now=True), timeout=10)
     assert waiting.code() is grpc.StatusCode.ABORTED
 
 
 def test_who_comes_when_the_job_has_ended_hears_one_line(served, operator):
-    operator.Stop(pb.StopRequest(caller=ME, now=True, reason="stopped by SIGINT"), timeout=10)
+    operator.Stop(pb.StopRequest(now=True, reason="stopped by SIGINT"), timeout=10)
     session = Session(NodeSettings(f"127.0.0.1:{served.port}", TOKEN, nonce="late"), Role.WORKER)
     with pytest.raises(JobEnded, match="cannot join: the job has ended: stopped by SIGINT") as refused:
         session.register()
@@ -283,7 +276,7 @@ def test_the_ledger_is_acknowledged_and_read(served, operator):
     server = start(served)[1]
     entries = [pb.LedgerEntry(term=1, number=1, version=v, runs=[0, 8]) for v in range(3)]
     assert server.report(ledger=entries, ledger_sequence=0).ledger_kept == 3
-    assert [e.version for e in operator.Ledger(pb.LedgerRequest(caller=ME))] == [0, 1, 2]
+    assert [e.version for e in operator.Ledger(pb.LedgerRequest())] == [0, 1, 2]
 
 
 def test_a_restart_resumes_with_a_higher_term_on_the_same_port(served, operator, tmp_path):
@@ -291,7 +284,7 @@ def test_a_restart_resumes_with_a_higher_term_on_the_same_port(served, operator,
     served.close()
     again = Served(tmp_path, port=served.port)
     try:
-        status = operator.Status(pb.StatusRequest(caller=ME), timeout=10, wait_for_ready=True)
+        status = operator.Status(pb.StatusRequest(), timeout=10, wait_for_ready=True)
         assert status.term == 2
         assert status.configuration == pb.ConfigId(term=1, number=1)
         assert [node.member.id for node in status.nodes] == ["w0", "s0"]
@@ -313,7 +306,7 @@ def test_the_process_says_where_it_listens_and_ends_on_sigterm(tmp_path):
         address = line.removeprefix("listening on ").strip()
         assert (tmp_path / "job" / "coordinator.addr").read_text() == f"{address}\n"
         with grpc.insecure_channel(address) as channel:
-            reply = rpc.CoordinatorStub(channel).Status(pb.StatusRequest(caller=ME), timeout=10)
+            reply = rpc.CoordinatorStub(showing(channel, TOKEN)).Status(pb.StatusRequest(), timeout=10)
         assert (reply.job, reply.phase) == ("j", "starting")
         os.kill(process.pid, signal.SIGTERM)
         assert process.wait(20) == 0

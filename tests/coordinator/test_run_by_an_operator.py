@@ -7,6 +7,7 @@ import threading
 import grpc
 import pytest
 from played_job import World, text
+from token_channel import showing
 
 from coordinator import addresses
 from coordinator import events as ev
@@ -115,9 +116,9 @@ def test_the_process_listens_everywhere_says_where_it_is_reached_and_answers_pro
             with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
                 check = channel.unary_unary("/grpc.health.v1.Health/Check")
                 assert check(b"", timeout=10) == b"\x08\x01"  # as Kubernetes' grpc probe asks, without a token
-                stub = rpc.CoordinatorStub(channel)
+                stub = rpc.CoordinatorStub(showing(channel, token))
                 with pytest.raises(grpc.RpcError, match="elasticctl --kube scale j"):
-                    stub.Scale(pb.ScaleRequest(caller=pb.Caller(token=token), workers=2), timeout=10)
+                    stub.Scale(pb.ScaleRequest(workers=2), timeout=10)
         finally:
             ending.cancel()
             process.terminate()

@@ -5,6 +5,7 @@ from typing import Any
 
 import grpc
 
+from elastic_ps.core.token import admits
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
 
@@ -87,7 +88,7 @@ class FakeCoordinator(rpc.CoordinatorServicer):
         self.absences = 0
 
     def _take(self, method: str, request: Any, context: grpc.ServicerContext) -> None:
-        if request.caller.token != TOKEN:
+        if not admits(TOKEN, context.invocation_metadata()):
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "not the token of this job")
         self.requests.setdefault(method, []).append(request)
         if method in self.refusals:

@@ -1,4 +1,4 @@
-"""A coordinator that is killed with its journal and ledger: its job trains on, and a new one knows it from its nodes."""
+"""A coordinator is killed with its journal and ledger: its job trains on, and a new one knows it from its nodes."""
 
 import json
 import os

@@ -42,7 +42,9 @@ def test_round_trip(frame, token):
 def test_a_changed_byte_of_the_header_is_noticed(frame, token, where, change):
     data = bytearray(encode(frame, token))
     data[where] ^= change
-    with pytest.raises(ProtocolError, match=r"wrong magic|checksum differs"):
+    with pytest.raises(
+        ProtocolError, match=r"wrong magic|speaks data-plane protocol|this job's token|checksum differs"
+    ):
         decode_header(data, token)
 
 
@@ -51,6 +53,15 @@ def test_another_jobs_token_is_refused_and_not_shown(frame, token, other):
     assume(token != other)
     with pytest.raises(ProtocolError, match=r"^frame without this job's token$"):
         decode_header(encode(frame, token), other)
+
+
+@given(FRAMES, TOKENS, TOKENS, st.integers(8 + len(bytes(16)), HEADER_BYTES - 1), st.integers(1, 255))
+def test_nothing_behind_the_token_is_looked_at_before_it(frame, token, other, where, change):
+    assume(token != other)
+    data = bytearray(encode(frame, token))
+    data[where] ^= change  # kinds, lengths, the checksum: a stranger's are all the same
+    with pytest.raises(ProtocolError, match=r"^frame without this job's token$"):
+        decode_header(data, other)
 
 
 @given(st.binary(max_size=200))
