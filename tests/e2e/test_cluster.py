@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -71,19 +72,21 @@ def no_job_left(folder):
 
 
 @contextmanager
-def serving(folder, log):
+def serving(folder, log, *further):
     """`dl2 serve` as a process; the jobs stay when it ends."""
     command = [sys.executable, "-c", "from dl2_scheduler.cli import main; main()", "serve"]
-    options = ["--slots", "1x4", "--policy", "drf", "--slot", "2s", "--folder", str(folder)]
+    options = ["--slots", "1x4", "--policy", "drf", "--slot", "2s", "--folder", str(folder), *further]
     with log.open("ab") as output:
         process = subprocess.Popen([*command, *options], stdout=output, stderr=subprocess.STDOUT, cwd=ROOT)
     try:
         with ClusterClient(folder) as client:
             until(lambda: answers(client, process, log), "dl2 serve")
+            client.process = process
             yield client
     finally:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0, log.read_text()
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0, log.read_text()
 
 
 def answers(client, process, log):
@@ -158,3 +161,39 @@ def test_a_suspended_job_goes_on_from_its_checkpoint(tmp_path):
     assert int(epochs[0].split("epoch ")[1].split(":")[0]) >= int(ran.epochs_done)
     assert "] epoch 29" in epochs[-1]
     assert os.listdir(tmp_path / "checkpoints") == ["a-1"]
+
+
+def groups(isolation):
+    """Of tasks, where they have some: the folders that `dl2 top` names."""
+    found = re.search(r"(/sys/fs/cgroup/\S+dl2-\w+)", isolation)
+    return sorted(path.name for path in Path(found[1]).iterdir() if path.is_dir()) if found else []
+
+
+@pytest.mark.mxnet
+@pytest.mark.timeout(400)
+def test_a_held_job_is_scaled_by_hand_and_outlives_a_killed_dl2_serve(tmp_path):
+    folder, log = tmp_path / "state", tmp_path / "serve.log"
+    with no_job_left(folder):
+        with serving(folder, log, "--isolation", "auto") as client:
+            client.submit(document("a", 1000), ROOT)
+            until(lambda: counts(client, "a") == (2, 2), "a has all that it can use", 200)
+            client.hold("a")
+            assert client.scale("a", 1, 1) == (1, 1)
+            until(lambda: counts(client, "a") == (1, 1), "a is as its owner wants")
+            held = until(lambda: len((top := client.top()).tasks) == 2 and top, "two tasks are left")
+            client.process.kill()
+            client.process.wait(60)
+        with serving(folder, log, "--isolation", "auto") as client:
+            now = client.status("a")
+            assert (now.held, now.workers, now.servers, now.phase) == (True, 1, 1, "running")
+            found = client.top()
+            assert found.isolation == held.isolation
+            assert [task.task for task in found.tasks] == [task.task for task in held.tasks]
+            worker = next(task for task in found.tasks if task.task.startswith("w"))
+            share = len(os.sched_getaffinity(0)) / 4
+            assert worker.limit_cores == pytest.approx(share, rel=0.01)
+            assert worker.cores < share * 1.2
+            until(lambda: len(groups(found.isolation)) in (0, 2), "only tasks that run have groups")
+            client.stop("a")
+            until(lambda: counts(client, "a") == "stopped", "a's end")
+            until(lambda: groups(client.top().isolation) == [], "no group is left")
