@@ -5,14 +5,18 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import typer
+
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.live import LiveCluster
 from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.guard.decision import GuardSettings
 from dl2_scheduler.guard.process import Guard
+from dl2_scheduler.learning.live.process import Learner, check_learns
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.limits import Limits
 from dl2_scheduler.live.loop import Beside, Loop
+from dl2_scheduler.live.metrics import Metrics, exported
 from dl2_scheduler.live.policies import Policies
 from dl2_scheduler.live.service import Notes, Service, serving
 from dl2_scheduler.policies.registry import DL2, make_live_policy
@@ -31,6 +35,7 @@ class Driving:
         limits: of what may change in a slot.
         guard: see there; None: no guard.
         learn: the learnt policy goes on learning.
+        metrics: where Prometheus is answered, as ADDRESS:PORT; None: nowhere.
     """
 
     policy: str | None
@@ -38,6 +43,7 @@ class Driving:
     limits: Limits = field(default_factory=Limits)
     guard: GuardSettings | None = field(default_factory=GuardSettings)
     learn: bool = False
+    metrics: str | None = None
 
 
 @contextmanager
@@ -53,7 +59,10 @@ def driven(cluster: LiveCluster, history: History, folder: Path, driving: Drivin
     Raises:
         BadInput: the policy cannot be used, or cannot learn.
     """
-    policies = Policies(make_live_policy, BASELINE, folder, driving.policy and absolute(driving.policy))
+    asked = driving.policy and absolute(driving.policy)
+    if driving.learn and asked and asked.startswith(DL2):
+        check_learns(Path(asked.removeprefix(DL2)))
+    policies = Policies(make_live_policy, BASELINE, folder, asked)
     beside: list[Beside] = []
     notes = Notes()
     with ExitStack() as stack:
@@ -61,8 +70,16 @@ def driven(cluster: LiveCluster, history: History, folder: Path, driving: Drivin
             guard = stack.enter_context(closing(Guard(policies, driving.guard, folder, driving.rule)))
             beside.append(guard)
             notes.comparison = lambda: guard.summary
+        if driving.learn:
+            learner = stack.enter_context(closing(Learner(policies, folder, driving.rule)))
+            beside.append(learner)
+            notes.learning, notes.updates = lambda: learner.summary, lambda: learner.updates
         stack.enter_context(serving(Service(cluster, history, policies, notes), folder))
-        yield Loop(cluster, policies, driving.rule, history, driving.limits, beside)
+        metrics = Metrics(cluster)
+        if driving.metrics is not None:
+            where = stack.enter_context(exported(metrics, driving.metrics))
+            typer.echo(f"dl2: metrics: http://{where}/metrics")
+        yield Loop(metrics.watching(cluster), policies, driving.rule, history, driving.limits, beside)
 
 
 def absolute(policy: str) -> str:

@@ -49,14 +49,8 @@ class Guard:
 
     def after(self, slot: int) -> None:
         """See `Beside.after`."""
-        if (name := self.compared) is not None:
+        if (name := self._policies.in_use(DL2)) is not None:
             self._side.tell(json.dumps({"slot": slot, "policy": name}))
-
-    @property
-    def compared(self) -> str | None:
-        """Name of the policy that is compared; None: no learnt one is in use."""
-        choice = self._policies.choice
-        return next((name for name in (choice.policy, choice.shadow) if name.startswith(DL2)), None)
 
     @property
     def summary(self) -> str:

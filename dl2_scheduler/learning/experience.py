@@ -1,7 +1,7 @@
 """What jobs did, as far as a critic learns from it: the same from simulated clusters and from live ones."""
 
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -42,16 +42,17 @@ class Experience:
 
     Args:
         models: types that are known.
+        most_finished: job-slots that are kept of jobs that ended; the latest.
 
     Attributes:
         speeds: by `Configuration`, mean samples a second over a slot, what scaling cost included, and slots seen.
     """
 
-    def __init__(self, models: Sequence[str]):
+    def __init__(self, models: Sequence[str], most_finished: int = _MOST_FINISHED):
         self.speeds: dict[Configuration, tuple[float, int]] = {}
         self._number = {model: index for index, model in enumerate(models)}
         self._pending: dict[tuple[Hashable, Hashable], list[tuple[int, F32]]] = {}
-        self._finished: deque[tuple[F32, float]] = deque(maxlen=_MOST_FINISHED)
+        self._finished: deque[tuple[F32, float]] = deque(maxlen=most_finished)
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""
@@ -82,9 +83,14 @@ class Experience:
             elif done.workers and done.servers and state.job.model in self._number:
                 self._record_speed(state, done, snapshot.slot_seconds)
 
-    def forget(self, cluster: Hashable) -> None:
-        """The jobs that a cluster has still: they will not be seen again."""
-        for key in [key for key in self._pending if key[0] == cluster]:
+    def forget(self, cluster: Hashable, but: Collection[Hashable] = ()) -> None:
+        """The jobs that a cluster has still: they will not be seen again.
+
+        Args:
+            cluster: which.
+            but: ids of jobs that will.
+        """
+        for key in [key for key in self._pending if key[0] == cluster and key[1] not in but]:
             del self._pending[key]
 
     def _record_speed(self, state: JobState, done: JobOutcome, slot_seconds: float) -> None:

@@ -124,6 +124,11 @@ class Policies:
         with self._lock:
             return self._choice
 
+    def in_use(self, prefix: str) -> str | None:
+        """The policy that was asked for, or else its shadow, whose name begins so; None: neither does."""
+        choice = self.choice
+        return next((name for name in (choice.policy, choice.shadow) if name.startswith(prefix)), None)
+
     @property
     def deciding(self) -> str:
         """Name of the policy that decides."""

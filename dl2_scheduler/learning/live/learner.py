@@ -1,0 +1,201 @@
+"""Online learning from what live jobs did (DL2, section 4.3): `learning/online.py` with a history for a simulator.
+
+Nothing is tried that the policy would not do: no exploration. An update depends on the history, the checkpoint before
+and nothing else.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import islice, pairwise
+from typing import Any
+
+import numpy as np
+import torch
+
+from dl2_scheduler.cluster.document import UNKNOWN_SAMPLES
+from dl2_scheduler.cluster.errors import SchedulerError
+from dl2_scheduler.cluster.policy import JobOutcome, Outcome
+from dl2_scheduler.cluster.room import NodeRule, Room
+from dl2_scheduler.cluster.snapshot import JobState, Snapshot
+from dl2_scheduler.learning.actor import Actor, ActorSettings
+from dl2_scheduler.learning.critic import Critic, CriticPolicy, CriticSettings
+from dl2_scheduler.learning.experience import Experience
+from dl2_scheduler.learning.networks import SharedPolicy
+from dl2_scheduler.learning.recorded import slot_of
+from dl2_scheduler.learning.run_folder import RunFolder
+from dl2_scheduler.learning.sequences import Slots
+from dl2_scheduler.learning.teacher import PolicyTeacher
+from dl2_scheduler.live.history import History
+from dl2_scheduler.live.slots import RecordedSlot
+from dl2_scheduler.policies.features import features, of_room
+
+_KEY = "live"  # of a checkpoint
+_CLUSTER = "live"  # of the experience
+_COMPLETE = 1 - 1e-6  # part of its epochs after which a job that ended is taken to have trained them all
+_LENGTHS = (0.8, 1.2)  # of a slot, over what it should be, between which speeds are learnt from it
+
+
+class Diverged(SchedulerError):
+    """Learning gave weights that are not finite; they are not written."""
+
+
+@dataclass(frozen=True)
+class LiveSettings:
+    """Of `LiveLearner`.
+
+    Attributes:
+        most_slots: of the history, that an update learns from; more than one only where it lags behind.
+        softening: see `OnlineSettings`.
+        most_finished: see `Experience`; few, so that what was simulated gives way to what happened.
+        actor: of the policy network.
+        critic: of the critic.
+    """
+
+    most_slots: int = 64
+    softening: float = 0.1
+    most_finished: int = 5_000
+    actor: ActorSettings = field(
+        default_factory=lambda: ActorSettings(learning_rate=1e-3, replay=256, passes=4, least=32)
+    )
+    critic: CriticSettings = field(default_factory=lambda: CriticSettings(steps=200))
+
+
+class LiveLearner:
+    """Goes on with a run of `dl2 bootstrap` or `dl2 learn`, in its folder.
+
+    Args:
+        folder: of the run.
+        history: of the cluster.
+        cluster: says which cluster it is: what was learnt of another's slots is no reason to leave out this one's.
+        rule: by which tasks find their node.
+        settings: see there.
+
+    Attributes:
+        updates: from live slots, in all.
+        slot: number of the last slot that it has learnt from; -1: none.
+
+    Raises:
+        BadInput: there is no checkpoint.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        history: History,
+        cluster: str,
+        rule: NodeRule = NodeRule.SPREAD,
+        settings: LiveSettings = LiveSettings(),
+    ):
+        self._folder, self._history, self._cluster = folder, history, cluster
+        self._rule, self._settings, self._seed = rule, settings, int(folder.settings()["seed"])
+        found = folder.checkpoint()
+        torch.manual_seed(self._seed)
+        live = found.get(_KEY)
+        self._simulated = int(found["updates"])
+        self._actor = _actor(found, settings)
+        self._critic = Critic(found["models"], settings.critic)
+        self._experience = Experience(found["models"], settings.most_finished)
+        if "critic" in found:
+            self._critic.load_state(found["critic"])
+            self._experience.load_state(found["experience"])
+        self.updates: int = live["updates"] if live else 0
+        self.slot: int = live["slot"] if live else -1
+        if live is None or live["cluster"] != cluster:
+            self._experience.forget(_CLUSTER)
+            self.slot = -1
+
+    def update(self) -> dict[str, float] | None:
+        """Learn from the slots that have come; the losses. None: there is none that has ended and been followed.
+
+        Raises:
+            Diverged: the weights are not finite.
+        """
+        slots = list(islice(self._history.slots(after=self.slot), self._settings.most_slots + 1))
+        if len(slots) < 2:
+            return None
+        random = np.random.default_rng([self._seed, self.updates, slots[0].snapshot.slot])
+        for slot, following in pairwise(slots):
+            if slot.outcome is not None:
+                self._record(slot, slot.outcome, following.at - slot.at)
+        numbers = self._critic.learn(self._experience, random)
+        lessons = list(self._lessons(slots[:-1])) if self._critic.ready else []
+        if lessons:
+            numbers["actor/cross_entropy"] = self._actor.learn(Slots.joined(lessons), random)
+        self.updates, self.slot = self.updates + 1, slots[-2].snapshot.slot
+        if not all(np.isfinite(array).all() for array in self._actor.weights().arrays.values()):
+            raise Diverged(f"update {self.updates}, of slot {self.slot}: weights are not finite; they are not used")
+        return numbers
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        learners = {"critic": self._critic.state(), "experience": self._experience.state()}
+        live = {"slot": self.slot, "updates": self.updates, "cluster": self._cluster}
+        state = {**self._actor.state(), **learners, "models": self._actor.models, "updates": self._simulated}
+        self._folder.save(self._actor.weights(), {**state, _KEY: live})
+
+    def _record(self, slot: RecordedSlot, outcome: Outcome, seconds: float) -> None:
+        """What jobs did, as the critic learns it.
+
+        Args:
+            slot: as it was decided.
+            outcome: of it.
+            seconds: that it lasted.
+        """
+        snapshot, models = slot.snapshot, self._actor.models
+        inputs, _ = of_room(Room(snapshot, self._rule), models)
+        rows = features(inputs, len(models))
+        whole = _LENGTHS[0] <= seconds / snapshot.slot_seconds <= _LENGTHS[1]
+        kept, states, outcomes = [], [], []
+        for number, (state, done) in enumerate(zip(snapshot.jobs, outcome.jobs, strict=True)):
+            if done.finished is None or _trained_all(state, done):
+                kept.append(number)
+                states.append(state)
+                outcomes.append(_as_learnt(state, done, snapshot, whole))
+        seen = replace(snapshot, jobs=tuple(states))
+        self._experience.record(_CLUSTER, seen, rows[kept], replace(outcome, jobs=outcomes))
+        self._experience.forget(_CLUSTER, but={done.id for done in outcomes if done.finished is None})
+
+    def _lessons(self, slots: list[RecordedSlot]) -> Iterator[Slots]:
+        """What the critic would have done; not with a type that it has not seen train, which it would starve."""
+        trained = {self._actor.models[key.model] for key in self._experience.speeds}
+        teacher = PolicyTeacher(CriticPolicy(self._critic), self._rule)
+        for slot in slots:
+            if {state.job.model for state in slot.snapshot.jobs} <= trained:
+                yield slot_of(Room(slot.snapshot, self._rule), teacher(slot.snapshot), self._actor.weights())
+
+
+def _actor(found: dict[str, Any], settings: LiveSettings) -> Actor:
+    """Of a checkpoint: of live learning as it was; of another the weights that decide, and nothing of how they came."""
+    policy = SharedPolicy(found["models"])
+    if "average" in found:
+        prefix = "module."
+        deciding = {name.removeprefix(prefix): of for name, of in found["average"].items() if name.startswith(prefix)}
+        policy.load_state_dict(deciding)
+    else:
+        policy.load_state_dict(found["policy"])
+        policy.soften(settings.softening)
+    actor = Actor(policy, settings.actor)
+    if _KEY in found:
+        actor.load_state(found)
+    return actor
+
+
+def _trained_all(state: JobState, done: JobOutcome) -> bool:
+    """Whether a job that ended did so of itself: one that was stopped or failed tells nothing of how long jobs take."""
+    return state.epochs_done + done.epochs >= state.job.estimate * _COMPLETE
+
+
+def _as_learnt(state: JobState, done: JobOutcome, snapshot: Snapshot, whole: bool) -> JobOutcome:
+    """In numbers of slots, which live are not alike in time; one that ended in a slot did so in its middle.
+
+    Args:
+        state: of the job at the slot's start.
+        done: what it did.
+        snapshot: of the slot.
+        whole: the slot was as long as it should be, so that its epochs tell a speed.
+    """
+    if done.finished is not None:
+        return replace(done, finished=(snapshot.slot + 0.5) * snapshot.slot_seconds)
+    if not whole or state.job.samples_per_epoch == UNKNOWN_SAMPLES:
+        return replace(done, workers=0, servers=0)
+    return done

@@ -1,0 +1,102 @@
+"""Online learning beside the loop: its program, and the weights that come of it. Torch is not imported here."""
+
+import json
+import logging
+import sys
+from pathlib import Path
+
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.room import NodeRule
+from dl2_scheduler.live.policies import Policies
+from dl2_scheduler.live.side import Side
+from dl2_scheduler.policies.registry import DL2
+
+log = logging.getLogger(__name__)
+
+
+class Learner:
+    """See `Beside`. The learnt policy that was asked for, or else the learnt shadow, learns in its run's folder.
+
+    Args:
+        policies: of the cluster.
+        folder: of the cluster.
+        rule: by which tasks find their node.
+
+    Attributes:
+        updates: of the run that learns, from live slots; 0: none yet.
+    """
+
+    def __init__(self, policies: Policies, folder: Path, rule: NodeRule):
+        self.updates = 0
+        self._policies, self._folder, self._rule = policies, folder, rule
+        self._name: str | None = None
+        self._side: Side | None = None
+        self._said = ""
+
+    def before(self, slot: int) -> None:
+        """See `Beside.before`: new weights decide from now on."""
+        heard = [json.loads(line) for line in self._side.heard()] if self._side else []
+        for said in heard:
+            if "error" in said:
+                self._said = said["error"]
+                log.error("learning: slot %d: %s", slot, self._said)
+        updates = [said for said in heard if "updates" in said]
+        if updates and self._name is not None:
+            self.updates = updates[-1]["updates"]
+            self._said = f"{self.updates} updates, the last from slot {updates[-1]['slot']}"
+            self._policies.renew(self._name)
+
+    def after(self, slot: int) -> None:
+        """See `Beside.after`."""
+        name = self._policies.in_use(DL2)
+        if name != self._name:
+            self._follow(name)
+        if self._side is not None:
+            self._side.tell(str(slot))
+
+    @property
+    def summary(self) -> str:
+        """How it goes, for people."""
+        if self._name is None:
+            return "no learnt policy is in use, dl2:RUN"
+        trouble = self._side.trouble if self._side else ""
+        return f"{self._name}: {'; '.join(filter(None, (self._said, trouble))) or 'no update yet'}"
+
+    def close(self) -> None:
+        """End its program."""
+        if self._side is not None:
+            self._side.close()
+
+    def _follow(self, name: str | None) -> None:
+        """Learn in another run, or in none."""
+        self.close()
+        self._name, self._side, self._said, self.updates = name, None, "", 0
+        if name is None:
+            return
+        run = Path(name.removeprefix(DL2))
+        try:
+            check_learns(run)
+        except BadInput as error:
+            self._said = str(error)
+            log.error("learning: %s", error)  # noqa: TRY400  # for operators
+            return
+        command = [sys.executable, "-m", "dl2_scheduler.learning.live.program", str(run), str(self._folder)]
+        output = self._folder / "logs" / "learning.log"
+        self._side = Side("learning", [*command, str(int(self._rule))], output)
+
+
+def check_learns(run: Path) -> None:
+    """Refuse a run that cannot go on learning.
+
+    Raises:
+        BadInput: it is no run's folder, or of the paper's network.
+    """
+    try:
+        told = json.loads((run / "settings.json").read_text())["settings"]
+        checkpoint = (run / "checkpoint.pt").exists()
+    except (OSError, ValueError, KeyError) as error:
+        raise BadInput(f"{run} is no run that can learn: {error}: give the folder of a dl2 bootstrap") from error
+    if not checkpoint:
+        raise BadInput(f"{run} has no checkpoint to learn from: give the folder of a dl2 bootstrap")
+    if told.get("network") != "shared":
+        raise BadInput(f"{run} has the paper's network, which learns in simulations alone: leave out --learn")

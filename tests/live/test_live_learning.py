@@ -1,0 +1,226 @@
+"""Online learning from a live cluster's history: in this process, as a program, and into the loop that decides."""
+
+import json
+import time
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dl2_scheduler.cluster.errors import BadInput, Refused
+from dl2_scheduler.cluster.jobs import Job, Node
+from dl2_scheduler.cluster.policy import JobOutcome, Outcome
+from dl2_scheduler.cluster.room import NodeRule
+from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot
+from dl2_scheduler.cluster.speeds import Speeds
+from dl2_scheduler.learning.critic import CriticSettings
+from dl2_scheduler.learning.live.learner import Diverged, LiveLearner, LiveSettings
+from dl2_scheduler.learning.live.process import Learner, check_learns
+from dl2_scheduler.learning.live.program import held, keep
+from dl2_scheduler.learning.networks import new_policy
+from dl2_scheduler.learning.run_folder import RunFolder
+from dl2_scheduler.live.history import HISTORY_FILE, History
+from dl2_scheduler.live.loop import Loop
+from dl2_scheduler.live.policies import Policies
+from dl2_scheduler.policies.dl2 import load
+from dl2_scheduler.policies.registry import make_live_policy
+from dl2_scheduler.sim.simulator import SimulatedCluster
+
+SLOT = 60.0
+ONE = {"slots": 1.0}
+NODES = (Node("n", {"slots": 12.0}),)
+SECONDS = 120.0
+
+
+def grid(best):
+    """Speeds that grow with both roles, `best` samples a second at most."""
+    servers, workers = np.mgrid[:5, :5]
+    return best * np.sqrt(servers * workers) / 4.0
+
+
+SPEEDS = Speeds({"a": grid(40.0), "b": grid(10.0)})
+
+
+def job(number, arrival):
+    model = "ab"[number % 2]
+    return Job(f"{model}{number}", arrival, model, 8.0, 200.0, ONE, ONE, max_workers=4, max_servers=4)
+
+
+def new_run(folder, models=("a", "b")):
+    """As `dl2 bootstrap` leaves it, but having imitated nobody."""
+    run = RunFolder(folder)
+    run.begin({"network": "shared", "seed": 3})
+    policy = new_policy(models, 3)
+    run.save(policy.weights(), {"policy": policy.state_dict(), "models": policy.models, "updates": 0})
+    return run
+
+
+def live(history, folder, beside=(), policy="drf", jobs=10):
+    """A loop over simulated jobs, with a clock that tells the slots' beginnings."""
+    cluster = SimulatedCluster([job(number, number * 40.0) for number in range(jobs)], NODES, SPEEDS, SLOT)
+    policies = Policies(make_live_policy, "drf", folder, policy)
+    now = lambda: 1e9 + cluster.lanes.slot * SLOT  # noqa: E731
+    return Loop(cluster, policies, NodeRule.SPREAD, history, beside=beside, now=now), policies, cluster
+
+
+@pytest.fixture
+def history(tmp_path):
+    with closing(History(tmp_path / HISTORY_FILE)) as found:
+        yield found
+
+
+def arrays(run):
+    return load(run.path).arrays
+
+
+def same(some, others):
+    return all(np.array_equal(some[name], others[name]) for name in some)
+
+
+FAST = replace(LiveSettings(), most_slots=3, critic=CriticSettings(steps=20))
+
+
+def learner_of(run, history, settings=FAST):
+    return LiveLearner(run, history, "here", settings=settings)
+
+
+def test_it_learns_from_a_history_and_resumes_with_the_numbers_of_one_that_never_stopped(history, tmp_path):
+    live(history, tmp_path)[0].run()
+    first, second = new_run(tmp_path / "first"), new_run(tmp_path / "second")
+    start = arrays(first)
+    whole = learner_of(first, history)
+    numbers = [found for _ in range(3) if (found := whole.update()) is not None]
+    assert len(numbers) == 3
+    assert set(numbers[-1]) == {"critic/progress", "critic/remaining", "actor/cross_entropy"}
+    whole.save()
+    assert not same(arrays(first), start)
+    learner = learner_of(second, history)
+    for _ in range(3):
+        learner.update()
+        learner.save()
+        learner = learner_of(second, history)
+    numbers = [slot.snapshot.slot for slot in history.slots()]
+    assert (learner.updates, learner.slot) == (whole.updates, whole.slot) == (3, numbers[8])
+    assert same(arrays(second), arrays(first))
+    while whole.update() is not None:
+        pass
+    assert whole.slot == numbers[-2]  # how long the last slot was is not known yet
+    elsewhere = LiveLearner(second, history, "another cluster", settings=FAST)
+    assert (elsewhere.updates, elsewhere.slot) == (3, -1)
+
+
+def test_unknown_types_are_not_taught_to_starve(history, tmp_path):
+    live(history, tmp_path)[0].run()
+    run = new_run(tmp_path / "run", ("a", "c"))
+    start = arrays(run)
+    learner = learner_of(run, history)
+    while (numbers := learner.update()) is not None:
+        assert "critic/progress" in numbers
+        alone = [slot for slot in history.slots() if {state.job.model for state in slot.snapshot.jobs} == {"a"}]
+        assert ("actor/cross_entropy" in numbers) <= bool(alone)
+    learner.save()
+    assert all(np.isfinite(array).all() for array in arrays(run).values())
+    assert not same(arrays(run), start) or not alone
+
+
+def lived(history, slot, at, *done, samples=200.0):
+    """A slot of jobs that each run 1+1 and have 8 epochs; `done` is of each: (epochs so far, trained, finished)."""
+    states = [
+        JobState(Job(f"a{n}", 0.0, "a", 8.0, samples, ONE, ONE, max_workers=4, max_servers=4), so_far, 1, 1, 1)
+        for n, (so_far, _, _) in enumerate(done)
+    ]
+    grants = {state.job.id: Grant(1, 1) for state in states}
+    history.decided(at, "drf", Snapshot(slot, SLOT, NODES, tuple(states)), Allocation(grants))
+    outcomes = [JobOutcome(f"a{n}", 1, 1, epochs, end) for n, (_, epochs, end) in enumerate(done)]
+    history.happened(Outcome(slot, outcomes, ()))
+
+
+def seen(history, tmp_path):
+    learner = learner_of(new_run(tmp_path / "run"), history)
+    learner.update()
+    return learner._experience
+
+
+def test_what_jobs_did_is_learnt_but_not_of_stopped_ones_nor_of_short_slots(history, tmp_path):
+    lived(history, 3, 0.0, (0.0, 2.0, None), (0.0, 1.0, None))
+    lived(history, 4, 60.0, (2.0, 6.0, 1e6), (1.0, 2.0, 1e6))  # the first trained all, the second was stopped
+    lived(history, 5, 120.0, (0.0, 0.5, None))  # cut short
+    lived(history, 6, 130.0, (0.0, 0.5, None))
+    experience = seen(history, tmp_path)
+    rows, slots = experience.finished()
+    assert (len(rows), slots.tolist()) == (2, [1.5, 0.5])
+    assert list(experience.speeds.values()) == [(pytest.approx((2 + 1) / 2 * 200.0 / SLOT), 2)]
+
+
+def test_speeds_of_jobs_whose_samples_are_not_known_are_not_learnt(history, tmp_path):
+    lived(history, 3, 0.0, (0.0, 2.0, None), samples=1.0)
+    lived(history, 4, 60.0, (2.0, 2.0, None))
+    assert seen(history, tmp_path).speeds == {}
+
+
+def test_weights_that_diverge_are_not_written(history, tmp_path):
+    live(history, tmp_path)[0].run()
+    run = new_run(tmp_path / "run")
+    learner = learner_of(run, history)
+    with torch.no_grad():
+        learner._actor._policy.share.fill_(float("nan"))
+    with pytest.raises(Diverged, match="not finite"):
+        learner.update()
+    assert np.isfinite(arrays(run)["share"]).all()
+
+
+def test_runs_that_cannot_learn(tmp_path):
+    with pytest.raises(BadInput, match="is no run that can learn"):
+        check_learns(tmp_path)
+    RunFolder(tmp_path / "paper").begin({"network": "paper", "seed": 0})
+    with pytest.raises(BadInput, match="has no checkpoint"):
+        check_learns(tmp_path / "paper")
+    (tmp_path / "paper" / "checkpoint.pt").touch()
+    with pytest.raises(BadInput, match="the paper's network"):
+        check_learns(tmp_path / "paper")
+
+
+def test_a_run_is_kept_as_it_was_and_held_by_one(tmp_path):
+    run = new_run(tmp_path / "run")
+    keep(run.path)
+    before = arrays(RunFolder(run.path / "before-live"))
+    run.save(new_policy(("a",), 9).weights(), {})
+    keep(run.path)
+    assert same(arrays(RunFolder(run.path / "before-live")), before)
+    with held(run.path), pytest.raises(Refused, match="another dl2 serve learns"), held(run.path):
+        pass
+
+
+def until(condition, what):
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def test_the_program_learns_beside_the_loop_which_takes_its_weights(history, tmp_path):
+    run = new_run(tmp_path / "run")
+    name = f"dl2:{run.path}"
+    loop, policies, cluster = live(history, tmp_path, policy=name)
+    with closing(Learner(policies, tmp_path, NodeRule.SPREAD)) as learner:
+        loop._beside = (learner,)
+        for _ in range(6):
+            loop.slot()
+        until(lambda: list(learner._side._heard), Path(tmp_path / "logs" / "learning.log").read_text())
+        before = policies.turn().policy
+        loop.slot()
+        assert learner.updates > 0
+        assert f"{learner.updates} updates" in learner.summary
+        assert policies.turn().policy is not before
+        assert policies.deciding == name
+        assert same(arrays(RunFolder(run.path / "before-live")), new_policy(("a", "b"), 3).weights().arrays)
+        learner._side._process.kill()  # it may die whenever it likes
+        learner._side._process.wait()
+        while not cluster.done:
+            loop.slot()
+        assert "ended with status -9" in learner._side.trouble
+        until(lambda: any("updates" in json.loads(line) for line in list(learner._side._heard)), "it went on")
+    assert policies.trouble == ""
