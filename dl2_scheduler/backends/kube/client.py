@@ -120,6 +120,11 @@ class KubeClient:
             if not found.by_scheduler:
                 raise Refused(f"{job} is held already: dl2 scale {job} --kube changes its counts")
             given = found.allotment
+            if (given is None or not given.workers) and not found.saves:
+                raise Refused(
+                    f"{job} has nothing now, and without checkpoint.url cannot be kept so; to begin it with its "
+                    f'replicas: kubectl patch elasticjob {job} --type merge -p \'{{"spec":{{"scaling":"Manual"}}}}\''
+                )
             if given is None or not given.workers:
                 return {"scaling": "Manual", "suspend": True}
             counts = _counts(_clamped(found.workers, given.workers), _clamped(found.servers, given.servers))

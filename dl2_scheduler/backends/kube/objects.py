@@ -193,6 +193,7 @@ class JobInfo:
         allotment: None: none yet.
         told: its status.
         decisions: annotation of that name, as it stands there.
+        saves: there is a place for its checkpoints.
     """
 
     namespace: str
@@ -211,6 +212,7 @@ class JobInfo:
     allotment: Allotment | None
     told: Told
     decisions: str
+    saves: bool
 
     @property
     def key(self) -> tuple[str, str]:
@@ -314,6 +316,7 @@ def job_of(found: Object) -> JobInfo:
         else None,
         told=_told(found.get("status") or {}),
         decisions=(metadata.get("annotations") or {}).get(DECISIONS, ""),
+        saves=bool((spec.get("checkpoint") or {}).get("url")),
     )
 
 
