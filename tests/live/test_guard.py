@@ -1,0 +1,154 @@
+"""The guard: when a policy loses its place (pure), what the futures say, and the program beside the loop."""
+
+import time
+from contextlib import closing
+
+import pytest
+from test_live_learning import NODES, SLOT, job, live, new_run
+
+from dl2_scheduler.cluster.room import NodeRule
+from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot, SpeedReport
+from dl2_scheduler.guard.counterfactual import MOST_SLOTS, completion
+from dl2_scheduler.guard.decision import Comparison, GuardSettings, Standing, seen, verdict
+from dl2_scheduler.guard.process import Guard
+from dl2_scheduler.guard.program import Comparing
+from dl2_scheduler.live.history import HISTORY_FILE, History
+from dl2_scheduler.policies.drf import Drf
+from dl2_scheduler.policies.speed_fit import FittedSpeeds
+
+SECONDS = 120.0
+SETTINGS = GuardSettings(margin=0.1, slots=3)
+
+
+def after(*owns, policy="dl2:run", standing=None):
+    standing = standing or Standing()
+    for slot, own in enumerate(owns):
+        standing = seen(standing, Comparison(slot, policy, own, 10.0, 4), SETTINGS)
+    return standing
+
+
+@pytest.mark.parametrize(
+    ("owns", "falls"),
+    [
+        ((), False),
+        ((20.0, 20.0), False),
+        ((20.0, 20.0, 20.0), True),
+        ((20.0, 20.0, 10.9, 20.0, 20.0), False),  # in a row
+        ((11.1, 11.1, 11.1), True),
+        ((10.9, 10.9, 10.9, 10.9), False),  # within the margin
+    ],
+)
+def test_a_policy_that_is_worse_for_long_loses_its_place(owns, falls):
+    assert bool(verdict(after(*owns), SETTINGS, "drf")) == falls
+
+
+def test_the_verdict_says_why_and_another_policy_begins_anew():
+    standing = after(20.0, 20.0, 20.0)
+    assert verdict(standing, SETTINGS, "drf") == (
+        "for 3 slots in a row jobs would have ended later than under drf by more than 10%; "
+        "in slot 2 after 20.0 slots instead of 10.0"
+    )
+    assert verdict(after(20.0, policy="dl2:other", standing=standing), SETTINGS, "drf") == ""
+
+
+class Starves:
+    """Nobody gets anything."""
+
+    def allocate(self, snapshot, room):
+        return Allocation({state.job.id: Grant(0, 0) for state in snapshot.jobs})
+
+
+class Stingy:
+    """Everybody gets one of each, as long as there is room."""
+
+    def allocate(self, snapshot, room):
+        for number in range(len(snapshot.jobs)):
+            room.give(number, 1, 1)
+        return room.allocation()
+
+
+def present(*done):
+    states = [JobState(job(2 * number, 0.0), epochs, 3, 1, 1) for number, epochs in enumerate(done)]
+    return Snapshot(40, SLOT, NODES, tuple(states))
+
+
+def fitted():
+    found = FittedSpeeds()
+    found.observe([SpeedReport("a0", "a", n, n, 10.0 * n) for n in (1, 2, 3, 4)])
+    return found
+
+
+def test_futures_begin_in_the_present():
+    (few, much), jobs = completion(present(0.0), [Stingy(), Drf()], fitted(), NodeRule.SPREAD, 60.0)
+    assert jobs == 1
+    assert few == pytest.approx(8 * 200 / (10 * SLOT), rel=0.2)  # nothing has to start: it has run 1+1 before
+    assert much < few / 2
+    (nearly, _), _ = completion(present(7.0), [Stingy(), Drf()], fitted(), NodeRule.SPREAD, 60.0)
+    assert nearly == pytest.approx(few / 8, rel=0.05)
+
+
+def test_futures_have_an_end():
+    (never, _), _ = completion(present(0.0), [Starves(), Drf()], fitted(), NodeRule.SPREAD, 60.0)
+    assert never == MOST_SLOTS
+    (cut, _), _ = completion(present(0.0), [Starves(), Drf()], fitted(), NodeRule.SPREAD, 0.0)
+    assert cut <= 1.0
+
+
+def test_nothing_to_compare():
+    state = JobState(job(0, 0.0))
+    unknown = JobState(type(state.job)(**{**vars(state.job), "samples_per_epoch": 1.0}))
+    snapshot = Snapshot(1, SLOT, NODES, (unknown,))
+    assert completion(snapshot, [Drf()], fitted(), NodeRule.SPREAD, 1.0) == ([0.0], 0)
+
+
+def test_a_history_is_compared_from_its_last_slot(tmp_path):
+    with closing(History(tmp_path / HISTORY_FILE)) as history:
+        comparing = Comparing(history, NodeRule.SPREAD, "drf")
+        assert comparing.compared("fifo") is None
+        loop, _, _ = live(history, tmp_path)
+        for _ in range(3):
+            loop.slot()
+        found = comparing.compared("drf")
+        assert (found.slot, found.own, found.above) == (2, found.baseline, 0.0)
+
+
+def test_the_guard_falls_back_beside_the_loop(tmp_path):
+    """A policy that has learnt nothing, made worse still by the judge's settings: any future is too long."""
+    run = new_run(tmp_path / "run")
+    with closing(History(tmp_path / HISTORY_FILE)) as history:
+        loop, policies, cluster = live(history, tmp_path, policy=f"dl2:{run.path}")
+        with closing(Guard(policies, GuardSettings(-2.0, 2), tmp_path, NodeRule.SPREAD)) as guard:
+            loop._beside = (guard,)
+            deadline = time.monotonic() + SECONDS
+            while policies.deciding != "drf":
+                assert time.monotonic() < deadline, (tmp_path / "logs" / "guard.log").read_text()
+                if cluster.lanes.slot < 6:
+                    loop.slot()
+                    heard = guard._side._heard
+                    while not heard and time.monotonic() < deadline:
+                        time.sleep(0.05)
+                else:
+                    guard.before(6)
+            assert "jobs would have ended later than under drf" in policies.trouble
+            assert f"under {policies.choice.policy}, after" in guard.summary
+            loop.slot()
+            assert list(history.slots())[-1].policy == "drf"
+            policies.use(f"dl2:{run.path}")
+            guard.before(7)
+            assert policies.deciding == f"dl2:{run.path}"  # it has its slots again
+
+
+def test_what_cannot_be_compared_is_told(tmp_path):
+    run = new_run(tmp_path / "run")
+    with closing(History(tmp_path / HISTORY_FILE)) as history:
+        loop, policies, _ = live(history, tmp_path, policy=f"dl2:{run.path}")
+        (run.path / "policy.npz").unlink()
+        with closing(Guard(policies, SETTINGS, tmp_path, NodeRule.SPREAD)) as guard:
+            loop._beside = (guard,)
+            loop.slot()
+            deadline = time.monotonic() + SECONDS
+            while not guard._side._heard and time.monotonic() < deadline:
+                time.sleep(0.05)
+            guard.before(1)
+            assert "BadInput: no policy in" in guard.summary
+            assert policies.deciding == f"dl2:{run.path}"
