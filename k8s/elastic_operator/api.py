@@ -44,10 +44,11 @@ class Api:
     async def job(self, job: Desired) -> Body:
         """The object as it is now."""
         self.calls += 1
-        found: Body = await self._custom.get_namespaced_custom_object(
+        found: Any = await self._custom.get_namespaced_custom_object(
             GROUP, VERSION, job.namespace, PLURAL, job.name, _request_timeout=_CALL_SECONDS
         )
-        return found
+        body: Body = found
+        return body
 
     async def pods(self, namespace: str, selector: str) -> list[Body]:
         """Pods with these labels, as they are now."""

@@ -88,7 +88,7 @@ class Lease:
         try:
             async with asyncio.timeout(_CALL_SECONDS):
                 lease = await self._api.read_namespaced_lease(self._name, self._namespace)
-                if lease.spec.holder_identity == self._identity:
+                if lease.spec is not None and lease.spec.holder_identity == self._identity:
                     lease.spec.holder_identity = ""
                     await self._api.replace_namespaced_lease(self._name, self._namespace, lease)
         except _LOST as error:
@@ -123,7 +123,7 @@ class Lease:
             body = client.V1Lease(metadata=client.V1ObjectMeta(name=self._name), spec=spec)
             await self._api.create_namespaced_lease(self._namespace, body)
             return True
-        spec = lease.spec
+        spec = lease.spec = lease.spec or client.V1LeaseSpec()
         record = (spec.holder_identity, spec.renew_time)
         if record != self._seen.record:
             self._seen = Seen(record, time.monotonic())

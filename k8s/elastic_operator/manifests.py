@@ -225,8 +225,7 @@ def node_pod(job: Desired, role: Role, number: int, defaults: Defaults) -> Manif
 def coordinator_pod(job: Desired, start: StartCoordinator, defaults: Defaults) -> Manifest:
     """The coordinator. Its journal lives as long as the pod."""
     meta, spec, container = _template(job, Role.SERVER)
-    for name in ("resources", "env"):
-        container.pop(name, None)
+    container.pop("resources", None)
     options = {
         "--job": job.name,
         "--folder": _STATE,
@@ -245,7 +244,7 @@ def coordinator_pod(job: Desired, start: StartCoordinator, defaults: Defaults) -
     container |= {
         "command": [_python(job), "-m", "coordinator", *words, "--operator"],
         "ports": [{"name": "grpc", "containerPort": PORT}],
-        "env": [{"name": "HOME", "value": "/tmp"}],
+        "env": [{"name": "HOME", "value": "/tmp"}, *container.get("env", ())],
         "resources": {"requests": dict(defaults.coordinator_requests)},
         "readinessProbe": {"grpc": {"port": PORT}, "periodSeconds": 2},
         "livenessProbe": {

@@ -1,13 +1,15 @@
-"""`python -m k8s.elastic_operator.uninstall`: before the chart goes, every job ends in order, while there is an operator."""
+"""`python -m k8s.elastic_operator.uninstall`: before the chart goes, jobs end in order, while there is an operator."""
 
 import argparse
 import asyncio
 import sys
 import time
+from collections.abc import Awaitable
+from typing import Any
 
 from kubernetes.aio import client, config
 
-from k8s.elastic_operator.model import GROUP, PLURAL, VERSION
+from k8s.elastic_operator.model import GROUP, PLURAL, VERSION, Body
 
 PATIENCE = 240.0
 _LEASES = ("dl2-operator", "dl2-scheduler")
@@ -18,16 +20,17 @@ def main(arguments: list[str] | None = None) -> int:
     """Delete all jobs and wait for their end. Returns 0, or 1 where some have not ended in time."""
     parser = argparse.ArgumentParser(prog="python -m k8s.elastic_operator.uninstall", description=__doc__)
     parser.add_argument("--lease-namespace", required=True, help="of the chart's leases, which go too")
+    parser.add_argument("--namespace", action="append", default=[], help="whose jobs end; again for more (all)")
     options = parser.parse_args(arguments)
-    return asyncio.run(_uninstall(options.lease_namespace))
+    return asyncio.run(_uninstall(options.lease_namespace, options.namespace))
 
 
-async def _uninstall(namespace: str) -> int:
+async def _uninstall(lease_namespace: str, namespaces: list[str]) -> int:
     config.load_incluster_config()
     async with client.ApiClient() as api:
         custom = client.CustomObjectsApi(api)
         deadline = time.monotonic() + PATIENCE
-        while jobs := (await custom.list_cluster_custom_object(GROUP, VERSION, PLURAL))["items"]:
+        while jobs := await _jobs(custom, namespaces):
             names = [(job["metadata"]["namespace"], job["metadata"]["name"]) for job in jobs]
             if time.monotonic() > deadline:
                 sys.stderr.write(f"jobs that have not ended: {', '.join('/'.join(name) for name in names)}\n")
@@ -38,13 +41,19 @@ async def _uninstall(namespace: str) -> int:
             await asyncio.sleep(1.0)
         leases = client.CoordinationV1Api(api)
         for name in _LEASES:
-            await _unless_gone(leases.delete_namespaced_lease(name, namespace))
+            await _unless_gone(leases.delete_namespaced_lease(name, lease_namespace))
     return 0
 
 
-async def _unless_gone(call: object) -> None:
+async def _jobs(custom: client.CustomObjectsApi, namespaces: list[str]) -> list[Body]:
+    listed: Any = await custom.list_cluster_custom_object(GROUP, VERSION, PLURAL)
+    found: list[Body] = listed["items"]
+    return [job for job in found if not namespaces or job["metadata"]["namespace"] in namespaces]
+
+
+async def _unless_gone(call: Awaitable[object]) -> None:
     try:
-        await call  # type: ignore[misc]
+        await call
     except client.ApiException as error:
         if error.status != _NOT_FOUND:
             raise

@@ -1,0 +1,190 @@
+"""Elastic jobs in real pods, for tests: made, scaled, disturbed, and their results."""
+
+import json
+
+import numpy as np
+from kube_cluster import IMAGE, ROOT, until
+
+from coordinator.audit import audit
+from coordinator.client import CoordinatorClient
+
+SAMPLES, BATCH = 203, 16  # of tests/e2e/scripts/regression.py
+START_SECONDS = 180.0
+
+
+class Place:
+    """Where pods find what they run: this checkout's environment, a copy of its sources, a folder to write to.
+
+    Args:
+        sources: folder with our packages.
+        shared: folder that pods write to.
+    """
+
+    def __init__(self, sources, shared):
+        self.sources, self.shared = sources, shared
+        self.python = str(ROOT / ".venv" / "bin" / "python")
+        self.environment = [
+            {"name": "PYTHONPATH", "value": f"{sources}:{sources}/tests/e2e/scripts"},
+            {"name": "OMP_NUM_THREADS", "value": "1"},
+        ]
+        self.volumes = [
+            {"name": "environment", "hostPath": {"path": str(ROOT / ".venv")}},
+            {"name": "sources", "hostPath": {"path": str(sources)}},
+        ]
+        self.mounts = [
+            {"name": "environment", "mountPath": str(ROOT / ".venv"), "readOnly": True},
+            {"name": "sources", "mountPath": str(sources), "readOnly": True},
+        ]
+
+    def template(self, command, scheduler, with_shared=True):
+        """A pod template whose container has this command."""
+        container = {
+            "image": IMAGE,
+            "imagePullPolicy": "Never",
+            "env": self.environment,
+            "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
+            "volumeMounts": self.mounts,
+        }
+        volumes = self.volumes
+        if command:
+            container["command"] = [self.python, *command]
+        if with_shared:
+            volumes = [*volumes, {"name": "shared", "hostPath": {"path": str(self.shared)}}]
+            container["volumeMounts"] = [*self.mounts, {"name": "shared", "mountPath": str(self.shared)}]
+        return {"spec": {"schedulerName": scheduler, "containers": [container], "volumes": volumes}}
+
+
+class KubeJob:
+    """One ElasticJob.
+
+    Args:
+        cluster: that it is in.
+        namespace: of it.
+        name: of it.
+        spec: of its document.
+        folder: that its script writes to.
+    """
+
+    def __init__(self, cluster, namespace, name, spec, folder):
+        self._cluster, self.namespace, self.name, self.folder = cluster, namespace, name, folder
+        self.document = {
+            "apiVersion": "dl2.scheduler/v1alpha1",
+            "kind": "ElasticJob",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": spec,
+        }
+
+    def kubectl(self, *words, **options):
+        return self._cluster.kubectl("-n", self.namespace, *words, **options)
+
+    def apply(self, check=True):
+        return self.kubectl("apply", "-f", "-", text=json.dumps(self.document), check=check)
+
+    def patch(self, **spec):
+        self.kubectl("patch", "elasticjob", self.name, "--type=merge", "-p", json.dumps({"spec": spec}))
+
+    def scale(self, workers, servers):
+        self.patch(workers={"replicas": workers}, servers={"replicas": servers})
+
+    @property
+    def status(self):
+        found = self.kubectl("get", "elasticjob", self.name, "-o", "json", check=False).stdout
+        return json.loads(found).get("status", {}) if found else {}
+
+    def tell(self):
+        """All that helps to see why it is not as it should be."""
+        said = [json.dumps(self.status, indent=1)]
+        for words in (("get", "pods", "-o", "wide"), ("get", "events", "--sort-by=.lastTimestamp")):
+            said.append(self.kubectl(*words, check=False).stdout[-4000:])
+        said.append(self.kubectl("logs", "deploy/dl2-operator", "--tail=30", check=False).stdout)
+        for pod in self.pods():
+            name = pod["metadata"]["name"]
+            said.append(f"--- {name}\n{self.kubectl('logs', name, '--tail=15', check=False).stdout}")
+        return "\n".join(said)
+
+    def until(self, ready, what, timeout=START_SECONDS):
+        """Wait until `ready(status)`; returns the status."""
+
+        def look():
+            status = self.status
+            assert status.get("phase") not in ("Failed", "Completed") or ready(status), (
+                f"{what}: it has ended\n{self.tell()}"
+            )
+            return status if ready(status) else None
+
+        return until(look, what, timeout, self.tell)
+
+    def running(self, workers, servers, timeout=START_SECONDS):
+        """Wait until so many train, and no plan is under way."""
+        return self.until(
+            lambda status: (
+                status.get("phase") == "Running"
+                and (status["workers"], status["servers"]) == (workers, servers)
+                and not status.get("plan")
+            ),
+            f"{self.name} runs with {workers} workers and {servers} servers",
+            timeout,
+        )
+
+    def phase(self, phase, timeout=START_SECONDS):
+        return self.until(lambda status: status.get("phase") == phase, f"{self.name} is {phase}", timeout)
+
+    def trained(self, epochs, timeout=60.0):
+        """Wait until it has trained further."""
+        begun = self.status.get("epoch", 0)
+        return self.until(lambda status: status.get("epoch", 0) >= begun + epochs, f"{epochs} epochs more", timeout)
+
+    def pods(self, role=None):
+        selector = f"dl2.scheduler/job={self.name}" + (f",dl2.scheduler/role={role}" if role else "")
+        found = self.kubectl("get", "pods", "-l", selector, "-o", "json").stdout
+        return json.loads(found)["items"]
+
+    def living(self, role):
+        """Names of pods that run and are not being deleted."""
+        return sorted(
+            pod["metadata"]["name"]
+            for pod in self.pods(role)
+            if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]
+        )
+
+    def kill(self, pod):
+        """End a node's process as a crash would: SIGKILL to what its launcher started."""
+        script = (
+            "import os,pathlib;"
+            "children=[int(p.name) for p in pathlib.Path('/proc').iterdir() if p.name.isdigit() and p.name!='1' and"
+            " (p/'stat').read_text().rsplit(')',1)[1].split()[1]=='1' and int(p.name)!=os.getpid()];"
+            "[os.kill(c,9) for c in children];print(len(children))"
+        )
+        killed = self.kubectl("exec", pod, "--", str(ROOT / ".venv" / "bin" / "python"), "-c", script).stdout
+        assert int(killed) > 0, f"nothing to kill in {pod}"
+
+    def delete_at_once(self, pod):
+        """As if its node were gone."""
+        self.kubectl("delete", "pod", pod, "--grace-period=0", "--force", "--wait=false")
+
+    def client(self):
+        """Of its coordinator, by the pod's address."""
+        token = self.kubectl("get", "secret", f"{self.name}-token", "-o", "jsonpath={.data.token}").stdout
+        (pod,) = self.pods("coordinator")
+        import base64
+
+        return CoordinatorClient(f"{pod['status']['podIP']}:7000", bytes.fromhex(base64.b64decode(token).decode()))
+
+    def prove_so_far(self):
+        """Every sample of every epoch that is over entered every parameter exactly once."""
+        with self.client() as client:
+            epochs = int(client.status().epoch)
+            entries = [entry for entry in client.ledger() if entry.epoch < epochs]
+        proof = audit(entries, SAMPLES, BATCH, epochs)
+        assert proof.exactly_once, proof.problems
+        return epochs
+
+    def finish(self, timeout=90.0):
+        """End a regression at an epoch's end; returns its weights."""
+        (self.folder / "finish").touch()
+        self.phase("Completed", timeout)
+        with np.load(self.folder / "weights.npz") as found:
+            return {name: found[name] for name in found}
+
+    def delete(self):
+        self.kubectl("delete", "elasticjob", self.name, "--ignore-not-found", "--timeout=90s")
