@@ -1,0 +1,146 @@
+"""A mirror of the API server's objects: what a watch tells, where it goes on, and what happens after failures."""
+
+import threading
+import time
+
+import pytest
+from kube_objects import node
+from played_kube import PlayedApi
+
+from dl2_scheduler.backends.kube import watching
+from dl2_scheduler.backends.kube.api import Gone, Unavailable
+from dl2_scheduler.backends.kube.objects import node_of
+from dl2_scheduler.backends.kube.watching import Mirror, Watcher
+
+NODES = "/api/v1/nodes"
+
+
+def until(holds):
+    end = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(watching, "_SHORTEST_PAUSE", 0.001)
+    monkeypatch.setattr(watching, "_LONGEST_PAUSE", 0.01)
+
+
+@pytest.fixture
+def api():
+    made = PlayedApi()
+    made.add(NODES, node("a"), node("b"))
+    return made
+
+
+@pytest.fixture
+def watcher(api):
+    stopped, changes = threading.Event(), []
+    made = Watcher(api, NODES, node_of, lambda: changes.append(None), stopped=stopped)
+    made.changes = changes
+    made.start()
+    assert made.wait(10)
+    yield made
+    stopped.set()
+    api.end_watches()
+
+
+def names(watcher):
+    return sorted(found.name for found in watcher.all())
+
+
+def asked(api, verb):
+    return sum(call[0] == verb for call in api.calls)
+
+
+def test_what_is_there_and_what_comes_changes_and_goes(api, watcher):
+    assert names(watcher) == ["a", "b"]
+    api.add(NODES, node("c"))
+    until(lambda: names(watcher) == ["a", "b", "c"])
+    api.add(NODES, node("c", unschedulable=True))
+    until(lambda: any(found.cordoned for found in watcher.all()))
+    api.drop(f"{NODES}/a")
+    until(lambda: names(watcher) == ["b", "c"])
+    until(lambda: len(watcher.changes) == 4)  # the list, and three events
+    assert asked(api, "get") == 1
+
+
+def test_a_watch_that_ends_is_gone_on_with_where_it_was(api, watcher):
+    until(lambda: asked(api, "watch") == 1)
+    api.add(NODES, node("c"))
+    until(lambda: names(watcher) == ["a", "b", "c"])
+    api.end_watches()
+    api.add(NODES, node("d"))
+    until(lambda: names(watcher) == ["a", "b", "c", "d"])
+    assert asked(api, "get") == 1
+    assert asked(api, "watch") >= 2
+
+
+def test_a_bookmark_moves_the_place_and_tells_nobody(api, watcher):
+    until(lambda: api.watches)
+    api.bookmark()
+    api.forgotten = api.version  # what was before it cannot be watched from any more
+    until(lambda: watcher._mirror.version == str(api.version))
+    api.end_watches()
+    api.add(NODES, node("c"))
+    until(lambda: names(watcher) == ["a", "b", "c"])
+    assert asked(api, "get") == 1
+    assert len(watcher.changes) == 2
+
+
+@pytest.mark.parametrize("how", ["refused", "told"])
+def test_where_its_place_is_forgotten_all_is_listed_again(api, watcher, how):
+    until(lambda: api.watches)
+    with api.lock:
+        api.end_watches(Gone("compacted") if how == "told" else None)
+        api.drop(f"{NODES}/a")
+        api.add(NODES, node("c"))
+        api.forgotten = api.version
+    until(lambda: names(watcher) == ["b", "c"])
+    assert asked(api, "get") == 2
+
+
+def test_failures_are_waited_after_and_nothing_is_lost(api, watcher):
+    until(lambda: api.watches)
+    api.fail = [Unavailable("restarting")] * 4
+    api.end_watches(Unavailable("connection reset"))
+    api.add(NODES, node("c"))
+    until(lambda: names(watcher) == ["a", "b", "c"])
+    assert api.fail == []
+    assert asked(api, "get") == 1
+
+
+def test_pauses_grow_to_a_limit(monkeypatch, api):
+    pauses = []
+
+    class Stopped(threading.Event):
+        def wait(self, timeout=None):
+            pauses.append(timeout)
+            if len(pauses) == 8:
+                self.set()
+            return self.is_set()
+
+    monkeypatch.setattr(watching, "_SHORTEST_PAUSE", 0.5)
+    monkeypatch.setattr(watching, "_LONGEST_PAUSE", 30.0)
+    monkeypatch.setattr(watching.random, "uniform", lambda low, high: high)
+    api.fail = [Unavailable("down")] * 8
+    Watcher(api, NODES, node_of, lambda: None, stopped=Stopped()).run()
+    assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30]
+
+
+def test_one_object_that_cannot_be_read_does_not_stop_the_others():
+    mirror = Mirror(node_of)
+    bad = node("bad", cpu="many")
+    mirror.replace([node("a"), bad], "1")
+    mirror.take({"type": "MODIFIED", "object": bad})
+    assert [found.name for found in mirror.all()] == ["a"]
+
+
+def test_an_event_that_is_an_error_is_raised_by_its_kind():
+    mirror = Mirror(node_of)
+    with pytest.raises(Gone, match="too old"):
+        mirror.take({"type": "ERROR", "object": {"code": 410, "message": "too old resource version"}})
+    with pytest.raises(Unavailable):
+        mirror.take({"type": "ERROR", "object": {"code": 500}})
