@@ -38,6 +38,9 @@ def serve(
     slot: Annotated[str, typer.Option(metavar="TIME", help="Between two decisions: 30s, 20m.")] = "20m",
     placement: Annotated[str, typer.Option(help="spread, pack or round-robin.")] = SPREAD,
     isolation: Annotated[Mode, typer.Option(help="By which tasks keep to their share of the cores.")] = Mode.AUTO,
+    metrics: Annotated[
+        str | None, typer.Option(metavar="[ADDRESS:]PORT", help="For Prometheus; port 0: a free one, which is printed.")
+    ] = None,
     folder: Folder = None,
     most_changes: Annotated[int, typer.Option(help="Tasks that start or end in a slot, of all jobs.")] = 1000,
     least_slots: Annotated[int, typer.Option(help="From one scaling of a job to its next.")] = 1,
@@ -57,7 +60,7 @@ def serve(
     """
     length = _slot_seconds(slot)
     limits, guard = limits_of(most_changes, least_slots), guard_of(guard_slots, guard_margin)
-    driving = Driving(policy, placement_rule(placement), limits, guard, learn)
+    driving = Driving(policy, placement_rule(placement), limits, guard, learn, metrics)
     state = (folder or default_folder()).absolute()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     if kube:
@@ -69,13 +72,13 @@ def serve(
         raise BadInput("give --slots, as in 2x8, for a cluster of this machine, or --kube for one of Kubernetes")
     nodes = virtual_nodes(slots)
     clock = SystemClock()
+    slots_in_all = sum(node.capacity[SLOTS] for node in nodes)
     with (
         held(state),
+        closing(TaskFiles(state / "tasks", make_isolation(isolation, state), machine_cores(), slots_in_all)) as tasks,
         closing(Records(state / "jobs.sqlite", clock.now())) as records,
         closing(History(state / HISTORY_FILE)) as history,
     ):
-        slots_in_all = sum(node.capacity[SLOTS] for node in nodes)
-        tasks = TaskFiles(state / "tasks", make_isolation(isolation, state), machine_cores(), slots_in_all)
         runtime = ElasticrunRuntime(state, clock.wake, tasks)
         cluster = LocalCluster(nodes, length, records, runtime, clock, driving.rule)
         with signals_to(cluster.close), driven(cluster, history, state, driving) as loop:

@@ -14,7 +14,7 @@ from dl2_scheduler.cluster.document import read_document
 from dl2_scheduler.cluster.live import Phase
 from dl2_scheduler.cluster.snapshot import Grant
 
-RECORD = Record(1, read_document(document()), Path(), 0.0, process=Process(7, "b"))
+RECORD = Record(1, read_document(document()), Path(), 0.0, process=Process(7, "b"), wanted_workers=1, wanted_servers=1)
 REPORT = Report(True, "", 2, 1, 2, 1, True, 3.5, 100.0, 50.0)
 NEW = replace(REPORT, trains=False, has_trained=False)
 
@@ -32,6 +32,7 @@ NEW = replace(REPORT, trains=False, has_trained=False)
         (Phase.STARTING, NEW, (0, 0), Suspend(save=False)),
         (Phase.STARTING, replace(REPORT, trains=False), (0, 0), Suspend(save=True)),
         (Phase.SUSPENDING, None, (0, 0), Leave()),
+        (Phase.STARTING, None, (1, 1), Leave()),
     ],
 )
 def test_only_differences_are_done(phase, report, grant, action):
@@ -43,6 +44,7 @@ def test_only_differences_are_done(phase, report, grant, action):
     [
         (Phase.RUNNING, (0, 0), "does not answer"),  # what it trained would be lost
         (Phase.RUNNING, (3, 1), "does not answer"),
+        (Phase.STARTING, (3, 1), "does not answer"),
         (Phase.SUSPENDING, (1, 1), "still being suspended"),
     ],
 )

@@ -113,7 +113,13 @@ class Actions:
 
     def _start(self, record: Record, workers: int, servers: int) -> None:
         started = self._records.change(
-            record.number, phase=Phase.STARTING, reason="", runs=record.runs + 1, saved=False
+            record.number,
+            phase=Phase.STARTING,
+            reason="",
+            runs=record.runs + 1,
+            saved=False,
+            wanted_workers=workers,
+            wanted_servers=servers,
         )
         try:
             self._runtime.start(order_of(started, workers, servers), self._writer(record.number))

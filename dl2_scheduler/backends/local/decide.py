@@ -67,6 +67,8 @@ def difference(record: Record, report: Report | None, grant: Grant) -> Action:
             return Leave("it is still being suspended" if all(counts) else "")
         case Phase.STARTING if not all(counts) and (report is None or not report.has_trained):
             return Suspend(save=False)
+        case Phase.STARTING if report is None and counts == (record.wanted_workers, record.wanted_servers):
+            return Leave()  # it was started with them
         case _ if report is None:
             return Leave("its coordinator does not answer")
         case _ if not all(counts):
