@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test soak lint format protos lock docs bench figures clean
+.PHONY: help setup demo test test-kube test-kube-smoke manifests soak lint format protos lock docs bench figures clean
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
@@ -22,6 +22,19 @@ demo: setup  ## train digits elastically: 2w1s -> 4w3s -> drain a server -> 1w1s
 
 test: setup  ## all tests
 	$(BIN)/python -m pytest
+
+test-kube: setup  ## every test on real pods: the cluster of KUBECONFIG, else the one of ../shared/tools/kube
+	$(BIN)/python -m pytest -m kube tests/kube -s
+
+test-kube-smoke: setup  ## one job from apply to Completed, one scaling, one server killed, uninstall; under 6 minutes
+	$(BIN)/python -m pytest -m kube tests/kube/test_kube_smoke.py -s
+
+HELM ?= $(firstword $(shell command -v helm) $(wildcard $(HOME)/.cache/kube-testbed/bin/helm))
+manifests:  ## plain YAML for kubectl, into build/manifests.yaml
+	@test -n "$(HELM)" || { echo "manifests: needs helm 3 in PATH, or HELM=/path/to/helm" >&2; exit 1; }
+	@mkdir -p build
+	$(HELM) template dl2 k8s/chart --namespace dl2-system --no-hooks --kube-version 1.34 > build/manifests.yaml
+	@echo "kubectl create namespace dl2-system; kubectl apply --namespace dl2-system -f build/manifests.yaml"
 
 soak: setup  ## random scalings and kills of real jobs, about a minute
 	$(BIN)/python tests/e2e/soak.py
@@ -43,7 +56,7 @@ protos: setup  ## regenerate the protobuf code
 docs: setup  ## redraw what the docs take from the code
 	$(BIN)/python -m docs.generate
 
-bench: bench-aggregation bench-assignment bench-baselines bench-compression bench-dataplane bench-generality bench-learning bench-migration bench-scaling_cost bench-scheduler  ## every benchmark
+bench: bench-aggregation bench-assignment bench-baselines bench-cluster bench-compression bench-dataplane bench-generality bench-learning bench-migration bench-scaling_cost bench-scheduler  ## every benchmark
 bench-%: setup
 	$(BIN)/python -m benchmarks.$*
 
