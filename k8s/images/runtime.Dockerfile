@@ -1,0 +1,15 @@
+# Workers, servers, coordinators and the operator: MXNet, no torch; and the examples. Build from the repository's folder:
+#   docker build -f k8s/images/runtime.Dockerfile -t dl2/runtime:0.1.0 .
+FROM python:3.11-slim AS build
+RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
+COPY . /source
+RUN python -m venv /opt/dl2 && /opt/dl2/bin/pip install --no-cache-dir -c /source/requirements/lock.txt "/source[mxnet,scheduler,kubernetes,demo]" \
+    && /opt/dl2/bin/python -m compileall -q /opt/dl2
+
+FROM python:3.11-slim
+RUN apt-get update && apt-get install -y --no-install-recommends libgomp1 && rm -rf /var/lib/apt/lists/*
+COPY --from=build /opt/dl2 /opt/dl2
+COPY examples /opt/dl2/examples
+WORKDIR /opt/dl2
+ENV PATH=/opt/dl2/bin:$PATH HOME=/tmp LOGNAME=dl2
+USER 65532:65532
