@@ -30,7 +30,7 @@ class MemberSettings:
         role: what it does.
         place: where its job is.
         join_timeout: seconds to wait for the job's coordinator.
-        grace: seconds that a drain may take.
+        grace: seconds after a signal in which it has ended, drained or not.
         nonce_prefix: its processes have the nonces PREFIX.1, PREFIX.2, ...; "": random ones.
     """
 
@@ -124,10 +124,11 @@ class MemberAgent:
         return status
 
     def _follow(self, process: Process) -> int:
-        """Wait for the end. A signal is passed on as a wish to drain; one more, or the end of the grace, ends it."""
+        """Wait for the end. A signal is passed on as a wish to drain; one more, or most of the grace, ends it."""
+        last = min(_LAST_SECONDS, self._settings.grace / 3)
         stages: tuple[tuple[Callable[[], None], float, str], ...] = (
-            (process.terminate, self._settings.grace, "draining the node; once more ends it"),
-            (process.terminate, _LAST_SECONDS, "the node has not drained: ending it"),
+            (process.terminate, self._settings.grace - last, "draining the node; once more ends it"),
+            (process.terminate, last, "the node has not drained: ending it"),
             (process.kill, math.inf, "the node does not end: killed"),
         )
         patience = math.inf

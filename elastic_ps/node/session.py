@@ -114,6 +114,17 @@ class Session:
         """Ask to be drained (DEC_WORKER or DEC_SERVER); a plan without this node will come."""
         self._call(self._stub.Register, self._register_request(_LEAVING[self.role]), _CALL_TIMEOUT)
 
+    def checkpoint(self) -> str:
+        """Have the whole job saved; returns the checkpoint's URL once it is complete.
+
+        Raises:
+            CoordinatorLost: there is no coordinator, or it refuses, with its reason.
+        """
+        try:
+            return str(self._stub.Checkpoint(pb.CheckpointRequest(), metadata=self._credentials).url)
+        except grpc.RpcError as error:
+            raise CoordinatorLost(error.details() or error.code().name) from None
+
     def run(self, handler: Handler) -> None:
         """Start the background threads that serve `handler`."""
         loops = {"listen": self._listen, "report": self._report, "answer": self._answer}

@@ -12,6 +12,7 @@ from types import FrameType
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import ElasticError, JobEnded
 from elastic_ps.core.token import read_token
+from elastic_ps.node.leaving import EXIT_TERMINATED, leave_or_save
 from elastic_ps.node.session import Session
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.server.service import ServerNode
@@ -79,7 +80,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     server = ServerNode(reply.node, reply.block_bytes, session, transport, listener, tuple(arguments.optimizer_module))
     server.start()
     session.run(server)
-    threading.Thread(target=_leave, args=(leave, session), name="leave", daemon=True).start()
+    threading.Thread(target=_leave, args=(leave, session, server), name="leave", daemon=True).start()
     status = None
     while status is None:
         status = server.wait(1.0)  # in turns: a signal is handled between them
@@ -107,19 +108,18 @@ def _drain_on_sigterm(leave: threading.Event) -> None:
 
     def handle(_signal: int, _frame: FrameType | None) -> None:
         if leave.is_set():
-            sys.exit(128 + signal.SIGTERM)
+            sys.exit(EXIT_TERMINATED)
         leave.set()
 
     signal.signal(signal.SIGTERM, handle)
 
 
-def _leave(wanted: threading.Event, session: Session) -> None:
+def _leave(wanted: threading.Event, session: Session, server: ServerNode) -> None:
     wanted.wait()
     log.info("SIGTERM: asks to be drained; a second one ends this process at once")
-    try:
-        session.leave()
-    except ElasticError as error:
-        log.warning("cannot be drained: %s; send SIGTERM again to end this process all the same", error)
+    if why := leave_or_save(session):
+        log.warning("%s", why)
+        server.end(why, EXIT_TERMINATED)
 
 
 if __name__ == "__main__":

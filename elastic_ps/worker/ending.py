@@ -9,11 +9,9 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import NoReturn
 
-from elastic_ps.core.errors import EXIT_RESTART, ElasticError, JobEnded
+from elastic_ps.core.errors import EXIT_RESTART, JobEnded
 
 log = logging.getLogger(__name__)
-
-EXIT_TERMINATED = 128 + signal.SIGTERM
 
 
 @contextmanager
@@ -49,22 +47,23 @@ class Ending:
         self._exit(status)
 
 
-def drain_on_sigterm(leave: Callable[[], None], refused: Callable[[str], None]) -> None:
+def drain_on_sigterm(leave: Callable[[], str], end: Callable[[str], None]) -> None:
     """SIGTERM becomes a drain: the job goes on without this worker, which then ends with status 0.
 
     Args:
-        leave: asks the coordinator to be drained; raises what the coordinator says where that cannot be.
-        refused: called with the reason; the worker cannot be drained and must end all the same.
+        leave: asks for it; returns why the worker has to end all the same, "": it need not.
+        end: called with that reason, or at a second SIGTERM.
     """
+    asked = threading.Event()
 
     def ask() -> None:
-        try:
-            leave()
-        except ElasticError as error:
-            refused(str(error))
+        if why := leave():
+            end(why)
 
     def handle(_number: int, _frame: FrameType | None) -> None:
-        threading.Thread(target=ask, name="drain", daemon=True).start()
+        work = (lambda: end("a second SIGTERM")) if asked.is_set() else ask
+        asked.set()
+        threading.Thread(target=work, name="drain", daemon=True).start()
 
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, handle)

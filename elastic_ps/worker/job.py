@@ -16,12 +16,13 @@ from elastic_ps.core.configuration import Role
 from elastic_ps.core.data import DataSpec
 from elastic_ps.core.errors import ConfigurationError, JobEnded
 from elastic_ps.core.model import Tensor
+from elastic_ps.node.leaving import EXIT_TERMINATED, leave_or_save
 from elastic_ps.node.session import Session
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.worker.api import Array
 from elastic_ps.worker.barriers import Barriers
 from elastic_ps.worker.course import Course, Part, agree, course
-from elastic_ps.worker.ending import EXIT_TERMINATED, Ending, drain_on_sigterm, exits
+from elastic_ps.worker.ending import Ending, drain_on_sigterm, exits
 from elastic_ps.worker.node import WorkerNode
 from elastic_ps.worker.pace import Pace
 from elastic_ps.worker.parameters import First, declare, enter, follow, refresh
@@ -61,7 +62,9 @@ class WorkerJob:
             enter(self.node)
         ending = Ending()
         atexit.register(lambda: self.leave(finished=not ending.failed))
-        drain_on_sigterm(self.node.session.leave, lambda why: self.node.end(JobEnded(why, EXIT_TERMINATED)))
+        drain_on_sigterm(
+            lambda: leave_or_save(self.node.session), lambda why: self.node.end(JobEnded(why, EXIT_TERMINATED))
+        )
 
     def open_store(self, consistency: str | None = None) -> Store:
         """The script's next kvstore object.

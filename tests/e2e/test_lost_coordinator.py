@@ -1,85 +1,18 @@
 """A coordinator is killed with its journal and ledger: its job trains on, and a new one knows it from its nodes."""
 
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from contextlib import ExitStack
-from pathlib import Path
 
-import jobs
 import pytest
+from one_by_one import PATIENCE, ROOT, Apart
 
 from coordinator.audit import audit
 from coordinator.books import Ledger
-from coordinator.client import ClientError, CoordinatorClient
 
-ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits.py"
-TOKEN = bytes(range(16))
 SAMPLES, BATCH = 1437, 64
-PATIENCE = 120.0
-ENVIRONMENT = {
-    **os.environ,
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-}
-
-
-class Apart:
-    """A job whose processes are started one by one, as pods are."""
-
-    def __init__(self, folder, stack):
-        self.folder, self.stack = folder, stack
-        self.folder.mkdir()
-        (folder / "token").write_text(TOKEN.hex())
-        self.port = 0
-        self.coordinator = None
-        self.nodes = []
-
-    def start(self, name, *command, **options):
-        with (self.folder / f"{name}.log").open("ab") as log:
-            process = self.stack.enter_context(
-                subprocess.Popen(
-                    [sys.executable, *command], env=ENVIRONMENT, **{"stdout": log, "stderr": log, **options}
-                )
-            )
-        self.stack.callback(process.kill)
-        return process
-
-    def start_coordinator(self, *options):
-        where = ["--job", "digits", "--folder", str(self.folder / "state"), "--token-file", str(self.folder / "token")]
-        how = ["--workers", "2", "--servers", "1", "--seed", "7", "--port", str(self.port), *options]
-        self.coordinator = self.start("coordinator", "-m", "coordinator", *where, *how, stdout=subprocess.PIPE)
-        self.port = int(self.coordinator.stdout.readline().rpartition(b":")[2])
-        self.client = CoordinatorClient(f"127.0.0.1:{self.port}", TOKEN)
-        self.stack.callback(self.client.close)
-
-    def start_node(self, role, number, *script):
-        where = ["--coordinator", f"127.0.0.1:{self.port}", "--token-file", str(self.folder / "token")]
-        how = ["--role", role, *where, "--nonce-prefix", f"{role}-{number}", *map(str, script)]
-        run = ["-c", "from elastic_ps.launch.cli import main; main()"]
-        self.nodes.append(self.start(f"{role}-{number}", *run, *how))
-
-    def until(self, ready, what):
-        deadline = time.monotonic() + PATIENCE
-        status = None
-        while time.monotonic() < deadline:
-            try:
-                status = self.client.status()
-                if ready(status):
-                    return status
-            except ClientError:
-                pass
-            time.sleep(jobs.POLL_SECONDS)
-        raise AssertionError(f"{what}: did not happen\n{status}\n{self.logs()}")
-
-    def logs(self):
-        return "\n".join(f"--- {log.name}\n{log.read_text()[-3000:]}" for log in sorted(self.folder.glob("*.log")))
 
 
 def ledger_of(folder):

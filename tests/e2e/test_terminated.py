@@ -1,0 +1,46 @@
+"""SIGTERM to nodes that cannot be drained, with real processes: the job is saved first, and nothing waits for ever."""
+
+import os
+import signal
+import time
+from contextlib import ExitStack
+
+import jobs
+import numpy as np
+import pytest
+from one_by_one import Apart
+from proofs import SCRIPT, finish, undisturbed
+
+
+@pytest.mark.parametrize("last", ["s0", "w0"])
+def test_the_last_of_its_role_saves_the_job_and_goes(tmp_path, last):
+    """What the launcher starts in its place goes on from there."""
+    with jobs.run(tmp_path, SCRIPT, tmp_path, workers=1, servers=1) as job:
+        before = job.running(1, 1)
+        os.kill(job.pid(last), signal.SIGTERM)
+        job.until(lambda status: status.term > before.term, "back to the checkpoint")
+        after = job.running(1, 1)
+        assert after.version > before.version, "nothing to speak of was lost"
+        assert last not in {node.member.id for node in after.nodes}
+        assert "the job was saved to" in job.log.read_text()
+        weights = finish(job, tmp_path)
+    expected = undisturbed(tmp_path, int(weights["epochs"]), "--pace", "0")
+    for name in ("i:0", "i:1", "i:2", "i:3"):
+        np.testing.assert_allclose(weights[name], expected[name], rtol=1e-9, atol=1e-12, err_msg=name)
+
+
+def test_without_a_coordinator_nodes_end_before_their_grace(tmp_path):
+    with ExitStack() as stack:
+        job = Apart(tmp_path / "job", stack, workers=1)
+        job.start_coordinator()
+        job.start_node("server", 0, "--grace", "30")
+        job.start_node("worker", 0, "--grace", "30", SCRIPT, tmp_path)
+        job.until(lambda status: status.phase == "running" and status.version > 5, "training")
+        job.coordinator.kill()
+        job.coordinator.wait(20)
+        began = time.monotonic()
+        for node in job.nodes:
+            node.send_signal(signal.SIGTERM)
+        assert [node.wait(30) for node in job.nodes] == [143, 143], job.logs()
+        assert time.monotonic() - began < 28
+        assert "nor the job be saved" in job.logs()
