@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def finish(name: str, rows: Sequence[Mapping[str, Any]], goals: Sequence[Goal], 
 
     Args:
         name: of the benchmark.
-        rows: one measurement each; the first one's keys are the columns.
+        rows: one measurement each; those in turn that have the same keys, the columns, are one table.
         goals: what was promised.
         packages: whose versions matter, beside Python's.
 
@@ -82,7 +83,8 @@ def finish(name: str, rows: Sequence[Mapping[str, Any]], goals: Sequence[Goal], 
     path = FOLDER / f"{name}.json"
     path.write_text(json.dumps(document, indent=2) + "\n")
     console = Console(width=None if sys.stdout.isatty() else 160, markup=False, highlight=False)
-    console.print(_table(rows))
+    for _, some in groupby(rows, key=list):
+        console.print(_table(list(some)))
     for goal in goals:
         console.print(f"{'met   ' if goal.met else 'MISSED'}  {goal.name}: {goal.value:g} (goal: {goal.goal})")
     console.print(f"written to {path}")

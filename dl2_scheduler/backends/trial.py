@@ -5,7 +5,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -34,8 +35,7 @@ class Trial:
     Attributes:
         folder: of the job.
         process: of elasticrun.
-        start_seconds: of each node that `scale` has seen join, by its id: from the birth of its process to its
-            registration, within the 20 ms between two looks.
+        start_seconds: as in `Scaling`, of all scalings.
     """
 
     def __init__(
@@ -111,23 +111,53 @@ class Trial:
         Raises:
             TrialFailed: it was cancelled, or the time is over.
         """
-        known, present = {plan.id for plan in self.client.plans()}, set(self._pids())
-        self.client.scale(workers, servers, mode=mode, cause="trial")
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            new = {node: pid for node, pid in self._pids().items() if node not in present | set(self.start_seconds)}
-            self.start_seconds |= {node: _age(pid) for node, pid in new.items()}
-            for plan in self.client.plans():
-                if plan.id not in known and plan.phase in ("COMMITTED", "CANCELLED"):
-                    if plan.phase == "CANCELLED":
-                        raise TrialFailed(f"plan {plan.id} was cancelled: {plan.reason}; see {self._log}")
-                    return plan
-            time.sleep(_POLL_SECONDS)
-        raise TrialFailed(f"{workers} workers and {servers} servers were not reached: see {self._log}")
+        done = scaled(self.client, lambda: self.client.scale(workers, servers, mode=mode, cause="trial"), seconds)
+        self.start_seconds |= done.start_seconds
+        return done.plan
 
-    def _pids(self) -> dict[str, int]:
-        """Of the nodes that have registered."""
-        return {node.member.id: node.pid for node in self.client.status().nodes if node.pid}
+
+@dataclass(frozen=True)
+class Scaling:
+    """What a wish for other counts led to.
+
+    Attributes:
+        plan: committed.
+        start_seconds: of each node that joined, by its id: from the birth of its process to its registration, within
+            the 20 ms between two looks.
+    """
+
+    plan: pb.Plan
+    start_seconds: Mapping[str, float]
+
+
+def scaled(client: CoordinatorClient, ask: Callable[[], object], seconds: float = 600.0) -> Scaling:
+    """Wish for other counts of a running job, and look until they are there.
+
+    Args:
+        client: of the job's coordinator.
+        ask: wishes.
+        seconds: to wait.
+
+    Raises:
+        TrialFailed: the plan was cancelled, or the time is over.
+    """
+    known, starts = {plan.id for plan in client.plans()}, dict.fromkeys(_pids(client), 0.0)
+    ask()
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        starts |= {node: _age(pid) for node, pid in _pids(client).items() if node not in starts}
+        for plan in client.plans():
+            if plan.id not in known and plan.phase in ("COMMITTED", "CANCELLED"):
+                if plan.phase == "CANCELLED":
+                    raise TrialFailed(f"plan {plan.id} was cancelled: {plan.reason}")
+                return Scaling(plan, {node: starts.get(node, 0.0) for node in plan.joined})
+        time.sleep(_POLL_SECONDS)
+    raise TrialFailed(f"no plan was committed within {seconds:g} s")
+
+
+def _pids(client: CoordinatorClient) -> dict[str, int]:
+    """Of the nodes that have registered."""
+    return {node.member.id: node.pid for node in client.status().nodes if node.pid}
 
 
 def _age(pid: int) -> float:
