@@ -132,7 +132,7 @@ def end(process):
     process.wait(SECONDS)
 
 
-def test_a_paced_worker_is_told_its_share_and_has_its_environment(tmp_path):
+def test_a_paced_worker_is_told_its_share_and_has_its_environment(tmp_path, monkeypatch):
     files = TaskFiles(tmp_path / "tasks", Pacing(), 2.0, 16.0)
     files.write(SHAPE)
     (path,) = (tmp_path / "tasks").iterdir()
@@ -148,8 +148,14 @@ def test_a_paced_worker_is_told_its_share_and_has_its_environment(tmp_path):
     assert files.words == (
         "pacing: workers rest between steps to keep to their share; nothing limits servers; a slot is 0.125 of 2 cores"
     )
+    closed = []
+    monkeypatch.setattr(files.isolation, "close", lambda: closed.append(True))
+    files.close()
+    assert closed == []  # a task of the job may begin later
     files.tend([])
     assert list((tmp_path / "tasks").iterdir()) == []
+    files.close()
+    assert closed == [True]
 
 
 @pytest.fixture

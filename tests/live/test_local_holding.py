@@ -114,6 +114,25 @@ def test_what_is_refused(two):
             ask("c")
 
 
+def test_what_a_held_job_will_not_follow_is_said(two, runtime):
+    two.hold("a")
+    two.scale("a", 3, 0)
+    runtime.jobs["a"].refuses = "no more workers: use an elastic_ps.Sampler"
+    slot(two, b=(1, 1))
+    assert (job(two, "a").workers, job(two, "a").reason) == (2, "no more workers: use an elastic_ps.Sampler")
+    runtime.jobs["a"].refuses = ""
+    slot(two, b=(1, 1))
+    assert (job(two, "a").workers, job(two, "a").reason) == (3, "")
+
+
+def test_held_jobs_tell_their_speeds_too(two):
+    two.hold("a")
+    slot(two, b=(1, 1))
+    snapshot, outcome = slot(two, b=(1, 1))
+    assert [(report.job, report.workers) for report in snapshot.reports] == [("a", 2), ("b", 1)]
+    assert snapshot.reports == outcome.reports
+
+
 def test_a_restart_remembers_what_is_held(two, serve, runtime):
     two.hold("a")
     two.scale("a", 1, 1)

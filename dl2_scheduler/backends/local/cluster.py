@@ -105,10 +105,14 @@ class LocalCluster:
                 record,
                 self._ask(record),
                 self._runtime.log(record.name, record.number, record.runs),
-                views.why_waits(record, self._nodes, claims),
+                views.why_waits(record, self._nodes, claims) or self._owners_note(record),
             )
             for record in sorted(last.values(), key=lambda record: record.number)
         ]
+
+    def _owners_note(self, record: Record) -> str:
+        """What a held job would not follow; of other jobs the decisions tell it."""
+        return self._actions.notes.get(record.number, "") if record.left_alone else ""
 
     def load(self) -> ClusterLoad:
         """See `LiveCluster.load`."""
@@ -253,7 +257,7 @@ class LocalCluster:
             if outcome.workers and outcome.servers:
                 self._records.change(before.number, slots_run=before.slots_run + 1)
             outcomes.append(outcome)
-        speeds = (views.speed_of(now[before.number]) for before in self._before)
+        speeds = map(views.speed_of, self._records.active())  # of held jobs too: they tell about their types
         self._speeds = tuple(speed for speed in speeds if speed is not None)
         return Outcome(self._slot, outcomes, self._speeds)
 

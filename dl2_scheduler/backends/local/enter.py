@@ -7,6 +7,7 @@ begins. Where that cannot be, the task says so and runs without a limit: `dl2 to
 This file is run by its path, isolated: it imports nothing but the standard library.
 """
 
+import errno
 import json
 import os
 import sys
@@ -29,8 +30,9 @@ def enter(group: Path, limits: dict[str, str]) -> None:
             for name, text in limits.items():
                 (group / name).write_text(text)
             (group / "cgroup.procs").write_text(str(os.getpid()))
-        except FileNotFoundError:  # the cluster has just removed it, as it was empty
-            if not group.parent.exists():
+        except OSError as error:
+            removed = error.errno in (errno.ENOENT, errno.ENODEV)  # by the cluster just now, as it was empty
+            if not (removed and group.parent.exists()):
                 raise
         else:
             return

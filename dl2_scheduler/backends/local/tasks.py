@@ -59,8 +59,9 @@ class TaskFiles:
         self.isolation.tend({shape.key: {role: self._share(shape, role) for role in shape.slots} for shape in shapes})
 
     def close(self) -> None:
-        """Leave nothing behind that no task needs."""
-        self.isolation.close()
+        """Leave nothing behind, where no job is left whose tasks may begin or run."""
+        if not any(self._folder.iterdir()):
+            self.isolation.close()
 
     @property
     def words(self) -> str:

@@ -98,7 +98,7 @@ def status_of(record: Record, report: Report | None, log: Path, waits: str) -> J
         record: of the job.
         report: what its coordinator says now; None: as last measured.
         log: file of its output, once it has begun.
-        waits: why it waits; "": it does not, or only the policy knows.
+        waits: why it waits, or is not as its owner wants; "": it is, or only the policy knows.
     """
     if report is not None and not record.phase.ended:
         record = replace(record, **decide.reported(record, report))
