@@ -11,8 +11,8 @@ from dl2_scheduler.cluster.snapshot import Allocation, JobId, Snapshot, SpeedRep
 class AllocationPolicy(Protocol):
     """Gives each job its workers and servers.
 
-    Contract: never over what the room has, nor over a job's maxima; a job gets both roles or nothing; the same calls in
-    the same order give the same answers.
+    Contract: never over what the room has, nor over a job's maxima; a job gets its minimum of both roles, or more, or
+    nothing; the same calls in the same order give the same answers.
     """
 
     def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:

@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dl2_scheduler.cluster.compiled import compiled
-from dl2_scheduler.cluster.jobs import Resources, resource_names
-from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.jobs import Job, Node, Resources, resource_names
+from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot
 
 Amounts = NDArray[np.float64]
 NOWHERE = -1
@@ -94,6 +95,7 @@ class Room:
 
     Attributes:
         grants: what was given, in order: (job's index, workers, servers).
+        least: workers and servers of each job's first grant: its minimum.
     """
 
     def __init__(self, snapshot: Snapshot, rule: NodeRule = NodeRule.SPREAD):
@@ -104,6 +106,7 @@ class Room:
         self.free = self.capacity.copy()
         self.used = np.zeros(len(self.free))
         self.grants: list[tuple[int, int, int]] = []
+        self.least = [(state.job.min_workers, state.job.min_servers) for state in snapshot.jobs]
         self._last = NOWHERE
         self.demands = (
             list(vectors([state.job.worker for state in snapshot.jobs], names)),
@@ -142,6 +145,10 @@ class Room:
                 return False
         return True
 
+    def give_least(self, job: int) -> bool:
+        """Give a job that has nothing its whole minimum; see `give`."""
+        return self.give(job, *self.least[job])
+
     def give_together(self, job: int) -> bool:
         """Give a job one worker and one server on one node (the published code's bundle)."""
         state = self.snapshot.jobs[job].job
@@ -176,7 +183,7 @@ class Room:
         take(self.free, self.used, self.capacity, self._nodes[role][job].pop(), -self.demands[role][job])
 
     def allocation(self, reasons: Sequence[str] = ()) -> Allocation:
-        """What has been given; a job with one role only gets nothing.
+        """What has been given; a job with less than its minimum of a role gets nothing.
 
         Args:
             reasons: of each job's grant, in the order of the snapshot; none: without.
@@ -185,6 +192,20 @@ class Room:
         for number, state in enumerate(self.snapshot.jobs):
             workers, servers = self.workers(number), self.servers(number)
             reason = reasons[number] if reasons else ""
-            runs = workers > 0 and servers > 0
+            runs = workers >= state.job.min_workers and servers >= state.job.min_servers
             grants[state.job.id] = Grant(workers, servers, reason) if runs else Grant(0, 0, reason)
         return Allocation(grants)
+
+
+def check_minimum_fits(job: Job, nodes: Sequence[Node]) -> None:
+    """Refuse a job whose minimum does not fit the cluster, even an empty one.
+
+    Raises:
+        BadInput: with the minimum, and how many nodes there are.
+    """
+    room = Room(Snapshot(0, 1.0, tuple(nodes), (JobState(job),)), NodeRule.PACK)
+    if not room.give_least(0):
+        raise BadInput(
+            f"its minimum, {job.min_workers} workers and {job.min_servers} servers, does not fit on the {len(nodes)} "
+            "nodes, even if nothing else is there: give less"
+        )

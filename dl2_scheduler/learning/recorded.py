@@ -48,7 +48,9 @@ def learn_history(
         folder: begun.
         tell: see `Tell`.
     """
-    taught = [(now, np.array(of_counts(grants), dtype=np.int64)) for now, grants in history if now.jobs]
+    taught = [
+        (now, np.array(of_counts(grants, Room(now).least), dtype=np.int64)) for now, grants in history if now.jobs
+    ]
     if network is None:
         torch.manual_seed(seed)
         policy = SharedPolicy(models)
@@ -86,4 +88,4 @@ def slot_of(room: Room, actions: Ints, weights: Weights) -> Slots:
     scores = weights.scores(rows, share, int(tasks.most.max()))
     done = filled(tasks, scores, room.capacity, int(room.rule), forced=np.append(actions, STOP))
     ends = np.array([0, len(rows)]), np.array([0, len(done.actions)])
-    return Slots(rows, share, tasks.most, tasks.runs, done.closed, ends[0], done.actions, ends[1])
+    return Slots(rows, share, tasks.least, tasks.most, tasks.runs, done.closed, ends[0], done.actions, ends[1])

@@ -107,7 +107,7 @@ class Clusters:
         shape = self.lanes.real.shape
         self._kind = np.zeros((*shape, ACTIONS), dtype=np.int64)
         self._share = np.zeros((*shape, 2))
-        self._most = np.zeros((*shape, 2), dtype=np.int64)
+        self._least, self._most = np.ones((*shape, 2), dtype=np.int64), np.zeros((*shape, 2), dtype=np.int64)
         number = {model: index for index, model in enumerate(models)}
         self._type = np.array([number.get(model, -1) for model in self.lanes.models])
         self._models = len(models)
@@ -120,6 +120,7 @@ class Clusters:
             self._capacity.append(capacity)
             self._demands.append(different)
             self._share[lane, : len(jobs)] = shares(demand, capacity.sum(axis=0))
+            self._least[lane, : len(jobs)] = [(job.min_workers, job.min_servers) for job in jobs]
             self._most[lane, : len(jobs)] = [(job.max_workers, job.max_servers) for job in jobs]
 
     def inputs(self) -> tuple[SlotInputs, Ints, Ints]:
@@ -188,13 +189,13 @@ class Clusters:
         weights: Weights,
         actions: Ints | None,
     ) -> tuple[Slots, Ints]:
-        most = self._most[lane, job]
-        tasks = Tasks(self._demands[lane], self._kind[lane, job], most, self.lanes.workers[lane, job] > 0)
+        least, most = self._least[lane, job], self._most[lane, job]
+        tasks = Tasks(self._demands[lane], self._kind[lane, job], least, most, self.lanes.workers[lane, job] > 0)
         scores = weights.scores(rows, share, int(most.max()))
         forced = NOT_FORCED if actions is None else np.append(actions, STOP)
         done = filled(tasks, scores, self._capacity[lane], self._rule, forced=forced)
         ends = np.array([0, len(job)]), np.array([0, len(done.actions)])
-        return Slots(rows, share, most, tasks.runs, done.closed, ends[0], done.actions, ends[1]), done.counts
+        return Slots(rows, share, least, most, tasks.runs, done.closed, ends[0], done.actions, ends[1]), done.counts
 
 
 def roll_out(

@@ -4,7 +4,7 @@ Between two inferences the scores of one job change. So the network is asked onc
 visit, and the softmax of each inference is over the present visits of all jobs: a compiled loop, forth and back.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,8 @@ class Slots:
     Attributes:
         rows: features of all jobs, (jobs, features).
         share: see `Scores.share`, (jobs, 2).
-        most: workers and servers that a job can have, (jobs, 2).
+        least: workers and servers of a job's first grant, (jobs, 2).
+        most: that it can have, (jobs, 2).
         runs: whether a job ran before.
         closed: see `fill`, (jobs, 3).
         first_job: index of each slot's first job, and the number of jobs.
@@ -36,6 +37,7 @@ class Slots:
 
     rows: NDArray[np.float32]
     share: NDArray[np.float32]
+    least: Ints
     most: Ints
     runs: NDArray[np.bool_]
     closed: Ints
@@ -53,6 +55,7 @@ class Slots:
         return Slots(
             self.rows[jobs],
             self.share[jobs],
+            self.least[jobs],
             self.most[jobs],
             self.runs[jobs],
             self.closed[jobs],
@@ -61,12 +64,17 @@ class Slots:
             _starts(np.diff(self.first_action)[numbers]),
         )
 
+    def with_rows(self, rows: NDArray[np.float32]) -> "Slots":
+        """The same with other features."""
+        return replace(self, rows=rows)
+
     @staticmethod
     def joined(parts: "list[Slots]") -> "Slots":
         """All of several."""
         return Slots(
             np.concatenate([part.rows for part in parts]),
             np.concatenate([part.share for part in parts]),
+            np.concatenate([part.least for part in parts]),
             np.concatenate([part.most for part in parts]),
             np.concatenate([part.runs for part in parts]),
             np.concatenate([part.closed for part in parts]),
@@ -88,7 +96,9 @@ def _ranges(starts: Ints, numbers: Ints) -> Ints:
 
 
 @compiled
-def visits(first_job: Ints, actions: Ints, first_action: Ints, job: Ints, workers: Ints, servers: Ints) -> int:
+def visits(
+    least: Ints, first_job: Ints, actions: Ints, first_action: Ints, job: Ints, workers: Ints, servers: Ints
+) -> int:
     """Write the states that jobs were in, slot by slot: each job's first, then one for each grant. How many."""
     count = 0
     for slot in range(len(first_job) - 1):
@@ -101,7 +111,7 @@ def visits(first_job: Ints, actions: Ints, first_action: Ints, job: Ints, worker
         for inference in range(first_action[slot], first_action[slot + 1]):
             if actions[inference] != STOP:
                 number = actions[inference] // ACTIONS
-                grant(counts, number, actions[inference] % ACTIONS)
+                grant(counts, least[base : base + jobs], number, actions[inference] % ACTIONS)
                 job[count], workers[count], servers[count] = base + number, counts[number, 0], counts[number, 1]
                 count += 1
     return count
@@ -134,6 +144,7 @@ def _log_shares(
 def _walk(
     scores: NDArray[np.float32],
     stops: NDArray[np.float32],
+    least: Ints,
     most: Ints,
     runs: NDArray[np.bool_],
     closed: Ints,
@@ -150,7 +161,8 @@ def _walk(
     Args:
         scores: of visits, (visits, 3).
         stops: of slots.
-        most: see `Slots`, as the next five.
+        least: see `Slots`, as the next six.
+        most: see there.
         runs: see there.
         closed: see there.
         first_job: see there.
@@ -169,7 +181,8 @@ def _walk(
         at = visit + np.arange(jobs)
         visit += jobs
         logs = np.empty(jobs * ACTIONS + 1)
-        tasks = Tasks(np.zeros((0, 0)), closed[:0], most[base : base + jobs], runs[base : base + jobs])
+        own = slice(base, base + jobs)
+        tasks = Tasks(np.zeros((0, 0)), closed[:0], least[own], most[own], runs[own])
         shut = closed[base : base + jobs]
         for number in range(first_action[slot], first_action[slot + 1]):
             _log_shares(scores, stops[slot], at, tasks, counts, shut, number - first_action[slot], logs)
@@ -180,7 +193,7 @@ def _walk(
                 _add_slopes(logs, chosen, by_probability[number], at, score_gradient, stop_gradient[slot : slot + 1])
             if actions[number] != STOP:
                 job = actions[number] // ACTIONS
-                grant(counts, job, actions[number] % ACTIONS)
+                grant(counts, tasks.least, job, actions[number] % ACTIONS)
                 at[job] = visit
                 visit += 1
 
@@ -230,6 +243,7 @@ def _call(scores: Tensor, stops: Tensor, slots: Slots, found: Floats, slopes: Fl
     _walk(
         scores.detach().numpy(),
         stops.detach().numpy(),
+        slots.least,
         slots.most,
         slots.runs,
         slots.closed,
@@ -251,7 +265,7 @@ def probabilities(policy: SharedPolicy, slots: Slots) -> Tensor:
     """
     length = len(slots.rows) + len(slots.actions)
     job, workers, servers = (np.empty(length, dtype=np.int64) for _ in range(3))
-    count = visits(slots.first_job, slots.actions, slots.first_action, job, workers, servers)
+    count = visits(slots.least, slots.first_job, slots.actions, slots.first_action, job, workers, servers)
     at = [torch.from_numpy(array[:count]) for array in (job, workers, servers)]
     rows = torch.from_numpy(slots.rows)
     scores = policy(rows, torch.from_numpy(slots.share), *at)

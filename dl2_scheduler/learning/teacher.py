@@ -9,21 +9,42 @@ from dl2_scheduler.cluster.room import NodeRule, Room
 from dl2_scheduler.cluster.snapshot import Grant, Snapshot
 from dl2_scheduler.policies.fill import ACTIONS, BOTH, SERVER, WORKER, Ints
 
+Least = Sequence[tuple[int, int]]
+"""Workers and servers of each job's first grant: its minimum, which is one action."""
 
-def of_grants(grants: Iterable[tuple[int, int, int]]) -> list[int]:
-    """Actions of grants (job, workers, servers), in their order: both while both lack, then the role that lacks."""
-    actions = []
+
+def of_grants(grants: Iterable[tuple[int, int, int]], least: Least) -> list[int]:
+    """Actions of grants (job, workers, servers), in their order: both while both lack, then the role that lacks.
+
+    Args:
+        grants: that were made.
+        least: of each job.
+    """
+    actions, begun = [], set()
     for job, workers, servers in grants:
+        if least[job] != (1, 1) and job not in begun:
+            begun.add(job)
+            actions.append(job * ACTIONS + BOTH)
+            workers, servers = workers - least[job][0], servers - least[job][1]  # the rest of it
         both = min(workers, servers)
         kinds = [BOTH] * both + [WORKER] * (workers - both) + [SERVER] * (servers - both)
         actions += [job * ACTIONS + kind for kind in kinds]
     return actions
 
 
-def of_counts(grants: Sequence[Grant]) -> list[int]:
-    """Actions of final counts, in no order known: job by job in turn, one of each or of the role that lacks."""
+def of_counts(grants: Sequence[Grant], least: Least) -> list[int]:
+    """Actions of final counts, in no order known: job by job in turn, one of each or of the role that lacks.
+
+    Args:
+        grants: of each job.
+        least: likewise.
+    """
     left = [[grant.workers, grant.servers] for grant in grants]
     actions: list[int] = []
+    for job, (workers, servers) in enumerate(least):
+        if (workers, servers) != (1, 1) and left[job][0]:
+            left[job] = [left[job][0] - workers, left[job][1] - servers]
+            actions.append(job * ACTIONS + BOTH)
     while any(workers or servers for workers, servers in left):
         for job, (workers, servers) in enumerate(left):
             if not workers and not servers:
@@ -50,4 +71,4 @@ class PolicyTeacher:
         """The actions of a slot."""
         room = Room(snapshot, self._rule)
         self._policy.allocate(snapshot, room)
-        return np.array(of_grants(room.grants), dtype=np.int64)
+        return np.array(of_grants(room.grants, room.least), dtype=np.int64)

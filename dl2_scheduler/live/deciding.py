@@ -9,6 +9,7 @@ from dl2_scheduler.cluster.policy import AllocationPolicy
 from dl2_scheduler.cluster.room import NodeRule, Room
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot
 from dl2_scheduler.live.reasons import explain
+from dl2_scheduler.live.sparing import spared
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ def decide(policy: AllocationPolicy, fallback: AllocationPolicy, snapshot: Snaps
 
 
 def answer(policy: AllocationPolicy, snapshot: Snapshot, rule: NodeRule) -> Allocation:
-    """What a policy decides, with a reason for every job.
+    """What a policy decides, with a reason for every job; no running job is suspended where others may shrink.
 
     Raises:
         UnfitAnswer: it is for a job that is not there, breaks a job's bounds, or does not fit.
@@ -60,7 +61,7 @@ def answer(policy: AllocationPolicy, snapshot: Snapshot, rule: NodeRule) -> Allo
     """
     room = Room(snapshot, rule)
     allocation = policy.allocate(snapshot, room)
-    room = check(snapshot, allocation, room)
+    allocation, room = spared(snapshot, allocation, check(snapshot, allocation, room))
     grants = {state.job.id: allocation.grants.get(state.job.id, _NOTHING) for state in snapshot.jobs}
     reasons = explain(snapshot, Allocation(grants), room)
     return Allocation({job: Grant(grant.workers, grant.servers, reasons[str(job)]) for job, grant in grants.items()})

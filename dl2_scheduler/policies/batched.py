@@ -24,6 +24,7 @@ from dl2_scheduler.cluster.compiled import compiled
 from dl2_scheduler.cluster.room import NOWHERE, Amounts, Room, fits_on, pick_node, take
 from dl2_scheduler.policies.features import F32, kinds
 from dl2_scheduler.policies.fill import ACTIONS, BOTH, SERVER, WORKER, Ints
+from dl2_scheduler.policies.minima import refuse_minima
 
 Mask = NDArray[np.bool_]
 
@@ -85,7 +86,11 @@ def slot_of(room: Room, models: Sequence[str], minimum: bool = True) -> Slot:
         models: types that the policy knows.
         minimum: give each job one worker and one server first, by arrival, as far as there is room; a job that gets
             none is given nothing later. Otherwise jobs begin with nothing, and may end with one role only.
+
+    Raises:
+        BadInput: a job needs more than that to run.
     """
+    refuse_minima(room.snapshot)
     states = room.snapshot.jobs
     jobs = len(states)
     number = {model: index for index, model in enumerate(models)}

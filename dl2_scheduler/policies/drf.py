@@ -7,11 +7,12 @@ import numpy as np
 
 from dl2_scheduler.cluster.room import Room
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
+from dl2_scheduler.policies.minima import refuse_minima
 
 
 @dataclass(frozen=True)
 class Drf:
-    """One worker and one server at a time, so that no job lacks either role.
+    """A minimum first, then one worker and one server at a time, so that no job lacks either role.
 
     Attributes:
         published: end the slot at the first bundle that does not fit, where otherwise that job alone stops.
@@ -21,16 +22,24 @@ class Drf:
 
     def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
         """See `AllocationPolicy.allocate`."""
-        total = room.capacity.sum(axis=0)
-        shares = []
-        for worker, server in zip(*room.demands, strict=True):
-            with np.errstate(divide="ignore", invalid="ignore"):
-                shares.append(float(np.nanmax((worker + server) / total)))
+        if self.published:
+            refuse_minima(snapshot)
+        shares = [_share(room, number, 1, 1) for number in range(len(snapshot.jobs))]
         queue = [(0.0, number) for number in range(len(snapshot.jobs))]  # by arrival where shares are equal
         while queue:
             share, number = heapq.heappop(queue)
-            if room.give_together(number) if self.published else room.give(number, 1, 1):
+            if not (self.published or room.workers(number)):
+                if room.give_least(number):
+                    heapq.heappush(queue, (_share(room, number, *room.least[number]), number))
+            elif room.give_together(number) if self.published else room.give(number, 1, 1):
                 heapq.heappush(queue, (share + shares[number], number))
             elif self.published and room.workers(number) < snapshot.jobs[number].job.max_workers:
                 break
         return room.allocation()
+
+
+def _share(room: Room, job: int, workers: int, servers: int) -> float:
+    """Dominant share of so many tasks."""
+    worker, server = (demands[job] for demands in room.demands)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return float(np.nanmax((workers * worker + servers * server) / room.capacity.sum(axis=0)))

@@ -143,6 +143,7 @@ def of_room(room: Room, models: Sequence[str]) -> tuple[SlotInputs, Tasks]:
         share,
         share.sum(keepdims=True).reshape(1),
     )
+    least = np.array(room.least)
     most = np.array([(state.job.max_workers, state.job.max_servers) for state in states])
     runs = np.array([state.workers > 0 for state in states])
-    return inputs, Tasks(*kinds(demand), most, runs)
+    return inputs, Tasks(*kinds(demand), least, most, runs)

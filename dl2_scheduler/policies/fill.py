@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dl2_scheduler.cluster.compiled import compiled, inlined
 from dl2_scheduler.cluster.room import NOWHERE, Amounts
-from dl2_scheduler.policies.nodes import Nodes, advance, claim, claim_both, fit_on_two, nodes_of
+from dl2_scheduler.policies.nodes import Nodes, advance, claim, claim_all, claim_both, fit_on_two, nodes_of, would_fit
 from dl2_scheduler.policies.ranking import Ranking, changed, first_of, ranking
 from dl2_scheduler.policies.scores import F32, Scores, score
 
@@ -30,21 +30,31 @@ class Tasks(NamedTuple):
     Attributes:
         demands: of each kind of task, (kinds, resources).
         kind: of each job's worker, server, and both together, (jobs, 3).
-        most: workers and servers of each job, (jobs, 2).
+        least: workers and servers that each job runs with, (jobs, 2): its first grant, as one action.
+        most: that it can use, (jobs, 2).
         runs: whether a job had tasks in the slot before.
     """
 
     demands: Amounts
     kind: Ints
+    least: Ints
     most: Ints
     runs: NDArray[np.bool_]
 
 
 @inlined
-def grant(counts: Ints, job: int, action: int) -> None:
-    """Count what an action gives."""
-    counts[job, 0] += action != SERVER
-    counts[job, 1] += action != WORKER
+def grant(counts: Ints, least: Ints, job: int, action: int) -> None:
+    """Count what an action gives: to a job that has nothing its minimum, otherwise a task or one of each role.
+
+    Args:
+        counts: workers and servers so far, (jobs, 2).
+        least: see `Tasks`.
+        job: whose.
+        action: WORKER, SERVER or BOTH.
+    """
+    first = counts[job, 0] == 0
+    counts[job, 0] += least[job, 0] if first else action != SERVER
+    counts[job, 1] += least[job, 1] if first else action != WORKER
 
 
 class _Alike(NamedTuple):
@@ -139,27 +149,33 @@ def _fill(
     while inference < len(actions):
         if recheck:
             recheck = _close(nodes, alike, offers, tasks, counts, closed, inference)
-        choice = _best(offers)
-        if choice == NOTHING:
+        choice = best = _best(offers)
+        if best == NOTHING:
             return inference
         waiting = _next_waiting(tasks, counts, closed, inference, waiting)
         if len(forced) > 0:
             choice, cursor = _next_forced(forced, cursor, tasks, counts, closed, inference)
-            if choice == STOP and waiting < jobs:
-                return inference
-        elif waiting == jobs and scores.stop > -offers.keys[choice // ACTIONS]:
+        elif scores.stop > -offers.keys[choice // ACTIONS]:
             choice = STOP
+        if choice == STOP and waiting < jobs:
+            if not _has_room(nodes, tasks, last, waiting):
+                closed[waiting, BOTH] = inference
+                _offer(offers, tasks, counts, closed, waiting)
+                continue
+            if len(forced) > 0:
+                return inference
+            choice = best
         actions[inference] = choice
         if choice == STOP:
             return inference + 1
         job, action = choice // ACTIONS, choice % ACTIONS
-        placed = _place(nodes, tasks, last, job, action)
+        placed = _place(nodes, tasks, counts, last, job, action)
         if placed == NOWHERE:  # there is room for both, but not where the rule puts them
             closed[job, action] = inference
         else:
             last = placed
             inference += 1
-            grant(counts, job, action)
+            grant(counts, tasks.least, job, action)
             score(scores, job, counts[job, 0], counts[job, 1], first, second, offers.logits[job])
             recheck = advance(nodes) or recheck
         _offer(offers, tasks, counts, closed, job)
@@ -196,11 +212,29 @@ def _same(kind: Ints, job: int, other: int) -> bool:
 
 
 @inlined
-def _place(nodes: Nodes, tasks: Tasks, last: int, job: int, action: int) -> int:
+def _place(nodes: Nodes, tasks: Tasks, counts: Ints, last: int, job: int, action: int) -> int:
     """Claim nodes for what was granted; the node that was taken last, or NOWHERE."""
+    if counts[job, 0] == 0 and _is_gang(tasks, job):
+        workers, servers = tasks.least[job, 0], tasks.least[job, 1]
+        return claim_all(nodes, tasks.kind[job, WORKER], workers, tasks.kind[job, SERVER], servers, last)
     if action == BOTH:
         return claim_both(nodes, tasks.kind[job, WORKER], tasks.kind[job, SERVER], last)
     return claim(nodes, tasks.kind[job, action], last)
+
+
+@inlined
+def _is_gang(tasks: Tasks, job: int) -> bool:
+    """Whether a job needs more to run than one worker and one server."""
+    return bool(tasks.least[job, 0] > 1 or tasks.least[job, 1] > 1)
+
+
+@inlined
+def _has_room(nodes: Nodes, tasks: Tasks, last: int, job: int) -> bool:
+    """Whether there is room for a gang that has nothing yet; of other jobs it is known without a trial."""
+    if not _is_gang(tasks, job):
+        return True
+    workers, servers = tasks.least[job, 0], tasks.least[job, 1]
+    return would_fit(nodes, tasks.kind[job, WORKER], workers, tasks.kind[job, SERVER], servers, last)
 
 
 @inlined
@@ -228,7 +262,7 @@ def _close(
 
 @inlined
 def allowed(tasks: Tasks, counts: Ints, closed: Ints, inference: int, job: int, action: int) -> bool:
-    """Whether a job may be granted this: its first grant is both roles, and it has maxima."""
+    """Whether a job may be granted this: its first grant is its minimum of both roles, and it has maxima."""
     if closed[job, action] <= inference:
         return False
     if counts[job, 0] == 0:

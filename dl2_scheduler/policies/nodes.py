@@ -71,6 +71,39 @@ def claim_both(nodes: Nodes, kind: int, other: int, last: int) -> int:
 
 
 @inlined
+def claim_all(nodes: Nodes, kind: int, count: int, other: int, others: int, last: int) -> int:
+    """Put so many tasks of two kinds on nodes, or none; the node of the last, or NOWHERE."""
+    taken = np.empty(count + others, dtype=np.int64)
+    for turn in range(2):  # where the one kind takes the places of the other
+        node = last
+        placed = 0
+        while placed < len(taken):
+            of_first = placed < count if turn == 0 else placed >= others
+            node = claim(nodes, kind if of_first else other, node)
+            if node == NOWHERE:
+                break
+            taken[placed] = node
+            placed += 1
+        if placed == len(taken):
+            return node
+        for back in range(placed):
+            of_first = back < count if turn == 0 else back >= others
+            _take(nodes, taken[back], -nodes.demands[kind if of_first else other])
+    return NOWHERE
+
+
+@inlined
+def would_fit(nodes: Nodes, kind: int, count: int, other: int, others: int, last: int) -> bool:
+    """Whether `claim_all` would put them all. Afterwards all is as it was, to the last bit."""
+    free, used = nodes.free.copy(), nodes.used.copy()
+    found = claim_all(nodes, kind, count, other, others, last) != NOWHERE
+    nodes.free[:], nodes.used[:] = free, used
+    for node in range(len(free)):
+        changed(nodes.ranks, node)
+    return found
+
+
+@inlined
 def advance(nodes: Nodes) -> bool:
     """Move on to the first node where each kind fits, after a claim; True: one of them fits nowhere any more."""
     gone = False

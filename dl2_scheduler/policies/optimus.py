@@ -9,6 +9,7 @@ from dl2_scheduler.cluster.room import Room
 from dl2_scheduler.cluster.snapshot import Allocation, JobState, Snapshot
 from dl2_scheduler.cluster.speeds import Grid
 from dl2_scheduler.policies.estimates import SpeedEstimates
+from dl2_scheduler.policies.minima import refuse_minima
 
 _Step = tuple[float, int, int, int]  # minus the gain, the job's index, workers and servers to add
 
@@ -30,6 +31,8 @@ class Optimus:
 
     def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
         """See `AllocationPolicy.allocate`."""
+        if self.published:
+            refuse_minima(snapshot)
         self.speeds.observe(snapshot.reports)
         times = [self._times(state) for state in snapshot.jobs]
         queue = [step for number in range(len(times)) for step in self._next(room, times[number], number)]
@@ -55,6 +58,8 @@ class Optimus:
     def _next(room: Room, time: Grid, number: int) -> list[_Step]:
         """The better of the job's next steps, if one is a gain."""
         workers, servers = room.workers(number), room.servers(number)
+        if not workers and room.least[number] != (1, 1):
+            return [(_LACKING, number, *room.least[number])]
         if not workers:
             return [(_LACKING, number, 1, 0)]
         if not servers:

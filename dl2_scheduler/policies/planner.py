@@ -44,7 +44,10 @@ def fill_by_jumps(room: Room, values: Sequence[Grid]) -> Allocation:
     jobs = []
     for number, value in enumerate(values):
         worker, server = (demands[number] / total for demands in room.demands)
-        jobs.append(_Jumps(value.copy(), _shares(value.shape, worker, server)))
+        workers, servers = room.least[number]
+        worth = value.copy()
+        worth[:servers], worth[:, :workers] = 0.0, 0.0  # a job does not run with less than its minimum
+        jobs.append(_Jumps(worth, _shares(value.shape, worker, server)))
     queue = [jump for number, each in enumerate(jobs) if (jump := each.best(number, 0, 0)) is not None]
     heapq.heapify(queue)
     while queue:

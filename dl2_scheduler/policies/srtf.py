@@ -6,6 +6,7 @@ from dl2_scheduler.cluster.room import Room
 from dl2_scheduler.cluster.snapshot import Allocation, JobState, Snapshot
 from dl2_scheduler.policies.estimates import SpeedEstimates
 from dl2_scheduler.policies.fifo import fill_in_order
+from dl2_scheduler.policies.minima import refuse_minima
 
 
 @dataclass
@@ -22,6 +23,8 @@ class Srtf:
 
     def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
         """See `AllocationPolicy.allocate`."""
+        if self.published:
+            refuse_minima(snapshot)
         self.speeds.observe(snapshot.reports)
         remaining = [self._remaining(state) for state in snapshot.jobs]
         fill_in_order(sorted(range(len(remaining)), key=remaining.__getitem__), room, self.published)

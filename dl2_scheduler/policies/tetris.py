@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from dl2_scheduler.cluster.room import Amounts, Room
 from dl2_scheduler.cluster.snapshot import Allocation, JobState, Snapshot
 from dl2_scheduler.policies.estimates import SpeedEstimates
+from dl2_scheduler.policies.minima import refuse_minima
 
 _Scores = NDArray[np.float64]
 
@@ -15,6 +16,8 @@ _Scores = NDArray[np.float64]
 @dataclass
 class Tetris:
     """Node by node, each filled with bundles of one worker and one server while one fits.
+
+    A job that needs more than that to run is given its minimum, on whatever nodes, where its first bundle would go.
 
     A bundle's score is its alignment with what is free on the node, plus the job's preference, which is scaled so that
     the means of both over the jobs are equal.
@@ -31,20 +34,23 @@ class Tetris:
 
     def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
         """See `AllocationPolicy.allocate`."""
+        if self.published:
+            refuse_minima(snapshot)
         self.speeds.observe(snapshot.reports)
         if not snapshot.jobs:
             return room.allocation()
         bundles = np.array([w + s for w, s in zip(*room.demands, strict=True)])
-        most = np.array([min(state.job.max_workers, state.job.max_servers) for state in snapshot.jobs])
         preference = self._preference(snapshot, bundles / np.maximum(room.capacity.max(axis=0), 1e-12))
+        shut = np.zeros(len(bundles), dtype=bool)
         for node in range(len(room.capacity)):
-            self._fill(room, node, bundles, most, preference)
+            self._fill(room, node, bundles, preference, shut)
         return room.allocation()
 
-    def _fill(self, room: Room, node: int, bundles: Amounts, most: NDArray[np.int64], preference: _Scores) -> None:
+    def _fill(self, room: Room, node: int, bundles: Amounts, preference: _Scores, shut: NDArray[np.bool_]) -> None:
+        """`shut`: jobs whose minimum has no room, to which is added."""
         whole = np.maximum(room.capacity[node], 1e-12)
         while True:
-            open_jobs = np.array([room.workers(number) for number in range(len(most))]) < most
+            open_jobs = ~shut & [_is_open(room, number) for number in range(len(bundles))]
             fits = (bundles <= room.free[node] + 1e-9).all(axis=1)
             candidates = open_jobs if self.published else open_jobs & fits
             if not candidates.any():
@@ -55,7 +61,10 @@ class Tetris:
             best = int(scores.argmax())
             if not fits[best]:
                 return
-            room.give_on(best, node)
+            if room.workers(best) or room.least[best] == (1, 1):
+                room.give_on(best, node)
+            else:
+                shut[best] = not room.give_least(best)
 
     def _preference(self, snapshot: Snapshot, demand: Amounts) -> _Scores:
         if self.published:
@@ -67,3 +76,9 @@ class Tetris:
         """Remaining time at top speed times the resources of a bundle (Tetris, section 3.3)."""
         seconds = state.remaining_epochs * state.job.samples_per_epoch / float(self.speeds.grid(state.job).max())
         return seconds * float(demand.sum())
+
+
+def _is_open(room: Room, number: int) -> bool:
+    """Whether a job can use a bundle more."""
+    job = room.snapshot.jobs[number].job
+    return room.workers(number) < job.max_workers and room.servers(number) < job.max_servers

@@ -20,7 +20,7 @@ from dl2_scheduler.cluster.policy import AllocationPolicy
 from dl2_scheduler.cluster.room import Room
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot
 from dl2_scheduler.sim.jsonlines import Reader, amounts, number, read_fields, read_objects, whole_number
-from dl2_scheduler.sim.trace import JOB_FIELDS, MOST_NODES, check_capacity, write_whole
+from dl2_scheduler.sim.trace import JOB_FIELDS, MOST_NODES, UNLESS_USUAL, but_the_usual, check_capacity, write_whole
 
 Decision = tuple[Snapshot, tuple[Grant, ...]]
 """A slot, and what each of its jobs was given."""
@@ -74,7 +74,7 @@ def _document(now: Snapshot, grants: Iterable[Grant]) -> dict[str, Any]:
 def _job_document(state: JobState, grant: Grant) -> dict[str, Any]:
     known = asdict(replace(state.job, epochs=state.job.estimate))
     return {
-        **{name: known[name] for name in _OF_JOB},
+        **but_the_usual({name: known[name] for name in _OF_JOB}),
         "epochs_done": state.epochs_done,
         "slots_run": state.slots_run,
         "workers_before": state.workers,
@@ -121,8 +121,8 @@ def _nodes(where: str, groups: list[Any]) -> tuple[Node, ...]:
 
 
 def _job(where: str, given: dict[str, Any]) -> tuple[JobState, Grant]:
-    fields = read_fields(where, given, {**_OF_JOB, **_STATE_FIELDS, **_GRANT_FIELDS}, frozenset())
-    job = Job(**{name: fields[name] for name in _OF_JOB})
+    fields = read_fields(where, given, {**_OF_JOB, **_STATE_FIELDS, **_GRANT_FIELDS}, frozenset(UNLESS_USUAL))
+    job = Job(**{name: fields[name] for name in _OF_JOB if name in fields})
     done, run, *before = (fields[name] for name in _STATE_FIELDS)
     grant = Grant(fields["workers"], fields["servers"])
     try:
@@ -135,6 +135,8 @@ def _job(where: str, given: dict[str, Any]) -> tuple[JobState, Grant]:
         raise BadInput(f"{where}: {grant.workers} workers and {grant.servers} servers: give 0 to the job's maxima")
     if (grant.workers > 0) != (grant.servers > 0):
         raise BadInput(f"{where}: {grant.workers} workers and {grant.servers} servers: give both, or none")
+    if grant.workers and not (grant.workers >= job.min_workers and grant.servers >= job.min_servers):
+        raise BadInput(f"{where}: {grant.workers} workers and {grant.servers} servers: give the job's minima, or none")
     return JobState(job, done, run, *before), grant
 
 

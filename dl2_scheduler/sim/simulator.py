@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dl2_scheduler.cluster.errors import BadInput, Starved
 from dl2_scheduler.cluster.jobs import Job, Node, check_fits
 from dl2_scheduler.cluster.policy import AllocationPolicy, Cluster, JobOutcome, Outcome
-from dl2_scheduler.cluster.room import NodeRule, Room
+from dl2_scheduler.cluster.room import NodeRule, Room, check_minimum_fits
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.sim.lanes import NO_COST, Floats, Lanes, Mask, Progress, ScalingCost
@@ -97,6 +97,7 @@ def check_jobs(jobs: Sequence[Job], nodes: Sequence[Node], speeds: Speeds) -> No
             job.check()
             _check_speeds(job, speeds)
             check_fits(job, nodes)
+            check_minimum_fits(job, nodes)
         except BadInput as error:
             raise BadInput(f"job {job.id}: {error}") from error
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import Job, Node, Resources
@@ -25,9 +26,13 @@ JOB_FIELDS: Mapping[str, Reader] = {
     "server": amounts,
     "max_workers": whole_number,
     "max_servers": whole_number,
+    "min_workers": whole_number,
+    "min_servers": whole_number,
     "epochs_estimate": number,
 }
-_MAY_LACK = frozenset({"max_workers", "max_servers", "epochs_estimate"})
+UNLESS_USUAL = {"min_workers": 1, "min_servers": 1, "epochs_estimate": None}
+"""Fields that are written only where they have another value."""
+_MAY_LACK = frozenset({"max_workers", "max_servers", *UNLESS_USUAL})
 _NODE_FIELDS = {"name": text, "capacity": amounts}
 
 _NOTATION = "nodes as in 96x8cpu,8gpu or 10x8cpu,8gpu+4x16cpu"
@@ -93,8 +98,12 @@ def write_whole(path: Path, lines: Iterable[str]) -> None:
 
 
 def _line(job: Job) -> str:
-    fields = {name: value for name, value in asdict(job).items() if name != "epochs_estimate" or value is not None}
-    return json.dumps(fields) + "\n"
+    return json.dumps(but_the_usual(asdict(job))) + "\n"
+
+
+def but_the_usual(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a job as they are written."""
+    return {name: value for name, value in fields.items() if name not in UNLESS_USUAL or value != UNLESS_USUAL[name]}
 
 
 def parse_cluster(text: str = DEFAULT_CLUSTER) -> tuple[Node, ...]:

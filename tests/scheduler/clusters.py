@@ -81,7 +81,8 @@ NODES = st.lists(_CAPACITIES, min_size=1, max_size=5).map(lambda each: nodes(*ea
 
 
 @st.composite
-def job_states(draw: st.DrawFn, number: int) -> JobState:
+def job_states(draw: st.DrawFn, number: int, gangs: bool = False) -> JobState:
+    most = draw(st.integers(1, MOST)), draw(st.integers(1, MOST))
     submitted = job(
         number,
         model=draw(st.sampled_from(SPEEDS.models)),
@@ -90,18 +91,23 @@ def job_states(draw: st.DrawFn, number: int) -> JobState:
         samples_per_epoch=draw(st.floats(0.5, 50)),
         worker=draw(_DEMANDS),
         server=draw(_DEMANDS),
-        max_workers=draw(st.integers(1, MOST)),
-        max_servers=draw(st.integers(1, MOST)),
+        max_workers=most[0],
+        max_servers=most[1],
+        min_workers=draw(st.integers(1, most[0])) if gangs else 1,
+        min_servers=draw(st.integers(1, most[1])) if gangs else 1,
     )
-    before = draw(st.sampled_from([(0, 0), (1, 1), (submitted.max_workers, submitted.max_servers)]))
+    before = draw(st.sampled_from([(0, 0), (submitted.min_workers, submitted.min_servers), most]))
     return JobState(submitted, draw(st.floats(0, submitted.epochs * 0.99)), draw(st.integers(0, 50)), *before)
 
 
 @st.composite
-def snapshots(draw: st.DrawFn, machines: tuple[Node, ...] | None = None) -> Snapshot:
-    """Of up to 6 jobs, some of which may fit no node, and nodes that differ, unless they are given."""
+def snapshots(draw: st.DrawFn, machines: tuple[Node, ...] | None = None, gangs: bool = False) -> Snapshot:
+    """Of up to 6 jobs, some of which may fit no node, and nodes that differ, unless they are given.
+
+    `gangs`: jobs may need more than one task of a role to run.
+    """
     count = draw(st.integers(0, 6))
-    states = [draw(job_states(number)) for number in range(count)]
+    states = [draw(job_states(number, gangs)) for number in range(count)]
     reports = tuple(
         SpeedReport(
             state.job.id, state.job.model, state.servers, state.workers, draw(st.just(0.0) | st.floats(0.001, 1e4))

@@ -32,11 +32,12 @@ def row(scores, job, workers, servers):
     return found
 
 
-def tasks_of(demands, most, runs=None):
+def tasks_of(demands, most, runs=None, least=None):
     """Of jobs, each with a (worker, server) demand."""
     kinds, number = distinct(np.array(demands, float))
     ran = np.zeros(len(demands), dtype=bool) if runs is None else np.array(runs)
-    return Tasks(kinds, number, np.array(most), ran)
+    least = np.ones((len(demands), 2), dtype=np.int64) if least is None else np.array(least)
+    return Tasks(kinds, number, least, np.array(most), ran)
 
 
 def filled(tasks, scores, capacity, forced=(), rule=NodeRule.SPREAD):
@@ -62,15 +63,16 @@ demand = st.tuples(st.sampled_from([0.0, 1.0, 2.0, 3.0]), st.sampled_from([0.0, 
     st.lists(st.tuples(st.sampled_from([0.0, 4.0, 8.0]), st.sampled_from([0.0, 4.0])), min_size=1, max_size=4),
     st.integers(0, 99),
     st.sampled_from(NodeRule),
+    st.lists(st.tuples(st.integers(1, 3), st.integers(1, 2)), min_size=4, max_size=4),
 )
-def test_whatever_it_does_fits(demands, capacity, seed, rule):
-    tasks = tasks_of(demands, [(3, 2)] * len(demands))
+def test_whatever_it_does_fits(demands, capacity, seed, rule, least):
+    tasks = tasks_of(demands, [(3, 2)] * len(demands), least=least[: len(demands)])
     actions, closed, counts = filled(tasks, scores_of(len(demands), 3, seed), np.array(capacity), rule=rule)
     taken = sum((counts[job, 0] * np.array(worker) + counts[job, 1] * np.array(server))
                 for job, (worker, server) in enumerate(demands))  # fmt: skip
     assert (taken <= np.sum(capacity, axis=0) + 1e-9).all()
     assert (counts <= tasks.most).all()
-    assert ((counts > 0).all(axis=1) | (counts == 0).all(axis=1)).all(), "both roles or none"
+    assert ((counts >= tasks.least).all(axis=1) | (counts == 0).all(axis=1)).all(), "its minimum or nothing"
     for inference, action in enumerate(actions):
         if action == STOP:
             assert inference == len(actions) - 1
@@ -158,11 +160,21 @@ class SlowSlot:
                 break
             best, job, action = max(scored)
             waits = self.tasks.runs & (self.counts[:, 0] == 0) & (self.closed[:, BOTH] == NEVER)
-            if self.scores.stop > best and not waits.any():
-                return [*actions, STOP]
+            if self.scores.stop > best:
+                if not waits.any():
+                    return [*actions, STOP]
+                waiting = int(waits.argmax())
+                before = self.free.copy(), self.used.copy(), self.last
+                gang = self.tasks.least[waiting].sum() > 2  # of others it is known without a trial
+                fits = not gang or self.place(waiting, BOTH)
+                self.free, self.used, self.last = before
+                if not fits:
+                    self.closed[waiting, BOTH] = len(actions)
+                    continue
             if self.place(-job, -action):
                 actions.append(-job * ACTIONS - action)
-                self.counts[-job] += [-action != SERVER, -action != WORKER]
+                first = not self.counts[-job].any()
+                self.counts[-job] += self.tasks.least[-job] if first else [-action != SERVER, -action != WORKER]
             else:
                 self.closed[-job, -action] = len(actions)
         return actions
@@ -181,7 +193,9 @@ class SlowSlot:
         return self.tasks.demands[self.tasks.kind[job, role]]
 
     def place(self, job, action):
-        orders = [(WORKER, SERVER), (SERVER, WORKER)] if action == BOTH else [(action,)]
+        workers, servers = (1, 1) if self.counts[job].any() else self.tasks.least[job]
+        gang = [WORKER] * workers, [SERVER] * servers
+        orders = [gang[0] + gang[1], gang[1] + gang[0]] if action == BOTH else [[action]]
         for order in orders:
             taken, last = [], self.last
             for demand in (self.demand(job, role) for role in order):
@@ -194,9 +208,10 @@ class SlowSlot:
             else:
                 self.last = last
                 return True
-            if not taken:  # no node for the one by itself
+            if not taken and workers == servers == 1:  # no node for the one by itself
                 return False
-            take(self.free, self.used, self.capacity, taken[0][0], -taken[0][1])
+            for node, demand in taken:
+                take(self.free, self.used, self.capacity, node, -demand)
         return False
 
 
@@ -209,12 +224,14 @@ class SlowSlot:
     st.booleans(),
     st.sampled_from([-9.0, 0.0, 1.0]),
     st.sampled_from(NodeRule),
+    st.booleans(),
 )
-def test_nothing_is_overlooked(demands, jobs, nodes, seed, equal, stop, rule):
+def test_nothing_is_overlooked(demands, jobs, nodes, seed, equal, stop, rule, gangs):
     """The same grants as by looking at everything each time; `equal`: many scores are."""
     random = np.random.default_rng(seed)
     own = [demands[number] for number in random.integers(0, len(demands), jobs)]
-    tasks = tasks_of(own, random.integers(1, 4, (jobs, 2)), random.random(jobs) < 0.3)
+    most, runs = random.integers(1, 4, (jobs, 2)), random.random(jobs) < 0.3
+    tasks = tasks_of(own, most, runs, random.integers(1, most + 1) if gangs else None)
     scores = scores_of(jobs, 3, seed, stop)
     if equal:
         ties = random.integers(0, 2, (jobs, ACTIONS)).astype(np.float32)

@@ -118,12 +118,23 @@ def test_lessons_with_speeds_that_vary_and_owners_that_err():
 
 
 def test_actions_of_grants_keep_their_order():
-    assert of_grants([(1, 2, 3), (0, 1, 0)]) == [3 + BOTH, 3 + BOTH, 3 + SERVER, WORKER]
+    assert of_grants([(1, 2, 3), (0, 1, 0)], [(1, 1)] * 2) == [3 + BOTH, 3 + BOTH, 3 + SERVER, WORKER]
+
+
+def test_a_minimum_is_one_action():
+    grants, least = [(1, 3, 1), (0, 1, 1), (1, 0, 2)], [(1, 1), (2, 1)]
+    assert of_grants(grants, least) == [3 + BOTH, 3 + WORKER, BOTH, 3 + SERVER, 3 + SERVER]
+    assert of_counts([Grant(2, 1), Grant(3, 1), Grant(0, 0)], [(1, 1), (2, 1), (4, 4)]) == [
+        3 + BOTH,
+        BOTH,
+        3 + WORKER,
+        WORKER,
+    ]
 
 
 def test_actions_of_counts_go_round_robin():
     wanted = [BOTH, 6 + BOTH, WORKER, 6 + SERVER, 6 + SERVER]
-    assert of_counts([Grant(2, 1), Grant(0, 0), Grant(1, 3)]) == wanted
+    assert of_counts([Grant(2, 1), Grant(0, 0), Grant(1, 3)], [(1, 1)] * 3) == wanted
 
 
 # ---- online ----------------------------------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.policy import AllocationPolicy
 from dl2_scheduler.cluster.room import NodeRule, Room
 from dl2_scheduler.cluster.snapshot import Snapshot
+from dl2_scheduler.learning.networks import new_policy
+from dl2_scheduler.policies.dl2 import Dl2
 from dl2_scheduler.policies.placement import placement_rule
 from dl2_scheduler.policies.registry import POLICY_NAMES, make_policy, rule_of
 from dl2_scheduler.sim.simulator import SimulatedCluster, run
@@ -32,7 +34,7 @@ def decide(policy: AllocationPolicy, now: Snapshot, rule: NodeRule) -> dict[int 
         workers, servers = given[state.job.id]
         assert 0 <= workers <= min(state.job.max_workers, room.workers(number))
         assert 0 <= servers <= min(state.job.max_servers, room.servers(number))
-        assert (workers > 0) == (servers > 0)
+        assert (workers, servers) == (0, 0) or (workers >= state.job.min_workers and servers >= state.job.min_servers)
     return given
 
 
@@ -45,6 +47,53 @@ def test_contract(name: str, data: st.DataObject, asked: NodeRule) -> None:
     first, second = make_policy(name, SPEEDS), make_policy(name, SPEEDS)
     for now in slots:
         assert decide(first, now, rule_of(name, asked)) == decide(second, now, rule_of(name, asked))
+
+
+@pytest.mark.parametrize("name", [name for name in POLICY_NAMES if not name.startswith("published-")])
+@settings(deadline=None, max_examples=60)
+@given(data=st.data(), asked=PLACEMENTS)
+def test_contract_with_gangs(name: str, data: st.DataObject, asked: NodeRule) -> None:
+    machines = data.draw(NODES)
+    policy, again = make_policy(name, SPEEDS), make_policy(name, SPEEDS)
+    for now in data.draw(st.lists(snapshots(machines, gangs=True), min_size=1, max_size=3)):
+        assert decide(policy, now, asked) == decide(again, now, asked)
+
+
+@settings(deadline=None, max_examples=100)
+@given(data=st.data(), asked=PLACEMENTS, seed=st.integers(0, 3))
+def test_the_learnt_policy_keeps_to_minima_too(data: st.DataObject, asked: NodeRule, seed: int) -> None:
+    now = data.draw(snapshots(gangs=True))
+    given = counts(Dl2(new_policy(SPEEDS.models, seed).weights()).allocate(now, Room(now, asked)))
+    assert list(given) == [state.job.id for state in now.jobs]
+    held = {name: 0.0 for node in now.nodes for name in node.capacity}
+    for state in now.jobs:
+        workers, servers = given[state.job.id]
+        job = state.job
+        assert (workers, servers) == (0, 0) or (
+            job.min_workers <= workers <= job.max_workers and job.min_servers <= servers <= job.max_servers
+        )
+        for demand, count in ((job.worker, workers), (job.server, servers)):
+            for name, amount in demand.items():
+                held[name] = held.get(name, 0.0) + amount * count
+    for name, amount in held.items():
+        assert amount <= sum(node.capacity.get(name, 0) for node in now.nodes) + 1e-6
+
+
+@every_policy
+def test_a_gang_is_given_whole_or_not_at_all(name: str) -> None:
+    gangs = [job(1, min_workers=3, min_servers=2), job(2, min_workers=3, min_servers=2)]
+    for room in (4, 5, 9, 10):
+        now = snapshot(gangs, nodes({"cpu": room - 3}, {"cpu": 3}))
+        if name.startswith("published-"):
+            with pytest.raises(BadInput, match="job 1 needs 3 workers and 2 servers to run; published rules"):
+                decide(make_policy(name, SPEEDS), now, rule_of(name))
+            continue
+        first, second = (sum(each) for each in decide(make_policy(name, SPEEDS), now, rule_of(name)).values())
+        if room < 10:
+            assert (first == 0) == (room == 4)
+            assert second == 0
+        else:
+            assert (first, second) == (5, 5) if name in ("drf", "optimus", "optimus-true") else first >= 5
 
 
 @every_policy
@@ -97,7 +146,7 @@ def test_policies_do_not_share_what_they_learn() -> None:
 
 
 def test_an_unknown_policy_is_told_all_names() -> None:
-    with pytest.raises(BadInput, match=r"unknown policy dfr: give one of drf, fifo, .*published-optimus, dl2:PATH$"):
+    with pytest.raises(BadInput, match=r"unknown policy dfr: give one of drf, fifo, .*published-optimus, dl2:PATH"):
         make_policy("dfr", SPEEDS)
 
 

@@ -66,7 +66,7 @@ def test_counts_are_reached_by_the_shared_network(history: Path) -> None:
 
     now, grants = max(read_history(history), key=lambda each: len(each[0].jobs))
     models = sorted({state.job.model for state in now.jobs})
-    slot = slot_of(Room(now), np.array(of_counts(grants)), SharedPolicy(models).weights())
+    slot = slot_of(Room(now), np.array(of_counts(grants, Room(now).least)), SharedPolicy(models).weights())
     workers = sum(grant.workers for grant in grants)
     given = int(np.isin(slot.actions[slot.actions >= 0] % 3, (0, 2)).sum())
     assert given == pytest.approx(workers, abs=1), "but for what another order has no room for"

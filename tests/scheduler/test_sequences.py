@@ -25,7 +25,7 @@ def episode(seed):
     random = np.random.default_rng(seed)
     jobs = [
         Job(number, 1200.0 * (number // 2), MODELS[number % 2], float(random.integers(50, 99)), 40.0,
-            {"cpu": 2, "gpu": 1}, {"cpu": 1}, 4, 4)
+            {"cpu": 2, "gpu": 1}, {"cpu": 1}, 4, 4, 1 + number % 2, 1 + number % 3)
         for number in range(6)
     ]  # fmt: skip
     return Episode(jobs, [Node("n0", {"cpu": 8, "gpu": 4}), Node("n1", {"cpu": 7, "gpu": 2})])
@@ -71,8 +71,9 @@ def slow(policy, slots: Slots):
             log = torch.log_softmax(torch.stack(entries).double(), 0)
             logs.append(log[names.index(action)])
             if action != STOP:
-                counts[jobs.start + action // ACTIONS][0] += action % ACTIONS != SERVER
-                counts[jobs.start + action // ACTIONS][1] += action % ACTIONS != WORKER
+                job = jobs.start + action // ACTIONS
+                more = [action % ACTIONS != SERVER, action % ACTIONS != WORKER] if counts[job][0] else slots.least[job]
+                counts[job] = [counts[job][0] + more[0], counts[job][1] + more[1]]
     return torch.stack(logs)
 
 

@@ -114,5 +114,5 @@ def observed(teacher: AllocationPolicy, cluster: SimulatedCluster) -> Iterator[t
         room = Room(now, NodeRule.SPREAD)
         cluster.apply(teacher.allocate(now, room))
         if now.jobs:
-            yield now, np.array(of_grants(room.grants), dtype=np.int64)
+            yield now, np.array(of_grants(room.grants, room.least), dtype=np.int64)
         cluster.finish_slot()
