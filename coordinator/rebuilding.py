@@ -234,7 +234,7 @@ def _finish(turn: Turn, found: _Found) -> None:
         target=target,
         number=target.id,
         audience=audience,
-        joiners=tuple(name for name in audience if name in target.members and name not in old),
+        joiners=tuple(name for name in found.lagging if name in target.members and name not in old),
         leavers=tuple(name for name in audience if name not in target.members),
         clock=max(versions) if job.model.blocks and job.is_sync else None,
         decided=True,

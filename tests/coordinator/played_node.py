@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from coordinator import effects as ef
 from coordinator import events as ev
 from coordinator.pending import Introduction
+from coordinator.plan import Migration
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, Member, NodeId, Role
 from protos import elastic_pb2 as pb
 
@@ -39,6 +40,7 @@ class PlayedNode:
     released: bool = False  # its draw was refused: it waits for its end
     term: int = 0
     leaving: bool = False
+    paused: bool = False
     dead: frozenset = frozenset()
     cancelled: ConfigId = NO_CONFIGURATION
     tables: tuple = ((), (), None)  # tensors, optimizers, data
@@ -63,6 +65,7 @@ class PlayedNode:
             self.current,
             self.prepared,
             self.clock,
+            self.paused,
             leaving=self.leaving,
             dead=self.dead,
             cancelled=self.cancelled,
@@ -87,6 +90,7 @@ class PlayedNode:
 
     def on_prepare(self, prepare) -> None:
         table = prepare.configuration
+        self.paused = prepare.migration is Migration.PAUSE
         self.leaving = self.id not in table.members
         self.dead |= set(prepare.dead)
         if table.id <= self.number:

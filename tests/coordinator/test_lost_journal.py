@@ -5,7 +5,7 @@ from played_job import ASYNC, DATA, OPTIMIZER, STATIC, TENSORS, World, text
 
 from coordinator import effects as ef
 from coordinator import events as ev
-from coordinator.plan import Kind, Phase
+from coordinator.plan import Kind, Migration, Phase
 from coordinator.state import JobPhase
 from elastic_ps.core.configuration import Role
 
@@ -178,6 +178,34 @@ def test_nodes_of_another_history_have_no_part():
     assert world.counts == (1, 1)
     assert plan.number == world.state.job.configuration.id
     assert old.exited == 0
+
+
+def test_workers_that_wait_in_a_pause_are_let_go():
+    world = World(1, 1)
+    world.ask(ev.ScaleAsked, 1, 2, migration=Migration.PAUSE)
+    plan = world.until(Phase.ARMED)
+    for node in world.alive:
+        if node.prepared is not None:
+            node.switch()
+    lost(world)
+    world.settle()
+    assert world.state.job.configuration.id == plan.number
+    assert world.sent(ef.Resume, "w0")
+    assert world.records[-1].phase is Phase.COMMITTED
+
+
+def test_a_server_that_has_handed_its_blocks_over_may_go():
+    """Its plan is not committed: it has switched, and waits to be told that frozen copies may go."""
+    world = World(2, 2)
+    world.ask(ev.DrainAsked, "s1")
+    plan = world.until(Phase.ARMED)
+    for node in world.alive:
+        node.switch()
+    lost(world)
+    world.settle()
+    assert world.state.job.configuration.id == plan.number
+    assert world.counts == (2, 1)
+    assert [node.exited for node in world.nodes if node.id == "s1"] == [0]
 
 
 def test_new_processes_alone_need_not_wait():

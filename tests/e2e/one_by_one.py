@@ -50,6 +50,13 @@ class Apart:
         self.client = CoordinatorClient(f"127.0.0.1:{self.port}", TOKEN)
         self.stack.callback(self.client.close)
 
+    def lose_coordinator(self):
+        """It is killed, its folder taken away (to `lost`), and one of the next term started."""
+        self.coordinator.kill()
+        self.coordinator.wait(PATIENCE)
+        (self.folder / "state").rename(self.folder / "lost")
+        self.start_coordinator("--term", "2")
+
     def start_node(self, role, number, *script):
         where = ["--coordinator", f"127.0.0.1:{self.port}", "--token-file", str(self.folder / "token")]
         how = ["--role", role, *where, "--nonce-prefix", f"{role}-{number}", *map(str, script)]

@@ -1,18 +1,22 @@
 """A coordinator is killed with its journal and ledger: its job trains on, and a new one knows it from its nodes."""
 
 import json
-import shutil
-import signal
 from contextlib import ExitStack
 
+import jobs
+import numpy as np
 import pytest
 from one_by_one import PATIENCE, ROOT, Apart
+from proofs import BATCH as REGRESSION_BATCH
+from proofs import SAMPLES as REGRESSION_SAMPLES
+from proofs import SCRIPT, undisturbed, weights_in
 
 from coordinator.audit import audit
 from coordinator.books import Ledger
 
 DIGITS = ROOT / "examples" / "digits.py"
 SAMPLES, BATCH = 1437, 64
+REGRESSION = REGRESSION_SAMPLES, REGRESSION_BATCH
 
 
 def ledger_of(folder):
@@ -46,11 +50,7 @@ def train(folder, epochs, disturb=None):
 def lose(job):
     """Kill the coordinator and remove its folder while the job trains; returns the ledger that went with it."""
     before = job.until(lambda status: status.phase == "running" and status.version > 40, "training")
-    job.coordinator.send_signal(signal.SIGKILL)
-    job.coordinator.wait(PATIENCE)
-    shutil.copytree(job.folder / "state", job.folder / "lost")
-    shutil.rmtree(job.folder / "state")
-    job.start_coordinator("--term", "2")
+    job.lose_coordinator()
     asking = job.client.status()
     assert (asking.phase, asking.term) == ("rebuilding", 2)
     after = job.until(lambda status: status.phase == "running", "a state from the nodes")
@@ -77,3 +77,38 @@ def test_digits_outlives_its_coordinators_folder(tmp_path):
     first = min(entry.epoch for entry in kept) + 1
     assert not audit(kept, SAMPLES, BATCH, epochs).exactly_once
     assert audit(kept, SAMPLES, BATCH, epochs, begin=first).exactly_once
+
+
+def plan_of(job, phase):
+    return job.until(lambda status: status.plan.phase == phase, f"a plan in {phase}")
+
+
+def test_a_plan_that_was_not_armed_is_made_again(tmp_path):
+    """A joiner is held in its rehearsal while the coordinator and all it knew go; the scaling comes all the same."""
+    with ExitStack() as stack:
+        job = Apart(tmp_path / "job", stack, workers=1)
+        job.start_coordinator()
+        job.start_node("server", 0)
+        job.start_node("worker", 0, SCRIPT, tmp_path)
+        job.until(lambda status: status.phase == "running" and status.version > 5, "training")
+        (tmp_path / "hold").touch()
+        job.client.scale(workers=2)
+        job.start_node("worker", 1, SCRIPT, tmp_path)
+        before = plan_of(job, "SYNCING")
+        job.lose_coordinator()
+        after = job.until(lambda status: status.phase == "running", "a state from the nodes")
+        assert after.configuration == before.configuration
+        assert {node.member.id for node in after.nodes} == {node.member.id for node in before.nodes}
+        (tmp_path / "hold").unlink()
+        job.until(lambda status: jobs.counts(status) == (2, 1) and not status.plan.id, "the scaling")
+        assert job.client.plans()[0].id > 1000, "ids go on far above those that are forgotten"
+        (tmp_path / "finish").touch()
+        job.until(lambda status: status.phase == "finished", "the end")
+        assert [node.wait(PATIENCE) for node in job.nodes] == [0, 0, 0], job.logs()
+    weights = weights_in(tmp_path)
+    entries = ledger_of(tmp_path / "job" / "lost") | ledger_of(tmp_path / "job" / "state")
+    proof = audit(entries.values(), *REGRESSION, int(weights["epochs"]))
+    assert proof.exactly_once, proof.problems
+    expected = undisturbed(tmp_path, int(weights["epochs"]), "--pace", "0")
+    for name in ("i:0", "i:1", "i:2", "i:3"):
+        np.testing.assert_allclose(weights[name], expected[name], rtol=1e-9, atol=1e-12, err_msg=name)
