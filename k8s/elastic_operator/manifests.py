@@ -246,7 +246,7 @@ def coordinator_pod(job: Desired, start: StartCoordinator, defaults: Defaults) -
         "ports": [{"name": "grpc", "containerPort": PORT}],
         "env": [{"name": "HOME", "value": "/tmp"}, *container.get("env", ())],
         "resources": {"requests": dict(defaults.coordinator_requests)},
-        "readinessProbe": {"grpc": {"port": PORT}, "periodSeconds": 2},
+        "readinessProbe": {"grpc": {"port": PORT}, "periodSeconds": 2, "timeoutSeconds": 5},
         "livenessProbe": {
             "grpc": {"port": PORT},
             "periodSeconds": 10,

@@ -1,0 +1,230 @@
+"""`elasticctl --kube`: jobs of a Kubernetes cluster, asked of its API server with the user's kubeconfig.
+
+It registers itself as the plug-in `elasticctl.kube`, as elasticctl knows nothing of Kubernetes. Coordinators there have
+no address outside the cluster, and refuse to be scaled by anybody but the operator: so counts are written into the job's
+document, and what is shown is its status, which the operator keeps true.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+from kubernetes import client, config
+from kubernetes.client.exceptions import ApiException
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from typer.core import TyperGroup
+
+from k8s.elastic_operator.model import GROUP, PLURAL, VERSION
+
+_FAILED, _UNKNOWN_JOB, _UNREACHABLE, _REFUSED = 1, 3, 4, 5  # elasticctl's own
+_MANAGER = "elasticctl"
+_CALL_SECONDS = 10
+_MOST = 256
+_ATTEMPTS = 5
+
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="Name of the job.")]
+Namespace = Annotated[str | None, typer.Option(metavar="NAME", help="Of the job; left out: as the kubeconfig says.")]
+Context = Annotated[str | None, typer.Option(metavar="NAME", help="Of the kubeconfig; left out: the present one.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Count = Annotated[int | None, typer.Option(min=1, max=_MOST, help="Wanted; left out: as it is.")]
+
+
+class _Errors(TyperGroup):
+    """What the API server says becomes one line on stderr, and elasticctl's exit status."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ApiException as error:
+            _fail(_message(error), {404: _UNKNOWN_JOB, 0: _UNREACHABLE}.get(error.status, _REFUSED))
+        except config.ConfigException as error:
+            _fail(f"no Kubernetes cluster: {error}; set KUBECONFIG, or give a --context of it", _FAILED)
+        except OSError as error:
+            _fail(f"the API server does not answer: {error}", _UNREACHABLE)
+
+
+app = typer.Typer(
+    cls=_Errors,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Operate elastic training jobs of a Kubernetes cluster. Drains, checkpoints and stops are the operator's there: "
+    "kubectl scale, patch and delete.",
+)
+
+
+@app.command()
+def jobs(namespace: Namespace = None, context: Context = None, as_json: Json = False) -> None:
+    """List the jobs of a namespace."""
+    found = _Jobs(context, namespace).all()
+    if as_json:
+        typer.echo(json.dumps({"jobs": [_summary(job) for job in found]}, indent=2))
+        return
+    table = _table("name", "phase", "workers", "servers", "epoch", "samples/s", "reason")
+    for job in found:
+        table.add_row(*(_text(value) for value in _summary(job).values()))
+    _print(table)
+
+
+@app.command()
+def status(job: JobName, namespace: Namespace = None, context: Context = None, as_json: Json = False) -> None:
+    """Show a job's status, as the operator keeps it."""
+    found = _Jobs(context, namespace).one(job)
+    told: Mapping[str, Any] = found.get("status") or {}
+    if as_json:
+        typer.echo(json.dumps(told, indent=2))
+        return
+    names = (
+        "phase",
+        "reason",
+        "workers",
+        "servers",
+        "epoch",
+        "samplesPerSecond",
+        "plan",
+        "term",
+        "restarts",
+        "metrics",
+    )
+    for name in names:
+        if told.get(name) not in (None, "", {}):
+            typer.echo(f"{name:<18}{_text(told[name])}")
+    for condition in told.get("conditions") or ():
+        words = " ".join(filter(None, (condition["reason"], condition.get("message"))))
+        typer.echo(f"{condition['type']:<18}{condition['status']}: {words}")
+
+
+@app.command()
+def plans(job: JobName, namespace: Namespace = None, context: Context = None, as_json: Json = False) -> None:
+    """Show a job's last plans: their cause, outcome and times."""
+    found = (_Jobs(context, namespace).one(job).get("status") or {}).get("plans") or []
+    if as_json:
+        typer.echo(json.dumps({"plans": found}, indent=2))
+        return
+    table = _table("plan", "phase", "cause", "seconds", "suspension s", "bytes moved", "reason")
+    for plan in found:
+        keys = ("id", "phase", "cause", "seconds", "suspension", "bytesMoved", "reason")
+        table.add_row(*(_text(plan.get(key)) for key in keys))
+    _print(table)
+
+
+@app.command()
+def scale(
+    job: JobName,
+    workers: Count = None,
+    servers: Count = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    as_json: Json = False,
+) -> None:
+    """Change a job's numbers of workers and servers; the operator makes it so, and `status` shows how it goes."""
+    if workers is None and servers is None:
+        raise typer.BadParameter("say what to change: --workers N, --servers M, or both")
+    wanted = {name: {"replicas": count} for name, count in (("workers", workers), ("servers", servers)) if count}
+    spec = _Jobs(context, namespace).scale(job, wanted)["spec"]
+    counts = {
+        name: spec.get(name, {}).get("replicas", spec.get(name, {}).get("min", 1)) for name in ("workers", "servers")
+    }
+    if as_json:
+        typer.echo(json.dumps({"job": job, **counts}, indent=2))
+    else:
+        typer.echo(f"{job}: it is to have {counts['workers']} workers and {counts['servers']} servers")
+
+
+class _Jobs:
+    """ElasticJobs of a namespace. Every method raises ApiException.
+
+    Args:
+        context: of the kubeconfig; None: the present one.
+        namespace: None: as the context says.
+    """
+
+    def __init__(self, context: str | None, namespace: str | None):
+        settings = client.Configuration()
+        config.load_kube_config(context=context, client_configuration=settings)
+        contexts, active = config.list_kube_config_contexts()
+        used = next((each for each in contexts if each["name"] == context), active)
+        self._api = client.CustomObjectsApi(client.ApiClient(settings))
+        self._place = (GROUP, VERSION, namespace or used["context"].get("namespace") or "default", PLURAL)
+
+    def all(self) -> list[dict[str, Any]]:
+        """By name."""
+        found = self._api.list_namespaced_custom_object(*self._place, _request_timeout=_CALL_SECONDS)
+        return list(found["items"])
+
+    def one(self, name: str) -> dict[str, Any]:
+        """By its name."""
+        found: dict[str, Any] = self._api.get_namespaced_custom_object(
+            *self._place, name, _request_timeout=_CALL_SECONDS
+        )
+        return found
+
+    def scale(self, name: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        """Write other counts; returns the job."""
+        for _ in range(_ATTEMPTS):
+            found = self.one(name)
+            if found["spec"].get("scaling", "Scheduler") == "Scheduler":
+                _fail(f"{name} is held by the scheduler; dl2 hold {name} --kube first", _REFUSED)
+            version = found["metadata"]["resourceVersion"]
+            try:
+                written: dict[str, Any] = self._api.patch_namespaced_custom_object(
+                    *self._place,
+                    name,
+                    {"metadata": {"resourceVersion": version}, "spec": dict(wanted)},
+                    field_manager=_MANAGER,
+                    _request_timeout=_CALL_SECONDS,
+                    _content_type="application/merge-patch+json",
+                )
+            except ApiException as error:
+                if error.status != 409:
+                    raise
+            else:
+                return written
+        _fail(f"{name} is being changed all the time: try again", _FAILED)
+        raise AssertionError("never here")
+
+
+def _summary(job: Mapping[str, Any]) -> dict[str, Any]:
+    told: Mapping[str, Any] = job.get("status") or {}
+    names = ("phase", "workers", "servers", "epoch", "samplesPerSecond", "reason")
+    return {"name": job["metadata"]["name"], **{name: told.get(name) for name in names}}
+
+
+def _message(error: ApiException) -> str:
+    try:
+        return str(json.loads(error.body)["message"])
+    except (TypeError, ValueError, KeyError):
+        return str(error.reason)
+
+
+def _fail(text: str, status: int) -> None:
+    typer.echo(f"elasticctl: {text}", err=True)
+    raise typer.Exit(status)
+
+
+def _table(*heads: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for head in heads:
+        table.add_column(head)
+    return table
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_text(each)}" for name, each in value.items())
+    return "" if value is None else str(value)
+
+
+def _print(table: Table) -> None:
+    Console(markup=False, highlight=False, emoji=False).print(table)
+
+
+def main() -> None:
+    """Entry point of the plug-in `elasticctl.kube`."""
+    app(prog_name="elasticctl --kube")

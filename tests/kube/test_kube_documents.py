@@ -1,0 +1,91 @@
+"""Bad documents are refused by the API server, with our sentences; good ones taken, as `dl2 submit` does."""
+
+import copy
+
+import pytest
+import yaml
+from kube_cluster import ROOT
+
+from dl2_scheduler.cluster.document import read_document
+from dl2_scheduler.cluster.errors import BadInput
+
+WORKERS = {"template": {"spec": {"containers": [{"command": ["python", "x.py"]}]}}}
+GOOD = {"modelType": "a", "epochs": 2, "workers": WORKERS}
+
+
+def document(spec, name="refused"):
+    return {
+        "apiVersion": "dl2.scheduler/v1alpha1",
+        "kind": "ElasticJob",
+        "metadata": {"name": name},
+        "spec": copy.deepcopy(spec),
+    }
+
+
+def dry_run(cluster, release, value):
+    words = ("-n", release.namespace, "apply", "--dry-run=server", "-f", "-")
+    return cluster.kubectl(*words, text=yaml.safe_dump(value), check=False)
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ({"epochs": 2, "workers": WORKERS}, "a job needs modelType, or an image to name its type by"),
+        ({"modelType": "a", "workers": WORKERS}, "epochs is missing: give it, so that policies know what remains"),
+        ({**GOOD, "workers": {**WORKERS, "min": 3, "max": 2}}, "min is above max: give a max from min on"),
+        ({**GOOD, "workers": {**WORKERS, "replicas": 9, "max": 4}}, "replicas: give a number from min to max"),
+        ({**GOOD, "workers": {**WORKERS, "replicas": 0}}, "should be greater than or equal to 1"),
+        ({**GOOD, "workers": {**WORKERS, "max": 300}}, "should be less than or equal to 256"),
+        ({**GOOD, "workers": {}}, "workers need template.spec.containers[0].command: the training program"),
+        ({**GOOD, "servers": WORKERS}, "servers run elastic_ps.server: leave command, args and workingDir"),
+        ({**GOOD, "checkpoint": {"interval": "soon"}}, "no length of time above 0: give seconds, or a number with"),
+        ({**GOOD, "checkpoint": {"interval": "0s"}}, "no length of time above 0: give seconds, or a number with"),
+        ({**GOOD, "epochs": 0}, "should be greater than 0"),
+        ({**GOOD, "speed": "fast"}, 'unknown field "spec.speed"'),
+        ({**GOOD, "scaling": "Both"}, 'supported values: "Scheduler", "Manual"'),
+    ],
+)  # fmt: skip
+def test_what_dl2_submit_refuses_the_api_server_refuses_too(cluster, release, spec, sentence):
+    value = document(spec)
+    refused = dry_run(cluster, release, value)
+    assert refused.returncode != 0
+    assert sentence in refused.stderr
+    with pytest.raises(BadInput):
+        read_document(yaml.safe_dump(value))
+
+
+def test_suspension_needs_a_place_for_the_checkpoint(cluster, release):
+    refused = dry_run(cluster, release, document({**GOOD, "suspend": True}))
+    assert "suspend needs checkpoint.url: the job goes on from there" in refused.stderr
+
+
+@pytest.mark.parametrize("name", ["9digits-", "Digits", "x" * 51])
+def test_names_that_pods_could_not_have_are_refused(cluster, release, name):
+    assert dry_run(cluster, release, document(GOOD, name)).returncode != 0
+
+
+def test_documents_of_our_examples_are_taken(cluster, release):
+    found = [path for path in (ROOT / "examples").glob("*.yaml") if "kind: ElasticJob" in path.read_text()]
+    assert found
+    for path in found:
+        taken = cluster.kubectl("-n", release.namespace, "apply", "--dry-run=server", "-f", path, check=False)
+        assert taken.returncode == 0, f"{path}: {taken.stderr}"
+
+
+def test_what_may_not_change_later_is_refused_with_the_way_to_do_it(make_job):
+    job = make_job("fixed", ["x.py"], scaling="Scheduler", epochs=2)
+    job.document["spec"]["workers"].pop("replicas")
+    job.document["spec"]["servers"].pop("replicas")
+    job.apply()
+    for changed, sentence in [
+        ({"workers": {"replicas": 2}}, "held by the scheduler; dl2 hold JOB first"),
+        ({"modelType": "b"}, "modelType cannot change"),
+        ({"workers": {"template": {"spec": {"nodeSelector": {"a": "b"}}}}}, "templates cannot change"),
+    ]:
+        refused = job.kubectl(
+            "patch", "ej", job.name, "--type=merge", "-p", yaml.safe_dump({"spec": changed}), check=False
+        )
+        assert sentence in refused.stderr
+    refused = job.kubectl("scale", f"elasticjob/{job.name}", "--replicas=2", check=False)
+    assert "held by the scheduler; dl2 hold JOB first" in refused.stderr
+    job.patch(scaling="Manual", workers={"replicas": 1}, servers={"replicas": 1})

@@ -1,0 +1,148 @@
+"""Whatever is killed, when ever: the cluster comes back to the spec, the result is that of an undisturbed run."""
+
+import random
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kube_cluster import ROOT, until
+from test_kube_smoke import REGRESSION
+
+sys.path.insert(0, str(ROOT / "tests" / "e2e"))  # its jobs of this machine give the results to compare with
+import proofs
+
+CHECKPOINT = {"url": "shared", "interval": "2s"}
+
+
+def same_as_undisturbed(weights, tmp_path, workers=1, servers=1):
+    """Compare with a job of this machine that nothing happened to."""
+    expected = proofs.undisturbed(tmp_path, int(weights["epochs"]), workers=workers, servers=servers, timeout=300)
+    assert int(expected["epochs"]) == int(weights["epochs"])
+    for name, value in expected.items():
+        np.testing.assert_allclose(weights[name], value, rtol=1e-9, atol=1e-12)
+
+
+@pytest.fixture
+def regression(make_job):
+    """A job that trains until it is told to finish."""
+
+    def start(name, workers=2, servers=1, **spec):
+        job = make_job(name, REGRESSION, workers, servers, **spec)
+        job.apply()
+        job.running(workers, servers)
+        return job
+
+    return start
+
+
+def operator_of(cluster, release):
+    selector = "app.kubernetes.io/component=dl2-operator"
+    found = cluster.get("pods", "-n", release.namespace, "-l", selector)["items"]
+    return [pod["metadata"]["name"] for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+
+def test_scaled_by_kubectl_in_both_roles(regression, tmp_path):
+    job = regression("both", 1, 1)
+    job.scale(3, 2)
+    job.running(3, 2)
+    job.scale(1, 1)
+    status = job.running(1, 1)
+    assert [plan["phase"] for plan in status["plans"]] == ["COMMITTED"] * 3
+    assert all(plan["seconds"] > 0 for plan in status["plans"])
+    job.prove_so_far()
+    until(lambda: len(job.pods("worker")) == 1, "drained pods go", 60, job.tell)
+    same_as_undisturbed(job.finish(), tmp_path)
+
+
+def test_the_operator_killed_in_mid_plan(cluster, release, regression, tmp_path):
+    job = regression("noop")
+    job.scale(3, 2)
+    (pod,) = operator_of(cluster, release)
+    job.delete_at_once(pod)
+    until(lambda: pod not in operator_of(cluster, release), "the operator is gone", 30)
+    job.running(3, 2)
+    assert job.status["restarts"] == 0
+    same_as_undisturbed(job.finish(), tmp_path)
+
+
+def test_the_coordinator_killed_in_mid_plan(regression, tmp_path):
+    job = regression("nocoord")
+    term = job.status["term"]
+    job.scale(3, 2)
+    job.delete_at_once("nocoord-coordinator")
+    job.until(lambda status: status["term"] > term, "another term")
+    job.running(3, 2)
+    job.trained(2)
+    same_as_undisturbed(job.finish(), tmp_path)
+
+
+def test_a_worker_killed_in_mid_plan(regression, tmp_path):
+    job = regression("noworker")
+    job.scale(3, 1)
+    job.kill(job.living("worker")[0])
+    job.until(lambda status: status["restarts"] == 1, "the death is counted")
+    job.running(3, 1)
+    job.prove_so_far()
+    same_as_undisturbed(job.finish(), tmp_path)
+
+
+def test_a_server_killed_in_mid_plan_with_a_checkpoint(regression, tmp_path):
+    job = regression("server", 1, 2, checkpoint=dict(CHECKPOINT))
+    until(lambda: list(job.folder.glob("checkpoints/*/*")), "a checkpoint", 60, job.tell)
+    job.scale(2, 2)
+    job.kill(job.living("server")[0])
+    job.until(lambda status: status["restarts"] >= 1, "the death is counted")
+    job.running(2, 2)
+    job.trained(2)
+    same_as_undisturbed(job.finish(), tmp_path)
+
+
+def test_a_server_killed_without_a_checkpoint_fails_the_job_with_the_reason(regression):
+    job = regression("lost", 1, 2)
+    job.kill(job.living("server")[0])
+    failed = job.phase("Failed")
+    assert "checkpoint" in failed["reason"]
+    until(
+        lambda: not any(job.living(role) for role in ("worker", "server", "coordinator")), "its pods end", 120, job.tell
+    )
+
+
+def test_all_pods_lost_at_once_with_a_checkpoint(regression, tmp_path):
+    job = regression("allgone", 1, 1, checkpoint=dict(CHECKPOINT))
+    until(lambda: list(job.folder.glob("checkpoints/*/*")), "a checkpoint", 60, job.tell)
+    term = job.status["term"]
+    for pod in job.pods():
+        job.delete_at_once(pod["metadata"]["name"])
+    job.until(lambda status: status["term"] > term, "another term")
+    job.running(1, 1)
+    job.trained(2)
+    same_as_undisturbed(job.finish(), tmp_path)
+
+
+def test_suspended_with_a_checkpoint_and_back_again(regression, tmp_path):
+    job = regression("paused", 1, 1, checkpoint={"url": "shared"})
+    job.trained(2)
+    job.patch(suspend=True)
+    suspended = job.phase("Suspended")
+    assert not job.pods()
+    assert Path(suspended["checkpoint"]).is_dir()
+    job.patch(suspend=False)
+    back = job.running(1, 1)
+    assert back["epoch"] >= 2
+    same_as_undisturbed(job.finish(), tmp_path)
+
+
+def test_20_random_scalings_in_a_row(regression, tmp_path):
+    job = regression("storm", 1, 1)
+    draw = random.Random(6)
+    numbers = (1, 1)
+    for _ in range(20):
+        numbers = draw.choice([(w, s) for w in (1, 2, 3) for s in (1, 2) if (w, s) != numbers])
+        job.scale(*numbers)
+        if draw.random() < 0.5:
+            job.running(*numbers)
+    job.running(*numbers)
+    job.prove_so_far()
+    assert job.status["restarts"] == 0
+    same_as_undisturbed(job.finish(), tmp_path)
