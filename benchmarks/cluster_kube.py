@@ -226,6 +226,7 @@ def _measured(world: World, folder: Path, slots: int) -> tuple[list[dict[str, An
 
 
 def _row(what: str, seconds: float | None, requests: int | None) -> dict[str, Any]:
+    print(f"{what}: {'' if seconds is None else f'{seconds:.2f} s'} {requests or ''}", file=sys.stderr, flush=True)
     return {"what": what, "seconds": seconds, "requests": requests, "MiB": _rss() / _MIB}
 
 

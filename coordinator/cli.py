@@ -3,6 +3,7 @@
 import json
 import sys
 from enum import IntEnum, StrEnum
+from importlib.metadata import entry_points
 from typing import Annotated, Any
 
 import typer
@@ -43,6 +44,7 @@ class Mode(StrEnum):
 
 _JOBS_CALL_SECONDS = 2.0
 _PIPE_WIDTH = 200
+_KUBE = "--kube"
 _NOTHING = "nothing to do: the job is as you want it"
 
 
@@ -70,7 +72,8 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    help="Operate elastic training jobs: look at them, scale them, save them, end them.",
+    help="Operate elastic training jobs: look at them, scale them, save them, end them. Of a Kubernetes cluster: "
+    "elasticctl --kube COMMAND.",
 )
 
 
@@ -238,8 +241,20 @@ def ledger(
 
 
 def main() -> None:
-    """Entry point of `elasticctl`."""
-    app()
+    """Entry point of `elasticctl`. With --kube the plug-in that knows Kubernetes does the rest."""
+    if _KUBE not in sys.argv[1:]:
+        app()
+        return
+    sys.argv.remove(_KUBE)
+    try:
+        (plug_in,) = entry_points(group="elasticctl.kube")
+        program = plug_in.load()
+    except (ValueError, ModuleNotFoundError) as error:
+        typer.echo(
+            f"elasticctl: --kube needs the package kubernetes ({error}): pip install 'elastic-ps[kubernetes]'", err=True
+        )
+        sys.exit(Exit.USAGE)
+    program()
 
 
 def _follow(client: CoordinatorClient, reply: pb.ScaleReply, detach: bool, as_json: bool) -> None:

@@ -1,13 +1,13 @@
 """`elasticctl --kube`: jobs of a Kubernetes cluster, asked of its API server with the user's kubeconfig.
 
-It registers itself as the plug-in `elasticctl.kube`, as elasticctl knows nothing of Kubernetes. Coordinators there have
-no address outside the cluster, and refuse to be scaled by anybody but the operator: so counts are written into the job's
-document, and what is shown is its status, which the operator keeps true.
+It registers itself as the plug-in `elasticctl.kube`, as elasticctl knows nothing of Kubernetes. Coordinators there
+have no address outside the cluster, and refuse to be scaled by anybody but the operator: so counts are written into the
+job's document, and what is shown is its status, which the operator keeps true.
 """
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from kubernetes import client, config
@@ -52,8 +52,8 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    help="Operate elastic training jobs of a Kubernetes cluster. Drains, checkpoints and stops are the operator's there: "
-    "kubectl scale, patch and delete.",
+    help="Operate elastic training jobs of a Kubernetes cluster. What is not here is done by its operator: see dl2 and "
+    "kubectl.",
 )
 
 
@@ -153,15 +153,13 @@ class _Jobs:
 
     def all(self) -> list[dict[str, Any]]:
         """By name."""
-        found = self._api.list_namespaced_custom_object(*self._place, _request_timeout=_CALL_SECONDS)
+        found: Any = self._api.list_namespaced_custom_object(*self._place, _request_timeout=_CALL_SECONDS)
         return list(found["items"])
 
     def one(self, name: str) -> dict[str, Any]:
         """By its name."""
-        found: dict[str, Any] = self._api.get_namespaced_custom_object(
-            *self._place, name, _request_timeout=_CALL_SECONDS
-        )
-        return found
+        found: Any = self._api.get_namespaced_custom_object(*self._place, name, _request_timeout=_CALL_SECONDS)
+        return dict(found)
 
     def scale(self, name: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
         """Write other counts; returns the job."""
@@ -171,7 +169,7 @@ class _Jobs:
                 _fail(f"{name} is held by the scheduler; dl2 hold {name} --kube first", _REFUSED)
             version = found["metadata"]["resourceVersion"]
             try:
-                written: dict[str, Any] = self._api.patch_namespaced_custom_object(
+                written: Any = self._api.patch_namespaced_custom_object(
                     *self._place,
                     name,
                     {"metadata": {"resourceVersion": version}, "spec": dict(wanted)},
@@ -183,9 +181,8 @@ class _Jobs:
                 if error.status != 409:
                     raise
             else:
-                return written
+                return dict(written)
         _fail(f"{name} is being changed all the time: try again", _FAILED)
-        raise AssertionError("never here")
 
 
 def _summary(job: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,12 +193,12 @@ def _summary(job: Mapping[str, Any]) -> dict[str, Any]:
 
 def _message(error: ApiException) -> str:
     try:
-        return str(json.loads(error.body)["message"])
+        return str(json.loads(error.body or "")["message"])
     except (TypeError, ValueError, KeyError):
         return str(error.reason)
 
 
-def _fail(text: str, status: int) -> None:
+def _fail(text: str, status: int) -> NoReturn:
     typer.echo(f"elasticctl: {text}", err=True)
     raise typer.Exit(status)
 
