@@ -9,10 +9,11 @@ from typing import Annotated
 
 import typer
 
+from dl2_scheduler.backends.local.cgroups import allowed_cores
 from dl2_scheduler.backends.local.clock import SystemClock
 from dl2_scheduler.backends.local.cluster import LocalCluster
 from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime
-from dl2_scheduler.backends.local.isolation import Mode, machine_cores, make_isolation
+from dl2_scheduler.backends.local.isolation import Mode, make_isolation
 from dl2_scheduler.backends.local.nodes import virtual_nodes
 from dl2_scheduler.backends.local.records import Records
 from dl2_scheduler.backends.local.tasks import TaskFiles
@@ -75,7 +76,7 @@ def serve(
     slots_in_all = sum(node.capacity[SLOTS] for node in nodes)
     with (
         held(state),
-        closing(TaskFiles(state / "tasks", make_isolation(isolation, state), machine_cores(), slots_in_all)) as tasks,
+        closing(TaskFiles(state / "tasks", make_isolation(isolation, state), allowed_cores(), slots_in_all)) as tasks,
         closing(Records(state / "jobs.sqlite", clock.now())) as records,
         closing(History(state / HISTORY_FILE)) as history,
     ):

@@ -90,6 +90,23 @@ def test_the_limit_of_a_process_is_read_from_its_group(tmp_path):
         assert groups.limit_of(99, tmp_path / "proc") == 0.0
 
 
+def test_a_container_has_the_cores_of_its_quota(tmp_path):
+    whole = len(os.sched_getaffinity(0))
+    proc, folder = kernel(tmp_path, 2)
+    assert cgroups.allowed_cores(proc) == whole
+    (folder.parent / "cpu.max").write_text("max 100000\n")
+    assert cgroups.allowed_cores(proc) == whole
+    (folder.parents[1] / "cpu.max").write_text("50000 100000\n")
+    assert cgroups.allowed_cores(proc) == 0.5
+    proc, folder = kernel(tmp_path / "one", 1)
+    for name, text in (("cpu.cfs_quota_us", "-1"), ("cpu.cfs_period_us", "100000")):
+        (folder.parent / name).write_text(text)
+    assert cgroups.allowed_cores(proc) == whole
+    (folder.parent / "cpu.cfs_quota_us").write_text("25000")
+    assert cgroups.allowed_cores(proc) == 0.25
+    assert cgroups.allowed_cores(tmp_path / "none") == whole
+
+
 def test_modes(tmp_path, monkeypatch):
     assert isinstance(make_isolation(Mode.NONE, tmp_path), NoIsolation)
     assert isinstance(make_isolation(Mode.PACING, tmp_path), Pacing)

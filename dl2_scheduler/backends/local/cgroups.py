@@ -72,16 +72,10 @@ class Cgroups:
         """Cores that a process may use by a group of this cluster; 0: it is in none."""
         try:
             names = {line.rpartition("/")[2] for line in (proc / str(pid) / "cgroup").read_text().splitlines()}
-            group = next((path for path in map(self.folder.__truediv__, names - {""}) if path.is_dir()), None)
-            if group is None:
-                return 0.0
-            if self.version == 1:
-                quota, period = (group / "cpu.cfs_quota_us").read_text(), (group / "cpu.cfs_period_us").read_text()
-            else:
-                quota, period = (group / "cpu.max").read_text().split()
-            return max(0.0, int(quota) / int(period))
-        except (OSError, ValueError):  # it has ended; or "max"
+        except OSError:  # it has ended
             return 0.0
+        group = next((path for path in map(self.folder.__truediv__, names - {""}) if path.is_dir()), None)
+        return _quota(group, self.version) if group else 0.0
 
 
 def open_cgroups(name: str, proc: Path = Path("/proc/self")) -> Cgroups:
@@ -112,6 +106,33 @@ def open_cgroups(name: str, proc: Path = Path("/proc/self")) -> Cgroups:
     except OSError as error:
         raise Unavailable(f"{error.filename or groups.folder}: {error.strerror}") from error
     return groups
+
+
+def allowed_cores(proc: Path = Path("/proc/self")) -> float:
+    """That this process may use: of the machine, less where a group that it is in has a quota, as containers have.
+
+    Args:
+        proc: what the kernel says about this process.
+    """
+    cores = float(len(os.sched_getaffinity(0)))
+    try:
+        group, version = _own_group(proc)
+    except (Unavailable, OSError):
+        return cores
+    quotas = (_quota(folder, version) for folder in (group, *group.parents))
+    return min([cores, *(quota for quota in quotas if quota)])
+
+
+def _quota(group: Path, version: int) -> float:
+    """Cores that a group may use; 0: it has no limit, or is none."""
+    try:
+        if version == 1:
+            quota, period = (group / "cpu.cfs_quota_us").read_text(), (group / "cpu.cfs_period_us").read_text()
+        else:
+            quota, period = (group / "cpu.max").read_text().split()
+        return max(0.0, int(quota) / int(period))
+    except (OSError, ValueError):  # it is gone; or "max"
+        return 0.0
 
 
 def _delegate(group: Path) -> None:

@@ -1,7 +1,6 @@
 """How tasks are kept to their share of the machine's cores."""
 
 import hashlib
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -187,8 +186,3 @@ def make_isolation(mode: Mode, folder: Path) -> Isolation:
         if mode is Mode.CGROUP:
             raise BadInput(f"--isolation cgroup: {error}; give auto, pacing or none") from error
         return Pacing(str(error))
-
-
-def machine_cores() -> int:
-    """That this process may run on."""
-    return len(os.sched_getaffinity(0))
