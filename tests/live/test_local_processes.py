@@ -109,6 +109,42 @@ def test_a_script_that_is_not_there_is_told_by_the_log(tmp_path):
     assert (ending.status, "x.py" in ending.reason) == (1, True)
 
 
+@pytest.fixture
+def options(runtime, monkeypatch):
+    """Of the launcher that an order would start."""
+    started = []
+    monkeypatch.setattr(processes, "start", lambda command, *further: started.append(command))
+
+    def of(order):
+        runtime.start(order, lambda process: None)
+        words = started[-1][3:]
+        return dict(zip(words[::2], words[1::2], strict=False))
+
+    return of
+
+
+def test_checkpoints_go_where_the_document_says_and_a_first_start_begins_anew(options, tmp_path):
+    for url, root in (("", tmp_path / "checkpoints"), (f"file://{tmp_path}/mine", f"file://{tmp_path}/mine")):
+        checkpoint = Path(str(root).removeprefix("file://")) / "digits-3" / "version-000007"
+        checkpoint.mkdir(parents=True)
+        assert options(order(tmp_path, checkpoint_url=url))["--checkpoint"] == f"{root}/digits-3"
+        assert "--restore" not in options(order(tmp_path, checkpoint_url=url, run=2))
+        (checkpoint / "manifest.json").touch()
+        assert "--restore" not in options(order(tmp_path, checkpoint_url=url))  # left by somebody else
+        assert options(order(tmp_path, checkpoint_url=url, run=2))["--restore"] == f"{root}/digits-3"
+    with pytest.raises(
+        Declined, match=r"its checkpoints in nowhere://x/digits-3 cannot be read, so it would begin anew"
+    ):
+        options(order(tmp_path, checkpoint_url="nowhere://x", run=2))
+
+
+def test_tasks_begin_through_a_file_that_says_what_they_have(options, tmp_path):
+    found = options(order(tmp_path))
+    for role in ("worker", "server"):
+        assert found[f"--wrap-{role}"].endswith(f"enter.py {tmp_path}/tasks/digits-3.json {role}")
+    assert (tmp_path / "tasks" / "digits-3.json").exists()
+
+
 def job_json(tmp_path, text):
     folder = tmp_path / "elastic_ps" / "jobs" / "digits"
     folder.mkdir(parents=True, exist_ok=True)
