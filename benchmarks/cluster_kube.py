@@ -11,6 +11,7 @@ end.
 """
 
 import argparse
+import signal
 import sys
 import tempfile
 import threading
@@ -151,6 +152,7 @@ def main() -> int:
     parser.add_argument("--slots", type=int, default=300, help="over which memory is watched")
     arguments = parser.parse_args()
     world = World(arguments.nodes, arguments.jobs)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # nodes are removed then too
     _compile()
     try:
         world.make()

@@ -182,7 +182,7 @@ class _Jobs:
                     raise
             else:
                 return dict(written)
-        _fail(f"{name} is being changed all the time: try again", _FAILED)
+        return _fail(f"{name} is being changed all the time: try again", _FAILED)
 
 
 def _summary(job: Mapping[str, Any]) -> dict[str, Any]:
