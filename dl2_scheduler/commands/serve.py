@@ -71,6 +71,10 @@ def serve(
         return
     if slots is None or namespace or context:
         raise BadInput("give --slots, as in 2x8, for a cluster of this machine, or --kube for one of Kubernetes")
+    _serve_local(slots, length, driving, state, isolation)
+
+
+def _serve_local(slots: str, length: float, driving: Driving, state: Path, isolation: Mode) -> None:
     nodes = virtual_nodes(slots)
     clock = SystemClock()
     slots_in_all = sum(node.capacity[SLOTS] for node in nodes)
