@@ -9,6 +9,7 @@ import typer
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.live import LiveCluster
+from dl2_scheduler.cluster.policy import AllocationPolicy
 from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.guard.decision import GuardSettings
 from dl2_scheduler.guard.process import Guard
@@ -17,12 +18,15 @@ from dl2_scheduler.live.history import History
 from dl2_scheduler.live.limits import Limits
 from dl2_scheduler.live.loop import Beside, Loop
 from dl2_scheduler.live.metrics import Metrics, exported
-from dl2_scheduler.live.policies import Policies
+from dl2_scheduler.live.policies import Maker, Policies
 from dl2_scheduler.live.service import Notes, Service, serving
 from dl2_scheduler.policies.registry import DL2, make_live_policy
+from dl2_scheduler.policies.speed_fit import FittedSpeeds
 
 BASELINE = "drf"
 """The policy that decides where the one that was asked for cannot be trusted; the guard compares with it."""
+
+_FITTED_SLOTS = 1000  # whose reports a new policy begins with
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ def driven(cluster: LiveCluster, history: History, folder: Path, driving: Drivin
     asked = driving.policy and absolute(driving.policy)
     if driving.learn and asked and asked.startswith(DL2):
         check_learns(Path(asked.removeprefix(DL2)))
-    policies = Policies(make_live_policy, BASELINE, folder, asked)
+    policies = Policies(fitted_by(history), BASELINE, folder, asked)
     beside: list[Beside] = []
     notes = Notes()
     with ExitStack() as stack:
@@ -80,6 +84,19 @@ def driven(cluster: LiveCluster, history: History, folder: Path, driving: Drivin
             where = stack.enter_context(exported(metrics, driving.metrics))
             typer.echo(f"dl2: metrics: http://{where}/metrics")
         yield Loop(metrics.watching(cluster), policies, driving.rule, history, driving.limits, beside)
+
+
+def fitted_by(history: History) -> Maker:
+    """Makes policies that begin with the speeds which jobs of the cluster reported of late, where they fit speeds."""
+
+    def make(name: str) -> AllocationPolicy:
+        policy = make_live_policy(name)
+        speeds = getattr(policy, "speeds", None)
+        if isinstance(speeds, FittedSpeeds):
+            speeds.observe(history.reports(_FITTED_SLOTS))
+        return policy
+
+    return make
 
 
 def absolute(policy: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.policy import Outcome
-from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
+from dl2_scheduler.cluster.snapshot import Allocation, Snapshot, SpeedReport
 from dl2_scheduler.live.slots import RecordedSlot, of_decision, of_outcome, read_slot
 
 HISTORY_FILE = "decisions.sqlite"
@@ -213,6 +213,21 @@ class History:
         with self._lock:
             rows = self._database.execute(_OF_JOB, (job, since, most)).fetchall()
         return [_decision(row) for row in reversed(rows)]
+
+    def reports(self, most_slots: int) -> Iterator[SpeedReport]:
+        """What jobs reported in the last slots, oldest first.
+
+        Args:
+            most_slots: with jobs.
+
+        Raises:
+            BadInput: see `slots`.
+        """
+        with self._lock:
+            query = "SELECT slot FROM slots ORDER BY slot DESC LIMIT 1 OFFSET ?"
+            before = self._database.execute(query, (most_slots,)).fetchone()
+        for slot in self.slots(after=before[0] if before else -1):
+            yield from slot.snapshot.reports
 
     def close(self) -> None:
         """Let go of the file."""

@@ -11,6 +11,7 @@ from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.policy import JobOutcome, Outcome
 from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot, SpeedReport
+from dl2_scheduler.commands.driving import fitted_by
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.live.loop import Loop
 from dl2_scheduler.live.policies import Policies
@@ -55,6 +56,19 @@ def test_old_slots_go_and_what_was_decided_in_them(tmp_path):
         write(history, slot)
     assert [slot.snapshot.slot for slot in history.slots()] == list(range(20, 150))
     assert len(history.of("a", 0.0, 1000)) == 130
+    history.close()
+
+
+def test_a_policy_that_fits_speeds_begins_with_what_was_reported(tmp_path):
+    history = History(tmp_path / HISTORY_FILE)
+    for slot in range(5):
+        write(history, slot)
+    assert len(list(history.reports(3))) == 3
+    assert len(list(history.reports(99))) == 5
+    job = recorded(0).jobs[0].job
+    found = fitted_by(history)("optimus").speeds.grid(job)
+    assert found[2, 1] == pytest.approx(33.5, rel=0.05)
+    assert make_live_policy("optimus").speeds.grid(job)[2, 1] < 10
     history.close()
 
 
