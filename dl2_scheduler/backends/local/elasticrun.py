@@ -33,6 +33,7 @@ from protos import elastic_pb2 as pb
 
 _CALL_SECONDS = 5.0
 _CHECKPOINT_SECONDS = 120.0
+_JOIN_CORE_SECONDS = 60.0
 _USAGE_SECONDS = 0.5
 _PYTHONS = ("python", "python3")
 _OVER = ("finished", "failed")
@@ -75,6 +76,7 @@ class ElasticrunRuntime:
             "--workers": str(order.workers),
             "--servers": str(order.servers),
             "--checkpoint": root,
+            "--join-timeout": f"{self._join_seconds(order):.0f}",
             "--wrap-worker": self._tasks.wrap(order.shape, WORKER),
             "--wrap-server": self._tasks.wrap(order.shape, SERVER),
         }
@@ -83,6 +85,11 @@ class ElasticrunRuntime:
         if order.run > 1 and _has_checkpoint(root):
             options["--restore"] = root
         return [word for option in options.items() for word in option]
+
+    def _join_seconds(self, order: Order) -> float:
+        """A task that has a part of a core takes so much longer to begin."""
+        least = min(self._tasks.share(order.shape, role) for role in order.shape.slots)
+        return _JOIN_CORE_SECONDS / min(1.0, least)
 
     def watch(self, process: Process) -> None:
         """See `JobRuntime.watch`."""

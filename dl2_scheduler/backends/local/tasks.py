@@ -56,12 +56,16 @@ class TaskFiles:
             if path.stem not in active:
                 path.unlink(missing_ok=True)
                 self._written.pop(path.stem, None)
-        self.isolation.tend({shape.key: {role: self._share(shape, role) for role in shape.slots} for shape in shapes})
+        self.isolation.tend({shape.key: {role: self.share(shape, role) for role in shape.slots} for shape in shapes})
 
     def close(self) -> None:
         """Leave nothing behind, where no job is left whose tasks may begin or run."""
         if not any(self._folder.iterdir()):
             self.isolation.close()
+
+    def share(self, shape: Shape, role: str) -> float:
+        """Cores that a task may count on."""
+        return self._cores * shape.slots[role] / self._slots
 
     @property
     def words(self) -> str:
@@ -69,15 +73,12 @@ class TaskFiles:
         return f"{self.isolation.words}; a slot is {self._cores / self._slots:.3g} of {self._cores:g} cores"
 
     def _task(self, shape: Shape, role: str) -> dict[str, object]:
-        confinement = self.isolation.confine(shape.key, role, self._share(shape, role))
+        confinement = self.isolation.confine(shape.key, role, self.share(shape, role))
         return {
             "group": confinement.group,
             "limits": dict(confinement.limits),
             "environment": {**shape.environment[role], **confinement.environment},
         }
-
-    def _share(self, shape: Shape, role: str) -> float:
-        return self._cores * shape.slots[role] / self._slots
 
     def _path(self, key: str) -> Path:
         return self._folder / f"{key}.json"
