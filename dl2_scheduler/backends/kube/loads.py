@@ -27,10 +27,14 @@ def load(
         mine: those to tell about one by one.
         usage: PodMetrics; None: nobody measures.
     """
+    there: dict[str, list[PodInfo]] = {node.name: [] for node in nodes}
+    for pod in pods:
+        if pod.node in there:
+            there[pod.node].append(pod)
     used = {found["metadata"]["name"]: _usage(found) for found in usage or ()}
     known = "as the metrics server says" if usage is not None else "not known: no metrics server answers"
     return ClusterLoad(
-        nodes=[_node(node, [pod for pod in pods if pod.node == node.name]) for node in nodes],
+        nodes=[_node(node, there[node.name]) for node in nodes],
         tasks=[_task(pod, used.get(pod.name, {})) for pod in sorted(mine, key=lambda pod: (pod.job, pod.name))],
         isolation=f"Kubernetes: requests and limits of pods; usage {known}",
     )
