@@ -7,13 +7,14 @@ import os
 import secrets
 import signal
 import sys
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import grpc
 
-from coordinator import checkpoints
+from coordinator import checkpoints, metrics
 from coordinator.addresses import reachable
 from coordinator.admission import make_server
 from coordinator.batches import Book
@@ -67,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--checkpoint", default="", metavar="URL", help="folder of the job's checkpoints, any fsspec URL")
     add("--checkpoint-interval", type=float, default=0.0, metavar="S", help="0: on demand only (%(default)s)")
     add("--restore", default="", metavar="URL", help="start from this checkpoint, or from the newest in this folder")
+    add("--metrics", type=int, metavar="PORT", help="answer Prometheus there; 0: a free port (no metrics)")
     lost = "above 1 without a journal, the state is put together from the job's nodes"
     add("--term", type=_positive, default=1, metavar="N", help=f"of this start, at least; {lost} (%(default)s)")
     add(
@@ -140,8 +142,19 @@ async def _serve(options: argparse.Namespace) -> int:
         closing(Steps(options.folder / "steps.jsonl")) as steps,
     ):
         runtime = Runtime(_load(options, journal), journal)
-        await _run(options, token, runtime, Service(runtime, ledger, steps))
+        with _metrics(options, runtime):
+            await _run(options, token, runtime, Service(runtime, ledger, steps))
     return 0
+
+
+@contextmanager
+def _metrics(options: argparse.Namespace, runtime: Runtime) -> Iterator[None]:
+    if options.metrics is None:
+        yield
+        return
+    with metrics.served(lambda: runtime.state, runtime.now, options.host, options.metrics) as port:
+        log.info("metrics at port %d, /metrics", port)
+        yield
 
 
 async def _run(options: argparse.Namespace, token: bytes, runtime: Runtime, service: Service) -> None:

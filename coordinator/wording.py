@@ -17,6 +17,7 @@ _STATE_STYLE = {
     "leaving": "yellow",
     "starting": "yellow",
     "restoring": "yellow",
+    "rebuilding": "yellow",
     "away": "yellow",
     "failed": "red",
     "CANCELLED": "red",

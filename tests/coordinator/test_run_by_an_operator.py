@@ -1,5 +1,6 @@
 """A coordinator that a Kubernetes operator runs: who may ask it for what, where it is reached, how it is probed."""
 
+import re
 import subprocess
 import sys
 import threading
@@ -103,7 +104,7 @@ def test_the_process_listens_everywhere_says_where_it_is_reached_and_answers_pro
     token = bytes(range(16))
     (tmp_path / "token").write_text(token.hex())
     where = ["--job", "j", "--folder", str(tmp_path / "job"), "--token-file", str(tmp_path / "token")]
-    how = ["--host", "0.0.0.0", "--advertise", "localhost", "--operator"]
+    how = ["--host", "0.0.0.0", "--advertise", "localhost", "--operator", "--metrics", "0"]
     with subprocess.Popen(
         [sys.executable, "-m", "coordinator", *where, *how], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
@@ -122,4 +123,6 @@ def test_the_process_listens_everywhere_says_where_it_is_reached_and_answers_pro
         finally:
             ending.cancel()
             process.terminate()
-            process.communicate()
+            _, said = process.communicate()
+    told = re.search(rb"metrics at port (\d+)", said)
+    assert told, said
