@@ -13,12 +13,12 @@ from pathlib import Path
 
 import kopf
 from aiohttp import web
-from kubernetes.aio import client, config
+from kubernetes.aio import client
 
 from k8s.elastic_operator.api import Api
 from k8s.elastic_operator.handlers import Keepers, registry
 from k8s.elastic_operator.keeper import Shared
-from k8s.elastic_operator.lease import Lease
+from k8s.elastic_operator.lease import Lease, connect
 from k8s.elastic_operator.manifests import Defaults
 from k8s.elastic_operator.metrics import Metrics
 
@@ -83,39 +83,29 @@ def _log_as_json() -> None:
 
 async def _serve(options: argparse.Namespace, key: bytes) -> int:
     """Wait for the lease, then keep jobs until a signal or the lease's loss."""
-    try:
-        config.load_incluster_config()
-    except config.ConfigException:
-        await config.load_kube_config()
-    metrics = Metrics()
+    metrics, stop = Metrics(), asyncio.Event()
     identity = f"{socket.gethostname()}-{secrets.token_hex(4)}"
-    async with client.ApiClient() as connection:
-        lease = Lease(connection, options.lease_name, options.lease_namespace, identity)
-        pages = await _pages(options.port, metrics)
-        try:
+    loop = asyncio.get_running_loop()
+
+    def lost() -> None:
+        loop.call_soon_threadsafe(stop.set)
+
+    lease = Lease(options.lease_name, options.lease_namespace, identity, lost)
+    pages = await _pages(options.port, metrics)
+    try:
+        await connect()
+        async with client.ApiClient() as connection:
             await lease.acquire()
             log.info("%s leads", identity)
             metrics.leader.set(1)
-            return await _lead(options, key, Api(connection, lease.held), metrics, lease)
-        finally:
-            await lease.release()
-            if pages is not None:
-                await pages.cleanup()
-
-
-async def _lead(options: argparse.Namespace, key: bytes, api: Api, metrics: Metrics, lease: Lease) -> int:
-    """Act while the lease is ours. Returns the exit status."""
-    stop = asyncio.Event()
-    renewing = asyncio.create_task(lease.keep(), name="lease")
-    renewing.add_done_callback(lambda _done: stop.set())
-    try:
-        await _keep(options, key, api, metrics, stop)
+            await _keep(options, key, Api(connection, lease.held), metrics, stop)
         if stop.is_set():
             log.error("the lease is lost, or a keeper died: another process takes over")
         return 1 if stop.is_set() else 0
     finally:
-        renewing.cancel()
-        await asyncio.gather(renewing, return_exceptions=True)
+        await asyncio.to_thread(lease.release)
+        if pages is not None:
+            await pages.cleanup()
 
 
 async def _keep(options: argparse.Namespace, key: bytes, api: Api, metrics: Metrics, stop: asyncio.Event) -> None:
@@ -125,7 +115,6 @@ async def _keep(options: argparse.Namespace, key: bytes, api: Api, metrics: Metr
         key=key,
         defaults=Defaults(image=options.image, scheduler=options.scheduler),
         metrics=metrics,
-        unreachable=set(),
         progress_seconds=lambda: max(_PROGRESS_SECONDS, len(keepers) / _WRITES_PER_SECOND),
     )
     keepers = Keepers(shared, stop)

@@ -57,6 +57,18 @@ class Api:
         plain: list[Body] = self._api.sanitize_for_serialization(found.items)
         return plain
 
+    async def answers(self, node: str) -> bool:
+        """Whether a node does; one that is gone does not."""
+        self.calls += 1
+        try:
+            found = await self._core.read_node(node, _request_timeout=_CALL_SECONDS)
+        except client.ApiException as error:
+            if error.status != NOT_FOUND:
+                raise
+            return False
+        conditions = (found.status.conditions if found.status else None) or []
+        return any(one.type == "Ready" and one.status == "True" for one in conditions)
+
     async def write_status(self, body: Body, status: Status) -> Body:
         """Replace the status of `body`, if nobody has written the object since. Returns the new object."""
         job = Desired.of(body)

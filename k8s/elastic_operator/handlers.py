@@ -1,4 +1,4 @@
-"""What kopf watches, handed to the keepers: jobs, their pods, nodes. Nothing is decided here."""
+"""What kopf watches, handed to the keepers: jobs and their pods. Nothing is decided here."""
 
 import asyncio
 import logging
@@ -54,22 +54,6 @@ class Keepers:
         if keeper is not None:
             keeper.pod_changed(body, event["type"] == "DELETED")
 
-    def node(self, event: Body) -> None:
-        """An event of a node: whoever has pods there looks again where it came or went."""
-        body: Body = event["object"]
-        name = body["metadata"]["name"]
-        conditions = body.get("status", {}).get("conditions", ())
-        ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-        unreachable = self._shared.unreachable
-        before = name in unreachable
-        if ready or event["type"] == "DELETED":
-            unreachable.discard(name)
-        else:
-            unreachable.add(name)
-        if before != (name in unreachable):
-            for keeper in self._keepers.values():
-                keeper.wake()
-
     async def close(self) -> None:
         """End all keepers; jobs go on."""
         tasks = list(self._tasks.values())
@@ -122,9 +106,5 @@ def registry(keepers: Keepers) -> kopf.OperatorRegistry:
     @kopf.on.event("", "v1", "pods", labels={JOB_LABEL: kopf.PRESENT}, registry=found)
     async def pod(event: Body, **_: Any) -> None:
         keepers.pod(event)
-
-    @kopf.on.event("", "v1", "nodes", registry=found)
-    async def node(event: Body, **_: Any) -> None:
-        keepers.node(event)
 
     return found

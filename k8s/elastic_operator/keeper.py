@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 _RESYNC_SECONDS = 300.0
 _REFUSED_SECONDS = 30.0
 _LONGEST_PAUSE = 60.0
+_ENDING_SECONDS = 5.0
+"""Between two looks at a job with pods that are ending: their node may have died."""
 
 
 @dataclass
@@ -42,7 +44,6 @@ class Shared:
         key: that job tokens come from.
         defaults: of pods.
         metrics: counted here.
-        unreachable: names of nodes that do not answer.
         progress_seconds: between two tellings of how far training has come.
     """
 
@@ -50,7 +51,6 @@ class Shared:
     key: bytes
     defaults: manifests.Defaults
     metrics: Metrics
-    unreachable: set[str]
     progress_seconds: Callable[[], float]
 
 
@@ -175,7 +175,9 @@ class Keeper:
     # ---- gathering --------------------------------------------------------------------------------------------------
 
     async def _observe(self, job: Desired) -> Observed:
-        pods = tuple(Pod.of(body, self._shared.unreachable) for body in self.pods.values() if _owned(body, job))
+        bodies = [body for body in self.pods.values() if _owned(body, job)]
+        unreachable = await self._unreachable(bodies)
+        pods = tuple(Pod.of(body, unreachable) for body in bodies)
         await self._follow(job, next((pod for pod in pods if pod.role is None), None))
         now = time.monotonic()
         if self._refused is not None and now > self._refused[2]:
@@ -189,6 +191,14 @@ class Keeper:
             refused=self._refused[:2] if self._refused is not None else None,
             saving=self._saving[0] if self._saving is not None else None,
         )
+
+    async def _unreachable(self, bodies: list[Body]) -> set[str]:
+        """Nodes that do not answer, of those that deleted pods are on: there, nobody ends them."""
+        ending = [body for body in bodies if "deletionTimestamp" in body["metadata"]]
+        nodes = {name for body in ending if (name := body["spec"].get("nodeName"))}
+        if nodes:
+            self._wake_in(_ENDING_SECONDS)
+        return {name for name in nodes if not await self._api.answers(name)}
 
     async def _follow(self, job: Desired, pod: Pod | None) -> None:
         """Follow the coordinator where it is now."""

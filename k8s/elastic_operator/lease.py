@@ -1,18 +1,21 @@
 """One leader: a Lease of coordination.k8s.io. (The election of the kubernetes client 37 cannot create one.)
 
 Clocks of other machines are not trusted: a lease has run out when its record has not changed for its length by our own
-clock. A leader counts on less: it stops `LEASE_SECONDS - LEAD_SECONDS` before anybody else may begin.
+clock. A leader counts on less: it stops `LEASE_SECONDS - LEAD_SECONDS` before anybody else may begin. A thread of its
+own renews it, however busy the process is; one that hangs is ended by its liveness probe.
 """
 
 import asyncio
 import logging
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import aiohttp
-from kubernetes.aio import client
+from kubernetes.aio import client, config
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +25,14 @@ RETRY_SECONDS = 2.0
 _CALL_SECONDS = 4.0
 _NOT_FOUND = 404
 _LOST = (client.ApiException, aiohttp.ClientError, TimeoutError, OSError)
+
+
+async def connect() -> None:
+    """Take the service account of this pod, else the user's kubeconfig, for connections made from now on."""
+    try:
+        config.load_incluster_config()
+    except config.ConfigException:
+        await config.load_kube_config()
 
 
 @dataclass(frozen=True)
@@ -53,37 +64,58 @@ class Lease:
     """A candidate.
 
     Args:
-        api: connection.
         name: of the lease.
         namespace: of the lease.
         identity: of this process, unlike any other's.
+        lost: called, from another thread, where it is held no more.
     """
 
-    def __init__(self, api: client.ApiClient, name: str, namespace: str, identity: str):
-        self._api = client.CoordinationV1Api(api)
+    def __init__(self, name: str, namespace: str, identity: str, lost: Callable[[], None]):
         self._name, self._namespace, self._identity = name, namespace, identity
+        self._lost = lost
         self._seen = Seen()
         self._until = 0.0
+        self._acquired, self._closed = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
+        self._api: client.CoordinationV1Api
 
     def held(self) -> bool:
         """Whether nobody else can hold it now."""
         return time.monotonic() < self._until
 
     async def acquire(self) -> None:
-        """Return when it is held."""
-        while not await self._try():
-            await asyncio.sleep(RETRY_SECONDS)
+        """Return when it is held; it is renewed from then on."""
+        self._thread.start()
+        while not await asyncio.to_thread(self._acquired.wait, RETRY_SECONDS):
+            if not self._thread.is_alive():
+                raise RuntimeError("the thread of the lease has died")
 
-    async def keep(self) -> None:
-        """Renew it; return when it is held no more."""
-        while self.held():
-            await asyncio.sleep(RETRY_SECONDS)
-            await self._try()
-
-    async def release(self) -> None:
+    def release(self) -> None:
         """Let the next one lead at once."""
-        if not self.held():
-            return
+        self._closed.set()
+        if self._thread.is_alive():
+            self._thread.join(RETRY_SECONDS + 2 * _CALL_SECONDS)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._live())
+        finally:
+            if not self._closed.is_set():
+                self._lost()
+
+    async def _live(self) -> None:
+        await connect()
+        async with client.ApiClient() as connection:
+            self._api = client.CoordinationV1Api(connection)
+            while not self._closed.is_set() and not await self._try():
+                await asyncio.sleep(RETRY_SECONDS)
+            self._acquired.set()
+            while self.held() and not await asyncio.to_thread(self._closed.wait, RETRY_SECONDS):
+                await self._try()
+            if self.held():
+                await self._give_back()
+
+    async def _give_back(self) -> None:
         self._until = 0.0
         try:
             async with asyncio.timeout(_CALL_SECONDS):
