@@ -195,7 +195,9 @@ class Policies:
             try:
                 policy = self._make(name)
             except BadInput as error:
-                self._shadow = None if name == choice.shadow else self._shadow
+                if name == choice.shadow:
+                    log.warning("policy: the shadow decides no more: %s", error)
+                    self._shadow = None
                 if name == choice.policy:
                     self.fall_back(str(error))
                 return

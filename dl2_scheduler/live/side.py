@@ -14,12 +14,15 @@ _NICENESS = 10
 _CHUNK = 1 << 16
 _MOST_HEARD = 1000
 _PATIENCE = 5.0
+_LONG = 10  # lines that a program has to be told before its end is none of a row
+_MOST_DOUBLINGS = 6  # of the lines between two starts
 
 
 class Side:
     """A program that is told lines on its stdin and says lines on its stdout. It ends where its stdin does.
 
-    It is started when there is something to tell it, and so again after it has ended.
+    It is started when there is something to tell it, and so again after it has ended; ever less often where it always
+    ends soon.
 
     Args:
         name: for logs.
@@ -34,6 +37,9 @@ class Side:
         self.trouble = ""
         self._name, self._command, self._output = name, tuple(command), output
         self._process: subprocess.Popen[str] | None = None
+        self._told = self._deaths = self._rest = (
+            0  # lines since its start; soon ends in a row; lines until it is started
+        )
         self._heard: deque[str] = deque(maxlen=_MOST_HEARD)
 
     def tell(self, line: str) -> None:
@@ -41,6 +47,7 @@ class Side:
         process = self._running()
         if process is None or process.stdin is None:
             return
+        self._told += 1
         try:
             os.write(process.stdin.fileno(), f"{line}\n".encode())
         except BlockingIOError:
@@ -71,13 +78,17 @@ class Side:
     def _running(self) -> "subprocess.Popen[str] | None":
         if self._process is not None and (status := self._process.poll()) is not None:
             self.trouble = f"it ended with status {status}; {self._output} says why"
-            log.error("%s: %s; it is started again", self._name, self.trouble)
+            self._deaths = 0 if self._told >= _LONG else self._deaths + 1
+            self._rest = 2 ** min(max(self._deaths - 1, 0), _MOST_DOUBLINGS) - 1
+            log.error("%s: %s; it is started again after %d slots", self._name, self.trouble, self._rest)
             if self._process.stdin is not None:
                 self._process.stdin.close()
             self._process = None
-        if self._process is None:
+        if self._process is None and self._rest:
+            self._rest -= 1
+        elif self._process is None:
             try:
-                self._process = self._started()
+                self._process, self._told = self._started(), 0
             except OSError as error:
                 self.trouble = f"it cannot be started: {error}"
                 log.error("%s: %s", self._name, self.trouble)  # noqa: TRY400  # for operators

@@ -53,6 +53,18 @@ def test_a_program_is_started_again_after_it_died(tmp_path):
     side.close()
 
 
+def test_a_program_that_always_dies_is_started_ever_less_often(tmp_path):
+    side = Side("dies", [sys.executable, "-c", "print('up', flush=True)"], tmp_path / "log")
+    starts = []
+    for line in range(12):
+        side.tell(str(line))
+        if side._process is not None:
+            starts.append(line)
+            side._process.wait(SECONDS)
+    assert starts == [0, 1, 3, 7]
+    side.close()
+
+
 def test_a_program_that_cannot_be_started(tmp_path):
     side = Side("none", [str(tmp_path / "none")], tmp_path / "log")
     side.tell("one")
