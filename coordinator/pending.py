@@ -122,12 +122,14 @@ class Rebuilding:
         until: when a lease has run out.
         introduced: who has come.
         knocked: role and nonce of new processes that want to join.
+        ended: nonces of processes that ended well meanwhile.
     """
 
     settled: float
     until: float
     introduced: Mapping[NodeId, Introduction] = field(default_factory=dict)
     knocked: frozenset[tuple[Role, str]] = frozenset()
+    ended: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -174,6 +174,13 @@ def _on_joined(turn: Turn, event: ev.Joined) -> None:
         members.on_joined(turn, event)
 
 
+def _on_exited(turn: Turn, event: ev.Exited) -> None:
+    if turn.state.rebuilding is not None:
+        rebuilding.on_exited(turn, event)
+    else:
+        members.on_exited(turn, event)
+
+
 def _on_attached(turn: Turn, event: ev.Attached) -> None:
     turn.live(launchers=turn.state.launchers + event.change)
 
@@ -294,7 +301,7 @@ _HANDLERS: dict[type[ev.Event], Callable[[Turn, Any], None]] = {
     ev.Listening: members.on_listening,
     ev.Reported: members.on_reported,
     ev.PeerFailed: members.on_peer_failed,
-    ev.Exited: members.on_exited,
+    ev.Exited: _on_exited,
     ev.Attached: _on_attached,
     ev.Withdrawn: _on_withdrawn,
     ev.Prepared: _on_prepared,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from coordinator.effects import Why
 from coordinator.ending import collapse
-from coordinator.events import Introduced, Joined
+from coordinator.events import Exited, Introduced, Joined
 from coordinator.members import heard
 from coordinator.pending import Introduction, Rebuilding
 from coordinator.plan import Kind, Migration, Passed, Phase, Plan, Times
@@ -55,6 +55,15 @@ def on_knock(turn: Turn, event: Joined) -> None:
     turn.refuse(event.to, f"{turn.job.reason}: ask again", Why.AGAIN)
 
 
+def on_exited(turn: Turn, event: Exited) -> None:
+    """A process has ended. Which node it was is known only if it had introduced itself."""
+    pending = turn.state.rebuilding
+    assert pending is not None
+    known = {name: told for name, told in pending.introduced.items() if told.nonce != event.nonce}
+    ended = pending.ended | {event.nonce} if event.status == 0 else pending.ended
+    turn.live(rebuilding=replace(pending, introduced=known, ended=ended))
+
+
 def rebuild(turn: Turn) -> bool:
     """All who can have come."""
     pending = turn.state.rebuilding
@@ -79,7 +88,7 @@ def rebuild(turn: Turn) -> bool:
     for name, told in known.items():
         heard(turn, name, told.version)
     turn.live(saved_at=turn.now, finished_at=turn.now)
-    _put_together(turn, known)
+    _put_together(turn, known, len(pending.ended))
     return True
 
 
@@ -123,6 +132,7 @@ class _Found:
         target: in force somewhere, or armed.
         lagging: who has to go over to it yet.
         unfinished: a plan has to bring that about, or to let go who left.
+        ended: how many processes have ended well meanwhile.
     """
 
     known: Mapping[NodeId, Introduction]
@@ -130,15 +140,22 @@ class _Found:
     target: Configuration
     lagging: tuple[NodeId, ...]
     unfinished: bool
+    ended: int
 
     @property
     def dead(self) -> frozenset[NodeId]:
         """Workers of the target who have not come, or of whom others have been told that they are dead."""
         told = {name for one in self.known.values() for name in one.dead}
-        return frozenset(name for name in self.target.ranks if name not in self.known or name in told)
+        return frozenset(name for name in self.target.ranks if name not in self.known or name in told) - self.finished
+
+    @property
+    def finished(self) -> frozenset[NodeId]:
+        """Workers of the target who have not come because their scripts have ended: as many as have ended well."""
+        missing = frozenset(self.target.ranks.keys() - self.known.keys())
+        return missing if len(missing) <= self.ended else frozenset()
 
 
-def _find(known: Mapping[NodeId, Introduction]) -> _Found | None:
+def _find(known: Mapping[NodeId, Introduction], ended: int) -> _Found | None:
     """The highest configuration that is in force or armed anywhere; None: there is none."""
     force = _latest(one.current for one in known.values())
     if force is None:
@@ -153,7 +170,7 @@ def _find(known: Mapping[NodeId, Introduction]) -> _Found | None:
     base = _latest(known[name].current for name in lagging)
     left = any(one.has_left for one in known.values() if one.number == target.id)
     paused = any(one.paused for one in known.values() if one.number == target.id)
-    return _Found(known, base, target, lagging, bool(lagging) or left or paused)
+    return _Found(known, base, target, lagging, bool(lagging) or left or paused, ended)
 
 
 def _latest(tables: Iterable[Configuration | None]) -> Configuration | None:
@@ -162,9 +179,9 @@ def _latest(tables: Iterable[Configuration | None]) -> Configuration | None:
     return max(found, key=lambda table: (table.id, len(table.assignment)), default=None)
 
 
-def _put_together(turn: Turn, known: Mapping[NodeId, Introduction]) -> None:
+def _put_together(turn: Turn, known: Mapping[NodeId, Introduction], ended: int) -> None:
     """The job, of which the model and the nodes are known."""
-    found = _find(known)
+    found = _find(known, ended)
     if found is None:
         why = "no node holds a configuration" if known else "all its processes are new"
         collapse(turn, f"term {turn.job.term} of the job began without a journal, and {why}")
@@ -176,6 +193,7 @@ def _put_together(turn: Turn, known: Mapping[NodeId, Introduction]) -> None:
         collapse(turn, f"the coordinator lost its journal, and {why}")
         return
     turn.durable(configuration=found.base if found.unfinished else found.target)
+    turn.durable(finished=found.finished)
     if found.unfinished:
         _finish(turn, found)
     _bury_missing(turn, found)

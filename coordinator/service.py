@@ -228,7 +228,7 @@ class Service(rpc.CoordinatorServicer):
             self._runtime.detach(stream)
 
     async def NodeExited(self, request: "pb.NodeExitedRequest", context: Context) -> "pb.NodeExitedReply":  # noqa: D102, N802
-        now = await self._ready(context)
+        now = await self._ready(context, rebuilding=True)
         self._runtime.post(ev.Exited(now, request.nonce, request.node, request.status))
         return pb.NodeExitedReply(term=self._term)
 

@@ -1,6 +1,5 @@
 """One node of a job that runs elsewhere: `elasticrun --role`, a container's entry."""
 
-import contextlib
 import math
 import queue
 import secrets
@@ -20,6 +19,7 @@ from elastic_ps.launch.processes import Process
 _UNDRAINED = 128 + signal.SIGTERM
 _LAST_SECONDS = 5.0
 _TRY_SECONDS = 1.0
+_TELL_SECONDS = 20.0  # more than a lease, after which a coordinator that has lost its journal takes the silent for dead
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ class MemberAgent:
         self._settings = settings
         self._command = command
         self._processes = 0
+        self._asked = False  # to go
         self._events: queue.SimpleQueue[_Exited | int] = queue.SimpleQueue()
         self._link = CoordinatorLink(settings.place.coordinator, read_token(settings.place.token_file))
 
@@ -119,9 +120,22 @@ class MemberAgent:
         except BaseException:
             process.kill()
             raise
-        with contextlib.suppress(CoordinatorLost, ConfigurationError):  # it notices by the lease, too
-            self._link.node_exited(nonce, "", status)
+        self._tell(nonce, status)
         return status
+
+    def _tell(self, nonce: str, status: int) -> None:
+        """Report the end. Of one that came by itself repeatedly: the coordinator may be away, and come back."""
+        deadline = time.monotonic() + (0.0 if self._asked else _TELL_SECONDS)
+        for pause in pauses():
+            try:
+                self._link.node_exited(nonce, "", status)
+            except ConfigurationError:
+                return
+            except CoordinatorLost:  # else it notices by the lease
+                if time.monotonic() >= deadline or isinstance(self._next(pause), int):
+                    return
+            else:
+                return
 
     def _follow(self, process: Process) -> int:
         """Wait for the end. A signal is passed on as a wish to drain; one more, or most of the grace, ends it."""
@@ -134,6 +148,7 @@ class MemberAgent:
         patience = math.inf
         for asked, (act, next_patience, text) in enumerate(stages):
             event = self._next(patience)
+            self._asked = asked > 0
             if isinstance(event, _Exited):
                 in_order = asked == 0 or (asked == 1 and event.status != EXIT_RESTART)
                 return event.status if in_order else _UNDRAINED

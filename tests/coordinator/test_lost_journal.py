@@ -180,6 +180,52 @@ def test_nodes_of_another_history_have_no_part():
     assert old.exited == 0
 
 
+def test_a_job_whose_scripts_end_while_it_asks_has_finished():
+    world = lost(World(2, 1))
+    world.listen(world.node("s0"))
+    world.listen(world.node("w0"))
+    for name in ("w0", "w1"):
+        node = world.node(name)
+        world.kill(node, 0)
+        world.post(ev.Exited(world.now, node.nonce, "", 0))
+    world.exits.clear()
+    for _ in range(30):
+        world.tick()
+    assert world.state.job.phase is JobPhase.FINISHED
+
+
+def test_one_script_that_ends_while_it_asks_is_no_death():
+    world = lost(World(2, 1))
+    world.listen(world.node("s0"))
+    world.listen(world.node("w0"))
+    node = world.node("w1")
+    world.kill(node, 0)
+    world.exits.clear()
+    world.post(ev.Exited(world.now, node.nonce, "", 0))
+    for _ in range(21):
+        world.tick()
+    assert world.state.job.finished == {"w1"}
+    assert world.state.job.dead == frozenset()
+    world.settle()
+    assert world.counts == (1, 1)
+
+
+def test_a_process_that_dies_while_it_asks_is_dead():
+    world = lost(World(2, 1))
+    for node in world.alive:
+        world.listen(node)
+    node = world.node("w1")
+    world.kill(node, 137)
+    world.exits.clear()
+    world.post(ev.Exited(world.now, node.nonce, "", 137))
+    for _ in range(21):
+        world.tick()
+    assert world.state.job.plan.kind is Kind.DEATH
+    world.settle()
+    assert world.counts == (2, 1)
+    assert "w1" not in world.state.job.members
+
+
 def test_workers_that_wait_in_a_pause_are_let_go():
     world = World(1, 1)
     world.ask(ev.ScaleAsked, 1, 2, migration=Migration.PAUSE)

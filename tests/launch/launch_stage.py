@@ -113,6 +113,7 @@ class FakeCoordinator(rpc.CoordinatorServicer):
         self.stops: queue.SimpleQueue[pb.StopRequest] = queue.SimpleQueue()
         self.status = pb.StatusReply(version=84, data=pb.DataSpec(exchanges=2))
         self.refusal = ""
+        self.absences = 0  # exits that it does not take before it takes one
         self._wanted = pb.Wanted()
         self._changed = threading.Condition()
         self._number = 0
@@ -143,6 +144,9 @@ class FakeCoordinator(rpc.CoordinatorServicer):
                 yield message
 
     def NodeExited(self, request: pb.NodeExitedRequest, context: grpc.ServicerContext) -> pb.NodeExitedReply:
+        if self.absences:
+            self.absences -= 1
+            context.abort(grpc.StatusCode.UNAVAILABLE, "it asks its nodes")
         self.exits.put(request)
         return pb.NodeExitedReply()
 

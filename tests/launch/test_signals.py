@@ -94,6 +94,19 @@ def test_a_members_processes_are_counted_behind_its_prefix(drive: Drive, stage: 
     assert driver.returncode == 0, output
 
 
+def test_the_end_of_a_node_is_told_to_a_coordinator_that_comes_back(
+    drive: Drive, stage: Stage, fake: FakeCoordinator
+) -> None:
+    driver = drive(member=fake.address)
+    worker = stage.enter("worker")
+    fake.absences = 3
+    worker.tell("exit 0")
+    exited = fake.exits.get(timeout=PATIENCE)
+    assert (exited.nonce, exited.status, fake.absences) == (worker.name, 0, 0)
+    driver.communicate(timeout=PATIENCE)
+    assert driver.returncode == 0
+
+
 def test_a_second_signal_ends_a_member_that_drains(drive: Drive, stage: Stage, fake: FakeCoordinator) -> None:
     driver = drive(member=fake.address)
     worker = stage.enter("worker")
