@@ -10,6 +10,7 @@ from dl2_scheduler.cluster.errors import BadInput, SchedulerError
 from dl2_scheduler.commands.bootstrap import bootstrap
 from dl2_scheduler.commands.evaluate import evaluate
 from dl2_scheduler.commands.figure import figure
+from dl2_scheduler.commands.fit import fit
 from dl2_scheduler.commands.jobs import jobs, status, submit, why
 from dl2_scheduler.commands.learn import learn
 from dl2_scheduler.commands.logs import logs
@@ -69,6 +70,7 @@ app.command("simulate")(simulate)
 app.command("evaluate")(evaluate)
 app.command("bootstrap")(bootstrap)
 app.command("figure")(figure)
+app.command("fit")(fit)
 app.command("learn")(learn)
 app.command("serve")(serve)
 app.command("submit")(submit)

@@ -24,6 +24,7 @@ from dl2_scheduler.commands.common import (
     show_json,
     speeds_for,
 )
+from dl2_scheduler.commands.replay import replay
 from dl2_scheduler.policies.placement import SPREAD, placement_rule
 from dl2_scheduler.policies.registry import make_policy, rule_of
 from dl2_scheduler.sim.history import Recording, write_history
@@ -37,9 +38,16 @@ from dl2_scheduler.sim.variation import Variation
 _HOUR = 3600.0
 
 
+_OF_HISTORIES = frozenset({"policy", "placement", "from_history", "start_cost", "change_cost", "as_json"})
+
+
 def simulate(
-    policy: Annotated[str, typer.Option(help="Name of the policy; a wrong one lists them all.")],
-    trace: Annotated[Path, typer.Option(help="Jobs.")],
+    context: typer.Context,
+    policy: Annotated[str | None, typer.Option(help="Name of the policy; a wrong one lists them all.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="Jobs.")] = None,
+    from_history: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Of a live cluster: ask again what it decided.")
+    ] = None,
     speeds: SpeedTable = None,
     cluster: Cluster = DEFAULT_CLUSTER,
     slot: Slot = 1200.0,
@@ -51,7 +59,13 @@ def simulate(
     keep: Annotated[Path | None, typer.Option("--record", help="Write what was decided, for dl2 bootstrap.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Run a policy on a trace until every job has ended."""
+    """Run a policy on a trace until every job has ended, or ask it what it would have done in a live cluster."""
+    if from_history is not None:
+        _check_replay(context)
+        replay(from_history, policy, placement_rule(placement), scaling_cost(start_cost, change_cost), as_json)
+        return
+    if policy is None or trace is None:
+        raise BadInput("give --policy and --trace, or --from-history")
     if not 0 < slot < float("inf"):
         raise BadInput(f"--slot is {slot}: give seconds above 0")
     cost, variation = scaling_cost(start_cost, change_cost), Variation(speed_variation, variation_seed)
@@ -76,6 +90,15 @@ def simulate(
             f"makespan {summary.makespan_slots:.1f} slots; used: {used}; fairness {summary.fairness:.3f}; "
             f"{summary.scalings:.3f} scalings a job and slot"
         )
+
+
+def _check_replay(context: typer.Context) -> None:
+    """Refuse options that a history leaves no choice of. Raises BadInput."""
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if name not in _OF_HISTORIES and source is not None and source.name == "COMMANDLINE":
+            option = "record" if name == "keep" else name.replace("_", "-")
+            raise BadInput(f"--{option}: a history has its own: leave it out with --from-history")
 
 
 def _table(summary: Summary) -> Table:

@@ -1,0 +1,1 @@
+"""What a live cluster did, from its history: speeds and jobs for the simulator, decisions asked again."""

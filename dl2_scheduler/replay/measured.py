@@ -1,0 +1,168 @@
+"""Speeds of a live cluster's jobs, from its history: what was measured, and a fit where nothing was."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.jobs import Job
+from dl2_scheduler.cluster.snapshot import SpeedReport
+from dl2_scheduler.live.slots import RecordedSlot
+from dl2_scheduler.policies.speed_fit import FittedSpeeds
+
+Counts = tuple[int, int]
+"""Servers and workers."""
+
+_LEAST_CONFIGURATIONS = 3  # from which on leaving one out says something about the fit
+
+
+@dataclass(frozen=True)
+class Observed:
+    """One configuration of a type.
+
+    Attributes:
+        samples_per_second: mean over the slots.
+        slots: in which it was measured.
+        error: relative standard error of the mean; NaN: it was measured once.
+    """
+
+    samples_per_second: float
+    slots: int
+    error: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """Of a speed table.
+
+    Attributes:
+        model: type of the jobs.
+        servers: of a job.
+        workers: of a job.
+        samples_per_second: of all workers together.
+        observations: slots in which it was measured; 0: it was fitted.
+        relative_error: standard error of the mean of what was measured; of what was fitted, or measured once, the
+            type's cross-validated error. NaN: not known.
+    """
+
+    model: str
+    servers: int
+    workers: int
+    samples_per_second: float
+    observations: int
+    relative_error: float
+
+
+@dataclass(frozen=True)
+class TypeFit:
+    """How well a type is known.
+
+    Attributes:
+        model: the type.
+        configurations: that were measured.
+        observations: slots in all.
+        error: root of the mean square of the relative error where each configuration is fitted to the others; NaN:
+            there are too few to tell.
+    """
+
+    model: str
+    configurations: int
+    observations: int
+    error: float
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a history says about speeds.
+
+    Attributes:
+        rows: of every type, servers and workers up to its jobs' maxima.
+        types: by name.
+    """
+
+    rows: tuple[Row, ...]
+    types: tuple[TypeFit, ...]
+
+
+def speed_table(slots: Sequence[RecordedSlot]) -> Table:
+    """Speeds of all types that were measured.
+
+    Raises:
+        BadInput: none was.
+    """
+    observed = _observed(_reports(slots))
+    if not observed:
+        raise BadInput("no job has told its speed in that history: let jobs run for some slots first")
+    largest: dict[str, Job] = {}
+    for slot in slots:
+        for state in slot.snapshot.jobs:
+            largest[state.job.model] = _larger(largest.get(state.job.model, state.job), state.job)
+    rows: list[Row] = []
+    types: list[TypeFit] = []
+    for model, known in sorted(observed.items()):
+        error = _cross_validated(model, known, largest[model])
+        types.append(TypeFit(model, len(known), sum(each.slots for each in known.values()), error))
+        rows += _rows(model, known, largest[model], error)
+    return Table(tuple(rows), tuple(types))
+
+
+def _reports(slots: Iterable[RecordedSlot]) -> Iterator[SpeedReport]:
+    """Of jobs that kept their counts for the slot: another's speed is partly that of other counts, or of a start."""
+    for slot in slots:
+        if slot.outcome is None:
+            continue
+        before = {state.job.id: (state.servers, state.workers) for state in slot.snapshot.jobs}
+        for report in slot.outcome.reports:
+            if before.get(report.job) == (report.servers, report.workers) and report.samples_per_second > 0:
+                yield report
+
+
+def _observed(reports: Iterable[SpeedReport]) -> dict[str, dict[Counts, Observed]]:
+    values: dict[str, dict[Counts, list[float]]] = {}
+    for report in reports:
+        of_model = values.setdefault(report.model, {})
+        of_model.setdefault((report.servers, report.workers), []).append(report.samples_per_second)
+    return {model: {at: _mean(each) for at, each in sorted(known.items())} for model, known in values.items()}
+
+
+def _mean(speeds: Sequence[float]) -> Observed:
+    mean, count = float(np.mean(speeds)), len(speeds)
+    error = float(np.std(speeds, ddof=1)) / count**0.5 / mean if count > 1 else float("nan")
+    return Observed(mean, count, error)
+
+
+def _larger(one: Job, other: Job) -> Job:
+    """A job that may have what either may."""
+    counts = {name: max(getattr(one, name), getattr(other, name)) for name in ("max_workers", "max_servers")}
+    return Job(one.id, 0.0, one.model, 1.0, 1.0, one.worker, one.server, **counts)
+
+
+def _fitted(model: str, known: Mapping[Counts, Observed]) -> FittedSpeeds:
+    speeds = FittedSpeeds()
+    speeds.observe(SpeedReport(0, model, *at, each.samples_per_second) for at, each in known.items())
+    return speeds
+
+
+def _cross_validated(model: str, known: Mapping[Counts, Observed], job: Job) -> float:
+    """See `TypeFit.error`."""
+    if len(known) < _LEAST_CONFIGURATIONS:
+        return float("nan")
+    missed = []
+    for left_out, true in known.items():
+        others = {at: each for at, each in known.items() if at != left_out}
+        found = _fitted(model, others).grid(job)[left_out]
+        missed.append(float(found) / true.samples_per_second - 1)
+    return float(np.sqrt(np.mean(np.square(missed))))
+
+
+def _rows(model: str, known: Mapping[Counts, Observed], job: Job, error: float) -> Iterator[Row]:
+    grid = _fitted(model, known).grid(job)
+    for servers in range(1, job.max_servers + 1):
+        for workers in range(1, job.max_workers + 1):
+            measured = known.get((servers, workers))
+            if measured is None:
+                yield Row(model, servers, workers, float(grid[servers, workers]), 0, error)
+            else:
+                own = error if np.isnan(measured.error) else measured.error
+                yield Row(model, servers, workers, measured.samples_per_second, measured.slots, own)

@@ -1,0 +1,108 @@
+"""Jobs and decisions of a live cluster, from its history."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from dl2_scheduler.cluster.document import UNKNOWN_SAMPLES
+from dl2_scheduler.cluster.jobs import Job
+from dl2_scheduler.cluster.policy import AllocationPolicy
+from dl2_scheduler.cluster.room import NodeRule
+from dl2_scheduler.cluster.snapshot import Grant, JobId
+from dl2_scheduler.live.deciding import answer
+from dl2_scheduler.live.slots import RecordedSlot
+
+_NOTHING = Grant(0, 0)
+
+
+@dataclass(frozen=True)
+class PastJob:
+    """A job of a history.
+
+    Attributes:
+        job: as the simulator takes it, with an id of its own and its arrival since the first one's.
+        seconds: from its arrival to its end; None: the history does not have its end.
+    """
+
+    job: Job
+    seconds: float | None
+
+
+def past_jobs(slots: Sequence[RecordedSlot]) -> list[PastJob]:
+    """Jobs, by arrival; those that never told their samples, so that nobody knows their work, are left out."""
+    found: dict[tuple[JobId, float], Job] = {}
+    ends: dict[tuple[JobId, float], float] = {}
+    for slot in slots:
+        arrivals = {state.job.id: state.job.arrival for state in slot.snapshot.jobs}
+        for state in slot.snapshot.jobs:
+            key = state.job.id, state.job.arrival
+            if state.job.samples_per_epoch != UNKNOWN_SAMPLES or key not in found:
+                found[key] = state.job
+        for done in slot.outcome.jobs if slot.outcome else ():
+            if done.finished is not None:
+                ends[done.id, arrivals[done.id]] = done.finished - arrivals[done.id]
+    known = sorted((job.arrival, str(job.id), key) for key, job in found.items() if _tells(job))
+    first = known[0][0] if known else 0.0
+    names: dict[str, int] = {}
+    jobs = []
+    for arrival, name, key in known:
+        names[name] = names.get(name, 0) + 1
+        unique = name if names[name] == 1 else f"{name}.{names[name]}"  # a name may be used again
+        jobs.append(PastJob(replace(found[key], id=unique, arrival=arrival - first), ends.get(key)))
+    return jobs
+
+
+def _tells(job: Job) -> bool:
+    return job.samples_per_epoch != UNKNOWN_SAMPLES
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A recorded decision beside what a policy decides of the same state.
+
+    Attributes:
+        slot: number.
+        policy: that decided, by its name.
+        recorded: workers and servers of each job, as they were applied.
+        again: as the policy that was asked decides.
+    """
+
+    slot: int
+    policy: str
+    recorded: dict[JobId, tuple[int, int]]
+    again: dict[JobId, tuple[int, int]]
+
+    @property
+    def other(self) -> list[JobId]:
+        """Jobs that are given other counts."""
+        return [job for job, counts in self.recorded.items() if self.again[job] != counts]
+
+
+def ask_again(
+    slots: Sequence[RecordedSlot], name: str | None, make: Callable[[str], AllocationPolicy], rule: NodeRule
+) -> Iterator[Asked]:
+    """Every recorded decision once more.
+
+    Args:
+        slots: of the history.
+        name: of the policy that is asked; None: the one that decided.
+        make: a policy of a name, which is then asked slot by slot, as it was.
+        rule: by which tasks find their node.
+
+    Raises:
+        BadInput: a name is unknown.
+    """
+    policies: dict[str, AllocationPolicy] = {}
+    for slot in slots:
+        own = name or slot.policy
+        if own not in policies:
+            policies[own] = make(own)
+        found = answer(policies[own], slot.snapshot, rule)
+        ids = [state.job.id for state in slot.snapshot.jobs]
+        recorded, again = (
+            {job: _counts(each.grants.get(job, _NOTHING)) for job in ids} for each in (slot.allocation, found)
+        )
+        yield Asked(slot.snapshot.slot, slot.policy, recorded, again)
+
+
+def _counts(grant: Grant) -> tuple[int, int]:
+    return grant.workers, grant.servers

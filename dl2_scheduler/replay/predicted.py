@@ -1,0 +1,65 @@
+"""Jobs of a history, simulated: what the simulator would have said of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dl2_scheduler.cluster.policy import AllocationPolicy
+from dl2_scheduler.cluster.room import NodeRule
+from dl2_scheduler.cluster.speeds import Speeds
+from dl2_scheduler.live.slots import RecordedSlot
+from dl2_scheduler.replay.measured import Table
+from dl2_scheduler.replay.past import PastJob, past_jobs
+from dl2_scheduler.sim.lanes import ScalingCost
+from dl2_scheduler.sim.simulator import SimulatedCluster, run
+from dl2_scheduler.sim.speeds import Point, interpolated
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """A job's completion time, simulated.
+
+    Attributes:
+        past: the job, and what it took.
+        seconds: that it takes in the simulator.
+    """
+
+    past: PastJob
+    seconds: float
+
+    @property
+    def error(self) -> float | None:
+        """Relative; None: the history does not have its end."""
+        return None if self.past.seconds is None else self.seconds / self.past.seconds - 1
+
+
+def speeds_of(table: Table) -> Speeds:
+    """As the simulator takes them, with one task more of each role than jobs use."""
+    points: dict[str, list[Point]] = {}
+    for row in table.rows:
+        points.setdefault(row.model, []).append(Point(row.servers, row.workers, row.samples_per_second))
+    most = max(row.servers for row in table.rows), max(row.workers for row in table.rows)
+    return interpolated(points, most[0] + 1, most[1] + 1)
+
+
+def predict(
+    slots: Sequence[RecordedSlot], table: Table, policy: AllocationPolicy, rule: NodeRule, cost: ScalingCost
+) -> list[Predicted]:
+    """Simulate the jobs whose types' speeds are known, by arrival, on the nodes and with the slots of the last slot.
+
+    Args:
+        slots: of the history; at least one.
+        table: of its speeds.
+        policy: decides.
+        rule: by which tasks find their node.
+        cost: of scaling.
+    """
+    known = {row.model for row in table.rows}
+    jobs = [past for past in past_jobs(slots) if past.job.model in known]
+    if not jobs:
+        return []
+    last = slots[-1].snapshot
+    cluster = SimulatedCluster([past.job for past in jobs], last.nodes, speeds_of(table), last.slot_seconds, cost)
+    seconds = run(cluster, policy, rule) * last.slot_seconds
+    return [Predicted(past, float(each)) for past, each in zip(jobs, np.asarray(seconds), strict=True)]
