@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: help setup demo test test-kube test-kube-smoke manifests soak lint format protos lock docs bench figures clean
+.PHONY: help setup demo demo-cluster test test-kube test-kube-smoke manifests soak lint format protos lock docs bench figures clean
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
@@ -19,6 +19,9 @@ $(STAMP): requirements/lock.txt pyproject.toml $(wildcard elastic_ps/native/kern
 
 demo: setup  ## train digits elastically: 2w1s -> 4w3s -> drain a server -> 1w1s
 	$(BIN)/python -m examples.demo
+
+demo-cluster: setup  ## six real jobs on a cluster of this machine, by DRF and by a learnt policy
+	$(BIN)/python -m examples.demo_cluster
 
 test: setup  ## all tests
 	$(BIN)/python -m pytest

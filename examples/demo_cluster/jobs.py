@@ -1,0 +1,85 @@
+"""The demo's jobs: three kinds with speeds of their own, two of each, over time."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Of jobs.
+
+    Attributes:
+        script: that they run.
+        epochs: of each.
+        score: its name in what the script writes.
+        unit: of the score, for people.
+        least: that a trained network reaches; None: there is `most`.
+        most: that a trained network does not pass; None: there is `least`.
+    """
+
+    script: str
+    epochs: int
+    score: str
+    unit: str
+    least: float | None = None
+    most: float | None = None
+
+    def trained(self, score: float) -> bool:
+        """Whether a score is that of a network that has been trained."""
+        return (self.least is None or score >= self.least) and (self.most is None or score <= self.most)
+
+
+KINDS = {
+    "digits": Kind("examples/digits.py", 40, "test_accuracy", "accuracy", least=0.9),
+    "mlp": Kind("examples/mlp.py", 6, "test_accuracy", "accuracy", least=0.9),
+    "lstm": Kind("examples/lstm.py", 20, "bits_per_character", "bits/letter", most=3.5),
+}
+"""By the type that policies know them as. Workers dominate in digits and lstm, servers in mlp."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One to be submitted.
+
+    Attributes:
+        name: of it.
+        kind: its type.
+        arrival: seconds after the first.
+    """
+
+    name: str
+    kind: str
+    arrival: float
+
+    def document(self, result: Path) -> str:
+        """Its ElasticJob.
+
+        Args:
+            result: file that the script writes its score to.
+        """
+        kind = KINDS[self.kind]
+        arguments = json.dumps(["--epochs", str(kind.epochs), "--out", str(result)])
+        return f"""
+apiVersion: dl2.scheduler/v1alpha1
+kind: ElasticJob
+metadata: {{name: {self.name}}}
+spec:
+  modelType: {self.kind}
+  epochs: {kind.epochs}
+  workers:
+    max: 4
+    template: {{spec: {{containers: [{{command: [python, {kind.script}], args: {arguments}}}]}}}}
+  servers:
+    max: 3
+"""
+
+
+JOBS = (
+    Job("digits-1", "digits", 0),
+    Job("mlp-1", "mlp", 5),
+    Job("lstm-1", "lstm", 15),
+    Job("digits-2", "digits", 25),
+    Job("lstm-2", "lstm", 40),
+    Job("mlp-2", "mlp", 50),
+)

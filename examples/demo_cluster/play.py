@@ -1,0 +1,180 @@
+"""One play: `dl2 serve` with a policy, the jobs submitted as they arrive, watched to their ends."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+
+from dl2_scheduler.cluster.errors import NotServed, SchedulerError
+from dl2_scheduler.live.client import ClusterClient
+from examples.demo_cluster.jobs import KINDS, Job
+from protos import cluster_pb2 as pb
+
+SLOTS, SLOT = "2x4", "5s"
+ENDED = ("finished", "failed", "stopped")
+
+_BIN = Path(sys.executable).parent
+_LOOK_SECONDS = 0.5
+_TELL_SECONDS = 5.0
+_SERVE_SECONDS = 90.0
+_LONGEST_SECONDS = 900.0
+
+
+class DemoError(Exception):
+    """The demo could not be played."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """At all jobs.
+
+    Attributes:
+        at: seconds from the first submission.
+        counts: workers and servers by job.
+    """
+
+    at: float
+    counts: Mapping[str, tuple[int, int]]
+
+
+@dataclass
+class Played:
+    """What came of a play.
+
+    Attributes:
+        policy: that decided.
+        folder: of the cluster.
+        looks: in order.
+        seconds: from each job's submission to its end.
+        scores: of the jobs that have finished and written one.
+        problems: what went wrong, for people.
+    """
+
+    policy: str
+    folder: Path
+    looks: list[Look] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    scores: dict[str, float] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def mean(self) -> float:
+        """Completion time, seconds."""
+        return sum(self.seconds.values()) / len(self.seconds)
+
+
+def play(name: str, policy: str, jobs: Sequence[Job], folder: Path, console: Console) -> Played:
+    """Play all jobs to their ends.
+
+    Args:
+        name: for people.
+        policy: as `dl2 serve --policy` takes it.
+        jobs: by arrival.
+        folder: for the cluster's state and the jobs' results.
+        console: where it is told.
+
+    Raises:
+        DemoError: the jobs did not end in time, or nobody serves them.
+    """
+    played = Played(name, folder)
+    folder.mkdir(parents=True)
+    with _serving(policy, folder, console) as client:
+        found = _watch(client, jobs, played, console)
+    for job in jobs:
+        _take(played, job, found[job.name], folder)
+    return played
+
+
+@contextmanager
+def _serving(policy: str, folder: Path, console: Console) -> Iterator[ClusterClient]:
+    options = ["--slots", SLOTS, "--slot", SLOT, "--policy", policy, "--folder", str(folder)]
+    console.print(f"[bold]$ dl2 serve {' '.join(options)}[/bold]")
+    log = folder.with_suffix(".log")
+    with log.open("wb") as output:
+        process = subprocess.Popen([str(_BIN / "dl2"), "serve", *options], stdout=output, stderr=subprocess.STDOUT)
+    try:
+        with ClusterClient(folder) as client:
+            _until_served(client, process, log)
+            try:
+                yield client
+            finally:
+                _end_jobs(client)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+
+
+def _until_served(client: ClusterClient, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    deadline = time.monotonic() + _SERVE_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            client.jobs()
+        except NotServed:
+            time.sleep(_LOOK_SECONDS)
+        else:
+            return
+    raise DemoError(f"dl2 serve did not begin: see {log}")
+
+
+def _end_jobs(client: ClusterClient) -> None:
+    """No process outlives the demo, however it ends."""
+    deadline = time.monotonic() + _SERVE_SECONDS
+    while (left := [job.name for job in client.jobs() if job.phase not in ENDED]) and time.monotonic() < deadline:
+        for name in left:
+            try:
+                client.stop(name)
+            except SchedulerError:
+                continue  # it has ended meanwhile
+        time.sleep(_LOOK_SECONDS)
+
+
+def _watch(client: ClusterClient, jobs: Sequence[Job], played: Played, console: Console) -> dict[str, pb.JobStatus]:
+    """Submit each job when it arrives, look until all have ended."""
+    began, told, waiting = time.monotonic(), 0.0, list(jobs)
+    while True:
+        at = time.monotonic() - began
+        while waiting and waiting[0].arrival <= at:
+            job = waiting.pop(0)
+            client.submit(job.document((played.folder / f"{job.name}.json").resolve()), Path.cwd())
+            console.print(f"{at:4.0f} s  $ dl2 submit {job.name}.yaml")
+        found = {job.name: job for job in client.jobs()}
+        played.looks.append(Look(at, {name: (job.workers, job.servers) for name, job in found.items()}))
+        if at - told >= _TELL_SECONDS:
+            told = at
+            console.print(f"{at:4.0f} s  {_line(found)}", markup=False)
+        if not waiting and all(job.phase in ENDED for job in found.values()):
+            return found
+        if at > _LONGEST_SECONDS:
+            raise DemoError(f"jobs have not ended after {at:.0f} s: {_line(found)}; see {played.folder}/logs")
+        time.sleep(_LOOK_SECONDS)
+
+
+def _line(found: Mapping[str, pb.JobStatus]) -> str:
+    """Workers and servers of each job, and its epochs."""
+    return "  ".join(
+        f"{name} {job.phase}"
+        if job.phase != "running"
+        else f"{name} {job.workers}w{job.servers}s {job.epochs_done:.0f}/{job.epochs:.0f}"
+        for name, job in found.items()
+        if job.phase not in ENDED
+    )
+
+
+def _take(played: Played, job: Job, status: pb.JobStatus, folder: Path) -> None:
+    played.seconds[job.name] = status.ended - status.submitted
+    kind, result = KINDS[job.kind], folder / f"{job.name}.json"
+    if status.phase != "finished":
+        played.problems.append(f"{played.policy}: {job.name} {status.phase}: {status.reason}; its log: {status.log}")
+    elif not result.exists():
+        played.problems.append(f"{played.policy}: {job.name} has finished and written no result")
+    else:
+        played.scores[job.name] = json.loads(result.read_text())[kind.score]
+        if not kind.trained(played.scores[job.name]):
+            played.problems.append(f"{played.policy}: {job.name} is not trained: {kind.unit} {played.scores[job.name]}")
