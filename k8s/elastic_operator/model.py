@@ -234,7 +234,7 @@ class Report:
     """What the coordinator says.
 
     Attributes:
-        phase: starting, running, restoring, finished, failed.
+        phase: rebuilding, starting, running, restoring, finished, failed.
         reason: of the phase.
         term: of the coordinator.
         wanted: numbers that it goes for.
@@ -281,6 +281,7 @@ class Report:
         """From the coordinator's messages: `wanted` decides, the others are for people."""
         inside = [node for node in status.nodes if node.rank >= 0]
         phase = ("failed" if wanted.failed else "finished") if wanted.ended else status.phase
+        phase = "restoring" if wanted.restart and not wanted.ended else phase
         return Report(
             phase=phase,
             reason=wanted.reason or status.reason,

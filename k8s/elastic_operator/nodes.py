@@ -50,6 +50,8 @@ def _how(pod: Pod) -> str:
 
 def match(turn: Turn, report: Report, want: Counts) -> None:
     """Ask for other numbers where they differ; start and end pods as the coordinator wants."""
+    if report.phase == "rebuilding":
+        return  # it does not know yet whom it has
     _scale(turn, report, want)
     for pod in turn.nodes():
         member = report.member(pod.name)
@@ -79,11 +81,11 @@ def _match(turn: Turn, report: Report, role: Role) -> None:
         if pod.staying and not report.member(pod.name) and not (pod.member and pod.member in report.left)
     ]
     wanted = report.starting.of(role)
-    for number in range(len(pending), wanted):
-        del number
+    if report.phase == "restoring":  # processes of all pods end, and come back in their pods
+        pending, wanted = [pod for pod in pods if pod.staying], report.wanted.of(role)
+    for _ in range(len(pending), wanted):
         _start(turn, role)
-    newest = sorted(pending, key=_number)[wanted:]
-    turn.delete(newest)
+    turn.delete(sorted(pending, key=_number)[wanted:])
     if report.phase == "running":  # those of a job that ends are kept, for their logs
         turn.delete(pod for pod in pods if pod.phase == "Succeeded" and pod.member in report.left)
 

@@ -205,6 +205,20 @@ def test_a_dead_worker_is_replaced_when_the_coordinator_wants_one():
     assert kinds(done, *PODS) == [StartNode(Role.WORKER, 3)]
 
 
+def test_pods_of_a_job_that_goes_back_to_its_checkpoint_stay_and_the_dead_is_replaced():
+    dead = server(1, phase="Failed", exit_status=137)
+    said = {"phase": "restoring", "wanted": Counts(2, 1), "starting": Counts(2, 1), "roster": Counts()}
+    seen = running(worker(1), worker(2), dead, report={**said, "members": members(worker(1), worker(2), dead)})
+    assert kinds(decide(seen, wanted(2, 1)), *PODS) == [StartNode(Role.SERVER, 2)]
+    later = replace(seen, report=replace(seen.report, members={}))
+    assert kinds(decide(later, wanted(2, 1)), *PODS) == [StartNode(Role.SERVER, 2)]
+
+
+def test_a_coordinator_that_asks_its_nodes_who_they_are_is_not_disturbed():
+    done = decide(usual(report={"phase": "rebuilding", "members": {}, "starting": Counts(2, 1)}), wanted(4, 1))
+    assert not kinds(done, Scale, *PODS)
+
+
 def test_a_pod_that_vanished_is_a_death():
     said = {"members": members(worker(1), worker(2), server(1)), "wanted": Counts(2, 1)}
     done = decide(running(worker(1), server(1), report=said), wanted(2, 1))
