@@ -12,20 +12,18 @@ from kubernetes.aio import client, config
 from k8s.elastic_operator.model import GROUP, PLURAL, VERSION, Body
 
 PATIENCE = 240.0
-_LEASES = ("dl2-operator", "dl2-scheduler")
 _NOT_FOUND = 404
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Delete all jobs and wait for their end. Returns 0, or 1 where some have not ended in time."""
     parser = argparse.ArgumentParser(prog="python -m k8s.elastic_operator.uninstall", description=__doc__)
-    parser.add_argument("--lease-namespace", required=True, help="of the chart's leases, which go too")
     parser.add_argument("--namespace", action="append", default=[], help="whose jobs end; again for more (all)")
     options = parser.parse_args(arguments)
-    return asyncio.run(_uninstall(options.lease_namespace, options.namespace))
+    return asyncio.run(_uninstall(options.namespace))
 
 
-async def _uninstall(lease_namespace: str, namespaces: list[str]) -> int:
+async def _uninstall(namespaces: list[str]) -> int:
     config.load_incluster_config()
     async with client.ApiClient() as api:
         custom = client.CustomObjectsApi(api)
@@ -39,9 +37,6 @@ async def _uninstall(lease_namespace: str, namespaces: list[str]) -> int:
                 if "deletionTimestamp" not in job["metadata"]:
                     await _unless_gone(custom.delete_namespaced_custom_object(GROUP, VERSION, where, PLURAL, name))
             await asyncio.sleep(1.0)
-        leases = client.CoordinationV1Api(api)
-        for name in _LEASES:
-            await _unless_gone(leases.delete_namespaced_lease(name, lease_namespace))
     return 0
 
 

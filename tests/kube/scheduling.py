@@ -39,23 +39,24 @@ def spec(cpu, label):
     }
 
 
-class Bench:
-    """One test's namespace, nodes and schedulers. A context manager: nothing of it stays."""
+class Schedulers:
+    """Programs that schedule one namespace, where their lease is too. A context manager: it ends them.
 
-    def __init__(self, folder: Path):
+    Args:
+        namespace: served.
+        folder: of their state and logs.
+    """
+
+    def __init__(self, namespace, folder):
+        self.namespace, self.folder = namespace, folder
         self.api = KubeApi()
-        self.folder = folder
-        self.name = f"sched-{uuid.uuid4().hex[:8]}"
-        self.pods_path = f"/api/v1/namespaces/{self.name}/pods"
-        self.nodes = []
         self.processes = []
-
-    def __enter__(self):
-        self.api.create("/api/v1/namespaces", {"metadata": {"name": self.name}})
         config = yaml.safe_load(Path(os.environ["KUBECONFIG"]).read_text())
         for context in config["contexts"]:
-            context["context"]["namespace"] = self.name  # where the lease is
-        (self.folder / "kubeconfig").write_text(yaml.safe_dump(config))
+            context["context"]["namespace"] = namespace
+        (folder / "kubeconfig").write_text(yaml.safe_dump(config))
+
+    def __enter__(self):
         return self
 
     def __exit__(self, *_):
@@ -64,6 +65,45 @@ class Bench:
                 process.send_signal(signal.SIGCONT)
                 process.kill()
             process.wait()
+
+    def serve(self, number=1, *options):
+        command = [sys.executable, "-c", "from dl2_scheduler.cli import main; main()", "serve", "--kube"]
+        command += ["--namespace", self.namespace, "--policy", "drf", "--slot", "1s", "--guard-slots", "0"]
+        folder = self.folder / f"serve-{number}"
+        environment = {**os.environ, "KUBECONFIG": str(self.folder / "kubeconfig"), "OMP_NUM_THREADS": "1"}
+        with (self.folder / f"serve-{number}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [*command, "--folder", str(folder), *options], env=environment, stdout=log, stderr=log
+            )
+        self.processes.append(process)
+        return process
+
+    def log(self, number=1):
+        return (self.folder / f"serve-{number}.log").read_text()
+
+    def leads(self, number=1):
+        return eventually(lambda: "dl2: leading" in self.log(number), f"scheduler {number} leads")
+
+    def holder(self):
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/dl2-scheduler"
+        return self.api.get(path)["spec"]["holderIdentity"]
+
+
+class Bench(Schedulers):
+    """One test's namespace, nodes and schedulers. A context manager: nothing of it stays."""
+
+    def __init__(self, folder: Path):
+        self.name = f"sched-{uuid.uuid4().hex[:8]}"
+        super().__init__(self.name, folder)
+        self.pods_path = f"/api/v1/namespaces/{self.name}/pods"
+        self.nodes = []
+
+    def __enter__(self):
+        self.api.create("/api/v1/namespaces", {"metadata": {"name": self.name}})
+        return self
+
+    def __exit__(self, *_):
+        super().__exit__()
         for pod in self.pods():
             with suppress(ApiError):
                 self.api.delete(f"{self.pods_path}/{pod.name}", {"gracePeriodSeconds": 0})
@@ -138,27 +178,3 @@ class Bench:
     def events(self, pod):
         query = {"fieldSelector": f"involvedObject.name={pod}"}
         return [each["message"] for each in self.api.get(f"/api/v1/namespaces/{self.name}/events", query)["items"]]
-
-    # ---- schedulers ------------------------------------------------------------------------------------------------
-
-    def serve(self, number=1, *options):
-        command = [sys.executable, "-c", "from dl2_scheduler.cli import main; main()", "serve", "--kube"]
-        command += ["--namespace", self.name, "--policy", "drf", "--slot", "1s", "--guard-slots", "0"]
-        folder = self.folder / f"serve-{number}"
-        environment = {**os.environ, "KUBECONFIG": str(self.folder / "kubeconfig"), "OMP_NUM_THREADS": "1"}
-        with (self.folder / f"serve-{number}.log").open("ab") as log:
-            process = subprocess.Popen(
-                [*command, "--folder", str(folder), *options], env=environment, stdout=log, stderr=log
-            )
-        self.processes.append(process)
-        return process
-
-    def log(self, number=1):
-        return (self.folder / f"serve-{number}.log").read_text()
-
-    def leads(self, number=1):
-        return eventually(lambda: "dl2: leading" in self.log(number), f"scheduler {number} leads")
-
-    def holder(self):
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{self.name}/leases/dl2-scheduler"
-        return self.api.get(path)["spec"]["holderIdentity"]

@@ -1,7 +1,5 @@
 """Jobs in real pods: from apply to Completed, scaled, a server killed; and the chart's uninstall leaves nothing."""
 
-import json
-
 from kube_cluster import until
 
 DIGITS = ["{sources}/examples/digits.py", "--epochs"]
@@ -45,17 +43,18 @@ def test_uninstall_ends_jobs_in_order_and_leaves_nothing(cluster, release, make_
     job.running(1, 1)
     release.uninstall()
     assert list(job.folder.glob("checkpoints/*/*")), "no checkpoint was made before the end"
-    left = []
-    for what in (
-        "all,secrets,configmaps,pdb,leases,serviceaccounts,roles,rolebindings",
-        "clusterroles,clusterrolebindings",
+    until(lambda: not left_of(cluster, release), "nothing is left", 90, lambda: str(left_of(cluster, release)))
+    known = cluster.kubectl("get", "crd", "-o", "name").stdout
+    assert not release.owns_definition or "elasticjobs" not in known
+
+
+def left_of(cluster, release):
+    """What is in the release's namespace, or has its label, and is not every namespace's."""
+    found = []
+    inside = "all,secrets,configmaps,pdb,leases,serviceaccounts,roles,rolebindings"
+    for words in (
+        (inside, "-n", release.namespace),
+        ("clusterroles,clusterrolebindings", "-l", f"app.kubernetes.io/instance={release.name}"),
     ):
-        scope = (
-            ["-n", release.namespace]
-            if what.startswith("all")
-            else ["-l", f"app.kubernetes.io/instance={release.name}"]
-        )
-        left += [f"{item['kind']} {item['metadata']['name']}" for item in cluster.get(what, *scope)["items"]]
-    assert set(left) <= {"ConfigMap kube-root-ca.crt", "ServiceAccount default"}, left
-    known = cluster.get("crd", "--ignore-not-found", "elasticjobs.dl2.scheduler") if release.owns_definition else {}
-    assert known == {}, json.dumps(known)
+        found += [f"{item['kind']} {item['metadata']['name']}" for item in cluster.get(*words)["items"]]
+    return sorted(set(found) - {"ConfigMap kube-root-ca.crt", "ServiceAccount default"})
