@@ -263,7 +263,9 @@ def test_a_lost_launcher_is_started_again_but_not_for_ever(serve, runtime):
 
 def test_what_cannot_be_submitted(serve):
     cluster = serve("1x2")
-    with pytest.raises(BadInput, match="digits: a server takes 3 slots, which no node has; the most that a node has is 2"):
+    with pytest.raises(
+        BadInput, match="digits: a server takes 3 slots, which no node has; the most that a node has is 2"
+    ):
         cluster.submit(document() + "    template: {spec: {containers: [{resources: {requests: {slots: 3}}}]}}\n", HERE)
     cluster.submit(document(), HERE)
     with pytest.raises(Refused, match="digits is waiting: give another name, or stop it first: dl2 stop digits"):
