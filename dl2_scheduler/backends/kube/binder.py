@@ -18,6 +18,7 @@ from dl2_scheduler.cluster.room import NodeRule
 log = logging.getLogger(__name__)
 
 _BATCH_SECONDS = 0.05  # events that come together are answered together
+_REST = 2.0  # of the time that a step took: many who wait for room do not take a whole core
 _AFTER_FAILURE = 1.0
 _SETTLING_SECONDS = 10.0  # that the watch may take to show what was written
 _PATIENCE_SECONDS = 3.0  # a wait as short is not told: a gang's pods come one after the other
@@ -108,13 +109,16 @@ class Binder:
 
     def _run(self) -> None:
         wait: float | None = None
+        spent = 0.0
         while True:
             self._woken.wait(wait)
-            if self._stopped.wait(_BATCH_SECONDS):
+            if self._stopped.wait(max(_BATCH_SECONDS, _REST * spent)):
                 return
             self._woken.clear()
+            began = time.monotonic()
             try:
                 wait = self.step()
+                spent = time.monotonic() - began
             except NotLeading as error:
                 log.warning("nothing is bound: %s", error)
                 return

@@ -114,6 +114,9 @@ def decide(
     found = group(jobs, pods, ours)
     names = {name for pod in ours for name in pod.requests}
     names.update(name for gang in found.gangs for name in gang.resources)
+    decided.waits += [Wait(pod, f"there is no ElasticJob {pod.job} in {pod.namespace} (yet)") for pod in found.orphans]
+    if not (found.gangs or found.singles):
+        return decided
     floor = Floor(nodes, [pod for pod in pods if pod.node], sorted(names), rule)
     beyond = []
     for gang in sorted(found.gangs, key=lambda gang: not gang.begun):  # stable: by creation within both
@@ -123,7 +126,6 @@ def decide(
             beyond += _place_gang(gang, floor, decided)
     for pod in [*beyond, *found.singles]:
         _place_single(pod, floor, decided)
-    decided.waits += [Wait(pod, f"there is no ElasticJob {pod.job} in {pod.namespace} (yet)") for pod in found.orphans]
     ends = [gang.late_at for gang in found.gangs if gang.late_at is not None and gang.late_at > now]
     decided.again_at = min(ends, default=None)
     return decided
