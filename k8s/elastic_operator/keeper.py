@@ -74,6 +74,7 @@ class Keeper:
         self._saving: tuple[Saving, float] | None = None
         self._saver: asyncio.Task[None] | None = None
         self._synced = self._written = 0.0
+        self._complained = ""
 
     # ---- what others tell -------------------------------------------------------------------------------------------
 
@@ -114,6 +115,7 @@ class Keeper:
                         return
                     again, pause = (0.2, pause) if error.status == CONFLICT else (pause, min(2 * pause, _LONGEST_PAUSE))
                     self._note(f"the API server refuses: {error.status} {error.reason} {error.body or ''}"[:500], again)
+                    await self._complain(error)
                     await self._refresh()
                 except (ElasticError, OSError, TimeoutError) as error:
                     again, pause = pause, min(2 * pause, _LONGEST_PAUSE)
@@ -133,6 +135,13 @@ class Keeper:
     def name(self) -> str:
         """NAMESPACE/NAME."""
         return f"{self.body['metadata']['namespace']}/{self.body['metadata']['name']}"
+
+    async def _complain(self, error: ApiException) -> None:
+        """Tell people, once, what the API server will not have: a pod that a quota or a policy forbids."""
+        if error.status in _PEOPLES and str(error.body) != self._complained:
+            self._complained = str(error.body)
+            with contextlib.suppress(ApiException, OSError, TimeoutError):
+                await self._api.tell(Desired.of(self.body), "Refused", str(error.body), warning=True)
 
     async def _refresh(self) -> None:
         with contextlib.suppress(ApiException, OSError, TimeoutError):
@@ -300,6 +309,8 @@ class Keeper:
 
 
 _KILLED = 137
+_PEOPLES = (400, 403, 422)
+"""What the API server answers where somebody has to mend something."""
 
 
 def _version(body: Body) -> int:

@@ -7,6 +7,7 @@ from hashlib import sha256
 from hmac import HMAC
 from typing import Any
 
+from dl2_scheduler.cluster.template import SLOTS
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.token import TOKEN_BYTES
 from k8s.elastic_operator.actions import StartCoordinator
@@ -124,6 +125,7 @@ def _template(job: Desired, role: Role) -> tuple[Manifest, Manifest, Manifest]:
     if own:
         spec = own.get("spec", {})
         (container,) = spec.pop("containers")
+        container.get("resources", {}).get("requests", {}).pop(SLOTS, None)  # of virtual nodes, not of these
         return own.get("metadata", {}), spec, container
     meta, spec, container = _template(job, Role.WORKER)
     for name in ("command", "args", "workingDir", "resources"):

@@ -1,0 +1,116 @@
+"""The pods, service, secret and budgets that the operator makes of a document."""
+
+import pytest
+from operator_cases import SPEC, job
+
+from elastic_ps.core.configuration import Role
+from k8s.elastic_operator import manifests
+from k8s.elastic_operator.actions import StartCoordinator
+from k8s.elastic_operator.manifests import Defaults
+from k8s.elastic_operator.model import Counts
+
+DEFAULTS = Defaults(image="runtime:1")
+
+
+def with_template(container, **spec):
+    workers = {**SPEC["workers"], "min": 2, "template": {"spec": {"containers": [container], **spec}}}
+    return job(workers=workers)
+
+
+WHOLE = with_template(
+    {
+        "command": ["/opt/python", "-m", "train"],
+        "args": ["--epochs", "3"],
+        "env": [{"name": "A", "value": "b"}],
+        "resources": {"requests": {"slots": 1, "cpu": "1"}},
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+    },
+    volumes=[{"name": "data", "emptyDir": {}}],
+    nodeSelector={"kind": "gpu"},
+)
+
+
+def container_of(pod):
+    (container,) = pod["spec"]["containers"]
+    return container
+
+
+def test_a_worker_runs_the_script_by_its_own_interpreter():
+    pod = manifests.node_pod(WHOLE, Role.WORKER, 3, DEFAULTS)
+    command = container_of(pod)["command"]
+    assert pod["metadata"]["name"] == "digits-worker-3"
+    assert command[:3] == ["/opt/python", "-m", "elastic_ps.launch"]
+    assert command[-4:] == ["-m", "train", "--epochs", "3"]
+    assert command[command.index("--nonce-prefix") + 1] == "digits-worker-3"
+    assert command[command.index("--coordinator") + 1] == "digits-coordinator.ns:7000"
+    assert container_of(pod)["resources"]["requests"] == {"cpu": "1"}
+    assert {"name": "A", "value": "b"} in container_of(pod)["env"]
+    assert pod["spec"]["restartPolicy"] == "Never"
+    assert pod["spec"]["schedulerName"] == "dl2"
+    assert pod["metadata"]["annotations"]["dl2.scheduler/gang"] == "2,1"
+
+
+def test_a_drain_is_over_before_the_grace_of_its_pod():
+    pod = manifests.node_pod(WHOLE, Role.WORKER, 1, DEFAULTS)
+    command = container_of(pod)["command"]
+    assert int(command[command.index("--grace") + 1]) < pod["spec"]["terminationGracePeriodSeconds"]
+
+
+def test_a_server_without_a_template_has_the_workers_surroundings_and_not_its_script():
+    pod = manifests.node_pod(WHOLE, Role.SERVER, 1, DEFAULTS)
+    assert "train" not in container_of(pod)["command"]
+    assert "resources" not in container_of(pod)
+    assert {"name": "data", "mountPath": "/data"} in container_of(pod)["volumeMounts"]
+    assert pod["spec"]["nodeSelector"] == {"kind": "gpu"}
+
+
+def test_a_coordinator_is_told_its_term_and_starts_again_in_its_pod():
+    pod = manifests.coordinator_pod(WHOLE, StartCoordinator(4, Counts(2, 1)), DEFAULTS)
+    command = container_of(pod)["command"]
+    assert command[:3] == ["/opt/python", "-m", "coordinator"]
+    assert command[command.index("--term") + 1] == "4"
+    assert command[command.index("--checkpoint") + 1] == "/ckpt/digits-uid-1234"
+    assert command[command.index("--checkpoint-interval") + 1] == "30"
+    assert "--restore" not in command
+    assert pod["spec"]["restartPolicy"] == "Always"
+    restored = manifests.coordinator_pod(WHOLE, StartCoordinator(5, Counts(2, 1), restore=True), DEFAULTS)
+    command = container_of(restored)["command"]
+    assert command[command.index("--restore") + 1] == "/ckpt/digits-uid-1234"
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        manifests.node_pod(WHOLE, Role.WORKER, 1, DEFAULTS),
+        manifests.node_pod(WHOLE, Role.SERVER, 1, DEFAULTS),
+        manifests.coordinator_pod(WHOLE, StartCoordinator(1, Counts(1, 1)), DEFAULTS),
+    ],
+)
+def test_pods_may_as_little_as_training_needs(pod):
+    assert pod["spec"]["automountServiceAccountToken"] is False
+    assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
+    rights = container_of(pod)["securityContext"]
+    assert (rights["readOnlyRootFilesystem"], rights["capabilities"]) == (True, {"drop": ["ALL"]})
+    lost = [one for one in pod["spec"]["tolerations"] if one["key"] == "node.kubernetes.io/unreachable"]
+    assert lost[0]["tolerationSeconds"] == 30
+    assert container_of(pod)["image"] == "runtime:1"
+    assert pod["metadata"]["ownerReferences"][0]["uid"] == WHOLE.uid
+
+
+def test_a_template_may_say_otherwise():
+    own = with_template({"command": ["python", "x.py"], "image": "mine:2"}, schedulerName="default-scheduler")
+    pod = manifests.node_pod(own, Role.WORKER, 1, DEFAULTS)
+    assert (container_of(pod)["image"], pod["spec"]["schedulerName"]) == ("mine:2", "default-scheduler")
+
+
+def test_a_token_is_the_jobs_alone_and_known_without_reading_it():
+    key = b"0123456789abcdef"
+    first = manifests.token(key, job())
+    assert bytes.fromhex(first) == bytes.fromhex(manifests.token(key, job()))
+    assert len(bytes.fromhex(first)) == manifests.TOKEN_BYTES
+    assert first != manifests.token(b"another key of it", job())
+    assert manifests.secret(job(), first)["stringData"] == {"token": first}
+
+
+def test_evictions_leave_the_minimum():
+    assert [budget["spec"]["minAvailable"] for budget in manifests.budgets(WHOLE)] == [2, 1]
