@@ -4,8 +4,8 @@ import os
 import threading
 from collections.abc import Iterable, Sequence
 
-from elastic_ps.core.codec import config_id_to_pb, configuration_to_pb
-from elastic_ps.core.configuration import Role
+from elastic_ps.core.codec import config_id_from_pb, config_id_to_pb, configuration_to_pb
+from elastic_ps.core.configuration import NO_CONFIGURATION, Role
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.node.standing import Standing
 from protos import elastic_pb2 as pb
@@ -25,6 +25,7 @@ class Memory:
     def __init__(self, settings: NodeSettings, role: Role, port: int):
         self._lock = threading.Lock()
         self._node = ""
+        self._released = NO_CONFIGURATION  # up to it no pause holds anybody any more
         self._known = pb.Introduction(
             role=_ROLES[role], host=settings.host, port=port, pid=os.getpid(), nonce=settings.nonce
         )
@@ -43,6 +44,9 @@ class Memory:
             if kind == "welcome":
                 self._tables(directive.welcome.tensors, directive.welcome.optimizers)
                 self._known.data.CopyFrom(directive.welcome.data)
+            elif kind in ("resume", "committed"):
+                number = config_id_from_pb(getattr(directive, kind).configuration)
+                self._released = max(self._released, number)
             elif kind == "prepare":
                 table = directive.prepare.configuration
                 self._known.leaving = all(self._node != member.id for member in (*table.workers, *table.servers))
@@ -73,13 +77,14 @@ class Memory:
         message = pb.Introduction()
         with self._lock:
             message.CopyFrom(self._known)
+            released = standing.prepared is None and standing.number <= self._released
         if standing.current is not None:
             message.current.CopyFrom(configuration_to_pb(standing.current))
         if standing.prepared is not None:
             message.prepared.CopyFrom(configuration_to_pb(standing.prepared))
         if standing.clock is not None:
             message.clock = standing.clock
-        message.paused = standing.paused
+        message.paused = standing.paused and not released
         message.dead.extend(sorted(standing.dead))
         message.cancelled.CopyFrom(config_id_to_pb(standing.cancelled))
         return message
