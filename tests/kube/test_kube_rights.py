@@ -12,7 +12,18 @@ def may(cluster, release):
 
     def ask(account, verb, what, namespace=None):
         who = f"system:serviceaccount:{release.namespace}:{account}"
-        words = ("auth", "can-i", verb, what, "-n", namespace or release.namespace, "--as", who)
+        what, _, part = what.partition("/")
+        words = (
+            "auth",
+            "can-i",
+            verb,
+            what,
+            f"--subresource={part}",
+            "-n",
+            namespace or release.namespace,
+            "--as",
+            who,
+        )
         return cluster.kubectl(*words, check=False).stdout.strip() == "yes"
 
     return ask
