@@ -25,6 +25,7 @@ Floats = NDArray[np.float64]
 
 _LEAST_SPEED = 0.02  # of a type's top speed: slower is as good as nothing
 _MOST_OPTIMISM = 1.0  # logarithm: what was never tried counts as up to e times as fast as it is thought to be
+_HOPE = 2.0  # a type that nobody has seen train is hoped to end in so many times less slots than jobs usually take
 _BATCH = 256
 
 
@@ -67,19 +68,21 @@ class Critic:
         self._progress_optimizer = torch.optim.Adam(self._progress.parameters(), lr=rate)
         self._remaining_optimizer = torch.optim.Adam(self._remaining.parameters(), lr=rate)
         self._top = np.ones(len(models))
+        self._seen = np.zeros(len(models), dtype=bool)
         self._grids: dict[tuple[int, int, bool], Floats] = {}
         self.ready = False
 
     def state(self) -> dict[str, Any]:
         """All that the next update depends on."""
         parts = {name: part.state_dict() for name, part in self._parts().items()}
-        return {**parts, "top": self._top, "ready": self.ready}
+        return {**parts, "top": self._top, "seen": self._seen, "ready": self.ready}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on from there."""
         for name, part in self._parts().items():
             part.load_state_dict(state[name])
         self._top, self.ready = state["top"], state["ready"]
+        self._seen = state.get("seen", self._top > 1)  # older checkpoints do not say
         self._grids.clear()
 
     def _parts(self) -> dict[str, Any]:
@@ -108,6 +111,7 @@ class Critic:
         model, change, servers, workers = keys.T
         self._top = np.ones(len(self.models))
         np.maximum.at(self._top, model, speeds)
+        self._seen = np.bincount(model, minlength=len(self.models)) > 0
         wanted = torch.from_numpy(np.log(np.maximum(speeds / self._top[model], _LEAST_SPEED))).float()
         inputs = self._progress.inputs(model, change, servers, workers)
         likely = counts / counts.sum()  # a speed that was seen once may be an exception
@@ -152,9 +156,11 @@ class Critic:
             slot_seconds: length of a slot.
             optimistic: see `values`.
         """
-        speed = self._speeds(state, optimistic)
-        work = state.remaining_epochs * state.job.samples_per_epoch / slot_seconds
-        part = speed / work  # of the work that this slot does
+        if self._knows(state.job.model):
+            work = state.remaining_epochs * state.job.samples_per_epoch / slot_seconds
+            part = self._speeds(state, optimistic) / work  # of the work that this slot does
+        else:
+            part = self._hoped(state) * _HOPE / remaining
         with np.errstate(divide="ignore"):
             after = np.where(part >= 1, 1 / part, 1 + remaining * (1 - part))
         value = self._discounted(1 + remaining) - self._discounted(after)
@@ -169,10 +175,24 @@ class Critic:
     def _speeds(self, state: JobState, optimistic: bool) -> Floats:
         """Samples a second by (servers, workers), of the slot that begins."""
         job = state.job
-        if job.model not in self.models:
-            return np.zeros((job.max_servers + 1, job.max_workers + 1))
         most = max(job.max_servers, job.max_workers)
-        grids = self._model_grids(self.models.index(job.model), most, optimistic)
+        return self._of_job(state, self._model_grids(self.models.index(job.model), most, optimistic))
+
+    def _knows(self, model: str) -> bool:
+        """Whether a type was seen to train; if none was, none is more of a stranger than the others."""
+        return model in self.models and (bool(self._seen[self.models.index(model)]) or not self._seen.any())
+
+    def _hoped(self, state: JobState) -> Floats:
+        """Of a type that was never seen to train, by (servers, workers): part of its top speed, as those that were."""
+        most = max(state.job.max_servers, state.job.max_workers)
+        known = [self._model_grids(int(model), most, False) / self._top[model] for model in self._seen.nonzero()[0]]
+        mean = np.mean(known, axis=0) if known else np.ones((len(Scaling), most + 1, most + 1))
+        return self._of_job(state, mean / mean.max())
+
+    @staticmethod
+    def _of_job(state: JobState, grids: Floats) -> Floats:
+        """A type's grid for a job, by what its counts are now."""
+        job = state.job
         found = grids[scaling(state, 0, 0), : job.max_servers + 1, : job.max_workers + 1].copy()
         if state.workers:
             found[state.servers, state.workers] = grids[Scaling.NONE, state.servers, state.workers]

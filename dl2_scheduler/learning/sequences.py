@@ -45,6 +45,10 @@ class Slots:
     actions: Ints
     first_action: Ints
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Of a checkpoint; one of before jobs had minima lacks them."""
+        self.__dict__.update({"least": np.ones_like(state["most"]), **state})
+
     def __len__(self) -> int:
         return len(self.first_job) - 1
 

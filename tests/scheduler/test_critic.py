@@ -140,11 +140,15 @@ def test_optimism_is_for_what_was_not_tried():
     assert ratio[0, 0] < 1.05 < ratio[3, 3]
 
 
-def test_a_type_that_it_does_not_know_is_worth_nothing(trained):
+def test_a_type_that_it_does_not_know_is_hoped_to_train_faster_than_jobs_usually_do(trained):
     critic, _ = trained
-    room = Room(at(0, JobState(job(model="unknown"))))
-    (value,) = critic.values(room.snapshot, room, optimistic=False)
-    assert not value.any()
+    room = Room(at(0, JobState(job(1, model="unknown", epochs=5e4)), JobState(job(2, epochs=5e4))))
+    unknown, usual = critic.values(room.snapshot, room, optimistic=False)
+    assert not unknown[0].any()
+    assert not unknown[:, 0].any()
+    assert unknown.max() == unknown[3:, 3:].max(), "as for those that are known, all in all, more is better"
+    assert 1.0 < unknown.max() < 2.0, "two slots of waiting less, discounted, where it trains as fast as it can"
+    assert unknown.max() > usual.max()
 
 
 def test_it_is_not_ready_before_it_has_seen_jobs_train_and_end():
