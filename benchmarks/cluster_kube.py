@@ -25,7 +25,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.report import at_most, finish, under
+from benchmarks.report import Goal, at_most, finish, under
 from dl2_scheduler.backends.kube.api import ApiError, KubeApi
 from dl2_scheduler.backends.kube.binder import Binder
 from dl2_scheduler.backends.kube.cluster import KubernetesCluster
@@ -42,6 +42,8 @@ from dl2_scheduler.live.history import History
 from dl2_scheduler.live.loop import Loop
 from dl2_scheduler.live.policies import Policies
 from dl2_scheduler.policies.registry import make_live_policy
+
+PACKAGES = ("kubernetes", "numpy")
 
 _THREADS = 12
 _MOST = 2  # workers, and servers, of a job
@@ -151,13 +153,24 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=500)
     parser.add_argument("--slots", type=int, default=300, help="over which memory is watched")
     arguments = parser.parse_args()
-    world = World(arguments.nodes, arguments.jobs)
+    return finish("cluster_kube", *measured(arguments.nodes, arguments.jobs, arguments.slots), PACKAGES)
+
+
+def measured(nodes: int, jobs: int, slots: int) -> tuple[list[dict[str, Any]], list[Goal]]:
+    """What the benchmark writes; the cluster is as before in the end.
+
+    Args:
+        nodes: fake.
+        jobs: of three pods each.
+        slots: over which memory is watched.
+    """
+    world = World(nodes, jobs)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # nodes are removed then too
     _compile()
     try:
         world.make()
         with tempfile.TemporaryDirectory() as folder:
-            rows, found = _measured(world, Path(folder), arguments.slots)
+            rows, found = _measured(world, Path(folder), slots)
     finally:
         world.remove()
     goals = [
@@ -166,7 +179,7 @@ def main() -> int:
         under("requests a second in the steady state", 20.0, found["requests"], "requests/s"),
         at_most("growth of memory over the slots watched", 2.0, found["growth"], "%"),
     ]
-    return finish("cluster_kube", rows, goals, ("kubernetes", "numpy"))
+    return rows, goals
 
 
 def _compile() -> None:

@@ -40,16 +40,18 @@ MEMORY_SLOT = "250ms"
 _POLL_SECONDS = 0.1
 _BEGIN_SECONDS = 120.0
 _DL2 = Path(sys.executable).parent / "dl2"
-_DOCUMENT = f"""
+_DOCUMENT = """
 apiVersion: dl2.scheduler/v1alpha1
 kind: ElasticJob
-metadata: {{name: {JOB}}}
+metadata: {name: digits}
 spec:
   modelType: digits
   epochs: 1000000
+  scaling: SCALING
   workers:
-    template: {{spec: {{containers: [{{command: [python, examples/digits.py], args: [--epochs, "1000000"]}}]}}}}
+    template: {spec: {containers: [{command: [python, examples/digits.py], args: [--epochs, "1000000"]}]}}
 """
+_MANUAL, _BY_POLICY = "Manual", "Scheduler"
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,7 @@ def scalings(rounds: int) -> list[dict[str, Any]]:
     """
     splits: list[Split] = []
     options = ("--slots", "1x8", "--slot", "10m", "--policy", "drf", "--isolation", "none")
-    with _serving("scaling", options) as (_, cluster), _coordinator("scaling") as client:
-        cluster.hold(JOB)
+    with _serving("scaling", options, _MANUAL) as (_, cluster), _coordinator("scaling") as client:
         for number in range(2 * rounds):
             by_command = number % 2 == 0
             for what, (workers, servers) in CHANGES.items():
@@ -137,7 +138,7 @@ def memory(slots: int) -> list[dict[str, Any]]:
     """Rows: resident memory of each process of a cluster that decides for so many slots, MB."""
     sizes: dict[str, list[float]] = defaultdict(list)
     options = ("--slots", "1x8", "--slot", MEMORY_SLOT, "--policy", "benchmarks.played:InTurn", "--isolation", "none")
-    with _serving("memory", options) as (serve, cluster), _coordinator("memory") as client:
+    with _serving("memory", options, _BY_POLICY) as (serve, cluster), _coordinator("memory") as client:
         pids = {"dl2 serve": serve, **_pids("memory", client)}
         first = last = _slot(cluster)
         while last < first + slots:
@@ -199,7 +200,7 @@ def _resident(pid: int) -> float:
 
 
 @contextmanager
-def _serving(name: str, options: Sequence[str]) -> Iterator[tuple[int, ClusterClient]]:
+def _serving(name: str, options: Sequence[str], scaling: str) -> Iterator[tuple[int, ClusterClient]]:
     """`dl2 serve` with one job that trains; its process, and it."""
     folder = FOLDER / name
     shutil.rmtree(folder, ignore_errors=True)
@@ -211,7 +212,7 @@ def _serving(name: str, options: Sequence[str]) -> Iterator[tuple[int, ClusterCl
         stack.callback(process.send_signal, signal.SIGTERM)
         cluster = stack.enter_context(ClusterClient(folder))
         _until(lambda: _answers(cluster), f"dl2 serve does not answer: see {log.name}")
-        cluster.submit(_DOCUMENT, Path.cwd())
+        cluster.submit(_DOCUMENT.replace("SCALING", scaling), Path.cwd())
         stack.callback(_end, cluster)
         _until(lambda: cluster.status(JOB).epochs_done > 1, f"the job does not train: see {log.name}")
         yield process.pid, cluster

@@ -1,5 +1,6 @@
 """`dl2 figure`: a figure of the paper, from runs of our own."""
 
+import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -31,6 +32,7 @@ def figure(
     except OSError as error:
         raise BadInput(f"--out {out}: no folder: {error.strerror}") from error
     if number in LIVE_FIGURES:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # the jobs end with the command
         typer.echo(draw_live(number, Live(out / "live", LiveScale(), seed, _tell), out))
     else:
         typer.echo(draw(number, Lab(out, known, PAPER_LIKE, seed, _tell), out))

@@ -5,6 +5,7 @@ Writes build/demo-cluster.png and build/demo-cluster/. Exit status 0 only if eve
 
 import json
 import shutil
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,9 +13,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from dl2_scheduler.backends.local.nodes import virtual_nodes
+from dl2_scheduler.cluster.durations import seconds
 from examples.demo_cluster.jobs import JOBS, KINDS
 from examples.demo_cluster.picture import draw
-from examples.demo_cluster.play import DemoError, Played, play
+from examples.demo_cluster.play import SLOT, SLOTS, DemoError, Played, command, play
 from examples.demo_cluster.policy import learn, read
 
 FOLDER, PICTURE = Path("build/demo-cluster"), Path("build/demo-cluster.png")
@@ -23,15 +26,18 @@ LEARNING_SECONDS, UPDATES = 60.0, 12
 
 def main() -> int:
     """Play twice, learn in between, then tell and draw."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # jobs are ended then too
     shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir(parents=True)
     console = Console(highlight=False)
     try:
         console.rule("DRF schedules")
         drf = play("drf", "drf", JOBS, FOLDER / "drf", console)
         console.rule("a policy learns from what these jobs reported")
-        seen = read(drf.folder)
-        console.print(f"speeds of {len(seen.jobs)} kinds fitted to {seen.points} configurations that jobs had")
-        learn(seen, FOLDER / "run", LEARNING_SECONDS, UPDATES, console.print)
+        table, trace = FOLDER / "speeds.csv", FOLDER / "jobs.jsonl"
+        command(console, "fit", "--folder", str(drf.folder), "--out", str(table), "--trace", str(trace))
+        seen = read(table, trace, seconds(SLOT))
+        learn(seen, virtual_nodes(SLOTS), FOLDER / "run", LEARNING_SECONDS, UPDATES, console.print)
         console.rule("the learnt policy schedules")
         learnt = play("learnt", f"dl2:{FOLDER / 'run'}", JOBS, FOLDER / "dl2", console)
     except DemoError as error:

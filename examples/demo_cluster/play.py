@@ -92,6 +92,19 @@ def play(name: str, policy: str, jobs: Sequence[Job], folder: Path, console: Con
     return played
 
 
+def command(console: Console, *arguments: str) -> None:
+    """Run dl2 as a person would, and show what it says.
+
+    Raises:
+        DemoError: it has failed.
+    """
+    console.print(f"[bold]$ dl2 {' '.join(arguments)}[/bold]")
+    done = subprocess.run([str(_BIN / "dl2"), *arguments], text=True, capture_output=True, check=False)
+    console.print((done.stdout + done.stderr).rstrip(), markup=False)
+    if done.returncode:
+        raise DemoError(f"dl2 {arguments[0]} ended with status {done.returncode}")
+
+
 @contextmanager
 def _serving(policy: str, folder: Path, console: Console) -> Iterator[ClusterClient]:
     options = ["--slots", SLOTS, "--slot", SLOT, "--policy", policy, "--folder", str(folder)]

@@ -1,13 +1,11 @@
-"""A policy from a play's history: speeds fitted to what its jobs reported, a policy learnt on jobs like them."""
+"""A policy from what `dl2 fit` makes of a play: learnt on jobs like those, with the speeds that they reported."""
 
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from dl2_scheduler.cluster.document import UNKNOWN_SAMPLES
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.bootstrap import BootstrapSettings, bootstrap
@@ -15,10 +13,10 @@ from dl2_scheduler.learning.lessons import Lessons
 from dl2_scheduler.learning.online import Online, OnlineSettings
 from dl2_scheduler.learning.rollout import Episode
 from dl2_scheduler.learning.run_folder import RunFolder
-from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.policies.registry import make_policy
-from dl2_scheduler.policies.speed_fit import FittedSpeeds
 from dl2_scheduler.sim.lanes import ScalingCost
+from dl2_scheduler.sim.speeds import interpolated, read_points
+from dl2_scheduler.sim.trace import read_trace
 
 SIMULATED_SLOT = 1200.0
 """Seconds of a slot in lessons. Live slots are shorter: speeds and arrivals are scaled, so that a slot is a slot."""
@@ -35,31 +33,28 @@ class Seen:
 
     Attributes:
         jobs: one of each kind.
-        nodes: of the cluster.
-        speeds: fitted, in samples of a simulated second.
-        points: how many configurations were reported.
+        speeds: in samples of a simulated second.
     """
 
     jobs: tuple[Job, ...]
-    nodes: tuple[Node, ...]
     speeds: Speeds
-    points: int
 
 
-def read(folder: Path) -> Seen:
-    """Of a cluster's folder, which nobody serves."""
-    fitted, kinds, points = FittedSpeeds(), dict[str, Job](), set[tuple[str, int, int]]()
-    nodes, seconds = tuple[Node, ...](), SIMULATED_SLOT
-    with closing(History(folder / HISTORY_FILE)) as history:
-        for slot in history.slots():
-            nodes, seconds = tuple(slot.snapshot.nodes), slot.snapshot.slot_seconds
-            known = [state.job for state in slot.snapshot.jobs if state.job.samples_per_epoch != UNKNOWN_SAMPLES]
-            kinds |= {job.model: job for job in known}
-            fitted.observe(slot.snapshot.reports)
-            points |= {(report.model, report.servers, report.workers) for report in slot.snapshot.reports}
-    part = seconds / SIMULATED_SLOT
-    speeds = Speeds({model: fitted.grid(job) * part for model, job in sorted(kinds.items())})
-    return Seen(tuple(kinds.values()), nodes, speeds, len(points))
+def read(table: Path, trace: Path, slot_seconds: float) -> Seen:
+    """What `dl2 fit` has written.
+
+    Args:
+        table: of speeds.
+        trace: of the jobs.
+        slot_seconds: of the live cluster.
+    """
+    kinds = {job.model: job for job in read_trace(trace)}
+    part = slot_seconds / SIMULATED_SLOT
+    points = {
+        model: [replace(point, samples_per_second=point.samples_per_second * part) for point in measured]
+        for model, measured in read_points(table).items()
+    }
+    return Seen(tuple(kinds.values()), interpolated({model: points[model] for model in sorted(kinds)}))
 
 
 @dataclass(frozen=True)
@@ -86,17 +81,20 @@ class SeenLessons(Lessons):
         return Episode(jobs, self.clusters[number % len(self.clusters)])
 
 
-def learn(seen: Seen, out: Path, seconds: float, updates: int, tell: Callable[[str], None]) -> None:
+def learn(
+    seen: Seen, nodes: tuple[Node, ...], out: Path, seconds: float, updates: int, tell: Callable[[str], None]
+) -> None:
     """Imitate DRF, then learn online, both simulated; the policy is written to a folder.
 
     Args:
-        seen: jobs, nodes and speeds to learn on.
+        seen: jobs and speeds to learn on.
+        nodes: of the cluster.
         out: folder of the run.
         seconds: of online learning, at most.
         updates: of online learning, at most.
         tell: told what is reached.
     """
-    lessons = SeenLessons((seen.nodes,), _JOBS, cost=_COST, kinds=seen.jobs)
+    lessons = SeenLessons((nodes,), _JOBS, cost=_COST, kinds=seen.jobs)
     folder = RunFolder(out)
     folder.begin({"teacher": "drf", "clusters": ["as played"]})
     found = bootstrap(make_policy("drf", seen.speeds), lessons, seen.speeds, _IMITATION, folder, lambda *_: None)

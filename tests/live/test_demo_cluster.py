@@ -1,14 +1,10 @@
 """`make demo-cluster` without its jobs: what it submits, what it learns on, what it draws."""
 
-from contextlib import closing
-
 import pytest
 
 from dl2_scheduler.cluster.document import read_document
 from dl2_scheduler.cluster.jobs import Job, Node
-from dl2_scheduler.cluster.policy import Outcome
-from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot, SpeedReport
-from dl2_scheduler.live.history import HISTORY_FILE, History
+from dl2_scheduler.sim.trace import write_trace
 from examples.demo_cluster.jobs import JOBS, KINDS
 from examples.demo_cluster.picture import draw
 from examples.demo_cluster.play import Look, Played
@@ -39,25 +35,15 @@ def test_what_a_trained_network_reaches():
     assert not KINDS["lstm"].trained(4.0)
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """Of a cluster that a digits job trained in for two slots."""
-    with closing(History(tmp_path / HISTORY_FILE)) as history:
-        reports = (SpeedReport("digits-1", "digits", 1, 2, 100.0),)
-        for slot in range(2):
-            states = (JobState(job("digits"), 1.0, slot),)
-            snapshot = Snapshot(slot, SLOT_SECONDS, NODES, states, reports if slot else ())
-            history.decided(0.0, "drf", snapshot, Allocation({"digits-1": Grant(2, 1)}))
-            history.happened(Outcome(slot, (), reports))
-    return tmp_path
-
-
-def test_speeds_are_those_that_jobs_reported(folder):
-    seen = read(folder)
+def test_speeds_and_jobs_are_those_of_the_fit(tmp_path):
+    table, trace = tmp_path / "speeds.csv", tmp_path / "jobs.jsonl"
+    grid = [f"digits,{servers},{workers},{100 * workers}" for servers in (1, 2) for workers in (1, 2)]
+    table.write_text("\n".join(["model,servers,workers,samples_per_second", *grid]))
+    write_trace(trace, [job("digits")])
+    seen = read(table, trace, SLOT_SECONDS)
     assert [each.model for each in seen.jobs] == ["digits"]
-    assert (seen.nodes, seen.points) == (NODES, 1)
-    found = seen.speeds.grid("digits")[1, 2] * SIMULATED_SLOT / SLOT_SECONDS
-    assert found == pytest.approx(100.0, rel=0.05)
+    epochs_a_slot = seen.speeds.grid("digits")[1, 2] * SIMULATED_SLOT / seen.jobs[0].samples_per_epoch
+    assert epochs_a_slot == pytest.approx(200 * SLOT_SECONDS / 1437)
 
 
 def test_lessons_are_of_the_jobs_that_were_seen():
