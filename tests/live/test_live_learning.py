@@ -13,7 +13,7 @@ import torch
 from dl2_scheduler.cluster.errors import BadInput, Refused
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.policy import JobOutcome, Outcome
-from dl2_scheduler.cluster.room import NodeRule
+from dl2_scheduler.cluster.room import NodeRule, Room
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.critic import CriticSettings
@@ -112,18 +112,22 @@ def test_it_learns_from_a_history_and_resumes_with_the_numbers_of_one_that_never
     assert (elsewhere.updates, elsewhere.slot) == (3, -1)
 
 
-def test_unknown_types_are_not_taught_to_starve(history, tmp_path):
+def test_types_that_it_did_not_know_become_known_and_are_not_starved(history, tmp_path, caplog):
     live(history, tmp_path)[0].run()
     run = new_run(tmp_path / "run", ("a", "c"))
-    start = arrays(run)
-    learner = learner_of(run, history)
-    while (numbers := learner.update()) is not None:
-        assert "critic/progress" in numbers
-        alone = [slot for slot in history.slots() if {state.job.model for state in slot.snapshot.jobs} == {"a"}]
-        assert ("actor/cross_entropy" in numbers) <= bool(alone)
+    learner = learner_of(run, history, replace(FAST, most_slots=8))
+    with caplog.at_level("INFO"):
+        while (numbers := learner.update()) is not None:
+            assert "critic/progress" in numbers
+    assert [record.args for record in caplog.records if "did not know" in record.msg] == [("b",)]
     learner.save()
+    assert load(run.path).models == run.checkpoint()["models"] == ("a", "c", "b")
     assert all(np.isfinite(array).all() for array in arrays(run).values())
-    assert not same(arrays(run), start) or not alone
+    again = learner_of(run, history)
+    assert (again.updates, again.slot) == (learner.updates, learner.slot)
+    both = next(slot for slot in history.slots() if len(slot.snapshot.jobs) > 1)
+    granted = make_live_policy(f"dl2:{run.path}").allocate(both.snapshot, Room(both.snapshot)).grants
+    assert {name[0] for name, grant in granted.items() if grant.workers} == {"a", "b"}
 
 
 def lived(history, slot, at, *done, samples=200.0):

@@ -4,7 +4,8 @@ Nothing is tried that the policy would not do: no exploration. An update depends
 and nothing else.
 """
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from typing import Any
@@ -20,6 +21,7 @@ from dl2_scheduler.cluster.snapshot import JobState, Snapshot
 from dl2_scheduler.learning.actor import Actor, ActorSettings
 from dl2_scheduler.learning.critic import Critic, CriticPolicy, CriticSettings
 from dl2_scheduler.learning.experience import Experience
+from dl2_scheduler.learning.growth import grown
 from dl2_scheduler.learning.networks import SharedPolicy
 from dl2_scheduler.learning.recorded import slot_of
 from dl2_scheduler.learning.run_folder import RunFolder
@@ -28,6 +30,8 @@ from dl2_scheduler.learning.teacher import PolicyTeacher
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.slots import RecordedSlot
 from dl2_scheduler.policies.features import features, of_room
+
+log = logging.getLogger(__name__)
 
 _KEY = "live"  # of a checkpoint
 _CLUSTER = "live"  # of the experience
@@ -92,12 +96,7 @@ class LiveLearner:
         torch.manual_seed(self._seed)
         live = found.get(_KEY)
         self._simulated = int(found["updates"])
-        self._actor = _actor(found, settings)
-        self._critic = Critic(found["models"], settings.critic)
-        self._experience = Experience(found["models"], settings.most_finished)
-        if "critic" in found:
-            self._critic.load_state(found["critic"])
-            self._experience.load_state(found["experience"])
+        self._restore(found)
         self.updates: int = live["updates"] if live else 0
         self.slot: int = live["slot"] if live else -1
         if live is None or live["cluster"] != cluster:
@@ -113,6 +112,7 @@ class LiveLearner:
         slots = list(islice(self._history.slots(after=self.slot), self._settings.most_slots + 1))
         if len(slots) < 2:
             return None
+        self._know({state.job.model for slot in slots for state in slot.snapshot.jobs})
         random = np.random.default_rng([self._seed, self.updates, slots[0].snapshot.slot])
         for slot, following in pairwise(slots):
             if slot.outcome is not None:
@@ -128,10 +128,31 @@ class LiveLearner:
 
     def save(self) -> None:
         """Write a checkpoint."""
+        self._folder.save(self._actor.weights(), self._state())
+
+    def _restore(self, found: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self._actor = _actor(found, self._settings)
+        self._critic = Critic(found["models"], self._settings.critic)
+        self._experience = Experience(found["models"], self._settings.most_finished)
+        if "critic" in found:
+            self._critic.load_state(found["critic"])
+            self._experience.load_state(found["experience"])
+
+    def _know(self, models: Collection[str]) -> None:
+        """Make room for types that are new; decisions about the others stay as they are."""
+        new = sorted(set(models) - set(self._actor.models))
+        if new:
+            log.info(
+                "types that it did not know: %s; their jobs count as jobs usually do until they train", ", ".join(new)
+            )
+            self._restore(grown(self._state(), new))
+
+    def _state(self) -> dict[str, Any]:
         learners = {"critic": self._critic.state(), "experience": self._experience.state()}
         live = {"slot": self.slot, "updates": self.updates, "cluster": self._cluster}
         state = {**self._actor.state(), **learners, "models": self._actor.models, "updates": self._simulated}
-        self._folder.save(self._actor.weights(), {**state, _KEY: live})
+        return {**state, _KEY: live}
 
     def _record(self, slot: RecordedSlot, outcome: Outcome, seconds: float) -> None:
         """What jobs did, as the critic learns it.
@@ -156,15 +177,13 @@ class LiveLearner:
         self._experience.forget(_CLUSTER, but={done.id for done in outcomes if done.finished is None})
 
     def _lessons(self, slots: list[RecordedSlot]) -> Iterator[Slots]:
-        """What the critic would have done; not with a type that it has not seen train, which it would starve."""
-        trained = {self._actor.models[key.model] for key in self._experience.speeds}
+        """What the critic would have done."""
         teacher = PolicyTeacher(CriticPolicy(self._critic), self._rule)
         for slot in slots:
-            if {state.job.model for state in slot.snapshot.jobs} <= trained:
-                yield slot_of(Room(slot.snapshot, self._rule), teacher(slot.snapshot), self._actor.weights())
+            yield slot_of(Room(slot.snapshot, self._rule), teacher(slot.snapshot), self._actor.weights())
 
 
-def _actor(found: dict[str, Any], settings: LiveSettings) -> Actor:
+def _actor(found: Mapping[str, Any], settings: LiveSettings) -> Actor:
     """Of a checkpoint: of live learning as it was; of another the weights that decide, and nothing of how they came."""
     policy = SharedPolicy(found["models"])
     if "average" in found:
