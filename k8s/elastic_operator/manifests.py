@@ -17,12 +17,26 @@ TOKEN_FOLDER = "/var/run/dl2"
 TOKEN_FILE = f"{TOKEN_FOLDER}/token"
 _STATE = "/var/lib/dl2"
 _USER = 65532
+_METRICS_PORT = 9090
 _LOST_SECONDS = 30
 _GRACE_SECONDS = 60
 _JOIN_SECONDS = 600
 """That a node waits for the job's coordinator: images are pulled, gangs are bound one pod after the other."""
 
 Manifest = dict[str, Any]
+
+_RIGHTS_OF_A_POD: Manifest = {
+    "runAsNonRoot": True,
+    "runAsUser": _USER,
+    "runAsGroup": _USER,
+    "fsGroup": _USER,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+_RIGHTS_OF_A_CONTAINER: Manifest = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
 
 
 @dataclass(frozen=True)
@@ -145,23 +159,6 @@ def _pod(
     """A pod around a container: as little might as training needs, unless the template says otherwise."""
     meta, spec, container = parts
     minimum = job.minimum
-    container = {
-        "image": defaults.image,
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        **container,
-        "name": "main",
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-            **container.get("securityContext", {}),
-        },
-        "volumeMounts": [
-            *container.get("volumeMounts", ()),
-            {"name": "dl2-token", "mountPath": TOKEN_FOLDER, "readOnly": True},
-            {"name": "dl2-tmp", "mountPath": "/tmp"},
-        ],
-    }
     annotations = {**meta.get("annotations", {}), f"{GROUP}/gang": f"{minimum.workers},{minimum.servers}"}
     named = _meta(job, name, role, annotations=annotations)
     named["labels"] = {**meta.get("labels", {}), **named["labels"]}
@@ -177,14 +174,7 @@ def _pod(
             "enableServiceLinks": False,
             **spec,
             "restartPolicy": "Never",
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": _USER,
-                "runAsGroup": _USER,
-                "fsGroup": _USER,
-                "seccompProfile": {"type": "RuntimeDefault"},
-                **spec.get("securityContext", {}),
-            },
+            "securityContext": {**_RIGHTS_OF_A_POD, **spec.get("securityContext", {})},
             "tolerations": [
                 *spec.get("tolerations", ()),
                 {"key": "node.kubernetes.io/unreachable", **lost},
@@ -195,8 +185,24 @@ def _pod(
                 {"name": "dl2-token", "secret": {"secretName": f"{job.name}-token", "defaultMode": 0o440}},
                 {"name": "dl2-tmp", "emptyDir": {}},
             ],
-            "containers": [container],
+            "containers": [_container(container, defaults)],
         },
+    }
+
+
+def _container(given: Manifest, defaults: Defaults) -> Manifest:
+    """The one of a pod."""
+    return {
+        "image": defaults.image,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        **given,
+        "name": "main",
+        "securityContext": {**_RIGHTS_OF_A_CONTAINER, **given.get("securityContext", {})},
+        "volumeMounts": [
+            *given.get("volumeMounts", ()),
+            {"name": "dl2-token", "mountPath": TOKEN_FOLDER, "readOnly": True},
+            {"name": "dl2-tmp", "mountPath": "/tmp"},
+        ],
     }
 
 
@@ -237,6 +243,7 @@ def coordinator_pod(job: Desired, start: StartCoordinator, defaults: Defaults) -
         "--port": str(PORT),
         "--workers": str(start.counts.workers),
         "--servers": str(start.counts.servers),
+        "--metrics": str(_METRICS_PORT),
         "--term": str(start.term),
     }
     if job.checkpoint:
@@ -245,7 +252,7 @@ def coordinator_pod(job: Desired, start: StartCoordinator, defaults: Defaults) -
     words = [word for option in options.items() for word in option]
     container |= {
         "command": [_python(job), "-m", "coordinator", *words, "--operator"],
-        "ports": [{"name": "grpc", "containerPort": PORT}],
+        "ports": [{"name": "grpc", "containerPort": PORT}, {"name": "metrics", "containerPort": _METRICS_PORT}],
         "env": [{"name": "HOME", "value": "/tmp"}, *container.get("env", ())],
         "resources": {"requests": dict(defaults.coordinator_requests)},
         "readinessProbe": {"grpc": {"port": PORT}, "periodSeconds": 2, "timeoutSeconds": 5},
@@ -257,6 +264,8 @@ def coordinator_pod(job: Desired, start: StartCoordinator, defaults: Defaults) -
         },
         "volumeMounts": [*container.get("volumeMounts", ()), {"name": "dl2-state", "mountPath": _STATE}],
     }
+    scraped = {"prometheus.io/scrape": "true", "prometheus.io/port": str(_METRICS_PORT)}
+    meta = {**meta, "annotations": {**meta.get("annotations", {}), **scraped}}
     spec["volumes"] = [*spec.get("volumes", ()), {"name": "dl2-state", "emptyDir": {}}]
     pod = _pod(job, f"{job.name}-{COORDINATOR}", COORDINATOR, defaults, (meta, spec, container))
     pod["spec"] |= {"restartPolicy": "Always", "terminationGracePeriodSeconds": 10}
