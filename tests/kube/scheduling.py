@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from dl2_scheduler.backends.kube.api import ApiError, KubeApi, NotFound
-from dl2_scheduler.backends.kube.objects import job_of, pod_of
+from dl2_scheduler.backends.kube.reading import job_of, pod_of
 from dl2_scheduler.backends.kube.writes import job_path
 
 DEADLINE = 60.0

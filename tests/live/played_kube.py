@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from played_cluster import SAMPLES
 
 from dl2_scheduler.backends.kube.api import Conflict, Gone, NotFound
-from dl2_scheduler.backends.kube.objects import job_of, node_of, pod_of
+from dl2_scheduler.backends.kube.reading import job_of, node_of, pod_of
 
 JOBS = "/apis/dl2.scheduler/v1alpha1/namespaces/{}/elasticjobs"
 END = object()

@@ -8,7 +8,7 @@ from played_kube import JOBS, PlayedApi, PlayedView
 
 from dl2_scheduler.backends.kube.api import Conflict, Unavailable
 from dl2_scheduler.backends.kube.binder import Binder
-from dl2_scheduler.backends.kube.objects import job_of
+from dl2_scheduler.backends.kube.reading import job_of
 from dl2_scheduler.backends.kube.writes import NotLeading, Pace, Writer
 from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.cluster.snapshot import Allocation, Grant

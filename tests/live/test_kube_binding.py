@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from kube_objects import NOW, gang, job, node, pod, template
 
 from dl2_scheduler.backends.kube.binding import decide
-from dl2_scheduler.backends.kube.objects import job_of, node_of, pod_of
+from dl2_scheduler.backends.kube.reading import job_of, node_of, pod_of
 from dl2_scheduler.cluster.room import NodeRule
 
 

@@ -9,7 +9,7 @@ from played_kube import JOBS, PlayedApi
 
 from dl2_scheduler.backends.kube.api import NotFound, Rejected
 from dl2_scheduler.backends.kube.client import KubeClient
-from dl2_scheduler.backends.kube.objects import job_of
+from dl2_scheduler.backends.kube.reading import job_of
 from dl2_scheduler.cluster.errors import BadInput, NotServed, Refused, UnknownJob
 
 PATH = JOBS.format("default")

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from kube_objects import NOW, gang, job, node, pod, stamp, template
 
-from dl2_scheduler.backends.kube.objects import job_of, node_of, pod_of
+from dl2_scheduler.backends.kube.reading import job_of, node_of, pod_of
 from dl2_scheduler.backends.kube.views import (
     MOST_DECISIONS,
     change_of,

@@ -9,7 +9,7 @@ from played_kube import PlayedApi
 
 from dl2_scheduler.backends.kube import watching
 from dl2_scheduler.backends.kube.api import Gone, Unavailable
-from dl2_scheduler.backends.kube.objects import node_of
+from dl2_scheduler.backends.kube.reading import node_of
 from dl2_scheduler.backends.kube.watching import Mirror, Watcher
 
 NODES = "/api/v1/nodes"

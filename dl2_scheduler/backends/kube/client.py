@@ -20,16 +20,8 @@ from dl2_scheduler.backends.kube.api import (
     NotFound,
     Rejected,
 )
-from dl2_scheduler.backends.kube.objects import (
-    JOB_LABEL,
-    WORKER,
-    JobInfo,
-    PodInfo,
-    RoleInfo,
-    job_of,
-    node_of,
-    pod_of,
-)
+from dl2_scheduler.backends.kube.objects import JOB_LABEL, WORKER, JobInfo, PodInfo, RoleInfo
+from dl2_scheduler.backends.kube.reading import job_of, node_of, pod_of
 from dl2_scheduler.backends.kube.writes import job_path
 from dl2_scheduler.cluster.document import API_VERSION, KIND
 from dl2_scheduler.cluster.errors import BadInput, NotServed, Refused, UnknownJob

@@ -7,7 +7,8 @@ from typing import Any
 
 from dl2_scheduler.backends.kube.api import GROUP_PATH, JOBS_PATH, NODES_PATH, PODS_PATH, Api, Unavailable
 from dl2_scheduler.backends.kube.loads import ALIVE
-from dl2_scheduler.backends.kube.objects import JobInfo, NodeInfo, PodInfo, job_of, node_of, pod_of
+from dl2_scheduler.backends.kube.objects import JobInfo, NodeInfo, PodInfo
+from dl2_scheduler.backends.kube.reading import job_of, node_of, pod_of
 from dl2_scheduler.backends.kube.watching import Watcher
 
 
