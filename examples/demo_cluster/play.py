@@ -17,7 +17,7 @@ from dl2_scheduler.live.client import ClusterClient
 from examples.demo_cluster.jobs import KINDS, Job
 from protos import cluster_pb2 as pb
 
-SLOTS, SLOT = "2x4", "5s"
+SLOTS, SLOT = "2x4", "10s"  # a worker takes nearly a slot to start: with shorter ones policies decide ahead of it
 ENDED = ("finished", "failed", "stopped")
 
 _BIN = Path(sys.executable).parent
