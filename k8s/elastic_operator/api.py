@@ -112,17 +112,19 @@ class Api:
             if error.status != CONFLICT:
                 raise
 
-    async def apply(self, manifest: Body) -> None:
-        """Make a service or a disruption budget as it is here."""
+    async def apply(self, manifest: Body) -> Body:
+        """Make a service or a disruption budget as it is here. Returns it as it is then."""
         meta = manifest["metadata"]
         patch = (
             self._core.patch_namespaced_service
             if manifest["kind"] == "Service"
             else self._policy.patch_namespaced_pod_disruption_budget
         )
-        await self._write(
+        made = await self._write(
             patch, meta["name"], meta["namespace"], manifest, field_manager=MANAGER, force=True, _content_type=_APPLY
         )
+        plain: Body = self._api.sanitize_for_serialization(made)
+        return plain
 
     async def create_pod(self, manifest: Body) -> Body:
         """Create it. Returns it; one that was there already as it is."""

@@ -74,7 +74,7 @@ class Keeper:
         self._saving: tuple[Saving, float] | None = None
         self._saver: asyncio.Task[None] | None = None
         self._synced = self._written = 0.0
-        self._complained = ""
+        self._complained = self._address = ""
 
     # ---- what others tell -------------------------------------------------------------------------------------------
 
@@ -236,6 +236,7 @@ class Keeper:
             case act.Tell():
                 await self._api.tell(job, action.reason, action.message, action.warning)
             case act.Ensure():
+                self._address = ""
                 await self._api.create_secret(manifests.secret(job, manifests.token(self._shared.key, job)))
                 for manifest in (manifests.service(job), *manifests.budgets(job)):
                     await self._api.apply(manifest)
@@ -259,7 +260,9 @@ class Keeper:
         if isinstance(action, act.StartCoordinator):
             manifest = manifests.coordinator_pod(job, action, self._shared.defaults)
         else:
-            manifest = manifests.node_pod(job, action.role, action.number, self._shared.defaults)
+            if not self._address:
+                self._address = (await self._api.apply(manifests.service(job)))["spec"]["clusterIP"]
+            manifest = manifests.node_pod(job, action.role, action.number, self._shared.defaults, self._address)
         made = await self._api.create_pod(manifest)
         self.pods.setdefault(made["metadata"]["name"], made)
 

@@ -206,13 +206,22 @@ def _container(given: Manifest, defaults: Defaults) -> Manifest:
     }
 
 
-def node_pod(job: Desired, role: Role, number: int, defaults: Defaults) -> Manifest:
-    """A worker or a server."""
+def node_pod(job: Desired, role: Role, number: int, defaults: Defaults, coordinator: str) -> Manifest:
+    """A worker or a server.
+
+    Args:
+        job: that it is of.
+        role: what it does.
+        number: of it, among its role.
+        defaults: of pods.
+        coordinator: address of the coordinator's service. A name might be asked of other name servers too, before the
+            cluster's own knows it, and the job's token be shown to whoever answers there.
+    """
     name = pod_name(job, role, number)
     meta, spec, container = _template(job, role)
     options = {
         "--role": str(role),
-        "--coordinator": f"{job.name}-{COORDINATOR}.{job.namespace}:{PORT}",
+        "--coordinator": f"[{coordinator}]:{PORT}" if ":" in coordinator else f"{coordinator}:{PORT}",
         "--token-file": TOKEN_FILE,
         "--host": "$(POD_IP)",
         "--nonce-prefix": name,
@@ -244,6 +253,7 @@ def coordinator_pod(job: Desired, start: StartCoordinator, defaults: Defaults) -
         "--workers": str(start.counts.workers),
         "--servers": str(start.counts.servers),
         "--metrics": str(_METRICS_PORT),
+        "--seed": str(int(sha256(job.uid.encode()).hexdigest()[:8], 16)),  # the same at every start of the job
         "--term": str(start.term),
     }
     if job.checkpoint:

@@ -158,6 +158,13 @@ class KubeJob:
         killed = self.kubectl("exec", pod, "--", str(ROOT / ".venv" / "bin" / "python"), "-c", script).stdout
         assert int(killed) > 0, f"nothing to kill in {pod}"
 
+    @property
+    def seed(self):
+        """Of the order of its samples."""
+        (pod,) = self.pods("coordinator")
+        command = pod["spec"]["containers"][0]["command"]
+        return int(command[command.index("--seed") + 1])
+
     def delete_at_once(self, pod):
         """As if its node were gone."""
         self.kubectl("delete", "pod", pod, "--grace-period=0", "--force", "--wait=false")
@@ -181,6 +188,7 @@ class KubeJob:
 
     def finish(self, timeout=90.0):
         """End a regression at an epoch's end; returns its weights."""
+        self.order = self.seed
         (self.folder / "finish").touch()
         self.phase("Completed", timeout)
         with np.load(self.folder / "weights.npz") as found:

@@ -15,9 +15,10 @@ import proofs
 CHECKPOINT = {"url": "shared", "interval": "2s"}
 
 
-def same_as_undisturbed(weights, tmp_path, workers=1, servers=1):
-    """Compare with a job of this machine that nothing happened to."""
-    expected = proofs.undisturbed(tmp_path, int(weights["epochs"]), workers=workers, servers=servers, timeout=300)
+def finishes_as_undisturbed(job, folder):
+    """End it, and compare with a job of this machine that nothing happened to."""
+    weights = job.finish()
+    expected = proofs.undisturbed(folder, int(weights["epochs"]), options=("--seed", str(job.order)), timeout=300)
     assert int(expected["epochs"]) == int(weights["epochs"])
     for name, value in expected.items():
         np.testing.assert_allclose(weights[name], value, rtol=1e-9, atol=1e-12)
@@ -52,7 +53,7 @@ def test_scaled_by_kubectl_in_both_roles(regression, tmp_path):
     assert all(plan["seconds"] > 0 for plan in status["plans"])
     job.prove_so_far()
     until(lambda: len(job.pods("worker")) == 1, "drained pods go", 60, job.tell)
-    same_as_undisturbed(job.finish(), tmp_path)
+    finishes_as_undisturbed(job, tmp_path)
 
 
 def test_the_operator_killed_in_mid_plan(cluster, release, regression, tmp_path):
@@ -63,7 +64,7 @@ def test_the_operator_killed_in_mid_plan(cluster, release, regression, tmp_path)
     until(lambda: pod not in operator_of(cluster, release), "the operator is gone", 30)
     job.running(3, 2)
     assert job.status["restarts"] == 0
-    same_as_undisturbed(job.finish(), tmp_path)
+    finishes_as_undisturbed(job, tmp_path)
 
 
 def test_the_coordinator_killed_in_mid_plan(regression, tmp_path):
@@ -74,7 +75,7 @@ def test_the_coordinator_killed_in_mid_plan(regression, tmp_path):
     job.until(lambda status: status["term"] > term, "another term")
     job.running(3, 2)
     job.trained(2)
-    same_as_undisturbed(job.finish(), tmp_path)
+    finishes_as_undisturbed(job, tmp_path)
 
 
 def test_a_worker_killed_in_mid_plan(regression, tmp_path):
@@ -84,7 +85,7 @@ def test_a_worker_killed_in_mid_plan(regression, tmp_path):
     job.until(lambda status: status["restarts"] == 1, "the death is counted")
     job.running(3, 1)
     job.prove_so_far()
-    same_as_undisturbed(job.finish(), tmp_path)
+    finishes_as_undisturbed(job, tmp_path)
 
 
 def test_a_server_killed_in_mid_plan_with_a_checkpoint(regression, tmp_path):
@@ -95,7 +96,7 @@ def test_a_server_killed_in_mid_plan_with_a_checkpoint(regression, tmp_path):
     job.until(lambda status: status["restarts"] >= 1, "the death is counted")
     job.running(2, 2)
     job.trained(2)
-    same_as_undisturbed(job.finish(), tmp_path)
+    finishes_as_undisturbed(job, tmp_path)
 
 
 def test_a_server_killed_without_a_checkpoint_fails_the_job_with_the_reason(regression):
@@ -117,7 +118,7 @@ def test_all_pods_lost_at_once_with_a_checkpoint(regression, tmp_path):
     job.until(lambda status: status["term"] > term, "another term")
     job.running(1, 1)
     job.trained(2)
-    same_as_undisturbed(job.finish(), tmp_path)
+    finishes_as_undisturbed(job, tmp_path)
 
 
 def test_suspended_with_a_checkpoint_and_back_again(regression, tmp_path):
@@ -130,7 +131,7 @@ def test_suspended_with_a_checkpoint_and_back_again(regression, tmp_path):
     job.patch(suspend=False)
     back = job.running(1, 1)
     assert back["epoch"] >= 2
-    same_as_undisturbed(job.finish(), tmp_path)
+    finishes_as_undisturbed(job, tmp_path)
 
 
 def test_20_random_scalings_in_a_row(regression, tmp_path):
@@ -145,4 +146,4 @@ def test_20_random_scalings_in_a_row(regression, tmp_path):
     job.running(*numbers)
     job.prove_so_far()
     assert job.status["restarts"] == 0
-    same_as_undisturbed(job.finish(), tmp_path)
+    finishes_as_undisturbed(job, tmp_path)

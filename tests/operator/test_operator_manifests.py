@@ -36,13 +36,13 @@ def container_of(pod):
 
 
 def test_a_worker_runs_the_script_by_its_own_interpreter():
-    pod = manifests.node_pod(WHOLE, Role.WORKER, 3, DEFAULTS)
+    pod = manifests.node_pod(WHOLE, Role.WORKER, 3, DEFAULTS, "10.96.0.9")
     command = container_of(pod)["command"]
     assert pod["metadata"]["name"] == "digits-worker-3"
     assert command[:3] == ["/opt/python", "-m", "elastic_ps.launch"]
     assert command[-4:] == ["-m", "train", "--epochs", "3"]
     assert command[command.index("--nonce-prefix") + 1] == "digits-worker-3"
-    assert command[command.index("--coordinator") + 1] == "digits-coordinator.ns:7000"
+    assert command[command.index("--coordinator") + 1] == "10.96.0.9:7000"
     assert container_of(pod)["resources"]["requests"] == {"cpu": "1"}
     assert {"name": "A", "value": "b"} in container_of(pod)["env"]
     assert pod["spec"]["restartPolicy"] == "Never"
@@ -51,13 +51,13 @@ def test_a_worker_runs_the_script_by_its_own_interpreter():
 
 
 def test_a_drain_is_over_before_the_grace_of_its_pod():
-    pod = manifests.node_pod(WHOLE, Role.WORKER, 1, DEFAULTS)
+    pod = manifests.node_pod(WHOLE, Role.WORKER, 1, DEFAULTS, "10.96.0.9")
     command = container_of(pod)["command"]
     assert int(command[command.index("--grace") + 1]) < pod["spec"]["terminationGracePeriodSeconds"]
 
 
 def test_a_server_without_a_template_has_the_workers_surroundings_and_not_its_script():
-    pod = manifests.node_pod(WHOLE, Role.SERVER, 1, DEFAULTS)
+    pod = manifests.node_pod(WHOLE, Role.SERVER, 1, DEFAULTS, "10.96.0.9")
     assert "train" not in container_of(pod)["command"]
     assert "resources" not in container_of(pod)
     assert {"name": "data", "mountPath": "/data"} in container_of(pod)["volumeMounts"]
@@ -81,8 +81,8 @@ def test_a_coordinator_is_told_its_term_and_starts_again_in_its_pod():
 @pytest.mark.parametrize(
     "pod",
     [
-        manifests.node_pod(WHOLE, Role.WORKER, 1, DEFAULTS),
-        manifests.node_pod(WHOLE, Role.SERVER, 1, DEFAULTS),
+        manifests.node_pod(WHOLE, Role.WORKER, 1, DEFAULTS, "10.96.0.9"),
+        manifests.node_pod(WHOLE, Role.SERVER, 1, DEFAULTS, "10.96.0.9"),
         manifests.coordinator_pod(WHOLE, StartCoordinator(1, Counts(1, 1)), DEFAULTS),
     ],
 )
@@ -99,7 +99,7 @@ def test_pods_may_as_little_as_training_needs(pod):
 
 def test_a_template_may_say_otherwise():
     own = with_template({"command": ["python", "x.py"], "image": "mine:2"}, schedulerName="default-scheduler")
-    pod = manifests.node_pod(own, Role.WORKER, 1, DEFAULTS)
+    pod = manifests.node_pod(own, Role.WORKER, 1, DEFAULTS, "10.96.0.9")
     assert (container_of(pod)["image"], pod["spec"]["schedulerName"]) == ("mine:2", "default-scheduler")
 
 
