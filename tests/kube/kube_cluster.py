@@ -71,7 +71,7 @@ def find():
             f"no cluster to test on: set KUBECONFIG, or put the test cluster's tool at {TOOL} (it needs root)"
         )
     before = run(TOOL, "status", check=False).stdout
-    printed = run(TOOL, "up", "--nodes", "2", timeout=600).stdout.split()
+    printed = run(TOOL, "up", "--nodes", "2", "--fake-nodes", "1", timeout=600).stdout.split()
     kubeconfig = next(word for word in reversed(printed) if "kubeconfig" in word)
     started = any(line.split() == ["kube-apiserver", "not", "running"] for line in before.splitlines())
     print(f"\ntests/kube: the cluster of {TOOL} ({'started' if started else 'it was running'}), {kubeconfig}")

@@ -13,7 +13,9 @@ pytestmark = pytest.mark.kube
 
 
 @pytest.fixture
-def bench(tmp_path):
+def bench(release, tmp_path):
+    """A namespace that no operator looks at, on the cluster of the release, which has the definition of ElasticJobs."""
+    assert release.namespace
     with Bench(tmp_path) as made:
         yield made
 
