@@ -49,7 +49,7 @@ def test_scaled_by_kubectl_in_both_roles(regression, tmp_path):
     job.running(3, 2)
     job.scale(1, 1)
     status = job.running(1, 1)
-    assert [plan["phase"] for plan in status["plans"]] == ["COMMITTED"] * 3
+    assert {plan["phase"] for plan in status["plans"]} == {"COMMITTED"}
     assert all(plan["seconds"] > 0 for plan in status["plans"])
     job.prove_so_far()
     until(lambda: len(job.pods("worker")) == 1, "drained pods go", 60, job.tell)
@@ -126,7 +126,7 @@ def test_suspended_with_a_checkpoint_and_back_again(regression, tmp_path):
     job.trained(2)
     job.patch(suspend=True)
     suspended = job.phase("Suspended")
-    assert not job.pods()
+    until(lambda: not job.pods(), "its pods are gone", 60, job.tell)
     assert Path(suspended["checkpoint"]).is_dir()
     job.patch(suspend=False)
     back = job.running(1, 1)
