@@ -10,6 +10,7 @@ from dl2_scheduler.backends.kube.reading import job_of, node_of, pod_of
 from dl2_scheduler.backends.kube.views import (
     MOST_DECISIONS,
     change_of,
+    decisions_until_now,
     note_of,
     outcome_of,
     phase_of,
@@ -175,6 +176,17 @@ def test_decisions_are_closed_by_the_next_and_the_last_ones_kept():
     assert len(entries) == MOST_DECISIONS
     assert entries[0]["happened"] == {"workers": 2, "servers": 1, "epochs": 1.0, "note": "late"}
     assert "happened" not in entries[-1]
+
+
+@pytest.mark.parametrize(("phase", "note"), [("Running", "so far"), ("Completed", "")])
+def test_the_last_decision_tells_what_has_become_of_it(phase, note):
+    body = change(job("one", allocation=None), (2, 1))
+    made = {**job("one"), "status": {"phase": phase, "workers": 2, "servers": 1, "epoch": 40.0}}
+    made["metadata"] |= body["metadata"]
+    (entry,) = decisions_until_now(job_of(made))
+    assert entry["happened"] == {"workers": 2, "servers": 1, "epochs": 40.0, "note": note}
+    del made["status"]
+    assert "happened" not in decisions_until_now(job_of(made))[0]
 
 
 def test_an_annotation_of_somebody_else_is_written_over():

@@ -94,7 +94,7 @@ class KubeClient:
         fields = pb.Decision.DESCRIPTOR.fields_by_name
         return [
             pb.Decision(**{name: value for name, value in each.items() if name in fields})
-            for each in views.decisions_of(self._job(job))[-most:]
+            for each in views.decisions_until_now(self._job(job))[-most:]
         ]
 
     def stop(self, job: str) -> None:

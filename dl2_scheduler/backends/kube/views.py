@@ -159,6 +159,17 @@ def decisions_of(job: JobInfo) -> list[dict[str, Any]]:
     return found if isinstance(found, list) and all(isinstance(each, dict) for each in found) else []
 
 
+def decisions_until_now(job: JobInfo) -> list[dict[str, Any]]:
+    """See `decisions_of`; with what has become of the last one so far."""
+    entries = decisions_of(job)
+    if not entries or not job.told.phase:
+        return entries
+    closed = _close(entries, job, "" if job.told.over else "so far")
+    if job.told.over:  # it had until then what it was given
+        closed[-1]["happened"] |= {name: closed[-1][name] for name in ("workers", "servers")}
+    return closed
+
+
 def outcome_of(before: JobInfo, now: JobInfo | None, grant: Grant, note: str, began: float, at: float) -> JobOutcome:
     """What became of a job in a slot.
 
