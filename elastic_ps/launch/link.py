@@ -19,7 +19,12 @@ from protos import elastic_pb2_grpc as rpc
 log = logging.getLogger(__name__)
 
 _CALL_TIMEOUT = 5.0
-_AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+_AWAY = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.UNIMPLEMENTED,  # not a coordinator: somebody else answers at its address while it is away
+)
 
 
 class CoordinatorLink:
