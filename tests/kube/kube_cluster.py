@@ -51,6 +51,10 @@ class Cluster:
     def get(self, what, *words):
         return json.loads(self.kubectl("get", what, *words, "-o", "json").stdout)
 
+    def defines_jobs(self):
+        """Whether it knows ElasticJobs: not any more after the uninstall of who brought their definition."""
+        return bool(self.kubectl("get", "crd", "elasticjobs.dl2.scheduler", "--ignore-not-found").stdout)
+
     def pack(self):
         """The image that pods run, on every node."""
         run(TOOL, "image", IMAGE, timeout=300)

@@ -195,4 +195,5 @@ class KubeJob:
             return {name: found[name] for name in found}
 
     def delete(self):
-        self.kubectl("delete", "elasticjob", self.name, "--ignore-not-found", "--timeout=90s")
+        if self._cluster.defines_jobs():
+            self.kubectl("delete", "elasticjob", self.name, "--ignore-not-found", "--timeout=90s")
