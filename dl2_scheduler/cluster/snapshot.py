@@ -21,6 +21,7 @@ class JobState:
         slots_run: slots in which it had workers and servers.
         workers: of the slot before.
         servers: of the slot before.
+        starting: its processes have been started and do not train yet, so that it has no counts.
     """
 
     job: Job
@@ -28,6 +29,7 @@ class JobState:
     slots_run: int = 0
     workers: int = 0
     servers: int = 0
+    starting: bool = False
 
     @property
     def remaining_epochs(self) -> float:

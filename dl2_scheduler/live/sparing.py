@@ -10,9 +10,9 @@ _NOTHING = Grant(0, 0)
 
 
 def spared(snapshot: Snapshot, allocation: Allocation, room: Room) -> tuple[Allocation, Room]:
-    """A decision in which a running job is given nothing only where all minima do not fit, and a room filled with it.
+    """A decision in which a job with processes is given nothing only where all minima do not fit; a room filled with it.
 
-    Jobs that a policy would suspend are given their minimum, the oldest first, as far as it fits beside the minima of
+    Jobs that a policy would suspend, those that only start among them, are given their minimum, the oldest first, as far as it fits beside the minima of
     those that it gave something. What is left goes to these in turn, a task at a time, up to what they were given.
 
     Args:
@@ -22,7 +22,8 @@ def spared(snapshot: Snapshot, allocation: Allocation, room: Room) -> tuple[Allo
     """
     grants = [allocation.grants.get(state.job.id, _NOTHING) for state in snapshot.jobs]
     granted = [number for number, grant in enumerate(grants) if grant.workers]
-    suspended = [n for n, state in enumerate(snapshot.jobs) if state.workers and not grants[n].workers]
+    runs = [state.workers > 0 or state.starting for state in snapshot.jobs]
+    suspended = [number for number, grant in enumerate(grants) if runs[number] and not grant.workers]
     if not suspended:
         return allocation, room
     again = Room(snapshot, room.rule)

@@ -88,7 +88,13 @@ def test_a_jobs_bounds_demands_and_progress():
     assert state.job.worker == {"cpu": 1.5, "pods": 1}
     assert (state.epochs_done, state.workers, state.servers, state.job.samples_per_epoch) == (2.5, 2, 1, 70)
     assert [(told.workers, told.servers, told.samples_per_second) for told in found.reports] == [(2, 1, 9)]
+    assert not state.starting
     state.job.check()
+
+
+def test_a_job_whose_pods_start_says_so():
+    found = seen([node("a")], (), [{**job("one"), "status": {"phase": "Starting"}}])
+    assert found.jobs[0].starting
 
 
 def test_extended_resources_are_seen_where_a_job_asks_for_them():

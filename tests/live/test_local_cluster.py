@@ -1,6 +1,7 @@
 """The local cluster over played jobs: differences only, restarts, what people ask."""
 
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,17 @@ def test_what_jobs_measured_is_in_the_next_snapshot(serve):
     assert (report.job, report.model, report.workers, report.servers) == ("digits", "digits", 2, 3)
     assert report.samples_per_second == 2.0
     assert now.slot == 1
+
+
+def test_a_job_that_only_starts_says_so(serve, runtime, monkeypatch):
+    cluster = serve()
+    cluster.submit(document(), HERE)
+    assert not cluster.snapshot().jobs[0].starting
+    report = runtime.report
+    monkeypatch.setattr(runtime, "report", lambda name: replace(report(name), trains=False, workers=0, servers=0))
+    slot(cluster, digits=(2, 2))
+    (state,) = cluster.snapshot().jobs
+    assert (state.starting, state.workers) == (True, 0)
 
 
 def test_suspended_with_a_checkpoint_and_restored_from_it(serve, runtime):

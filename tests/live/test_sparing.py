@@ -1,5 +1,7 @@
 """Jobs shrink before any is suspended."""
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,6 +48,13 @@ def test_others_shrink_for_a_running_job():
     assert counts(found) == {"old": (7, 6), "young": (2, 1)}
     assert found.grants["young"].reason == "kept at its minimum instead of suspended: others shrink first; waits"
     assert found.grants["old"].reason == "7+6 instead of 8+8, so that young is not suspended; all that it can use"
+
+
+def test_a_job_that_only_starts_is_not_ended_for_others():
+    starts = replace(state("young", least=(2, 1)), starting=True)
+    decided = Allocation({"old": Grant(8, 8), "young": Grant(0, 0)})
+    assert counts(kept(snapshot(state("old", (2, 2)), starts), decided)) == {"old": (7, 6), "young": (2, 1)}
+    assert kept(snapshot(state("old", (2, 2)), replace(starts, starting=False)), decided) is decided
 
 
 def test_a_job_is_suspended_where_all_minima_do_not_fit():

@@ -59,7 +59,12 @@ def snapshot_of(
     seen = capacity(nodes, pods, jobs)
     states = tuple(
         JobState(
-            _job(job, demands, began), epochs_done(job), slots_run.get(job.uid, 0), job.told.workers, job.told.servers
+            _job(job, demands, began),
+            epochs_done(job),
+            slots_run.get(job.uid, 0),
+            job.told.workers,
+            job.told.servers,
+            job.told.phase == "Starting",
         )
         for job, demands in zip(jobs, seen.demands, strict=True)
     )

@@ -31,7 +31,8 @@ def job_of(record: Record, began: float) -> Job:
 def state_of(record: Record, began: float) -> JobState:
     """For a policy."""
     job = job_of(record, began)
-    return JobState(job, record.epochs_done, record.slots_run, record.workers, record.servers)
+    starting = record.phase is Phase.STARTING
+    return JobState(job, record.epochs_done, record.slots_run, record.workers, record.servers, starting)
 
 
 def speed_of(record: Record) -> SpeedReport | None:
