@@ -12,8 +12,9 @@ _NOTHING = Grant(0, 0)
 def spared(snapshot: Snapshot, allocation: Allocation, room: Room) -> tuple[Allocation, Room]:
     """A decision that gives a job with processes nothing only where all minima do not fit; a room filled with it.
 
-    Jobs that a policy would suspend, also while they start, get their minimum, the oldest first, as far as it fits beside
-    the minima of those that it gave something. What is left goes to these in turn, a task at a time, up to what they were given.
+    Jobs that a policy would suspend, also while they start, get their minimum, the oldest first, as far as it fits
+    beside the minima of those that it gave something. What is left goes to these in turn, a task at a time, up to what
+    they were given.
 
     Args:
         snapshot: the cluster.
