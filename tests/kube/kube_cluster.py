@@ -59,6 +59,10 @@ class Cluster:
         """The image that pods run, on every node."""
         run(TOOL, "image", IMAGE, timeout=300)
 
+    def node(self, what, name):
+        """`stop`, `start`, `pause` or `resume` one of the tool's nodes, which are called node-1, node-2 ..."""
+        run(TOOL, "node", what, name.removeprefix("node-"), timeout=180)
+
     def stop(self):
         if self.started:
             run(TOOL, "down", timeout=120)
