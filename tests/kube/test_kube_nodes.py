@@ -52,7 +52,7 @@ def test_a_node_that_does_not_answer(cluster, make_job, victim, tmp_path, crash,
     assert victim not in nodes_of(job, "server")
     cluster.node(crash, victim)
     try:
-        job.until(lambda status: status["restarts"] == 1, "the death is counted")
+        job.until(lambda status: status["restarts"] >= 1, "the death is counted")
         job.running(2, 1)
         assert victim not in nodes_of(job, "worker")
         job.trained(2)

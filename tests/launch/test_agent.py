@@ -5,7 +5,7 @@ import os
 import signal
 from collections.abc import Callable
 
-from launch_stage import PATIENCE, Job, Puppet, gone
+from launch_stage import PATIENCE, Job, Puppet, gone, wait_gone
 
 from elastic_ps.core.errors import EXIT_RESTART
 from elastic_ps.launch.agent import Outcome
@@ -182,7 +182,7 @@ def test_a_second_signal_kills(start_job: StartJob) -> None:
     job.fake.stops.get(timeout=PATIENCE)
     job.agent.signalled(signal.SIGINT)
     assert job.exit_of(worker) == 128 + signal.SIGKILL
-    assert gone(child)
+    wait_gone(child)
     assert job.end().status == 130
 
 

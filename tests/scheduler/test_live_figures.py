@@ -91,8 +91,8 @@ def test_a_figure_of_real_jobs(tmp_path: Path) -> None:
         (RESTART, "1", "1"),
     ]
     means = [float(row["mean_ms"]) for row in rows]
-    assert 0 < means[0] < means[2]
-    assert 0 < means[1] < means[2]
+    assert 0 <= means[0] < means[2]
+    assert 0 <= means[1] < means[2]
     assert told[0] == f"{SMALLEST}: {LIVE}, round 1 of 1"
 
 
