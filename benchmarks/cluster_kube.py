@@ -26,6 +26,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.report import Goal, at_most, finish, under
+from dl2_scheduler.backends.clock import SystemClock
 from dl2_scheduler.backends.kube.api import ApiError, KubeApi
 from dl2_scheduler.backends.kube.binder import Binder
 from dl2_scheduler.backends.kube.cluster import KubernetesCluster
@@ -33,7 +34,6 @@ from dl2_scheduler.backends.kube.informers import Informers
 from dl2_scheduler.backends.kube.lease import Election
 from dl2_scheduler.backends.kube.memory import Memory
 from dl2_scheduler.backends.kube.writes import Writer, job_path
-from dl2_scheduler.backends.local.clock import SystemClock
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.room import NodeRule, Room
 from dl2_scheduler.cluster.snapshot import Allocation, JobState, Snapshot

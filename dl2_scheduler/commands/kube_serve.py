@@ -11,6 +11,7 @@ from pathlib import Path
 
 import typer
 
+from dl2_scheduler.backends.clock import SystemClock
 from dl2_scheduler.backends.kube.api import KubeApi
 from dl2_scheduler.backends.kube.binder import Binder
 from dl2_scheduler.backends.kube.cluster import KubernetesCluster
@@ -18,7 +19,6 @@ from dl2_scheduler.backends.kube.informers import Informers
 from dl2_scheduler.backends.kube.lease import Election
 from dl2_scheduler.backends.kube.memory import Memory
 from dl2_scheduler.backends.kube.writes import MANAGER, Writer
-from dl2_scheduler.backends.local.clock import SystemClock
 from dl2_scheduler.cluster.errors import Refused
 from dl2_scheduler.commands.driving import Driving, driven
 from dl2_scheduler.commands.foreground import held, signals_to

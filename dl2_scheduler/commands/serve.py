@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
+from dl2_scheduler.backends.clock import SystemClock
 from dl2_scheduler.backends.local.cgroups import allowed_cores
-from dl2_scheduler.backends.local.clock import SystemClock
 from dl2_scheduler.backends.local.cluster import LocalCluster
 from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime
 from dl2_scheduler.backends.local.isolation import Mode, make_isolation

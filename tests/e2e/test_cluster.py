@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from dl2_scheduler.backends.clock import SystemClock
 from dl2_scheduler.backends.local import processes
-from dl2_scheduler.backends.local.clock import SystemClock
 from dl2_scheduler.backends.local.cluster import LocalCluster
 from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime
 from dl2_scheduler.backends.local.isolation import NoIsolation

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from dl2_scheduler.backends.clock import SystemClock
 from dl2_scheduler.backends.local import processes
-from dl2_scheduler.backends.local.clock import SystemClock
 from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime, report_of
 from dl2_scheduler.backends.local.isolation import NoIsolation
 from dl2_scheduler.backends.local.runtime import Declined, Ending, Order, Process, Shape, Unreachable

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from dl2_scheduler.backends.clock import Clock
 from dl2_scheduler.backends.kube import views
 from dl2_scheduler.backends.kube.api import Api, ApiError, Conflict, NotFound
 from dl2_scheduler.backends.kube.binder import View
@@ -13,7 +14,6 @@ from dl2_scheduler.backends.kube.objects import JobInfo, PodInfo
 from dl2_scheduler.backends.kube.onlookers import Onlookers
 from dl2_scheduler.backends.kube.reading import job_of
 from dl2_scheduler.backends.kube.writes import NotLeading, Writer, job_path
-from dl2_scheduler.backends.local.clock import Clock
 from dl2_scheduler.cluster.policy import JobOutcome, Outcome
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
 

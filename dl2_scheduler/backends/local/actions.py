@@ -5,8 +5,8 @@ import queue
 from collections.abc import Callable
 from pathlib import Path
 
+from dl2_scheduler.backends.clock import Clock
 from dl2_scheduler.backends.local import decide
-from dl2_scheduler.backends.local.clock import Clock
 from dl2_scheduler.backends.local.decide import Leave, Scale, Start, Suspend
 from dl2_scheduler.backends.local.records import Record, Records
 from dl2_scheduler.backends.local.runtime import (

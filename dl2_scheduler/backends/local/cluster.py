@@ -4,9 +4,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from dl2_scheduler.backends.clock import Clock
 from dl2_scheduler.backends.local import decide, holding, views
 from dl2_scheduler.backends.local.actions import Actions, shape_of
-from dl2_scheduler.backends.local.clock import Clock
 from dl2_scheduler.backends.local.loads import load_of, placed
 from dl2_scheduler.backends.local.placing import place
 from dl2_scheduler.backends.local.records import Changes, Record, Records
