@@ -1,14 +1,13 @@
 """What every program that serves a cluster in the foreground does: it has its folder for itself, and ends in order."""
 
-import fcntl
-import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 
-from dl2_scheduler.cluster.errors import BadInput, Refused
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.live.alone import alone
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -21,18 +20,14 @@ def held(folder: Path) -> Iterator[None]:
         BadInput: the folder cannot be used.
         Refused: another has it.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise BadInput(f"cannot use {folder}: {error.strerror}: give another --folder") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            other = f"another dl2 serve has {folder}: end it first, or give another --folder"
+            stack.enter_context(alone(folder / "lock", other))
+        except OSError as error:
+            raise BadInput(f"cannot use {folder}: {error.strerror}: give another --folder") from error
         yield
-    except BlockingIOError:
-        raise Refused(f"another dl2 serve has {folder}: end it first, or give another --folder") from None
-    finally:
-        os.close(lock)
 
 
 @contextmanager

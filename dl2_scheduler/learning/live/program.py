@@ -6,22 +6,20 @@ RUN is the run's folder, FOLDER the cluster's, RULE a `NodeRule`. It says lines 
 or {"error": why it does not learn}, and then ends. `RUN/before-live/` keeps the run as it was before the first update.
 """
 
-import fcntl
 import json
 import logging
-import os
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 import torch
 
-from dl2_scheduler.cluster.errors import Refused, SchedulerError
+from dl2_scheduler.cluster.errors import SchedulerError
 from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.learning.live.learner import LiveLearner
 from dl2_scheduler.learning.run_folder import RunFolder
+from dl2_scheduler.live.alone import alone
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.side import be_nice, told
 
@@ -58,17 +56,9 @@ def keep(run: Path) -> None:
     partial.rename(before)
 
 
-@contextmanager
-def held(run: Path) -> Iterator[None]:
-    """Nobody else learns in the folder meanwhile. Raises Refused."""
-    lock = os.open(run / "live.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise Refused(f"another dl2 serve learns in {run}: copy the run, and use the copy") from None
-    finally:
-        os.close(lock)
+def held(run: Path) -> AbstractContextManager[None]:
+    """Nobody else learns in the folder meanwhile. Entering it raises Refused."""
+    return alone(run / "live.lock", f"another dl2 serve learns in {run}: copy the run, and use the copy")
 
 
 def main() -> None:
