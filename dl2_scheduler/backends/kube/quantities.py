@@ -1,21 +1,13 @@
 """Kubernetes' resource quantities as numbers: cores, bytes, devices."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.quantities import quantity
 
 PODS = "pods"
 """The resource of which every task takes one."""
-
-_QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)([numkMGTPE]|[KMGTPE]i)?")
-_UNITS: Mapping[str, float] = {
-    "": 1.0,
-    **{letter: 10.0 ** (3 * power) for power, letter in enumerate("num", -3)},
-    **{letter: 10.0 ** (3 * power) for power, letter in enumerate("kMGTPE", 1)},
-    **{f"{letter}i": 1024.0**power for power, letter in enumerate("KMGTPE", 1)},
-}
 
 
 def amount(text: str | float) -> float:
@@ -24,15 +16,15 @@ def amount(text: str | float) -> float:
     Raises:
         BadInput: it is none.
     """
-    found = _QUANTITY.fullmatch(str(text))
+    found = quantity(text)
     if found is None:
         raise BadInput(f"{text!r} is no quantity: write it as in 250m, 2 or 1.5Gi")
-    return float(found[1]) * _UNITS[found[2] or ""]
+    return found
 
 
 def amounts(quantities: Mapping[str, str | float]) -> dict[str, float]:
     """Of each resource. Raises BadInput."""
-    return {name: amount(quantity) for name, quantity in quantities.items()}
+    return {name: amount(written) for name, written in quantities.items()}
 
 
 def pod_requests(spec: Mapping[str, Any]) -> dict[str, float]:
