@@ -31,14 +31,11 @@ from pydantic_core import ErrorDetails
 
 from dl2_scheduler.cluster import durations
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.jobs import Job
+from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES, Job
 from dl2_scheduler.cluster.template import SLOTS, Container, KubernetesOnly, Part, Template, Text
 
 API_VERSION = "dl2.scheduler/v1alpha1"
 KIND = "ElasticJob"
-
-UNKNOWN_SAMPLES = 1.0
-"""Of an epoch, until the job has told: policies that weigh by it try such a job first."""
 
 MOST_TASKS = 256
 _LONGEST_NAME = 50  # Kubernetes allows 63, of which the names of pods take what follows

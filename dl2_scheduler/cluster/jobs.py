@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from dl2_scheduler.cluster.errors import BadInput
 
+UNKNOWN_SAMPLES = 1.0
+"""Of an epoch, until the job has told: policies that weigh by it try such a job first."""
+
 Resources = Mapping[str, float]
 """Amount of each resource by its name; what is not named is 0."""
 
@@ -59,6 +62,11 @@ class Job:
     def estimate(self) -> float:
         """Epochs that a scheduler may know of."""
         return self.epochs if self.epochs_estimate is None else self.epochs_estimate
+
+    @property
+    def samples_known(self) -> bool:
+        """Whether it has told how many samples an epoch has."""
+        return self.samples_per_epoch != UNKNOWN_SAMPLES
 
     def check(self) -> None:
         """Refuse what cannot be a job.

@@ -91,6 +91,9 @@ class Grant:
     reason: str = ""
 
 
+NOTHING = Grant(0, 0)
+
+
 @dataclass(frozen=True)
 class Allocation:
     """What a policy decided.
@@ -100,3 +103,7 @@ class Allocation:
     """
 
     grants: Mapping[JobId, Grant] = field(default_factory=dict)
+
+    def of(self, job: JobId) -> Grant:
+        """What a job gets: one that was not named waits."""
+        return self.grants.get(job, NOTHING)

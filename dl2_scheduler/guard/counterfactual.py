@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from dl2_scheduler.cluster.document import UNKNOWN_SAMPLES
 from dl2_scheduler.cluster.policy import AllocationPolicy
 from dl2_scheduler.cluster.room import NodeRule, Room
 from dl2_scheduler.cluster.snapshot import JobState, Snapshot
@@ -41,7 +40,7 @@ def completion(
     Raises:
         Exception: whatever a policy raises.
     """
-    states = [state for state in snapshot.jobs if state.job.samples_per_epoch != UNKNOWN_SAMPLES]
+    states = [state for state in snapshot.jobs if state.job.samples_known]
     if not states:
         return [0.0 for _ in policies], 0
     speeds = speeds_of(states, fitted)

@@ -13,8 +13,6 @@ from dl2_scheduler.live.sparing import spared
 
 log = logging.getLogger(__name__)
 
-_NOTHING = Grant(0, 0)
-
 
 class UnfitAnswer(Exception):
     """What a policy answered cannot be done; the message says why."""
@@ -62,7 +60,7 @@ def answer(policy: AllocationPolicy, snapshot: Snapshot, rule: NodeRule) -> Allo
     room = Room(snapshot, rule)
     allocation = policy.allocate(snapshot, room)
     allocation, room = spared(snapshot, allocation, check(snapshot, allocation, room))
-    grants = {state.job.id: allocation.grants.get(state.job.id, _NOTHING) for state in snapshot.jobs}
+    grants = {state.job.id: allocation.of(state.job.id) for state in snapshot.jobs}
     reasons = explain(snapshot, Allocation(grants), room)
     return Allocation({job: Grant(grant.workers, grant.servers, reasons[str(job)]) for job, grant in grants.items()})
 
@@ -82,8 +80,8 @@ def check(snapshot: Snapshot, allocation: Allocation, room: Room) -> Room:
     if unknown:
         raise UnfitAnswer(f"it gave to {min(map(str, unknown))}, which is no job of this slot")
     for state in snapshot.jobs:
-        _check_counts(state, allocation.grants.get(state.job.id, _NOTHING))
-    grants = [allocation.grants.get(state.job.id, _NOTHING) for state in snapshot.jobs]
+        _check_counts(state, allocation.of(state.job.id))
+    grants = [allocation.of(state.job.id) for state in snapshot.jobs]
     counts = [(grant.workers, grant.servers) for grant in grants]
     if counts == [(room.workers(number), room.servers(number)) for number in range(len(counts))]:
         return room

@@ -10,8 +10,6 @@ from dl2_scheduler.live.slots import RecordedSlot
 Counts = tuple[int, int]
 """Workers and servers."""
 
-_NOTHING = Grant(0, 0)
-
 
 @dataclass(frozen=True)
 class Limits:
@@ -90,7 +88,7 @@ class _Move:
     @staticmethod
     def of(state: JobState, allocation: Allocation, limits: Limits, scaled: Mapping[JobId, int], slot: int) -> "_Move":
         """At its beginning."""
-        before, wanted = (state.workers, state.servers), allocation.grants.get(state.job.id, _NOTHING)
+        before, wanted = (state.workers, state.servers), allocation.of(state.job.id)
         ago = slot - scaled.get(state.job.id, -limits.least_slots)
         moves = before not in ((0, 0), (wanted.workers, wanted.servers))
         frozen = f"scaled {_slots(ago)} ago, at least {limits.least_slots} lie between" if moves else ""
@@ -178,7 +176,7 @@ def _in_turn(more: Counts) -> list[int]:
 
 
 def _given(allocation: Allocation, state: JobState) -> Counts:
-    grant = allocation.grants.get(state.job.id, _NOTHING)
+    grant = allocation.of(state.job.id)
     return grant.workers, grant.servers
 
 

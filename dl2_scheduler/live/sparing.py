@@ -6,8 +6,6 @@ from operator import itemgetter
 from dl2_scheduler.cluster.room import Room
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
 
-_NOTHING = Grant(0, 0)
-
 
 def spared(snapshot: Snapshot, allocation: Allocation, room: Room) -> tuple[Allocation, Room]:
     """A decision that gives a job with processes nothing only where all minima do not fit; a room filled with it.
@@ -21,7 +19,7 @@ def spared(snapshot: Snapshot, allocation: Allocation, room: Room) -> tuple[Allo
         allocation: that was decided, for all its jobs.
         room: filled with it.
     """
-    grants = [allocation.grants.get(state.job.id, _NOTHING) for state in snapshot.jobs]
+    grants = [allocation.of(state.job.id) for state in snapshot.jobs]
     granted = [number for number, grant in enumerate(grants) if grant.workers]
     runs = [state.workers > 0 or state.starting for state in snapshot.jobs]
     suspended = [number for number, grant in enumerate(grants) if runs[number] and not grant.workers]

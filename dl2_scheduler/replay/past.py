@@ -3,15 +3,12 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from dl2_scheduler.cluster.document import UNKNOWN_SAMPLES
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.policy import AllocationPolicy
 from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.cluster.snapshot import Grant, JobId
 from dl2_scheduler.live.deciding import answer
 from dl2_scheduler.live.slots import RecordedSlot
-
-_NOTHING = Grant(0, 0)
 
 
 @dataclass(frozen=True)
@@ -35,12 +32,12 @@ def past_jobs(slots: Sequence[RecordedSlot]) -> list[PastJob]:
         arrivals = {state.job.id: state.job.arrival for state in slot.snapshot.jobs}
         for state in slot.snapshot.jobs:
             key = state.job.id, state.job.arrival
-            if state.job.samples_per_epoch != UNKNOWN_SAMPLES or key not in found:
+            if state.job.samples_known or key not in found:
                 found[key] = state.job
         for done in slot.outcome.jobs if slot.outcome else ():
             if done.finished is not None:
                 ends[done.id, arrivals[done.id]] = done.finished - arrivals[done.id]
-    known = sorted((job.arrival, str(job.id), key) for key, job in found.items() if _tells(job))
+    known = sorted((job.arrival, str(job.id), key) for key, job in found.items() if job.samples_known)
     first = known[0][0] if known else 0.0
     names: dict[str, int] = {}
     jobs = []
@@ -49,10 +46,6 @@ def past_jobs(slots: Sequence[RecordedSlot]) -> list[PastJob]:
         unique = name if names[name] == 1 else f"{name}.{names[name]}"  # a name may be used again
         jobs.append(PastJob(replace(found[key], id=unique, arrival=arrival - first), ends.get(key)))
     return jobs
-
-
-def _tells(job: Job) -> bool:
-    return job.samples_per_epoch != UNKNOWN_SAMPLES
 
 
 @dataclass(frozen=True)
@@ -98,9 +91,7 @@ def ask_again(
             policies[own] = make(own)
         found = answer(policies[own], slot.snapshot, rule)
         ids = [state.job.id for state in slot.snapshot.jobs]
-        recorded, again = (
-            {job: _counts(each.grants.get(job, _NOTHING)) for job in ids} for each in (slot.allocation, found)
-        )
+        recorded, again = ({job: _counts(each.of(job)) for job in ids} for each in (slot.allocation, found))
         yield Asked(slot.snapshot.slot, slot.policy, recorded, again)
 
 

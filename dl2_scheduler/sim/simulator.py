@@ -6,12 +6,10 @@ from dl2_scheduler.cluster.errors import BadInput, Starved
 from dl2_scheduler.cluster.jobs import Job, Node, check_fits
 from dl2_scheduler.cluster.policy import AllocationPolicy, Cluster, JobOutcome, Outcome
 from dl2_scheduler.cluster.room import NodeRule, Room, check_minimum_fits
-from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
+from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.sim.lanes import NO_COST, Floats, Lanes, Mask, Progress, ScalingCost
 from dl2_scheduler.sim.variation import NO_VARIATION, Variation
-
-_NOTHING = Grant(0, 0)
 
 
 class SimulatedCluster:
@@ -61,7 +59,7 @@ class SimulatedCluster:
         """See `Cluster.finish_slot`."""
         lanes = self.lanes
         present = lanes.present
-        grants = [self._allocation.grants.get(job.id, _NOTHING) for job in lanes.jobs[0]]
+        grants = [self._allocation.of(job.id) for job in lanes.jobs[0]]
         workers = lanes.workers * 0
         servers = workers.copy()
         workers[0], servers[0] = zip(*((grant.workers, grant.servers) for grant in grants), strict=True)

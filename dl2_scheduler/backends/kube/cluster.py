@@ -15,7 +15,7 @@ from dl2_scheduler.backends.kube.onlookers import Onlookers
 from dl2_scheduler.backends.kube.reading import job_of
 from dl2_scheduler.backends.kube.writes import NotLeading, Writer, job_path
 from dl2_scheduler.cluster.policy import JobOutcome, Outcome
-from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
+from dl2_scheduler.cluster.snapshot import NOTHING, Allocation, Grant, Snapshot
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class KubernetesCluster(Onlookers):
         used = [job.allotment.slot for job in self._before if job.allotment]
         self._memory.next_slot(max(used, default=0))  # first: a slot that is cut short keeps its number
         self._written = {}
-        grants = [(job, allocation.grants.get(job.id, views.NOTHING)) for job in self._before]
+        grants = [(job, allocation.of(job.id)) for job in self._before]
         self._granted = {job.uid: grant for job, grant in grants}
         for shrinks in (True, False):
             some = [each for each in grants if (_more(*each) < 0) is shrinks]
@@ -154,7 +154,7 @@ class KubernetesCluster(Onlookers):
     def _idles(self) -> bool:
         """A job waits that this slot did not know, or since the others have ended, and none holds anything."""
         jobs = views.scaled(self._view.jobs())
-        if not jobs or any(job.told.workers or self._granted.get(job.uid, views.NOTHING).workers for job in jobs):
+        if not jobs or any(job.told.workers or self._granted.get(job.uid, NOTHING).workers for job in jobs):
             return False
         known, now = {job.uid for job in self._before}, {job.uid for job in jobs}
         return bool(now - known) or bool({uid for uid, grant in self._granted.items() if grant.workers} - now)
@@ -166,7 +166,7 @@ class KubernetesCluster(Onlookers):
             pods.setdefault(pod.key, []).append(pod)
         at, outcomes, ran, notes = self._clock.now(), [], {}, {}
         for before in self._before:
-            grant, after = self._granted.get(before.uid, views.NOTHING), now.get(before.uid)
+            grant, after = self._granted.get(before.uid, NOTHING), now.get(before.uid)
             note = self._failed.get(before.uid) or views.note_of(before, after, grant, pods.get(before.key, ()))
             outcome = views.outcome_of(before, after, grant, note, self._memory.began, at)
             outcomes.append(outcome)

@@ -7,16 +7,13 @@ from typing import Any
 
 from dl2_scheduler.backends.kube.capacity import Demands, capacity
 from dl2_scheduler.backends.kube.objects import DECISIONS, JobInfo, NodeInfo, PodInfo
-from dl2_scheduler.cluster.document import UNKNOWN_SAMPLES
-from dl2_scheduler.cluster.jobs import Job
+from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES, Job
 from dl2_scheduler.cluster.live import JobStatus, Phase
 from dl2_scheduler.cluster.policy import JobOutcome
 from dl2_scheduler.cluster.snapshot import Grant, JobState, Snapshot, SpeedReport
 
 MOST_DECISIONS = 10
 """That a job keeps of itself."""
-
-NOTHING = Grant(0, 0)
 
 _PHASES: Mapping[str, Phase] = {
     "": Phase.WAITING,

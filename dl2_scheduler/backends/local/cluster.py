@@ -17,11 +17,9 @@ from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.cluster.live import ClusterLoad, JobStatus, Phase
 from dl2_scheduler.cluster.policy import Outcome
 from dl2_scheduler.cluster.room import NodeRule
-from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot, SpeedReport
+from dl2_scheduler.cluster.snapshot import NOTHING, Allocation, Grant, Snapshot, SpeedReport
 
 log = logging.getLogger(__name__)
-
-_NOTHING = Grant(0, 0)
 
 
 class LocalCluster:
@@ -164,7 +162,7 @@ class LocalCluster:
     def apply(self, allocation: Allocation) -> None:
         """See `Cluster.apply`. Jobs that shrink go first, so that what they leave is free for the others."""
         self._records.next_slot()  # first: a slot that a kill cuts short keeps its number and its decisions
-        self._granted = {record.number: allocation.grants.get(record.name, _NOTHING) for record in self._before}
+        self._granted = {record.number: allocation.of(record.name) for record in self._before}
         active = self._records.active()  # as they are now: a job may have been held, or stopped, since the snapshot
         grants = [(record, self._granted[record.number]) for record in active if self._may_grant(record)]
         grants += [(record, _own(record)) for record in active if _is_owned(record)]
@@ -252,7 +250,7 @@ class LocalCluster:
         began = self._records.began
         outcomes = []
         for before in self._before:
-            grant, note = self._granted.get(before.number, _NOTHING), self._actions.notes.get(before.number, "")
+            grant, note = self._granted.get(before.number, NOTHING), self._actions.notes.get(before.number, "")
             outcome = views.outcome_of(before, now[before.number], grant, note, began)
             if outcome.workers and outcome.servers:
                 self._records.change(before.number, slots_run=before.slots_run + 1)
@@ -274,7 +272,7 @@ def _is_owned(record: Record) -> bool:
 
 def _own(record: Record) -> Grant:
     """What the owner of a job that the policy leaves alone wants it to have."""
-    return _NOTHING if record.suspended else Grant(record.wanted_workers, record.wanted_servers)
+    return NOTHING if record.suspended else Grant(record.wanted_workers, record.wanted_servers)
 
 
 def _growth(record: Record, grant: Grant) -> int:

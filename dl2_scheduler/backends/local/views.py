@@ -8,8 +8,7 @@ from dl2_scheduler.backends.local import decide, holding
 from dl2_scheduler.backends.local.placing import Claim, place
 from dl2_scheduler.backends.local.records import Record
 from dl2_scheduler.backends.local.runtime import Report
-from dl2_scheduler.cluster.document import UNKNOWN_SAMPLES
-from dl2_scheduler.cluster.jobs import Job, Node
+from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES, Job, Node
 from dl2_scheduler.cluster.live import JobStatus, Phase
 from dl2_scheduler.cluster.policy import JobOutcome
 from dl2_scheduler.cluster.room import NodeRule

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from dl2_scheduler.cluster.document import UNKNOWN_SAMPLES
 from dl2_scheduler.cluster.errors import SchedulerError
 from dl2_scheduler.cluster.policy import JobOutcome, Outcome
 from dl2_scheduler.cluster.room import NodeRule, Room
@@ -215,6 +214,6 @@ def _as_learnt(state: JobState, done: JobOutcome, snapshot: Snapshot, whole: boo
     """
     if done.finished is not None:
         return replace(done, finished=(snapshot.slot + 0.5) * snapshot.slot_seconds)
-    if not whole or state.job.samples_per_epoch == UNKNOWN_SAMPLES:
+    if not whole or not state.job.samples_known:
         return replace(done, workers=0, servers=0)
     return done
