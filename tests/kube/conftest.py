@@ -81,6 +81,13 @@ class Release:
         words = ["-n", self.namespace, "-f", self._values, "--wait", "--timeout", "180s"]
         self.cluster.helm("install", self.name, ROOT / "k8s" / "chart", "--create-namespace", *words)
 
+    def operators(self):
+        """Its operator's pods that are not being deleted: node by name."""
+        selector = "app.kubernetes.io/component=dl2-operator"
+        found = self.cluster.get("pods", "-n", self.namespace, "-l", selector)["items"]
+        staying = [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+        return {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in staying}
+
     def uninstall(self):
         self.cluster.helm("uninstall", self.name, "-n", self.namespace, "--wait", "--timeout", "300s")
 

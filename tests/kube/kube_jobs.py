@@ -1,5 +1,6 @@
 """Elastic jobs in real pods, for tests: made, scaled, disturbed, and their results."""
 
+import base64
 import json
 
 import numpy as np
@@ -173,8 +174,6 @@ class KubeJob:
         """Of its coordinator, by the pod's address."""
         token = self.kubectl("get", "secret", f"{self.name}-token", "-o", "jsonpath={.data.token}").stdout
         (pod,) = self.pods("coordinator")
-        import base64
-
         return CoordinatorClient(f"{pod['status']['podIP']}:7000", bytes.fromhex(base64.b64decode(token).decode()))
 
     def prove_so_far(self):

@@ -37,12 +37,6 @@ def regression(make_job):
     return start
 
 
-def operator_of(cluster, release):
-    selector = "app.kubernetes.io/component=dl2-operator"
-    found = cluster.get("pods", "-n", release.namespace, "-l", selector)["items"]
-    return [pod["metadata"]["name"] for pod in found if "deletionTimestamp" not in pod["metadata"]]
-
-
 def test_scaled_by_kubectl_in_both_roles(regression, tmp_path):
     job = regression("both", 1, 1)
     job.scale(3, 2)
@@ -56,12 +50,12 @@ def test_scaled_by_kubectl_in_both_roles(regression, tmp_path):
     finishes_as_undisturbed(job, tmp_path)
 
 
-def test_the_operator_killed_in_mid_plan(cluster, release, regression, tmp_path):
+def test_the_operator_killed_in_mid_plan(release, regression, tmp_path):
     job = regression("noop")
     job.scale(3, 2)
-    (pod,) = operator_of(cluster, release)
+    (pod,) = release.operators()
     job.delete_at_once(pod)
-    until(lambda: pod not in operator_of(cluster, release), "the operator is gone", 30)
+    until(lambda: pod not in release.operators(), "the operator is gone", 30)
     job.running(3, 2)
     assert job.status["restarts"] == 0
     finishes_as_undisturbed(job, tmp_path)

@@ -11,11 +11,9 @@ HOST = "kubernetes.io/hostname"
 
 
 @pytest.fixture
-def victim(cluster, release):
+def victim(release):
     """A node without the operator."""
-    selector = "app.kubernetes.io/component=dl2-operator"
-    found = cluster.get("pods", "-n", release.namespace, "-l", selector)["items"]
-    used = {pod["spec"]["nodeName"] for pod in found}
+    used = release.operators().values()
     return next(name for name in ("node-1", "node-2") if name not in used)
 
 
