@@ -217,13 +217,11 @@ class LocalCluster:
         """Held jobs do not wait for the next slot, but those do that grow into what others still have."""
         active = self._records.active()
         for record in active:
-            if not _is_owned(record) or (record.workers, record.servers) == (
-                _own(record).workers,
-                _own(record).servers,
-            ):
+            wanted = _own(record)
+            if not _is_owned(record) or (record.workers, record.servers) == (wanted.workers, wanted.servers):
                 continue
-            if _growth(record, _own(record)) <= 0 or not placed(active, self._nodes, self._rule).over:
-                self._actions.give(record, self._ask(record), _own(record))
+            if _growth(record, wanted) <= 0 or not placed(active, self._nodes, self._rule).over:
+                self._actions.give(record, self._ask(record), wanted)
 
     def _idles(self) -> bool:
         decided = [record for record in self._records.active() if not record.left_alone]
@@ -262,12 +260,16 @@ class LocalCluster:
 
 def _is_decided(record: Record) -> bool:
     """Whether the policy decides about it."""
-    return not record.left_alone and not record.phase.ended and record.phase is not Phase.STOPPING
+    return not record.left_alone and _goes_on(record)
 
 
 def _is_owned(record: Record) -> bool:
     """Whether its owner does."""
-    return record.left_alone and not record.phase.ended and record.phase is not Phase.STOPPING
+    return record.left_alone and _goes_on(record)
+
+
+def _goes_on(record: Record) -> bool:
+    return not record.phase.ended and record.phase is not Phase.STOPPING
 
 
 def _own(record: Record) -> Grant:
