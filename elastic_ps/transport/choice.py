@@ -1,6 +1,7 @@
 """Which transport a node takes."""
 
 import logging
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -36,12 +37,15 @@ class AutoTransport(ShmTransport):
             return connection
 
 
-TRANSPORTS: Mapping[TransportName, Callable[[bytes, int], Transport]] = {
+FOLDER = "ELASTIC_SHARED_MEMORY"
+"""Variable of the environment: the folder of `Meeting`. It tells where the process is, not what its job wants."""
+
+TRANSPORTS: Mapping[TransportName, Callable[[bytes, int, str], Transport]] = {
     TransportName.AUTO: AutoTransport,
     TransportName.SHM: ShmTransport,
-    TransportName.TCP: TcpTransport,
+    TransportName.TCP: lambda token, sockets, _folder: TcpTransport(token, sockets),
 }
-"""Each is made with the job's token and the sockets of a TCP connection."""
+"""Each is made with the job's token, the sockets of a TCP connection and the folder that processes of a host share."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +61,8 @@ class TransportSettings:
     sockets: int = 1
 
     def make(self, token: bytes) -> Transport:
-        """The transport, with the job's token."""
-        return TRANSPORTS[self.name](token, self.sockets)
+        """The transport, with the job's token; where its processes meet, the environment says."""
+        return TRANSPORTS[self.name](token, self.sockets, os.environ.get(FOLDER, "").rstrip("/"))
 
 
 DEFAULT_TRANSPORT = TransportSettings()

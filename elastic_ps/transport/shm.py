@@ -1,16 +1,16 @@
 """Connections inside one host: frames over a Unix socket, tensors in memory that both processes have mapped.
 
-A server listens beside its TCP port on a Unix socket of the kernel's abstract namespace, which ends with the process
-and leaves no file. Its name is made of the job's token and of the address that the server is reached at, so a peer
-finds that server there or nobody: in another job, on another host or in another network namespace it has to take TCP.
-The memory is the server's, handed over by file descriptors.
+A server listens beside its TCP port on a Unix socket (see `meeting`), where a peer finds that server or nobody: in
+another job, on another host or in another network namespace with which no folder is shared it has to take TCP. The
+memory is the server's, handed over by file descriptors.
 """
 
-import hashlib
+import logging
 import os
 import socket
+import weakref
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,11 +21,13 @@ from elastic_ps.native.library import address as address_of
 from elastic_ps.transport.base import Buffer, Connection, Listener, flat
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.image import Image
+from elastic_ps.transport.meeting import Meeting
 from elastic_ps.transport.stream import SocketConnection, SocketListener
 from elastic_ps.transport.tcp import TcpTransport, listening_socket
 
+log = logging.getLogger(__name__)
+
 _MOST_IMAGES = 8
-_BACKLOG = 128
 
 Place = tuple[int, int, int]
 """(number of the image, first byte, bytes)."""
@@ -138,26 +140,48 @@ class ShmConnection(SocketConnection):
         return got
 
 
+class ShmListener(SocketListener):
+    """See `Listener`.
+
+    Attributes:
+        leave: takes away what the listener has left in the folder that peers meet in.
+    """
+
+    leave: Callable[[], object]
+
+    def close(self) -> None:
+        """See `Listener.close`."""
+        super().close()
+        self.leave()
+
+
 class ShmTransport:
     """See `Transport`.
 
     Args:
         token: the job's, `core.token.TOKEN_BYTES` long.
         sockets: see `TcpTransport`.
+        folder: see `Meeting`.
     """
 
-    def __init__(self, token: bytes, sockets: int = 1):
+    def __init__(self, token: bytes, sockets: int = 1, folder: str = ""):
         self._token = token
         self.tcp = TcpTransport(token, sockets)
+        self.meeting = Meeting(token, folder)
 
     def listen(self, host: str, port: int = 0, reached_as: str = "") -> Listener:
         """See `Transport.listen`: peers that cannot share memory are welcome by TCP."""
         tcp = listening_socket(host, port)
         address: tuple[str, int] = tcp.getsockname()[:2]
-        local = socket.socket(socket.AF_UNIX)
-        local.bind(self.local_name(reached_as or host, address[1]))
-        local.listen(_BACKLOG)
-        return SocketListener({tcp: self.tcp.accepted, local: self._accepted}, address)
+        there = (reached_as or host, address[1])
+        try:
+            local = self.meeting.listen(*there)
+        except OSError as error:
+            log.warning("peers reach this node by TCP alone: %s", self.meeting.why(error))
+            return SocketListener({tcp: self.tcp.accepted}, address)
+        listener = ShmListener({tcp: self.tcp.accepted, local: self._accepted}, address)
+        listener.leave = weakref.finalize(listener, self.meeting.leave, *there)  # where nobody closes it, at the exit
+        return listener
 
     def _accepted(self, sock: socket.socket, peer: str) -> SocketConnection:
         return ShmConnection(sock, peer, self._token, takes=False)
@@ -171,13 +195,11 @@ class ShmTransport:
         sock = socket.socket(socket.AF_UNIX)
         sock.settimeout(timeout)
         try:
-            sock.connect(self.local_name(host, port))
+            sock.connect(self.meeting.name(host, port))
         except OSError as error:
             sock.close()
-            raise PeerLost(peer, f"cannot connect to {host}:{port} by shared memory: not on this host") from error
+            raise PeerLost(
+                peer, f"cannot connect to {host}:{port} by shared memory: {self.meeting.why(error)}"
+            ) from error
         sock.settimeout(None)
         return ShmConnection(sock, peer, self._token, takes=True)
-
-    def local_name(self, host: str, port: int) -> str:
-        """Of the Unix socket of the server that peers of this job reach at (host, port)."""
-        return "\0elastic_ps/" + hashlib.sha256(self._token + f"{host} {port}".encode()).hexdigest()[:32]

@@ -94,7 +94,7 @@ class Shm(Tcp):
 
     def raw(self, listener: Listener) -> Raw:
         self._sockets.append(socket.socket(socket.AF_UNIX))
-        self._sockets[-1].connect(ShmTransport(TOKEN).local_name(*listener.address))
+        self._sockets[-1].connect(ShmTransport(TOKEN).meeting.name(*listener.address))
         return Raw(self._sockets[-1].sendall, self._sockets[-1].close)
 
 

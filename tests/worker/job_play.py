@@ -36,7 +36,7 @@ class JobPlay(Play):
 
     def make_node(self, transport):
         self._monkeypatch.setattr("elastic_ps.worker.job.Session", lambda _settings, _role: self.session)
-        self._monkeypatch.setitem(TRANSPORTS, TransportName.AUTO, lambda _token, _sockets: transport)
+        self._monkeypatch.setitem(TRANSPORTS, TransportName.AUTO, lambda *_: transport)
         self.job = WorkerJob(NodeSettings("nobody:1", TOKEN))
         return self.job.node
 
