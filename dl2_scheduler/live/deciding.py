@@ -10,6 +10,7 @@ from dl2_scheduler.cluster.room import NodeRule, Room
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot
 from dl2_scheduler.live.reasons import explain
 from dl2_scheduler.live.sparing import spared
+from dl2_scheduler.live.waiting import NOBODY, Waited, served
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,13 @@ class Decided:
     fault: str = ""
 
 
-def decide(policy: AllocationPolicy, fallback: AllocationPolicy, snapshot: Snapshot, rule: NodeRule) -> Decided:
+def decide(
+    policy: AllocationPolicy,
+    fallback: AllocationPolicy,
+    snapshot: Snapshot,
+    rule: NodeRule,
+    waited: Waited = NOBODY,
+) -> Decided:
     """Ask a policy, whatever it may do.
 
     Args:
@@ -39,19 +46,22 @@ def decide(policy: AllocationPolicy, fallback: AllocationPolicy, snapshot: Snaps
         fallback: is asked where the policy raises, or answers what cannot be done. It is trusted.
         snapshot: the cluster.
         rule: by which tasks find their node.
+        waited: see `live/waiting`; left out: nobody has.
     """
     try:
-        return Decided(answer(policy, snapshot, rule))
+        return Decided(answer(policy, snapshot, rule, waited))
     except UnfitAnswer as error:
         fault = str(error)
     except Exception as error:
         log.exception("slot %d: the policy has failed", snapshot.slot)
         fault = f"it raised {type(error).__name__}: {error}"
-    return Decided(answer(fallback, snapshot, rule), fault)
+    return Decided(answer(fallback, snapshot, rule, waited), fault)
 
 
-def answer(policy: AllocationPolicy, snapshot: Snapshot, rule: NodeRule) -> Allocation:
-    """What a policy decides, with a reason for every job; no running job is suspended where others may shrink.
+def answer(policy: AllocationPolicy, snapshot: Snapshot, rule: NodeRule, waited: Waited = NOBODY) -> Allocation:
+    """What a policy decides, with a reason for every job.
+
+    No running job is suspended where others may shrink, and none waits forever: see `sparing` and `waiting`.
 
     Raises:
         UnfitAnswer: it is for a job that is not there, breaks a job's bounds, or does not fit.
@@ -60,6 +70,8 @@ def answer(policy: AllocationPolicy, snapshot: Snapshot, rule: NodeRule) -> Allo
     room = Room(snapshot, rule)
     allocation = policy.allocate(snapshot, room)
     allocation, room = spared(snapshot, allocation, check(snapshot, allocation, room))
+    allocation, again = served(snapshot, allocation, rule, waited)
+    room = again or room
     grants = {state.job.id: allocation.of(state.job.id) for state in snapshot.jobs}
     reasons = explain(snapshot, Allocation(grants), room)
     return Allocation({job: Grant(grant.workers, grant.servers, reasons[str(job)]) for job, grant in grants.items()})

@@ -12,6 +12,7 @@ from dl2_scheduler.live.deciding import Decided, answer, decide
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.limits import Limits, changed, limited, scaled_in
 from dl2_scheduler.live.policies import Policies, Turn
+from dl2_scheduler.live.waiting import REMEMBERED_SLOTS, Waited, counted, waited_in
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class Loop:
         self._beside = tuple(beside)
         self._now = now
         self._scaled: dict[JobId, int] | None = None
+        self._waited: Waited | None = None
 
     @property
     def policy(self) -> str:
@@ -73,9 +75,10 @@ class Loop:
         snapshot = self._cluster.snapshot()
         self._look_beside("before", snapshot.slot)
         turn = self._policies.turn()
-        decided = decide(turn.policy, self._policies.fallback, snapshot, self._rule)
+        decided = decide(turn.policy, self._policies.fallback, snapshot, self._rule, self._waited_until(snapshot.slot))
         self._policies.decided(snapshot.slot, decided.fault)
         allocation = self._limited(snapshot, self._explained(turn, decided))
+        self._waited = counted(self._waited_until(snapshot.slot), snapshot, allocation)
         name = self._policies.fallback_name if decided.fault else turn.name
         self._history.decided(self._now(), name, snapshot, allocation)
         self._cluster.apply(allocation)
@@ -86,6 +89,12 @@ class Loop:
         if snapshot.jobs:
             log.info("slot %d: %s", outcome.slot, ", ".join(f"{j.id} {j.workers}w{j.servers}s" for j in outcome.jobs))
         return outcome
+
+    def _waited_until(self, slot: int) -> Waited:
+        """After a restart as far as the history tells."""
+        if self._waited is None:
+            self._waited = waited_in(self._history.slots(after=slot - REMEMBERED_SLOTS - 1))
+        return self._waited
 
     def _look_beside(self, when: Literal["before", "after"], slot: int) -> None:
         """Whatever goes wrong there, the slot goes on."""

@@ -31,13 +31,13 @@ def spared(snapshot: Snapshot, allocation: Allocation, room: Room) -> tuple[Allo
     kept = [number for number in suspended if again.give_least(number)]
     if not kept:
         return allocation, room
-    _give_back(again, grants, granted)
+    give_back(again, grants, granted)
     names = ", ".join(str(snapshot.jobs[number].job.id) for number in kept)
     found = {state.job.id: _grant(again, n, grants[n], names) for n, state in enumerate(snapshot.jobs)}
     return Allocation(found), again
 
 
-def _give_back(room: Room, grants: Sequence[Grant], granted: Sequence[int]) -> None:
+def give_back(room: Room, grants: Sequence[Grant], granted: Sequence[int]) -> None:
     """Tasks of those that were shrunk, in turn: of the role of which a job has the smaller part of its grant."""
     waiting = list(granted)
     while waiting:
