@@ -21,11 +21,11 @@ A field that nothing implements is unknown here, and an unknown field is refused
 taken, and `ElasticJob.notes` says so.
 """
 
+import reprlib
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
@@ -33,6 +33,7 @@ from dl2_scheduler.cluster import durations
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES, Job
 from dl2_scheduler.cluster.template import SLOTS, Container, KubernetesOnly, Part, Template, Text
+from dl2_scheduler.cluster.yamltext import read_yaml
 
 API_VERSION = "dl2.scheduler/v1alpha1"
 KIND = "ElasticJob"
@@ -235,10 +236,7 @@ def read_document(text: str) -> ElasticJob:
     Raises:
         BadInput: with the path of every field that is wrong, and how to mend it.
     """
-    try:
-        found = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise BadInput(f"not YAML: {error}") from error
+    found = read_yaml(text)
     if not isinstance(found, dict):
         raise BadInput(f"not an {KIND} document: begin with `apiVersion: {API_VERSION}`")
     try:
@@ -253,7 +251,12 @@ _WANTED: Mapping[str, str] = {
     "tuple_type": "give a list, as in [python, train.py]",
     "string_type": "give text; a number that is text stands in quotes",
     "model_type": "give fields below it",
+    "invalid_key": "give a field's name",
 }
+
+
+_shown = reprlib.Repr()
+_shown.maxstring = _shown.maxlong = _shown.maxother = 100
 
 
 def _say(detail: ErrorDetails) -> str:
@@ -265,4 +268,4 @@ def _say(detail: ErrorDetails) -> str:
         return f"{where}: missing: give it (docs/cluster.md has an example)"
     if kind == "value_error":
         return f"{where}: {detail['ctx']['error']}"
-    return f"{where} is {detail['input']!r}: {_WANTED.get(kind) or detail['msg']}"
+    return f"{where} is {_shown.repr(detail['input'])}: {_WANTED.get(kind) or detail['msg']}"

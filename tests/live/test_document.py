@@ -85,6 +85,14 @@ def test_resources_type_and_interval_as_given():
         ),
         ("spec.retryLimit", -1, "spec.retryLimit is -1"),
         ("spec.sharedMemory", {}, "spec.sharedMemory.hostPath: missing"),
+        *(
+            (
+                "spec.sharedMemory",
+                {"hostPath": path},
+                "spec.sharedMemory.hostPath: give an absolute path without .., as in",
+            )
+            for path in ("dl2", "/", "//dl2", "/dev/../etc", "/dev/shm/..")
+        ),
         (
             "spec.workers.template.spec.nodeselector",
             {},
@@ -187,10 +195,57 @@ def test_all_that_is_wrong_is_named_at_once():
         read_document(document(workers=0, servers=0))
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("day: 2026-99-99", "not YAML: a number or a date is none: month must be in 1..12: put it in quotes"),
+        ("number: 0b_", "not YAML: a number or a date is none"),
+        ("number: " + "9" * 5000, "not YAML: a number or a date is none"),
+        ("a: {b: 1, c: 2, b: 3}", "line 16: b is there twice: leave one out"),
+        ("kind: ElasticJob", "line 16: kind is there twice"),
+        ("a: &a [*a]", "line 16: more than 50 levels deep"),
+        ("a: " + "[" * 60 + "]" * 60, "line 16: more than 50 levels deep"),
+        ("a: " + "[" * 3000, "more than 50 levels deep"),
+        ("a: &a [[]]\n" + "\n".join(f"a{n}: &a{n} [*a{n - 1 if n else ''}]" for n in range(60)), "50 levels deep"),
+        (
+            "a: &a [1]\n" + "\n".join(f"a{n}: &a{n} [{f'*a{n - 1 if n else str()},' * 20}]" for n in range(6)),
+            "more than 100,000 values",
+        ),
+        ('a: "\\0"', "line 16: text with \\0, which no program can be given"),
+        ('a: "\\ud83d"', "line 16: text with half a character"),
+        ("a: !!binary aGk=", "line 16: !!binary, which JSON has not"),
+        ("a: " + "x" * (1 << 20), "longer than 1,048,576 characters"),
+        ("1: 2", "1 is 1: give a field's name"),
+    ],
+)
+def test_text_that_cannot_be_read_in_one_way_only(line, words):
+    with pytest.raises(BadInput) as refused:
+        read_document(f"{document().strip()}\n{line}\n")
+    assert words in str(refused.value)
+
+
+def test_an_alias_stands_for_what_it_names():
+    text = f"{document().strip()}\n    template:\n      metadata: {{labels: &l {{a: b}}, annotations: *l}}\n"
+    read = read_document(text + "      spec: {containers: [{env: [{name: A, value: ☃}]}]}\n")
+    assert read.spec.servers.template.metadata.annotations == {"a": "b"}
+    assert read.spec.servers.container.env[0].value == "☃"
+
+
+def test_what_is_shown_of_a_wrong_value_is_short():
+    with pytest.raises(BadInput) as refused:
+        read_document(changed("spec.workers.max", "x" * 10_000))
+    assert len(str(refused.value)) < 200
+
+
 @pytest.mark.parametrize("text", ["", "- a", "a: [", "\x00"])
 def test_no_document(text):
     with pytest.raises(BadInput, match=r"not YAML|not an ElasticJob document"):
         read_document(text)
+
+
+def test_an_amount_that_no_number_holds_is_none():
+    with pytest.raises(BadInput, match="1e999 is no amount"):
+        amount("1e999")
 
 
 def test_lengths_of_time():

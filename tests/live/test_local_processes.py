@@ -97,6 +97,9 @@ def test_commands_that_cannot_be_run_here(runtime, tmp_path):
             runtime.start(order(tmp_path, command=command), lambda process: None)
     with pytest.raises(Declined, match=r"cannot be started in .*none: No such file"):
         runtime.start(order(tmp_path, folder=tmp_path / "none"), lambda process: None)
+    for text in ("\0", "\ud800"):
+        with pytest.raises(Declined, match="its command cannot be given to a program"):
+            runtime.start(order(tmp_path, command=("python", text)), lambda process: None)
 
 
 def test_a_script_that_is_not_there_is_told_by_the_log(tmp_path):

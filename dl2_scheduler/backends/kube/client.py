@@ -7,8 +7,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import yaml
-
 from dl2_scheduler.backends.kube import loads, views
 from dl2_scheduler.backends.kube.api import (
     MERGE,
@@ -25,6 +23,7 @@ from dl2_scheduler.backends.kube.reading import job_of, node_of, pod_of
 from dl2_scheduler.backends.kube.writes import job_path
 from dl2_scheduler.cluster.document import API_VERSION, KIND
 from dl2_scheduler.cluster.errors import BadInput, NotServed, Refused, UnknownJob
+from dl2_scheduler.cluster.yamltext import read_yaml
 from protos import cluster_pb2 as pb
 
 _USER = "dl2"
@@ -228,10 +227,7 @@ class KubeClient:
 
 
 def _read(document: str) -> dict[str, Any]:
-    try:
-        found = yaml.safe_load(document)
-    except yaml.YAMLError as error:
-        raise BadInput(f"not YAML: {error}") from error
+    found = read_yaml(document)
     if not isinstance(found, dict) or (found.get("apiVersion"), found.get("kind")) != (API_VERSION, KIND):
         raise BadInput(f"not an {KIND} document: begin with `apiVersion: {API_VERSION}` and `kind: {KIND}`")
     if not isinstance(found.get("metadata"), dict) or not isinstance(found["metadata"].get("name"), str):

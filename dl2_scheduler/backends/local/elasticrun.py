@@ -68,6 +68,8 @@ class ElasticrunRuntime:
             processes.start(command, self._environment, order.folder, log, started, self._ended)
         except OSError as error:
             raise Declined(f"it cannot be started in {order.folder}: {error.strerror}") from error
+        except ValueError as error:  # \0 or half a character: documents have none, but records of before may
+            raise Declined(f"its command cannot be given to a program: {error}") from error
 
     def _options(self, order: Order) -> list[str]:
         root = f"{order.checkpoint_url or self._folder / 'checkpoints'}/{order.shape.key}"
