@@ -1,6 +1,5 @@
 """What operators read: coordinator's answers as tables. Pure; `cli` prints what these return."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
@@ -9,7 +8,17 @@ from rich.table import Table
 from rich.text import Text
 
 from coordinator.jobs import Job
-from coordinator.wording import SHORT_STEPS, bytes_text, columns, counted, ms_text, optional, styled, time_text
+from coordinator.wording import (
+    SHORT_STEPS,
+    bytes_text,
+    columns,
+    counted,
+    ms_text,
+    optional,
+    styled,
+    time_text,
+    transports,
+)
 from protos import elastic_pb2 as pb
 
 STEPS = ("registration", "assignment", "migration", "worker update")
@@ -172,6 +181,7 @@ def _summary(status: pb.StatusReply) -> RenderableType:
         size = f"{status.data.global_batch:,}"
         batch = f"global batch {size}" if is_sync(status.data) else f"each worker's batch {size}"
         data = f"elastic, {status.data.samples:,} samples, {batch}"
+    kinds, why = transports(status)
     rows: list[tuple[str, RenderableType]] = [
         ("state", Text.assemble(styled(status.phase), f"  {status.reason}".rstrip())),
         ("progress", f"epoch {status.epoch}, {_in_epoch(status)}, version {status.version}"),
@@ -179,7 +189,7 @@ def _summary(status: pb.StatusReply) -> RenderableType:
         ("model", f"{bytes_text(status.bytes)} in {status.blocks} blocks"),
         ("data", data),
         ("consistency", _consistency(status.data) if _is_declared(status) else "-"),
-        ("transport", _transport(status)),
+        ("transport", optional(len(kinds), f"{kinds} ({why})" if why else kinds)),
         ("wanted", f"{counted(status.wanted_workers, 'worker')}, {counted(status.wanted_servers, 'server')}"),
         (
             "configuration",
@@ -191,22 +201,6 @@ def _summary(status: pb.StatusReply) -> RenderableType:
     for name, value in rows:
         table.add_row(Text(name, "bold"), value)
     return table
-
-
-def _transport(status: pb.StatusReply) -> str:
-    """How workers reach servers: the kinds; where one was not the first choice, its reason."""
-    paths = [
-        (f"{node.member.id} to {server}", *how.partition(": "))
-        for node in status.nodes
-        for server, how in sorted(node.transports.items())
-    ]
-    kinds = Counter(kind for _, kind, _, _ in paths)
-    if len(kinds) > 1:
-        text = ", ".join(f"{kind} on {counted(count, 'connection')}" for kind, count in sorted(kinds.items()))
-    else:
-        text = "".join(kinds) or "-"
-    reasons = [f"{path}: {reason}" for path, _, _, reason in paths if reason]
-    return text if not reasons else f"{text} ({reasons[0]}{f'; and {len(reasons) - 1} more' if reasons[1:] else ''})"
 
 
 def _is_declared(status: pb.StatusReply) -> bool:

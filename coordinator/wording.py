@@ -1,11 +1,14 @@
 """How an operator's tables say things: units, times, states, columns."""
 
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Literal
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
+
+from protos import elastic_pb2 as pb
 
 SHORT_STEPS = ("join", "assign", "migrate", "switch")
 _STATE_STYLE = {
@@ -75,3 +78,19 @@ def columns(*names: str) -> Table:
 def counted(count: int, noun: str, plural: str = "") -> str:
     """Two workers, one worker."""
     return f"{count} {noun}" if count == 1 else f"{count} {plural or noun + 's'}"
+
+
+def transports(status: pb.StatusReply) -> tuple[str, str]:
+    """How workers reach servers: the kinds; where one was not the first choice, why."""
+    paths = [
+        (f"{node.member.id} to {server}", *how.partition(": "))
+        for node in status.nodes
+        for server, how in sorted(node.transports.items())
+    ]
+    kinds = Counter(kind for _, kind, _, _ in paths)
+    if len(kinds) > 1:
+        text = ", ".join(f"{kind} on {counted(count, 'connection')}" for kind, count in sorted(kinds.items()))
+    else:
+        text = "".join(kinds)
+    reasons = [f"{path}: {reason}" for path, _, _, reason in paths if reason]
+    return text, "".join(reasons[:1]) + (f"; and {len(reasons) - 1} more" if reasons[1:] else "")

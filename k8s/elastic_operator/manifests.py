@@ -10,11 +10,13 @@ from typing import Any
 from dl2_scheduler.cluster.template import SLOTS
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.token import TOKEN_BYTES
+from elastic_ps.transport.choice import FOLDER as MEETING_FOLDER
 from k8s.elastic_operator.actions import StartCoordinator
 from k8s.elastic_operator.model import COORDINATOR, GROUP, JOB_LABEL, KIND, PORT, ROLE_LABEL, VERSION, Body, Desired
 
 TOKEN_FOLDER = "/var/run/dl2"
 TOKEN_FILE = f"{TOKEN_FOLDER}/token"
+SHARED_FOLDER = "/var/run/dl2-shared"
 _STATE = "/var/lib/dl2"
 _USER = 65532
 _METRICS_PORT = 9090
@@ -236,7 +238,18 @@ def node_pod(job: Desired, role: Role, number: int, defaults: Defaults, coordina
         *container.pop("env", ()),
     ]
     container |= {"command": [*entry, *script], "env": environment}
+    if job.shared_memory:
+        _share(job, spec, container)
     return _pod(job, name, str(role), defaults, (meta, spec, container))
+
+
+def _share(job: Desired, spec: Manifest, container: Manifest) -> None:
+    """Let a pod meet those of the same job on its node. Of the folder it sees the job's part alone."""
+    folder = {"name": "dl2-shared", "hostPath": {"path": job.shared_memory, "type": "DirectoryOrCreate"}}
+    mount = {"name": "dl2-shared", "mountPath": SHARED_FOLDER, "subPath": f"{job.namespace}-{job.name}-{job.uid[:8]}"}
+    container["env"] = [*container["env"], {"name": MEETING_FOLDER, "value": SHARED_FOLDER}]
+    container["volumeMounts"] = [*container.get("volumeMounts", ()), mount]
+    spec["volumes"] = [*spec.get("volumes", ()), folder]
 
 
 def coordinator_pod(job: Desired, start: StartCoordinator, defaults: Defaults) -> Manifest:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from coordinator.wording import transports
 from dl2_scheduler.cluster import durations
 from elastic_ps.core.configuration import Role
 from protos import elastic_pb2 as pb
@@ -133,6 +134,11 @@ class Desired:
         return durations.seconds(given) if given is not None else 0.0
 
     @property
+    def shared_memory(self) -> str:
+        """Folder of a node by which pods on it share memory; "": they do not."""
+        return str(self.spec.get("sharedMemory", {}).get("hostPath", ""))
+
+    @property
     def retry_limit(self) -> int:
         """Deaths that are mended."""
         return int(self.spec.get("retryLimit", 3))
@@ -246,6 +252,8 @@ class Report:
         samples_per_epoch: 0: not known.
         samples_per_second: of the job.
         metrics: what the script reports.
+        transport: how tensors travel, in words; "": nobody has told yet.
+        fallback: why, where that is second choice.
         plan: under way, in words; "": none.
         plans: those that have ended, oldest first.
         left: ids of nodes that plans have let go.
@@ -263,6 +271,8 @@ class Report:
     samples_per_epoch: float = 0.0
     samples_per_second: float = 0.0
     metrics: Mapping[str, float] = field(default_factory=dict)
+    transport: str = ""
+    fallback: str = ""
     plan: str = ""
     plans: tuple[Body, ...] = ()
     left: frozenset[str] = frozenset()
@@ -282,6 +292,7 @@ class Report:
         inside = [node for node in status.nodes if node.rank >= 0]
         phase = ("failed" if wanted.failed else "finished") if wanted.ended else status.phase
         phase = "restoring" if wanted.restart and not wanted.ended else phase
+        transport, fallback = transports(status)
         return Report(
             phase=phase,
             reason=wanted.reason or status.reason,
@@ -295,6 +306,8 @@ class Report:
             samples_per_epoch=float(status.data.samples),
             samples_per_second=status.rate,
             metrics=_metrics(status),
+            transport=transport,
+            fallback=fallback,
             plan=f"{status.plan.phase}: {status.plan.cause}" if status.HasField("plan") else "",
             plans=tuple(_plan(plan) for plan in plans if plan.ended),
             left=frozenset(node for plan in plans for node in plan.left),

@@ -75,11 +75,17 @@ def _mirror(turn: Turn, report: Report) -> None:
         samples_per_epoch=report.samples_per_epoch or before.samples_per_epoch,
         samples_per_second=0.0 if report.ended else round(report.samples_per_second, 1),
         metrics={**before.metrics, **report.metrics},
+        transport=_transport(turn.desired, report) or before.transport,
         plan=report.plan,
         plans=(*before.plans, *fresh)[-MOST_PLANS:],
         term=max(before.term, report.term),
         trained=before.trained or report.version > 0,
     )
+
+
+def _transport(job: Desired, report: Report) -> str:
+    """How tensors travel; TCP needs no reason where nobody asked for shared memory."""
+    return f"{report.transport} ({report.fallback})" if job.shared_memory and report.fallback else report.transport
 
 
 def _drive(turn: Turn, want: Counts) -> None:

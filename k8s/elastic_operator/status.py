@@ -52,6 +52,7 @@ class Status:
         samples_per_epoch: 0: not known yet.
         samples_per_second: now.
         metrics: the last that the script reported.
+        transport: of tensors; where it is not the one that was asked for, why.
         plan: under way, in words.
         plans: the last that have ended.
         term: given to the coordinator's pod at its last start.
@@ -76,6 +77,7 @@ class Status:
     samples_per_epoch: float = 0.0
     samples_per_second: float = 0.0
     metrics: Mapping[str, float] = field(default_factory=dict)
+    transport: str = ""
     plan: str = ""
     plans: tuple[Body, ...] = ()
     term: int = 0

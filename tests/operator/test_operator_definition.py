@@ -42,11 +42,11 @@ def fields(part):
 
 def test_both_have_the_same_fields(schema):
     spec = schema["properties"]["spec"]["properties"]
-    only_there = {"sharedMemory"}  # no operator acts on it yet, so Kubernetes refuses it
-    assert set(spec) == set(fields(document.Spec)) - only_there | {"allocation"}
+    assert set(spec) == set(fields(document.Spec)) | {"allocation"}
     for role in ("workers", "servers"):
         assert set(spec[role]["properties"]) == set(fields(document.Role))
     assert set(spec["checkpoint"]["properties"]) == set(fields(document.Checkpoint))
+    assert set(spec["sharedMemory"]["properties"]) == set(fields(document.SharedMemory))
 
 
 def test_both_have_the_same_defaults(schema):
@@ -79,13 +79,17 @@ def test_both_have_the_same_bounds(schema):
 def test_sentences_of_both_are_the_same(schema):
     """Those that `dl2 submit` says too, word by word."""
     rules = schema["properties"]["spec"]["x-kubernetes-validations"]
-    said = {rule["message"] for rule in rules}
+    (rule,) = schema["properties"]["spec"]["properties"]["sharedMemory"]["properties"]["hostPath"][
+        "x-kubernetes-validations"
+    ]
+    said = {rule["message"] for rule in [*rules, rule]}
     workers = {"template": {"spec": {"containers": [{"command": ["python", "x.py"]}]}}}
     wrong = [
         {"epochs": 1, "workers": workers},
         {"modelType": "a", "workers": workers},
         {"modelType": "a", "epochs": 1, "workers": {}},
         {"modelType": "a", "epochs": 1, "workers": workers, "servers": workers},
+        {"modelType": "a", "epochs": 1, "workers": workers, "sharedMemory": {"hostPath": "dl2"}},
     ]
     for spec in wrong:
         text = {"apiVersion": document.API_VERSION, "kind": document.KIND, "metadata": {"name": "a"}, "spec": spec}

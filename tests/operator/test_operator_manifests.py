@@ -114,3 +114,15 @@ def test_a_token_is_the_jobs_alone_and_known_without_reading_it():
 
 def test_evictions_leave_the_minimum():
     assert [budget["spec"]["minAvailable"] for budget in manifests.budgets(WHOLE)] == [2, 1]
+
+
+def test_pods_meet_in_the_jobs_part_of_a_folder_only_where_the_document_names_one():
+    shared = manifests.node_pod(job(sharedMemory={"hostPath": "/dev/shm/dl2"}), Role.WORKER, 1, DEFAULTS, "10.96.0.9")
+    (folder,) = [volume for volume in shared["spec"]["volumes"] if "hostPath" in volume]
+    assert folder["hostPath"]["path"] == "/dev/shm/dl2"
+    (mount,) = [one for one in container_of(shared)["volumeMounts"] if one["name"] == folder["name"]]
+    assert mount["subPath"] == "ns-digits-uid-1234"
+    assert {"name": "ELASTIC_SHARED_MEMORY", "value": mount["mountPath"]} in container_of(shared)["env"]
+    without = manifests.node_pod(job(), Role.WORKER, 1, DEFAULTS, "10.96.0.9")
+    assert not [volume for volume in without["spec"]["volumes"] if "hostPath" in volume]
+    assert "ELASTIC_SHARED_MEMORY" not in str(without)
