@@ -33,7 +33,7 @@ class LiveScale:
     joining: tuple[int, ...] = (1, 2, 4)
     plans: int = 5
     restarts: int = 2
-    networks: tuple[str, ...] = ("squeezenet1.1", "mobilenet1.0", "resnet18_v1", "resnet50_v1", "vgg16")
+    networks: tuple[str, ...] = ("mobilenet0.25", "mobilenet1.0", "resnet18_v1", "resnet50_v1", "vgg16")
 
 
 @dataclass(frozen=True)
