@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
 from dl2_scheduler.cluster import durations
@@ -119,7 +119,14 @@ class SharedMemory(Part):
         host_path: folder of the node that they share.
     """
 
-    host_path: Annotated[Text, KubernetesOnly("tasks share this machine's memory")]
+    host_path: Annotated[Text, Field(max_length=1024), KubernetesOnly("tasks share this machine's memory")]
+
+    @field_validator("host_path")
+    @classmethod
+    def _is_one_folder(cls, path: str) -> str:
+        if not path.startswith("/") or path.startswith("//") or path == "/" or ".." in path.split("/"):
+            raise ValueError("give an absolute path without .., as in /dev/shm/dl2")
+        return path
 
 
 class Spec(Part):
