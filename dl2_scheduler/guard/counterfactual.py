@@ -1,21 +1,26 @@
 """The future of a live cluster under a policy, as far as its history tells: simulated from the present state on."""
 
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.policy import AllocationPolicy
-from dl2_scheduler.cluster.room import NodeRule, Room
+from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.cluster.snapshot import JobState, Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
+from dl2_scheduler.live.deciding import answer
+from dl2_scheduler.live.waiting import Waited, counted
 from dl2_scheduler.policies.speed_fit import FittedSpeeds
 from dl2_scheduler.sim.lanes import MEASURED
 from dl2_scheduler.sim.simulator import SimulatedCluster
 
 MOST_SLOTS = 500
 """Of a simulated future; jobs that have not ended by then count as if they ended there."""
+
+_UNKNOWN_SLOTS = 10.0  # that a job of which nothing is known takes with its minimum
 
 
 def completion(
@@ -27,34 +32,81 @@ def completion(
 ) -> tuple[list[float], int]:
     """Mean slots until the present jobs end, under each policy, and how many jobs were looked at.
 
-    No jobs come in this future, and scaling costs what it was measured to. Jobs whose samples are not known yet are
-    left out. All futures are as long: where the time runs out in one, all are cut there.
+    Each slot is decided as the live loop would. No jobs come in this future, and scaling costs what it was measured to.
+    All futures are as long: where the time runs out in one, all are cut there.
 
     Args:
-        snapshot: the present.
+        snapshot: the present; see `with_samples`.
         policies: new ones; each plays its own future.
         fitted: to what jobs of the cluster reported.
         rule: by which tasks find their node.
         seconds: of computing, for all policies together.
 
     Raises:
+        UnfitAnswer: a policy's answer cannot be done.
         Exception: whatever a policy raises.
     """
-    states = [state for state in snapshot.jobs if state.job.samples_known]
-    if not states:
+    if not snapshot.jobs:
         return [0.0 for _ in policies], 0
-    speeds = speeds_of(states, fitted)
-    futures = [_future(snapshot, states, speeds) for _ in policies]
+    speeds = speeds_of(snapshot.jobs, fitted)
+    futures = [_Future(_cluster(snapshot, speeds), policy) for policy in policies]
     deadline = time.monotonic() + seconds
-    while not all(future.done for future in futures) and futures[0].lanes.slot < MOST_SLOTS:
+    while not all(future.cluster.done for future in futures) and futures[0].cluster.lanes.slot < MOST_SLOTS:
         if time.monotonic() > deadline:
             break
-        for future, policy in zip(futures, policies, strict=True):
-            now = future.snapshot()
-            future.apply(policy.allocate(now, Room(now, rule)))
-            future.finish_slot()
-    ends = [np.where(np.isnan(future.lanes.finish[0]), future.lanes.slot, future.lanes.finish[0]) for future in futures]
-    return [float(end.mean()) for end in ends], len(states)
+        for future in futures:
+            future.slot(rule)
+    return [future.mean_end for future in futures], len(snapshot.jobs)
+
+
+@dataclass
+class _Future:
+    """Of one policy.
+
+    Attributes:
+        cluster: at the present, at first.
+        policy: decides.
+        waited: see `live/waiting`, from the present on.
+    """
+
+    cluster: SimulatedCluster
+    policy: AllocationPolicy
+    waited: Waited = field(default_factory=dict)
+
+    def slot(self, rule: NodeRule) -> None:
+        now = self.cluster.snapshot()
+        allocation = answer(self.policy, now, rule, self.waited)
+        self.waited = counted(self.waited, now, allocation)
+        self.cluster.apply(allocation)
+        self.cluster.finish_slot()
+
+    @property
+    def mean_end(self) -> float:
+        """In slots; of jobs that have not ended, the present slot."""
+        lanes = self.cluster.lanes
+        return float(np.where(np.isnan(lanes.finish[0]), lanes.slot, lanes.finish[0]).mean())
+
+
+def with_samples(snapshot: Snapshot, known: Mapping[str, float], fitted: FittedSpeeds) -> Snapshot:
+    """With a guess for jobs that have not told their samples: a policy that never starts them is to be found out.
+
+    Args:
+        snapshot: as it was seen.
+        known: samples of an epoch, by type; a job of another type is taken to end after `_UNKNOWN_SLOTS`.
+        fitted: to what jobs of the cluster reported.
+    """
+
+    def guessed(job: Job) -> float:
+        work = _UNKNOWN_SLOTS * snapshot.slot_seconds * float(fitted.grid(job)[job.min_servers, job.min_workers])
+        return known.get(job.model, work / job.estimate)
+
+    states = [
+        state
+        if state.job.samples_known
+        else replace(state, job=replace(state.job, samples_per_epoch=guessed(state.job)))
+        for state in snapshot.jobs
+    ]
+    return replace(snapshot, jobs=tuple(states))
 
 
 def speeds_of(states: Sequence[JobState], fitted: FittedSpeeds) -> Speeds:
@@ -65,7 +117,7 @@ def speeds_of(states: Sequence[JobState], fitted: FittedSpeeds) -> Speeds:
     return Speeds({model: fitted.grid(job) for model, job in each.items()})
 
 
-def _future(snapshot: Snapshot, states: Sequence[JobState], speeds: Speeds) -> SimulatedCluster:
+def _cluster(snapshot: Snapshot, speeds: Speeds) -> SimulatedCluster:
     """At the present: all jobs are there, as far as they are."""
     jobs = [
         replace(
@@ -74,10 +126,10 @@ def _future(snapshot: Snapshot, states: Sequence[JobState], speeds: Speeds) -> S
             epochs=state.epochs_done + state.remaining_epochs,
             epochs_estimate=state.job.estimate,
         )
-        for state in states
+        for state in snapshot.jobs
     ]
     cluster = SimulatedCluster(jobs, snapshot.nodes, speeds, snapshot.slot_seconds, MEASURED)
-    lanes, by_id = cluster.lanes, {state.job.id: state for state in states}
+    lanes, by_id = cluster.lanes, {state.job.id: state for state in snapshot.jobs}
     for number, job in enumerate(lanes.jobs[0]):
         state = by_id[job.id]
         lanes.done[0, number], lanes.slots_run[0, number] = state.epochs_done, state.slots_run

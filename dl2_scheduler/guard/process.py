@@ -39,6 +39,8 @@ class Guard:
             self._error = found.get("error", "")
             if self._error:
                 log.error("guard: slot %d: %s could not be compared: %s", slot, found["policy"], self._error)
+                if found["unusable"]:
+                    self._policies.renew(found["policy"])
             else:
                 self._standing = seen(self._standing, Comparison(**found), self._settings)
         choice = self._policies.choice

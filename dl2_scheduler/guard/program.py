@@ -3,7 +3,8 @@
     python -m dl2_scheduler.guard.program FOLDER RULE BASELINE
 
 FOLDER is the cluster's, RULE a `NodeRule`. It is told lines {"slot": 3, "policy": NAME}, and says lines that are
-`Comparison`s, or {"slot": 3, "policy": NAME, "error": why it could not}.
+`Comparison`s, or {"slot": 3, "policy": NAME, "error": why it could not, "unusable": whether the policy can be read no
+more}.
 """
 
 import json
@@ -13,8 +14,9 @@ from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
+from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.room import NodeRule
-from dl2_scheduler.guard.counterfactual import completion
+from dl2_scheduler.guard.counterfactual import completion, with_samples
 from dl2_scheduler.guard.decision import Comparison
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.side import be_nice, told
@@ -39,6 +41,7 @@ class Comparing:
     def __init__(self, history: History, rule: NodeRule, baseline: str):
         self._history, self._rule, self._baseline = history, rule, baseline
         self._fitted = FittedSpeeds()
+        self._samples: dict[str, float] = {}
         self._last: RecordedSlot | None = None
 
     def compared(self, policy: str) -> Comparison | None:
@@ -48,14 +51,17 @@ class Comparing:
             policy: by its name; it is read anew.
 
         Raises:
+            BadInput: it can be read no more.
             Exception: whatever the policy raises.
         """
         for slot in self._history.slots(after=self._last.snapshot.slot if self._last else -1):
             self._fitted.observe(slot.snapshot.reports)
+            told = [state.job for state in slot.snapshot.jobs if state.job.samples_known]
+            self._samples |= {job.model: job.samples_per_epoch for job in told}
             self._last = slot
         if self._last is None:
             return None
-        now, both = self._last.snapshot, (policy, self._baseline)
+        now, both = with_samples(self._last.snapshot, self._samples, self._fitted), (policy, self._baseline)
         players = [make_live_policy(name) for name in both]
         (own, baseline), jobs = completion(now, players, self._fitted, self._rule, _SECONDS)
         return Comparison(now.slot, policy, own, baseline, jobs) if jobs else None
@@ -74,7 +80,9 @@ def main() -> None:
                 found = comparing.compared(asked["policy"])
             except Exception as error:
                 log.exception("slot %d: %s", asked["slot"], asked["policy"])
-                print(json.dumps({**asked, "error": f"{type(error).__name__}: {error}"}), flush=True)
+                unusable = isinstance(error, BadInput)
+                why = f"{type(error).__name__}: {error}"
+                print(json.dumps({**asked, "error": why, "unusable": unusable}), flush=True)
                 continue
             if found is not None:
                 print(json.dumps(asdict(found)), flush=True)

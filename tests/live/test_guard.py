@@ -2,17 +2,21 @@
 
 import time
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 from test_live_learning import NODES, SLOT, job, live, new_run
 
+from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES
 from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot, SpeedReport
-from dl2_scheduler.guard.counterfactual import MOST_SLOTS, completion
+from dl2_scheduler.guard.counterfactual import MOST_SLOTS, completion, with_samples
 from dl2_scheduler.guard.decision import Comparison, GuardSettings, Standing, seen, verdict
 from dl2_scheduler.guard.process import Guard
 from dl2_scheduler.guard.program import Comparing
+from dl2_scheduler.live.deciding import UnfitAnswer
 from dl2_scheduler.live.history import HISTORY_FILE, History
+from dl2_scheduler.live.waiting import MOST_SLOTS as WAITING_SLOTS
 from dl2_scheduler.policies.drf import Drf
 from dl2_scheduler.policies.speed_fit import FittedSpeeds
 
@@ -58,6 +62,13 @@ class Starves:
         return Allocation({state.job.id: Grant(0, 0) for state in snapshot.jobs})
 
 
+class Greedy:
+    """More than a job may have."""
+
+    def allocate(self, snapshot, room):
+        return Allocation({state.job.id: Grant(9, 9) for state in snapshot.jobs})
+
+
 class Stingy:
     """Everybody gets one of each, as long as there is room."""
 
@@ -67,8 +78,8 @@ class Stingy:
         return room.allocation()
 
 
-def present(*done):
-    states = [JobState(job(2 * number, 0.0), epochs, 3, 1, 1) for number, epochs in enumerate(done)]
+def present(*done, counts=(1, 1)):
+    states = [JobState(job(2 * number, 0.0), epochs, 3, *counts) for number, epochs in enumerate(done)]
     return Snapshot(40, SLOT, NODES, tuple(states))
 
 
@@ -88,17 +99,39 @@ def test_futures_begin_in_the_present():
 
 
 def test_futures_have_an_end():
-    (never, _), _ = completion(present(0.0), [Starves(), Drf()], fitted(), NodeRule.SPREAD, 60.0)
-    assert never == MOST_SLOTS
-    (cut, _), _ = completion(present(0.0), [Starves(), Drf()], fitted(), NodeRule.SPREAD, 0.0)
+    snapshot = present(-1e6, counts=(0, 0))
+    (long, short), _ = completion(snapshot, [Starves(), Drf()], fitted(), NodeRule.SPREAD, 60.0)
+    assert long == short == MOST_SLOTS
+    (cut, _), _ = completion(snapshot, [Starves(), Drf()], fitted(), NodeRule.SPREAD, 0.0)
     assert cut <= 1.0
 
 
+def test_futures_are_decided_as_the_live_loop_decides():
+    """Who runs keeps its minimum, nobody waits forever, and answers are checked."""
+    (kept, few, _), _ = completion(present(0.0), [Starves(), Stingy(), Drf()], fitted(), NodeRule.SPREAD, 60.0)
+    assert kept == few
+    waits = present(0.0, counts=(0, 0))
+    (late, soon), _ = completion(waits, [Starves(), Stingy()], fitted(), NodeRule.SPREAD, 60.0)
+    assert late == pytest.approx(soon + WAITING_SLOTS)
+    with pytest.raises(UnfitAnswer, match="it gave a0 9 workers"):
+        completion(waits, [Greedy(), Drf()], fitted(), NodeRule.SPREAD, 60.0)
+
+
 def test_nothing_to_compare():
-    state = JobState(job(0, 0.0))
-    unknown = JobState(type(state.job)(**{**vars(state.job), "samples_per_epoch": 1.0}))
-    snapshot = Snapshot(1, SLOT, NODES, (unknown,))
-    assert completion(snapshot, [Drf()], fitted(), NodeRule.SPREAD, 1.0) == ([0.0], 0)
+    assert completion(present(), [Drf()], fitted(), NodeRule.SPREAD, 1.0) == ([0.0], 0)
+
+
+def test_a_policy_that_never_starts_what_nobody_knows_is_found_out():
+    states = present(0.0, counts=(0, 0)).jobs
+    unknown = replace(states[0], job=replace(states[0].job, samples_per_epoch=UNKNOWN_SAMPLES))
+    snapshot = replace(present(), jobs=(unknown,))
+    alike = with_samples(snapshot, {"a": 200.0}, fitted())
+    assert alike.jobs == states
+    stranger = with_samples(snapshot, {}, fitted())
+    assert stranger.jobs[0].job.samples_per_epoch * 8.0 == pytest.approx(10 * SLOT * 10.0, rel=0.1)
+    (never, soon), jobs = completion(stranger, [Starves(), Stingy()], fitted(), NodeRule.SPREAD, 60.0)
+    assert (jobs, never) == (1, pytest.approx(soon + WAITING_SLOTS))
+    assert soon == pytest.approx(10.0, rel=0.05)
 
 
 def test_a_history_is_compared_from_its_last_slot(tmp_path):
@@ -138,7 +171,7 @@ def test_the_guard_falls_back_beside_the_loop(tmp_path):
             assert policies.deciding == f"dl2:{run.path}"  # it has its slots again
 
 
-def test_what_cannot_be_compared_is_told(tmp_path):
+def test_a_policy_that_can_be_read_no_more_loses_its_place(tmp_path):
     run = new_run(tmp_path / "run")
     with closing(History(tmp_path / HISTORY_FILE)) as history:
         loop, policies, _ = live(history, tmp_path, policy=f"dl2:{run.path}")
@@ -151,4 +184,5 @@ def test_what_cannot_be_compared_is_told(tmp_path):
                 time.sleep(0.05)
             guard.before(1)
             assert "BadInput: no policy in" in guard.summary
-            assert policies.deciding == f"dl2:{run.path}"
+            assert policies.deciding == "drf", "it could not be guarded, nor used after a restart"
+            assert policies.trouble.startswith("no policy in")
