@@ -28,10 +28,17 @@ class StartCoordinator:
 
 @dataclass(frozen=True, slots=True)
 class StartNode:
-    """A worker's or server's pod."""
+    """A worker's or server's pod.
+
+    Attributes:
+        role: what it does.
+        number: of it, among its role.
+        held: bytes that one like it has to hand over before it ends.
+    """
 
     role: Role
     number: int
+    held: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -262,7 +262,7 @@ class Keeper:
         else:
             if not self._address:
                 self._address = (await self._api.apply(manifests.service(job)))["spec"]["clusterIP"]
-            manifest = manifests.node_pod(job, action.role, action.number, self._shared.defaults, self._address)
+            manifest = manifests.node_pod(job, action, self._shared.defaults, self._address)
         made = await self._api.create_pod(manifest)
         self.pods.setdefault(made["metadata"]["name"], made)
 

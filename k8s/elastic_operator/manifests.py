@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from hmac import HMAC
+from math import ceil
 from typing import Any
 
 from dl2_scheduler.cluster.template import SLOTS
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.token import TOKEN_BYTES
 from elastic_ps.transport.choice import FOLDER as MEETING_FOLDER
-from k8s.elastic_operator.actions import StartCoordinator
+from k8s.elastic_operator.actions import StartCoordinator, StartNode
 from k8s.elastic_operator.model import COORDINATOR, GROUP, JOB_LABEL, KIND, PORT, ROLE_LABEL, VERSION, Body, Desired
 
 TOKEN_FOLDER = "/var/run/dl2"
@@ -22,6 +23,8 @@ _USER = 65532
 _METRICS_PORT = 9090
 _LOST_SECONDS = 30
 _GRACE_SECONDS = 60
+_HANDED_OVER = 50e6
+"""Bytes a second at which a server that goes is sure to hand over what it holds."""
 _JOIN_SECONDS = 600
 """That a node waits for the job's coordinator: images are pulled, gangs are bound one pod after the other."""
 
@@ -171,7 +174,6 @@ def _pod(
         "metadata": named,
         "spec": {
             "schedulerName": defaults.scheduler,
-            "terminationGracePeriodSeconds": _GRACE_SECONDS,
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             **spec,
@@ -208,19 +210,25 @@ def _container(given: Manifest, defaults: Defaults) -> Manifest:
     }
 
 
-def node_pod(job: Desired, role: Role, number: int, defaults: Defaults, coordinator: str) -> Manifest:
+def grace(held: int) -> int:
+    """Seconds that a node has from SIGTERM on, with this many bytes to hand over."""
+    return _GRACE_SECONDS + ceil(held / _HANDED_OVER)
+
+
+def node_pod(job: Desired, start: StartNode, defaults: Defaults, coordinator: str) -> Manifest:
     """A worker or a server.
 
     Args:
         job: that it is of.
-        role: what it does.
-        number: of it, among its role.
+        start: which.
         defaults: of pods.
         coordinator: address of the coordinator's service. A name might be asked of other name servers too, before the
             cluster's own knows it, and the job's token be shown to whoever answers there.
     """
-    name = pod_name(job, role, number)
+    role = start.role
+    name = pod_name(job, role, start.number)
     meta, spec, container = _template(job, role)
+    spec.setdefault("terminationGracePeriodSeconds", grace(start.held))
     options = {
         "--role": str(role),
         "--coordinator": f"[{coordinator}]:{PORT}" if ":" in coordinator else f"{coordinator}:{PORT}",
@@ -228,7 +236,7 @@ def node_pod(job: Desired, role: Role, number: int, defaults: Defaults, coordina
         "--host": "$(POD_IP)",
         "--nonce-prefix": name,
         "--join-timeout": str(_JOIN_SECONDS),
-        "--grace": str(max(1, spec.get("terminationGracePeriodSeconds", _GRACE_SECONDS) - 10)),
+        "--grace": str(max(1, spec["terminationGracePeriodSeconds"] - 10)),
     }
     entry = [_python(job), "-m", "elastic_ps.launch", *(word for option in options.items() for word in option)]
     script = [*container.pop("command", ())[1:], *container.pop("args", ())] if role is Role.WORKER else []

@@ -257,6 +257,7 @@ class Report:
         plan: under way, in words; "": none.
         plans: those that have ended, oldest first.
         left: ids of nodes that plans have let go.
+        server_bytes: parameters that the largest server holds; 0: not known.
     """
 
     phase: str = "starting"
@@ -276,6 +277,7 @@ class Report:
     plan: str = ""
     plans: tuple[Body, ...] = ()
     left: frozenset[str] = frozenset()
+    server_bytes: int = 0
 
     @property
     def ended(self) -> bool:
@@ -311,6 +313,7 @@ class Report:
             plan=f"{status.plan.phase}: {status.plan.cause}" if status.HasField("plan") else "",
             plans=tuple(_plan(plan) for plan in plans if plan.ended),
             left=frozenset(node for plan in plans for node in plan.left),
+            server_bytes=max((node.bytes for node in inside if node.member.role == pb.SERVER), default=0),
         )
 
 

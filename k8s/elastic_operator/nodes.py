@@ -1,7 +1,7 @@
 """Workers and servers of a job whose coordinator answers: as many as it wants, and what becomes of the dead. Pure."""
 
 from elastic_ps.core.configuration import Role
-from k8s.elastic_operator.actions import DeletePod, LabelPod, Scale, StartNode, Stop, TellExit
+from k8s.elastic_operator.actions import DeletePod, LabelPod, Scale, Stop, TellExit
 from k8s.elastic_operator.ending import fail
 from k8s.elastic_operator.model import CAUSE, Counts, Pod, Report
 from k8s.elastic_operator.turn import Turn
@@ -95,7 +95,7 @@ def _start(turn: Turn, role: Role) -> None:
     number = created.of(role) + 1
     workers, servers = (number, created.servers) if role is Role.WORKER else (created.workers, number)
     turn.note(created=Counts(workers, servers))
-    turn.act(StartNode(role, number))
+    turn.start(role, number)
 
 
 def _number(pod: Pod) -> int:

@@ -4,7 +4,7 @@ Level-triggered: nothing depends on how a state came about, and whatever an acti
 """
 
 from elastic_ps.core.configuration import Role
-from k8s.elastic_operator.actions import DeletePod, Ensure, SetFinalizer, StartCoordinator, StartNode
+from k8s.elastic_operator.actions import DeletePod, Ensure, SetFinalizer, StartCoordinator
 from k8s.elastic_operator.ending import fail, finish, leave, rest, suspend
 from k8s.elastic_operator.model import JOB_LABEL, PORT, ROLE_LABEL, Counts, Desired, Pod, Report, timestamp
 from k8s.elastic_operator.nodes import match, mourn
@@ -80,6 +80,7 @@ def _mirror(turn: Turn, report: Report) -> None:
         plans=(*before.plans, *fresh)[-MOST_PLANS:],
         term=max(before.term, report.term),
         trained=before.trained or report.version > 0,
+        server_bytes=report.server_bytes or before.server_bytes,
     )
 
 
@@ -131,7 +132,8 @@ def _begin(turn: Turn, want: Counts) -> None:
         (Role.SERVER, first.servers, want.servers),
         (Role.WORKER, first.workers, want.workers),
     ):
-        turn.act(*(StartNode(role, n) for n in range(number, number + count)))
+        for n in range(number, number + count):
+            turn.start(role, n)
 
 
 def _revive(turn: Turn) -> None:

@@ -65,6 +65,7 @@ class Status:
         checkpoint: URL of the last checkpoint that a suspension made.
         trained: whether there is anything that could be lost.
         created: the highest number given to a pod, by role.
+        server_bytes: parameters that the largest server holds, or held last.
         counted: names of dead pods that are in `restarts`.
     """
 
@@ -90,6 +91,7 @@ class Status:
     checkpoint: str = ""
     trained: bool = False
     created: Counts = field(default_factory=Counts)
+    server_bytes: int = 0
     counted: tuple[str, ...] = ()
 
     @staticmethod

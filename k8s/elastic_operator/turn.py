@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from elastic_ps.core.configuration import Role
-from k8s.elastic_operator.actions import Action, DeletePod, Tell
+from k8s.elastic_operator.actions import Action, DeletePod, StartNode, Tell
 from k8s.elastic_operator.model import CAUSE, Counts, Desired, Pod, Report
 from k8s.elastic_operator.status import Status
 
@@ -116,6 +116,10 @@ class Turn:
     def delete(self, pods: Iterable[Pod]) -> None:
         """Ask for the end of pods that nobody has deleted yet, and of the objects of those that are lost."""
         self.act(*(DeletePod(pod.name, pod.lost) for pod in pods if pod.lost or not pod.deleting))
+
+    def start(self, role: Role, number: int) -> None:
+        """Ask for a worker's or server's pod."""
+        self.act(StartNode(role, number, self.status.server_bytes if role is Role.SERVER else 0))
 
     def look_again(self, seconds: float) -> None:
         """Another look is due by then."""

@@ -1,4 +1,4 @@
-"""Shared memory between pods: where the document names a folder that they can write to, and nowhere else."""
+"""Pods that share memory where the document names a folder that they can write to; time for what they have to hand over."""
 
 import pytest
 from kube_cluster import until
@@ -57,6 +57,17 @@ def test_without_the_field_tensors_go_by_tcp(make_job, node):
     job.apply()
     job.running(1, 1)
     job.until(lambda status: status.get("transport") == "tcp", "TCP is told", 60)
+
+
+def test_a_later_server_has_time_for_what_servers_hold(make_job):
+    job = make_job("growing", REGRESSION)
+    job.apply()
+    job.running(1, 1)
+    job.until(lambda status: status.get("serverBytes", 0) > 0, "what a server holds is known", 60)
+    job.scale(1, 2)
+    job.running(1, 2)
+    seconds = {pod["spec"]["terminationGracePeriodSeconds"] for pod in job.pods("server")}
+    assert seconds == {60, 61}  # the model is small
 
 
 def test_a_folder_that_pods_cannot_write_to_is_named_in_the_status(make_job, folder, node):

@@ -5,7 +5,7 @@ from operator_cases import SPEC, job
 
 from elastic_ps.core.configuration import Role
 from k8s.elastic_operator import manifests
-from k8s.elastic_operator.actions import StartCoordinator
+from k8s.elastic_operator.actions import StartCoordinator, StartNode
 from k8s.elastic_operator.manifests import Defaults
 from k8s.elastic_operator.model import Counts
 
@@ -36,7 +36,7 @@ def container_of(pod):
 
 
 def test_a_worker_runs_the_script_by_its_own_interpreter():
-    pod = manifests.node_pod(WHOLE, Role.WORKER, 3, DEFAULTS, "10.96.0.9")
+    pod = manifests.node_pod(WHOLE, StartNode(Role.WORKER, 3), DEFAULTS, "10.96.0.9")
     command = container_of(pod)["command"]
     assert pod["metadata"]["name"] == "digits-worker-3"
     assert command[:3] == ["/opt/python", "-m", "elastic_ps.launch"]
@@ -51,13 +51,27 @@ def test_a_worker_runs_the_script_by_its_own_interpreter():
 
 
 def test_a_drain_is_over_before_the_grace_of_its_pod():
-    pod = manifests.node_pod(WHOLE, Role.WORKER, 1, DEFAULTS, "10.96.0.9")
+    pod = manifests.node_pod(WHOLE, StartNode(Role.WORKER, 1), DEFAULTS, "10.96.0.9")
     command = container_of(pod)["command"]
     assert int(command[command.index("--grace") + 1]) < pod["spec"]["terminationGracePeriodSeconds"]
 
 
+@pytest.mark.parametrize(("held", "seconds"), [(0, 60), (1, 61), (50_000_000, 61), (10_000_000_000, 260)])
+def test_who_has_more_to_hand_over_has_longer(held, seconds):
+    pod = manifests.node_pod(WHOLE, StartNode(Role.SERVER, 1, held), DEFAULTS, "10.96.0.9")
+    command = container_of(pod)["command"]
+    assert pod["spec"]["terminationGracePeriodSeconds"] == seconds
+    assert int(command[command.index("--grace") + 1]) == seconds - 10
+
+
+def test_a_templates_own_grace_holds():
+    own = with_template({"command": ["python", "x.py"]}, terminationGracePeriodSeconds=7)
+    pod = manifests.node_pod(own, StartNode(Role.SERVER, 1, 10**12), DEFAULTS, "10.96.0.9")
+    assert pod["spec"]["terminationGracePeriodSeconds"] == 7
+
+
 def test_a_server_without_a_template_has_the_workers_surroundings_and_not_its_script():
-    pod = manifests.node_pod(WHOLE, Role.SERVER, 1, DEFAULTS, "10.96.0.9")
+    pod = manifests.node_pod(WHOLE, StartNode(Role.SERVER, 1), DEFAULTS, "10.96.0.9")
     assert "train" not in container_of(pod)["command"]
     assert "resources" not in container_of(pod)
     assert {"name": "data", "mountPath": "/data"} in container_of(pod)["volumeMounts"]
@@ -81,8 +95,8 @@ def test_a_coordinator_is_told_its_term_and_starts_again_in_its_pod():
 @pytest.mark.parametrize(
     "pod",
     [
-        manifests.node_pod(WHOLE, Role.WORKER, 1, DEFAULTS, "10.96.0.9"),
-        manifests.node_pod(WHOLE, Role.SERVER, 1, DEFAULTS, "10.96.0.9"),
+        manifests.node_pod(WHOLE, StartNode(Role.WORKER, 1), DEFAULTS, "10.96.0.9"),
+        manifests.node_pod(WHOLE, StartNode(Role.SERVER, 1), DEFAULTS, "10.96.0.9"),
         manifests.coordinator_pod(WHOLE, StartCoordinator(1, Counts(1, 1)), DEFAULTS),
     ],
 )
@@ -99,7 +113,7 @@ def test_pods_may_as_little_as_training_needs(pod):
 
 def test_a_template_may_say_otherwise():
     own = with_template({"command": ["python", "x.py"], "image": "mine:2"}, schedulerName="default-scheduler")
-    pod = manifests.node_pod(own, Role.WORKER, 1, DEFAULTS, "10.96.0.9")
+    pod = manifests.node_pod(own, StartNode(Role.WORKER, 1), DEFAULTS, "10.96.0.9")
     assert (container_of(pod)["image"], pod["spec"]["schedulerName"]) == ("mine:2", "default-scheduler")
 
 
@@ -117,12 +131,14 @@ def test_evictions_leave_the_minimum():
 
 
 def test_pods_meet_in_the_jobs_part_of_a_folder_only_where_the_document_names_one():
-    shared = manifests.node_pod(job(sharedMemory={"hostPath": "/dev/shm/dl2"}), Role.WORKER, 1, DEFAULTS, "10.96.0.9")
+    shared = manifests.node_pod(
+        job(sharedMemory={"hostPath": "/dev/shm/dl2"}), StartNode(Role.WORKER, 1), DEFAULTS, "10.96.0.9"
+    )
     (folder,) = [volume for volume in shared["spec"]["volumes"] if "hostPath" in volume]
     assert folder["hostPath"]["path"] == "/dev/shm/dl2"
     (mount,) = [one for one in container_of(shared)["volumeMounts"] if one["name"] == folder["name"]]
     assert mount["subPath"] == "ns-digits-uid-1234"
     assert {"name": "ELASTIC_SHARED_MEMORY", "value": mount["mountPath"]} in container_of(shared)["env"]
-    without = manifests.node_pod(job(), Role.WORKER, 1, DEFAULTS, "10.96.0.9")
+    without = manifests.node_pod(job(), StartNode(Role.WORKER, 1), DEFAULTS, "10.96.0.9")
     assert not [volume for volume in without["spec"]["volumes"] if "hostPath" in volume]
     assert "ELASTIC_SHARED_MEMORY" not in str(without)

@@ -1,10 +1,14 @@
 """What the operator takes from the coordinator's messages, and shows of it."""
 
 import pytest
-from operator_cases import NOW, job, usual
+from operator_cases import NOW, job, kinds, running, server, usual, wanted, worker
 
-from k8s.elastic_operator.model import Report
+from elastic_ps.core.configuration import Role
+from k8s.elastic_operator.actions import StartNode
+from k8s.elastic_operator.model import Counts, Report
 from k8s.elastic_operator.reconcile import plan
+from k8s.elastic_operator.status import SUSPENDED, Status
+from k8s.elastic_operator.turn import Observed
 from protos import elastic_pb2 as pb
 
 WHY = "cannot connect to 10.0.0.2:5 by shared memory: not on this host"
@@ -43,3 +47,23 @@ def test_the_status_says_how_tensors_travel_and_why_not_as_wanted(transports, do
 def test_how_tensors_travelled_stays_when_workers_are_gone():
     seen = usual(status={"transport": "shm"})
     assert plan(seen, job(sharedMemory=SHARED), NOW).status.transport == "shm"
+
+
+def test_later_servers_are_known_to_hold_what_the_largest_holds_now():
+    nodes = [
+        pb.NodeStatus(member=pb.Member(id=f"n{number}", role=role), rank=rank, bytes=held)
+        for number, (role, rank, held) in enumerate(
+            [(pb.SERVER, 0, 300), (pb.SERVER, 1, 500), (pb.SERVER, -1, 900), (pb.WORKER, 0, 7000)]
+        )
+    ]
+    assert Report.of(pb.Wanted(), pb.StatusReply(nodes=nodes), ()).server_bytes == 500
+    asked = {"server_bytes": 500, "wanted": Counts(1, 2), "starting": Counts(0, 1)}
+    done = plan(running(worker(1), server(1), report=asked), wanted(1, 2), NOW)
+    assert kinds(done, StartNode) == [StartNode(Role.SERVER, 2, held=500)]
+    assert done.status.server_bytes == 500
+
+
+def test_who_comes_back_remembers_what_servers_held():
+    known = Status(phase=SUSPENDED, term=1, trained=True, server_bytes=500)
+    starts = kinds(plan(Observed(known), job(), NOW), StartNode)
+    assert [(start.role, start.held) for start in starts] == [(Role.SERVER, 500), (Role.WORKER, 0), (Role.WORKER, 0)]
