@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from dl2_scheduler.backends.kube.api import ApiError, Conflict, NotFound
-from dl2_scheduler.backends.kube.binding import Bind, Decisions, Return, Wait, decide
+from dl2_scheduler.backends.kube.binding import decide
+from dl2_scheduler.backends.kube.decisions import Bind, Decisions, Return, Wait
 from dl2_scheduler.backends.kube.objects import JobInfo, NodeInfo, PodInfo
 from dl2_scheduler.backends.kube.views import shape
 from dl2_scheduler.backends.kube.writes import NotLeading, Writer

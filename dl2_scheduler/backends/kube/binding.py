@@ -1,91 +1,14 @@
 """Which pods go to which nodes now: whole gangs first, in the order of the queue. Pure."""
 
-from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Sequence
 
-from dl2_scheduler.backends.kube.constraints import Constraints
-from dl2_scheduler.backends.kube.floor import Claim, Floor, Requests
+from dl2_scheduler.backends.kube.backfill import Backfill, starving, waited
+from dl2_scheduler.backends.kube.decisions import Bind, Decisions, Reservation, Return, Wait
+from dl2_scheduler.backends.kube.floor import Claim, Floor
 from dl2_scheduler.backends.kube.gangs import Gang, group, unknown
-from dl2_scheduler.backends.kube.objects import ROLES, SCHEDULER, JobInfo, NodeInfo, PodInfo
+from dl2_scheduler.backends.kube.objects import SCHEDULER, JobInfo, NodeInfo, PodInfo
+from dl2_scheduler.backends.kube.placing import GangTask, claim_all, missing, why_not
 from dl2_scheduler.cluster.room import NodeRule
-
-
-@dataclass(frozen=True)
-class Bind:
-    """Bind a pod to a node."""
-
-    pod: PodInfo
-    node: str
-
-
-@dataclass(frozen=True)
-class Wait:
-    """Leave a pod unbound.
-
-    Attributes:
-        pod: which.
-        reason: why, for people.
-    """
-
-    pod: PodInfo
-    reason: str
-
-
-@dataclass(frozen=True)
-class Return:
-    """Delete a pod of a gang that has not become whole.
-
-    Attributes:
-        pod: which.
-        reason: why, for people.
-    """
-
-    pod: PodInfo
-    reason: str
-
-
-@dataclass(frozen=True)
-class Reservation:
-    """Room kept for a pod that is not there yet.
-
-    Attributes:
-        job: its id.
-        role: of the pod.
-        node: where.
-    """
-
-    job: str
-    role: str
-    node: str
-
-
-@dataclass
-class Decisions:
-    """About all pods that are not bound.
-
-    Attributes:
-        bindings: to make, in this order.
-        waits: pods that are left.
-        returns: pods to delete.
-        reservations: kept until the next decision, which makes them again.
-        again_at: unix seconds, at which something changes by time alone; None: nothing does.
-    """
-
-    bindings: list[Bind] = field(default_factory=list)
-    waits: list[Wait] = field(default_factory=list)
-    returns: list[Return] = field(default_factory=list)
-    reservations: list[Reservation] = field(default_factory=list)
-    again_at: float | None = None
-
-
-@dataclass(frozen=True)
-class _Task:
-    """A pod to place, or one that is yet to come."""
-
-    role: str
-    requests: Requests
-    constraints: Constraints
-    pod: PodInfo | None
 
 
 def decide(
@@ -99,7 +22,9 @@ def decide(
     """Place what is not bound.
 
     In this order: the missing part of gangs that are bound in part (of a scheduler that was killed, or whose nodes
-    died), whole gangs by their jobs' creation, then single pods: those beyond a job's minimum, and those of no job.
+    died), what jobs need to save themselves, gangs that have waited too long, the longest first, whole gangs by their
+    jobs' creation, then single pods: those beyond a job's minimum, and those of no job. The first that has waited too
+    long and does not fit keeps room from all that come after it; see `backfill`.
 
     Args:
         nodes: all.
@@ -115,17 +40,25 @@ def decide(
     names = {name for pod in ours for name in pod.requests}
     names.update(name for gang in found.gangs for name in gang.resources)
     decided.waits += [Wait(pod, f"there is no ElasticJob {pod.job} in {pod.namespace} (yet)") for pod in found.orphans]
-    if not (found.gangs or found.singles):
+    if not (found.gangs or found.leaving or found.singles):
         return decided
-    floor = Floor(nodes, [pod for pod in pods if pod.node], sorted(names), rule)
-    beyond = []
-    for gang in sorted(found.gangs, key=lambda gang: not gang.begun):  # stable: by creation within both
-        if gang.is_late(now):
-            _give_back(gang, decided)
-        else:
-            beyond += _place_gang(gang, floor, decided)
-    for pod in [*beyond, *found.singles]:
-        _place_single(pod, floor, decided)
+    bound = [pod for pod in pods if pod.node]
+    placing = _Placing(Floor(nodes, bound, sorted(names), rule), decided)
+    late = [gang for gang in found.gangs if gang.is_late(now)]
+    begun = [gang for gang in found.gangs if gang.begun and gang not in late]
+    stuck = [gang for gang in begun if not placing.place(gang)]
+    placing.place_singles(found.leaving)
+    fresh = [gang for gang in found.gangs if not gang.begun]
+    if waiting := starving([*stuck, *fresh], now):
+        backfill = Backfill(nodes, bound, {job.key for job in jobs}, placing.floor)
+        placing.serve(waiting, backfill, now)
+    for gang in fresh:
+        placing.place(gang)
+    for gang in [*stuck, *fresh]:
+        placing.wait(gang)
+    for gang in late:
+        _give_back(gang, decided)
+    placing.place_singles([*placing.beyond, *found.singles])
     ends = [gang.late_at for gang in found.gangs if gang.late_at is not None and gang.late_at > now]
     decided.again_at = min(ends, default=None)
     return decided
@@ -135,89 +68,89 @@ def _is_ours(pod: PodInfo) -> bool:
     return not pod.node and pod.scheduler == SCHEDULER and not (pod.gated or pod.deleting)
 
 
-def _place_gang(gang: Gang, floor: Floor, decided: Decisions) -> list[PodInfo]:
-    """All that is missing of a gang's minimum, or nothing.
+class _Placing:
+    """What is placed, one after the other.
 
-    Returns:
-        Its pods beyond the minimum, to be placed when all gangs have theirs.
+    Args:
+        floor: the nodes.
+        decided: takes what is decided.
+
+    Attributes:
+        beyond: pods beyond the minimum of gangs that have theirs, to be placed when all have.
     """
-    pods = [pod for role in ROLES for pod in gang.pending[role]]
-    if refusal := gang.refusal:
-        decided.waits += [Wait(pod, refusal) for pod in pods]
-        return []
-    tasks = list(_missing(gang))
-    claims = _claim_all(tasks, floor)
-    if claims is None:
-        reason = _why(gang, tasks, floor)
-        decided.waits += [Wait(pod, reason) for pod in pods]
-        return []
-    placed = set()
-    for task, claim in zip(tasks, claims, strict=True):
-        node = floor.nodes[claim.node].name
-        if task.pod is None:
-            decided.reservations.append(Reservation(gang.job.id, task.role, node))
-        else:
-            placed.add(task.pod.uid)
-            decided.bindings.append(Bind(task.pod, node))
-    return [pod for pod in pods if pod.uid not in placed]
 
+    def __init__(self, floor: Floor, decided: Decisions):
+        self.floor = floor
+        self.beyond: list[PodInfo] = []
+        self._decided = decided
+        self._said: set[tuple[str, str]] = set()  # jobs whose gangs are placed, or told why not
 
-def _missing(gang: Gang) -> Iterator[_Task]:
-    """Of the minimum, in the order of binding; pods that are there before those that are to come."""
-    for role in ROLES:
-        there = gang.pending[role][: gang.missing[role]]
-        yield from (_Task(role, pod.requests, pod.constraints, pod) for pod in there)
-        template = gang.template(role)
-        for _ in range(gang.missing[role] - len(there)):
-            yield _Task(role, template.requests, template.constraints, None)
+    def serve(self, waiting: Sequence[Gang], backfill: Backfill, now: float) -> None:
+        """Place gangs that have waited too long; the first that does not fit keeps the room where it will."""
+        for gang in waiting:
+            if self.place(gang):
+                continue
+            claims = backfill.room(gang)
+            tasks = missing(gang)
+            reason = why_not(gang, tasks, self.floor)
+            if claims is None:
+                self._wait(gang, f"{reason}; it would not fit if all other jobs ended, so nothing is kept for it")
+                continue
+            long = waited(now - (gang.waits_since or now))
+            where = self.floor.names_of(claim.node for claim in claims)
+            self._wait(gang, f"{reason}; it has waited {long}: room on {where} is kept for it")
+            self.floor.keep(claims, f"{gang.job.id}, which has waited {long}")
+            for task, claim in zip(tasks, claims, strict=True):
+                self._reserve(gang, task, claim)
+            return
 
+    def place(self, gang: Gang) -> bool:
+        """All that is missing of its minimum, or nothing; returns whether there is no more to be said about it."""
+        if gang.job.key in self._said:
+            return True
+        if refusal := gang.refusal:
+            self._wait(gang, refusal)
+            return True
+        tasks = missing(gang)
+        claims = claim_all(tasks, self.floor)
+        if claims is None:
+            return False
+        self._said.add(gang.job.key)
+        placed = set()
+        for task, claim in zip(tasks, claims, strict=True):
+            if task.pod is None:
+                self._reserve(gang, task, claim)
+            else:
+                placed.add(task.pod.uid)
+                self._bind(task.pod, claim)
+        self.beyond += [pod for pod in gang.waiting if pod.uid not in placed]
+        return True
 
-def _claim_all(tasks: Sequence[_Task], floor: Floor) -> list[Claim] | None:
-    """All or none; the larger ones first where the order of binding leaves no place for one."""
-    for order in (list(range(len(tasks))), sorted(range(len(tasks)), key=lambda number: _size(tasks[number], floor))):
-        claims: dict[int, Claim] = {}
-        for number in order:
-            claim = floor.claim(tasks[number].requests, tasks[number].constraints)
-            if claim is None:
-                for taken in claims.values():
-                    floor.give_back(taken)
-                break
-            claims[number] = claim
-        else:
-            return [claims[number] for number in range(len(tasks))]
-    return None
+    def wait(self, gang: Gang) -> None:
+        """Say why a gang is not placed, if that has not been said."""
+        if gang.job.key not in self._said:
+            self._wait(gang, why_not(gang, missing(gang), self.floor))
 
+    def place_singles(self, pods: Sequence[PodInfo]) -> None:
+        """Each where it fits."""
+        for pod in pods:
+            if pod.constraints.unknown:
+                self._decided.waits.append(Wait(pod, unknown(pod)))
+            elif claim := self.floor.claim(pod):
+                self._bind(pod, claim)
+            else:
+                self._decided.waits.append(Wait(pod, self.floor.why_not(pod)))
 
-def _size(task: _Task, floor: Floor) -> float:
-    """The more it takes of a node's resources, the lower."""
-    largest = floor.largest
-    return -max((amount / largest[name] for name, amount in task.requests.items() if largest.get(name)), default=0.0)
+    def _bind(self, pod: PodInfo, claim: Claim) -> None:
+        self._decided.bindings.append(Bind(pod, self.floor.nodes[claim.node].name))
 
+    def _wait(self, gang: Gang, reason: str) -> None:
+        self._said.add(gang.job.key)
+        self._decided.waits += [Wait(pod, reason) for pod in gang.waiting]
 
-def _why(gang: Gang, tasks: Sequence[_Task], floor: Floor) -> str:
-    """The first task of a gang that finds no place when the others have theirs."""
-    claims = []
-    reason = ""
-    for task in tasks:
-        claim = floor.claim(task.requests, task.constraints)
-        if claim is None:
-            reason = f"its {task.role}: {floor.why_not(task.requests, task.constraints)}"
-            break
-        claims.append(claim)
-    for claim in claims:
-        floor.give_back(claim)
-    return f"{gang.job.id} starts whole ({gang.words}); {reason}"
-
-
-def _place_single(pod: PodInfo, floor: Floor, decided: Decisions) -> None:
-    if pod.constraints.unknown:
-        decided.waits.append(Wait(pod, unknown(pod)))
-        return
-    claim = floor.claim(pod.requests, pod.constraints)
-    if claim is None:
-        decided.waits.append(Wait(pod, floor.why_not(pod.requests, pod.constraints)))
-    else:
-        decided.bindings.append(Bind(pod, floor.nodes[claim.node].name))
+    def _reserve(self, gang: Gang, task: GangTask, claim: Claim) -> None:
+        node = self.floor.nodes[claim.node].name
+        self._decided.reservations.append(Reservation(gang.job.id, task.role, node))
 
 
 def _give_back(gang: Gang, decided: Decisions) -> None:
@@ -226,4 +159,4 @@ def _give_back(gang: Gang, decided: Decisions) -> None:
         "its room is free for others until it fits whole"
     )
     decided.returns += [Return(pod, reason) for pod in gang.bound]
-    decided.waits += [Wait(pod, reason) for role in ROLES for pod in gang.pending[role]]
+    decided.waits += [Wait(pod, reason) for pod in gang.waiting]

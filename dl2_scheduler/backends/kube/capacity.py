@@ -115,7 +115,7 @@ def _claim_all(floor: Floor, needs: Sequence[RoleInfo]) -> list[Claim]:
     """All, or none: []."""
     claims: list[Claim] = []
     for role in needs:
-        claim = floor.claim(role.requests, role.constraints)
+        claim = floor.claim(role)
         if claim is None:
             for taken in claims:
                 floor.give_back(taken)

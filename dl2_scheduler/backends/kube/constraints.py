@@ -1,8 +1,10 @@
 """Which nodes a pod may go to: taints, node selectors, required node affinity. Pure."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from dl2_scheduler.backends.kube.expressions import Expression, expressions_of
 
 _UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 _REPELS = ("NoSchedule", "NoExecute")
@@ -50,28 +52,6 @@ class Toleration:
 
 
 @dataclass(frozen=True)
-class Expression:
-    """One condition on a node.
-
-    Attributes:
-        key: of its labels, or of its fields.
-        operator: In, NotIn, Exists, DoesNotExist, Gt or Lt.
-        values: to compare with.
-        is_field: the key is a field's; Kubernetes knows metadata.name alone.
-    """
-
-    key: str
-    operator: str
-    values: tuple[str, ...]
-    is_field: bool = False
-
-    def holds(self, labels: Mapping[str, str], name: str) -> bool:
-        """Whether a node with these labels and this name meets it."""
-        value = name if self.is_field else labels.get(self.key)
-        return _OPERATORS[self.operator](value, self.values)
-
-
-@dataclass(frozen=True)
 class Constraints:
     """Where a pod may go.
 
@@ -109,7 +89,7 @@ def constraints_of(spec: Mapping[str, Any]) -> Constraints:
     required = (affinity.get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
     return Constraints(
         selector=tuple(sorted((spec.get("nodeSelector") or {}).items())),
-        terms=None if required is None else tuple(_term(term) for term in required["nodeSelectorTerms"]),
+        terms=None if required is None else terms_of(required),
         tolerations=tuple(
             Toleration(*(each.get(key) or "" for key in ("key", "operator", "value", "effect")))
             for each in spec.get("tolerations") or ()
@@ -118,12 +98,9 @@ def constraints_of(spec: Mapping[str, Any]) -> Constraints:
     )
 
 
-def _term(term: Mapping[str, Any]) -> tuple[Expression, ...]:
-    return tuple(
-        Expression(each["key"], each["operator"], tuple(each.get("values") or ()), is_field)
-        for kind, is_field in (("matchExpressions", False), ("matchFields", True))
-        for each in term.get(kind) or ()
-    )
+def terms_of(selector: Mapping[str, Any]) -> tuple[tuple[Expression, ...], ...]:
+    """Of a NodeSelector: one of them has to hold as a whole."""
+    return tuple(expressions_of(term) + expressions_of(term, "matchFields") for term in selector["nodeSelectorTerms"])
 
 
 def _unknown(spec: Mapping[str, Any]) -> list[str]:
@@ -140,25 +117,3 @@ def _unknown(spec: Mapping[str, Any]) -> list[str]:
     if any(port.get("hostPort") for port in ports):
         found.append("hostPort")
     return found
-
-
-def _greater(value: str | None, values: Sequence[str]) -> bool:
-    return value is not None and _is_number(value) and int(value) > int(values[0])
-
-
-def _less(value: str | None, values: Sequence[str]) -> bool:
-    return value is not None and _is_number(value) and int(value) < int(values[0])
-
-
-def _is_number(text: str) -> bool:
-    return text.removeprefix("-").isdigit()
-
-
-_OPERATORS: Mapping[str, Callable[[str | None, Sequence[str]], bool]] = {
-    "In": lambda value, values: value in values,
-    "NotIn": lambda value, values: value not in values,
-    "Exists": lambda value, _: value is not None,
-    "DoesNotExist": lambda value, _: value is None,
-    "Gt": _greater,
-    "Lt": _less,
-}

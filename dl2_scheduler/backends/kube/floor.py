@@ -1,7 +1,8 @@
 """What is free on the nodes while pods are being placed: everything that is bound has been taken off. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,20 @@ from dl2_scheduler.backends.kube.objects import NodeInfo, PodInfo
 from dl2_scheduler.cluster.room import NOWHERE, SLACK, Amounts, NodeRule
 
 Requests = Mapping[str, float]
+
+_NAMED = 3
+
+
+class Task(Protocol):
+    """What needs a place: a pod, or what one will be made of."""
+
+    @property
+    def requests(self) -> Requests:
+        """By resource."""
+
+    @property
+    def constraints(self) -> Constraints:
+        """Where it may go."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +69,8 @@ class Floor:
         self._used = self._parts(taken).sum(axis=1)
         self._may: dict[Constraints, NDArray[np.bool_]] = {}
         self._last = NOWHERE
+        self._kept = np.zeros_like(self._whole)
+        self._kept_for = ""
 
     def may(self, constraints: Constraints) -> NDArray[np.bool_]:
         """Nodes that a pod may go to, full or not, (nodes,)."""
@@ -61,37 +78,69 @@ class Floor:
             self._may[constraints] = np.array([not node.refusal(constraints) for node in self.nodes], dtype=bool)
         return self._may[constraints]
 
-    def claim(self, requests: Requests, constraints: Constraints) -> Claim | None:
+    def claim(self, task: Task) -> Claim | None:
         """Put a task on the node where the rule wants it; None: it fits nowhere."""
-        demand = self._vector(requests)
-        node = self._pick((demand <= self.free + SLACK).all(axis=1) & self.may(constraints))
+        demand = self._vector(task.requests)
+        node = self._pick(_fits(demand, self.free).all(axis=1) & self.may(task.constraints), demand)
         if node == NOWHERE:
             return None
         self._take(node, demand)
         self._last = node
         return Claim(node, demand)
 
+    def put(self, pod: PodInfo) -> Claim | None:
+        """A bound pod where it is; None: that node is not there."""
+        if pod.node not in self._index:
+            return None
+        claim = Claim(self._index[pod.node], self._vector(pod.requests))
+        self._take(claim.node, claim.demand)
+        return claim
+
     def give_back(self, claim: Claim) -> None:
         """Undo a claim."""
         self._take(claim.node, -claim.demand)
 
-    def why_not(self, requests: Requests, constraints: Constraints) -> str:
+    def keep(self, claims: Sequence[Claim], words: str) -> None:
+        """Take room that is not free yet from all who come after, but no more than a node will have.
+
+        Args:
+            claims: the room.
+            words: whose it is, for people.
+        """
+        for claim in claims:
+            self._take(claim.node, claim.demand)
+            self._kept[claim.node] += claim.demand
+        self._kept_for = words
+
+    def why_not(self, task: Task) -> str:
         """Why a task fits nowhere, for people, as kube-scheduler words it."""
-        may, demand = self.may(constraints), self._vector(requests)
+        if not self.nodes:
+            return "there are no nodes"
+        may, demand = self.may(task.constraints), self._vector(task.requests)
         reasons: dict[str, int] = {}
         for number in np.flatnonzero(~may):
-            reason = self.nodes[number].refusal(constraints)
+            reason = self.nodes[number].refusal(task.constraints)
             reasons[reason] = reasons.get(reason, 0) + 1
-        lacks = (demand > self.free + SLACK) & may[:, None]
+        kept = may & _fits(demand, self.free + self._kept).all(axis=1)
+        short = ~_fits(demand, self.free) & (may & ~kept)[:, None]
         for number, name in enumerate(self.names):
-            first = lacks[:, number] & ~lacks[:, :number].any(axis=1)
+            first = short[:, number] & ~short[:, :number].any(axis=1)
             if count := int(first.sum()):
-                most = float(self.free[may, number].max())
-                reasons[f"short of {name}: it takes {requests.get(name, 0):g}, at most {max(0.0, most):g} free"] = count
-        found = "; ".join(f"{count} {reason}" for reason, count in sorted(reasons.items(), key=lambda each: -each[1]))
-        return f"0/{len(self.nodes)} nodes are available: {found}" if self.nodes else "there are no nodes"
+                most = max(0.0, float(self.free[may, number].max()))
+                reasons[f"short of {name}: it takes {task.requests.get(name, 0):g}, at most {most:g} free"] = count
+        found = [f"{count} {reason}" for reason, count in sorted(reasons.items(), key=lambda each: -each[1])]
+        if kept.any():
+            found.append(f"room on {self.names_of(np.flatnonzero(kept))} is kept for {self._kept_for}")
+        return f"0/{len(self.nodes)} nodes are available: {'; '.join(found)}"
 
-    def _pick(self, fits: NDArray[np.bool_]) -> int:
+    def names_of(self, numbers: Iterable[int]) -> str:
+        """Of nodes, for people; of many the first ones."""
+        names = [self.nodes[number].name for number in sorted({int(number) for number in numbers})]
+        more = len(names) - _NAMED
+        return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+    def _pick(self, fits: NDArray[np.bool_], demand: Amounts) -> int:
+        """The node for a task, of those where it fits, or NOWHERE."""
         where = np.flatnonzero(fits)
         if not len(where):
             return NOWHERE
@@ -114,6 +163,41 @@ class Floor:
     def _vector(self, requests: Requests) -> Amounts:
         vector: Amounts = _matrix([requests], self.names)[0]
         return vector
+
+
+class Later(Floor):
+    """The nodes when more has ended: a task goes where the least is still to end.
+
+    Args:
+        nodes: all.
+        pods: that will be there still.
+        names: of resources; see `Floor`.
+        now: the same nodes as they are.
+    """
+
+    def __init__(self, nodes: Sequence[NodeInfo], pods: Sequence[PodInfo], names: Sequence[str], now: Floor):
+        super().__init__(nodes, pods, names, NodeRule.SPREAD)
+        self._now = now
+        self._claimed = np.zeros_like(self.free)
+
+    def _pick(self, fits: NDArray[np.bool_], demand: Amounts) -> int:
+        where = np.flatnonzero(fits)
+        if not len(where):
+            return NOWHERE
+        free = np.maximum(self._now.free[where] - self._claimed[where], 0.0)
+        lacks = np.maximum(demand - free, 0.0)
+        whole = self._whole[where]
+        return int(where[np.divide(lacks, whole, out=np.zeros_like(lacks), where=whole > 0).sum(axis=1).argmin()])
+
+    def _take(self, node: int, demand: Amounts) -> None:
+        super()._take(node, demand)
+        self._claimed[node] += demand
+
+
+def _fits(demand: Amounts, free: Amounts) -> NDArray[np.bool_]:
+    """By node and resource; nothing fits everywhere, also where more is taken than there is."""
+    fits: NDArray[np.bool_] = demand <= np.maximum(free, 0.0) + SLACK
+    return fits
 
 
 def _matrix(each: Sequence[Requests], names: Sequence[str]) -> Amounts:

@@ -6,6 +6,7 @@ from functools import cached_property
 
 from dl2_scheduler.backends.kube.objects import (
     COORDINATOR,
+    ROLE_LABEL,
     ROLES,
     SCHEDULER,
     SERVER,
@@ -50,6 +51,16 @@ class Gang:
         return {role: max(0, self.minimum[role] - had.count(role)) for role in ROLES}
 
     @property
+    def waiting(self) -> list[PodInfo]:
+        """Pods to bind, in the order of binding."""
+        return [pod for role in ROLES for pod in self.pending[role]]
+
+    @property
+    def waits_since(self) -> float | None:
+        """Unix seconds, of its oldest pod that is not bound; None: it has none, or may not be bound."""
+        return None if self.refusal else min((pod.created for pod in self.waiting), default=None)
+
+    @property
     def begun(self) -> bool:
         """Some of it is bound, and some of its minimum is not."""
         return bool(self.bound) and any(self.missing.values())
@@ -68,7 +79,7 @@ class Gang:
     @property
     def refusal(self) -> str:
         """Why nothing of it may be bound, for people; "": it may."""
-        asking = [pod for role in ROLES for pod in self.pending[role] if pod.constraints.unknown]
+        asking = [pod for pod in self.waiting if pod.constraints.unknown]
         if asking:
             return unknown(asking[0])
         if not self.bound and not self.pending[COORDINATOR]:
@@ -95,7 +106,7 @@ class Gang:
 
 def coordinator_of(job: JobInfo, requests: Mapping[str, float]) -> RoleInfo:
     """A job's coordinator: it goes where servers may."""
-    return RoleInfo(1, 1, 1, requests, job.servers.constraints)
+    return RoleInfo(1, 1, 1, requests, job.servers.constraints, {**job.servers.labels, ROLE_LABEL: COORDINATOR})
 
 
 @dataclass(frozen=True)
@@ -104,11 +115,13 @@ class Groups:
 
     Attributes:
         gangs: of jobs that are to have pods and lack some, by the jobs' creation.
-        singles: pods of nobody's gang, by their own creation.
+        leaving: pods of jobs that are about to have nothing: what they still need, to save themselves.
+        singles: pods of no job, by their own creation.
         orphans: pods whose label names a job that is not known (yet).
     """
 
     gangs: list[Gang]
+    leaving: list[PodInfo]
     singles: list[PodInfo]
     orphans: list[PodInfo]
 
@@ -124,7 +137,7 @@ def unknown(pod: PodInfo) -> str:
 def group(jobs: Sequence[JobInfo], pods: Sequence[PodInfo], pending: Sequence[PodInfo]) -> Groups:
     """Sort pods by whose they are.
 
-    A job that is about to have nothing (suspended, ended) has no gang: what it still needs, to save itself, is single.
+    A job that is about to have nothing (suspended, ended) has no gang.
 
     Args:
         jobs: that this scheduler serves.
@@ -138,17 +151,20 @@ def group(jobs: Sequence[JobInfo], pods: Sequence[PodInfo], pending: Sequence[Po
     for pod in pods:
         if pod.job and not pod.deleting and pod.key in alive and pod.role in ROLES:
             alive[pod.key].append(pod)
-    singles, orphans = [], []
+    leaving, singles, orphans = [], [], []
     for pod in pending:
         if pod.job and pod.key not in known:
             orphans.append(pod)
         elif pod.key in wants and pod.role in ROLES:
             waiting[pod.key].append(pod)
+        elif pod.job:
+            leaving.append(pod)
         else:
             singles.append(pod)
     gangs = [_gang(job, alive[key], waiting[key]) for key, job in wants.items() if alive[key]]
     return Groups(
         sorted([gang for gang in gangs if waiting[gang.job.key] or gang.begun], key=_age),
+        leaving,
         sorted(singles, key=lambda pod: (pod.created, pod.namespace, pod.name)),
         orphans,
     )

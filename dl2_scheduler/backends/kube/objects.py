@@ -1,7 +1,7 @@
 """Nodes, pods and ElasticJobs, as far as the scheduler knows them; `reading` makes them of the API server's. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dl2_scheduler.backends.kube.constraints import Constraints, Taint
 
@@ -66,6 +66,7 @@ class PodInfo:
         gang: workers and servers of its job's minimum; None: the job's own say.
         waits: why it is not bound, as the pod says; "": it does not say.
         cores_at_most: that its containers may use together; 0: nothing limits one of them.
+        labels: of it.
     """
 
     namespace: str
@@ -84,6 +85,7 @@ class PodInfo:
     gang: tuple[int, int] | None
     waits: str
     cores_at_most: float = 0.0
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -101,6 +103,7 @@ class RoleInfo:
         max: most.
         requests: of one pod.
         constraints: of one pod.
+        labels: of one pod.
     """
 
     replicas: int
@@ -108,6 +111,7 @@ class RoleInfo:
     max: int
     requests: Mapping[str, float]
     constraints: Constraints
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,14 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from dl2_scheduler.backends.kube.constraints import Constraints, Taint, constraints_of
+from dl2_scheduler.backends.kube.constraints import Taint, constraints_of
 from dl2_scheduler.backends.kube.objects import (
     DECISIONS,
     GANG,
     JOB_LABEL,
     ROLE_LABEL,
+    SERVER,
+    WORKER,
     Allotment,
     JobInfo,
     NodeInfo,
@@ -73,13 +75,14 @@ def pod_of(found: Object) -> PodInfo:
         gang=_pair(gang) if gang else None,
         waits=scheduled.get("message") or "" if not node else "",
         cores_at_most=_cores_at_most(spec),
+        labels=labels,
     )
 
 
 def job_of(found: Object) -> JobInfo:
     """Read an ElasticJob, which the API server has checked."""
     metadata, spec = found["metadata"], found["spec"]
-    workers = _role(spec.get("workers") or {})
+    workers = _role(metadata, WORKER, spec.get("workers") or {})
     given = spec.get("allocation")
     return JobInfo(
         namespace=metadata["namespace"],
@@ -93,7 +96,7 @@ def job_of(found: Object) -> JobInfo:
         by_scheduler=spec.get("scaling", _BY_SCHEDULER) == _BY_SCHEDULER,
         suspend=bool(spec.get("suspend")),
         workers=workers,
-        servers=_role(spec.get("servers") or {}, workers.constraints),
+        servers=_role(metadata, SERVER, spec.get("servers") or {}, spec.get("workers") or {}),
         gang_seconds=durations.seconds(spec["gangTimeout"]) if spec.get("gangTimeout") else _GANG_SECONDS,
         allotment=Allotment(
             given.get("workers", 0), given.get("servers", 0), given.get("reason") or "", given.get("slot", 0)
@@ -106,21 +109,26 @@ def job_of(found: Object) -> JobInfo:
     )
 
 
-def _role(role: Object, constraints: Constraints | None = None) -> RoleInfo:
+def _role(job: Object, name: str, role: Object, otherwise: Object | None = None) -> RoleInfo:
     """Of a role.
 
     Args:
+        job: metadata of its job.
+        name: of the role.
         role: as the document has it.
-        constraints: of one without a template: servers are made of the workers' then, without their requests.
+        otherwise: of whose template its pods are made where it has none: all but the requests.
     """
-    spec = (role.get("template") or {}).get("spec")
+    own = role.get("template") or {}
+    like = own or (otherwise or {}).get("template") or {}
+    labels = {**((like.get("metadata") or {}).get("labels") or {}), JOB_LABEL: job["name"], ROLE_LABEL: name}
     least = role.get("min", 1)
     return RoleInfo(
         replicas=role.get("replicas", least),
         min=least,
         max=role.get("max", _MOST_BY_DEFAULT),
-        requests=pod_requests(spec or {}),
-        constraints=constraints if spec is None and constraints is not None else constraints_of(spec or {}),
+        requests=pod_requests(own.get("spec") or {}),
+        constraints=constraints_of(like.get("spec") or {}),
+        labels=labels,
     )
 
 
