@@ -1,25 +1,39 @@
 """`dl2`: simulated and live clusters, learning. What a command does is in its file of `dl2_scheduler/commands`."""
 
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
-from typing import Any
+from importlib import import_module
+from typing import Any, cast
 
 import typer
 from typer.core import TyperGroup
+from typer.main import get_command
 
 from dl2_scheduler.cluster.errors import BadInput, SchedulerError
-from dl2_scheduler.commands.bootstrap import bootstrap
-from dl2_scheduler.commands.evaluate import evaluate
-from dl2_scheduler.commands.figure import figure
-from dl2_scheduler.commands.fit import fit
-from dl2_scheduler.commands.jobs import jobs, status, submit, why
-from dl2_scheduler.commands.learn import learn
-from dl2_scheduler.commands.logs import logs
-from dl2_scheduler.commands.operate import hold, release, scale, stop
-from dl2_scheduler.commands.policy import end_shadow, show_policy, use_policy
-from dl2_scheduler.commands.serve import serve
-from dl2_scheduler.commands.simulate import simulate
-from dl2_scheduler.commands.top import top
-from dl2_scheduler.commands.trace import convert_trace, generate_trace, show_trace
+from dl2_scheduler.commands.common import group
+
+_PLACES = {
+    "simulate": "simulate:simulate",
+    "evaluate": "evaluate:evaluate",
+    "bootstrap": "bootstrap:bootstrap",
+    "figure": "figure:figure",
+    "fit": "fit:fit",
+    "learn": "learn:learn",
+    "serve": "serve:serve",
+    "submit": "submit:submit",
+    "jobs": "jobs:jobs",
+    "status": "jobs:status",
+    "why": "jobs:why",
+    "top": "top:top",
+    "logs": "logs:logs",
+    "hold": "operate:hold",
+    "release": "operate:release",
+    "scale": "operate:scale",
+    "stop": "operate:stop",
+    "trace": "trace:traces",
+    "policy": "policy:policies",
+}
+"""Of each command: its file in `commands`, and what it is there: a function, or a group."""
 
 
 class Exit(IntEnum):
@@ -31,8 +45,31 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-class _Errors(TyperGroup):
+class _Commands(Mapping[str, Any]):
+    """Each is imported when it is asked for: `dl2 jobs` does not wait for what simulating needs."""
+
+    def __getitem__(self, name: str) -> Any:
+        file, _, attribute = _PLACES[name].partition(":")
+        found = getattr(import_module(f"dl2_scheduler.commands.{file}"), attribute)
+        if not isinstance(found, typer.Typer):
+            alone = group("")
+            alone.command(name)(found)
+            found = alone
+        return get_command(found)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_PLACES)
+
+    def __len__(self) -> int:
+        return len(_PLACES)
+
+
+class _Dl2(TyperGroup):
     """What is wrong with a file or an option becomes one line on stderr."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.commands = cast(Any, _Commands())
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -47,48 +84,16 @@ class _Errors(TyperGroup):
             raise typer.Exit(Exit.FAILED) from None
 
 
-def _group(text: str) -> typer.Typer:
-    return typer.Typer(
-        cls=_Errors,
-        no_args_is_help=True,
-        add_completion=False,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        help=text,
-    )
-
-
-app = _group(
-    "Schedule deep learning jobs: make traces of them, simulate a cluster, compare policies, learn one, run one."
+app = group(
+    "Schedule deep learning jobs: make traces of them, simulate a cluster, compare policies, learn one, run one.",
+    cls=_Dl2,
+    no_args_is_help=True,
 )
-traces = _group("Generate, convert and look at traces: the jobs that come to a cluster.")
-traces.command("generate")(generate_trace)
-traces.command("convert")(convert_trace)
-traces.command("show")(show_trace)
-app.add_typer(traces, name="trace")
-app.command("simulate")(simulate)
-app.command("evaluate")(evaluate)
-app.command("bootstrap")(bootstrap)
-app.command("figure")(figure)
-app.command("fit")(fit)
-app.command("learn")(learn)
-app.command("serve")(serve)
-app.command("submit")(submit)
-app.command("jobs")(jobs)
-app.command("status")(status)
-app.command("why")(why)
-app.command("top")(top)
-app.command("logs")(logs)
-app.command("hold")(hold)
-app.command("release")(release)
-app.command("scale")(scale)
-app.command("stop")(stop)
-policy = _group("Which policy decides in a running cluster, and which one beside it.")
-policy.info.no_args_is_help = False
-policy.callback(invoke_without_command=True)(show_policy)
-policy.command("use")(use_policy)
-policy.command("end-shadow")(end_shadow)
-app.add_typer(policy, name="policy")
+
+
+@app.callback()
+def _dl2() -> None:
+    pass
 
 
 def main() -> None:

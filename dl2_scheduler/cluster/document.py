@@ -31,14 +31,13 @@ from pydantic_core import ErrorDetails
 
 from dl2_scheduler.cluster import durations
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES, Job
+from dl2_scheduler.cluster.jobs import MOST_TASKS, UNKNOWN_SAMPLES, Job
 from dl2_scheduler.cluster.template import SLOTS, Container, KubernetesOnly, Part, Template, Text
 from dl2_scheduler.cluster.yamltext import read_yaml
 
 API_VERSION = "dl2.scheduler/v1alpha1"
 KIND = "ElasticJob"
 
-MOST_TASKS = 256
 _LONGEST_NAME = 50  # Kubernetes allows 63, of which the names of pods take what follows
 
 

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from dl2_scheduler.cluster.errors import BadInput
 
+MOST_TASKS = 256
+"""Of one role of a job that is submitted."""
+
 UNKNOWN_SAMPLES = 1.0
 """Of an epoch, until the job has told: policies that weigh by it try such a job first."""
 

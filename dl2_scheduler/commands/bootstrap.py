@@ -12,17 +12,11 @@ from rich.table import Table
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.cluster.speeds import Speeds
-from dl2_scheduler.commands.common import (
-    ChangeCost,
-    SpeedTable,
-    StartCost,
-    known_speeds,
-    new_table,
-    scaling_cost,
-    show,
-)
+from dl2_scheduler.commands.common import new_table, show
 from dl2_scheduler.commands.progress import Bar
-from dl2_scheduler.policies.registry import DL2, make_policy
+from dl2_scheduler.commands.simulated import ChangeCost, SpeedTable, StartCost, known_speeds, scaling_cost
+from dl2_scheduler.policies.names import DL2
+from dl2_scheduler.policies.registry import make_policy
 from dl2_scheduler.sim.arrivals import Pattern
 from dl2_scheduler.sim.history import read_history
 from dl2_scheduler.sim.lanes import MEASURED

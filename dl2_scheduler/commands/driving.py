@@ -20,7 +20,8 @@ from dl2_scheduler.live.loop import Beside, Loop
 from dl2_scheduler.live.metrics import Metrics, exported
 from dl2_scheduler.live.policies import Maker, Policies
 from dl2_scheduler.live.service import Notes, Service, serving
-from dl2_scheduler.policies.registry import DL2, make_live_policy
+from dl2_scheduler.policies.names import DL2, absolute
+from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.policies.speed_fit import FittedSpeeds
 
 BASELINE = "drf"
@@ -97,13 +98,6 @@ def fitted_by(history: History) -> Maker:
         return policy
 
     return make
-
-
-def absolute(policy: str) -> str:
-    """A policy's name that means the same wherever it is read."""
-    if not policy.startswith(DL2):
-        return policy
-    return f"{DL2}{Path(policy.removeprefix(DL2)).expanduser().absolute()}"
 
 
 def limits_of(most_changes: int, least_slots: int) -> Limits:

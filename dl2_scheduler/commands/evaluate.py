@@ -18,20 +18,17 @@ from rich.table import Table
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.speeds import Speeds
-from dl2_scheduler.commands.common import (
+from dl2_scheduler.commands.common import Json, new_table, show, show_json
+from dl2_scheduler.commands.simulated import (
     ChangeCost,
     Cluster,
-    Json,
     Slot,
     SpeedTable,
     SpeedVariation,
     StartCost,
     VariationSeed,
     check_lines,
-    new_table,
     scaling_cost,
-    show,
-    show_json,
     speeds_for,
 )
 from dl2_scheduler.policies.placement import SPREAD, placement_rule

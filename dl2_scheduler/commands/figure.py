@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.commands.common import SpeedTable, known_speeds
+from dl2_scheduler.commands.simulated import SpeedTable, known_speeds
 
 
 def figure(

@@ -1,4 +1,4 @@
-"""`dl2 submit`, `jobs`, `status`, `why`: jobs of a cluster that `dl2 serve` runs, and what was decided about them."""
+"""`dl2 jobs`, `status`, `why`: jobs of a cluster that `dl2 serve` runs, and what was decided about them."""
 
 import time
 from pathlib import Path
@@ -8,34 +8,12 @@ import typer
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-from dl2_scheduler.cluster.document import read_document
-from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.commands.common import Json, default_folder, new_table, show, show_json
 from dl2_scheduler.commands.kube_target import HERE, Where, asks
 from dl2_scheduler.live.client import ClusterClient
 from protos import cluster_pb2 as pb
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="Its name.")]
-
-
-@asks
-def submit(
-    document: Annotated[Path, typer.Argument(metavar="FILE", help="An ElasticJob, as YAML.")], where: Where = HERE
-) -> None:
-    """Submit a job: it gets its first tasks when the next slot begins."""
-    try:
-        text = document.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"cannot read {document}: {error}") from error
-    with where.client() as client:
-        try:
-            notes = () if where.kube else read_document(text).notes
-            name = client.submit(text, Path.cwd())
-        except BadInput as error:
-            raise BadInput(f"{document}: {error}") from error
-    typer.echo(f"{name}: submitted; dl2 status {name} shows it")
-    for note in notes:
-        typer.echo(f"note: {note}")
 
 
 @asks

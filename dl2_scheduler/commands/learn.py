@@ -9,8 +9,9 @@ import typer
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.commands.bootstrap import Network
-from dl2_scheduler.commands.common import known_speeds, new_table, show
+from dl2_scheduler.commands.common import new_table, show
 from dl2_scheduler.commands.progress import Bar
+from dl2_scheduler.commands.simulated import known_speeds
 from dl2_scheduler.sim.arrivals import Pattern
 from dl2_scheduler.sim.lanes import ScalingCost
 from dl2_scheduler.sim.trace import parse_cluster

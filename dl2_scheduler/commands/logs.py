@@ -9,9 +9,8 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from dl2_scheduler.backends.local.elasticrun import node_log
+from dl2_scheduler.backends.local.outputs import node_log
 from dl2_scheduler.cluster.errors import Refused
-from dl2_scheduler.cluster.live import Phase
 from dl2_scheduler.commands.common import default_folder
 from dl2_scheduler.commands.jobs import JobName
 from dl2_scheduler.commands.kube_target import HERE, Where, asks
@@ -60,7 +59,7 @@ def _file_of(client: ClusterClient, folder: Path, job: str, node: str) -> Callab
 
     def look() -> tuple[Path, bool]:
         now = client.status(job)
-        return of_node if node else Path(now.log), Phase(now.phase).ended
+        return of_node if node else Path(now.log), bool(now.ended)
 
     return look
 

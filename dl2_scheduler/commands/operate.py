@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from dl2_scheduler.cluster.document import MOST_TASKS
+from dl2_scheduler.cluster.jobs import MOST_TASKS
 from dl2_scheduler.commands.jobs import JobName
 from dl2_scheduler.commands.kube_target import HERE, Where, asks
 

@@ -4,11 +4,14 @@ from typing import Annotated
 
 import typer
 
-from dl2_scheduler.commands.common import Folder, Json, show_json
-from dl2_scheduler.commands.driving import absolute
+from dl2_scheduler.commands.common import Folder, Json, group, show_json
 from dl2_scheduler.commands.jobs import client_of, dictionary
+from dl2_scheduler.policies.names import absolute
+
+policies = group("Which policy decides in a running cluster, and which one beside it.")
 
 
+@policies.callback(invoke_without_command=True)
 def show_policy(context: typer.Context, folder: Folder = None, as_json: Json = False) -> None:
     """Show which policy decides and why, and how its shadow, the guard and learning go; `use` changes it."""
     if context.invoked_subcommand is not None:
@@ -34,6 +37,7 @@ def show_policy(context: typer.Context, folder: Folder = None, as_json: Json = F
             typer.echo(f"{name:<10}{value}")
 
 
+@policies.command("use")
 def use_policy(
     name: Annotated[str, typer.Argument(metavar="NAME", help="drf, fifo, srtf, ..., or dl2:PATH of a run.")],
     shadow: Annotated[
@@ -50,6 +54,7 @@ def use_policy(
     typer.echo(f"{name}: from the next slot on it decides{' beside, without acting' if shadow else ''}")
 
 
+@policies.command("end-shadow")
 def end_shadow(folder: Folder = None) -> None:
     """Let no policy decide beside the present one any more."""
     with client_of(folder) as client:

@@ -8,23 +8,20 @@ import typer
 from rich.table import Table
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.commands.common import (
+from dl2_scheduler.commands.common import Json, new_table, show, show_json
+from dl2_scheduler.commands.replay import replay
+from dl2_scheduler.commands.simulated import (
     ChangeCost,
     Cluster,
-    Json,
     Slot,
     SpeedTable,
     SpeedVariation,
     StartCost,
     VariationSeed,
     check_lines,
-    new_table,
     scaling_cost,
-    show,
-    show_json,
     speeds_for,
 )
-from dl2_scheduler.commands.replay import replay
 from dl2_scheduler.policies.placement import SPREAD, placement_rule
 from dl2_scheduler.policies.registry import make_policy, rule_of
 from dl2_scheduler.sim.history import Recording, write_history

@@ -9,16 +9,20 @@ import typer
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import Job, Resources
-from dl2_scheduler.commands.common import Json, Slot, new_table, show, show_json
+from dl2_scheduler.commands.common import Json, group, new_table, show, show_json
+from dl2_scheduler.commands.simulated import Slot
 from dl2_scheduler.sim.arrivals import EVEN_MIX, JOBS_A_SLOT, Pattern, generate
 from dl2_scheduler.sim.convert.sources import Source, convert
 from dl2_scheduler.sim.trace import read_trace, write_trace
 
 _HOUR = 3600.0
 
+traces = group("Generate, convert and look at traces: the jobs that come to a cluster.", no_args_is_help=True)
+
 Out = Annotated[Path, typer.Option("-o", "--out", help="Trace to write.")]
 
 
+@traces.command("generate")
 def generate_trace(
     out: Out,
     pattern: Annotated[Pattern, typer.Option(help="How jobs arrive.")] = Pattern.GOOGLE,
@@ -54,6 +58,7 @@ def _weight(part: str) -> tuple[str, float]:
         raise BadInput(f"--mix: {part!r}: give weights as in resnet-50=2,dssm=1") from None
 
 
+@traces.command("convert")
 def convert_trace(
     sources: Annotated[list[Path], typer.Argument(help="Files of the public trace.", show_default=False)],
     source: Annotated[Source, typer.Option("--from", help="Whose trace it is.")],
@@ -70,6 +75,7 @@ def convert_trace(
     typer.echo(f"{out}: {_size(converted.jobs)}")
 
 
+@traces.command("show")
 def show_trace(
     trace: Annotated[Path, typer.Argument(help="Trace to look at.", show_default=False)],
     slot: Slot = 1200.0,

@@ -10,7 +10,7 @@ from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.guard.decision import Comparison, GuardSettings, Standing, seen, verdict
 from dl2_scheduler.live.policies import Policies
 from dl2_scheduler.live.side import Side
-from dl2_scheduler.policies.registry import DL2
+from dl2_scheduler.policies.names import DL2
 
 log = logging.getLogger(__name__)
 

@@ -8,9 +8,11 @@ from typing import Any
 import grpc
 
 from dl2_scheduler.cluster.errors import BadInput, NotServed, Refused, SchedulerError, UnknownJob
-from dl2_scheduler.live.service import SOCKET
 from protos import cluster_pb2 as pb
 from protos import cluster_pb2_grpc as rpc
+
+SOCKET = "socket"
+"""In the cluster's folder: where `live.service` answers."""
 
 _CALL_SECONDS = 30.0
 _ERRORS: dict[grpc.StatusCode, type[SchedulerError]] = {

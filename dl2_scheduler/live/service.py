@@ -11,13 +11,11 @@ import grpc
 
 from dl2_scheduler.cluster.errors import BadInput, SchedulerError, UnknownJob
 from dl2_scheduler.cluster.live import JobStatus, LiveCluster, Phase
+from dl2_scheduler.live.client import SOCKET
 from dl2_scheduler.live.history import Decision, History
 from dl2_scheduler.live.policies import Policies
 from protos import cluster_pb2 as pb
 from protos import cluster_pb2_grpc as rpc
-
-SOCKET = "socket"
-"""In the cluster's folder."""
 
 _LONGEST_PATH = 100  # sockaddr_un has room for 108 bytes
 _THREADS = 4

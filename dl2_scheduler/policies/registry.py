@@ -11,15 +11,13 @@ from dl2_scheduler.policies.dl2 import learnt, load
 from dl2_scheduler.policies.drf import Drf
 from dl2_scheduler.policies.estimates import TrueSpeeds
 from dl2_scheduler.policies.fifo import Fifo
+from dl2_scheduler.policies.names import DL2
 from dl2_scheduler.policies.optimus import Optimus
 from dl2_scheduler.policies.own import is_own, make_own
 from dl2_scheduler.policies.planner import Planner
 from dl2_scheduler.policies.speed_fit import EXPLORING, FittedSpeeds
 from dl2_scheduler.policies.srtf import Srtf
 from dl2_scheduler.policies.tetris import Tetris
-
-DL2 = "dl2:"
-"""Followed by the path of a run, of its learnt policy."""
 
 _OTHERS = f"{DL2}PATH, MODULE:CLASS"
 _PUBLISHED = "published-"

@@ -200,17 +200,6 @@ def _has_checkpoint(root: str) -> bool:
         raise Declined(f"its checkpoints in {root} cannot be read, so it would begin anew: {error}") from error
 
 
-def node_log(folder: Path, job: str, node: str) -> Path:
-    """File of one node's output, of a job's last start.
-
-    Args:
-        folder: of the cluster's state.
-        job: by its name.
-        node: by its id, as in w0.
-    """
-    return folder / "elastic_ps" / "jobs" / job / "logs" / f"{node}.log"
-
-
 def _task(node: pb.NodeStatus) -> Task:
     return Task(node.member.id, WORKER if node.member.role == pb.WORKER else SERVER, node.pid)
 

@@ -9,7 +9,7 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.live.policies import Policies
 from dl2_scheduler.live.side import Side
-from dl2_scheduler.policies.registry import DL2
+from dl2_scheduler.policies.names import DL2
 
 log = logging.getLogger(__name__)
 

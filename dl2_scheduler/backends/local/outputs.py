@@ -1,0 +1,14 @@
+"""Where the output of jobs' nodes lies."""
+
+from pathlib import Path
+
+
+def node_log(folder: Path, job: str, node: str) -> Path:
+    """File of one node's output, of a job's last start.
+
+    Args:
+        folder: of the cluster's state.
+        job: by its name.
+        node: by its id, as in w0.
+    """
+    return folder / "elastic_ps" / "jobs" / job / "logs" / f"{node}.log"

@@ -1,0 +1,75 @@
+"""What commands that simulate share: their options, the speeds that a trace needs, what a simulation refuses."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.jobs import Job, Node
+from dl2_scheduler.cluster.speeds import Speeds
+from dl2_scheduler.sim.lanes import ScalingCost
+from dl2_scheduler.sim.shipped import shipped_speeds
+from dl2_scheduler.sim.simulator import check_jobs
+from dl2_scheduler.sim.speeds import interpolated, read_points
+
+Cluster = Annotated[str, typer.Option(help="Nodes, as in 96x8cpu,8gpu, or a file of them.")]
+SpeedTable = Annotated[Path | None, typer.Option(help="Speed table; left out: the shipped speeds.")]
+Slot = Annotated[float, typer.Option(help="Seconds of a slot.")]
+
+StartCost = Annotated[float, typer.Option(help="Seconds that a job loses where it starts; the paper: 0.")]
+ChangeCost = Annotated[float, typer.Option(help="Seconds that it loses where its counts change; the paper: 0.")]
+SpeedVariation = Annotated[float, typer.Option(help="Part by which jobs' speeds deviate from their models'.")]
+VariationSeed = Annotated[int, typer.Option(help="Of the speeds' deviations.")]
+
+MOST_TASKS = 256
+"""Of one role that a job in a simulation may use: a speed is kept for every pair of counts."""
+
+
+def speeds_for(lines: Mapping[str, Job], table: Path | None) -> Speeds:
+    """For what every job can use, and one more of each: the published Optimus looks one step beyond.
+
+    Args:
+        lines: of `read_lines`.
+        table: of speeds; None: the shipped ones.
+
+    Raises:
+        BadInput: the table is wrong, or a job can use too many tasks.
+    """
+    servers, workers = 1, 1
+    for where, job in lines.items():
+        if max(job.max_servers, job.max_workers) > MOST_TASKS:
+            raise BadInput(f"{where}: job {job.id}: max_servers or max_workers over {MOST_TASKS}: give less")
+        servers, workers = max(servers, job.max_servers), max(workers, job.max_workers)
+    return known_speeds(table, servers + 1, workers + 1)
+
+
+def known_speeds(table: Path | None, max_servers: int = 16, max_workers: int = 16) -> Speeds:
+    """Of a table; None: the shipped ones. Raises BadInput, with the line."""
+    if table is None:
+        return shipped_speeds(max_servers, max_workers)
+    return interpolated(read_points(table), max_servers, max_workers)
+
+
+def scaling_cost(start: float, change: float) -> ScalingCost:
+    """Of `StartCost` and `ChangeCost`. Raises BadInput."""
+    if not (math.isfinite(start + change) and min(start, change) >= 0):
+        raise BadInput(f"--start-cost is {start}, --change-cost {change}: give seconds from 0 on")
+    return ScalingCost(start, change)
+
+
+def check_lines(lines: Mapping[str, Job], nodes: Sequence[Node], speeds: Speeds) -> None:
+    """Refuse jobs that cannot run there. Raises BadInput, with path, line and job.
+
+    Args:
+        lines: of `read_lines`.
+        nodes: machines.
+        speeds: of models.
+    """
+    for where, job in lines.items():
+        try:
+            check_jobs([job], nodes, speeds)
+        except BadInput as error:
+            raise BadInput(f"{where}: {error}") from error

@@ -1,0 +1,30 @@
+"""`dl2 submit`: a job for a cluster that `dl2 serve` runs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dl2_scheduler.cluster.document import read_document
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.commands.kube_target import HERE, Where, asks
+
+
+@asks
+def submit(
+    document: Annotated[Path, typer.Argument(metavar="FILE", help="An ElasticJob, as YAML.")], where: Where = HERE
+) -> None:
+    """Submit a job: it gets its first tasks when the next slot begins."""
+    try:
+        text = document.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"cannot read {document}: {error}") from error
+    with where.client() as client:
+        try:
+            notes = () if where.kube else read_document(text).notes
+            name = client.submit(text, Path.cwd())
+        except BadInput as error:
+            raise BadInput(f"{document}: {error}") from error
+    typer.echo(f"{name}: submitted; dl2 status {name} shows it")
+    for note in notes:
+        typer.echo(f"note: {note}")
