@@ -36,13 +36,14 @@ class Guard:
         """See `Beside.before`."""
         for line in self._side.heard():
             found = json.loads(line)
-            self._error = found.get("error", "")
-            if self._error:
-                log.error("guard: slot %d: %s could not be compared: %s", slot, found["policy"], self._error)
-                if found["unusable"]:
-                    self._policies.renew(found["policy"])
-            else:
+            before, self._error = self._error, found.get("error", "")
+            if not self._error:
                 self._standing = seen(self._standing, Comparison(**found), self._settings)
+                continue
+            if self._error != before:
+                log.error("guard: slot %d: %s could not be compared: %s", slot, found["policy"], self._error)
+            if found["unusable"]:
+                self._policies.renew(found["policy"])
         choice = self._policies.choice
         if choice.fallen or self._standing.policy != choice.policy:
             self._standing = replace(self._standing, worse=0)  # once it decides (again), it has its slots

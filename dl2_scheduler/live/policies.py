@@ -195,7 +195,7 @@ class Policies:
             try:
                 policy = self._make(name)
             except BadInput as error:
-                if name == choice.shadow:
+                if name == choice.shadow and self._shadow is not None:
                     log.warning("policy: the shadow decides no more: %s", error)
                     self._shadow = None
                 if name == choice.policy:

@@ -1,5 +1,6 @@
 """The guard: when a policy loses its place (pure), what the futures say, and the program beside the loop."""
 
+import json
 import time
 from contextlib import closing
 from dataclasses import replace
@@ -21,6 +22,7 @@ from dl2_scheduler.policies.drf import Drf
 from dl2_scheduler.policies.speed_fit import FittedSpeeds
 
 SECONDS = 120.0
+SAME = {"slot": 1, "policy": "dl2:run", "unusable": True}
 SETTINGS = GuardSettings(margin=0.1, slots=3)
 
 
@@ -171,7 +173,7 @@ def test_the_guard_falls_back_beside_the_loop(tmp_path):
             assert policies.deciding == f"dl2:{run.path}"  # it has its slots again
 
 
-def test_a_policy_that_can_be_read_no_more_loses_its_place(tmp_path):
+def test_a_policy_that_can_be_read_no_more_loses_its_place(tmp_path, caplog):
     run = new_run(tmp_path / "run")
     with closing(History(tmp_path / HISTORY_FILE)) as history:
         loop, policies, _ = live(history, tmp_path, policy=f"dl2:{run.path}")
@@ -186,3 +188,7 @@ def test_a_policy_that_can_be_read_no_more_loses_its_place(tmp_path):
             assert "BadInput: no policy in" in guard.summary
             assert policies.deciding == "drf", "it could not be guarded, nor used after a restart"
             assert policies.trouble.startswith("no policy in")
+            guard._side._heard.append(json.dumps({**SAME, "error": guard.summary}))
+            guard.before(2)
+        said = [record.message for record in caplog.records if "could not be compared" in record.message]
+        assert len(said) == 1, "once, not in every slot"
