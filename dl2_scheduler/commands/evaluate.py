@@ -1,7 +1,6 @@
 """`dl2 evaluate`: policies side by side on the same traces."""
 
 import glob
-import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,64 +16,41 @@ from rich.table import Table
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import Job
+from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.commands.common import Json, new_table, show, show_json
-from dl2_scheduler.commands.simulated import (
-    ChangeCost,
-    Cluster,
-    Slot,
-    SpeedTable,
-    SpeedVariation,
-    StartCost,
-    VariationSeed,
-    check_lines,
-    scaling_cost,
-    speeds_for,
-)
-from dl2_scheduler.policies.placement import SPREAD, placement_rule
+from dl2_scheduler.commands.simulated import Simulated, simulates
 from dl2_scheduler.policies.registry import make_policy, rule_of
-from dl2_scheduler.sim.evaluate import Bounds, Contender, Result, Setting, bounds, compare
-from dl2_scheduler.sim.lanes import MEASURED
+from dl2_scheduler.sim.evaluate import Bounds, Contender, Result, bounds, compare
 from dl2_scheduler.sim.metrics import Estimate
-from dl2_scheduler.sim.trace import DEFAULT_CLUSTER, parse_cluster, read_lines
-from dl2_scheduler.sim.variation import Variation
+from dl2_scheduler.sim.trace import read_lines
 
 _JCT = "jct_slots.mean"
 
 
+@simulates
 def evaluate(
     policies: Annotated[str, typer.Option(help="Names, joined by commas; the first is the baseline.")],
     traces: Annotated[list[str], typer.Option(help="Trace, or a pattern of several as in 'val/*.jsonl'; may repeat.")],
-    cluster: Cluster = DEFAULT_CLUSTER,
-    speeds: SpeedTable = None,
-    slot: Slot = 1200.0,
-    placement: Annotated[str, typer.Option(help="spread, pack or round-robin.")] = SPREAD,
-    start_cost: StartCost = MEASURED.start,
-    change_cost: ChangeCost = MEASURED.change,
-    speed_variation: SpeedVariation = 0.0,
-    variation_seed: VariationSeed = 0,
+    simulated: Simulated,
     with_bounds: Annotated[bool, typer.Option("--bounds", help="Also what no scheduler can beat.")] = False,
     as_json: Json = False,
 ) -> None:
     """Compare policies on the same traces: completion time, makespan, fairness, utilisation."""
-    if not (math.isfinite(slot) and slot > 0):
-        raise BadInput(f"--slot is {slot}: give seconds above 0")
-    cost, variation = scaling_cost(start_cost, change_cost), Variation(speed_variation, variation_seed)
     read = {path: read_lines(path) for path in _paths(traces)}
     lines = {where: job for each in read.values() for where, job in each.items()}
-    nodes, known = parse_cluster(cluster), speeds_for(lines, speeds)
-    check_lines(lines, nodes, known)
-    contenders = _contenders(policies, known, placement)
-    setting = Setting(nodes, known, slot, cost, variation)
+    setting = simulated.setting(lines)
+    contenders = _contenders(policies, setting.speeds, simulated.rule)
     sequences: dict[str, list[Job]] = {str(path): list(each.values()) for path, each in read.items()}
     with _progress(len(sequences) * (len(contenders) + with_bounds)) as tell:
         results = compare(contenders, sequences, setting, tell)
         least = bounds(sequences, setting, tell) if with_bounds else None
     if as_json:
-        show_json({"cluster": cluster, "slot_seconds": slot, "cost": asdict(cost), **_document(results, least)})
+        asked = {"cluster": simulated.cluster, "slot_seconds": setting.slot_seconds, "cost": asdict(setting.cost)}
+        show_json({**asked, **_document(results, least)})
     else:
         count = len(sequences)
-        typer.echo(f"{count} trace{'s' if count > 1 else ''}, {len(nodes)} nodes; mean ± half the 95% interval")
+        typer.echo(f"{count} trace{'s' if count > 1 else ''}, {len(setting.nodes)} nodes; mean ± half the 95% interval")
         show(_table(results, least))
 
 
@@ -89,8 +65,7 @@ def _paths(patterns: Sequence[str]) -> list[Path]:
     return sorted(paths)
 
 
-def _contenders(names: str, speeds: Speeds, placement: str) -> list[Contender]:
-    asked = placement_rule(placement)
+def _contenders(names: str, speeds: Speeds, asked: NodeRule) -> list[Contender]:
     contenders: dict[str, Contender] = {}
     for name in (each.strip() for each in names.split(",")):
         if name in contenders:

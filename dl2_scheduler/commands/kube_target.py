@@ -1,16 +1,12 @@
 """Which cluster a command asks: one of this machine, by its folder, or one of Kubernetes, by the user's kubeconfig."""
 
-import inspect
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Union
+from typing import TYPE_CHECKING, Annotated, Union
 
 import typer
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.commands.common import Folder, default_folder
+from dl2_scheduler.commands.common import Folder, default_folder, options_of
 from dl2_scheduler.live.client import ClusterClient
 
 if TYPE_CHECKING:
@@ -36,10 +32,10 @@ class Where:
         context: of the kubeconfig; None: the present one.
     """
 
-    folder: Path | None = None
-    kube: bool = False
-    namespace: str | None = None
-    context: str | None = None
+    folder: Folder = None
+    kube: Kube = False
+    namespace: Namespace = None
+    context: Context = None
 
     def __post_init__(self) -> None:
         """Refuse what does not go together."""
@@ -73,21 +69,5 @@ def kube_client(context: str | None, namespace: str | None) -> "KubeClient":
 HERE = Where()
 """The default of a command's parameter `where`."""
 
-_OPTIONS = (("folder", Folder, None), ("kube", Kube, False), ("namespace", Namespace, None), ("context", Context, None))
-
-
-def asks(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that say which cluster, in the place of its parameter `where`."""
-
-    @wraps(command)
-    def asked(**given: Any) -> None:
-        chosen = {name: given.pop(name) for name, _, _ in _OPTIONS}
-        command(**given, where=Where(**chosen))
-
-    own = [each for name, each in inspect.signature(command, eval_str=True).parameters.items() if name != "where"]
-    kind = inspect.Parameter.KEYWORD_ONLY
-    options = [inspect.Parameter(name, kind, default=default, annotation=of) for name, of, default in _OPTIONS]
-    parameters = [*(each.replace(kind=kind) for each in own), *options]
-    asked.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
-    asked.__annotations__ = {each.name: each.annotation for each in parameters}
-    return asked
+asks = options_of(Where)
+"""Gives a command the options that say which cluster, as its parameter `where`."""

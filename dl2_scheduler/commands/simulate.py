@@ -5,88 +5,56 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.commands.common import Json, new_table, show, show_json
 from dl2_scheduler.commands.replay import replay
-from dl2_scheduler.commands.simulated import (
-    ChangeCost,
-    Cluster,
-    Slot,
-    SpeedTable,
-    SpeedVariation,
-    StartCost,
-    VariationSeed,
-    check_lines,
-    scaling_cost,
-    speeds_for,
-)
-from dl2_scheduler.policies.placement import SPREAD, placement_rule
+from dl2_scheduler.commands.simulated import Simulated, simulates
 from dl2_scheduler.policies.registry import make_policy, rule_of
 from dl2_scheduler.sim.history import Recording, write_history
-from dl2_scheduler.sim.lanes import MEASURED
 from dl2_scheduler.sim.metrics import Summary, summarise
 from dl2_scheduler.sim.record import Record, record
 from dl2_scheduler.sim.simulator import SimulatedCluster
-from dl2_scheduler.sim.trace import DEFAULT_CLUSTER, parse_cluster, read_lines
-from dl2_scheduler.sim.variation import Variation
+from dl2_scheduler.sim.trace import read_lines
 
 _HOUR = 3600.0
-
-
 _OF_HISTORIES = frozenset({"policy", "placement", "from_history", "start_cost", "change_cost", "as_json"})
 
 
+@simulates
 def simulate(
     context: typer.Context,
+    simulated: Simulated,
     policy: Annotated[str | None, typer.Option(help="Name of the policy; a wrong one lists them all.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Jobs.")] = None,
     from_history: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Of a live cluster: ask again what it decided.")
     ] = None,
-    speeds: SpeedTable = None,
-    cluster: Cluster = DEFAULT_CLUSTER,
-    slot: Slot = 1200.0,
-    placement: Annotated[str, typer.Option(help="spread, pack or round-robin.")] = SPREAD,
-    start_cost: StartCost = MEASURED.start,
-    change_cost: ChangeCost = MEASURED.change,
-    speed_variation: SpeedVariation = 0.0,
-    variation_seed: VariationSeed = 0,
     keep: Annotated[Path | None, typer.Option("--record", help="Write what was decided, for dl2 bootstrap.")] = None,
     as_json: Json = False,
 ) -> None:
     """Run a policy on a trace until every job has ended, or ask it what it would have done in a live cluster."""
     if from_history is not None:
         _check_replay(context)
-        replay(from_history, policy, placement_rule(placement), scaling_cost(start_cost, change_cost), as_json)
+        replay(from_history, policy, simulated.rule, simulated.cost, as_json)
         return
     if policy is None or trace is None:
         raise BadInput("give --policy and --trace, or --from-history")
-    if not 0 < slot < float("inf"):
-        raise BadInput(f"--slot is {slot}: give seconds above 0")
-    cost, variation = scaling_cost(start_cost, change_cost), Variation(speed_variation, variation_seed)
-    lines, nodes = read_lines(trace), parse_cluster(cluster)
-    known = speeds_for(lines, speeds)
-    chosen, rule = make_policy(policy, known), rule_of(policy, placement_rule(placement))
-    check_lines(lines, nodes, known)
-    simulated = SimulatedCluster(list(lines.values()), nodes, known, slot, cost, variation)
-    recording = Recording(chosen)
-    run = record(simulated, recording, rule)
+    lines = read_lines(trace)
+    setting = simulated.setting(lines)
+    recording, rule = Recording(make_policy(policy, setting.speeds)), rule_of(policy, simulated.rule)
+    where = setting.nodes, setting.speeds, setting.slot_seconds, setting.cost, setting.variation
+    run = record(SimulatedCluster(list(lines.values()), *where), recording, rule)
     if keep:
         write_history(keep, recording.decisions)
-    summary = summarise(run, known, variation)
+    summary = summarise(run, setting.speeds, setting.variation)
     if as_json:
-        asked = {"policy": policy, "trace": str(trace), "nodes": len(nodes), "cost": asdict(cost)}
+        asked = {"policy": policy, "trace": str(trace), "nodes": len(setting.nodes), "cost": asdict(setting.cost)}
         show_json({**asked, **_document(run, summary)})
     else:
-        typer.echo(f"{policy} on {trace}: {summary.jobs} jobs, {len(nodes)} nodes, slots of {slot:g} s")
-        show(_table(summary))
-        used = ", ".join(f"{name} {part:.0%}" for name, part in summary.utilisation.items())
-        typer.echo(
-            f"makespan {summary.makespan_slots:.1f} slots; used: {used}; fairness {summary.fairness:.3f}; "
-            f"{summary.scalings:.3f} scalings a job and slot"
-        )
+        nodes, slot = len(setting.nodes), setting.slot_seconds
+        typer.echo(f"{policy} on {trace}: {summary.jobs} jobs, {nodes} nodes, slots of {slot:g} s")
+        _print(summary)
 
 
 def _check_replay(context: typer.Context) -> None:
@@ -98,12 +66,17 @@ def _check_replay(context: typer.Context) -> None:
             raise BadInput(f"--{option}: a history has its own: leave it out with --from-history")
 
 
-def _table(summary: Summary) -> Table:
+def _print(summary: Summary) -> None:
     table = new_table(of_jobs=False, mean=True, median=True, p95=True)
     for unit, spread, part in (("slots", summary.jct_slots, 1.0), ("hours", summary.jct_seconds, _HOUR)):
         cells = (f"{value / part:.2f}" for value in (spread.mean, spread.median, spread.p95))
         table.add_row(f"completion time, {unit}", *cells)
-    return table
+    show(table)
+    used = ", ".join(f"{name} {part:.0%}" for name, part in summary.utilisation.items())
+    typer.echo(
+        f"makespan {summary.makespan_slots:.1f} slots; used: {used}; fairness {summary.fairness:.3f}; "
+        f"{summary.scalings:.3f} scalings a job and slot"
+    )
 
 
 def _document(run: Record, summary: Summary) -> dict[str, Any]:

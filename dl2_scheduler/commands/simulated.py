@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -9,11 +10,17 @@ import typer
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import Job, Node
+from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.cluster.speeds import Speeds
-from dl2_scheduler.sim.lanes import ScalingCost
+from dl2_scheduler.commands.common import options_of
+from dl2_scheduler.policies.placement import SPREAD, placement_rule
+from dl2_scheduler.sim.evaluate import Setting
+from dl2_scheduler.sim.lanes import MEASURED, ScalingCost
 from dl2_scheduler.sim.shipped import shipped_speeds
 from dl2_scheduler.sim.simulator import check_jobs
 from dl2_scheduler.sim.speeds import interpolated, read_points
+from dl2_scheduler.sim.trace import DEFAULT_CLUSTER, parse_cluster
+from dl2_scheduler.sim.variation import Variation
 
 Cluster = Annotated[str, typer.Option(help="Nodes, as in 96x8cpu,8gpu, or a file of them.")]
 SpeedTable = Annotated[Path | None, typer.Option(help="Speed table; left out: the shipped speeds.")]
@@ -21,6 +28,7 @@ Slot = Annotated[float, typer.Option(help="Seconds of a slot.")]
 
 StartCost = Annotated[float, typer.Option(help="Seconds that a job loses where it starts; the paper: 0.")]
 ChangeCost = Annotated[float, typer.Option(help="Seconds that it loses where its counts change; the paper: 0.")]
+Placement = Annotated[str, typer.Option(help="spread, pack or round-robin.")]
 SpeedVariation = Annotated[float, typer.Option(help="Part by which jobs' speeds deviate from their models'.")]
 VariationSeed = Annotated[int, typer.Option(help="Of the speeds' deviations.")]
 
@@ -28,7 +36,51 @@ MOST_TASKS = 256
 """Of one role that a job in a simulation may use: a speed is kept for every pair of counts."""
 
 
-def speeds_for(lines: Mapping[str, Job], table: Path | None) -> Speeds:
+@dataclass(frozen=True)
+class Simulated:
+    """What is simulated, as the options say."""
+
+    cluster: Cluster = DEFAULT_CLUSTER
+    speeds: SpeedTable = None
+    slot: Slot = 1200.0
+    placement: Placement = SPREAD
+    start_cost: StartCost = MEASURED.start
+    change_cost: ChangeCost = MEASURED.change
+    speed_variation: SpeedVariation = 0.0
+    variation_seed: VariationSeed = 0
+
+    @property
+    def rule(self) -> NodeRule:
+        """By which tasks find their node. Raises BadInput."""
+        return placement_rule(self.placement)
+
+    @property
+    def cost(self) -> ScalingCost:
+        """Of scaling. Raises BadInput."""
+        return scaling_cost(self.start_cost, self.change_cost)
+
+    def setting(self, lines: Mapping[str, Job]) -> Setting:
+        """For these jobs, which can all run in it.
+
+        Args:
+            lines: of `read_lines`.
+
+        Raises:
+            BadInput: an option is wrong, or a job cannot run there, with its path and line.
+        """
+        if not (math.isfinite(self.slot) and self.slot > 0):
+            raise BadInput(f"--slot is {self.slot}: give seconds above 0")
+        cost, variation = self.cost, Variation(self.speed_variation, self.variation_seed)
+        nodes, known = parse_cluster(self.cluster), _speeds_for(lines, self.speeds)
+        _check_lines(lines, nodes, known)
+        return Setting(nodes, known, self.slot, cost, variation)
+
+
+simulates = options_of(Simulated)
+"""Gives a command the options that say what is simulated, as its parameter `simulated`."""
+
+
+def _speeds_for(lines: Mapping[str, Job], table: Path | None) -> Speeds:
     """For what every job can use, and one more of each: the published Optimus looks one step beyond.
 
     Args:
@@ -60,7 +112,7 @@ def scaling_cost(start: float, change: float) -> ScalingCost:
     return ScalingCost(start, change)
 
 
-def check_lines(lines: Mapping[str, Job], nodes: Sequence[Node], speeds: Speeds) -> None:
+def _check_lines(lines: Mapping[str, Job], nodes: Sequence[Node], speeds: Speeds) -> None:
     """Refuse jobs that cannot run there. Raises BadInput, with path, line and job.
 
     Args:
