@@ -29,6 +29,7 @@ from coordinator.wishes import Goal
 from elastic_ps.core.configuration import MOST_NODES
 from elastic_ps.core.data import MOST_SEED
 from elastic_ps.core.errors import ElasticError
+from elastic_ps.core.jsonlog import JsonLines
 from elastic_ps.core.model import DEFAULT_BLOCK_BYTES, Model
 from elastic_ps.core.token import read_token
 from protos import elastic_pb2_grpc as rpc
@@ -41,12 +42,18 @@ _GRACE_SECONDS = 1.0
 def main(arguments: list[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT. Returns the exit status: 0, or 2 where it cannot start."""
     options = _parser().parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    _log(as_json=options.operator)
     try:
         return asyncio.run(_serve(options))
     except (ElasticError, OSError) as error:
         sys.stderr.write(f"coordinator: {error}\n")
         return 2
+
+
+def _log(as_json: bool) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -74,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--operator",
         action="store_true",
-        help="a Kubernetes operator runs the job: counts, drains, its end are its own",
+        help="a Kubernetes operator runs the job: counts, drains, its end are its own; the log is JSON lines",
     )
     return parser
 

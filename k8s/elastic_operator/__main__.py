@@ -2,21 +2,22 @@
 
 import argparse
 import asyncio
-import json
 import logging
 import os
 import secrets
 import socket
 import sys
-import time
 from pathlib import Path
 
 import kopf
 from aiohttp import web
 from kubernetes.aio import client
 
+from elastic_ps.core.jsonlog import JsonLines
+from k8s.elastic_operator import pages
 from k8s.elastic_operator.api import Api
 from k8s.elastic_operator.handlers import Keepers, registry
+from k8s.elastic_operator.health import Readiness, troubles
 from k8s.elastic_operator.keeper import Shared
 from k8s.elastic_operator.lease import Lease, connect
 from k8s.elastic_operator.manifests import Defaults
@@ -57,26 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-class _JsonLines(logging.Formatter):
-    """One object a line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        found = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{record.msecs:03.0f}Z",
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if (job := getattr(record, "job", None)) is not None:
-            found["job"] = job
-        if record.exc_info:
-            found["exception"] = self.formatException(record.exc_info)
-        return json.dumps(found)
-
-
 def _log_as_json() -> None:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonLines())
+    handler.setFormatter(JsonLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.getLogger("kopf").setLevel(logging.WARNING)
 
@@ -91,24 +75,27 @@ async def _serve(options: argparse.Namespace, key: bytes) -> int:
         loop.call_soon_threadsafe(stop.set)
 
     lease = Lease(options.lease_name, options.lease_namespace, identity, lost)
-    pages = await _pages(options.port, metrics)
-    try:
-        await connect()
-        async with client.ApiClient() as connection:
+    await connect()
+    async with client.ApiClient() as connection:
+        api = Api(connection, lease.held)
+        metrics.count_calls(lambda: api.calls)
+        keepers = _keepers(options, key, api, metrics, stop)
+        served = await _pages(options, metrics, lease, keepers, api)
+        try:
             await lease.acquire()
             log.info("%s leads", identity)
             metrics.leader.set(1)
-            await _keep(options, key, Api(connection, lease.held), metrics, stop)
-        if stop.is_set():
-            log.error("the lease is lost, or a keeper died: another process takes over")
-        return 1 if stop.is_set() else 0
-    finally:
-        await asyncio.to_thread(lease.release)
-        if pages is not None:
-            await pages.cleanup()
+            await _keep(options, keepers, stop)
+            if stop.is_set():
+                log.error("the lease is lost, or a keeper died: another process takes over")
+            return 1 if stop.is_set() else 0
+        finally:
+            await asyncio.to_thread(lease.release)
+            if served is not None:
+                await served.cleanup()
 
 
-async def _keep(options: argparse.Namespace, key: bytes, api: Api, metrics: Metrics, stop: asyncio.Event) -> None:
+def _keepers(options: argparse.Namespace, key: bytes, api: Api, metrics: Metrics, stop: asyncio.Event) -> Keepers:
     keepers: Keepers
     shared = Shared(
         api=api,
@@ -118,7 +105,10 @@ async def _keep(options: argparse.Namespace, key: bytes, api: Api, metrics: Metr
         progress_seconds=lambda: max(_PROGRESS_SECONDS, len(keepers) / _WRITES_PER_SECOND),
     )
     keepers = Keepers(shared, stop)
-    metrics.count_calls(lambda: api.calls)
+    return keepers
+
+
+async def _keep(options: argparse.Namespace, keepers: Keepers, stop: asyncio.Event) -> None:
     try:
         await kopf.operator(
             registry=registry(keepers),
@@ -131,23 +121,18 @@ async def _keep(options: argparse.Namespace, key: bytes, api: Api, metrics: Metr
         await keepers.close()
 
 
-async def _pages(port: int, metrics: Metrics) -> web.AppRunner | None:
-    """Liveness, readiness, metrics. A process that waits for the lease is ready too: it takes over when it must."""
-    if not port:
+async def _pages(
+    options: argparse.Namespace, metrics: Metrics, lease: Lease, keepers: Keepers, api: Api
+) -> web.AppRunner | None:
+    if not options.port:
         return None
+    where = options.namespace[0] if options.namespace else ""
+    readiness = Readiness(lambda: api.first_job(where), idle=lambda: lease.held() and not keepers.pulses())
 
-    async def healthy(_request: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
+    def healthy() -> list[str]:
+        return troubles(lease.silent(), keepers.pulses())
 
-    async def numbers(_request: web.Request) -> web.Response:
-        return web.Response(body=metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4"})
-
-    app = web.Application()
-    app.add_routes([web.get("/healthz", healthy), web.get("/readyz", healthy), web.get("/metrics", numbers)])
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "0.0.0.0", port).start()
-    return runner
+    return await pages.serve(options.port, metrics, healthy, readiness.trouble)
 
 
 if __name__ == "__main__":

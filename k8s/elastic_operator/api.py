@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+import aiohttp
 from kubernetes.aio import client
 
 from k8s.elastic_operator.model import GROUP, KIND, PLURAL, VERSION, Body, Desired, timestamp
@@ -19,6 +20,8 @@ _APPLY = "application/apply-patch+yaml"
 _CALL_SECONDS = 15.0
 _LONGEST_MESSAGE = 1000
 NOT_FOUND, CONFLICT = 404, 409
+UNANSWERED = (aiohttp.ClientError, OSError, TimeoutError)
+"""What a call raises beside `client.ApiException`, where there is no answer."""
 
 
 class NotLeader(Exception):
@@ -49,6 +52,18 @@ class Api:
         )
         body: Body = found
         return body
+
+    async def first_job(self, namespace: str) -> Body | None:
+        """One of the jobs of a namespace, or of all where it is ""; None: there is none."""
+        self.calls += 1
+        few: dict[str, Any] = {"limit": 1, "_request_timeout": _CALL_SECONDS}
+        found: Any = await (
+            self._custom.list_namespaced_custom_object(GROUP, VERSION, namespace, PLURAL, **few)
+            if namespace
+            else self._custom.list_cluster_custom_object(GROUP, VERSION, PLURAL, **few)
+        )
+        jobs: list[Body] = found["items"]
+        return jobs[0] if jobs else None
 
     async def pods(self, namespace: str, selector: str) -> list[Body]:
         """Pods with these labels, as they are now."""

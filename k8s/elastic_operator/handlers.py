@@ -7,6 +7,7 @@ from typing import Any
 import kopf
 
 from k8s.elastic_operator.api import NotLeader
+from k8s.elastic_operator.health import Pulse
 from k8s.elastic_operator.keeper import Keeper, Shared
 from k8s.elastic_operator.model import GROUP, JOB_LABEL, PLURAL, VERSION, Body
 
@@ -53,6 +54,10 @@ class Keepers:
         keeper = self._keepers.get(_key(body, body["metadata"]["labels"][JOB_LABEL]))
         if keeper is not None:
             keeper.pod_changed(body, event["type"] == "DELETED")
+
+    def pulses(self) -> dict[str, Pulse]:
+        """How each gets on."""
+        return {keeper.name: keeper.pulse for keeper in self._keepers.values()}
 
     async def close(self) -> None:
         """End all keepers; jobs go on."""

@@ -17,9 +17,10 @@ from coordinator.client import ClientError, RequestRefused
 from elastic_ps.core.errors import ElasticError
 from k8s.elastic_operator import actions as act
 from k8s.elastic_operator import manifests
-from k8s.elastic_operator.api import CONFLICT, NOT_FOUND, Api
+from k8s.elastic_operator.api import CONFLICT, NOT_FOUND, UNANSWERED, Api
 from k8s.elastic_operator.ending import RETRY_SECONDS
 from k8s.elastic_operator.follow import Follower
+from k8s.elastic_operator.health import Pulse, version
 from k8s.elastic_operator.metrics import Metrics
 from k8s.elastic_operator.model import FINALIZER, JOB_LABEL, NODE_LABEL, PORT, Body, Counts, Desired, Pod
 from k8s.elastic_operator.reconcile import plan
@@ -66,6 +67,8 @@ class Keeper:
         self._shared, self._api = shared, shared.api
         self.body = body
         self.pods: dict[str, Body] = {}
+        self.pulse = Pulse()
+        self.pulse.hears(body)
         self._wake = asyncio.Event()
         self._wake.set()
         self._follower: Follower | None = None
@@ -83,8 +86,13 @@ class Keeper:
         self._wake.set()
 
     def changed(self, body: Body) -> None:
-        """The object, as a watch brings it; one that is older than what was written here is passed over."""
-        if _version(body) >= _version(self.body):
+        """The object, as a watch brings it."""
+        self.pulse.hears(body)
+        self._take(body)
+
+    def _take(self, body: Body) -> None:
+        """The object as it is; what is older than what was written here is passed over."""
+        if version(body) >= version(self.body):
             self.body = body
             self._wake.set()
 
@@ -107,6 +115,7 @@ class Keeper:
                 await self._wake.wait()
                 self._wake.clear()
                 try:
+                    self.pulse.steps()
                     with self._shared.metrics.reconciling():
                         again = await self._once()
                     pause = 1.0
@@ -117,9 +126,10 @@ class Keeper:
                     self._note(f"the API server refuses: {error.status} {error.reason} {error.body or ''}"[:500], again)
                     await self._complain(error)
                     await self._refresh()
-                except (ElasticError, OSError, TimeoutError) as error:
+                except (ElasticError, *UNANSWERED) as error:
                     again, pause = pause, min(2 * pause, _LONGEST_PAUSE)
                     self._note(repr(error), again)
+                self.pulse.rests()
                 self._wake_in(again)
         finally:
             await self._close()
@@ -140,12 +150,12 @@ class Keeper:
         """Tell people, once, what the API server will not have: a pod that a quota or a policy forbids."""
         if error.status in _PEOPLES and str(error.body) != self._complained:
             self._complained = str(error.body)
-            with contextlib.suppress(ApiException, OSError, TimeoutError):
+            with contextlib.suppress(ApiException, *UNANSWERED):
                 await self._api.tell(Desired.of(self.body), "Refused", str(error.body), warning=True)
 
     async def _refresh(self) -> None:
-        with contextlib.suppress(ApiException, OSError, TimeoutError):
-            self.changed(await self._api.job(Desired.of(self.body)))
+        with contextlib.suppress(ApiException, *UNANSWERED):
+            self._take(await self._api.job(Desired.of(self.body)))
 
     async def _is_gone(self) -> bool:
         try:
@@ -173,11 +183,13 @@ class Keeper:
                 again = min(due, again if again is not None else due)
             else:
                 self.body = await self._api.write_status(self.body, status)
+                self.pulse.wrote(self.body)
                 self._written = time.monotonic()
                 self._shared.metrics.job(job, status)
                 if status.phase != seen.status.phase:
                     log.info("%s: %s: %s", self.name, status.phase, status.reason, extra={"job": self.name})
         for action in decision.actions:
+            self.pulse.steps()
             await self._do(action, job)
         return again
 
@@ -314,10 +326,6 @@ class Keeper:
 _KILLED = 137
 _PEOPLES = (400, 403, 422)
 """What the API server answers where somebody has to mend something."""
-
-
-def _version(body: Body) -> int:
-    return int(body["metadata"].get("resourceVersion", 0))
 
 
 def _owned(body: Body, job: Desired) -> bool:

@@ -75,6 +75,7 @@ class Lease:
         self._lost = lost
         self._seen = Seen()
         self._until = 0.0
+        self._tried = time.monotonic()
         self._acquired, self._closed = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
         self._api: client.CoordinationV1Api
@@ -82,6 +83,10 @@ class Lease:
     def held(self) -> bool:
         """Whether nobody else can hold it now."""
         return time.monotonic() < self._until
+
+    def silent(self) -> float:
+        """Seconds since the last attempt to take or renew it."""
+        return time.monotonic() - self._tried
 
     async def acquire(self) -> None:
         """Return when it is held; it is renewed from then on."""
@@ -128,7 +133,7 @@ class Lease:
 
     async def _try(self) -> bool:
         """Take or renew it, if it is ours to write; a server that does not answer counts as a refusal."""
-        asked = time.monotonic()
+        asked = self._tried = time.monotonic()
         try:
             async with asyncio.timeout(_CALL_SECONDS):
                 if await self._write():

@@ -8,6 +8,7 @@ from typing import Any
 from coordinator.wording import transports
 from dl2_scheduler.cluster import durations
 from elastic_ps.core.configuration import Role
+from elastic_ps.core.jsonlog import plain
 from protos import elastic_pb2 as pb
 
 GROUP, VERSION, PLURAL, KIND = "dl2.scheduler", "v1alpha1", "elasticjobs", "ElasticJob"
@@ -227,7 +228,7 @@ def _trouble(status: Body, container: Body) -> str:
             return f"not placed: {condition.get('message') or condition.get('reason', '')}"
     state = container.get("state", {})
     last = state.get("terminated") or container.get("lastState", {}).get("terminated") or {}
-    said = str(last.get("message", "")).strip().splitlines()
+    said = [plain(line) for line in str(last.get("message", "")).strip().splitlines()]
     if (waiting := state.get("waiting")) and waiting.get("reason") not in ("ContainerCreating", "PodInitializing"):
         return said[-1] if said else f"{waiting.get('reason')}: {waiting.get('message', '')}".strip(": ")
     if status.get("reason"):

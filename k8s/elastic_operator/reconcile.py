@@ -178,12 +178,22 @@ def _serve(turn: Turn, want: Counts) -> None:
             turn.note(reason=_pending(turn) or "its coordinator starts")
         return
     running = report.phase == "running"
+    _say_changed(turn, report)
     turn.note(phase=RUNNING if running else STARTING)
     turn.tell("Running", running, "Training" if running else report.phase.title(), report.reason)
     if not mourn(turn, report):
         return
     match(turn, report, want)
     turn.note(reason=_pending(turn) or ("" if running else report.reason or "its nodes join"))
+
+
+def _say_changed(turn: Turn, report: Report) -> None:
+    """Events of a job that begins to train, or goes back."""
+    trained = turn.status.phase == RUNNING
+    if report.phase == "running" and not trained:
+        turn.event("Running", f"{report.roster.workers} workers and {report.roster.servers} servers train")
+    elif report.phase == "restoring" and trained:
+        turn.event("Restoring", report.reason or "the job goes back to its last checkpoint", warning=True)
 
 
 def _say_placed(turn: Turn) -> None:

@@ -1,11 +1,8 @@
 """Who may take the operator's lease, and the little that its HTTP pages and log lines say."""
 
-import json
-import logging
-
 import pytest
 
-from k8s.elastic_operator.__main__ import _JsonLines, main
+from k8s.elastic_operator.__main__ import main
 from k8s.elastic_operator.lease import LEAD_SECONDS, LEASE_SECONDS, Seen, may_take
 from k8s.elastic_operator.metrics import Metrics
 from k8s.elastic_operator.model import Desired
@@ -31,13 +28,6 @@ def test_a_lease_is_taken_when_its_record_has_not_changed_for_its_length(holder,
 
 def test_a_leader_stops_before_anybody_else_may_begin():
     assert LEAD_SECONDS < LEASE_SECONDS
-
-
-def test_log_lines_are_json_with_their_job():
-    record = logging.LogRecord("dl2", logging.INFO, "x.py", 1, "it %s", ("runs",), None)
-    record.job = "ns/digits"
-    said = json.loads(_JsonLines().format(record))
-    assert (said["level"], said["message"], said["job"]) == ("info", "it runs", "ns/digits")
 
 
 def test_a_jobs_numbers_come_and_go_with_it():

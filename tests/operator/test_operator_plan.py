@@ -257,6 +257,17 @@ def test_a_script_that_never_joins_is_a_death():
     assert "does the script call elastic_ps.init()?" in kinds(done, Tell)[0].message
 
 
+def test_a_job_that_begins_to_train_or_goes_back_says_so_once():
+    begins = usual(status={"phase": STARTING})
+    (told,) = kinds(decide(begins, job()), Tell)
+    assert (told.reason, told.message) == ("Running", "2 workers and 1 servers train")
+    back = {"phase": "restoring", "reason": "s0 died"}
+    done = decide(usual(report=back), job())
+    assert [(one.reason, one.message) for one in kinds(done, Tell)] == [("Restoring", "s0 died")]
+    assert kinds(decide(usual(), job()), Tell) == []
+    assert kinds(decide(usual(report=back, status={"phase": done.status.phase}), job()), Tell) == []
+
+
 # ---- the coordinator ------------------------------------------------------------------------------------------------
 
 

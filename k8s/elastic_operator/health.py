@@ -1,0 +1,118 @@
+"""Whether the operator gets on, as its probes are told. Times are monotonic seconds.
+
+A process that stands still need not say so: its loop does not answer the probe. One that is cut off from the API server
+loses its lease, and ends. What is left is here: a lease that nobody renews, a reconciliation that does not come to its
+end, a watch that brings nothing.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+
+from kubernetes.aio.client import ApiException
+
+from k8s.elastic_operator.api import UNANSWERED
+from k8s.elastic_operator.model import Body
+
+LEASE_SECONDS = 60.0
+"""Without an attempt to take or renew the lease: one is made every few seconds."""
+STEP_SECONDS = 300.0
+"""For one step of a reconciliation: each call that it makes has a limit far below."""
+ECHO_SECONDS = 120.0
+"""Until a watch brings what was written here."""
+READY_SECONDS = 10.0
+"""That an answer to `/readyz` is good for."""
+
+Clock = Callable[[], float]
+
+
+class Pulse:
+    """Of one job's keeper.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Clock = time.monotonic):
+        self._clock = clock
+        self._step: float | None = None
+        self._heard = 0
+        self._written: tuple[int, float] | None = None
+
+    def steps(self) -> None:
+        """A reconciliation has begun, or has done one more thing."""
+        self._step = self._clock()
+
+    def rests(self) -> None:
+        """It is over."""
+        self._step = None
+
+    def wrote(self, body: Body) -> None:
+        """The object has been written here, and is this now."""
+        if self._written is None and version(body) > self._heard:
+            self._written = version(body), self._clock()
+
+    def hears(self, body: Body) -> None:
+        """The watch has brought the object."""
+        self._heard = max(self._heard, version(body))
+        if self._written is not None and self._heard >= self._written[0]:
+            self._written = None
+
+    def trouble(self) -> str:
+        """What is wrong; "": nothing."""
+        now = self._clock()
+        if self._step is not None and now - self._step > STEP_SECONDS:
+            return f"a reconciliation stands still for {now - self._step:.0f} s"
+        if self._written is not None and now - self._written[1] > ECHO_SECONDS:
+            return f"its watch has not brought what was written {now - self._written[1]:.0f} s ago"
+        return ""
+
+
+def version(body: Body) -> int:
+    """Of an object: a later one is higher."""
+    return int(body["metadata"].get("resourceVersion", 0))
+
+
+def troubles(lease_silent: float, pulses: Mapping[str, Pulse]) -> list[str]:
+    """Why this process should be started again; none: it gets on.
+
+    Args:
+        lease_silent: seconds since the last attempt at the lease.
+        pulses: of the keepers, by name of the job.
+    """
+    found = [f"{name}: {trouble}" for name, pulse in pulses.items() if (trouble := pulse.trouble())]
+    if lease_silent > LEASE_SECONDS:
+        found.append(f"the lease's thread has done nothing for {lease_silent:.0f} s")
+    return found
+
+
+class Readiness:
+    """Whether jobs can be kept: their definition is there, may be read, and the watch has brought what there is.
+
+    A process that waits for the lease is ready too, where it could begin.
+
+    Args:
+        first: asks for one job, whichever; None: there is none.
+        idle: whether this process leads and keeps no job.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self, first: Callable[[], Awaitable[Body | None]], idle: Callable[[], bool], clock: Clock = time.monotonic
+    ):
+        self._first, self._idle, self._clock = first, idle, clock
+        self._answer: tuple[str, float] | None = None
+
+    async def trouble(self) -> str:
+        """Why not; "": it is ready."""
+        if self._answer is None or self._clock() - self._answer[1] > READY_SECONDS:
+            self._answer = await self._ask(), self._clock()
+        return self._answer[0]
+
+    async def _ask(self) -> str:
+        try:
+            job = await self._first()
+        except ApiException as error:
+            return f"ElasticJobs cannot be listed: {error.status} {error.reason}"
+        except UNANSWERED as error:
+            return f"the API server does not answer: {error!r}"
+        return "the watch has not brought the jobs yet" if job is not None and self._idle() else ""

@@ -1,0 +1,152 @@
+"""What the operator's probes are told."""
+
+import asyncio
+
+import aiohttp
+import pytest
+from kubernetes.aio.client import ApiException
+
+from k8s.elastic_operator import pages
+from k8s.elastic_operator.health import (
+    ECHO_SECONDS,
+    LEASE_SECONDS,
+    READY_SECONDS,
+    STEP_SECONDS,
+    Pulse,
+    Readiness,
+    troubles,
+)
+from k8s.elastic_operator.metrics import Metrics
+
+
+class Hand:
+    """A clock that is held in the hand."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Hand()
+
+
+def body(version):
+    return {"metadata": {"resourceVersion": str(version)}}
+
+
+def test_a_reconciliation_that_stands_still_is_trouble_and_one_that_goes_on_is_not(clock):
+    pulse = Pulse(clock)
+    for _ in range(3):
+        pulse.steps()
+        clock.now += STEP_SECONDS
+        assert pulse.trouble() == ""
+    clock.now += 1
+    assert "stands still for 301 s" in pulse.trouble()
+    pulse.rests()
+    clock.now += 10 * STEP_SECONDS
+    assert pulse.trouble() == ""
+
+
+def test_a_watch_that_does_not_bring_what_was_written_is_trouble(clock):
+    pulse = Pulse(clock)
+    pulse.hears(body(5))
+    pulse.wrote(body(5))  # nothing had changed
+    clock.now += 2 * ECHO_SECONDS
+    assert pulse.trouble() == ""
+    pulse.wrote(body(6))
+    clock.now += ECHO_SECONDS
+    pulse.wrote(body(9))  # does not make it younger
+    assert pulse.trouble() == ""
+    clock.now += 1
+    assert "121 s ago" in pulse.trouble()
+    pulse.hears(body(7))
+    assert pulse.trouble() == ""
+
+
+def test_a_watch_may_be_faster_than_the_answer(clock):
+    pulse = Pulse(clock)
+    pulse.hears(body(6))
+    pulse.wrote(body(6))
+    clock.now += 2 * ECHO_SECONDS
+    assert pulse.trouble() == ""
+
+
+def test_troubles_name_the_job_and_the_lease(clock):
+    pulse = Pulse(clock)
+    assert troubles(LEASE_SECONDS, {"ns/a": pulse}) == []
+    pulse.steps()
+    clock.now += STEP_SECONDS + 1
+    found = troubles(LEASE_SECONDS + 1, {"ns/a": pulse, "ns/b": Pulse(clock)})
+    assert [one.split(" ")[0] for one in found] == ["ns/a:", "the"]
+    assert "lease" in found[1]
+
+
+def readiness(clock, answers, idle=False):
+    """Which has one answer a question."""
+
+    async def first():
+        found = answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    return Readiness(first, lambda: idle, clock)
+
+
+@pytest.mark.parametrize(
+    ("answer", "idle", "told"),
+    [
+        (None, True, ""),
+        (body(1), False, ""),
+        (body(1), True, "the watch has not brought the jobs yet"),
+        (ApiException(404, "Not Found"), False, "ElasticJobs cannot be listed: 404 Not Found"),
+        (ApiException(403, "Forbidden"), False, "ElasticJobs cannot be listed: 403 Forbidden"),
+        (aiohttp.ServerDisconnectedError(), False, "the API server does not answer"),
+        (TimeoutError(), False, "the API server does not answer"),
+    ],
+)
+def test_ready_is_who_could_keep_the_jobs_that_there_are(clock, answer, idle, told):
+    assert asyncio.run(readiness(clock, [answer], idle).trouble()).startswith(told)
+    if not told:
+        assert asyncio.run(readiness(clock, [answer], idle).trouble()) == ""
+
+
+def test_probes_ask_the_api_server_now_and_then_only(clock):
+    found = readiness(clock, [TimeoutError(), None])
+    assert asyncio.run(found.trouble())
+    clock.now += READY_SECONDS
+    assert asyncio.run(found.trouble())
+    clock.now += 1
+    assert asyncio.run(found.trouble()) == ""
+
+
+def test_pages_say_no_with_the_reason():
+    said = {"/healthz": ["ns/a: it stands still"], "/readyz": "no definition"}
+
+    async def unready():
+        return said["/readyz"]
+
+    async def ask(path):
+        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}{path}") as answer:
+            return answer.status, await answer.text()
+
+    async def run():
+        nonlocal port
+        runner = await pages.serve(0, Metrics(), lambda: said["/healthz"], unready)
+        port = runner.addresses[0][1]
+        sick = [await ask(path) for path in said]
+        said.update({"/healthz": [], "/readyz": ""})
+        well = [await ask(path) for path in said]
+        numbers = await ask("/metrics")
+        await runner.cleanup()
+        return sick, well, numbers
+
+    port = 0
+    sick, well, numbers = asyncio.run(run())
+    assert sick == [(503, "ns/a: it stands still\n"), (503, "no definition\n")]
+    assert well == [(200, "ok\n"), (200, "ok\n")]
+    assert "dl2_operator_leader" in numbers[1]
