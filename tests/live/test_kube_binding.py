@@ -200,23 +200,6 @@ def test_extended_resources():
     assert "nvidia.com/gpu: it takes 2, at most 1 free" in reasons(found)["q"]
 
 
-@pytest.mark.parametrize(
-    ("spec", "words"),
-    [
-        (
-            {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}},
-            "podAntiAffinity",
-        ),
-        ({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]}, "topologySpreadConstraints"),
-    ],
-)
-def test_what_is_not_implemented_is_refused_with_a_way_out(spec, words):
-    found = decided([node("a")], [pod("p", **spec)])
-    assert not found.bindings
-    assert words in reasons(found)["p"]
-    assert "name another schedulerName" in reasons(found)["p"]
-
-
 def test_spread_and_pack():
     nodes = [node("a"), node("b")]
     pods = [pod("there", node="a"), pod("p"), pod("q")]

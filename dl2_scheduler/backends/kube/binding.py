@@ -43,7 +43,8 @@ def decide(
     if not (found.gangs or found.leaving or found.singles):
         return decided
     bound = [pod for pod in pods if pod.node]
-    placing = _Placing(Floor(nodes, bound, sorted(names), rule), decided)
+    neighbours = _neighbours_matter(ours, bound, found.gangs)
+    placing = _Placing(Floor(nodes, bound, sorted(names), rule, neighbours), decided)
     late = [gang for gang in found.gangs if gang.is_late(now)]
     begun = [gang for gang in found.gangs if gang.begun and gang not in late]
     stuck = [gang for gang in begun if not placing.place(gang)]
@@ -66,6 +67,13 @@ def decide(
 
 def _is_ours(pod: PodInfo) -> bool:
     return not pod.node and pod.scheduler == SCHEDULER and not (pod.gated or pod.deleting)
+
+
+def _neighbours_matter(ours: Sequence[PodInfo], bound: Sequence[PodInfo], gangs: Sequence[Gang]) -> bool:
+    """Whether one of ours asks about pods beside it, or one that is there keeps pods away."""
+    to_come = [role for gang in gangs for role in (gang.job.workers, gang.job.servers)]
+    asks = any(task.constraints.beside for each in (ours, to_come) for task in each)
+    return asks or any(pod.constraints.beside and pod.constraints.beside.apart for pod in bound)
 
 
 class _Placing:

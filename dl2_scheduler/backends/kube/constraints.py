@@ -1,9 +1,10 @@
-"""Which nodes a pod may go to: taints, node selectors, required node affinity. Pure."""
+"""Which nodes a pod may go to: taints, node selectors, required node affinity; and what it asks about others. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from dl2_scheduler.backends.kube.beside import Beside, beside_of
 from dl2_scheduler.backends.kube.expressions import Expression, expressions_of
 
 _UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
@@ -59,21 +60,39 @@ class Constraints:
         selector: labels that a node must have.
         terms: of required node affinity: one of them must hold as a whole; None: nothing is required.
         tolerations: of the pod.
-        unknown: what it asks for that this scheduler does not implement.
+        beside: what it asks about the pods that are there; None: nothing.
     """
 
     selector: tuple[tuple[str, str], ...] = ()
     terms: tuple[tuple[Expression, ...], ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
-    unknown: tuple[str, ...] = ()
+    beside: Beside | None = None
+
+    @property
+    def of_nodes(self) -> "Constraints":
+        """Without what it asks about other pods."""
+        return replace(self, beside=None) if self.beside else self
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Fields that it uses and this scheduler does not implement."""
+        return self.beside.unknown if self.beside else ()
 
     def refusal(self, name: str, labels: Mapping[str, str], taints: Sequence[Taint], cordoned: bool) -> str:
         """Why a pod may not go to a node, for people; "": it may."""
+        return self.repelled(taints, cordoned) or self.misses(name, labels)
+
+    def repelled(self, taints: Sequence[Taint], cordoned: bool) -> str:
+        """Why a node keeps a pod off; "": it does not."""
         if cordoned and not any(each.accepts(Taint(_UNSCHEDULABLE, "", "NoSchedule")) for each in self.tolerations):
             return "is cordoned"
         for taint in taints:
             if taint.effect in _REPELS and not any(each.accepts(taint) for each in self.tolerations):
                 return f"has the taint {taint}, which the pod does not tolerate"
+        return ""
+
+    def misses(self, name: str, labels: Mapping[str, str]) -> str:
+        """What a pod asks of a node that this one has not; "": nothing."""
         if any(labels.get(key) != value for key, value in self.selector):
             return "has not the labels of the pod's nodeSelector"
         if self.terms is not None and not any(
@@ -83,8 +102,14 @@ class Constraints:
         return ""
 
 
-def constraints_of(spec: Mapping[str, Any]) -> Constraints:
-    """Of a pod's spec, or of a template's."""
+def constraints_of(spec: Mapping[str, Any], namespace: str, labels: Mapping[str, str]) -> Constraints:
+    """Of a pod's spec, or of a template's.
+
+    Args:
+        spec: of the pod.
+        namespace: of the pod.
+        labels: of the pod.
+    """
     affinity = spec.get("affinity") or {}
     required = (affinity.get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
     return Constraints(
@@ -94,26 +119,10 @@ def constraints_of(spec: Mapping[str, Any]) -> Constraints:
             Toleration(*(each.get(key) or "" for key in ("key", "operator", "value", "effect")))
             for each in spec.get("tolerations") or ()
         ),
-        unknown=tuple(_unknown(spec)),
+        beside=beside_of(spec, namespace, labels),
     )
 
 
 def terms_of(selector: Mapping[str, Any]) -> tuple[tuple[Expression, ...], ...]:
     """Of a NodeSelector: one of them has to hold as a whole."""
     return tuple(expressions_of(term) + expressions_of(term, "matchFields") for term in selector["nodeSelectorTerms"])
-
-
-def _unknown(spec: Mapping[str, Any]) -> list[str]:
-    """What would have to be respected, and is not implemented."""
-    affinity = spec.get("affinity") or {}
-    found = [
-        f"affinity.{kind}"
-        for kind in ("podAffinity", "podAntiAffinity")
-        if (affinity.get(kind) or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
-    ]
-    if any(each.get("whenUnsatisfiable") == "DoNotSchedule" for each in spec.get("topologySpreadConstraints") or ()):
-        found.append("topologySpreadConstraints with DoNotSchedule")
-    ports = [port for container in spec.get("containers") or () for port in container.get("ports") or ()]
-    if any(port.get("hostPort") for port in ports):
-        found.append("hostPort")
-    return found

@@ -1,6 +1,6 @@
 """What is free on the nodes while pods are being placed: everything that is bound has been taken off. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dl2_scheduler.backends.kube.constraints import Constraints
+from dl2_scheduler.backends.kube.neighbours import Labelled, Neighbours
 from dl2_scheduler.backends.kube.objects import NodeInfo, PodInfo
 from dl2_scheduler.cluster.room import NOWHERE, SLACK, Amounts, NodeRule
 
@@ -16,16 +17,12 @@ Requests = Mapping[str, float]
 _NAMED = 3
 
 
-class Task(Protocol):
+class Task(Labelled, Protocol):
     """What needs a place: a pod, or what one will be made of."""
 
     @property
     def requests(self) -> Requests:
         """By resource."""
-
-    @property
-    def constraints(self) -> Constraints:
-        """Where it may go."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +32,14 @@ class Claim:
     Attributes:
         node: its index.
         demand: (resources,).
+        task: that has it.
+        number: of the task among its neighbours; None: nobody asks about any.
     """
 
     node: int
     demand: Amounts
+    task: Task
+    number: int | None
 
 
 class Floor:
@@ -49,15 +50,25 @@ class Floor:
         pods: that are bound, whosever they are.
         names: of the resources that will be asked for; others are not looked at.
         rule: by which a task finds its node.
+        neighbours: whether it matters which pods are on a node.
 
     Attributes:
+        neighbours: as above.
         free: (nodes, resources); below 0 where a node has been taken more of than it has.
         largest: amount that a node has, by resource.
     """
 
-    def __init__(self, nodes: Sequence[NodeInfo], pods: Sequence[PodInfo], names: Sequence[str], rule: NodeRule):
+    def __init__(
+        self,
+        nodes: Sequence[NodeInfo],
+        pods: Sequence[PodInfo],
+        names: Sequence[str],
+        rule: NodeRule,
+        neighbours: bool = False,
+    ):
         self.nodes = nodes
         self.names = tuple(names)
+        self.neighbours = neighbours
         self._rule = rule
         self._index = {node.name: number for number, node in enumerate(nodes)}
         self._whole = _matrix([node.allocatable for node in nodes], self.names)
@@ -69,36 +80,61 @@ class Floor:
         self._used = self._parts(taken).sum(axis=1)
         self._may: dict[Constraints, NDArray[np.bool_]] = {}
         self._last = NOWHERE
+        places = [(pod, self._index[pod.node]) for pod in here] if neighbours else []
+        self._neighbours = Neighbours(nodes, places) if neighbours else None
         self._kept = np.zeros_like(self._whole)
         self._kept_for = ""
 
     def may(self, constraints: Constraints) -> NDArray[np.bool_]:
         """Nodes that a pod may go to, full or not, (nodes,)."""
-        if constraints not in self._may:
-            self._may[constraints] = np.array([not node.refusal(constraints) for node in self.nodes], dtype=bool)
-        return self._may[constraints]
+        key = constraints.of_nodes  # of many jobs one, where each asks about its own pods
+        if key not in self._may:
+            self._may[key] = np.array([not node.refusal(key) for node in self.nodes], dtype=bool)
+        return self._may[key]
 
-    def claim(self, task: Task) -> Claim | None:
-        """Put a task on the node where the rule wants it; None: it fits nowhere."""
+    def claim(self, task: Task, place: NDArray[np.bool_] | None = None) -> Claim | None:
+        """Put a task on the node where the rule wants it; None: it fits nowhere.
+
+        Args:
+            task: to place.
+            place: nodes where it has to go if it wants to be near others; None: any.
+        """
         demand = self._vector(task.requests)
-        node = self._pick(_fits(demand, self.free).all(axis=1) & self.may(task.constraints), demand)
+        fits = _fits(demand, self.free).all(axis=1) & self.may(task.constraints)
+        if self._neighbours is not None:
+            fits &= self._neighbours.may(task)
+        if place is not None and task.constraints.beside and task.constraints.beside.near:
+            fits &= place
+        node = self._pick(fits, demand)
         if node == NOWHERE:
             return None
-        self._take(node, demand)
         self._last = node
-        return Claim(node, demand)
+        return self._claim(task, node, demand)
 
     def put(self, pod: PodInfo) -> Claim | None:
         """A bound pod where it is; None: that node is not there."""
-        if pod.node not in self._index:
-            return None
-        claim = Claim(self._index[pod.node], self._vector(pod.requests))
-        self._take(claim.node, claim.demand)
-        return claim
+        node = self._index.get(pod.node)
+        return None if node is None else self._claim(pod, node, self._vector(pod.requests))
+
+    def _claim(self, task: Task, node: int, demand: Amounts) -> Claim:
+        self._take(node, demand)
+        return Claim(node, demand, task, self._neighbours.add(task, node) if self._neighbours else None)
 
     def give_back(self, claim: Claim) -> None:
         """Undo a claim."""
         self._take(claim.node, -claim.demand)
+        if self._neighbours is not None and claim.number is not None:
+            self._neighbours.remove(claim.number)
+
+    def places_for(self, tasks: Sequence[Task]) -> Iterator[NDArray[np.bool_]]:
+        """Nodes that have room for all these tasks as a sum, by the key of the first one's affinity."""
+        if self._neighbours is None or not tasks:
+            return
+        total = np.sum([self._vector(task.requests) for task in tasks], axis=0)
+        asked = tasks[0].constraints.beside
+        for place in self._neighbours.places(asked.near[0].key) if asked else ():
+            if (total <= np.maximum(self.free[place], 0.0).sum(axis=0) + SLACK).all():
+                yield place
 
     def keep(self, claims: Sequence[Claim], words: str) -> None:
         """Take room that is not free yet from all who come after, but no more than a node will have.
@@ -110,6 +146,8 @@ class Floor:
         for claim in claims:
             self._take(claim.node, claim.demand)
             self._kept[claim.node] += claim.demand
+            if self._neighbours is not None:
+                self._neighbours.keep(claim.task, claim.node)
         self._kept_for = words
 
     def why_not(self, task: Task) -> str:
@@ -121,6 +159,10 @@ class Floor:
         for number in np.flatnonzero(~may):
             reason = self.nodes[number].refusal(task.constraints)
             reasons[reason] = reasons.get(reason, 0) + 1
+        for reason, allowed in self._neighbours.checks(task) if self._neighbours else ():
+            if count := int((may & ~allowed).sum()):
+                reasons[reason] = reasons.get(reason, 0) + count
+            may = may & allowed
         kept = may & _fits(demand, self.free + self._kept).all(axis=1)
         short = ~_fits(demand, self.free) & (may & ~kept)[:, None]
         for number, name in enumerate(self.names):
@@ -176,7 +218,7 @@ class Later(Floor):
     """
 
     def __init__(self, nodes: Sequence[NodeInfo], pods: Sequence[PodInfo], names: Sequence[str], now: Floor):
-        super().__init__(nodes, pods, names, NodeRule.SPREAD)
+        super().__init__(nodes, pods, names, NodeRule.SPREAD, now.neighbours)
         self._now = now
         self._claimed = np.zeros_like(self.free)
 

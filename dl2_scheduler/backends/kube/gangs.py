@@ -106,7 +106,8 @@ class Gang:
 
 def coordinator_of(job: JobInfo, requests: Mapping[str, float]) -> RoleInfo:
     """A job's coordinator: it goes where servers may."""
-    return RoleInfo(1, 1, 1, requests, job.servers.constraints, {**job.servers.labels, ROLE_LABEL: COORDINATOR})
+    labels = {**job.servers.labels, ROLE_LABEL: COORDINATOR}
+    return RoleInfo(1, 1, 1, requests, job.servers.constraints, labels, job.namespace)
 
 
 @dataclass(frozen=True)

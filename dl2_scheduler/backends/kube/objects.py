@@ -104,6 +104,7 @@ class RoleInfo:
         requests: of one pod.
         constraints: of one pod.
         labels: of one pod.
+        namespace: of the job.
     """
 
     replicas: int
@@ -112,6 +113,7 @@ class RoleInfo:
     requests: Mapping[str, float]
     constraints: Constraints
     labels: Mapping[str, str] = field(default_factory=dict)
+    namespace: str = ""
 
 
 @dataclass(frozen=True)

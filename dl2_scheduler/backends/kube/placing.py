@@ -3,6 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dl2_scheduler.backends.kube.constraints import Constraints
 from dl2_scheduler.backends.kube.floor import Claim, Floor, Requests
 from dl2_scheduler.backends.kube.gangs import Gang
@@ -37,11 +40,27 @@ def _missing(gang: Gang) -> Iterator[GangTask]:
 
 
 def claim_all(tasks: Sequence[GangTask], floor: Floor) -> list[Claim] | None:
-    """All or none; the larger ones first where the order of binding leaves no place for one."""
+    """All or none; the larger ones first where the order of binding leaves no place for one.
+
+    Tasks that want to be together are tried place by place (say, rack by rack), if the first that has room for one of
+    them has not for all.
+    """
+    claims = _claim(tasks, floor, None)
+    if claims is None:
+        together = [task for task in tasks if task.constraints.beside and task.constraints.beside.near]
+        for place in floor.places_for(together):
+            claims = _claim(tasks, floor, place)
+            if claims is not None:
+                break
+    return claims
+
+
+def _claim(tasks: Sequence[GangTask], floor: Floor, place: NDArray[np.bool_] | None) -> list[Claim] | None:
+    """All or none; those that want to be together in one place, if one is given."""
     for order in (list(range(len(tasks))), sorted(range(len(tasks)), key=lambda number: _size(tasks[number], floor))):
         claims: dict[int, Claim] = {}
         for number in order:
-            claim = floor.claim(tasks[number])
+            claim = floor.claim(tasks[number], place)
             if claim is None:
                 for taken in claims.values():
                     floor.give_back(taken)

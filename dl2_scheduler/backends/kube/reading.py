@@ -66,7 +66,7 @@ def pod_of(found: Object) -> PodInfo:
         node=node,
         bound=(unix(scheduled.get("lastTransitionTime")) or created) if node else None,
         requests=pod_requests(spec),
-        constraints=constraints_of(spec),
+        constraints=constraints_of(spec, metadata["namespace"], labels),
         scheduler=spec.get("schedulerName") or "",
         gated=bool(spec.get("schedulingGates")),
         deleting="deletionTimestamp" in metadata,
@@ -127,7 +127,8 @@ def _role(job: Object, name: str, role: Object, otherwise: Object | None = None)
         min=least,
         max=role.get("max", _MOST_BY_DEFAULT),
         requests=pod_requests(own.get("spec") or {}),
-        constraints=constraints_of(like.get("spec") or {}),
+        constraints=constraints_of(like.get("spec") or {}, job["namespace"], labels),
+        namespace=job["namespace"],
         labels=labels,
     )
 
