@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dl2_scheduler.cluster.room import Room
+from dl2_scheduler.cluster.room import Amounts, Room
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 from dl2_scheduler.policies.minima import refuse_minima
 
@@ -24,13 +24,14 @@ class Drf:
         """See `AllocationPolicy.allocate`."""
         if self.published:
             refuse_minima(snapshot)
-        shares = [_share(room, number, 1, 1) for number in range(len(snapshot.jobs))]
+        whole = room.capacity.sum(axis=0)
+        shares = [_share(room, whole, number, 1, 1) for number in range(len(snapshot.jobs))]
         queue = [(0.0, number) for number in range(len(snapshot.jobs))]  # by arrival where shares are equal
         while queue:
             share, number = heapq.heappop(queue)
             if not (self.published or room.workers(number)):
                 if room.give_least(number):
-                    heapq.heappush(queue, (_share(room, number, *room.least[number]), number))
+                    heapq.heappush(queue, (_share(room, whole, number, *room.least[number]), number))
             elif room.give_together(number) if self.published else room.give(number, 1, 1):
                 heapq.heappush(queue, (share + shares[number], number))
             elif self.published and room.workers(number) < snapshot.jobs[number].job.max_workers:
@@ -38,8 +39,8 @@ class Drf:
         return room.allocation()
 
 
-def _share(room: Room, job: int, workers: int, servers: int) -> float:
-    """Dominant share of so many tasks."""
+def _share(room: Room, whole: Amounts, job: int, workers: int, servers: int) -> float:
+    """Dominant share of so many tasks, of the whole cluster's amounts."""
     worker, server = (demands[job] for demands in room.demands)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return float(np.nanmax((workers * worker + servers * server) / room.capacity.sum(axis=0)))
+        return float(np.nanmax((workers * worker + servers * server) / whole))

@@ -10,6 +10,7 @@ from dl2_scheduler.backends.kube.reading import job_of, node_of, pod_of
 from dl2_scheduler.backends.kube.views import (
     MOST_DECISIONS,
     change_of,
+    changed,
     decisions_until_now,
     note_of,
     outcome_of,
@@ -154,6 +155,14 @@ def test_a_change_is_the_allocation_and_the_decision():
         "slot": 7, "at": NOW, "policy": "drf", "workers_before": 0, "servers_before": 0, "workers": 2, "servers": 1,
         "reason": "why", "epochs_done": 0.0,
     }  # fmt: skip
+
+
+def test_a_job_after_its_change_is_what_the_api_server_makes_of_it():
+    made = job("one", allocation=None)
+    body = change(made, (2, 1))
+    metadata = {**made["metadata"], "resourceVersion": "9", "annotations": body["metadata"]["annotations"]}
+    written = {**made, "metadata": metadata, "spec": {**made["spec"], **body["spec"]}}
+    assert changed(job_of(made), body, "9") == job_of(written)
 
 
 @pytest.mark.parametrize(

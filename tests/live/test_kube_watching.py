@@ -4,12 +4,13 @@ import threading
 import time
 
 import pytest
-from kube_objects import node
+from kube_objects import job, node
 from played_kube import PlayedApi
 
 from dl2_scheduler.backends.kube import watching
 from dl2_scheduler.backends.kube.api import Gone, Unavailable
-from dl2_scheduler.backends.kube.reading import node_of
+from dl2_scheduler.backends.kube.informers import gist
+from dl2_scheduler.backends.kube.reading import job_of, node_of
 from dl2_scheduler.backends.kube.watching import Mirror, Watcher
 
 NODES = "/api/v1/nodes"
@@ -136,6 +137,38 @@ def test_one_object_that_cannot_be_read_does_not_stop_the_others():
     mirror.replace([node("a"), bad], "1")
     mirror.take({"type": "MODIFIED", "object": bad})
     assert [found.name for found in mirror.all()] == ["a"]
+
+
+def test_what_is_not_kept_of_an_object_does_not_count_as_a_change():
+    mirror = Mirror(node_of)
+    mirror.replace([node("a"), node("b")], "1")
+    beat = node("a")
+    beat["status"]["conditions"].append({"type": "MemoryPressure", "status": "False", "lastHeartbeatTime": "now"})
+    assert not mirror.take({"type": "MODIFIED", "object": beat})
+    assert mirror.take({"type": "MODIFIED", "object": node("a", unschedulable=True)})
+    assert [found.name for found in mirror.all()] == ["a", "b"]
+    assert mirror.take({"type": "DELETED", "object": node("a")})
+    assert not mirror.take({"type": "DELETED", "object": node("a")})
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "counts"),
+    [
+        ({}, {"epoch": 3.5, "samplesPerSecond": 90}, False),
+        ({"allocation": {"workers": 1, "servers": 1, "reason": "another", "slot": 9}}, {}, False),
+        ({"allocation": {"workers": 2, "servers": 1, "reason": "", "slot": 0}}, {}, True),
+        ({"suspend": True}, {}, True),
+        ({}, {"phase": "Completed"}, True),
+        ({}, {"workers": 2}, True),
+    ],
+)
+def test_a_jobs_progress_does_not_count(spec, status, counts):
+    mirror = Mirror(job_of, gist)
+    before = {**job("one"), "status": {"phase": "Running", "epoch": 1}}
+    mirror.replace([before], "1")
+    after = {**before, "spec": {**before["spec"], **spec}, "status": {**before["status"], **status}}
+    assert mirror.take({"type": "MODIFIED", "object": after}) is counts
+    assert mirror.all() == [job_of(after)]
 
 
 def test_an_event_that_is_an_error_is_raised_by_its_kind():

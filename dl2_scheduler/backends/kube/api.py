@@ -11,6 +11,7 @@ ApiError
 import json
 import ssl
 import threading
+import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -35,6 +36,7 @@ _JSON = "application/json"
 CALL_SECONDS = 10.0
 _SILENCE_SECONDS = 120.0  # of a watch: the server sends a bookmark about every minute
 _CONNECTIONS = 32
+_SAME_TOKEN_SECONDS = 10.0  # to look at it costs more than a small request: the library reads its settings anew
 
 
 class ApiError(SchedulerError):
@@ -124,6 +126,8 @@ class KubeApi:
         self._client = client.ApiClient(settings)
         self._host = settings.host.rstrip("/")
         self._lock = threading.Lock()
+        self._token: dict[str, str] = {}
+        self._token_until = 0.0
         self.requests = 0
 
     def get(self, path: str, query: Query | None = None) -> dict[str, Any]:
@@ -197,8 +201,7 @@ class KubeApi:
     ) -> urllib3.BaseHTTPResponse:
         with self._lock:
             self.requests += 1
-        headers = {"Accept": _JSON, "Content-Type": kind, "User-Agent": "dl2"}
-        self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+            headers = {"Accept": _JSON, "Content-Type": kind, "User-Agent": "dl2", **self._who()}
         text = urlencode({key: str(value) for key, value in (query or {}).items()})
         response: urllib3.BaseHTTPResponse = self._client.rest_client.pool_manager.request(
             method,
@@ -209,7 +212,17 @@ class KubeApi:
             retries=False,
             preload_content=False,
         )
+        if response.status == 401:
+            self._token_until = 0.0
         return response
+
+    def _who(self) -> Mapping[str, str]:
+        """Headers that say who asks; a token changes now and then, and may come of a program."""
+        if time.monotonic() >= self._token_until:
+            self._token = {}
+            self._client.update_params_for_auth(self._token, [], ["BearerToken"], "", "GET", None)
+            self._token_until = time.monotonic() + _SAME_TOKEN_SECONDS
+        return self._token
 
 
 def _configure(context: str | None, in_cluster: bool) -> tuple[Any, str]:

@@ -95,14 +95,17 @@ def _coordinators(
 ) -> NDArray[np.float64]:
     """Room for those that are not there yet, of the jobs which have room for their minimum, (nodes, resources)."""
     there = {pod.key: pod for pod in pods if pod.role == COORDINATOR and pod.node}
+    absent = [number for number, job in enumerate(jobs) if job.key not in there]
+    kept = np.zeros_like(free)
+    if not absent:
+        return kept
     like = max((pod.requests for pod in there.values()), key=lambda each: each.get("cpu", 0.0), default=None)
     left = [
         replace(node, allocatable=dict(zip(names, free[number].tolist(), strict=True)))
         for number, node in enumerate(nodes)
     ]
     floor = Floor(left, [], names, NodeRule.SPREAD)
-    kept = np.zeros_like(free)
-    for job in jobs:
+    for job in jobs[: absent[-1] + 1]:
         needs = [coordinator_of(job, like or COORDINATOR_REQUESTS)] if job.key not in there else []
         needs += [job.servers] * job.servers.min + [job.workers] * job.workers.min
         claims = _claim_all(floor, needs)

@@ -124,7 +124,7 @@ class KubernetesCluster(Onlookers):
                 if change is None:
                     return
                 try:
-                    self._written[job.uid] = job_of(self._writer.allocate(job, change))
+                    self._written[job.uid] = views.changed(job, change, self._writer.allocate(job, change))
                     return
                 except Conflict:
                     job = job_of(self._api.get(job_path(job.namespace, job.name)))
@@ -153,7 +153,7 @@ class KubernetesCluster(Onlookers):
 
     def _idles(self) -> bool:
         """A job waits that this slot did not know, or since the others have ended, and none holds anything."""
-        jobs = views.scaled(self._view.jobs())
+        jobs = [job for job in self._view.jobs() if views.is_scaled(job)]  # asked after each event: not sorted
         if not jobs or any(job.told.workers or self._granted.get(job.uid, NOTHING).workers for job in jobs):
             return False
         known, now = {job.uid for job in self._before}, {job.uid for job in jobs}

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 
@@ -18,8 +19,8 @@ class Informers:
     Args:
         api: of the cluster.
         namespaces: whose ElasticJobs are served; None: all.
-        changed: called after each change, from several threads.
-        job_changed: called after each change of an ElasticJob, too.
+        changed: called after each change that binding may hang on, from several threads.
+        job_changed: called after each such change of an ElasticJob, too.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class Informers:
         paths = [f"{GROUP_PATH}/namespaces/{each}/elasticjobs" for each in namespaces or ()] or [JOBS_PATH]
         self._nodes = Watcher(api, NODES_PATH, node_of, changed, stopped=stopped)
         self._pods = Watcher(api, PODS_PATH, pod_of, changed, ALIVE, stopped)
-        self._jobs = [Watcher(api, path, job_of, both, stopped=stopped) for path in paths]
+        self._jobs = [Watcher(api, path, job_of, both, stopped=stopped, gist=gist) for path in paths]
         self._stopped = stopped
 
     def start(self, seconds: float) -> None:
@@ -71,3 +72,14 @@ class Informers:
     def jobs(self) -> list[JobInfo]:
         """See `View.jobs`."""
         return [job for watcher in self._jobs for job in watcher.all()]
+
+
+def gist(job: JobInfo) -> JobInfo:
+    """A job without its progress, which it tells every few seconds, and without what is said of a decision."""
+    return replace(
+        job,
+        version="",
+        decisions="",
+        told=replace(job.told, epoch=0.0, samples_per_second=0.0),
+        allotment=job.allotment and replace(job.allotment, reason="", slot=0),
+    )

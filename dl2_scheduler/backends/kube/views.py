@@ -3,10 +3,11 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dl2_scheduler.backends.kube.capacity import Demands, capacity
-from dl2_scheduler.backends.kube.objects import DECISIONS, JobInfo, NodeInfo, PodInfo
+from dl2_scheduler.backends.kube.objects import DECISIONS, Allotment, JobInfo, NodeInfo, PodInfo
 from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES, Job
 from dl2_scheduler.cluster.live import JobStatus, Phase
 from dl2_scheduler.cluster.policy import JobOutcome
@@ -29,8 +30,12 @@ _PHASES: Mapping[str, Phase] = {
 
 def scaled(jobs: Sequence[JobInfo]) -> list[JobInfo]:
     """Jobs that a policy decides about, by creation."""
-    found = [job for job in jobs if job.scaled and job.epochs]
-    return sorted(found, key=lambda job: (job.created, job.key))
+    return sorted(filter(is_scaled, jobs), key=lambda job: (job.created, job.key))
+
+
+def is_scaled(job: JobInfo) -> bool:
+    """Whether a policy decides about it."""
+    return job.scaled and bool(job.epochs)
 
 
 def snapshot_of(
@@ -135,6 +140,23 @@ def change_of(
     allocation = {"workers": grant.workers, "servers": grant.servers, "reason": reason, "slot": slot}
     annotations = {DECISIONS: json.dumps(entries, separators=(",", ":"))}
     return {"metadata": {"annotations": annotations}, "spec": {"allocation": allocation}}
+
+
+def changed(job: JobInfo, change: Mapping[str, Any], version: str) -> JobInfo:
+    """A job after a change of `change_of`, which is refused where the job is another by then: nothing else differs.
+
+    Args:
+        job: before it.
+        change: written.
+        version: since then.
+    """
+    given = change["spec"]["allocation"]
+    return replace(
+        job,
+        version=version,
+        allotment=Allotment(given["workers"], given["servers"], given["reason"], given["slot"]),
+        decisions=change["metadata"]["annotations"][DECISIONS],
+    )
 
 
 def _close(entries: list[dict[str, Any]], job: JobInfo, note: str) -> list[dict[str, Any]]:

@@ -26,10 +26,12 @@ class Mirror(Generic[Seen]):
 
     Args:
         read: makes of an object what is kept.
+        gist: of what is kept, the part whose change counts; None: all of it.
     """
 
-    def __init__(self, read: Callable[[Mapping[str, Any]], Seen]):
+    def __init__(self, read: Callable[[Mapping[str, Any]], Seen], gist: Callable[[Seen], object] | None = None):
         self._read = read
+        self._gist = gist or (lambda seen: seen)
         self._lock = threading.Lock()
         self._objects: dict[str, Seen] = {}
         self.version = ""
@@ -49,7 +51,7 @@ class Mirror(Generic[Seen]):
         self.version = version
 
     def take(self, event: Mapping[str, Any]) -> bool:
-        """An event of a watch; returns whether an object has changed.
+        """An event of a watch; returns whether a change counts: most of what nodes and pods tell is not even kept.
 
         Raises:
             ApiError: the event is an error: Gone where the version is too old to go on from.
@@ -57,16 +59,20 @@ class Mirror(Generic[Seen]):
         kind, found = str(event["type"]), event["object"]
         if kind == "ERROR":
             raise error_of(found.get("code", 500), found.get("message", "the watch has failed"))
-        if kind != "BOOKMARK":
-            uid = found["metadata"]["uid"]
-            seen = None if kind == "DELETED" else self._see(found)
-            with self._lock:
-                if seen is None:
-                    self._objects.pop(uid, None)
-                else:
-                    self._objects[uid] = seen
         self.version = found["metadata"]["resourceVersion"]
-        return kind != "BOOKMARK"
+        if kind == "BOOKMARK":
+            return False
+        uid = found["metadata"]["uid"]
+        seen = None if kind == "DELETED" else self._see(found)
+        with self._lock:
+            before = self._objects.get(uid)
+            if seen is None:
+                self._objects.pop(uid, None)
+            else:
+                self._objects[uid] = seen
+        if before is None or seen is None:
+            return before is not seen
+        return self._gist(before) != self._gist(seen)
 
     def _see(self, found: Mapping[str, Any]) -> Seen | None:
         """None, where an object cannot be read: one such shall not stop the others."""
@@ -84,9 +90,10 @@ class Watcher(Generic[Seen]):
         api: is listed once and watched from then on.
         path: of the kind.
         read: see `Mirror`.
-        changed: called after each change.
+        changed: called after each change that counts.
         fields: field selector: of the objects that count.
         stopped: ends the thread; tests end it between two attempts.
+        gist: see `Mirror`.
     """
 
     def __init__(
@@ -97,13 +104,14 @@ class Watcher(Generic[Seen]):
         changed: Callable[[], None],
         fields: str = "",
         stopped: threading.Event | None = None,
+        gist: Callable[[Seen], object] | None = None,
     ):
         self._api = api
         self._path = path
         self._changed = changed
         self._query = {"fieldSelector": fields} if fields else {}
         self._stopped = stopped or threading.Event()
-        self._mirror = Mirror(read)
+        self._mirror = Mirror(read, gist)
         self._synced = threading.Event()
 
     def start(self) -> None:

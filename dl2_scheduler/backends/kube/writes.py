@@ -115,12 +115,13 @@ class Writer:
         }
         self._event(about, reason, message)
 
-    def allocate(self, job: JobInfo, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Write what a job is given; returns the job. Conflict where it has changed since it was read."""
+    def allocate(self, job: JobInfo, body: Mapping[str, Any]) -> str:
+        """Write what a job is given; returns its new version. Conflict where it has changed since it was read."""
         self._begin()
         whole = {**body, "metadata": {**body.get("metadata", {}), "uid": job.uid, "resourceVersion": job.version}}
         query = {"fieldManager": MANAGER, "fieldValidation": "Ignore"}  # to look for unknown fields costs a third of it
-        return self._api.patch(job_path(job.namespace, job.name), whole, query, MERGE)
+        written = self._api.patch(job_path(job.namespace, job.name), whole, query, MERGE)
+        return str(written["metadata"]["resourceVersion"])
 
     def _event(self, about: Mapping[str, Any], reason: str, message: str) -> None:
         self._begin()
