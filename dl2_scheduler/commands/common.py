@@ -1,11 +1,9 @@
 """What commands of `dl2` share: options, groups of them, how things are printed. The light ones import nothing more."""
 
-import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
-from functools import wraps
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,28 +29,6 @@ def group(text: str, **options: Any) -> typer.Typer:
     """
     plain: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
     return typer.Typer(help=text, **plain, **options)
-
-
-def options_of(kind: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Gives a command the fields of a dataclass as its last options, instead of its parameter of that type."""
-    fields = inspect.signature(kind).parameters
-
-    def given(command: Callable[..., None]) -> Callable[..., None]:
-        own = inspect.signature(command, eval_str=True).parameters
-        [place] = [name for name, each in own.items() if each.annotation is kind]
-
-        @wraps(command)
-        def asked(**values: Any) -> None:
-            made = kind(**{name: values.pop(name) for name in fields})
-            command(**values, **{place: made})
-
-        whole = [*(each for name, each in own.items() if name != place), *fields.values()]
-        parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in whole]
-        asked.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
-        asked.__annotations__ = {each.name: each.annotation for each in parameters}
-        return asked
-
-    return given
 
 
 def default_folder(environment: Mapping[str, str] = os.environ) -> Path:

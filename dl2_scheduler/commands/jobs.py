@@ -9,15 +9,16 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from dl2_scheduler.commands.common import Json, default_folder, new_table, show, show_json
-from dl2_scheduler.commands.kube_target import HERE, Where, asks
+from dl2_scheduler.commands.kube_target import Where
 from dl2_scheduler.live.client import ClusterClient
+from elastic_ps.core.options import grouped
 from protos import cluster_pb2 as pb
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="Its name.")]
 
 
-@asks
-def jobs(where: Where = HERE, as_json: Json = False) -> None:
+@grouped
+def jobs(*, where: Where, as_json: Json = False) -> None:
     """List the jobs of the cluster, the last of every name."""
     with where.client() as client:
         found = client.jobs()
@@ -34,8 +35,8 @@ def jobs(where: Where = HERE, as_json: Json = False) -> None:
     show(table)
 
 
-@asks
-def status(job: JobName, where: Where = HERE, as_json: Json = False) -> None:
+@grouped
+def status(job: JobName, *, where: Where, as_json: Json = False) -> None:
     """Show a job."""
     with where.client() as client:
         found = client.status(job)
@@ -57,12 +58,13 @@ def status(job: JobName, where: Where = HERE, as_json: Json = False) -> None:
         typer.echo(f"{name:<9}{value}")
 
 
-@asks
+@grouped
 def why(
     job: JobName,
     last: Annotated[int, typer.Option(min=1, max=100_000, help="Decisions to show.")] = 20,
     shadow: Annotated[bool, typer.Option("--shadow", help="Also what a policy beside would have granted.")] = False,
-    where: Where = HERE,
+    *,
+    where: Where,
     as_json: Json = False,
 ) -> None:
     """Show what was decided about a job, slot by slot, why, and what came of it."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Union
 import typer
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.commands.common import Folder, default_folder, options_of
+from dl2_scheduler.commands.common import Folder, default_folder
 from dl2_scheduler.live.client import ClusterClient
 
 if TYPE_CHECKING:
@@ -64,10 +64,3 @@ def kube_client(context: str | None, namespace: str | None) -> "KubeClient":
             f"--kube needs the package kubernetes ({error}): pip install 'elastic-ps[kubernetes]'"
         ) from error
     return KubeClient.of(context, namespace)
-
-
-HERE = Where()
-"""The default of a command's parameter `where`."""
-
-asks = options_of(Where)
-"""Gives a command the options that say which cluster, as its parameter `where`."""

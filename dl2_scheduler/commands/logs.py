@@ -13,14 +13,15 @@ from dl2_scheduler.backends.local.outputs import node_log
 from dl2_scheduler.cluster.errors import Refused
 from dl2_scheduler.commands.common import default_folder
 from dl2_scheduler.commands.jobs import JobName
-from dl2_scheduler.commands.kube_target import HERE, Where, asks
+from dl2_scheduler.commands.kube_target import Where
 from dl2_scheduler.live.client import ClusterClient
+from elastic_ps.core.options import grouped
 
 _LOOK_SECONDS = 0.2
 _PIECE = 1 << 16
 
 
-@asks
+@grouped
 def logs(
     job: JobName,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it is written, until the job ends.")] = False,
@@ -33,7 +34,8 @@ def logs(
             metavar="NODE", help="Of one node of the last start, as in w0; with --kube of one pod, as in worker-0."
         ),
     ] = "",
-    where: Where = HERE,
+    *,
+    where: Where,
 ) -> None:
     """Print the output of a job since its last start, or of one of its nodes."""
     with where.client() as client:

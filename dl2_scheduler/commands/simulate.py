@@ -9,27 +9,29 @@ import typer
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.commands.common import Json, new_table, show, show_json
 from dl2_scheduler.commands.replay import replay
-from dl2_scheduler.commands.simulated import Simulated, simulates
+from dl2_scheduler.commands.simulated import Simulated
 from dl2_scheduler.policies.registry import make_policy, rule_of
 from dl2_scheduler.sim.history import Recording, write_history
 from dl2_scheduler.sim.metrics import Summary, summarise
 from dl2_scheduler.sim.record import Record, record
 from dl2_scheduler.sim.simulator import SimulatedCluster
 from dl2_scheduler.sim.trace import read_lines
+from elastic_ps.core.options import grouped
 
 _HOUR = 3600.0
 _OF_HISTORIES = frozenset({"policy", "placement", "from_history", "start_cost", "change_cost", "as_json"})
 
 
-@simulates
+@grouped
 def simulate(
     context: typer.Context,
-    simulated: Simulated,
     policy: Annotated[str | None, typer.Option(help="Name of the policy; a wrong one lists them all.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Jobs.")] = None,
     from_history: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Of a live cluster: ask again what it decided.")
     ] = None,
+    *,
+    simulated: Simulated,
     keep: Annotated[Path | None, typer.Option("--record", help="Write what was decided, for dl2 bootstrap.")] = None,
     as_json: Json = False,
 ) -> None:

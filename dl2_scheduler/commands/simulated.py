@@ -12,7 +12,6 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.cluster.speeds import Speeds
-from dl2_scheduler.commands.common import options_of
 from dl2_scheduler.policies.placement import SPREAD, placement_rule
 from dl2_scheduler.sim.evaluate import Setting
 from dl2_scheduler.sim.lanes import MEASURED, ScalingCost
@@ -74,10 +73,6 @@ class Simulated:
         nodes, known = parse_cluster(self.cluster), _speeds_for(lines, self.speeds)
         _check_lines(lines, nodes, known)
         return Setting(nodes, known, self.slot, cost, variation)
-
-
-simulates = options_of(Simulated)
-"""Gives a command the options that say what is simulated, as its parameter `simulated`."""
 
 
 def _speeds_for(lines: Mapping[str, Job], table: Path | None) -> Speeds:

@@ -7,12 +7,13 @@ import typer
 
 from dl2_scheduler.cluster.document import read_document
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.commands.kube_target import HERE, Where, asks
+from dl2_scheduler.commands.kube_target import Where
+from elastic_ps.core.options import grouped
 
 
-@asks
+@grouped
 def submit(
-    document: Annotated[Path, typer.Argument(metavar="FILE", help="An ElasticJob, as YAML.")], where: Where = HERE
+    document: Annotated[Path, typer.Argument(metavar="FILE", help="An ElasticJob, as YAML.")], *, where: Where
 ) -> None:
     """Submit a job: it gets its first tasks when the next slot begins."""
     try:

@@ -4,13 +4,14 @@ import typer
 
 from dl2_scheduler.commands.common import Json, new_table, show, show_json
 from dl2_scheduler.commands.jobs import dictionary
-from dl2_scheduler.commands.kube_target import HERE, Where, asks
+from dl2_scheduler.commands.kube_target import Where
+from elastic_ps.core.options import grouped
 
 _MIB = 1 << 20
 
 
-@asks
-def top(where: Where = HERE, as_json: Json = False) -> None:
+@grouped
+def top(*, where: Where, as_json: Json = False) -> None:
     """Show what is claimed of each node, and what each task uses."""
     with where.client() as client:
         found = client.top()
