@@ -1,4 +1,4 @@
-"""Pods that share memory where the document names a folder that they can write to; time for what they have to hand over."""
+"""Pods that share memory where the document names a folder, and have time to hand over what they hold."""
 
 import pytest
 from kube_cluster import until
