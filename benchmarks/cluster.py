@@ -19,7 +19,7 @@ from benchmarks import cluster_kube
 from benchmarks.cluster_local import memory, memory_goals, scalings
 from benchmarks.report import Goal, finish
 
-KUBE_NODES, KUBE_JOBS, KUBE_SLOTS = 1000, 500, 300
+KUBE_NODES, KUBE_JOBS, KUBE_SLOTS = 1000, 500, 1000
 
 
 def main() -> int:
