@@ -14,6 +14,7 @@ from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.guard.decision import GuardSettings
 from dl2_scheduler.guard.process import Guard
 from dl2_scheduler.learning.live.process import Learner, check_learns
+from dl2_scheduler.live.deadline import Bounded
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.limits import Limits
 from dl2_scheduler.live.loop import Beside, Loop
@@ -21,6 +22,7 @@ from dl2_scheduler.live.metrics import Metrics, exported
 from dl2_scheduler.live.policies import Maker, Policies
 from dl2_scheduler.live.service import Notes, Service, serving
 from dl2_scheduler.policies.names import DL2, absolute
+from dl2_scheduler.policies.own import is_own
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.policies.speed_fit import FittedSpeeds
 
@@ -95,7 +97,7 @@ def fitted_by(history: History) -> Maker:
         speeds = getattr(policy, "speeds", None)
         if isinstance(speeds, FittedSpeeds):
             speeds.observe(history.reports(_FITTED_SLOTS))
-        return policy
+        return Bounded(policy) if is_own(name) else policy
 
     return make
 

@@ -32,9 +32,15 @@ def held(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def signals_to(close: Callable[[], None]) -> Iterator[None]:
-    """SIGINT, SIGTERM and SIGHUP call `close` meanwhile."""
+    """SIGINT, SIGTERM and SIGHUP call `close` meanwhile; what has not ended by the second one ends at once by it."""
+    asked = False
 
-    def handle(_number: int, _frame: FrameType | None) -> None:
+    def handle(number: int, _frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        asked = True
         close()
 
     before = {number: signal.signal(number, handle) for number in _SIGNALS}

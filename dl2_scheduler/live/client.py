@@ -110,6 +110,16 @@ class ClusterClient:
             kind = _ERRORS.get(error.code())
             if kind is not None:
                 raise kind(error.details()) from error
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise NotServed(
+                    f"dl2 serve in {self._folder} has not answered for {_CALL_SECONDS:g} s: try again; if it never "
+                    "does, end it and start it again: jobs go on meanwhile"
+                ) from error
+            if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                raise NotServed(
+                    f"dl2 serve in {self._folder} could not answer ({error.code().name}: {error.details()}): "
+                    "its output says why"
+                ) from error
             raise NotServed(
                 f"no dl2 serve answers in {self._folder} ({error.code().name}): start one: "
                 f"dl2 serve --slots 2x8 --policy drf --slot 30s --folder {self._folder}"

@@ -52,7 +52,7 @@ def decide(
         return Decided(answer(policy, snapshot, rule, waited))
     except UnfitAnswer as error:
         fault = str(error)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         log.exception("slot %d: the policy has failed", snapshot.slot)
         fault = f"it raised {type(error).__name__}: {error}"
     return Decided(answer(fallback, snapshot, rule, waited), fault)

@@ -131,7 +131,7 @@ class Loop:
             return
         try:
             wanted = answer(turn.shadow, snapshot, self._rule)
-        except Exception:
+        except (Exception, SystemExit):
             log.exception("slot %d: the shadow %s has failed", snapshot.slot, turn.shadow_name)
             return
         self._history.shadowed(snapshot.slot, turn.shadow_name, wanted)

@@ -92,9 +92,10 @@ class Policies:
         Raises:
             BadInput: it cannot be used.
         """
+        made = self._make(name)  # before the lock, which the loop needs: somebody's own code may take long
         with self._lock:
             promoted = name == self._choice.shadow and self._shadow is not None
-            policy = self._shadow if promoted else self._make(name)
+            policy = self._shadow if promoted else made
             shadow = "" if name == self._choice.shadow else self._choice.shadow
             self._write(Choice(name, shadow))
             self._policy, self._fault = policy, ""
@@ -109,10 +110,10 @@ class Policies:
             BadInput: it cannot be used.
             Refused: it decides already.
         """
+        shadow = self._make(name) if name else None
         with self._lock:
             if name == self._choice.policy and not self._choice.fallen:
                 raise Refused(f"{name} decides already: give another policy")
-            shadow = self._make(name) if name else None
             self._write(replace(self._choice, shadow=name))
             self._shadow = shadow
             self._agreed.clear()

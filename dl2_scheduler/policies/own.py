@@ -31,7 +31,7 @@ def make_own(name: str) -> AllocationPolicy:
     try:
         make = getattr(importlib.import_module(module), attribute)
         policy = make()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise BadInput(f"policy {name} cannot be made: {type(error).__name__}: {error}") from error
     if not callable(getattr(policy, "allocate", None)):
         raise BadInput(f"policy {name} makes a {type(policy).__name__}, which has no allocate(snapshot, room)")

@@ -5,6 +5,7 @@ import threading
 from contextlib import contextmanager
 from pathlib import Path
 
+import grpc
 import pytest
 from played_cluster import document
 from typer.testing import CliRunner
@@ -148,6 +149,23 @@ def test_a_socket_that_a_killed_one_left_is_taken_over_and_a_long_path_refused(s
 def test_nobody_serves(tmp_path):
     with ClusterClient(tmp_path) as found, pytest.raises(NotServed, match=r"no dl2 serve answers in .*: start one"):
         found.jobs()
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (grpc.StatusCode.DEADLINE_EXCEEDED, "has not answered for 30 s: try again"),
+        (grpc.StatusCode.UNKNOWN, r"could not answer \(UNKNOWN: it broke\): its output says why"),
+    ],
+)
+def test_who_serves_and_cannot_answer_is_not_said_to_be_away(tmp_path, code, words):
+    error = type("Error", (grpc.RpcError,), {"code": lambda _: code, "details": lambda _: "it broke"})
+
+    def fails(request, timeout):
+        raise error
+
+    with ClusterClient(tmp_path) as found, pytest.raises(NotServed, match=words):
+        found._call(fails, None)
 
 
 def dl2(*words):

@@ -150,10 +150,20 @@ def test_stopped_in_mid_slot(serve, clock, runtime):
     a, b = slot(cluster, a=(1, 1)).jobs
     assert (a.finished, b.finished, phases(cluster)) == (4.5, 4.0, {"a": Phase.STOPPED, "b": Phase.STOPPED})
     assert runtime.calls[-1] == ("stop", "a")
-    with pytest.raises(Refused, match="a has ended"):
+    with pytest.raises(Refused, match="a has ended: it is stopped"):
         cluster.stop("a")
     with pytest.raises(UnknownJob, match="no job c; those that have not ended: none"):
         cluster.stop("c")
+
+
+def test_a_job_that_is_being_stopped_takes_no_orders(serve):
+    cluster = serve()
+    cluster.submit(document("a"), HERE)
+    cluster.stop("a")
+    cluster.stop("a")  # twice is no mistake
+    for order in (cluster.hold, cluster.release, lambda name: cluster.scale(name, 1, 1)):
+        with pytest.raises(Refused, match="a is being stopped"):
+            order("a")
 
 
 def test_a_job_that_is_being_stopped_wants_nothing_more(serve, runtime, monkeypatch):

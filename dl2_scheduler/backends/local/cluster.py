@@ -78,17 +78,17 @@ class LocalCluster:
 
     def hold(self, name: str) -> None:
         """See `LiveCluster.hold`."""
-        record = self._active(name)
+        record = self._staying(name)
         self._change(record, holding.hold(record, self._ask(record)))
 
     def release(self, name: str) -> None:
         """See `LiveCluster.release`."""
-        record = self._active(name)
+        record = self._staying(name)
         self._change(record, holding.release(record))
 
     def scale(self, name: str, workers: int, servers: int) -> Grant:
         """See `LiveCluster.scale`."""
-        record = self._active(name)
+        record = self._staying(name)
         others = holding.held_claims([other for other in self._records.active() if other.number != record.number])
         grant = holding.scale(record, workers, servers, self._nodes, others)
         self._change(record, {"wanted_workers": grant.workers, "wanted_servers": grant.servers})
@@ -131,8 +131,14 @@ class LocalCluster:
             names = ", ".join(record.name for record in self._records.active()) or "none"
             raise UnknownJob(f"no job {name}; those that have not ended: {names}")
         if last.phase.ended:
-            raise Refused(f"{name} has {last.phase} already" if last.phase is Phase.FINISHED else f"{name} has ended")
+            raise Refused(f"{name} has ended: it is {last.phase}")
         return last
+
+    def _staying(self, name: str) -> Record:
+        record = self._active(name)
+        if record.stop_asked:
+            raise Refused(f"{name} is being stopped")
+        return record
 
     def _change(self, record: Record, changes: Changes) -> None:
         self._records.change(record.number, **changes)

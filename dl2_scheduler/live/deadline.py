@@ -1,0 +1,69 @@
+"""Somebody's own policy has so long to answer: one that never does would keep the loop, and all that people ask of it.
+
+Ours answer, but their first decision may have to be compiled, which takes as long as it takes.
+"""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from dl2_scheduler.cluster.policy import AllocationPolicy
+from dl2_scheduler.cluster.room import Room
+from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
+
+SECONDS = 120.0
+"""By default."""
+
+_AGAIN = 1.0  # a policy may swallow what is raised in it
+
+
+class _Alarm(BaseException):
+    """Raised in the middle of a policy: none of the exceptions that it may expect."""
+
+
+class Bounded:
+    """A policy that raises TimeoutError where it has not answered in time. See `AllocationPolicy`.
+
+    Only Python code is interrupted, and only in the main thread, where signals arrive; elsewhere it has all the time.
+
+    Args:
+        policy: is asked.
+        seconds: that it has.
+    """
+
+    def __init__(self, policy: AllocationPolicy, seconds: float = SECONDS):
+        self._policy = policy
+        self._seconds = seconds
+
+    def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
+        """See `AllocationPolicy.allocate`."""
+        try:
+            with _alarm(self._seconds):
+                return self._policy.allocate(snapshot, room)
+        except _Alarm as error:
+            raise TimeoutError(f"no answer after {self._seconds:g} s") from error
+
+
+@contextmanager
+def _alarm(seconds: float) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    on = True
+
+    def ring(_number: int, _frame: FrameType | None) -> None:
+        if on:
+            raise _Alarm
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN)
+    try:
+        try:
+            yield
+        finally:
+            on = False
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
