@@ -20,15 +20,17 @@ _DONE = 1e-9  # part of its epochs that a job may lack by rounding when it ends
 
 @dataclass(frozen=True)
 class ScalingCost:
-    """Seconds of training that a job loses at the start of a slot in which its counts change.
+    """What it costs a job that its counts change, in seconds from the start of that slot on.
 
     Attributes:
-        start: it begins, or begins again after it had nothing.
-        change: its counts change while it runs.
+        start: in which it does not train as it begins, or begins again after it had nothing.
+        change: in which it does not train as its counts change while it runs.
+        join: in which it trains on as it was where it is given more, until its new tasks have joined.
     """
 
     start: float = 0.0
     change: float = 0.0
+    join: float = 0.0
 
 
 NO_COST = ScalingCost()
@@ -114,6 +116,8 @@ class Lanes:
         self.workers, self.servers, self.slots_run = (np.zeros(shape, dtype=np.int64) for _ in range(3))
         self.speeds = np.zeros(shape)
         self.finish = np.full(shape, np.nan)
+        self._owed, self._joins = np.zeros(shape), np.zeros(shape)  # yet to pass, in slots, of what changes cost
+        self._joined: tuple[Counts, ...] = self.workers, self.servers  # that train while others join
 
     @property
     def present(self) -> Mask:
@@ -137,14 +141,18 @@ class Lanes:
         """Train for a slot with these counts; a job without one of the roles does not run."""
         runs = self.present & (workers > 0) & (servers > 0)
         workers, servers = np.where(runs, workers, 0), np.where(runs, servers, 0)
-        speeds = np.where(runs, self._grids[self.model, servers, workers] * self.speed_factor, 0.0)
+        speeds = self._speeds(runs, workers, servers)
         lost = self._lost(workers, servers)
         rate = speeds * self.slot_seconds / self.samples
         need = self.epochs - self.done
-        trained = np.minimum(rate * (1 - lost), need)
+        slow, slowly = self._joining(runs, workers, servers, lost)
+        trained = np.minimum(rate * (1 - lost - slow) + slowly, need)
         ended = runs & (trained >= need * (1 - _DONE)) & (rate > 0)
         with np.errstate(divide="ignore", invalid="ignore"):
-            self.finish[ended] = (self.slot + lost + need / rate)[ended]
+            last = slow + (need - slowly) / rate
+            if self._cost.join:
+                last = np.where(need < slowly, slow * need / slowly, last)
+            self.finish[ended] = (self.slot + lost + last)[ended]
         self.done += trained
         self.speeds = speeds
         self.slots_run += runs
@@ -152,12 +160,37 @@ class Lanes:
         self.slot += 1
         return Progress(trained, ended)
 
+    def _speeds(self, runs: Mask, workers: Counts, servers: Counts) -> Floats:
+        """With these counts, in samples a second; 0 where a job does not run."""
+        speeds: Floats = np.where(runs, self._grids[self.model, servers, workers] * self.speed_factor, 0.0)
+        return speeds
+
     def _lost(self, workers: Counts, servers: Counts) -> Floats:
-        """Part of the slot in which a job does not train because its counts change."""
+        """Part of the slot in which a job does not train because its counts change, or changed and it is not over."""
         began = (workers > 0) & (self.workers == 0)
         changed = (self.workers > 0) & ((workers != self.workers) | (servers != self.servers))
-        seconds = np.where(began, self._cost.start, np.where(changed, self._cost.change, 0.0))
-        return np.asarray(np.minimum(seconds / self.slot_seconds, 1.0))
+        start, change = self._cost.start / self.slot_seconds, self._cost.change / self.slot_seconds
+        owed = np.where(began, start, np.where(workers > 0, self._owed, 0.0) + np.where(changed, change, 0.0))
+        lost = np.minimum(owed, 1.0)
+        self._owed = owed - lost
+        return lost
+
+    def _joining(self, runs: Mask, workers: Counts, servers: Counts, lost: Floats) -> tuple[Floats | float, ...]:
+        """Part of the slot, after what is lost of it, in which jobs train as they were; and epochs in it."""
+        if not self._cost.join:
+            return 0.0, 0.0
+        more = (self.workers > 0) & ((workers > self.workers) | (servers > self.servers))
+        same = runs & (workers == self.workers) & (servers == self.servers)
+        joining = self._joins > 0
+        self._joined = tuple(
+            np.where(joining, before, now)
+            for before, now in zip(self._joined, (self.workers, self.servers), strict=True)
+        )
+        joins = np.where(runs & more, self._cost.join / self.slot_seconds, np.where(same, self._joins, 0.0))
+        passed = np.minimum(joins, 1.0)
+        self._joins = joins - passed
+        slow = np.maximum(passed - lost, 0.0)
+        return slow, self._speeds(runs, *self._joined) * self.slot_seconds / self.samples * slow
 
     def states(self, lane: int) -> tuple[JobState, ...]:
         """A lane's jobs, as policies see them."""

@@ -1,7 +1,7 @@
 """Policies side by side: the library, and `dl2 evaluate`."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -110,7 +110,7 @@ def test_json() -> None:
     document = json.loads(output)
     fifo, drf = document["policies"]
     assert (document["slot_seconds"], document["bounds"]) == (600.0, None)
-    assert document["cost"] == {"start": MEASURED.start, "change": MEASURED.change}
+    assert document["cost"] == asdict(MEASURED)
     assert list(fifo["traces"]) == ["val/1.jsonl", "val/2.jsonl"]
     assert fifo["differences"]["jct_slots.mean"] == {"mean": 0.0, "margin": 0.0}
     by_trace = [drf["traces"][path]["fairness"] for path in fifo["traces"]]

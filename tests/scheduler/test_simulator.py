@@ -34,27 +34,41 @@ class SlowCluster:
     done: dict[int, float] = field(default_factory=dict)
     finish: dict[int, float] = field(default_factory=dict)
     before: dict[int, tuple[int, int]] = field(default_factory=dict)
+    begins: dict[int, float] = field(default_factory=dict)  # seconds from the slot's start on
+    joined: dict[int, tuple[float, tuple[int, int]]] = field(default_factory=dict)  # likewise; trains with these before
 
     def advance(self, counts: list[tuple[int, int]]) -> None:
         for number, (each, (workers, servers), factor) in enumerate(zip(self.jobs, counts, self.factors, strict=True)):
             if each.arrival / SLOT > self.slot or number in self.finish or not (workers and servers):
                 self.before[number] = 0, 0
+                self.begins.pop(number, None)
+                self.joined.pop(number, None)
                 continue
             before, self.before[number] = self.before.get(number, (0, 0)), (workers, servers)
-            lost = 0.0
+            begins, joined = self.begins.pop(number, 0.0), self.joined.pop(number, (0.0, (0, 0)))
             if before == (0, 0):
-                lost = self.cost.start
+                begins = self.cost.start
             elif before != (workers, servers):
-                lost = self.cost.change
-            lost = min(lost, SLOT)
-            speed = max(0.0, SPEEDS.grids[each.model][servers, workers]) * factor
+                begins += self.cost.change
+                base = joined[1] if joined[0] > 0 else before
+                joined = (self.cost.join if workers > before[0] or servers > before[1] else 0.0), base
+            self.begins[number] = max(0.0, begins - SLOT)
+            self.joined[number] = max(0.0, joined[0] - SLOT), joined[1]
+            begins = min(begins, SLOT)
+            switch = min(max(begins, joined[0]), SLOT)
+            slow, speed = (
+                max(0.0, SPEEDS.grids[each.model][counts[::-1]]) * factor / each.samples_per_epoch
+                for counts in (joined[1], (workers, servers))
+            )
             need = each.epochs - self.done.get(number, 0.0)
-            possible = speed * (SLOT - lost) / each.samples_per_epoch
+            first = slow * (switch - begins)
+            possible = first + speed * (SLOT - switch)
             if speed and possible >= need * (1 - 1e-9):
-                self.finish[number] = self.slot + lost / SLOT + need * each.samples_per_epoch / speed / SLOT
+                at = begins + need / slow if need < first else switch + (need - first) / speed
+                self.finish[number] = self.slot + at / SLOT
                 self.done[number] = each.epochs
             else:
-                self.done[number] = self.done.get(number, 0.0) + possible
+                self.done[number] = self.done.get(number, 0.0) + min(possible, need)
         self.slot += 1
 
 
@@ -69,7 +83,9 @@ JOBS = st.lists(
     min_size=1,
     max_size=5,
 ).map(lambda jobs: [replace(each, id=number) for number, each in enumerate(jobs)])
-COSTS = st.builds(ScalingCost, st.sampled_from([0.0, 7.0, 150.0]), st.sampled_from([0.0, 3.0, 150.0]))
+COSTS = st.builds(
+    ScalingCost, *(st.sampled_from(each) for each in ([0.0, 7.0, 150.0], [0.0, 3.0, 250.0], [0.0, 5.0, 130.0]))
+)
 COUNT = st.integers(0, MOST)
 
 
@@ -142,10 +158,44 @@ def test_scaling_costs_seconds_of_training() -> None:
     assert trained == pytest.approx([80.0, 100.0, 190.0, 95.0, 0.0, 80.0])
 
 
-def test_a_cost_of_a_slot_and_more_trains_nothing() -> None:
-    cluster = SimulatedCluster([job()], ONE_NODE, SPEEDS, SLOT, ScalingCost(start=150.0))
-    cluster.apply(Allocation({1: Grant(1, 1)}))
-    assert cluster.finish_slot().jobs[0].epochs == 0.0
+def trained(cost: ScalingCost, *grants: Grant) -> list[float]:
+    cluster = SimulatedCluster([job(epochs=1000.0)], ONE_NODE, SPEEDS, SLOT, cost)
+    found = []
+    for grant in grants:
+        cluster.apply(Allocation({1: grant}))
+        found.append(cluster.finish_slot().jobs[0].epochs)
+    return found
+
+
+def test_a_start_that_is_longer_than_a_slot_goes_on_in_the_next() -> None:
+    cost, one = ScalingCost(start=150.0), Grant(1, 1)
+    assert trained(cost, one, one, one) == pytest.approx([0.0, 50.0, 100.0])
+    assert trained(cost, one, Grant(0, 0), one, one) == pytest.approx([0.0, 0.0, 0.0, 50.0])
+    assert times(job(epochs=60.0), cost=cost) == pytest.approx([2.1])
+
+
+def test_a_job_trains_on_as_it_was_while_tasks_join() -> None:
+    one, two, none = Grant(1, 1), Grant(2, 2), Grant(0, 0)
+    assert trained(ScalingCost(join=30.0), one, two, two, one) == pytest.approx([100.0, 170.0, 200.0, 100.0])
+    assert trained(ScalingCost(join=130.0), one, two, two) == pytest.approx([100.0, 100.0, 170.0])
+    assert trained(ScalingCost(join=130.0), one, two, one, two) == pytest.approx([100.0] * 4)
+    assert trained(ScalingCost(join=130.0), one, two, none, one, one) == pytest.approx(
+        [100.0, 100.0, 0.0, 100.0, 100.0]
+    )
+    assert trained(ScalingCost(start=20.0, join=50.0), one, two, two) == pytest.approx([80.0, 150.0, 200.0])
+
+
+def test_a_job_that_ends_before_its_new_tasks_join_gains_nothing() -> None:
+    @dataclass
+    class Grows:
+        grants: list[Grant]
+
+        def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
+            return Allocation({1: self.grants[min(snapshot.slot, len(self.grants) - 1)]})
+
+    policy = Grows([Grant(1, 1), Grant(2, 2)])
+    cluster = SimulatedCluster([job(epochs=140.0)], ONE_NODE, SPEEDS, SLOT, ScalingCost(join=50.0))
+    assert run(cluster, policy, NodeRule.SPREAD).tolist() == pytest.approx([1.4])
 
 
 def test_what_a_slot_tells() -> None:
