@@ -30,6 +30,7 @@ class JobOutcome:
         epochs: it trained.
         finished: when it ended, in seconds since the cluster began; None: it goes on.
         note: why it was other than decided, for people.
+        since: when it began to train with these counts, in seconds since the cluster began; None: not known.
     """
 
     id: JobId
@@ -38,6 +39,7 @@ class JobOutcome:
     epochs: float
     finished: float | None
     note: str = ""
+    since: float | None = None
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,16 @@ class Outcome:
         slot: number.
         jobs: of the snapshot, in its order.
         reports: speeds that jobs measured.
+        began: when what jobs had done was looked at before it was decided, in seconds since the cluster began; None:
+            not known.
+        ended: when it was looked at again, likewise.
     """
 
     slot: int
     jobs: Sequence[JobOutcome]
     reports: tuple[SpeedReport, ...]
+    began: float | None = None
+    ended: float | None = None
 
 
 class Cluster(Protocol):

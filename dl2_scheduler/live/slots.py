@@ -42,6 +42,8 @@ class _Happened:
     slot: int
     jobs: tuple[JobOutcome, ...]
     reports: tuple[SpeedReport, ...]
+    began: float | None = None  # before format had it
+    ended: float | None = None
 
 
 _DECIDED = TypeAdapter(_Decided)
@@ -55,7 +57,10 @@ def of_decision(snapshot: Snapshot, allocation: Allocation) -> bytes:
 
 def of_outcome(outcome: Outcome) -> bytes:
     """What came of it, for a row."""
-    return zlib.compress(_HAPPENED.dump_json(_Happened(outcome.slot, tuple(outcome.jobs), outcome.reports)))
+    jobs = tuple(outcome.jobs)
+    return zlib.compress(
+        _HAPPENED.dump_json(_Happened(outcome.slot, jobs, outcome.reports, outcome.began, outcome.ended))
+    )
 
 
 def read_slot(row: Sequence[Any]) -> RecordedSlot:
@@ -70,5 +75,5 @@ def read_slot(row: Sequence[Any]) -> RecordedSlot:
     happened = None
     if outcome is not None:
         found = _HAPPENED.validate_json(zlib.decompress(outcome))
-        happened = Outcome(found.slot, found.jobs, found.reports)
+        happened = Outcome(found.slot, found.jobs, found.reports, found.began, found.ended)
     return RecordedSlot(at, policy, decided.snapshot, decided.allocation, happened)

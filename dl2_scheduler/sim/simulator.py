@@ -85,7 +85,8 @@ def outcome(lanes: Lanes, lane: int, present: Mask, progress: Progress) -> Outco
         )
         for number in present[lane].nonzero()[0].tolist()
     ]
-    return Outcome(lanes.slot - 1, jobs, lanes.reports(lane))
+    began, ended = ((lanes.slot - slots) * lanes.slot_seconds for slots in (1, 0))
+    return Outcome(lanes.slot - 1, jobs, lanes.reports(lane), began, ended)
 
 
 def check_jobs(jobs: Sequence[Job], nodes: Sequence[Node], speeds: Speeds) -> None:

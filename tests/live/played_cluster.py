@@ -81,6 +81,7 @@ class PlayedRuntime:
     save_seconds: float = 0.0
     jobs: dict = field(default_factory=dict)
     saved: dict = field(default_factory=dict)
+    changed: dict = field(default_factory=dict)
     calls: list = field(default_factory=list)
 
     def start(self, order, started):
@@ -91,6 +92,7 @@ class PlayedRuntime:
         epochs = self.saved.get(order.submission, 0.0)
         self.calls.append(("start", order.name, order.workers, order.servers))
         self.jobs[order.name] = PlayedJob(order, process, order.workers, order.servers, epochs, self.clock.now())
+        self.changed[order.name] = self.clock.now()
         self.plan_end(self.jobs[order.name])
 
     def plan_end(self, job):
@@ -143,10 +145,15 @@ class PlayedRuntime:
         told = (job.epochs > 0, job.epochs, SAMPLES, float(min(counts)), tuple(tasks))
         return Report(True, "", *counts, *counts, *told)
 
+    def since(self, name):
+        self.asked(name)
+        return self.changed[name]
+
     def scale(self, name, workers, servers):
         job = self.asked(name)
         self.calls.append(("scale", name, workers, servers))
         job.workers, job.servers = workers, servers
+        self.changed[name] = self.clock.now()
         self.plan_end(job)
 
     def save(self, name, done):

@@ -37,7 +37,7 @@ def test_a_job_from_submission_to_its_end(serve, runtime):
     assert cluster.submit(document(), HERE) == "digits"
     assert phases(cluster) == {"digits": Phase.WAITING}
     assert only(slot(cluster, digits=(2, 1))) == type(only(slot(cluster, digits=(2, 1))))(
-        "digits", 2, 1, pytest.approx(2.0), None
+        "digits", 2, 1, pytest.approx(2.0), None, since=0.0
     )
     assert runtime.calls == [("start", "digits", 2, 1)]
     outcome = only(slot(cluster, digits=(4, 4)))
@@ -48,6 +48,20 @@ def test_a_job_from_submission_to_its_end(serve, runtime):
     assert last.finished == pytest.approx(130.0)  # 2 slots at 1 a second, the other 36 epochs at 4
     assert (phases(cluster), cluster.snapshot().jobs) == ({"digits": Phase.FINISHED}, ())
     assert cluster.jobs()[0].epochs_done == 40
+
+
+def test_when_a_slot_was_and_a_job_got_its_counts_is_told(serve, runtime):
+    cluster = serve()
+    cluster.submit(document(epochs=400), HERE)
+    slot(cluster, digits=(2, 1))
+    kept, grown = slot(cluster, digits=(2, 1)), slot(cluster, digits=(4, 4))
+    assert [(each.began, each.ended, only(each).since) for each in (kept, grown)] == [(20, 40, 0), (40, 60, 40)]
+    runtime.jobs["digits"].answers = False
+    silent = slot(cluster, digits=(4, 4))
+    assert (only(silent).since, silent.reports) == (40, ())  # what it reported before is not of this slot
+    runtime.jobs["digits"].answers = True
+    slot(cluster)
+    assert only(slot(cluster, digits=(1, 1))).since == 80  # the slot without it had ended at once
 
 
 def test_what_jobs_measured_is_in_the_next_snapshot(serve):

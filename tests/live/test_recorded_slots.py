@@ -1,6 +1,7 @@
 """Whole slots of a live cluster, written and read again."""
 
 import sqlite3
+import zlib
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from dl2_scheduler.commands.driving import fitted_by
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.live.loop import Loop
 from dl2_scheduler.live.policies import Policies
+from dl2_scheduler.live.slots import of_decision, read_slot
 from dl2_scheduler.policies.registry import make_live_policy
 
 ONE = {"slots": 1.0}
@@ -31,7 +33,8 @@ def write(history, slot):
 
 
 def outcome_of(slot):
-    return Outcome(slot, (JobOutcome("a", 1, 1, 0.5, None, "slow"),), (SpeedReport("a", "m", 1, 1, 7.0),))
+    done = JobOutcome("a", 1, 1, 0.5, None, "slow", since=12.5)
+    return Outcome(slot, (done,), (SpeedReport("a", "m", 1, 1, 7.0),), began=20.0 * slot, ended=20.0 * slot + 20)
 
 
 def test_slots_come_back_as_they_were(tmp_path):
@@ -48,6 +51,15 @@ def test_slots_come_back_as_they_were(tmp_path):
     assert fourth.outcome is None
     assert [slot.snapshot.slot for slot in again.slots(after=3)] == [4]
     again.close()
+
+
+def test_a_slot_that_was_written_before_its_times_were_kept():
+    written = (
+        b'{"slot":3,"jobs":[{"id":"a","workers":1,"servers":1,"epochs":0.5,"finished":null,"note":""}],"reports":[]}'
+    )
+    decision = of_decision(recorded(3), Allocation())
+    found = read_slot((103.0, "drf", decision, zlib.compress(written)))
+    assert found.outcome == Outcome(3, (JobOutcome("a", 1, 1, 0.5, None),), ())
 
 
 def test_old_slots_go_and_what_was_decided_in_them(tmp_path):

@@ -239,13 +239,21 @@ class LocalCluster:
         for record in self._records.active():
             if (report := self._ask(record)) is not None:
                 self._reports[record.number] = report
-                self._records.change(record.number, **decide.reported(record, report))
+                other = (report.workers, report.servers) != (record.workers, record.servers)
+                since = self._since(record) if other else record.since
+                self._records.change(record.number, since=since, **decide.reported(record, report))
 
     def _ask(self, record: Record) -> Report | None:
         if record.process is None:
             return None
         try:
             return self._runtime.report(record.name)
+        except (Unreachable, Declined):
+            return None
+
+    def _since(self, record: Record) -> float | None:
+        try:
+            return self._runtime.since(record.name)
         except (Unreachable, Declined):
             return None
 
@@ -259,9 +267,10 @@ class LocalCluster:
             if outcome.workers and outcome.servers:
                 self._records.change(before.number, slots_run=before.slots_run + 1)
             outcomes.append(outcome)
-        speeds = map(views.speed_of, self._records.active())  # of held jobs too: they tell about their types
+        told = [record for record in self._records.active() if record.number in self._reports]
+        speeds = map(views.speed_of, told)  # of held jobs too: they tell about their types
         self._speeds = tuple(speed for speed in speeds if speed is not None)
-        return Outcome(self._slot, outcomes, self._speeds)
+        return Outcome(self._slot, outcomes, self._speeds, self._began_slot - began, self._clock.now() - began)
 
 
 def _is_decided(record: Record) -> bool:

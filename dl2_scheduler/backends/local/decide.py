@@ -114,7 +114,8 @@ def ended(record: Record, ending: Ending, now: float) -> Changes:
         ending: what the launcher has left behind.
         now: unix seconds.
     """
-    changes: dict[str, object] = {"process": None, "workers": 0, "servers": 0, "samples_per_second": 0.0}
+    gone = {"process": None, "workers": 0, "servers": 0, "since": None}
+    changes: dict[str, object] = {**gone, "samples_per_second": 0.0}
     over = {**changes, "ended": ending.at or now}
     if record.phase is Phase.STOPPING:
         return {**over, "phase": Phase.STOPPED, "reason": "as asked"}

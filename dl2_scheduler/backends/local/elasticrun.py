@@ -118,6 +118,11 @@ class ElasticrunRuntime:
             raise Unreachable(f"{name} is over: {status.reason}")
         return report_of(status)
 
+    def since(self, name: str) -> float | None:
+        """See `JobRuntime.since`. A coordinator that was rebuilt from its nodes has no plan from before."""
+        with self._client(name) as client:
+            return max((plan.ended for plan in client.plans() if plan.phase == "COMMITTED"), default=None)
+
     def scale(self, name: str, workers: int, servers: int) -> None:
         """See `JobRuntime.scale`."""
         with self._client(name) as client:

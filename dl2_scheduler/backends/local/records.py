@@ -39,6 +39,7 @@ class Record:
         losses: launchers that ended without a word.
         workers: that it has, as last measured.
         servers: likewise.
+        since: unix seconds: when it began to train with these counts; None: it does not, or it is not known.
         epochs_done: most that it has reported.
         samples_per_epoch: 0: not known yet.
         samples_per_second: as last measured; 0: not known.
@@ -63,6 +64,7 @@ class Record:
     losses: int = 0
     workers: int = 0
     servers: int = 0
+    since: float | None = None
     epochs_done: float = 0.0
     samples_per_epoch: float = 0.0
     samples_per_second: float = 0.0

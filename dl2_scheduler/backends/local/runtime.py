@@ -191,6 +191,14 @@ class JobRuntime(Protocol):
     def report(self, name: str) -> Report:
         """Ask the coordinator. Raises Unreachable, also where the job is over and only its launcher still runs."""
 
+    def since(self, name: str) -> float | None:
+        """Unix seconds: when the job began to train with the nodes that it has; None: not known.
+
+        Raises:
+            Unreachable: its coordinator does not answer.
+            Declined: it will not tell.
+        """
+
     def scale(self, name: str, workers: int, servers: int) -> None:
         """Ask for other counts. Raises Unreachable, Declined."""
 

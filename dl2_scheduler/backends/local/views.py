@@ -61,6 +61,7 @@ def outcome_of(before: Record, now: Record, grant: Grant, note: str, began: floa
         now.epochs_done - before.epochs_done,
         None if now.ended is None else now.ended - began,
         note or (f"{now.phase}: {now.reason}" if now.reason and now.reason != before.reason else ""),
+        None if now.since is None else now.since - began,
     )
 
 
