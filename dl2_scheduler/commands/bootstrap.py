@@ -14,7 +14,7 @@ from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.commands.common import new_table, show
 from dl2_scheduler.commands.progress import Bar
-from dl2_scheduler.commands.simulated import ChangeCost, SpeedTable, StartCost, known_speeds, scaling_cost
+from dl2_scheduler.commands.simulated import ChangeCost, JoinCost, SpeedTable, StartCost, known_speeds, scaling_cost
 from dl2_scheduler.policies.names import DL2
 from dl2_scheduler.policies.registry import make_policy
 from dl2_scheduler.sim.arrivals import Pattern
@@ -56,6 +56,7 @@ def bootstrap(
     speeds: SpeedTable = None,
     start_cost: StartCost = MEASURED.start,
     change_cost: ChangeCost = MEASURED.change,
+    join_cost: JoinCost = MEASURED.join,
 ) -> None:
     """Learn to decide as an existing scheduler does, from its decisions on a simulated cluster or recorded ones."""
     # torch takes seconds to import, which no other command should
@@ -66,7 +67,7 @@ def bootstrap(
 
     if teacher and history:
         raise BadInput("--teacher and --history: give one of them")
-    cost, known = scaling_cost(start_cost, change_cost), known_speeds(speeds)
+    cost, known = scaling_cost(start_cost, change_cost, join_cost), known_speeds(speeds)
     patterns = tuple(pattern or (Pattern.GOOGLE,))
     lessons = Lessons(_nodes(clusters), jobs, patterns, seed, cost=cost)
     for episode in lessons.episodes(0, len(lessons.clusters)):  # what is wrong is told before the folder is there

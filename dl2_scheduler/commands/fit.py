@@ -1,4 +1,4 @@
-"""`dl2 fit`: the speeds and the jobs of a live cluster, as the simulator and learning take them."""
+"""`dl2 fit`: speeds, costs of scaling and jobs of a live cluster, as the simulator and learning take them."""
 
 import csv
 import io
@@ -13,6 +13,7 @@ import typer
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.commands.common import Folder, default_folder, new_table, show
 from dl2_scheduler.live.history import History
+from dl2_scheduler.replay.costs import Costs, scaling_costs
 from dl2_scheduler.replay.measured import Row, Table, speed_table
 from dl2_scheduler.replay.past import past_jobs
 from dl2_scheduler.sim.trace import write_trace, write_whole
@@ -23,7 +24,7 @@ def fit(
     folder: Folder = None,
     trace: Annotated[Path | None, typer.Option(help="Write the jobs too, for --trace.")] = None,
 ) -> None:
-    """Fit speeds to what the jobs of a cluster reported."""
+    """Fit speeds, and what scaling costs, to what the jobs of a cluster did."""
     with closing(History.of_folder(folder or default_folder())) as history:
         slots = list(history.slots())
     table = speed_table(slots)
@@ -40,6 +41,26 @@ def fit(
         view.add_row(each.model, str(each.configurations), str(each.observations), error)
     show(view)
     typer.echo("error: each configuration, fitted to the others; -: fewer than 3 were measured")
+    _print_costs(scaling_costs(slots, table))
+
+
+def _print_costs(costs: Costs) -> None:
+    view = new_table(cost=False, seconds=True, error=True, measurements=True, of=False)
+    for name, cost, of in (
+        ("start", costs.start, "from its grant until a job trains"),
+        ("join", costs.join, "from their grant until more tasks train too"),
+        ("end", costs.end, "from its last step until a job's processes have ended"),
+    ):
+        if cost is None:
+            view.add_row(name, "-", "-", "0", of)
+        else:
+            error = "-" if math.isnan(cost.error) else f"{cost.error:.1f}"
+            view.add_row(name, f"{cost.seconds:.1f}", error, str(cost.count), of)
+    show(view)
+    found = costs.scaling
+    typer.echo(
+        f"in simulations: --start-cost {found.start:.1f} --change-cost {found.change:.1f} --join-cost {found.join:.1f}"
+    )
 
 
 def _lines(table: Table) -> list[str]:

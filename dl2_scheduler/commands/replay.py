@@ -1,7 +1,8 @@
 """`dl2 simulate --from-history`: the decisions of a live cluster asked again, and its jobs simulated."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +13,22 @@ from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.commands.common import new_table, show, show_json
 from dl2_scheduler.live.history import History
 from dl2_scheduler.policies.registry import make_live_policy
+from dl2_scheduler.replay.costs import scaling_costs
 from dl2_scheduler.replay.measured import speed_table
 from dl2_scheduler.replay.past import Asked, ask_again
 from dl2_scheduler.replay.predicted import Predicted, predict
-from dl2_scheduler.sim.lanes import ScalingCost
 
 _SHOWN = 20
 
 
-def replay(folder: Path, policy: str | None, rule: NodeRule, cost: ScalingCost, as_json: bool) -> None:
+def replay(folder: Path, policy: str | None, rule: NodeRule, given: Mapping[str, float], as_json: bool) -> None:
     """Ask a policy about every slot of a history, and simulate its jobs under it.
 
     Args:
         folder: of the cluster.
         policy: that is asked; None: the one that decided, and for the simulation the last of them.
         rule: by which tasks find their node.
-        cost: of scaling, in the simulation.
+        given: costs of scaling in the simulation, by their field in `ScalingCost`; the others are as in the history.
         as_json: print for programs.
 
     Raises:
@@ -39,11 +40,14 @@ def replay(folder: Path, policy: str | None, rule: NodeRule, cost: ScalingCost, 
         raise BadInput(f"the history in {folder} has no slot with jobs yet")
     asked = list(ask_again(slots, policy, make_live_policy, rule))
     chosen = policy or slots[-1].policy
-    predicted = predict(slots, speed_table(slots), make_live_policy(chosen), rule, cost)
+    table = speed_table(slots)
+    cost = replace(scaling_costs(slots, table).scaling, **given)
+    predicted = predict(slots, table, make_live_policy(chosen), rule, cost)
     if as_json:
-        show_json(_document(asked, predicted, chosen))
+        show_json({**_document(asked, predicted, chosen), "cost": asdict(cost)})
     else:
         _print(asked, predicted, policy, chosen)
+        typer.echo(f"scaling costs: start {cost.start:.1f} s, change {cost.change:.1f} s, join {cost.join:.1f} s")
 
 
 def _agreement(asked: Sequence[Asked]) -> tuple[int, int]:

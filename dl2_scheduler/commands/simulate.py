@@ -12,6 +12,7 @@ from dl2_scheduler.commands.replay import replay
 from dl2_scheduler.commands.simulated import Simulated
 from dl2_scheduler.policies.registry import make_policy, rule_of
 from dl2_scheduler.sim.history import Recording, write_history
+from dl2_scheduler.sim.lanes import ScalingCost
 from dl2_scheduler.sim.metrics import Summary, summarise
 from dl2_scheduler.sim.record import Record, record
 from dl2_scheduler.sim.simulator import SimulatedCluster
@@ -19,7 +20,8 @@ from dl2_scheduler.sim.trace import read_lines
 from elastic_ps.core.options import grouped
 
 _HOUR = 3600.0
-_OF_HISTORIES = frozenset({"policy", "placement", "from_history", "start_cost", "change_cost", "as_json"})
+_COSTS = {"start_cost": "start", "change_cost": "change", "join_cost": "join"}
+_OF_HISTORIES = frozenset({"policy", "placement", "from_history", *_COSTS, "as_json"})
 
 
 @grouped
@@ -38,7 +40,7 @@ def simulate(
     """Run a policy on a trace until every job has ended, or ask it what it would have done in a live cluster."""
     if from_history is not None:
         _check_replay(context)
-        replay(from_history, policy, simulated.rule, simulated.cost, as_json)
+        replay(from_history, policy, simulated.rule, _given(context, simulated.cost), as_json)
         return
     if policy is None or trace is None:
         raise BadInput("give --policy and --trace, or --from-history")
@@ -62,10 +64,19 @@ def simulate(
 def _check_replay(context: typer.Context) -> None:
     """Refuse options that a history leaves no choice of. Raises BadInput."""
     for name in context.params:
-        source = context.get_parameter_source(name)
-        if name not in _OF_HISTORIES and source is not None and source.name == "COMMANDLINE":
+        if name not in _OF_HISTORIES and _is_given(context, name):
             option = "record" if name == "keep" else name.replace("_", "-")
             raise BadInput(f"--{option}: a history has its own: leave it out with --from-history")
+
+
+def _given(context: typer.Context, cost: ScalingCost) -> dict[str, float]:
+    """Costs that were given, by their fields; the others are as in the history."""
+    return {field: getattr(cost, field) for option, field in _COSTS.items() if _is_given(context, option)}
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _print(summary: Summary) -> None:

@@ -27,6 +27,7 @@ Slot = Annotated[float, typer.Option(help="Seconds of a slot.")]
 
 StartCost = Annotated[float, typer.Option(help="Seconds that a job loses where it starts; the paper: 0.")]
 ChangeCost = Annotated[float, typer.Option(help="Seconds that it loses where its counts change; the paper: 0.")]
+JoinCost = Annotated[float, typer.Option(help="Seconds that it trains on as it was where it is given more.")]
 Placement = Annotated[str, typer.Option(help="spread, pack or round-robin.")]
 SpeedVariation = Annotated[float, typer.Option(help="Part by which jobs' speeds deviate from their models'.")]
 VariationSeed = Annotated[int, typer.Option(help="Of the speeds' deviations.")]
@@ -45,6 +46,7 @@ class Simulated:
     placement: Placement = SPREAD
     start_cost: StartCost = MEASURED.start
     change_cost: ChangeCost = MEASURED.change
+    join_cost: JoinCost = MEASURED.join
     speed_variation: SpeedVariation = 0.0
     variation_seed: VariationSeed = 0
 
@@ -56,7 +58,7 @@ class Simulated:
     @property
     def cost(self) -> ScalingCost:
         """Of scaling. Raises BadInput."""
-        return scaling_cost(self.start_cost, self.change_cost)
+        return scaling_cost(self.start_cost, self.change_cost, self.join_cost)
 
     def setting(self, lines: Mapping[str, Job]) -> Setting:
         """For these jobs, which can all run in it.
@@ -100,11 +102,11 @@ def known_speeds(table: Path | None, max_servers: int = 16, max_workers: int = 1
     return interpolated(read_points(table), max_servers, max_workers)
 
 
-def scaling_cost(start: float, change: float) -> ScalingCost:
-    """Of `StartCost` and `ChangeCost`. Raises BadInput."""
-    if not (math.isfinite(start + change) and min(start, change) >= 0):
-        raise BadInput(f"--start-cost is {start}, --change-cost {change}: give seconds from 0 on")
-    return ScalingCost(start, change)
+def scaling_cost(start: float, change: float, join: float) -> ScalingCost:
+    """Of `StartCost`, `ChangeCost` and `JoinCost`. Raises BadInput."""
+    if not (math.isfinite(start + change + join) and min(start, change, join) >= 0):
+        raise BadInput(f"--start-cost is {start}, --join-cost {join}, --change-cost {change}: give seconds from 0 on")
+    return ScalingCost(start, change, join)
 
 
 def _check_lines(lines: Mapping[str, Job], nodes: Sequence[Node], speeds: Speeds) -> None:

@@ -1,13 +1,14 @@
 """Speeds of a live cluster's jobs, from its history: what was measured, and a fit where nothing was."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import Job
-from dl2_scheduler.cluster.snapshot import SpeedReport
+from dl2_scheduler.cluster.policy import Outcome
+from dl2_scheduler.cluster.snapshot import JobState, SpeedReport
 from dl2_scheduler.live.slots import RecordedSlot
 from dl2_scheduler.policies.speed_fit import FittedSpeeds
 
@@ -91,7 +92,7 @@ def speed_table(slots: Sequence[RecordedSlot]) -> Table:
     Raises:
         BadInput: none was.
     """
-    observed = _observed(_reports(slots))
+    observed = _observed(_speeds(slots))
     if not observed:
         raise BadInput("no job has told its speed in that history: let jobs run for some slots first")
     largest: dict[str, Job] = {}
@@ -107,15 +108,33 @@ def speed_table(slots: Sequence[RecordedSlot]) -> Table:
     return Table(tuple(rows), tuple(types))
 
 
-def _reports(slots: Iterable[RecordedSlot]) -> Iterator[SpeedReport]:
+def _speeds(slots: Iterable[RecordedSlot]) -> Iterator[SpeedReport]:
     """Of jobs that kept their counts for the slot: another's speed is partly that of other counts, or of a start."""
     for slot in slots:
         if slot.outcome is None:
             continue
-        before = {state.job.id: (state.servers, state.workers) for state in slot.snapshot.jobs}
+        states = {state.job.id: state for state in slot.snapshot.jobs}
         for report in slot.outcome.reports:
-            if before.get(report.job) == (report.servers, report.workers) and report.samples_per_second > 0:
-                yield report
+            state = states.get(report.job)
+            if state is not None and (state.servers, state.workers) == (report.servers, report.workers):
+                speed = _speed(slot, slot.outcome, state, report)
+                if speed > 0:
+                    yield replace(report, samples_per_second=speed)
+
+
+def _speed(slot: RecordedSlot, outcome: Outcome, state: JobState, report: SpeedReport) -> float:
+    """Samples that the job trained in the slot, by its seconds; 0: it did not tell how far it was at both its ends.
+
+    What jobs report leaves out what they do between epochs. It is taken where the history has no times.
+    """
+    if outcome.began is None or outcome.ended is None:
+        return report.samples_per_second
+    done = next(each for each in outcome.jobs if each.id == report.job)
+    told = any(before.job == report.job for before in slot.snapshot.reports)
+    if not told or not state.job.samples_known:
+        return 0.0
+    until = outcome.ended if done.finished is None else done.finished
+    return done.epochs * state.job.samples_per_epoch / (until - outcome.began)
 
 
 def _observed(reports: Iterable[SpeedReport]) -> dict[str, dict[Counts, Observed]]:

@@ -1,14 +1,16 @@
 """Jobs and decisions of a live cluster, from its history."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dl2_scheduler.cluster.jobs import Job
-from dl2_scheduler.cluster.policy import AllocationPolicy
+from dl2_scheduler.cluster.policy import AllocationPolicy, JobOutcome
 from dl2_scheduler.cluster.room import NodeRule
-from dl2_scheduler.cluster.snapshot import Grant, JobId
+from dl2_scheduler.cluster.snapshot import Grant, JobId, JobState
 from dl2_scheduler.live.deciding import answer
 from dl2_scheduler.live.slots import RecordedSlot
+from dl2_scheduler.live.waiting import Waited, counted
 
 
 @dataclass(frozen=True)
@@ -17,7 +19,7 @@ class PastJob:
 
     Attributes:
         job: as the simulator takes it, with an id of its own and its arrival since the first one's.
-        seconds: from its arrival to its end; None: the history does not have its end.
+        seconds: from its arrival to its end; None: the history does not have it, or it failed or was stopped.
     """
 
     job: Job
@@ -29,14 +31,15 @@ def past_jobs(slots: Sequence[RecordedSlot]) -> list[PastJob]:
     found: dict[tuple[JobId, float], Job] = {}
     ends: dict[tuple[JobId, float], float] = {}
     for slot in slots:
-        arrivals = {state.job.id: state.job.arrival for state in slot.snapshot.jobs}
+        states = {state.job.id: state for state in slot.snapshot.jobs}
         for state in slot.snapshot.jobs:
             key = state.job.id, state.job.arrival
             if state.job.samples_known or key not in found:
                 found[key] = state.job
         for done in slot.outcome.jobs if slot.outcome else ():
-            if done.finished is not None:
-                ends[done.id, arrivals[done.id]] = done.finished - arrivals[done.id]
+            arrival = states[done.id].job.arrival
+            if done.finished is not None and trained_all(states[done.id], done):
+                ends[done.id, arrival] = done.finished - arrival
     known = sorted((job.arrival, str(job.id), key) for key, job in found.items() if job.samples_known)
     first = known[0][0] if known else 0.0
     names: dict[str, int] = {}
@@ -46,6 +49,12 @@ def past_jobs(slots: Sequence[RecordedSlot]) -> list[PastJob]:
         unique = name if names[name] == 1 else f"{name}.{names[name]}"  # a name may be used again
         jobs.append(PastJob(replace(found[key], id=unique, arrival=arrival - first), ends.get(key)))
     return jobs
+
+
+def trained_all(state: JobState, done: JobOutcome) -> bool:
+    """Whether a job ended in a slot as it had trained all its epochs, and not because it failed or was stopped."""
+    trained = state.epochs_done + done.epochs
+    return done.finished is not None and math.isclose(trained, state.job.epochs, rel_tol=1e-6)
 
 
 @dataclass(frozen=True)
@@ -85,11 +94,13 @@ def ask_again(
         BadInput: a name is unknown.
     """
     policies: dict[str, AllocationPolicy] = {}
+    waited: Waited = {}
     for slot in slots:
         own = name or slot.policy
         if own not in policies:
             policies[own] = make(own)
-        found = answer(policies[own], slot.snapshot, rule)
+        found = answer(policies[own], slot.snapshot, rule, waited)
+        waited = counted(waited, slot.snapshot, slot.allocation)
         ids = [state.job.id for state in slot.snapshot.jobs]
         recorded, again = ({job: _counts(each.of(job)) for job in ids} for each in (slot.allocation, found))
         yield Asked(slot.snapshot.slot, slot.policy, recorded, again)

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
 
 import numpy as np
 
@@ -46,7 +48,7 @@ def speeds_of(table: Table) -> Speeds:
 def predict(
     slots: Sequence[RecordedSlot], table: Table, policy: AllocationPolicy, rule: NodeRule, cost: ScalingCost
 ) -> list[Predicted]:
-    """Simulate the jobs whose types' speeds are known, by arrival, on the nodes and with the slots of the last slot.
+    """Simulate the jobs whose types' speeds are known, by arrival, on the nodes of the last slot.
 
     Args:
         slots: of the history; at least one.
@@ -59,7 +61,19 @@ def predict(
     jobs = [past for past in past_jobs(slots) if past.job.model in known]
     if not jobs:
         return []
-    last = slots[-1].snapshot
-    cluster = SimulatedCluster([past.job for past in jobs], last.nodes, speeds_of(table), last.slot_seconds, cost)
-    seconds = run(cluster, policy, rule) * last.slot_seconds
+    length = _slot_seconds(slots)
+    nodes = slots[-1].snapshot.nodes
+    cluster = SimulatedCluster([past.job for past in jobs], nodes, speeds_of(table), length, cost)
+    seconds = run(cluster, policy, rule) * length
     return [Predicted(past, float(each)) for past, each in zip(jobs, np.asarray(seconds), strict=True)]
+
+
+def _slot_seconds(slots: Sequence[RecordedSlot]) -> float:
+    """From a slot's start to the next one's, which is a little more than its length: deciding takes time too."""
+    spans = [
+        after.outcome.began - slot.outcome.began
+        for slot, after in pairwise(slots)
+        if slot.outcome and after.outcome and slot.outcome.began is not None and after.outcome.began is not None
+        if after.snapshot.slot == slot.snapshot.slot + 1
+    ]
+    return median(spans) if spans else slots[-1].snapshot.slot_seconds

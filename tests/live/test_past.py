@@ -1,6 +1,7 @@
 """From a history to what the simulator takes, and its decisions asked again."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -144,3 +145,27 @@ def test_a_history_is_replayed(folder):
     other = dl2("simulate", "--from-history", folder, "--policy", "fifo")
     assert "fifo" in other
     assert "job-3" in other
+
+
+def test_costs_are_the_historys_unless_they_are_given(folder, lived, tmp_path):
+    started = [replace(each, outcome=with_starts(each, 12.0)) for each in lived]
+    other = tmp_path / "started"
+    other.mkdir()
+    history = History(other / HISTORY_FILE)
+    for each in started:
+        history.decided(each.at, each.policy, each.snapshot, each.allocation)
+        history.happened(each.outcome)
+    history.close()
+    assert "--start-cost 12.0 --change-cost 0.1 --join-cost 12.0" in dl2("fit", "--folder", other, "--out", other / "s")
+    replayed = ("simulate", "--from-history", other)
+    assert "start 12.0 s, change 0.1 s, join 12.0 s" in dl2(*replayed)
+    assert "start 12.0 s, change 0.1 s, join 3.0 s" in dl2(*replayed, "--join-cost", "3")
+    assert "start 9.4 s" in dl2("simulate", "--from-history", folder)
+
+
+def with_starts(slot, seconds):
+    """What came of a slot, where jobs that began in it did not train before."""
+    had = {state.job.id: state.workers for state in slot.snapshot.jobs}
+    since = slot.outcome.began + seconds
+    jobs = [done if had[done.id] else replace(done, since=since) for done in slot.outcome.jobs]
+    return replace(slot.outcome, jobs=jobs)
