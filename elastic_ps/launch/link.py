@@ -12,7 +12,7 @@ import grpc
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
 from elastic_ps.core.token import credentials
 from elastic_ps.launch.decide import Wanted
-from elastic_ps.node.session import channel
+from elastic_ps.node.calls import channel
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
 

@@ -5,50 +5,26 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import grpc
 
 from elastic_ps.core.codec import config_id_to_pb
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId, Role
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost, JobEnded, Refused
-from elastic_ps.core.token import credentials
+from elastic_ps.node.calls import CALL_TIMEOUT, Calls, raise_final, waits
 from elastic_ps.node.introduction import Memory
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.node.standing import Standing
 from protos import elastic_pb2 as pb
-from protos import elastic_pb2_grpc as rpc
 
 log = logging.getLogger(__name__)
 
-_Reply = TypeVar("_Reply")
-_RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
-_CALL_TIMEOUT = 10.0
 _REPORT_SECONDS = 1.0  # operators see the job no older than this
-_AWAY = (
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
-    grpc.StatusCode.CANCELLED,
-    grpc.StatusCode.UNIMPLEMENTED,  # not a coordinator: somebody else answers at its address while it is away
-)
 _JOINING = {Role.WORKER: pb.INC_WORKER, Role.SERVER: pb.INC_SERVER}
 _LEAVING = {Role.WORKER: pb.DEC_WORKER, Role.SERVER: pb.DEC_SERVER}
-
-
-def channel(address: str) -> grpc.Channel:
-    """A channel that notices a dead coordinator and reconnects quickly."""
-    return grpc.insecure_channel(
-        address,
-        options=[
-            ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.max_reconnect_backoff_ms", 1000),
-            ("grpc.max_receive_message_length", 64 << 20),
-            ("grpc.max_send_message_length", 64 << 20),
-            ("grpc.enable_http_proxy", 0),
-        ],
-    )
 
 
 class Handler(Protocol):
@@ -82,13 +58,10 @@ class Session:
     def __init__(self, settings: NodeSettings, role: Role, port: int = 0):
         self.settings = settings
         self.role = role
-        self.node = ""
-        self.term = 0
         self._port = port
         self._memory = Memory(settings, role, port)
-        self._channel = channel(settings.coordinator)
-        self._stub = rpc.CoordinatorStub(self._channel)
-        self._credentials = credentials(settings.token)
+        self._calls = Calls(settings)
+        self._stub = self._calls.stub
         self._answers: queue.Queue[Callable[[], Any] | None] = queue.Queue()
         self._soon = threading.Event()
         self._closed = threading.Event()
@@ -107,17 +80,19 @@ class Session:
         """
         request = self._register_request(_JOINING[self.role])
         try:
-            reply: pb.RegisterReply = self._call(self._stub.Register, request, timeout)
+            reply: pb.RegisterReply = self._calls.until_answered(self._stub.Register, request, self._closed, timeout)
         except (Refused, ConfigurationError) as error:
             raise JobEnded(f"cannot join: {error}", 1) from None
-        self.node = reply.node
+        self._calls.node = reply.node
         self._lease_seconds = reply.lease_seconds
         self._memory.registered(reply)
         return reply
 
     def leave(self) -> None:
         """Ask to be drained (DEC_WORKER or DEC_SERVER); a plan without this node will come."""
-        self._call(self._stub.Register, self._register_request(_LEAVING[self.role]), _CALL_TIMEOUT)
+        self._calls.until_answered(
+            self._stub.Register, self._register_request(_LEAVING[self.role]), self._closed, CALL_TIMEOUT
+        )
 
     def checkpoint(self) -> str:
         """Have the whole job saved; returns the checkpoint's URL once it is complete.
@@ -126,7 +101,7 @@ class Session:
             CoordinatorLost: there is no coordinator, or it refuses, with its reason.
         """
         try:
-            return str(self._stub.Checkpoint(pb.CheckpointRequest(), metadata=self._credentials).url)
+            return str(self._stub.Checkpoint(pb.CheckpointRequest(), metadata=self._calls.credentials).url)
         except grpc.RpcError as error:
             raise CoordinatorLost(error.details() or error.code().name) from None
 
@@ -158,12 +133,12 @@ class Session:
             detail=detail,
             command=command,
         )
-        self._answers.put(lambda: self._call(self._stub.Acknowledge, request))
+        self._answers.put(lambda: self._calls.until_answered(self._stub.Acknowledge, request, self._closed))
 
     def peer_failed(self, peer: str, reason: str) -> None:
         """Tell that an exchange with `peer` failed."""
         request = pb.PeerFailedRequest(peer=peer, reason=reason)
-        self._answers.put(lambda: self._call(self._stub.PeerFailed, request))
+        self._answers.put(lambda: self._calls.until_answered(self._stub.PeerFailed, request, self._closed))
 
     def declare(self, request: pb.DeclareRequest) -> pb.DeclareReply:
         """Declare tensors, optimizer and data; returns once every server knows them.
@@ -172,7 +147,7 @@ class Session:
             ConfigurationError: they contradict what the job holds.
             Refused: the job is about to end or to go back to a checkpoint; a Stop is on its way.
         """
-        reply: pb.DeclareReply = self._call(self._stub.Declare, request, call_timeout=None, stop=self._abandoned)
+        reply: pb.DeclareReply = self._wait(self._stub.Declare, request)
         self._memory.declared(request, reply)
         return reply
 
@@ -188,7 +163,7 @@ class Session:
             Refused: the job is about to end or to go back to a checkpoint, or has let this worker go.
         """
         request = pb.DrawRequest(number=number, epoch=epoch, any_epoch=any_epoch)
-        reply: pb.DrawReply = self._call(self._stub.Draw, request, call_timeout=None, stop=self._abandoned)
+        reply: pb.DrawReply = self._wait(self._stub.Draw, request)
         return reply
 
     def barrier(self, place: int, number: int, sharing: Sequence[NodeId], version: int) -> None:
@@ -199,7 +174,7 @@ class Session:
             ConfigurationError: another worker waits for this one's push.
         """
         request = pb.BarrierRequest(place=place, number=number, sharing=sharing, version=version)
-        self._call(self._stub.Barrier, request, call_timeout=None, stop=self._abandoned)
+        self._wait(self._stub.Barrier, request)
         self._memory.passed(place, number)
 
     def command(self, head: int, body: str) -> None:
@@ -209,7 +184,7 @@ class Session:
             ConfigurationError: no such handler, or it failed.
         """
         request = pb.CommandRequest(head=head, body=body)
-        self._call(self._stub.Command, request, call_timeout=None, stop=self._abandoned)
+        self._wait(self._stub.Command, request)
 
     def report_soon(self) -> None:
         """Report now instead of at the next turn."""
@@ -236,65 +211,26 @@ class Session:
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(timeout=2.0)
-        self._channel.close()
+        self._calls.close()
+
+    @property
+    def node(self) -> NodeId:
+        """This node's id; "" before it is registered."""
+        return self._calls.node
 
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""
         return self._closed.is_set()
 
+    def _wait(self, method: Callable[..., Any], request: Any) -> Any:
+        """For an answer that may take as long as it likes, unless the node's part is over."""
+        return self._calls.until_answered(method, request, self._abandoned, call_timeout=None)
+
     def _register_request(self, kind: "pb.RequestKind") -> pb.RegisterRequest:
         return pb.RegisterRequest(
             kind=kind, host=self.settings.host, port=self._port, pid=os.getpid(), nonce=self.settings.nonce
         )
-
-    def _caller(self) -> pb.Caller:
-        return pb.Caller(term=self.term, node=self.node)
-
-    def _call(
-        self,
-        method: Callable[..., Any],
-        request: Any,
-        timeout: float | None = None,
-        call_timeout: float | None = _CALL_TIMEOUT,
-        stop: threading.Event | None = None,
-    ) -> Any:
-        """Call until the coordinator answers; `timeout` bounds the whole, `call_timeout` one try."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        for wait in self._waits():
-            request.caller.CopyFrom(self._caller())
-            try:
-                ready = call_timeout is not None
-                reply = method(request, timeout=call_timeout, wait_for_ready=ready, metadata=self._credentials)
-            except grpc.RpcError as error:
-                self._raise_final(error)
-                if deadline is not None and time.monotonic() > deadline:
-                    address = self.settings.coordinator
-                    raise CoordinatorLost(
-                        f"no coordinator answers at {address} since {timeout:.0f} s: {error.details()}"
-                    ) from None
-            else:
-                self.term = max(self.term, reply.term)
-                return reply
-            if (stop or self._closed).wait(wait):
-                break
-        raise JobEnded("the session was closed", 0)
-
-    def _waits(self) -> Iterator[float]:
-        yield from _RETRY_SECONDS
-        while True:
-            yield _RETRY_SECONDS[-1]
-
-    def _raise_final(self, error: grpc.RpcError) -> None:
-        """Raise what another try would not mend, without gRPC's traceback: its text is the coordinator's."""
-        code = error.code()
-        if code in _AWAY:
-            return
-        if code is grpc.StatusCode.ABORTED:
-            raise Refused(error.details()) from None
-        if code is grpc.StatusCode.NOT_FOUND:
-            raise JobEnded(f"the coordinator does not know this node: {error.details()}", 1) from None
-        raise ConfigurationError(error.details()) from None
 
     def _guarded(self, loop: Callable[[Handler], None], handler: Handler) -> None:
         try:
@@ -309,29 +245,31 @@ class Session:
 
     def _listen(self, handler: Handler) -> None:
         away = False
-        waits = self._waits()
+        pauses = waits()
         while not self.closed:
             standing, version = handler.position()
             introduction = self._memory.introduction(standing)
-            request = pb.ListenRequest(caller=self._caller(), introduction=introduction, version=version)
+            request = pb.ListenRequest(caller=self._calls.caller, introduction=introduction, version=version)
             try:
-                self._stream = self._stub.Listen(request, wait_for_ready=True, metadata=self._credentials)
+                self._stream = self._stub.Listen(request, wait_for_ready=True, metadata=self._calls.credentials)
                 for directive in self._stream:
                     if away:
                         log.warning("the coordinator is back, term %d", directive.term)
-                    away, waits = False, self._waits()
-                    if directive.term < self.term:
-                        log.warning("directive of term %d refused: this node knows %d", directive.term, self.term)
+                    away, pauses = False, waits()
+                    if directive.term < self._calls.term:
+                        log.warning(
+                            "directive of term %d refused: this node knows %d", directive.term, self._calls.term
+                        )
                         continue
-                    self.term = directive.term
+                    self._calls.term = directive.term
                     self._memory.directed(directive)
                     handler.on_directive(directive)
             except grpc.RpcError as error:
-                self._raise_final(error)
+                raise_final(error)
             if not away and not self.closed:
                 log.warning("the coordinator at %s is away; training goes on", self.settings.coordinator)
                 away = True
-            self._closed.wait(next(waits))
+            self._closed.wait(next(pauses))
 
     def _answer(self, _handler: Handler) -> None:
         while (call := self._answers.get()) is not None:
@@ -347,6 +285,6 @@ class Session:
             request.rtt_seconds = self._rtt_seconds
             started = time.monotonic()
             with suppress(CoordinatorLost):
-                reply = self._call(self._stub.Report, request, timeout=self._lease_seconds)
+                reply = self._calls.until_answered(self._stub.Report, request, self._closed, self._lease_seconds)
                 self._rtt_seconds = time.monotonic() - started
                 handler.reported(reply, request)

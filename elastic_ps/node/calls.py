@@ -1,0 +1,131 @@
+"""A node's calls of its coordinator: each until there is an answer, as the coordinator may be away and come back."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+
+from elastic_ps.core.configuration import NodeId
+from elastic_ps.core.errors import ConfigurationError, CoordinatorLost, JobEnded, Refused
+from elastic_ps.core.token import credentials
+from elastic_ps.node.settings import NodeSettings
+from protos import elastic_pb2 as pb
+from protos import elastic_pb2_grpc as rpc
+
+CALL_TIMEOUT = 10.0
+"""Seconds of one try, of a call that the coordinator answers at once."""
+
+_RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+_AWAY = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.UNIMPLEMENTED,  # not a coordinator: somebody else answers at its address while it is away
+)
+
+
+def channel(address: str) -> grpc.Channel:
+    """A channel that notices a dead coordinator and reconnects quickly."""
+    return grpc.insecure_channel(
+        address,
+        options=[
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 1000),
+            ("grpc.max_receive_message_length", 64 << 20),
+            ("grpc.max_send_message_length", 64 << 20),
+            ("grpc.enable_http_proxy", 0),
+        ],
+    )
+
+
+class Calls:
+    """Of one node.
+
+    Args:
+        settings: where the coordinator is.
+
+    Attributes:
+        node: this node's id; "": not known yet.
+        term: the highest of the coordinator's that it has seen.
+        stub: of the coordinator.
+        credentials: metadata of every call.
+    """
+
+    def __init__(self, settings: NodeSettings):
+        self.node: NodeId = ""
+        self.term = 0
+        self._address = settings.coordinator
+        self._channel = channel(settings.coordinator)
+        self.stub = rpc.CoordinatorStub(self._channel)
+        self.credentials = credentials(settings.token)
+
+    @property
+    def caller(self) -> pb.Caller:
+        """Who asks, and the term that it knows."""
+        return pb.Caller(term=self.term, node=self.node)
+
+    def until_answered(
+        self,
+        method: Callable[..., Any],
+        request: Any,
+        stop: threading.Event,
+        timeout: float | None = None,
+        call_timeout: float | None = CALL_TIMEOUT,
+    ) -> Any:
+        """The reply of a method.
+
+        Args:
+            method: of the stub.
+            request: to it, without `caller`.
+            stop: set where no answer is waited for any more.
+            timeout: seconds of the whole; None: for ever.
+            call_timeout: seconds of one try; None: the answer may take as long as it likes.
+
+        Raises:
+            CoordinatorLost: none has come within `timeout`.
+            JobEnded: `stop` was set, or the coordinator does not know this node.
+            Refused, ConfigurationError: the coordinator refuses, with its reason.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for wait in waits():
+            request.caller.CopyFrom(self.caller)
+            try:
+                ready = call_timeout is not None
+                reply = method(request, timeout=call_timeout, wait_for_ready=ready, metadata=self.credentials)
+            except grpc.RpcError as error:
+                raise_final(error)
+                if deadline is not None and time.monotonic() > deadline:
+                    raise CoordinatorLost(
+                        f"no coordinator answers at {self._address} since {timeout:.0f} s: {error.details()}"
+                    ) from None
+            else:
+                self.term = max(self.term, reply.term)
+                return reply
+            if stop.wait(wait):
+                break
+        raise JobEnded("the session was closed", 0)
+
+    def close(self) -> None:
+        """End the channel."""
+        self._channel.close()
+
+
+def waits() -> Iterator[float]:
+    """Seconds before each next try."""
+    yield from _RETRY_SECONDS
+    while True:
+        yield _RETRY_SECONDS[-1]
+
+
+def raise_final(error: grpc.RpcError) -> None:
+    """Raise what another try would not mend, without gRPC's traceback: its text is the coordinator's."""
+    code = error.code()
+    if code in _AWAY:
+        return
+    if code is grpc.StatusCode.ABORTED:
+        raise Refused(error.details()) from None
+    if code is grpc.StatusCode.NOT_FOUND:
+        raise JobEnded(f"the coordinator does not know this node: {error.details()}", 1) from None
+    raise ConfigurationError(error.details()) from None
