@@ -14,6 +14,7 @@ import typer
 from dl2_scheduler.backends.clock import SystemClock
 from dl2_scheduler.backends.kube.api import KubeApi
 from dl2_scheduler.backends.kube.binder import Binder
+from dl2_scheduler.backends.kube.claims import Claims
 from dl2_scheduler.backends.kube.cluster import KubernetesCluster
 from dl2_scheduler.backends.kube.informers import Informers
 from dl2_scheduler.backends.kube.lease import Election
@@ -117,7 +118,8 @@ def _lead(order: KubeOrder, api: KubeApi, election: Election, trouble: _Trouble)
     writer = Writer(api, lambda: election.holds)
     woken = threading.Event()
     informers = Informers(api, order.namespaces or None, woken.set, clock.wake)
-    binder = Binder(informers, writer, order.driving.rule, order.namespaces or None, woken)
+    claims = Claims(api, woken.set)
+    binder = Binder(informers, writer, order.driving.rule, order.namespaces or None, woken, volumes=claims)
     with (
         closing(Memory(order.folder / "kube.sqlite", clock.now())) as memory,
         closing(History(order.folder / HISTORY_FILE)) as history,
@@ -135,3 +137,4 @@ def _lead(order: KubeOrder, api: KubeApi, election: Election, trouble: _Trouble)
             finally:
                 binder.stop()
                 informers.stop()
+                claims.stop()

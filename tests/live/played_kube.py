@@ -181,7 +181,14 @@ class PlayedApi:
 
 
 def _is_folder(path):
-    return path.rpartition("/")[2] in ("nodes", "pods", "elasticjobs", "events", "leases")
+    return path.rpartition("/")[2] in (
+        "nodes",
+        "pods",
+        "elasticjobs",
+        "events",
+        "leases",
+        "persistentvolumeclaims",
+    )
 
 
 def _in(path, folder):

@@ -3,16 +3,17 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from dl2_scheduler.backends.kube.api import ApiError, Conflict, NotFound
-from dl2_scheduler.backends.kube.binding import decide
-from dl2_scheduler.backends.kube.decisions import Bind, Decisions, Return, Wait
+from dl2_scheduler.backends.kube.binding import decide, to_bind
+from dl2_scheduler.backends.kube.decisions import Bind, Choice, Decisions, Return, Wait
 from dl2_scheduler.backends.kube.objects import JobInfo, NodeInfo, PodInfo
 from dl2_scheduler.backends.kube.views import shape
+from dl2_scheduler.backends.kube.volumes import ClaimKey, Volume
 from dl2_scheduler.backends.kube.writes import NotLeading, Writer
 from dl2_scheduler.cluster.room import NodeRule
 
@@ -41,6 +42,21 @@ class View(Protocol):
         """Of the namespaces that are served."""
 
 
+class Volumes(Protocol):
+    """What is known of volumes."""
+
+    def of(self, pods: Sequence[PodInfo]) -> tuple[Mapping[ClaimKey, Volume], bool]:
+        """What the claims of pods mean, and whether something could not be read, so that it is to be tried again."""
+
+
+class NoVolumes:
+    """Nobody knows of any: who claims one waits."""
+
+    def of(self, pods: Sequence[PodInfo]) -> tuple[Mapping[ClaimKey, Volume], bool]:
+        """See `Volumes.of`."""
+        return {}, False
+
+
 @dataclass(frozen=True)
 class _Told:
     """The reason that a pod was given last."""
@@ -59,6 +75,7 @@ class Binder:
         namespaces: whose pods are bound; None: all.
         woken: set by whoever sees a change.
         now: unix seconds.
+        volumes: that pods claim.
     """
 
     def __init__(
@@ -69,6 +86,7 @@ class Binder:
         namespaces: Container[str] | None = None,
         woken: threading.Event | None = None,
         now: Callable[[], float] = time.time,
+        volumes: Volumes | None = None,
     ):
         self._view = view
         self._writer = writer
@@ -80,6 +98,8 @@ class Binder:
         self._bound: dict[str, tuple[str, float]] = {}  # by uid, what the watch does not show yet: node, since when
         self._settling: dict[str, float] = {}  # by uid, since when: left alone until the watch has shown more
         self._told: dict[str, _Told] = {}
+        self._volumes = volumes or NoVolumes()
+        self._chosen: dict[ClaimKey, float] = {}  # claims whose node the watch does not show yet: since when
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="bind")
         self._thread = threading.Thread(target=self._run, name="binder", daemon=True)
 
@@ -99,8 +119,10 @@ class Binder:
         """Decide and act once; returns the seconds until it has to be done again by time alone."""
         now = self._now()
         pods = self._known(now)
-        decided = decide(self._view.nodes(), pods, self._view.jobs(), now, self._rule, self._namespaces)
-        failed = self._bind(decided)
+        volumes, failed = self._volumes.of(to_bind(pods, self._namespaces))
+        decided = decide(self._view.nodes(), pods, self._view.jobs(), now, self._rule, self._namespaces, volumes)
+        failed |= self._choose(decided.choices, volumes, now)
+        failed |= self._bind(decided)
         failed |= self._give_back(decided.returns)
         later = self._tell(decided.waits, now)
         times = [_AFTER_FAILURE] * failed + ([later] if later is not None else [])
@@ -149,6 +171,25 @@ class Binder:
         for bind in decided.bindings:
             groups.setdefault(bind.pod.key if bind.pod.job else (bind.pod.uid, ""), []).append(bind)
         return not all(list(self._pool.map(self._bind_group, groups.values())))
+
+    def _choose(self, choices: Sequence[Choice], volumes: Mapping[ClaimKey, Volume], now: float) -> bool:
+        """Of each claim once, the first pod's; returns whether one failed."""
+        self._chosen = {key: since for key, since in self._chosen.items() if now - since < _SETTLING_SECONDS}
+        failed = False
+        for choice in choices:
+            key = choice.pod.namespace, choice.claim
+            if volumes[key].chosen or key in self._chosen:
+                continue
+            try:
+                self._writer.choose(*key, choice.node)
+                self._chosen[key] = now
+                log.info("%s/%s: its volume is to be made near %s", *key, choice.node)
+            except NotLeading:
+                raise
+            except ApiError as error:
+                log.warning("no node could be chosen for %s/%s: %s", *key, error)
+                failed = True
+        return failed
 
     def _bind_group(self, group: Sequence[Bind]) -> bool:
         for bind in group:

@@ -1,14 +1,18 @@
 """Which pods go to which nodes now: whole gangs first, in the order of the queue. Pure."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
+from types import MappingProxyType
 
 from dl2_scheduler.backends.kube.backfill import Backfill, starving, waited
-from dl2_scheduler.backends.kube.decisions import Bind, Decisions, Reservation, Return, Wait
+from dl2_scheduler.backends.kube.decisions import Bind, Choice, Decisions, Reservation, Return, Wait
 from dl2_scheduler.backends.kube.floor import Claim, Floor
 from dl2_scheduler.backends.kube.gangs import Gang, group, unknown
 from dl2_scheduler.backends.kube.objects import SCHEDULER, JobInfo, NodeInfo, PodInfo
 from dl2_scheduler.backends.kube.placing import GangTask, claim_all, missing, why_not
+from dl2_scheduler.backends.kube.volumes import ClaimKey, Volume, with_volumes
 from dl2_scheduler.cluster.room import NodeRule
+
+NO_VOLUMES: Mapping[ClaimKey, Volume] = MappingProxyType({})
 
 
 def decide(
@@ -18,6 +22,7 @@ def decide(
     now: float,
     rule: NodeRule,
     namespaces: Container[str] | None = None,
+    volumes: Mapping[ClaimKey, Volume] = NO_VOLUMES,
 ) -> Decisions:
     """Place what is not bound.
 
@@ -33,16 +38,17 @@ def decide(
         now: unix seconds.
         rule: by which a pod finds its node.
         namespaces: whose pods this scheduler binds; None: all.
+        volumes: of the claims that pods name which it is to bind.
     """
     decided = Decisions()
-    ours = [pod for pod in pods if _is_ours(pod) and (namespaces is None or pod.namespace in namespaces)]
+    bound = [pod for pod in pods if pod.node]
+    ours = with_volumes(to_bind(pods, namespaces), bound, volumes)
     found = group(jobs, pods, ours)
     names = {name for pod in ours for name in pod.requests}
     names.update(name for gang in found.gangs for name in gang.resources)
     decided.waits += [Wait(pod, f"there is no ElasticJob {pod.job} in {pod.namespace} (yet)") for pod in found.orphans]
     if not (found.gangs or found.leaving or found.singles):
         return decided
-    bound = [pod for pod in pods if pod.node]
     neighbours = _neighbours_matter(ours, bound, found.gangs)
     placing = _Placing(Floor(nodes, bound, sorted(names), rule, neighbours), decided)
     late = [gang for gang in found.gangs if gang.is_late(now)]
@@ -65,8 +71,16 @@ def decide(
     return decided
 
 
-def _is_ours(pod: PodInfo) -> bool:
-    return not pod.node and pod.scheduler == SCHEDULER and not (pod.gated or pod.deleting)
+def to_bind(pods: Sequence[PodInfo], namespaces: Container[str] | None) -> list[PodInfo]:
+    """Of all pods those that this scheduler is to bind; see `decide`."""
+    return [
+        pod
+        for pod in pods
+        if not pod.node
+        and pod.scheduler == SCHEDULER
+        and not (pod.gated or pod.deleting)
+        and (namespaces is None or pod.namespace in namespaces)
+    ]
 
 
 def _neighbours_matter(ours: Sequence[PodInfo], bound: Sequence[PodInfo], gangs: Sequence[Gang]) -> bool:
@@ -142,15 +156,20 @@ class _Placing:
     def place_singles(self, pods: Sequence[PodInfo]) -> None:
         """Each where it fits."""
         for pod in pods:
-            if pod.constraints.unknown:
-                self._decided.waits.append(Wait(pod, unknown(pod)))
+            if refusal := unknown(pod) if pod.constraints.unknown else pod.refusal:
+                self._decided.waits.append(Wait(pod, refusal))
             elif claim := self.floor.claim(pod):
                 self._bind(pod, claim)
             else:
                 self._decided.waits.append(Wait(pod, self.floor.why_not(pod)))
 
     def _bind(self, pod: PodInfo, claim: Claim) -> None:
-        self._decided.bindings.append(Bind(pod, self.floor.nodes[claim.node].name))
+        node = self.floor.nodes[claim.node].name
+        if not pod.unmade:
+            self._decided.bindings.append(Bind(pod, node))
+            return
+        self._decided.choices += [Choice(pod, name, node) for name in pod.unmade]
+        self._decided.waits.append(Wait(pod, f"the volume of its claim {pod.unmade[0]} is being made for it"))
 
     def _wait(self, gang: Gang, reason: str) -> None:
         self._said.add(gang.job.key)

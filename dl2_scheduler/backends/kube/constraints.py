@@ -61,12 +61,14 @@ class Constraints:
         terms: of required node affinity: one of them must hold as a whole; None: nothing is required.
         tolerations: of the pod.
         beside: what it asks about the pods that are there; None: nothing.
+        volumes: like `terms`, of each volume that it claims: the nodes that reach it.
     """
 
     selector: tuple[tuple[str, str], ...] = ()
     terms: tuple[tuple[Expression, ...], ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
     beside: Beside | None = None
+    volumes: tuple[tuple[tuple[Expression, ...], ...], ...] = ()
 
     @property
     def of_nodes(self) -> "Constraints":
@@ -95,11 +97,15 @@ class Constraints:
         """What a pod asks of a node that this one has not; "": nothing."""
         if any(labels.get(key) != value for key, value in self.selector):
             return "has not the labels of the pod's nodeSelector"
-        if self.terms is not None and not any(
-            term and all(expression.holds(labels, name) for expression in term) for term in self.terms
-        ):
+        if self.terms is not None and not _meets(self.terms, name, labels):
             return "does not meet the pod's node affinity"
+        if not all(_meets(terms, name, labels) for terms in self.volumes):
+            return "does not reach the pod's volume"
         return ""
+
+
+def _meets(terms: tuple[tuple[Expression, ...], ...], name: str, labels: Mapping[str, str]) -> bool:
+    return any(term and all(expression.holds(labels, name) for expression in term) for term in terms)
 
 
 def constraints_of(spec: Mapping[str, Any], namespace: str, labels: Mapping[str, str]) -> Constraints:

@@ -27,6 +27,21 @@ class Wait:
 
 
 @dataclass(frozen=True)
+class Choice:
+    """Have a volume made near a node, for a pod that is bound there once it is.
+
+    Attributes:
+        pod: which.
+        claim: of the volume.
+        node: where.
+    """
+
+    pod: PodInfo
+    claim: str
+    node: str
+
+
+@dataclass(frozen=True)
 class Return:
     """Delete a pod of a gang that has not become whole.
 
@@ -60,6 +75,7 @@ class Decisions:
 
     Attributes:
         bindings: to make, in this order.
+        choices: of nodes for volumes.
         waits: pods that are left.
         returns: pods to delete.
         reservations: kept until the next decision, which makes them again.
@@ -67,6 +83,7 @@ class Decisions:
     """
 
     bindings: list[Bind] = field(default_factory=list)
+    choices: list[Choice] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
     returns: list[Return] = field(default_factory=list)
     reservations: list[Reservation] = field(default_factory=list)

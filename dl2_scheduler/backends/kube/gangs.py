@@ -82,6 +82,9 @@ class Gang:
         asking = [pod for pod in self.waiting if pod.constraints.unknown]
         if asking:
             return unknown(asking[0])
+        held = [pod for role in ROLES for pod in self.pending[role][: self.missing[role]] if pod.refusal]
+        if held:
+            return f"{self.job.id} starts whole ({self.words}); {held[0].name}: {held[0].refusal}"
         if not self.bound and not self.pending[COORDINATOR]:
             return f"{self.job.id} starts whole ({self.words}); its coordinator has no pod yet"
         return ""

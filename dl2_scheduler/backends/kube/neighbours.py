@@ -78,24 +78,22 @@ class Neighbours:
 
     def checks(self, task: Labelled) -> Iterator[tuple[str, _Where]]:
         """Each thing that matters: why a node is none for a pod, for people, and the nodes that are some."""
+        if asked := task.constraints.beside:
+            for port in asked.ports:
+                taken = [counts for held, counts in self._held.items() if isinstance(held, Port) and port.meets(held)]
+                if taken:
+                    yield f"has not the host port {port.number} free", np.sum(taken, axis=0) == 0
+            for term in asked.apart:
+                away = self._in_place(self._count((term.kind,)), term.key) > 0
+                yield f"has pods in its {term.key} that the pod's anti-affinity keeps it from", ~away
+            if asked.near:
+                yield "does not meet the pod's affinity to other pods", self._near(task, asked.near)
+            for spread in asked.spread:
+                yield f"would have too many such pods in its {spread.term.key}", self._even(task, spread)
         for held, counts in self._held.items():
             if isinstance(held, Term) and held.kind.has(task.namespace, task.labels):
                 away = self._in_place(counts, held.key) > 0
                 yield f"keeps the pod away: a pod of its {held.key} has such an anti-affinity", ~away
-        asked = task.constraints.beside
-        if asked is None:
-            return
-        for port in asked.ports:
-            taken = [counts for held, counts in self._held.items() if isinstance(held, Port) and port.meets(held)]
-            if taken:
-                yield f"has not the host port {port.number} free", np.sum(taken, axis=0) == 0
-        for term in asked.apart:
-            away = self._in_place(self._count((term.kind,)), term.key) > 0
-            yield f"has pods in its {term.key} that the pod's anti-affinity keeps it from", ~away
-        if asked.near:
-            yield "does not meet the pod's affinity to other pods", self._near(task, asked.near)
-        for spread in asked.spread:
-            yield f"would have too many such pods in its {spread.term.key}", self._even(task, spread)
 
     def places(self, key: str) -> list[_Where]:
         """The nodes of each place."""

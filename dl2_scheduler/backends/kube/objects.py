@@ -67,6 +67,9 @@ class PodInfo:
         waits: why it is not bound, as the pod says; "": it does not say.
         cores_at_most: that its containers may use together; 0: nothing limits one of them.
         labels: of it.
+        claims: of volumes, by their names.
+        refusal: why it may not be bound now whatever is free, for people; "": it may.
+        unmade: those of its claims whose volumes are made when a node has been chosen.
     """
 
     namespace: str
@@ -86,6 +89,9 @@ class PodInfo:
     waits: str
     cores_at_most: float = 0.0
     labels: Mapping[str, str] = field(default_factory=dict)
+    claims: tuple[str, ...] = ()
+    refusal: str = ""
+    unmade: tuple[str, ...] = ()
 
     @property
     def key(self) -> tuple[str, str]:

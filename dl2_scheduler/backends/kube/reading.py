@@ -1,6 +1,6 @@
 """Objects of the API server read: what it writes becomes a `NodeInfo`, `PodInfo` or `JobInfo`. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -76,6 +76,7 @@ def pod_of(found: Object) -> PodInfo:
         waits=scheduled.get("message") or "" if not node else "",
         cores_at_most=_cores_at_most(spec),
         labels=labels,
+        claims=tuple(_claims(metadata["name"], spec)),
     )
 
 
@@ -156,6 +157,15 @@ def _told(status: Object) -> Told:
         else "",
         trained=bool(status.get("trained")),
     )
+
+
+def _claims(pod: str, spec: Object) -> Iterator[str]:
+    """Claims of volumes; one that lives as long as its pod has a claim of the pod's name and its own."""
+    for volume in spec.get("volumes") or ():
+        if "persistentVolumeClaim" in volume:
+            yield volume["persistentVolumeClaim"]["claimName"]
+        elif "ephemeral" in volume:
+            yield f"{pod}-{volume['name']}"
 
 
 def _cores_at_most(spec: Object) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 
 from dl2_scheduler.backends.kube.api import GROUP_PATH, MERGE, STRATEGIC, Api, ApiError
 from dl2_scheduler.backends.kube.objects import SCHEDULER, JobInfo, PodInfo
+from dl2_scheduler.backends.kube.volumes import SELECTED_NODE
 
 MANAGER = "dl2-scheduler"
 """Field manager of all that the scheduler writes."""
@@ -81,6 +82,12 @@ class Writer:
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         self._api.create(f"{_pod(pod)}/binding", body, {"fieldManager": MANAGER})
+
+    def choose(self, namespace: str, claim: str, node: str) -> None:
+        """Have the volume of a claim made near a node."""
+        self._begin()
+        path = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{claim}"
+        self._api.patch(path, {"metadata": {"annotations": {SELECTED_NODE: node}}}, {"fieldManager": MANAGER})
 
     def delete(self, pod: PodInfo) -> None:
         """Delete this very pod; Conflict where another has its name now."""
