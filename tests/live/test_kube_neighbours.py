@@ -1,6 +1,8 @@
 """Pods beside pods: affinity, anti-affinity, spreading, ports; with those that are there, or are placed at once."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from kube_objects import NOW, gang, job, node, pod, template
 from test_kube_binding import decided, reasons, where
 
@@ -210,3 +212,43 @@ def test_room_is_kept_where_those_that_must_be_apart_will_fit():
     assert {kept.node for kept in found.reservations} == {"n0", "n1", "n2"}
     assert where(found) == {"s": "n0"}  # beside its coordinator
     assert all("room on n0, n1, n2 is kept for it" in reasons(found)[pod["metadata"]["name"]] for pod in pods)
+
+
+APPS = st.sampled_from(["x", "y", "z"])
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(st.tuples(APPS, st.none() | APPS, st.sampled_from([HOST, ZONE]), st.booleans()), max_size=12),
+    st.lists(st.sampled_from(["a", "b", ""]), min_size=1, max_size=5),
+    st.booleans(),
+)
+def test_whoever_must_be_apart_is_and_nobody_waits_without_need(wishes, zones, ports):
+    on, pods = nodes(*zones), []
+    for number, (app, avoids, key, ours) in enumerate(wishes):
+        spec = (apart(term(key, {"app": avoids})) if avoids else {}) | (port() if ports and avoids == "z" else {})
+        there = {} if ours else {**FOREIGN, "node": f"n{number % len(on)}"}
+        pods.append((labelled(pod(f"p{number}", "100m", **there, **spec), app=app), avoids, key))
+    found = decided(on, [made for made, *_ in pods])
+    places, labels = where(found), {each["metadata"]["name"]: each["metadata"]["labels"] for each in on}
+
+    def clash(one, its_node, other, other_node):
+        """Whether the first, there, must not be beside the second."""
+        made, avoids, key = one
+        meets = avoids == other[0]["metadata"]["labels"]["app"] and key in labels[its_node]
+        same = meets and labels[its_node].get(key) == labels[other_node].get(key)
+        return same or ("ports" in str(made) and "ports" in str(other[0]) and its_node == other_node)
+
+    name = [made["metadata"]["name"] for made, *_ in pods]
+    at = [places.get(name[n]) or made["spec"].get("nodeName") for n, (made, *_) in enumerate(pods)]
+
+    def may_be(number, on_node):
+        others = [(each, at[n]) for n, each in enumerate(pods) if n != number and at[n]]
+        mine = pods[number]
+        return not any(clash(mine, on_node, each, its) or clash(each, its, mine, on_node) for each, its in others)
+
+    for number in range(len(pods)):
+        if name[number] in places:
+            assert may_be(number, at[number])
+        elif not at[number]:
+            assert not any(may_be(number, each) for each in labels)

@@ -1,7 +1,7 @@
 """Which nodes a pod may go to by the pods that are there: affinity, anti-affinity, spreading, ports. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,8 @@ from dl2_scheduler.backends.kube.objects import NodeInfo, PodInfo
 
 _Counts = NDArray[np.int64]  # by node
 _Where = NDArray[np.bool_]  # by node
+_Label = tuple[str, str]
+_Asked = TypeVar("_Asked")
 
 
 class Labelled(Protocol):
@@ -41,9 +43,13 @@ class Neighbours:
     def __init__(self, nodes: Sequence[NodeInfo], pods: Sequence[tuple[PodInfo, int]]):
         self._nodes = nodes
         self._placed: dict[int, tuple[Labelled, int]] = {}
+        self._labelled: dict[_Label, set[int]] = {}  # of those, by each label
         self._next = 0
         self._of: dict[tuple[Kind, ...], _Counts] = {}  # pods of all these kinds
-        self._held: dict[Term | Port, _Counts] = {}  # pods that have the port, or keep such away
+        self._asked: dict[_Label | None, list[tuple[Kind, ...]]] = {}  # of those, by a label that they must have
+        self._ports: dict[Port, _Counts] = {}  # pods that have it
+        self._apart: dict[Term, _Counts] = {}  # pods that keep such away
+        self._away: dict[_Label | None, list[Term]] = {}  # of those, by a label that they must have
         self._places: dict[str, _Counts] = {}
         self._eligible: dict[tuple[Constraints, bool, bool], _Where] = {}
         for pod, node in pods:
@@ -53,17 +59,22 @@ class Neighbours:
         """A pod is on a node; returns its number."""
         self._next += 1
         self._placed[self._next] = (task, node)
-        for kinds, counts in self._of.items():
-            counts[node] += _is_of(kinds, task)
-        self._hold(task, node, 1)
+        for label in task.labels.items():
+            self._labelled.setdefault(label, set()).add(self._next)
+        self._tally(task, node, 1)
         return self._next
 
     def remove(self, number: int) -> None:
         """Undo `add`."""
         task, node = self._placed.pop(number)
-        for kinds, counts in self._of.items():
-            counts[node] -= _is_of(kinds, task)
-        self._hold(task, node, -1)
+        for label in task.labels.items():
+            self._labelled[label].discard(number)
+        self._tally(task, node, -1)
+
+    def _tally(self, task: Labelled, node: int, more: int) -> None:
+        for kinds in _that_may_be(self._asked, task):
+            self._of[kinds][node] += more * _is_of(kinds, task)
+        self._hold(task, node, more)
 
     def keep(self, task: Labelled, node: int) -> None:
         """A pod is to come there some day: what it keeps away stays away."""
@@ -80,7 +91,7 @@ class Neighbours:
         """Each thing that matters: why a node is none for a pod, for people, and the nodes that are some."""
         if asked := task.constraints.beside:
             for port in asked.ports:
-                taken = [counts for held, counts in self._held.items() if isinstance(held, Port) and port.meets(held)]
+                taken = [counts for held, counts in self._ports.items() if port.meets(held)]
                 if taken:
                     yield f"has not the host port {port.number} free", np.sum(taken, axis=0) == 0
             for term in asked.apart:
@@ -90,10 +101,10 @@ class Neighbours:
                 yield "does not meet the pod's affinity to other pods", self._near(task, asked.near)
             for spread in asked.spread:
                 yield f"would have too many such pods in its {spread.term.key}", self._even(task, spread)
-        for held, counts in self._held.items():
-            if isinstance(held, Term) and held.kind.has(task.namespace, task.labels):
-                away = self._in_place(counts, held.key) > 0
-                yield f"keeps the pod away: a pod of its {held.key} has such an anti-affinity", ~away
+        for term in _that_may_be(self._away, task):
+            if term.kind.has(task.namespace, task.labels):
+                away = self._in_place(self._apart[term], term.key) > 0
+                yield f"keeps the pod away: a pod of its {term.key} has such an anti-affinity", ~away
 
     def places(self, key: str) -> list[_Where]:
         """The nodes of each place."""
@@ -134,19 +145,25 @@ class Neighbours:
 
     def _count(self, kinds: tuple[Kind, ...]) -> _Counts:
         if kinds not in self._of:
-            counts = np.zeros(len(self._nodes), dtype=np.int64)
-            for task, node in self._placed.values():
+            label = _label_of(kinds[0])
+            self._asked.setdefault(label, []).append(kinds)
+            counts = self._of[kinds] = np.zeros(len(self._nodes), dtype=np.int64)
+            for number in self._placed if label is None else self._labelled.get(label, ()):
+                task, node = self._placed[number]
                 counts[node] += _is_of(kinds, task)
-            self._of[kinds] = counts
         return self._of[kinds]
 
     def _hold(self, task: Labelled, node: int, more: int) -> None:
         asked = task.constraints.beside
-        helds: tuple[Term | Port, ...] = (*asked.apart, *asked.ports) if asked else ()
-        for held in helds:
-            if held not in self._held:
-                self._held[held] = np.zeros(len(self._nodes), dtype=np.int64)
-            self._held[held][node] += more
+        if asked is None:
+            return
+        for port in asked.ports:
+            self._ports.setdefault(port, np.zeros(len(self._nodes), dtype=np.int64))[node] += more
+        for term in asked.apart:
+            if term not in self._apart:
+                self._apart[term] = np.zeros(len(self._nodes), dtype=np.int64)
+                self._away.setdefault(_label_of(term.kind), []).append(term)
+            self._apart[term][node] += more
 
     def _place(self, key: str) -> _Counts:
         """Number of the place of each node; -1: it is in none."""
@@ -166,6 +183,19 @@ class Neighbours:
         sums = np.bincount(ids[some], counts[some])
         found: NDArray[np.float64] = np.where(some, sums[ids], 0.0)
         return found
+
+
+def _label_of(kind: Kind) -> _Label | None:
+    """One that all pods of a kind have; None: there is none such."""
+    each = [(one.key, one.values[0]) for one in kind.expressions or () if one.operator == "In" and len(one.values) == 1]
+    return each[0] if each else None
+
+
+def _that_may_be(each: Mapping[_Label | None, list[_Asked]], task: Labelled) -> Iterator[_Asked]:
+    """Of what is sorted by a label, that which may concern a pod."""
+    yield from each.get(None, ())
+    for label in task.labels.items():
+        yield from each.get(label, ())
 
 
 def _is_of(kinds: Sequence[Kind], task: Labelled) -> bool:
