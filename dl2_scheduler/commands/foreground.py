@@ -2,14 +2,12 @@
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from types import FrameType
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.live.alone import alone
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from elastic_ps.core import signals
 
 
 @contextmanager
@@ -30,12 +28,11 @@ def held(folder: Path) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def signals_to(close: Callable[[], None]) -> Iterator[None]:
+def signals_to(close: Callable[[], None]) -> AbstractContextManager[None]:
     """SIGINT, SIGTERM and SIGHUP call `close` meanwhile; what has not ended by the second one ends at once by it."""
     asked = False
 
-    def handle(number: int, _frame: FrameType | None) -> None:
+    def handle(number: int) -> None:
         nonlocal asked
         if asked:
             signal.signal(number, signal.SIG_DFL)
@@ -43,9 +40,4 @@ def signals_to(close: Callable[[], None]) -> Iterator[None]:
         asked = True
         close()
 
-    before = {number: signal.signal(number, handle) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
+    return signals.signals_to(handle)

@@ -1,6 +1,6 @@
 """From nothing to a policy that decides as an existing scheduler does (DL2, section 4.2)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,9 +87,21 @@ def learn(policy: SharedPolicy, slots: Slots, epochs: int, seed: int, folder: Ru
         folder: begun.
         tell: see `Tell`.
     """
+    follow(imitate(policy, slots, epochs, seed), epochs, folder, tell)
+    folder.save(policy.weights(), {"policy": policy.state_dict(), "models": policy.models, "updates": 0})
+
+
+def follow(losses: Iterable[float], epochs: int, folder: RunFolder, tell: Tell) -> None:
+    """Imitate to the end.
+
+    Args:
+        losses: of the epochs, each of which is done when it is asked for.
+        epochs: how many they are.
+        folder: takes their curve.
+        tell: see `Tell`.
+    """
     curves = Curves(folder, "imitation")
-    for epoch, loss in enumerate(imitate(policy, slots, epochs, seed), 1):
+    for epoch, loss in enumerate(losses, 1):
         curves.add(epoch, {"imitation/loss": loss})
         tell("imitation", epoch, epochs, {"loss": loss})
     curves.close()
-    folder.save(policy.weights(), {"policy": policy.state_dict(), "models": policy.models, "updates": 0})

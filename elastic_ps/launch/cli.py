@@ -1,12 +1,9 @@
 """The command `elasticrun`. Its options: `options`; what of them cannot be: `checks`."""
 
-import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import NoReturn
 
 import typer
@@ -14,6 +11,7 @@ import typer
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
 from elastic_ps.core.options import grouped
+from elastic_ps.core.signals import signals_to
 from elastic_ps.launch import checks
 from elastic_ps.launch.agent import Agent, Outcome
 from elastic_ps.launch.commands import Commands, JobCommands, JobSettings, NodeCommands, Place
@@ -23,7 +21,6 @@ from elastic_ps.launch.options import JobOptions, NodeOptions, NodesOptions, Pro
 from elastic_ps.launch.output import MergedStream
 
 _USAGE = 2
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -131,21 +128,6 @@ def run_member(settings: MemberSettings, command: Callable[[str], list[str]]) ->
     except (CoordinatorLost, ConfigurationError) as error:
         typer.echo(f"elasticrun: {error}", err=True)
         return 1
-
-
-@contextmanager
-def signals_to(handler: Callable[[int], None]) -> Iterator[None]:
-    """Hand SIGINT, SIGTERM and SIGHUP to `handler` meanwhile."""
-
-    def handle(number: int, _frame: FrameType | None) -> None:
-        handler(number)
-
-    before = {number: signal.signal(number, handle) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
 
 
 def _refuse_if(problem: str | None) -> None:

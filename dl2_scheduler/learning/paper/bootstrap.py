@@ -10,12 +10,12 @@ from dl2_scheduler.cluster.policy import AllocationPolicy
 from dl2_scheduler.cluster.room import NodeRule, Room
 from dl2_scheduler.cluster.snapshot import Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
-from dl2_scheduler.learning.bootstrap import BootstrapSettings, Tell
+from dl2_scheduler.learning.bootstrap import BootstrapSettings, Tell, follow
 from dl2_scheduler.learning.lessons import Lessons, by_cluster
 from dl2_scheduler.learning.paper.imitation import Decisions, Loss, decisions, imitate
 from dl2_scheduler.learning.paper.judging import cluster_of, completion_time
 from dl2_scheduler.learning.paper.networks import PaperPolicy, described
-from dl2_scheduler.learning.run_folder import Curves, RunFolder
+from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.learning.teacher import of_grants
 from dl2_scheduler.policies.fill import Ints
 from dl2_scheduler.policies.paper import PaperDl2
@@ -99,11 +99,7 @@ def learn(
         folder: begun.
         tell: see `Tell`.
     """
-    curves = Curves(folder, "imitation")
-    for epoch, mean in enumerate(imitate(policy, lesson, epochs, seed, loss), 1):
-        curves.add(epoch, {"imitation/loss": mean})
-        tell("imitation", epoch, epochs, {"loss": mean})
-    curves.close()
+    follow(imitate(policy, lesson, epochs, seed, loss), epochs, folder, tell)
     folder.save(policy.weights(), {**described(policy), "policy": policy.state_dict(), "updates": 0})
 
 
