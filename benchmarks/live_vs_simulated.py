@@ -1,15 +1,18 @@
-"""Live against simulated: real jobs on this machine, tasks isolated, and the same jobs simulated with their own speeds.
+"""Live against simulated: real jobs on this machine, tasks isolated, and the same jobs simulated from their history.
 
-    python -m benchmarks.live_vs_simulated [--policy drf] [--rounds 2] [--start-cost 9.4]
+    python -m benchmarks.live_vs_simulated [--policy drf] [--rounds 2] [--longer 1]
 
-Each round plays the jobs of `make demo-cluster` under the policy; then `dl2 fit`'s speeds of that round go into the
-simulator. The cost of a start is the simulator's default, measured elsewhere (benchmarks/scaling_cost.py).
+Each round plays the jobs of `make demo-cluster` under the policy. They are simulated with the speeds and the costs of
+scaling that `dl2 fit` finds in the history of that round, and beside it with those of the round before.
 """
 
 import argparse
+import os
 import shutil
 import sys
+from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -19,15 +22,35 @@ from rich.console import Console
 from benchmarks.report import at_most, finish
 from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.live.history import History
+from dl2_scheduler.live.slots import RecordedSlot
 from dl2_scheduler.policies.registry import make_live_policy
-from dl2_scheduler.replay.measured import speed_table
+from dl2_scheduler.replay.costs import Costs, scaling_costs
+from dl2_scheduler.replay.measured import Table, speed_table
 from dl2_scheduler.replay.predicted import predict
-from dl2_scheduler.sim.lanes import MEASURED, ScalingCost
-from examples.demo_cluster.jobs import JOBS
+from examples.demo_cluster.jobs import JOBS, Job
 from examples.demo_cluster.play import play
 
 FOLDER = Path("build/bench/live_vs_simulated")
 GOAL = 0.15
+
+
+@dataclass(frozen=True)
+class Round:
+    """One play.
+
+    Attributes:
+        number: from 0 on.
+        slots: that it recorded.
+        table: of its speeds.
+        costs: of its scalings.
+        load: of the machine in the last minute of it, its own processes too.
+    """
+
+    number: int
+    slots: list[RecordedSlot]
+    table: Table
+    costs: Costs
+    load: float
 
 
 def main() -> int:
@@ -35,34 +58,62 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--policy", default="drf", help="as `dl2 serve` takes it (default drf)")
     parser.add_argument("--rounds", type=int, default=2, help="each with the same jobs (default 2)")
-    parser.add_argument("--start-cost", type=float, default=MEASURED.start, help="seconds (default %(default)s)")
+    parser.add_argument("--longer", type=int, default=1, help="times the epochs that the demo's jobs have (default 1)")
     options = parser.parse_args()
     shutil.rmtree(FOLDER, ignore_errors=True)
-    cost = ScalingCost(options.start_cost, MEASURED.change)
-    rows = [row for number in range(options.rounds) for row in _round(number, options.policy, cost)]
-    means = [row for row in rows if row["job"] == "mean"]
-    worst = max(abs(row["error"]) for row in means)
-    typical = median(abs(row["error"]) for row in rows if row["job"] != "mean")
+    jobs = [replace(job, longer=options.longer) for job in JOBS]
+    rounds: list[Round] = []
+    rows: list[dict[str, Any]] = []
+    for number in range(options.rounds):
+        rounds.append(_play(number, options.policy, jobs))
+        rows += _rows(rounds[-1], rounds[-1], options.policy)
+        if number:
+            rows += _rows(rounds[-1], rounds[-2], options.policy)
+    means = {
+        kind: [row for row in rows if row["job"] == "mean" and row["fitted_to"] == kind] for kind in ("it", "last")
+    }
+    typical = median(abs(row["error"]) for row in rows if row["job"] != "mean" and row["fitted_to"] == "it")
     print(f"median of the jobs' errors: {typical:.1%}", file=sys.stderr)
+    for row in means["last"]:
+        print(f"round {row['round']} from the round before: {row['error']:+.1%}", file=sys.stderr)
+    worst = max(abs(row["error"]) for row in means["it"])
     goal = at_most("mean completion time: largest error of a round", GOAL, worst, "")
     return finish("live_vs_simulated", rows, [goal], packages=("mxnet", "grpcio"))
 
 
-def _round(number: int, policy: str, cost: ScalingCost) -> list[dict[str, Any]]:
-    """Of each job, and of their mean."""
+def _play(number: int, policy: str, jobs: Sequence[Job]) -> Round:
     folder = FOLDER / str(number)
-    play(policy, policy, JOBS, folder, Console(stderr=True, highlight=False))
+    play(policy, policy, jobs, folder, Console(stderr=True, highlight=False))
+    load = os.getloadavg()[0]
     with closing(History.of_folder(folder)) as history:
         slots = list(history.slots())
-    found = predict(slots, speed_table(slots), make_live_policy(policy), NodeRule.SPREAD, cost)
-    rows = [_row(number, str(one.past.job.id), one.past.seconds, one.seconds) for one in found if one.past.seconds]
-    live, simulated = (mean(row[kind] for row in rows) for kind in ("live_seconds", "simulated_seconds"))
-    return [*rows, _row(number, "mean", live, simulated)]
+    table = speed_table(slots)
+    costs = scaling_costs(slots, table)
+    for name, cost in (("start", costs.start), ("join", costs.join), ("end", costs.end)):
+        print(f"round {number}: {name} {cost}", file=sys.stderr)
+    return Round(number, slots, table, costs, load)
 
 
-def _row(number: int, job: str, live: float, simulated: float) -> dict[str, Any]:
-    error = simulated / live - 1
-    return {"round": number, "job": job, "live_seconds": live, "simulated_seconds": simulated, "error": error}
+def _rows(played: Round, fitted: Round, policy: str) -> list[dict[str, Any]]:
+    """Of each job of a round, and of their mean, simulated with what was fitted to a round."""
+    cost = fitted.costs.scaling
+    found = predict(played.slots, fitted.table, make_live_policy(policy), NodeRule.SPREAD, cost)
+    times = {str(one.past.job.id): (one.past.seconds, one.seconds) for one in found if one.past.seconds}
+    live, simulated = (mean(each) for each in zip(*times.values(), strict=True))
+    return [
+        {
+            "round": played.number,
+            "fitted_to": "it" if played is fitted else "last",
+            "job": job,
+            "live_seconds": lived,
+            "simulated_seconds": expected,
+            "error": expected / lived - 1,
+            "start_cost": cost.start,
+            "join_cost": cost.join,
+            "load": played.load,
+        }
+        for job, (lived, expected) in {**times, "mean": (live, simulated)}.items()
+    ]
 
 
 if __name__ == "__main__":

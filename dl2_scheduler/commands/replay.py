@@ -101,5 +101,5 @@ def _print(asked: Sequence[Asked], predicted: Sequence[Predicted], policy: str |
             error = "-" if done.error is None else f"{done.error:+.0%}"
             real = "-" if done.past.seconds is None else f"{done.past.seconds:.0f}"
             table.add_row(str(done.past.job.id), done.past.job.model, real, f"{done.seconds:.0f}", error)
-        typer.echo(f"its jobs, simulated under {chosen} with the speeds that they reported:")
+        typer.echo(f"its jobs, simulated under {chosen} with the speeds and costs of this history:")
         show(table)

@@ -46,11 +46,13 @@ class Job:
         name: of it.
         kind: its type.
         arrival: seconds after the first.
+        longer: times the epochs of its kind.
     """
 
     name: str
     kind: str
     arrival: float
+    longer: int = 1
 
     def document(self, result: Path) -> str:
         """Its ElasticJob.
@@ -59,14 +61,15 @@ class Job:
             result: file that the script writes its score to.
         """
         kind = KINDS[self.kind]
-        arguments = json.dumps(["--epochs", str(kind.epochs), "--out", str(result)])
+        epochs = kind.epochs * self.longer
+        arguments = json.dumps(["--epochs", str(epochs), "--out", str(result)])
         return f"""
 apiVersion: dl2.scheduler/v1alpha1
 kind: ElasticJob
 metadata: {{name: {self.name}}}
 spec:
   modelType: {self.kind}
-  epochs: {kind.epochs}
+  epochs: {epochs}
   workers:
     max: 4
     template: {{spec: {{containers: [{{command: [python, {kind.script}], args: {arguments}}}]}}}}

@@ -1,5 +1,7 @@
 """`make demo-cluster` without its jobs: what it submits, what it learns on, what it draws."""
 
+from dataclasses import replace
+
 import pytest
 
 from dl2_scheduler.cluster.document import read_document
@@ -26,6 +28,8 @@ def test_six_jobs_of_three_kinds_come_over_time(tmp_path):
     read = documents[0].job(0.0)
     assert (read.model, read.epochs, read.max_workers, read.max_servers) == ("digits", 40, 4, 3)
     assert documents[0].spec.workers.container.args == ("--epochs", "40", "--out", str(tmp_path / "out.json"))
+    longer = read_document(replace(JOBS[0], longer=3).document(tmp_path / "out.json"))
+    assert (longer.job(0.0).epochs, longer.spec.workers.container.args[1]) == (120, "120")
 
 
 def test_what_a_trained_network_reaches():
