@@ -9,8 +9,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import typer
-
 from dl2_scheduler.backends.clock import SystemClock
 from dl2_scheduler.backends.kube.api import KubeApi
 from dl2_scheduler.backends.kube.binder import Binder
@@ -23,6 +21,7 @@ from dl2_scheduler.backends.kube.writes import MANAGER, Writer
 from dl2_scheduler.cluster.errors import Refused
 from dl2_scheduler.commands.driving import Driving, driven
 from dl2_scheduler.commands.foreground import held, signals_to
+from dl2_scheduler.commands.kube_health import Health, answering
 from dl2_scheduler.live.history import HISTORY_FILE, History
 
 log = logging.getLogger(__name__)
@@ -40,6 +39,7 @@ class KubeOrder:
         folder: of the scheduler's state.
         namespaces: whose ElasticJobs are served; (): all.
         context: of the kubeconfig; None: the present one, or the service account of this pod.
+        probes: where they are answered, as ADDRESS:PORT; None: nowhere.
     """
 
     slot_seconds: float
@@ -47,6 +47,7 @@ class KubeOrder:
     folder: Path
     namespaces: Sequence[str]
     context: str | None
+    probes: str | None
 
 
 def serve_kube(order: KubeOrder) -> None:
@@ -60,16 +61,18 @@ def serve_kube(order: KubeOrder) -> None:
     ended, trouble = threading.Event(), _Trouble()
     me = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
     election = Election(api, api.namespace, MANAGER, me, lost=lambda: trouble.tell("the lease is lost"))
-    with signals_to(ended.set):
-        typer.echo(f"dl2: waiting for the lease {MANAGER} in {api.namespace}, as {me}")
-        leads = election.acquire(ended)
-    if not leads:
-        return
-    try:
-        with held(order.folder), trouble.guards_threads():
-            _lead(order, api, election, trouble)
-    finally:
-        election.release()
+    health = Health(order.slot_seconds, lambda: election.holder)
+    with answering(health, order.probes):
+        with signals_to(ended.set):
+            log.info("waiting for the lease %s in %s, as %s", MANAGER, api.namespace, me)
+            leads = election.acquire(ended)
+        if not leads:
+            return
+        try:
+            with held(order.folder), trouble.guards_threads():
+                _lead(order, api, election, trouble, health)
+        finally:
+            election.release()
     if trouble.text:
         raise Refused(f"{trouble.text}: start this again")
 
@@ -113,7 +116,7 @@ class _Trouble:
             threading.excepthook = before
 
 
-def _lead(order: KubeOrder, api: KubeApi, election: Election, trouble: _Trouble) -> None:
+def _lead(order: KubeOrder, api: KubeApi, election: Election, trouble: _Trouble, health: Health) -> None:
     clock = SystemClock()
     writer = Writer(api, lambda: election.holds)
     woken = threading.Event()
@@ -126,13 +129,14 @@ def _lead(order: KubeOrder, api: KubeApi, election: Election, trouble: _Trouble)
     ):
         cluster = KubernetesCluster(informers, api, writer, memory, order.slot_seconds, clock)
         trouble.closes(cluster)
+        health.leads(lambda: election.holds, lambda: memory.slot)
         with signals_to(cluster.close), driven(cluster, history, order.folder, order.driving) as loop:
             cluster.policy = lambda: loop.policy
             informers.start(_SYNC_SECONDS)
             binder.start()
             try:
                 where = ", ".join(order.namespaces) or "all namespaces"
-                typer.echo(f"dl2: leading: ElasticJobs of {where}, {loop.policy}, slots of {order.slot_seconds:g} s")
+                log.info("leading: ElasticJobs of %s, %s, slots of %g s", where, loop.policy, order.slot_seconds)
                 loop.run()
             finally:
                 binder.stop()

@@ -26,6 +26,7 @@ from dl2_scheduler.commands.foreground import held, signals_to
 from dl2_scheduler.commands.kube_target import Context, Kube
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.policies.placement import SPREAD, placement_rule
+from elastic_ps.core.jsonlog import JsonLines
 
 
 def serve(
@@ -41,6 +42,9 @@ def serve(
     isolation: Annotated[Mode, typer.Option(help="By which tasks keep to their share of the cores.")] = Mode.AUTO,
     metrics: Annotated[
         str | None, typer.Option(metavar="[ADDRESS:]PORT", help="For Prometheus; port 0: a free one, which is printed.")
+    ] = None,
+    probes: Annotated[
+        str | None, typer.Option(metavar="[ADDRESS:]PORT", help="For /healthz and /readyz, with --kube.")
     ] = None,
     folder: Folder = None,
     most_changes: Annotated[int, typer.Option(help="Tasks that start or end in a slot, of all jobs.")] = 1000,
@@ -63,15 +67,21 @@ def serve(
     limits, guard = limits_of(most_changes, least_slots), guard_of(guard_slots, guard_margin)
     driving = Driving(policy, placement_rule(placement), limits, guard, learn, metrics)
     state = (folder or default_folder()).absolute()
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    _log(as_json=kube and not sys.stderr.isatty())
     if kube:
         if slots is not None or isolation is not Mode.AUTO:
             raise BadInput("--slots and --isolation are of a cluster of this machine: leave them out with --kube")
-        _serve_kube(length, driving, state, namespace or (), context)
+        _serve_kube(length, driving, state, namespace or (), context, probes)
         return
-    if slots is None or namespace or context:
+    if slots is None or namespace or context or probes:
         raise BadInput("give --slots, as in 2x8, for a cluster of this machine, or --kube for one of Kubernetes")
     _serve_local(slots, length, driving, state, isolation)
+
+
+def _log(as_json: bool) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
 def _serve_local(slots: str, length: float, driving: Driving, state: Path, isolation: Mode) -> None:
@@ -92,7 +102,9 @@ def _serve_local(slots: str, length: float, driving: Driving, state: Path, isola
             loop.run()
 
 
-def _serve_kube(length: float, driving: Driving, folder: Path, namespaces: Sequence[str], context: str | None) -> None:
+def _serve_kube(
+    length: float, driving: Driving, folder: Path, namespaces: Sequence[str], context: str | None, probes: str | None
+) -> None:
     """Its library is loaded for it alone: it is slow, and may not be there."""
     try:
         from dl2_scheduler.commands.kube_serve import KubeOrder, serve_kube
@@ -100,7 +112,7 @@ def _serve_kube(length: float, driving: Driving, folder: Path, namespaces: Seque
         raise BadInput(
             f"--kube needs the package kubernetes ({error}): pip install 'elastic-ps[kubernetes]'"
         ) from error
-    serve_kube(KubeOrder(length, driving, folder, namespaces, context))
+    serve_kube(KubeOrder(length, driving, folder, namespaces, context, probes))
 
 
 def _slot_seconds(slot: str) -> float:

@@ -82,7 +82,7 @@ class Schedulers:
         return (self.folder / f"serve-{number}.log").read_text()
 
     def leads(self, number=1):
-        return eventually(lambda: "dl2: leading" in self.log(number), f"scheduler {number} leads")
+        return eventually(lambda: "leading: " in self.log(number), f"scheduler {number} leads")
 
     def holder(self):
         path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/dl2-scheduler"
