@@ -1,6 +1,7 @@
 """A policy's answer, checked before anything is done; what cannot be done is decided by a fallback."""
 
 import logging
+import reprlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,7 +75,9 @@ def answer(policy: AllocationPolicy, snapshot: Snapshot, rule: NodeRule, waited:
     room = again or room
     grants = {state.job.id: allocation.of(state.job.id) for state in snapshot.jobs}
     reasons = explain(snapshot, Allocation(grants), room)
-    return Allocation({job: Grant(grant.workers, grant.servers, reasons[str(job)]) for job, grant in grants.items()})
+    return Allocation(
+        {job: Grant(int(grant.workers), int(grant.servers), _text(reasons[str(job)])) for job, grant in grants.items()}
+    )
 
 
 def check(snapshot: Snapshot, allocation: Allocation, room: Room) -> Room:
@@ -88,6 +91,8 @@ def check(snapshot: Snapshot, allocation: Allocation, room: Room) -> Room:
     Raises:
         UnfitAnswer: see `answer`.
     """
+    if not (isinstance(allocation, Allocation) and all(isinstance(each, Grant) for each in allocation.grants.values())):
+        raise UnfitAnswer(f"it answered {_shown.repr(allocation)}, which is no Allocation of Grants")
     unknown = set(allocation.grants) - {state.job.id for state in snapshot.jobs}
     if unknown:
         raise UnfitAnswer(f"it gave to {min(map(str, unknown))}, which is no job of this slot")
@@ -102,6 +107,15 @@ def check(snapshot: Snapshot, allocation: Allocation, room: Room) -> Room:
         if _fill(again, counts):
             return again
     raise UnfitAnswer("its grants do not fit on the nodes")
+
+
+_shown = reprlib.Repr()
+_shown.maxother = 100
+
+
+def _text(reason: object) -> str:
+    """What can be written down of what a policy says."""
+    return str(reason).encode(errors="replace").decode()
 
 
 def _check_counts(state: JobState, grant: Grant) -> None:

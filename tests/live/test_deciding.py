@@ -2,6 +2,7 @@
 
 import json
 import logging
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +64,36 @@ def test_an_answer_may_leave_out_who_waits_and_need_not_fill_the_room():
     assert (found.grants["j0"].workers, found.grants["j1"].workers) == (0, 3)
     assert found.grants["j1"].reason == "no node has room for more of it"
     assert found.grants["j0"].reason == "waits: 1 of 2 jobs were given the nodes"
+
+
+class Says:
+    """A policy that answers this."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def allocate(self, snapshot, room):
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [(None, "None"), ("all", "'all'"), (Allocation({"j0": (1, 1)}), "Allocation(grants={'j0': (1, 1)})")],
+)
+def test_what_is_no_allocation(said, shown):
+    decided = decide(Says(said), Drf(), snapshot_of(4, (0, 0)), NodeRule.SPREAD)
+    assert decided.fault == f"it answered {shown}, which is no Allocation of Grants"
+
+
+def test_reasons_and_counts_of_any_kind_can_be_written_down(tmp_path):
+    snapshot = snapshot_of(16, (0, 0), (0, 0))
+    said = Says(Allocation({"j0": Grant(True, np.int64(1), "half \ud83d"), "j1": Grant(1, 1, 5)}))
+    found = answer(said, snapshot, NodeRule.SPREAD)
+    assert found.grants["j0"] == Grant(1, 1, "half ?")
+    assert found.grants["j1"].reason == "5"
+    with closing(History(tmp_path / "decisions.sqlite")) as history:
+        history.decided(7.0, "says", snapshot, found)
+        assert history.of("j0", 0.0, 1)[0].reason == "half ?"
 
 
 def test_a_policy_that_raises(caplog):
