@@ -121,7 +121,7 @@ class Bench(Schedulers):
             {
                 "metadata": {
                     "name": name,
-                    "labels": {"dl2-test": self.name},
+                    "labels": {"dl2-test": self.name, "kubernetes.io/hostname": name},
                     "annotations": {"kwok.x-k8s.io/node": "fake"},
                 },
                 "spec": {"taints": [{"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}]},
@@ -150,8 +150,8 @@ class Bench(Schedulers):
     def job(self, name):
         return job_of(self.api.get(job_path(self.name, name)))
 
-    def add_pods(self, job, workers=2, servers=1, cpu="1", gang=None, coordinator=True):
-        """What the operator makes of a job."""
+    def add_pods(self, job, workers=2, servers=1, cpu="1", gang=None, coordinator=True, **more):
+        """What the operator makes of a job; `more` of each pod's spec."""
         names = [("coordinator", "coordinator", "100m")] * coordinator
         names += [(f"server-{number}", "server", cpu) for number in range(servers)]
         names += [(f"worker-{number}", "worker", cpu) for number in range(workers)]
@@ -164,7 +164,7 @@ class Bench(Schedulers):
                         "labels": {"dl2.scheduler/job": job, "dl2.scheduler/role": role},
                         "annotations": {"dl2.scheduler/gang": gang or f"{workers},{servers}"},
                     },
-                    "spec": {"schedulerName": "dl2", **spec(takes, self.name)},
+                    "spec": {"schedulerName": "dl2", **spec(takes, self.name), **more},
                 },
             )
 

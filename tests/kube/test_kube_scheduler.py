@@ -1,6 +1,7 @@
 """The scheduler on a real API server: gangs, leaders, deaths in mid-gang. Fake nodes carry the pods."""
 
 import signal
+import time
 
 import pytest
 from scheduling import Bench, eventually
@@ -138,6 +139,98 @@ def test_a_gang_not_whole_in_time_gives_its_room_back(bench):
     eventually(lambda: not bench.bound("half"), "what was bound is given back")
     eventually(lambda: len(bench.bound("next")) == 3, "the next one has the room")
     assert any("gangTimeout of 5 s" in text for text in bench.events("half"))
+
+
+def test_a_gang_that_has_waited_too_long_is_not_passed_any_more(bench):
+    bench.add_node("6")
+    bench.serve()
+    bench.submit("runs")
+    bench.add_pods("runs")
+    eventually(lambda: len(bench.bound("runs")) == 4, "one runs")
+    bench.submit("big", workers=4, gangTimeout="5s")
+    bench.add_pods("big", workers=4)
+    (since, *_) = (pod.created for pod in bench.pods("big"))
+    eventually(lambda: time.time() - since > 6, "a large one has waited too long")
+    bench.submit("small", workers=1)
+    bench.add_pods("small", workers=1)
+    eventually(lambda: all(pod.waits for pod in bench.pods("small")), "a small one is told why it waits")
+    assert all(f"room on {bench.nodes[0]} is kept for {bench.name}/big" in pod.waits for pod in bench.pods("small"))
+    assert bench.bound("small") == []  # 2.9 cores are free, and it takes 2.1
+    for pod in bench.pods("runs"):
+        bench.api.delete(f"{bench.pods_path}/{pod.name}", {"gracePeriodSeconds": 0})
+    eventually(lambda: len(bench.bound("big")) == 6, "the large one starts when the other has ended")
+    assert bench.bound("small") == []
+
+
+def test_pods_that_must_be_apart_are_and_wait_until_they_can_be(bench):
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"dl2.scheduler/job": "one"}}}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    for _ in range(3):
+        bench.add_node("4")
+    bench.serve()
+    bench.submit("one")
+    bench.add_pods("one", affinity=apart)
+    eventually(lambda: all(pod.waits for pod in bench.pods("one")), "of four pods one has no node of its own")
+    assert "the pod's anti-affinity keeps it from" in bench.pods("one")[0].waits
+    assert bench.bound("one") == []
+    bench.add_node("4")
+    eventually(lambda: len(bench.bound("one")) == 4, "there is a node for each")
+    assert sorted(pod.node for pod in bench.pods("one")) == sorted(bench.nodes)
+
+
+@pytest.fixture
+def storage(bench):
+    """A class whose volumes are made when a node has been chosen, by the test; returns what makes one, of a claim."""
+    name, paths = bench.name, []
+    claims, volumes = f"/api/v1/namespaces/{name}/persistentvolumeclaims", "/api/v1/persistentvolumes"
+    classes = "/apis/storage.k8s.io/v1/storageclasses"
+    made = {"provisioner": "test.dl2/by-hand", "volumeBindingMode": "WaitForFirstConsumer", "reclaimPolicy": "Retain"}
+    bench.api.create(classes, {"metadata": {"name": name}, **made})
+    paths.append(f"{classes}/{name}")
+    size = {"storage": "1Gi"}
+    bench.api.create(
+        claims,
+        {
+            "metadata": {"name": "data"},
+            "spec": {"storageClassName": name, "accessModes": ["ReadWriteOnce"], "resources": {"requests": size}},
+        },
+    )
+
+    def chosen():
+        annotations = bench.api.get(f"{claims}/data")["metadata"].get("annotations", {})
+        return annotations.get("volume.kubernetes.io/selected-node")
+
+    def make(node):
+        fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
+        spec = {
+            "capacity": size,
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": name,
+            "local": {"path": "/nowhere"},
+            "claimRef": {"namespace": name, "name": "data", "apiVersion": "v1", "kind": "PersistentVolumeClaim"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchFields": fields}]}},
+        }
+        bench.api.create(volumes, {"metadata": {"name": name}, "spec": spec})
+        paths.append(f"{volumes}/{name}")
+
+    yield chosen, make
+    for path in paths:
+        bench.api.delete(path)
+
+
+def test_a_volume_is_made_where_its_pod_will_be_and_the_pod_goes_to_its_volume(bench, storage):
+    chosen, make = storage
+    for _ in range(3):
+        bench.add_node("4")
+    bench.serve()
+    bench.submit("one", workers=1)
+    bench.add_pods("one", workers=1, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}])
+    node = eventually(chosen, "a node is chosen for the volume")
+    assert node in bench.nodes
+    assert bench.bound("one") == []
+    make(node)
+    eventually(lambda: len(bench.bound("one")) == 3, "the gang starts when there is its volume")
+    assert {pod.node for pod in bench.pods("one")} == {node}
 
 
 def test_commands_ask_the_api_server(bench):
