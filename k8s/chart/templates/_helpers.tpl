@@ -10,6 +10,9 @@ securityContext:
   runAsGroup: 65532
   fsGroup: 65532
   seccompProfile: {type: RuntimeDefault}
+{{- with .imagePullSecrets }}
+imagePullSecrets: {{ toYaml . | nindent 2 }}
+{{- end }}
 {{- with .nodeSelector }}
 nodeSelector: {{ toYaml . | nindent 2 }}
 {{- end }}
