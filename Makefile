@@ -59,7 +59,7 @@ protos: setup  ## regenerate the protobuf code
 docs: setup  ## redraw what the docs take from the code
 	$(BIN)/python -m docs.generate
 
-bench: bench-aggregation bench-assignment bench-baselines bench-cluster bench-compression bench-dataplane bench-generality bench-learning bench-live_vs_simulated bench-migration bench-scaling_cost bench-scheduler  ## every benchmark
+bench: bench-aggregation bench-assignment bench-baselines bench-cluster bench-compression bench-dataplane bench-generality bench-learning bench-live_learning bench-live_vs_simulated bench-migration bench-scaling_cost bench-scheduler  ## every benchmark
 bench-%: setup
 	$(BIN)/python -m benchmarks.$*
 
