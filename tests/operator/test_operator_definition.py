@@ -76,13 +76,17 @@ def test_both_have_the_same_bounds(schema):
     assert spec["retryLimit"]["minimum"] == spec["ttlSecondsAfterFinished"]["minimum"] == 0
 
 
+def sentences(part):
+    """Of all rules in a schema."""
+    for rule in part.get("x-kubernetes-validations", ()):
+        yield rule["message"]
+    for inner in part.get("properties", {}).values():
+        yield from sentences(inner)
+
+
 def test_sentences_of_both_are_the_same(schema):
     """Those that `dl2 submit` says too, word by word."""
-    rules = schema["properties"]["spec"]["x-kubernetes-validations"]
-    (rule,) = schema["properties"]["spec"]["properties"]["sharedMemory"]["properties"]["hostPath"][
-        "x-kubernetes-validations"
-    ]
-    said = {rule["message"] for rule in [*rules, rule]}
+    said = set(sentences(schema))
     workers = {"template": {"spec": {"containers": [{"command": ["python", "x.py"]}]}}}
     wrong = [
         {"epochs": 1, "workers": workers},
