@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from k8s.elastic_operator.actions import DeleteJob, Save, SetFinalizer, Stop
-from k8s.elastic_operator.model import CAUSE, Counts, Report, timestamp, unix
+from k8s.elastic_operator.model import CAUSE, Counts, timestamp, unix
+from k8s.elastic_operator.report import Report
 from k8s.elastic_operator.status import COMPLETED, ENDED, FAILED, RUNNING, SUSPENDED, SUSPENDING, WAITING
 from k8s.elastic_operator.turn import Turn
 

@@ -10,7 +10,7 @@ import grpc
 
 from coordinator.client import CALL_SECONDS, ClientError, CoordinatorClient
 from elastic_ps.core.token import credentials
-from k8s.elastic_operator.model import Report
+from k8s.elastic_operator.report import Report
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
 

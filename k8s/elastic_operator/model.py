@@ -5,11 +5,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from coordinator.wording import transports
 from dl2_scheduler.cluster import durations
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.jsonlog import plain
-from protos import elastic_pb2 as pb
 
 GROUP, VERSION, PLURAL, KIND = "dl2.scheduler", "v1alpha1", "elasticjobs", "ElasticJob"
 JOB_LABEL, ROLE_LABEL, NODE_LABEL = f"{GROUP}/job", f"{GROUP}/role", f"{GROUP}/node"
@@ -164,6 +162,7 @@ class Pod:
         member: id of its node in the job, as its label says; "": it has not been seen to join.
         deleting: it is to end.
         lost: and its node cannot be reached, so nobody knows whether it runs.
+        disrupted: the cluster has ended it: an eviction, a preemption, a node that goes.
         exit_status: of its container; None: it has not ended.
         container_restarts: of its container, in place.
         trouble: why it does not run, in words; "": nothing known.
@@ -177,6 +176,7 @@ class Pod:
     member: str = ""
     deleting: bool = False
     lost: bool = False
+    disrupted: bool = False
     exit_status: int | None = None
     container_restarts: int = 0
     trouble: str = ""
@@ -215,17 +215,22 @@ class Pod:
             member=meta.get("labels", {}).get(NODE_LABEL, ""),
             deleting=deleting,
             lost=deleting and node in unreachable,
+            disrupted=_condition(status, "DisruptionTarget").get("status") == "True",
             exit_status=ended.get("exitCode") if ended else None,
             container_restarts=main.get("restartCount", 0),
             trouble=_trouble(status, main),
         )
 
 
+def _condition(status: Body, kind: str) -> Body:
+    return next((one for one in status.get("conditions", ()) if one.get("type") == kind), {})
+
+
 def _trouble(status: Body, container: Body) -> str:
     """Why a pod does not run."""
-    for condition in status.get("conditions", ()):
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return f"not placed: {condition.get('message') or condition.get('reason', '')}"
+    placed = _condition(status, "PodScheduled")
+    if placed.get("status") == "False":
+        return f"not placed: {placed.get('message') or placed.get('reason', '')}"
     state = container.get("state", {})
     last = state.get("terminated") or container.get("lastState", {}).get("terminated") or {}
     said = [plain(line) for line in str(last.get("message", "")).strip().splitlines()]
@@ -234,116 +239,3 @@ def _trouble(status: Body, container: Body) -> str:
     if status.get("reason"):
         return f"{status['reason']}: {status.get('message', '')}".strip(": ")
     return said[-1] if said else ""
-
-
-@dataclass(frozen=True)
-class Report:
-    """What the coordinator says.
-
-    Attributes:
-        phase: rebuilding, starting, running, restoring, finished, failed.
-        reason: of the phase.
-        term: of the coordinator.
-        wanted: numbers that it goes for.
-        starting: nodes that are to be started, beyond those that have registered.
-        members: id of a node by the name of its process, of all that are registered.
-        roster: members that are in force.
-        version: steps of training.
-        epoch: with the part of it that is done.
-        samples_per_epoch: 0: not known.
-        samples_per_second: of the job.
-        metrics: what the script reports.
-        transport: how tensors travel, in words; "": nobody has told yet.
-        fallback: why, where that is second choice.
-        plan: under way, in words; "": none.
-        plans: those that have ended, oldest first.
-        left: ids of nodes that plans have let go.
-        server_bytes: parameters that the largest server holds; 0: not known.
-    """
-
-    phase: str = "starting"
-    reason: str = ""
-    term: int = 1
-    wanted: Counts = Counts()
-    starting: Counts = Counts()
-    members: Mapping[str, str] = field(default_factory=dict)
-    roster: Counts = Counts()
-    version: int = 0
-    epoch: float = 0.0
-    samples_per_epoch: float = 0.0
-    samples_per_second: float = 0.0
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    transport: str = ""
-    fallback: str = ""
-    plan: str = ""
-    plans: tuple[Body, ...] = ()
-    left: frozenset[str] = frozenset()
-    server_bytes: int = 0
-
-    @property
-    def ended(self) -> bool:
-        """Whether the job is over."""
-        return self.phase in ("finished", "failed")
-
-    def member(self, pod: str) -> str:
-        """The id of a pod's node; "": it has not registered, or is gone."""
-        return next((node for nonce, node in self.members.items() if nonce.rpartition(".")[0] == pod), "")
-
-    @staticmethod
-    def of(wanted: pb.Wanted, status: pb.StatusReply, plans: Sequence[pb.Plan]) -> "Report":
-        """From the coordinator's messages: `wanted` decides, the others are for people."""
-        inside = [node for node in status.nodes if node.rank >= 0]
-        phase = ("failed" if wanted.failed else "finished") if wanted.ended else status.phase
-        phase = "restoring" if wanted.restart and not wanted.ended else phase
-        transport, fallback = transports(status)
-        return Report(
-            phase=phase,
-            reason=wanted.reason or status.reason,
-            term=status.term,
-            wanted=Counts(wanted.workers, wanted.servers),
-            starting=Counts(wanted.starting_workers, wanted.starting_servers),
-            members=dict(zip(wanted.nonces, wanted.nodes, strict=True)),
-            roster=Counts(*(sum(node.member.role == role for node in inside) for role in (pb.WORKER, pb.SERVER))),
-            version=status.version,
-            epoch=_epoch(status),
-            samples_per_epoch=float(status.data.samples),
-            samples_per_second=status.rate,
-            metrics=_metrics(status),
-            transport=transport,
-            fallback=fallback,
-            plan=f"{status.plan.phase}: {status.plan.cause}" if status.HasField("plan") else "",
-            plans=tuple(_plan(plan) for plan in plans if plan.ended),
-            left=frozenset(node for plan in plans for node in plan.left),
-            server_bytes=max((node.bytes for node in inside if node.member.role == pb.SERVER), default=0),
-        )
-
-
-def _epoch(status: pb.StatusReply) -> float:
-    steps = -(-status.data.samples // status.data.global_batch) if status.data.global_batch else 0
-    return round(status.epoch + (min(1.0, status.step / steps) if steps else 0.0), 2)
-
-
-def _metrics(status: pb.StatusReply) -> dict[str, float]:
-    """Of all nodes; where several have one, the chief's."""
-    found: dict[str, float] = {}
-    for node in sorted(status.nodes, key=lambda node: node.rank, reverse=True):
-        found.update(node.metrics)
-    return found
-
-
-def _plan(plan: pb.Plan) -> dict[str, Any]:
-    """A plan that has ended, as `status.plans` has it."""
-    steps = ("registration", "assignment", "migration", "update")
-    return {
-        "id": plan.id,
-        "phase": plan.phase,
-        "cause": plan.cause,
-        "reason": plan.reason,
-        "joined": list(plan.joined),
-        "left": list(plan.left),
-        "seconds": round(plan.ended - plan.started, 3),
-        "steps": {name: round(spent / 1000, 4) for name, spent in zip(steps, plan.steps_ms, strict=False)},
-        "suspension": round(max(plan.suspension_ms.values(), default=0.0) / 1000, 4),
-        "bytesMoved": plan.bytes_moved,
-        "ended": timestamp(plan.ended),
-    }

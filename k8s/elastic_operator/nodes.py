@@ -3,12 +3,20 @@
 from elastic_ps.core.configuration import Role
 from k8s.elastic_operator.actions import DeletePod, LabelPod, Scale, Stop, TellExit
 from k8s.elastic_operator.ending import fail
-from k8s.elastic_operator.model import CAUSE, Counts, Pod, Report
+from k8s.elastic_operator.model import CAUSE, Counts, Pod
+from k8s.elastic_operator.report import Report
 from k8s.elastic_operator.turn import Turn
 
 
 def mourn(turn: Turn, report: Report) -> bool:
-    """Count pods that have died and tell the coordinator. Returns False if that was more than may be mended."""
+    """Count pods that have died and tell the coordinator.
+
+    Those that the cluster has taken (their node is lost, they were evicted, somebody removed them) are replaced as
+    often as it happens; those that ended by themselves, `retryLimit` times.
+
+    Returns:
+        Whether the job may go on.
+    """
     present = {pod.name for pod in turn.nodes()}
     dead = {pod.name: _how(pod) for pod in turn.nodes() if _has_died(turn, pod)}
     owners = {nonce: nonce.rpartition(".")[0] for nonce in report.members}
@@ -17,20 +25,23 @@ def mourn(turn: Turn, report: Report) -> bool:
     turn.act(*(DeletePod(pod.name, at_once=True) for pod in turn.nodes() if pod.lost))
     counted = turn.status.counted
     fresh = [name for name in dead if name not in counted]
+    taken = {pod.name for pod in turn.nodes() if pod.lost or pod.disrupted}
+    failed = [name for name in fresh if name in present and name not in taken]
     turn.note(
         restarts=turn.status.restarts + len(fresh),
+        failures=turn.status.failures + len(failed),
         counted=(*(name for name in counted if name in present or name in dead), *fresh),
     )
     for name in fresh:
         turn.event("NodeDied", f"{name}: {dead[name]}", warning=True)
     limit = turn.desired.retry_limit
-    if turn.status.restarts <= limit:
+    if turn.status.failures <= limit:
         return True
-    if fresh:
-        why = f"{fresh[-1]}: {dead[fresh[-1]]}; retryLimit {limit} has been used up"
+    if failed:
+        why = f"{failed[-1]}: {dead[failed[-1]]}; retryLimit {limit} has been used up"
         turn.act(Stop(f"{CAUSE}: {why}"))
         fail(turn, why)
-    return not fresh
+    return not failed
 
 
 def _has_died(turn: Turn, pod: Pod) -> bool:

@@ -6,8 +6,9 @@ Level-triggered: nothing depends on how a state came about, and whatever an acti
 from elastic_ps.core.configuration import Role
 from k8s.elastic_operator.actions import DeletePod, Ensure, SetFinalizer, StartCoordinator
 from k8s.elastic_operator.ending import fail, finish, leave, rest, suspend
-from k8s.elastic_operator.model import JOB_LABEL, PORT, ROLE_LABEL, Counts, Desired, Pod, Report, timestamp
+from k8s.elastic_operator.model import JOB_LABEL, PORT, ROLE_LABEL, Counts, Desired, Pod, timestamp
 from k8s.elastic_operator.nodes import match, mourn
+from k8s.elastic_operator.report import Report
 from k8s.elastic_operator.status import (
     ENDED,
     MOST_PLANS,

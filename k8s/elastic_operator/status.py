@@ -57,6 +57,7 @@ class Status:
         plans: the last that have ended.
         term: given to the coordinator's pod at its last start.
         restarts: dead pods that were replaced.
+        failures: of these, those that ended by themselves, which `retryLimit` bounds.
         start_time: of the first pods.
         completion_time: of the end.
         selector: of the workers' pods, for /scale.
@@ -83,6 +84,7 @@ class Status:
     plans: tuple[Body, ...] = ()
     term: int = 0
     restarts: int = 0
+    failures: int = 0
     start_time: str = ""
     completion_time: str = ""
     selector: str = ""

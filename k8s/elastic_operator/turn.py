@@ -6,7 +6,8 @@ from typing import Any
 
 from elastic_ps.core.configuration import Role
 from k8s.elastic_operator.actions import Action, DeletePod, StartNode, Tell
-from k8s.elastic_operator.model import CAUSE, Counts, Desired, Pod, Report
+from k8s.elastic_operator.model import CAUSE, Counts, Desired, Pod
+from k8s.elastic_operator.report import Report
 from k8s.elastic_operator.status import Status
 
 

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from elastic_ps.core.configuration import Role
-from k8s.elastic_operator.model import Counts, Desired, Pod, Report
+from k8s.elastic_operator.model import Counts, Desired, Pod
+from k8s.elastic_operator.report import Report
 from k8s.elastic_operator.status import RUNNING, Status
 from k8s.elastic_operator.turn import Observed
 

@@ -31,8 +31,9 @@ from k8s.elastic_operator.actions import (
     Tell,
     TellExit,
 )
-from k8s.elastic_operator.model import CAUSE, Counts, Pod, Report, timestamp
+from k8s.elastic_operator.model import CAUSE, Counts, Pod, timestamp
 from k8s.elastic_operator.reconcile import plan
+from k8s.elastic_operator.report import Report
 from k8s.elastic_operator.status import COMPLETED, FAILED, RUNNING, STARTING, SUSPENDED, SUSPENDING, WAITING, Status
 from k8s.elastic_operator.turn import Observed, Saving
 
@@ -191,7 +192,7 @@ def test_a_pod_that_failed_is_counted_and_the_coordinator_told_once():
     seen = running(worker(1), failed, server(1), report={"wanted": Counts(2, 1)})
     first = decide(seen, wanted(2, 1))
     assert kinds(first, TellExit) == [TellExit("digits-worker-2.1", "w1")]
-    assert (first.status.restarts, first.status.counted) == (1, ("digits-worker-2",))
+    assert (first.status.restarts, first.status.failures, first.status.counted) == (1, 1, ("digits-worker-2",))
     assert kinds(first, Tell) == [Tell("NodeDied", "digits-worker-2: exit status 1", warning=True)]
     again = decide(replace(seen, status=first.status), wanted(2, 1))
     assert again.status.restarts == 1
@@ -223,7 +224,7 @@ def test_a_pod_that_vanished_is_a_death():
     said = {"members": members(worker(1), worker(2), server(1)), "wanted": Counts(2, 1)}
     done = decide(running(worker(1), server(1), report=said), wanted(2, 1))
     assert kinds(done, TellExit) == [TellExit("digits-worker-2.1", "w1")]
-    assert done.status.restarts == 1
+    assert (done.status.restarts, done.status.failures) == (1, 0)
 
 
 def test_a_pod_on_a_node_that_does_not_answer_is_not_waited_for():
@@ -243,11 +244,20 @@ def test_a_pod_that_somebody_deletes_drains_and_is_no_death():
 
 def test_more_deaths_than_may_be_mended_fail_the_job_with_the_last():
     failed = worker(2, phase="Failed", exit_status=1, trouble="ValueError: no data")
-    seen = running(worker(1), failed, server(1), status={"restarts": 3, "counted": ("digits-worker-9",)})
+    seen = running(worker(1), failed, server(1), status={"failures": 3, "counted": ("digits-worker-9",)})
     done = decide(seen, wanted(2, 1))
     assert done.status.phase == FAILED
     assert done.status.reason == "digits-worker-2: exit status 1: ValueError: no data; retryLimit 3 has been used up"
     assert kinds(done, Stop)
+
+
+@pytest.mark.parametrize("how", [{"disrupted": True, "phase": "Failed"}, {"lost": True, "deleting": True}])
+def test_what_the_cluster_takes_is_replaced_as_often_as_it_happens(how):
+    said = {"wanted": Counts(2, 1), "starting": Counts(1, 0), "members": members(worker(1), server(1))}
+    seen = running(worker(1), worker(2, **how), server(1), report=said, status={"failures": 3, "restarts": 9})
+    done = decide(seen, wanted(2, 1))
+    assert (done.status.phase, done.status.restarts, done.status.failures) == (RUNNING, 10, 3)
+    assert kinds(done, StartNode) == [StartNode(Role.WORKER, 3)]
 
 
 def test_a_script_that_never_joins_is_a_death():
@@ -464,3 +474,6 @@ def test_pods_are_read_from_the_api_servers_objects():
     body["metadata"]["deletionTimestamp"] = timestamp(NOW)
     assert Pod.of(body, {"node-1"}).lost
     assert not Pod.of(body, {"node-2"}).lost
+    assert not found.disrupted
+    body["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True"}]
+    assert Pod.of(body).disrupted

@@ -5,8 +5,9 @@ from operator_cases import NOW, job, kinds, running, server, usual, wanted, work
 
 from elastic_ps.core.configuration import Role
 from k8s.elastic_operator.actions import StartNode
-from k8s.elastic_operator.model import Counts, Report
+from k8s.elastic_operator.model import Counts
 from k8s.elastic_operator.reconcile import plan
+from k8s.elastic_operator.report import Report
 from k8s.elastic_operator.status import SUSPENDED, Status
 from k8s.elastic_operator.turn import Observed
 from protos import elastic_pb2 as pb
