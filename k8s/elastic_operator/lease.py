@@ -1,27 +1,29 @@
 """One leader: a Lease of coordination.k8s.io. (The election of the kubernetes client 37 cannot create one.)
 
-Clocks of other machines are not trusted: a lease has run out when its record has not changed for its length by our own
-clock. A leader counts on less: it stops `LEASE_SECONDS - LEAD_SECONDS` before anybody else may begin. A thread of its
-own renews it, however busy the process is; one that hangs is ended by its liveness probe.
+A thread of its own renews it, however busy the process is; one that hangs is ended by its liveness probe.
 """
 
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 import aiohttp
 from kubernetes.aio import client, config
 
+from dl2_scheduler.cluster.leading import (
+    ACTING_SECONDS,
+    LEASE_SECONDS,
+    RETRY_SECONDS,
+    Claim,
+    Observed,
+    judge,
+    steady,
+)
+
 log = logging.getLogger(__name__)
 
-LEASE_SECONDS = 15
-LEAD_SECONDS = 10.0
-RETRY_SECONDS = 2.0
 _CALL_SECONDS = 4.0
 _NOT_FOUND = 404
 _LOST = (client.ApiException, aiohttp.ClientError, TimeoutError, OSError)
@@ -33,31 +35,6 @@ async def connect() -> None:
         config.load_incluster_config()
     except config.ConfigException:
         await config.load_kube_config()
-
-
-@dataclass(frozen=True)
-class Seen:
-    """The last record that another one was seen to write.
-
-    Attributes:
-        record: its holder and times.
-        at: monotonic seconds when it was first seen.
-    """
-
-    record: tuple[Any, ...] = ()
-    at: float = 0.0
-
-
-def may_take(holder: str | None, identity: str, seen: Seen, now: float) -> bool:
-    """Whether the lease is ours to write.
-
-    Args:
-        holder: whom it names.
-        identity: ours.
-        seen: its record.
-        now: monotonic seconds.
-    """
-    return not holder or holder == identity or now - seen.at >= LEASE_SECONDS
 
 
 class Lease:
@@ -73,20 +50,20 @@ class Lease:
     def __init__(self, name: str, namespace: str, identity: str, lost: Callable[[], None]):
         self._name, self._namespace, self._identity = name, namespace, identity
         self._lost = lost
-        self._seen = Seen()
+        self._seen: Observed | None = None
         self._until = 0.0
-        self._tried = time.monotonic()
+        self._tried = steady()
         self._acquired, self._closed = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
         self._api: client.CoordinationV1Api
 
     def held(self) -> bool:
         """Whether nobody else can hold it now."""
-        return time.monotonic() < self._until
+        return steady() < self._until
 
     def silent(self) -> float:
         """Seconds since the last attempt to take or renew it."""
-        return time.monotonic() - self._tried
+        return steady() - self._tried
 
     async def acquire(self) -> None:
         """Return when it is held; it is renewed from then on."""
@@ -133,11 +110,11 @@ class Lease:
 
     async def _try(self) -> bool:
         """Take or renew it, if it is ours to write; a server that does not answer counts as a refusal."""
-        asked = self._tried = time.monotonic()
+        asked = self._tried = steady()
         try:
             async with asyncio.timeout(_CALL_SECONDS):
                 if await self._write():
-                    self._until = asked + LEAD_SECONDS
+                    self._until = asked + ACTING_SECONDS
                     return True
         except _LOST as error:
             log.warning("the lease %s/%s is not written: %r", self._namespace, self._name, error)
@@ -152,7 +129,7 @@ class Lease:
                 raise
             spec = client.V1LeaseSpec(
                 holder_identity=self._identity,
-                lease_duration_seconds=LEASE_SECONDS,
+                lease_duration_seconds=int(LEASE_SECONDS),
                 acquire_time=now,
                 renew_time=now,
                 lease_transitions=0,
@@ -161,14 +138,15 @@ class Lease:
             await self._api.create_namespaced_lease(self._namespace, body)
             return True
         spec = lease.spec = lease.spec or client.V1LeaseSpec()
-        record = (spec.holder_identity, spec.renew_time)
-        if record != self._seen.record:
-            self._seen = Seen(record, time.monotonic())
-        if not may_take(spec.holder_identity, self._identity, self._seen, time.monotonic()):
+        version = lease.metadata.resource_version
+        if self._seen is None or self._seen.version != version:
+            seconds = float(spec.lease_duration_seconds or LEASE_SECONDS)
+            self._seen = Observed(spec.holder_identity or "", seconds, version, steady())
+        if judge(self._seen, self._identity, steady()) is Claim.LEAVE:
             return False
         if spec.holder_identity != self._identity:
             spec.holder_identity, spec.acquire_time = self._identity, now
             spec.lease_transitions = (spec.lease_transitions or 0) + 1
-        spec.renew_time, spec.lease_duration_seconds = now, LEASE_SECONDS
+        spec.renew_time, spec.lease_duration_seconds = now, int(LEASE_SECONDS)
         await self._api.replace_namespaced_lease(self._name, self._namespace, lease)  # refused if written since
         return True

@@ -6,7 +6,8 @@ import pytest
 from played_kube import PlayedApi
 
 from dl2_scheduler.backends.kube.api import Unavailable
-from dl2_scheduler.backends.kube.lease import ACTING_SECONDS, LEASE_SECONDS, Claim, Election, Observed, judge
+from dl2_scheduler.backends.kube.lease import Election
+from dl2_scheduler.cluster.leading import ACTING_SECONDS, LEASE_SECONDS, Claim, Observed, judge
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/ns/leases/dl2-scheduler"
 

@@ -8,72 +8,22 @@ where the process was frozen.
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import Enum
 from typing import Any
 
 from dl2_scheduler.backends.kube.api import Api, ApiError, Conflict, NotFound
+from dl2_scheduler.cluster.leading import (
+    ACTING_SECONDS,
+    LEASE_SECONDS,
+    RETRY_SECONDS,
+    Claim,
+    Observed,
+    judge,
+    steady,
+)
 
 log = logging.getLogger(__name__)
-
-LEASE_SECONDS = 15.0
-"""That a holder which says nothing more is believed to live."""
-
-ACTING_SECONDS = 10.0
-"""After its last renewal, a holder acts."""
-
-RETRY_SECONDS = 2.0
-
-
-def steady() -> float:
-    """Seconds that also pass while the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-class Claim(Enum):
-    """What a candidate does about a lease."""
-
-    MAKE = "make"  # there is none
-    RENEW = "renew"  # it is its own
-    TAKE = "take"  # nobody holds it any more
-    LEAVE = "leave"  # it is somebody else's
-
-
-@dataclass(frozen=True)
-class Observed:
-    """A lease as last seen.
-
-    Attributes:
-        holder: "": nobody.
-        seconds: that its holder asked for.
-        version: of the object.
-        since: of the candidate's own clock, when it first saw this version: other machines' clocks are not believed.
-    """
-
-    holder: str
-    seconds: float
-    version: str
-    since: float
-
-
-def judge(lease: Observed | None, me: str, now: float) -> Claim:
-    """What to do.
-
-    Args:
-        lease: None: there is none.
-        me: the candidate's name.
-        now: of its own clock.
-    """
-    if lease is None:
-        return Claim.MAKE
-    if lease.holder == me:
-        return Claim.RENEW
-    if not lease.holder or now - lease.since > lease.seconds:
-        return Claim.TAKE
-    return Claim.LEAVE
 
 
 class Election:
