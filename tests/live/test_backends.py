@@ -75,6 +75,16 @@ def test_counts_change_from_slot_to_slot(cluster):
     assert jobs["a"].epochs == pytest.approx(6.0)
 
 
+def test_slots_follow_each_other_in_time(cluster):
+    times = []
+    for _ in range(2):
+        cluster.snapshot()
+        cluster.apply(Allocation({"a": Grant(1, 1)}))
+        outcome = cluster.finish_slot()
+        times.append((outcome.began, outcome.ended))
+    assert times == [(0.0, SLOT), (SLOT, 2 * SLOT)]
+
+
 def test_a_suspended_job_keeps_what_it_trained(cluster):
     slot(cluster, a=(2, 2), b=(1, 1))
     _, jobs = slot(cluster, b=(1, 1))

@@ -225,6 +225,19 @@ def test_an_outcome_is_what_happened():
     assert found.note == "plan 4 cancelled"
 
 
+def test_a_job_trains_with_its_counts_since_its_last_plan_was_committed():
+    plans = [
+        {"phase": "COMMITTED", "ended": stamp(NOW - 30)},
+        {"phase": "COMMITTED", "ended": stamp(NOW - 20)},
+        {"phase": "CANCELLED", "ended": stamp(NOW - 10)},
+    ]
+    before = running(1, 1)
+    assert outcome_of(before, running(plans=plans), Grant(2, 1), "", NOW - 100, NOW).since == 80.0
+    starting = running(0, 0, plans=plans, phase="Starting")
+    assert outcome_of(before, starting, Grant(2, 1), "", NOW - 100, NOW).since is None
+    assert outcome_of(before, running(), Grant(2, 1), "", NOW - 100, NOW).since is None
+
+
 def test_a_job_that_completed_has_trained_all_its_epochs_with_what_it_had():
     now = running(0, 0, 38.0, phase="Completed", completionTime=stamp(NOW + 5))
     found = outcome_of(running(2, 1, 37.0), now, Grant(2, 1), "", NOW - 100, NOW + 9)

@@ -178,7 +178,8 @@ class KubernetesCluster(Onlookers):
         }
         self._memory.ran({**waiting, **ran})
         self._notes = notes
-        return Outcome(self._slot, outcomes, tuple(views.speeds(views.scaled(list(now.values())))))
+        speeds = tuple(views.speeds(views.scaled(list(now.values()))))
+        return Outcome(self._slot, outcomes, speeds, self._began_slot - self._memory.began, at - self._memory.began)
 
 
 def _more(job: JobInfo, grant: Grant) -> int:

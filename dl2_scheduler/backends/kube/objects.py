@@ -154,6 +154,7 @@ class Told:
         ended: unix seconds; None: it has not.
         plan: outcome of its last plan where that was not committed, for people; "": it was.
         trained: there is something that could be lost.
+        since: unix seconds, since when it trains with its present counts; None: it does not, or nobody knows.
     """
 
     phase: str = ""
@@ -166,6 +167,7 @@ class Told:
     ended: float | None = None
     plan: str = ""
     trained: bool = False
+    since: float | None = None
 
     @property
     def over(self) -> bool:

@@ -1,6 +1,6 @@
 """Objects of the API server read: what it writes becomes a `NodeInfo`, `PodInfo` or `JobInfo`. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -156,7 +156,13 @@ def _told(status: Object) -> Told:
         if missed
         else "",
         trained=bool(status.get("trained")),
+        since=_since(plans) if status.get("phase") == "Running" else None,
     )
+
+
+def _since(plans: Sequence[Object]) -> float | None:
+    """The end of the last plan that was committed."""
+    return max((unix(plan.get("ended")) or 0.0 for plan in plans if plan.get("phase") == "COMMITTED"), default=None)
 
 
 def _claims(pod: str, spec: Object) -> Iterator[str]:

@@ -219,6 +219,7 @@ def outcome_of(before: JobInfo, now: JobInfo | None, grant: Grant, note: str, be
         epochs_done(now) - epochs_done(before),
         None if not now.told.over else (now.told.ended or at) - began,
         note,
+        None if now.told.since is None else now.told.since - began,
     )
 
 
