@@ -52,6 +52,7 @@ PACKAGES = ("kubernetes", "numpy")
 
 _ROUNDS = 3
 _STEADY_SECONDS = 30.0
+_BETWEEN_SECONDS = 10.0  # slots are 30 s apart or more, in which writes are allowed anew (see `writes.Pace`)
 _WAIT_SECONDS = 300.0
 _MIB = 2**20
 
@@ -223,6 +224,7 @@ def _written(
     ids = frozenset(f"{world.name}/{name}" for name in names)
     times = []
     for _ in range(_ROUNDS):
+        time.sleep(_BETWEEN_SECONDS)
         count = MOST if ids <= policy.least else 1
         policy.least = policy.least - ids if count == MOST else policy.least | ids
         loop.slot()
