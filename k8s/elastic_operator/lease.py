@@ -138,7 +138,7 @@ class Lease:
             await self._api.create_namespaced_lease(self._namespace, body)
             return True
         spec = lease.spec = lease.spec or client.V1LeaseSpec()
-        version = lease.metadata.resource_version
+        version = (lease.metadata and lease.metadata.resource_version) or ""
         if self._seen is None or self._seen.version != version:
             seconds = float(spec.lease_duration_seconds or LEASE_SECONDS)
             self._seen = Observed(spec.holder_identity or "", seconds, version, steady())
