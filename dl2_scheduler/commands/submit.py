@@ -17,13 +17,13 @@ def submit(
 ) -> None:
     """Submit a job: it gets its first tasks when the next slot begins."""
     try:
-        text = document.read_text()
+        text, here = document.read_text(), Path.cwd()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"cannot read {document}: {error}") from error
+        raise BadInput(f"cannot read {document} from the present folder: {error}") from error
     with where.client() as client:
         try:
             notes = () if where.kube else read_document(text).notes
-            name = client.submit(text, Path.cwd())
+            name = client.submit(text, here)
         except BadInput as error:
             raise BadInput(f"{document}: {error}") from error
     typer.echo(f"{name}: submitted; dl2 status {name} shows it")

@@ -14,6 +14,8 @@ from protos import cluster_pb2_grpc as rpc
 SOCKET = "socket"
 """In the cluster's folder: where `live.service` answers."""
 
+_LONGEST_PATH = 100  # sockaddr_un has room for 108 bytes
+
 _CALL_SECONDS = 30.0
 _ERRORS: dict[grpc.StatusCode, type[SchedulerError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: BadInput,
@@ -22,18 +24,33 @@ _ERRORS: dict[grpc.StatusCode, type[SchedulerError]] = {
 }
 
 
+def socket_path(folder: Path) -> Path:
+    """Where the cluster of a folder answers.
+
+    Raises:
+        BadInput: the folder's path is too long for a socket.
+    """
+    path = folder.resolve() / SOCKET
+    if len(str(path).encode()) > _LONGEST_PATH:
+        raise BadInput(f"{path} is longer than a socket's path may be ({_LONGEST_PATH}): give a shorter --folder")
+    return path
+
+
 class ClusterClient:
     """One cluster. A context manager.
 
     Args:
         folder: of its state.
 
+    Raises:
+        BadInput: see `socket_path`.
+
     Every method raises NotServed, and what the cluster refuses with: BadInput, UnknownJob, Refused.
     """
 
     def __init__(self, folder: Path):
         self._folder = folder
-        self._channel = grpc.insecure_channel(f"unix:{folder.resolve() / SOCKET}")
+        self._channel = grpc.insecure_channel(f"unix:{socket_path(folder)}")
         self._stub = rpc.ClusterStub(self._channel)
 
     def __enter__(self) -> "ClusterClient":

@@ -1,5 +1,6 @@
 """Every decision of a cluster and what came of it, in SQLite: by job for people, whole slots for programs."""
 
+import logging
 import sqlite3
 import threading
 import zlib
@@ -12,6 +13,8 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.policy import Outcome
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot, SpeedReport
 from dl2_scheduler.live.slots import RecordedSlot, of_decision, of_outcome, read_slot
+
+log = logging.getLogger(__name__)
 
 HISTORY_FILE = "decisions.sqlite"
 """In the cluster's folder."""
@@ -184,11 +187,10 @@ class History:
     def slots(self, after: int = -1) -> Iterator[RecordedSlot]:
         """Slots in which there were jobs, by number, as they were seen, decided and lived through.
 
+        One that is damaged, or of another version, is left out with a warning: no cluster stands still for its past.
+
         Args:
             after: the number of a slot; those up to it are left out.
-
-        Raises:
-            BadInput: the history is damaged, or of another version.
         """
         query = "SELECT slot, at, policy, decision, outcome FROM slots WHERE slot > ? ORDER BY slot LIMIT ?"
         while True:
@@ -196,9 +198,11 @@ class History:
                 rows = self._database.execute(query, (after, _PAGE)).fetchall()
             for after, *row in rows:
                 try:
-                    yield read_slot(row)
+                    found = read_slot(row)
                 except (ValueError, zlib.error) as error:
-                    raise BadInput(f"{self._path}: slot {after} cannot be read: {error}") from error
+                    log.warning("%s: slot %d is left out, it cannot be read: %s", self._path, after, error)
+                    continue
+                yield found
             if len(rows) < _PAGE:
                 return
 
@@ -219,9 +223,6 @@ class History:
 
         Args:
             most_slots: with jobs.
-
-        Raises:
-            BadInput: see `slots`.
         """
         with self._lock:
             query = "SELECT slot FROM slots ORDER BY slot DESC LIMIT 1 OFFSET ?"

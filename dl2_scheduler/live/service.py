@@ -11,13 +11,12 @@ import grpc
 
 from dl2_scheduler.cluster.errors import BadInput, SchedulerError, UnknownJob
 from dl2_scheduler.cluster.live import JobStatus, LiveCluster, Phase
-from dl2_scheduler.live.client import SOCKET
+from dl2_scheduler.live.client import socket_path
 from dl2_scheduler.live.history import Decision, History
 from dl2_scheduler.live.policies import Policies
 from protos import cluster_pb2 as pb
 from protos import cluster_pb2_grpc as rpc
 
-_LONGEST_PATH = 100  # sockaddr_un has room for 108 bytes
 _THREADS = 4
 
 Context = Any
@@ -159,11 +158,9 @@ def serving(service: Service, folder: Path) -> Iterator[None]:
     """Answer on the folder's socket meanwhile.
 
     Raises:
-        BadInput: the folder's path is too long for a socket.
+        BadInput: see `socket_path`.
     """
-    path = folder.resolve() / SOCKET
-    if len(str(path).encode()) > _LONGEST_PATH:
-        raise BadInput(f"{path} is longer than a socket's path may be ({_LONGEST_PATH}): give a shorter --folder")
+    path = socket_path(folder)
     path.unlink(missing_ok=True)  # of a process that was killed: who serves holds the folder's lock
     server = grpc.server(ThreadPoolExecutor(_THREADS, thread_name_prefix="api"))
     rpc.add_ClusterServicer_to_server(service, server)

@@ -85,8 +85,8 @@ class PlayedRuntime:
     calls: list = field(default_factory=list)
 
     def start(self, order, started):
-        if order.command[0] != "python":
-            raise Declined("its command is no python")
+        if order.command[1] == "gone.py":
+            raise Declined("its folder is gone")
         process = Process(len(self.calls) + 100, "played")
         started(process)
         epochs = self.saved.get(order.submission, 0.0)

@@ -139,6 +139,8 @@ def test_a_socket_that_a_killed_one_left_is_taken_over_and_a_long_path_refused(s
         serving(Service(served[0], None, None), tmp_path / ("x" * 100)),
     ):
         pass
+    with pytest.raises(BadInput, match="give a shorter --folder"):
+        ClusterClient(tmp_path / ("x" * 100))
     folder = tmp_path / "other"
     folder.mkdir()
     (folder / "socket").touch()

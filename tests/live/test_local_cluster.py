@@ -150,8 +150,8 @@ def test_a_job_that_fails_says_why_and_the_others_go_on(serve, runtime, clock):
 
 def test_a_job_that_cannot_be_started_has_failed(serve):
     cluster = serve()
-    cluster.submit(document().replace("python,", "ruby,"), HERE)
-    assert only(slot(cluster, digits=(1, 1))).note == "its command is no python"
+    cluster.submit(document().replace("digits.py", "gone.py"), HERE)
+    assert only(slot(cluster, digits=(1, 1))).note == "its folder is gone"
     assert phases(cluster) == {"digits": Phase.FAILED}
 
 

@@ -252,6 +252,22 @@ def test_what_could_never_run_is_refused(serve, spec, words):
     assert words in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "command", [["sh", "x.sh"], ["python"], ["python", "-m"], ["python", "-u", "x.py"], ["python", "--workers", "9"]]
+)
+def test_a_command_that_is_no_script_or_module_of_pythons_is_refused(serve, command):
+    cluster = serve()
+    with pytest.raises(BadInput, match=r"here it has to be \[python, SCRIPT, ...\] or \[python, -m, MODULE, ...\]"):
+        cluster.submit(with_command(command), HERE)
+    assert cluster.submit(with_command(["python3", "-m", "train"]), HERE) == "digits"
+
+
+def with_command(command):
+    whole = yaml.safe_load(changed())
+    whole["spec"]["workers"]["template"]["spec"]["containers"][0]["command"] = command
+    return yaml.safe_dump(whole)
+
+
 def test_where_tasks_are_counted():
     nodes = virtual_nodes("1x3+1x2")
     claims = [Claim("a", "worker", 2, ONE), Claim("a", "server", 1, ONE), Claim("b", "worker", 1, {"slots": 3.0})]

@@ -101,15 +101,19 @@ def test_what_a_job_did_is_recorded_not_what_it_was_told(tmp_path, serve, clock,
     history.close()
 
 
-def test_a_history_that_cannot_be_read(tmp_path):
+def test_there_is_no_history_where_no_cluster_was_served(tmp_path):
     with pytest.raises(BadInput, match="no history in"):
         History.of_folder(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_slot_that_cannot_be_read_is_left_out_and_told(tmp_path, caplog):
     history = History(tmp_path / HISTORY_FILE)
-    write(history, 3)
+    for number in (3, 4):
+        write(history, number)
     with sqlite3.connect(tmp_path / HISTORY_FILE) as database:
-        database.execute("UPDATE slots SET decision = x'00'")
+        database.execute("UPDATE slots SET decision = x'00' WHERE slot = 3")
     database.close()
-    with pytest.raises(BadInput, match="slot 3 cannot be read"):
-        list(history.slots())
+    assert [slot.snapshot.slot for slot in history.slots()] == [4]
+    assert "slot 3 is left out, it cannot be read" in caplog.text
     history.close()

@@ -35,7 +35,6 @@ _CALL_SECONDS = 5.0
 _CHECKPOINT_SECONDS = 120.0
 _JOIN_CORE_SECONDS = 60.0
 _USAGE_SECONDS = 0.5
-_PYTHONS = ("python", "python3")
 _OVER = ("finished", "failed")
 _UNSAID = "it was killed, or the machine went down"
 
@@ -58,9 +57,7 @@ class ElasticrunRuntime:
 
     def start(self, order: Order, started: Callable[[Process], None]) -> None:
         """See `JobRuntime.start`."""
-        program, *arguments = order.command
-        if program not in _PYTHONS or not arguments:
-            raise Declined(f"its command is {program!r}: here it has to be [python, SCRIPT, ...] or [python, -m, ...]")
+        _python, *arguments = order.command
         command = [sys.executable, "-m", "elastic_ps.launch", *self._options(order), *arguments]
         self._tasks.write(order.shape)
         log = self.log(order.name, order.submission, order.run)

@@ -14,6 +14,8 @@ from dl2_scheduler.cluster.snapshot import Grant
 from dl2_scheduler.cluster.template import SLOTS
 from elastic_ps.core import storage
 
+_PYTHONS = ("python", "python3")
+
 
 def claims_of(document: ElasticJob, workers: int, servers: int) -> tuple[Claim, Claim]:
     """What so many tasks of a job take."""
@@ -25,11 +27,12 @@ def claims_of(document: ElasticJob, workers: int, servers: int) -> tuple[Claim, 
 
 
 def check_submitted(document: ElasticJob, nodes: Sequence[Node]) -> None:
-    """Refuse a job that the nodes could not run if they were empty.
+    """Refuse a job that could not run here if the nodes were empty.
 
     Raises:
-        BadInput: with what is too much.
+        BadInput: with what is wrong, or too much.
     """
+    _check_command(document)
     name, counts = document.metadata.name, _first_counts(document)
     largest = max(node.capacity[SLOTS] for node in nodes)
     for claim in claims_of(document, *counts):
@@ -43,6 +46,19 @@ def check_submitted(document: ElasticJob, nodes: Sequence[Node]) -> None:
             storage.check_protocol(document.spec.checkpoint.url)
         except (ValueError, ImportError) as error:
             raise BadInput(f"{name}: spec.checkpoint.url: {error}") from error
+
+
+def _check_command(document: ElasticJob) -> None:
+    """It is elasticrun's: a script or a module."""
+    container = document.spec.workers.container
+    program, *arguments = *container.command, *container.args
+    target = arguments[1:] if arguments[:1] == ["-m"] else arguments
+    if program not in _PYTHONS or not target or target[0].startswith("-"):
+        shown = " ".join([program, *arguments[:2]])
+        raise BadInput(
+            f"{document.metadata.name}: its command is {shown!r}: here it has to be [python, SCRIPT, ...] or "
+            "[python, -m, MODULE, ...]; what python itself is to be told goes into env, as in PYTHONUNBUFFERED"
+        )
 
 
 def submitted(document: ElasticJob) -> Changes:
