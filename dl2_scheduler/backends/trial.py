@@ -74,9 +74,11 @@ class Trial:
 
     @property
     def client(self) -> CoordinatorClient:
-        """Of the job's coordinator."""
+        """Of the job's coordinator. Raises TrialFailed: the job has not begun."""
         if self._client is None:
             described = json.loads((self.folder / "job.json").read_text())
+            if described["pid"] != self.process.pid:  # of an earlier job of this name
+                raise TrialFailed(f"the job has not begun yet: see {self._log}")
             self._client = CoordinatorClient(described["coordinator"], read_token(self.folder / "token"))
         return self._client
 
@@ -84,7 +86,7 @@ class Trial:
         """Of the job now; 0 before it has begun."""
         try:
             return int(self.client.status().version)
-        except (OSError, ValueError, KeyError, ClientError):
+        except (OSError, ValueError, KeyError, ClientError, TrialFailed):
             return 0
 
     def until(self, version: int, seconds: float = 600.0) -> None:

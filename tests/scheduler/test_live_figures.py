@@ -1,6 +1,7 @@
 """Figures 11 and 12: from what plans tell to pictures, and once from real jobs, as small as can be."""
 
 import csv
+import json
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,13 @@ def test_a_job_that_ends_before_is_told_with_its_log(tmp_path: Path) -> None:
     failure = pytest.raises(TrialFailed, match=r"version 1 was not reached: see .*broken\.log")
     with Trial(tmp_path, "broken", ["there.is.no.such.module"], 1, 1) as job, failure:
         job.until(1, 60)
+
+
+def test_what_an_earlier_job_of_its_name_left_is_not_taken_for_the_job(tmp_path):
+    folder = tmp_path / "elastic_ps" / "jobs" / "again"
+    folder.mkdir(parents=True)
+    (folder / "job.json").write_text(json.dumps({"pid": 1, "coordinator": "127.0.0.1:1"}))
+    with Trial(tmp_path, "again", ["any"], 1, 1, ["--no-such-option"]) as job:  # so it writes none of its own
+        with pytest.raises(TrialFailed, match="has not begun yet"):
+            _ = job.client
+        assert job.version() == 0
