@@ -3,6 +3,7 @@
 import fcntl
 import mmap
 import os
+import threading
 import weakref
 from contextlib import suppress
 from typing import Any
@@ -37,6 +38,7 @@ class Image:
         self.descriptor = descriptor
         weakref.finalize(self, os.close, descriptor)
         self._protection = protection
+        self._following = threading.Lock()
         self.array: NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
 
     @classmethod
@@ -58,11 +60,15 @@ class Image:
             self.follow()
 
     def follow(self) -> None:
-        """Map all that there is now: who made it may have let it grow."""
-        nbytes = os.fstat(self.descriptor).st_size
-        if nbytes > self.array.nbytes:
-            self._map = mmap.mmap(self.descriptor, nbytes, prot=self._protection)
-            self.array = np.frombuffer(self._map, dtype=np.uint8)
+        """Map all that there is now: who made it may have let it grow. Safe from several threads.
+
+        What was mapped before is gone with its last view: who takes addresses keeps the array that they are of.
+        """
+        with self._following:  # else each would map it, and the later take the memory of the earlier away
+            nbytes = os.fstat(self.descriptor).st_size
+            if nbytes > self.array.nbytes:
+                self._map = mmap.mmap(self.descriptor, nbytes, prot=self._protection)
+                self.array = np.frombuffer(self._map, dtype=np.uint8)
 
     def view(self, low: int, high: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         """The elements [low, high), counted in `dtype`."""

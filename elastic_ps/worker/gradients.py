@@ -81,10 +81,11 @@ class Gradients:
             done: NDArray[np.bool_] = alike & (source != 0)
             tensors, source, image = tensors[done], source[done], image[done]
             self._lies[model.blocks_among(tensors)] = self._places[model.blocks_among(tensors)]
-            images = {number: address(self._images[number].array) for number in np.unique(image).tolist()}
+            memory = {number: self._images[number].array for number in np.unique(image).tolist()}
         for index in self._rows.keys() & tensors.tolist():
             del self._rows[index]
-        to = np.array([images[number] for number in image.tolist()], dtype=np.int64) + model.extents[tensors, 1]
+        places = {number: address(array) for number, array in memory.items()}  # `memory` is kept until they are filled
+        to = np.array([places[number] for number in image.tolist()], dtype=np.int64) + model.extents[tensors, 1]
         move(to, source, model.extents[tensors, 2])
         return done
 

@@ -1,6 +1,7 @@
 """Where gradients lie: in memory that is shared with their block's server, or in the worker's own."""
 
 import threading
+import weakref
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from elastic_ps.core.compression import Compression
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role
 from elastic_ps.core.model import Model, Tensor
+from elastic_ps.native.bulk import move
 from elastic_ps.transport.image import Image
 from elastic_ps.worker.gradients import Gradients
 from elastic_ps.worker.host import HostArray
@@ -138,3 +140,21 @@ def test_what_quantization_leaves_out_comes_with_the_next_gradient_of_the_key(ro
     assert pushed(np.nan) == 0
     gradients.step_done()
     assert pushed(1.0) == 1  # a nan is not kept for ever
+
+
+def test_memory_that_is_mapped_anew_while_gradients_are_moved_is_kept_until_they_are(room, shared, monkeypatch):
+    gradients, image = Gradients(room), shared["s0"]
+    room.assign(0, 0, 0, 0)
+    before, alive = weakref.ref(image.array), []
+
+    def moved(*places):
+        image.grow(2 * MODEL.slab_bytes)
+        alive.append(before() is not None)
+        move(*places)
+
+    monkeypatch.setattr("elastic_ps.worker.gradients.move", moved)
+    arrays = [HostArray(np.full(tensor.shape, 2.0, tensor.dtype)) for tensor in MODEL.tensors]
+    assert gradients.write_all(np.arange(2), arrays).tolist() == [True, True]
+    assert alive == [True]
+    assert image.array[:280].view("f4").tolist() == [2.0] * 70
+    assert before() is None
