@@ -27,6 +27,7 @@ from dl2_scheduler.policies.registry import make_policy
 from dl2_scheduler.sim.shipped import shipped_speeds
 from dl2_scheduler.sim.simulator import SimulatedCluster, run
 
+ENDLESS = 1e6  # seconds: updates are counted, so that a busy machine makes as many
 SPEEDS = shipped_speeds()
 NODES = tuple(Node(f"n{number}", {"cpu": 8, "gpu": 8}) for number in range(6))
 LESSONS = Lessons((NODES,), jobs=8, seed=5)
@@ -150,9 +151,9 @@ def online(path, start=None, **settings):
 
 
 def test_a_run_that_goes_on_is_as_one_that_never_stopped(taught, tmp_path):
-    online(tmp_path / "whole", taught[0]).run(100.0, 3, lambda *_: None)
-    online(tmp_path / "parts", taught[0]).run(100.0, 2, lambda *_: None)
-    online(tmp_path / "parts").run(100.0, 3, lambda *_: None)
+    online(tmp_path / "whole", taught[0]).run(ENDLESS, 3, lambda *_: None)
+    online(tmp_path / "parts", taught[0]).run(ENDLESS, 2, lambda *_: None)
+    online(tmp_path / "parts").run(ENDLESS, 3, lambda *_: None)
     whole, parts = load(tmp_path / "whole").arrays, load(tmp_path / "parts").arrays
     assert all(np.array_equal(whole[name], parts[name]) for name in whole)
     assert not np.array_equal(whole["base.weight"], load(taught[0].path).arrays["base.weight"])
@@ -161,11 +162,12 @@ def test_a_run_that_goes_on_is_as_one_that_never_stopped(taught, tmp_path):
     assert [row["step"] for row in csv.DictReader(curves[0].splitlines())] == ["1", "2", "3"]
 
 
+@pytest.mark.timeout(600)
 def test_it_improves_on_its_teacher(taught, tmp_path):
     """On a tiny cluster, in seconds, from DRF's decisions and what came of its own."""
     run = online(tmp_path / "better", taught[0], lanes=4, actor=ActorSettings(), critic=CriticSettings(steps=300))
     before = run.judge()[0]
-    run.run(100.0, 8, lambda *_: None)
+    run.run(ENDLESS, 8, lambda *_: None)
     assert run.judge()[0] < 0.9 * before
     saved = roll_out(Clusters(LESSONS.validation(4), SPEEDS, SPEEDS.models), load(tmp_path / "better"))
     assert saved.completion.mean() == pytest.approx(run.judge()[0])

@@ -88,7 +88,7 @@ def test_a_run_that_goes_on_is_as_one_that_never_stopped(
     for name, parts in (("whole", [25]), ("parts", [13, 25])):
         start: RunFolder | None = taught[0]
         for updates in parts:
-            online(tmp_path / name, start, settings).run(100.0, updates, lambda *_: None)
+            online(tmp_path / name, start, settings).run(1e6, updates, lambda *_: None)
             start = None
     whole, parts_of = arrays(tmp_path / "whole"), arrays(tmp_path / "parts")
     assert all(np.array_equal(whole[name], parts_of[name]) for name in whole)
