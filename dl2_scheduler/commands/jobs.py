@@ -29,7 +29,7 @@ def jobs(*, where: Where, as_json: Json = False) -> None:
         name=False, type=False, phase=False, workers=True, servers=True, epoch=True, speed=True, age=True, reason=False
     )
     for job in found:
-        epoch, speed = f"{job.epochs_done:.1f}/{job.epochs:g}", _speed(job)
+        epoch, speed = f"{job.epochs_done:.1f}{_of('/', job)}", _speed(job)
         counts = (str(job.workers), str(job.servers))
         table.add_row(job.name, job.model, _phase(job), *counts, epoch, speed, _age(job), job.reason)
     show(table)
@@ -49,7 +49,7 @@ def status(job: JobName, *, where: Where, as_json: Json = False) -> None:
         "phase": ": ".join(filter(None, (_phase(found), found.reason))),
         "workers": f"{found.workers}, from {found.min_workers} to {found.max_workers}",
         "servers": f"{found.servers}, from {found.min_servers} to {found.max_servers}",
-        "epochs": f"{found.epochs_done:.2f} of {found.epochs:g}",
+        "epochs": f"{found.epochs_done:.2f}{_of(' of ', found)}",
         "speed": f"{_speed(found)} samples/s",
         "age": _age(found),
         "log": found.log or "-",
@@ -113,6 +113,11 @@ def _shadowed(decision: pb.Decision) -> str:
 
 def _counts(workers: int, servers: int) -> str:
     return f"{workers}+{servers}"
+
+
+def _of(word: str, job: pb.JobStatus) -> str:
+    """All its epochs, where its document tells them."""
+    return f"{word}{job.epochs:g}" if job.epochs else ""
 
 
 def _speed(job: pb.JobStatus) -> str:

@@ -175,6 +175,16 @@ def dl2(*words):
     return result.exit_code, result.output
 
 
+def test_a_job_that_does_not_tell_its_epochs(served, tmp_path):
+    text = document("a").replace("  epochs: 40\n", "  scaling: Manual\n")
+    (tmp_path / "a.yaml").write_text(text)
+    assert dl2("submit", tmp_path / "a.yaml")[0] == 0
+    shown = dl2("jobs")[1]
+    assert "0.0" in shown.split()
+    assert "/" not in shown
+    assert "epochs   0.00\n" in dl2("status", "a")[1]
+
+
 def test_the_commands(served, tmp_path, runtime):
     _, loop = served
     (tmp_path / "a.yaml").write_text(document("a"))
