@@ -9,6 +9,7 @@ ApiError
 """
 
 import json
+import os
 import ssl
 import threading
 import time
@@ -227,9 +228,10 @@ class KubeApi:
 
 def _configure(context: str | None, in_cluster: bool) -> tuple[Any, str]:
     settings = client.Configuration()
+    file = os.environ.get("KUBECONFIG") or None  # said here, as the library looks when it is imported only
     try:
-        config.load_kube_config(context=context, client_configuration=settings)
-        contexts, active = config.list_kube_config_contexts()
+        config.load_kube_config(file, context, settings)
+        contexts, active = config.list_kube_config_contexts(file)
         used = next((each for each in contexts if each["name"] == context), active)
         return settings, used["context"].get("namespace") or "default"
     except (ConfigException, OSError) as error:
