@@ -52,7 +52,7 @@ def test_a_policy_scales_a_job_and_why_tells(bench):
     assert managers == {"dl2-scheduler"}
     version = found["metadata"]["resourceVersion"]
     slot = given.slot
-    eventually(lambda: bench.log().count("INFO slot") > 3, "some slots pass")
+    eventually(lambda: bench.log().count('"message": "slot ') > 3, "some slots pass")
     again = bench.job("one")
     assert (again.version, again.allotment.slot) == (version, slot)  # what has not changed is not written
 
