@@ -13,6 +13,7 @@ from coordinator.plan import Kind, Phase
 from coordinator.state import JobPhase, State
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.pages import answered
 from protos import elastic_pb2 as pb
 
 _STEPS = ("registration", "assignment", "migration", "update")
@@ -36,12 +37,8 @@ def served(state: Callable[[], State], now: Callable[[], float], host: str, port
         server, thread = start_http_server(port, addr=host, registry=registry)
     except (OSError, OverflowError) as error:
         raise ConfigurationError(f"--metrics {port}: {error}; give another port") from error
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with answered(server, thread) as found:
+        yield found
 
 
 class JobCollector(Collector):

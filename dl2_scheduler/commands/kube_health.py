@@ -8,6 +8,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from dl2_scheduler.cluster.errors import BadInput
+from elastic_ps.core.pages import answered
 
 LEASE_SECONDS = 60.0
 """That a leader may be without its lease: it ends by itself long before."""
@@ -101,9 +102,5 @@ def answering(health: Health, where: str | None) -> Iterator[int]:
         raise BadInput(f"--probes {where}: {error}; give PORT or ADDRESS:PORT") from error
     thread = threading.Thread(target=server.serve_forever, name="probes", daemon=True)
     thread.start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with answered(server, thread) as found:
+        yield found

@@ -13,6 +13,7 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.live import JobStatus, LiveCluster, Phase
 from dl2_scheduler.cluster.policy import Cluster, Outcome
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
+from elastic_ps.core.pages import answered
 
 _HERE = "127.0.0.1"
 
@@ -134,9 +135,5 @@ def exported(metrics: Metrics, where: str) -> Iterator[str]:
         server, thread = start_http_server(int(port), address or _HERE, metrics.registry)
     except (OSError, OverflowError, ValueError) as error:
         raise BadInput(f"--metrics {where}: {error}; give PORT or ADDRESS:PORT, port 0 for a free one") from error
-    try:
-        yield f"{address or _HERE}:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with answered(server, thread) as found:
+        yield f"{address or _HERE}:{found}"
