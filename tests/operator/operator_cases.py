@@ -3,12 +3,16 @@
 from dataclasses import replace
 
 from elastic_ps.core.configuration import Role
+from k8s.elastic_operator.actions import DeletePod, Ensure, StartCoordinator, StartNode
 from k8s.elastic_operator.model import Counts, Desired, Pod
+from k8s.elastic_operator.reconcile import plan
 from k8s.elastic_operator.report import Report
 from k8s.elastic_operator.status import RUNNING, Status
 from k8s.elastic_operator.turn import Observed
 
 NOW = 1_700_000_000.0
+PODS = (Ensure, StartCoordinator, StartNode, DeletePod)
+"""Actions about pods."""
 SPEC = {
     "modelType": "digits",
     "scaling": "Manual",
@@ -69,3 +73,7 @@ def usual(**more):
 def kinds(decision, *types):
     """The decision's actions of some types."""
     return [action for action in decision.actions if isinstance(action, types)]
+
+
+def decide(seen, desired, now=NOW):
+    return plan(seen, desired, now)
