@@ -145,7 +145,7 @@ class Container(OpenPart):
         image: names the job's type where `modelType` is left out.
         command: program and arguments.
         args: further arguments.
-        working_dir: where it runs; None: where the document was submitted from.
+        working_dir: where it runs: absolute, or from where the document was submitted, which is the default.
         env: its environment, beside what it inherits.
         resources: that it takes; None: one slot.
     """

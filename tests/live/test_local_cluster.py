@@ -312,6 +312,21 @@ def test_what_cannot_be_submitted(serve):
     assert phases(cluster) == {"digits": Phase.WAITING}
 
 
+def test_a_job_runs_in_any_folder_that_is_there(serve, runtime, tmp_path):
+    cluster = serve()
+    here = tmp_path / "here"
+    here.mkdir()
+    for name, given in (("below", "data"), ("beside", "../data"), ("absolute", str(tmp_path / "data"))):
+        text = document(name).replace("- command:", f"- workingDir: {given}\n            command:")
+        with pytest.raises(BadInput, match=f"{name}: workingDir: there is no folder .*data: make it, or give another"):
+            cluster.submit(text, here)
+        (here / given).mkdir()
+        cluster.submit(text, here)
+        slot(cluster, **{name: (1, 1)})
+        assert runtime.jobs[name].order.folder.samefile(here / given)
+        (here / given).rmdir()
+
+
 def test_virtual_nodes():
     assert [(node.name, node.capacity) for node in virtual_nodes("2x8+1x4")] == [
         ("node-0", {"slots": 8}),

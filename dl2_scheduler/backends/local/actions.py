@@ -20,6 +20,7 @@ from dl2_scheduler.backends.local.runtime import (
     Shape,
     Unreachable,
 )
+from dl2_scheduler.cluster.document import ElasticJob
 from dl2_scheduler.cluster.live import Phase
 from dl2_scheduler.cluster.snapshot import Grant
 
@@ -154,12 +155,17 @@ def order_of(record: Record, workers: int, servers: int) -> Order:
         shape=shape_of(record),
         run=record.runs,
         command=(*container.command, *container.args),
-        folder=record.folder / (container.working_dir or ""),
+        folder=working_folder(record.document, record.folder),
         workers=workers,
         servers=servers,
         checkpoint_url=_absolute(saving.url, record.folder) if saving and saving.url else "",
         checkpoint_interval=saving.interval if saving else None,
     )
+
+
+def working_folder(document: ElasticJob, folder: Path) -> Path:
+    """Where a job's workers run, when its document was submitted from `folder`."""
+    return folder / (document.spec.workers.container.working_dir or "")
 
 
 def shape_of(record: Record) -> Shape:

@@ -1,18 +1,19 @@
 """A cluster of virtual nodes whose jobs are processes of this machine."""
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dl2_scheduler.backends.clock import Clock
 from dl2_scheduler.backends.local import decide, holding, views
-from dl2_scheduler.backends.local.actions import Actions, shape_of
+from dl2_scheduler.backends.local.actions import Actions, shape_of, working_folder
 from dl2_scheduler.backends.local.loads import load_of, placed
 from dl2_scheduler.backends.local.placing import place
 from dl2_scheduler.backends.local.records import Changes, Record, Records
 from dl2_scheduler.backends.local.runtime import Declined, JobRuntime, Report, Unreachable
-from dl2_scheduler.cluster.document import read_document
-from dl2_scheduler.cluster.errors import Refused, UnknownJob
+from dl2_scheduler.cluster.document import ElasticJob, read_document
+from dl2_scheduler.cluster.errors import BadInput, Refused, UnknownJob
 from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.cluster.live import ClusterLoad, JobStatus, Phase
 from dl2_scheduler.cluster.policy import Outcome
@@ -65,6 +66,7 @@ class LocalCluster:
         """See `LiveCluster.submit`."""
         read = read_document(document)
         holding.check_submitted(read, self._nodes)
+        _check_working_folder(read, folder)
         last = self._records.last(read.metadata.name)
         if last is not None and not last.phase.ended:
             raise Refused(f"{last.name} is {last.phase}: give another name, or stop it first: dl2 stop {last.name}")
@@ -271,6 +273,13 @@ class LocalCluster:
         speeds = map(views.speed_of, told)  # of held jobs too: they tell about their types
         self._speeds = tuple(speed for speed in speeds if speed is not None)
         return Outcome(self._slot, outcomes, self._speeds, self._began_slot - began, self._clock.now() - began)
+
+
+def _check_working_folder(document: ElasticJob, folder: Path) -> None:
+    """Refuse a document whose workers shall run where there is no folder."""
+    found = working_folder(document, folder)
+    if document.spec.workers.container.working_dir and not os.path.isdir(found):
+        raise BadInput(f"{document.metadata.name}: workingDir: there is no folder {found}: make it, or give another")
 
 
 def _is_decided(record: Record) -> bool:
