@@ -140,7 +140,7 @@ class Spec(Part):
         checkpoint: None: none from time to time.
         suspend: the job shall not run for now.
         gang_timeout: seconds that pods which cannot all be placed keep their places.
-        retry_limit: starts after a failure.
+        retry_limit: deaths of tasks that are mended; one more fails the job.
         ttl_seconds_after_finished: until an ended job is deleted; None: never.
         shared_memory: None: tensors go by TCP.
     """

@@ -193,9 +193,9 @@ def test_a_job_that_is_being_stopped_wants_nothing_more(serve, runtime, monkeypa
 def test_a_restart_finds_its_jobs_and_tells_them_nothing(serve, runtime, clock):
     first = serve()
     for name in ("a", "b"):
-        first.submit(document(name) + "  checkpoint: {interval: 5m}\n", HERE)
+        first.submit(document(name) + "  checkpoint: {interval: 5m}\n  retryLimit: 0\n", HERE)
     slot(first, a=(2, 2), b=(1, 1))
-    assert runtime.jobs["a"].order.checkpoint_interval == 300
+    assert (runtime.jobs["a"].order.checkpoint_interval, runtime.jobs["a"].order.retry_limit) == (300, 0)
     clock.time += 15.0
     runtime.end("b", 1, "no data")
     second = serve()
@@ -293,7 +293,7 @@ def test_a_lost_launcher_is_started_again_but_not_for_ever(serve, runtime):
         slot(cluster, digits=(1, 1))
         runtime.end("digits", None, "it was killed")
     cluster.snapshot()
-    assert cluster.jobs()[0].reason == "its launcher was lost 4 times: it was killed"
+    assert cluster.jobs()[0].reason == "its launcher was lost: it was killed; retryLimit 3 has been used up"
     assert [call[0] for call in runtime.calls] == ["start"] * 4
 
 

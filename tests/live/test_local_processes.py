@@ -1,5 +1,6 @@
 """Launchers' processes: written down before they begin, recognised, signalled, watched. Real ones, but small."""
 
+import json
 import os
 import subprocess
 import sys
@@ -15,6 +16,8 @@ from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime, report_of
 from dl2_scheduler.backends.local.isolation import NoIsolation
 from dl2_scheduler.backends.local.runtime import Declined, Ending, Order, Process, Shape, Unreachable
 from dl2_scheduler.backends.local.tasks import TaskFiles
+from elastic_ps.launch import decide
+from elastic_ps.launch.decide import Budget
 from protos import elastic_pb2 as pb
 
 SECONDS = 20.0
@@ -88,7 +91,7 @@ def runtime(tmp_path):
 
 def order(tmp_path, **changes):
     shape = Shape("digits", 3, {"worker": 1.0, "server": 1.0}, {"worker": {}, "server": {}})
-    return replace(Order(shape, 1, ("python", "x.py"), tmp_path, 2, 1, "", None), **changes)
+    return replace(Order(shape, 1, ("python", "x.py"), tmp_path, 2, 1, "", None, 3), **changes)
 
 
 def test_commands_that_cannot_be_run_here(runtime, tmp_path):
@@ -144,6 +147,18 @@ def test_tasks_begin_through_a_file_that_says_what_they_have(options, tmp_path):
     for role in ("worker", "server"):
         assert found[f"--wrap-{role}"].endswith(f"enter.py {tmp_path}/tasks/digits-3.json {role}")
     assert (tmp_path / "tasks" / "digits-3.json").exists()
+
+
+def test_as_many_deaths_are_mended_as_the_document_says_and_by_its_word(options, runtime, tmp_path):
+    assert options(order(tmp_path, retry_limit=7))["--max-restarts"] == "7"
+    said = (
+        decide.plan(None, [], Budget(0).spend("w0 exited with status 1")),
+        decide.plan(None, [], Budget(1, ("a", "b"))),
+    )
+    for (action,), words in zip(said, ("w0 exited with status 1", "b; retryLimit 1 has been used up"), strict=True):
+        told = {"name": "digits", "coordinator": "h:1", "pid": 7, "ended": 9.5, "status": 1, "reason": action.reason}
+        job_json(tmp_path, json.dumps(told))
+        assert runtime.ending("digits", Process(7, "b"), tmp_path / "log").reason == words
 
 
 def job_json(tmp_path, text):

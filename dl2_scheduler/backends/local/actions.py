@@ -160,6 +160,7 @@ def order_of(record: Record, workers: int, servers: int) -> Order:
         servers=servers,
         checkpoint_url=_absolute(saving.url, record.folder) if saving and saving.url else "",
         checkpoint_interval=saving.interval if saving else None,
+        retry_limit=record.document.spec.retry_limit,
     )
 
 

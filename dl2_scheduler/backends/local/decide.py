@@ -126,7 +126,8 @@ def ended(record: Record, ending: Ending, now: float) -> Changes:
         return {**over, "phase": Phase.FINISHED, "reason": ending.reason, "epochs_done": epochs}
     if ending.status is not None:
         return {**over, "phase": Phase.FAILED, "reason": ending.reason}
-    losses = record.losses + 1
-    if losses > record.document.spec.retry_limit:
-        return {**over, "phase": Phase.FAILED, "reason": f"its launcher was lost {losses} times: {ending.reason}"}
+    losses, limit = record.losses + 1, record.document.spec.retry_limit
+    if losses > limit:
+        used_up = f"; retryLimit {limit} has been used up" if limit else ""
+        return {**over, "phase": Phase.FAILED, "reason": f"its launcher was lost: {ending.reason}{used_up}"}
     return {**changes, "losses": losses, "phase": Phase.WAITING, "reason": f"its launcher was lost: {ending.reason}"}

@@ -37,6 +37,7 @@ _JOIN_CORE_SECONDS = 60.0
 _USAGE_SECONDS = 0.5
 _OVER = ("finished", "failed")
 _UNSAID = "it was killed, or the machine went down"
+_RESTARTS = "--max-restarts"
 
 
 class ElasticrunRuntime:
@@ -75,6 +76,7 @@ class ElasticrunRuntime:
             "--workers": str(order.workers),
             "--servers": str(order.servers),
             "--checkpoint": root,
+            _RESTARTS: str(order.retry_limit),
             "--join-timeout": f"{self._join_seconds(order):.0f}",
             "--wrap-worker": self._tasks.wrap(order.shape, WORKER),
             "--wrap-server": self._tasks.wrap(order.shape, SERVER),
@@ -102,7 +104,8 @@ class ElasticrunRuntime:
         """See `JobRuntime.ending`."""
         job = self._job(name)
         if job is not None and job.pid == process.pid:
-            return Ending(job.status, job.reason or _UNSAID, job.ended or 0.0)
+            reason = job.reason.replace(_RESTARTS, "retryLimit")  # which whoever has submitted the job can change
+            return Ending(job.status, reason or _UNSAID, job.ended or 0.0)
         said = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
         at = log.stat().st_mtime if log.exists() else 0.0
         return Ending(1, said[-1], at) if said else Ending(None, _UNSAID, at)

@@ -67,6 +67,7 @@ class Order:
         servers: at the start.
         checkpoint_url: of the folder that checkpoints go below; "": the cluster's.
         checkpoint_interval: seconds; None: it is asked to save itself only.
+        retry_limit: deaths of tasks that the launcher mends.
     """
 
     shape: Shape
@@ -77,6 +78,7 @@ class Order:
     servers: int
     checkpoint_url: str
     checkpoint_interval: float | None
+    retry_limit: int
 
     @property
     def name(self) -> str:
