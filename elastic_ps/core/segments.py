@@ -23,6 +23,14 @@ def stretches(*arrays: Array) -> Iterator[tuple[int, int]]:
     yield from pairwise([0, *(np.flatnonzero(cut) + 1).tolist(), length])
 
 
+def scatter(data: Raw, parts: Iterable[Array]) -> None:
+    """Write bytes to the memory of contiguous arrays, one behind the other."""
+    start = 0
+    for part in parts:
+        part.view(np.uint8)[...] = data[start : start + part.nbytes]
+        start += part.nbytes
+
+
 def joined(parts: Iterable[Run]) -> list[Run]:
     """Disjoint runs in ascending order, neighbours as one."""
     result: list[Run] = []

@@ -144,5 +144,5 @@ class AsyncUpdates:
         """Copied: the pushes of others change the blocks while the values are under way."""
         room = self._room
         runs = list(room.store.alike(blocks))
-        pieces = [piece.copy() for run in runs for piece in room.store.pieces(run)]
+        pieces = [piece.copy() for run in runs for piece in room.store.values.pieces(run)]
         room.outbox.send(node, room.frame(Kind.VALUE, version, runs, updates=room.store.updates(blocks)), pieces)

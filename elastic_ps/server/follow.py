@@ -246,7 +246,7 @@ class Subscription:
             return
         self.sent(piece)
         frame = Frame(Kind.VALUE, number, int(self._store.versions[piece[0]]), meta={"runs": [list(piece)]})
-        self._outbox.send(self.node, frame, [part.copy() for part in self._store.pieces(piece)])
+        self._outbox.send(self.node, frame, [part.copy() for part in self._store.values.pieces(piece)])
 
     def sent(self, run: Run) -> None:
         """A VALUE of these blocks is on its way: only what changes them is owed now."""

@@ -257,7 +257,7 @@ class ServerNode:
                 return records, ()
             gradients = Image(size)
             room.gradients.add(gradients)
-            return gradients, room.store.values
+            return gradients, room.store.values.images
 
     def buffers(self, peer: Peer, frame: Frame) -> list[Raw]:
         """See `Receiver`."""

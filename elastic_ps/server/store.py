@@ -1,12 +1,9 @@
 """The blocks that a server holds: values, optimizer state, versions, counts.
 
 Every block has its place in images of the whole model, of which only what is held takes memory: a run of consecutive
-blocks is one memory range, in the values and in each state array. A switch of configuration changes `status` and
-nothing else: no byte is moved. Work goes by *segments*: the longest sequences of consecutive blocks that one vectorised
-operation can treat alike.
-
-The values have two images, and an update writes to the one where a block is not: so its values of a version stay as
-they are until the version after the next is made, and workers may read them in place meanwhile.
+blocks is one memory range, in the values (of which there are two images, see `double_buffer`) and in each state array. A
+switch of configuration changes `status` and nothing else: no byte is moved. Work goes by *segments*: the longest
+sequences of consecutive blocks that one vectorised operation can treat alike.
 
 Not thread-safe: `Room.changed` guards it.
 """
@@ -20,9 +17,10 @@ from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Model, Run, Tensor, runs
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.rows import Rows
-from elastic_ps.core.segments import Array, Raw, stretches
+from elastic_ps.core.segments import Array, scatter, stretches
 from elastic_ps.server.applied import Applied, Batch
 from elastic_ps.server.contributions import Aggregate, Contribution, DType
+from elastic_ps.server.double_buffer import DoubleBuffer
 from elastic_ps.server.phases import Status
 from elastic_ps.server.tables import Tables
 from elastic_ps.server.treatments import Treatment, Treatments
@@ -39,14 +37,14 @@ class Store:
 
     Attributes:
         status, versions, counts: by block id. A count is the number of optimizer updates.
-        values: the two images of the values.
+        values: of the blocks.
         applied: async and ssp: batches that the blocks have taken.
     """
 
     def __init__(self, model: Model, modules: tuple[str, ...] = ()):
         self.model = model
         self._treatments = Treatments(modules)
-        self.values = Image(), Image()
+        self.values = DoubleBuffer()
         self.tables = Tables(self)
         self._states: dict[int, dict[str, Image]] = {}  # by layout
         self.applied = Applied()
@@ -60,7 +58,6 @@ class Store:
         self.extents = np.zeros(size, dtype=np.int64)
         self.positions = np.zeros(size, dtype=np.int64)
         self._treatment = np.zeros(size, dtype=np.int64)
-        self._side = np.zeros(size, dtype=np.int8)  # in which image the values are
 
     # ---- the model -------------------------------------------------------------------------------------------------
 
@@ -73,7 +70,7 @@ class Store:
         self._treatments.grow(model, optimizers)
         self.model = model
         blocks, known = model.blocks, len(self.status)
-        for name in ("status", "versions", "counts", "extents", "positions", "_treatment", "_side"):
+        for name in ("status", "versions", "counts", "extents", "positions", "_treatment"):
             old = getattr(self, name)
             setattr(self, name, np.append(old, np.zeros(len(blocks) - known, dtype=old.dtype)))
         self.applied.grow(len(blocks))
@@ -81,8 +78,7 @@ class Store:
         self.extents[known:] = [block.extent for block in blocks[known:]]
         self.positions[known:] = [block.position for block in blocks[known:]]
         self._treatment[:] = [self._treatments.of_tensor[block.tensor] for block in blocks]
-        for image in self.values:
-            image.grow(model.slab_bytes)
+        self.values.grow(model)
         self._grow_states()
 
     def treatment(self, block: int) -> Treatment:
@@ -126,7 +122,7 @@ class Store:
         """Hold blocks from now on; their values are zero until they come."""
         ids = np.asarray(blocks, dtype=np.int64)
         self.status[ids] = status
-        self._side[ids] = 0
+        self.values.sides[ids] = 0
         self.versions[ids] = 0
         self.counts[ids] = 0
 
@@ -138,7 +134,7 @@ class Store:
             self.tables.forget(run)
             for segment in self.segments(run):
                 span, item = self.model.span(segment), self.treatment(segment[0]).dtype.itemsize
-                for image in self.values:
+                for image in self.values.images:
                     unused.add(image, span.start, span.stop)
                 for _, image, dtype in self._state_images(segment[0]):
                     unused.add(image, span.start // item * dtype.itemsize, span.stop // item * dtype.itemsize)
@@ -167,7 +163,7 @@ class Store:
     def segments(self, run: Run, *alike: Array) -> Iterator[Run]:
         """Cut a run where memory, treatment, or one of the arrays `alike` (last axis: block ids) changes."""
         window = slice(run[0], run[0] + run[1])
-        kinds: tuple[Array, ...] = (self._side, self._treatment, *alike)
+        kinds: tuple[Array, ...] = (self.values.sides, self._treatment, *alike)
         for low, high in stretches(*(array[..., window] for array in kinds)):
             yield run[0] + low, high - low
 
@@ -178,38 +174,15 @@ class Store:
             for low, high in stretches(self.status[window], *(array[window] for array in arrays)):
                 yield first + low, high - low
 
-    def by_image(self, runs_: Iterable[Run]) -> list[list[Run]]:
-        """Runs, cut where their values go on in the other image, and those of each image together."""
-        found: tuple[list[Run], list[Run]] = [], []
-        for first, count in runs_:
-            sides = self._side[first : first + count]
-            for low, high in stretches(sides):
-                found[int(sides[low])].append((first + low, high - low))
-        return [cut for cut in found if cut]
-
-    def pieces(self, run: Run) -> list[Raw]:
-        """The memory of a run's values: one array for each stretch in one image."""
-        first, count = run
-        cuts = stretches(self._side[first : first + count])
-        return [self._bytes((first + low, high - low), int(self._side[first + low])) for low, high in cuts]
-
-    def _bytes(self, run: Run, side: int) -> Raw:
-        return self.values[side].array[self.model.span(run)]
+    def value(self, segment: Run) -> Array:
+        """A segment's values, flat, in its dtype."""
+        return self.values.present(segment).view(self.treatment(segment[0]).dtype)
 
     def sides(self, segment: Run) -> tuple[Array, Array]:
         """The values of a segment of one tensor, flat, without padding, and the memory that its update writes to."""
-        last, side = self.model.blocks[sum(segment) - 1], int(self._side[segment[0]])
+        last, dtype = self.model.blocks[sum(segment) - 1], self.treatment(segment[0]).dtype
         end = last.nbytes - last.extent or None
-        dtype = self.treatment(segment[0]).dtype
-        return self._bytes(segment, side)[:end].view(dtype), self._bytes(segment, 1 - side)[:end].view(dtype)
-
-    def turn(self, segment: Run) -> None:
-        """A segment's values are in the other image now."""
-        self._side[segment[0] : sum(segment)] = 1 - self._side[segment[0]]
-
-    def value(self, segment: Run) -> Array:
-        """A segment's values, flat, in its dtype."""
-        return self._bytes(segment, int(self._side[segment[0]])).view(self.treatment(segment[0]).dtype)
+        return self.values.present(segment)[:end].view(dtype), self.values.coming(segment)[:end].view(dtype)
 
     def states(self, segment: Run) -> dict[str, Array]:
         """A segment's state arrays, flat, in the order of the rule."""
@@ -242,10 +215,7 @@ class Store:
     def write(self, run: Run, data: NDArray[np.uint8]) -> None:
         """Replace a run's values by bytes off the wire."""
         self.tables.forget(run)
-        start = 0
-        for piece in self.pieces(run):
-            piece[...] = data[start : start + piece.nbytes]
-            start += piece.nbytes
+        scatter(data, self.values.pieces(run))
 
     def init_states(self, run: Run) -> None:
         """Give first values their state."""
@@ -281,13 +251,12 @@ class Store:
 
     def _update_all(self, segment: Run, aggregate: Aggregate, hyper: Hyper | None) -> None:
         treatment = self.treatment(segment[0])
-        old, side = self.value(segment), 1 - int(self._side[segment[0]])
-        new = self._bytes(segment, side).view(treatment.dtype)
+        old, new = self.value(segment), self.values.coming(segment).view(treatment.dtype)
         if treatment.rule is None:
             aggregate.write(new)
         else:
             treatment.rule.apply(old, new, aggregate, self.states(segment), *self.step(segment[0], hyper))
-        self._side[segment[0] : sum(segment)] = side
+        self.values.turn(segment)
         self.tables.forget(segment)
 
     def step(self, block: int, hyper: Hyper | None) -> tuple[int, Hyper]:
@@ -307,10 +276,7 @@ class Store:
 
     def load_states(self, segment: Run, data: NDArray[np.uint8], counts: Sequence[int]) -> None:
         """Replace a segment's state arrays and counts; its values stay."""
-        start = 0
-        for array in self.states(segment).values():
-            array.view(np.uint8)[...] = data[start : start + array.nbytes]
-            start += array.nbytes
+        scatter(data, self.states(segment).values())
         self.counts[segment[0] : sum(segment)] = counts
 
     # ---- blocks as they travel -------------------------------------------------------------------------------------
@@ -338,17 +304,14 @@ class Store:
         """
         window = slice(segment[0], segment[0] + segment[1])
         self.tables.forget(segment)
-        self._side[window] = counts[0] % 2  # so that blocks that come at different versions are in one image
+        self.values.sides[window] = counts[0] % 2  # so that blocks that come at different versions are in one image
         parts = self.image(segment)
         if sum(part.nbytes for part in parts) != data.nbytes:
             raise ProtocolError(
                 f"blocks {segment[0]} to {segment[0] + segment[1] - 1} with {data.nbytes} bytes of values and state, "
                 f"here they have {sum(part.nbytes for part in parts)}: do all servers run the same optimizer?"
             )
-        start = 0
-        for part in parts:
-            part.view(np.uint8)[...] = data[start : start + part.nbytes]
-            start += part.nbytes
+        scatter(data, parts)
         self.versions[window] = version
         self.counts[window] = counts
         self.applied.load(segment, applied)

@@ -65,7 +65,7 @@ class Tables:
         for name, array in states.items():
             array[at] = taken[name]
         self._differ(segment, rows, aggregate.numbers)
-        store.turn(segment)
+        store.values.turn(segment)
 
     def _catch_up(self, segment: Run, rows: range, old: Array, new: Array) -> None:
         """Make the other image equal."""

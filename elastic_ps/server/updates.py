@@ -168,9 +168,9 @@ class Updates:
 
     def _tell(self, workers: Sequence[NodeId], version: int, updated: Sequence[Run]) -> None:
         room = self._room
-        for cut in room.store.by_image(joined(updated)):
+        for cut in room.store.values.by_image(joined(updated)):
             frame = room.frame(Kind.VALUE, version, cut)
-            payload = [piece for run in cut for piece in room.store.pieces(run)]
+            payload = [piece for run in cut for piece in room.store.values.pieces(run)]
             for worker in workers:
                 # Not copied: nobody updates these blocks again before this worker has pushed for them again, which it
                 # does only after it has their values.
@@ -213,5 +213,5 @@ class Updates:
         versions = room.store.versions[blocks]
         for version in np.unique(versions).tolist():
             runs = list(room.store.alike(np.unique(blocks[versions == version])))
-            pieces = [piece.copy() for run in runs for piece in room.store.pieces(run)]
+            pieces = [piece.copy() for run in runs for piece in room.store.values.pieces(run)]
             room.outbox.send(node, room.frame(Kind.VALUE, version, runs), pieces)

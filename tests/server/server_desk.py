@@ -138,7 +138,7 @@ class Desk:
         return b"".join(part.tobytes() for part in self.sent.frames[-1][2])
 
     def image(self) -> bytes:
-        return b"".join(piece.tobytes() for piece in self.room.store.pieces(self.every[0]))
+        return b"".join(piece.tobytes() for piece in self.room.store.values.pieces(self.every[0]))
 
     def proof(self, epochs: int = 1) -> Audit:
         return audit(self.room.ledger.report()[1], self.data.samples, self.data.global_batch, epochs)

@@ -86,7 +86,9 @@ def test_updates_do_not_wait_for_the_storage(jobs: Jobs, tmp_path: Path) -> None
     job.check_step(3)
     path = manifest(job, 2, tmp_path)
     again = restored(jobs, path, SGD, 1)
-    image = b"".join(piece.tobytes() for piece in again.servers["s0"].room.store.pieces((0, len(job.model.blocks))))
+    image = b"".join(
+        piece.tobytes() for piece in again.servers["s0"].room.store.values.pieces((0, len(job.model.blocks)))
+    )
     assert image == at_clock.tobytes()
 
 
@@ -223,5 +225,5 @@ def test_restored_blocks_keep_their_values_when_the_chief_gives_first_ones(jobs:
     assert len(kept.held(Status.PRIMARY)) == len(job.model.blocks)
     again.init()
     again.drain("w0")
-    image = b"".join(piece.tobytes() for piece in kept.pieces((0, len(job.model.blocks))))
+    image = b"".join(piece.tobytes() for piece in kept.values.pieces((0, len(job.model.blocks))))
     assert image == job.reference.slab.tobytes()

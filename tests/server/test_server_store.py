@@ -59,7 +59,7 @@ def test_a_later_arrival_joins_its_neighbours() -> None:
     assert store.value((0, 3)).tolist() == [1] * 32 + [0] * 64
     data = np.arange(3 * 128, dtype=np.uint8)
     store.write((0, 3), data)
-    assert np.concatenate(store.pieces((0, 3))).tobytes() == data.tobytes()
+    assert np.concatenate(store.values.pieces((0, 3))).tobytes() == data.tobytes()
 
 
 def test_multipliers_cut_arithmetic_but_not_memory() -> None:
@@ -67,7 +67,7 @@ def test_multipliers_cut_arithmetic_but_not_memory() -> None:
     spec = OptimizerSpec("sgd", {}, {"i:1": {"lr_mult": 2.0}})
     store = store_of(made, spec.to_json())
     assert list(store.segments((0, 3))) == [(0, 1), (1, 1), (2, 1)]
-    assert len(store.pieces((0, 3))) == 1
+    assert len(store.values.pieces((0, 3))) == 1
 
 
 def test_an_optimizer_that_is_set_later_gets_its_state() -> None:
@@ -116,9 +116,9 @@ def test_blocks_that_come_at_several_versions_are_in_one_image() -> None:
         for behind in range(block + 1):
             other.update((behind, 1), ones(other, (behind, 1)), Hyper(lr=0.1))
         one.update((0, 4), ones(one, (0, 4)), Hyper(lr=0.1))
-    assert other.by_image([(0, 4)]) == [[(0, 4)]]
+    assert other.values.by_image([(0, 4)]) == [[(0, 4)]]
     other.update((1, 2), ones(other, (1, 2)), Hyper(lr=0.1))
-    assert sorted(other.by_image([(0, 2), (2, 2)])) == [[(0, 1), (3, 1)], [(1, 1), (2, 1)]]
+    assert sorted(other.values.by_image([(0, 2), (2, 2)])) == [[(0, 1), (3, 1)], [(1, 1), (2, 1)]]
 
 
 def test_image_and_load_are_inverse() -> None:
@@ -159,7 +159,7 @@ def test_blocks_that_were_updated_otherwise_than_their_neighbours_can_be_loaded(
     assert store.has_one_treatment((0, 2))
     image = np.full(store.image_bytes((0, 1)) * 2, 7, dtype=np.uint8)
     store.load((0, 2), image, 5, [1, 1], {})
-    assert b"".join(part.tobytes() for part in store.pieces((0, 2))) == bytes([7] * 256)
+    assert b"".join(part.tobytes() for part in store.values.pieces((0, 2))) == bytes([7] * 256)
 
 
 def test_what_cannot_be_optimized_says_so() -> None:
