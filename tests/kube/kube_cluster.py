@@ -4,13 +4,19 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT.parent / "shared" / "tools" / "kube" / "kube"
 IMAGE = "localhost/python:3.11"
+CRD = "elasticjobs.dl2.scheduler"
 _CALL_SECONDS = 120.0
+
+
+class NoCluster(AssertionError):
+    """There is none to test on; says what to do."""
 
 
 def run(*command, check=True, text=None, timeout=_CALL_SECONDS):
@@ -39,8 +45,8 @@ class Cluster:
 
     @property
     def ours(self):
-        """Whether it is the tool's: its nodes are this machine."""
-        return "kube-testbed" in str(self.kubeconfig.resolve())
+        """Whether it is the tool's: its nodes are this machine, and run what is packed here."""
+        return TOOL.exists() and "kube-testbed" in str(self.kubeconfig.resolve())
 
     def kubectl(self, *words, check=True, text=None, timeout=_CALL_SECONDS):
         return run(self._programs["kubectl"], *words, check=check, text=text, timeout=timeout)
@@ -53,7 +59,7 @@ class Cluster:
 
     def defines_jobs(self):
         """Whether it knows ElasticJobs: not any more after the uninstall of who brought their definition."""
-        return bool(self.kubectl("get", "crd", "elasticjobs.dl2.scheduler", "--ignore-not-found").stdout)
+        return bool(self.kubectl("get", "crd", CRD, "--ignore-not-found").stdout)
 
     def pack(self):
         """The image that pods run, on every node."""
@@ -69,20 +75,21 @@ class Cluster:
 
 
 def find():
-    """The cluster to test on. Raises AssertionError with what to do where there is none."""
+    """The cluster to test on. Raises NoCluster."""
     given = os.environ.get("KUBECONFIG")
     if given:
-        print(f"\ntests/kube: the cluster of KUBECONFIG={given}")
+        print(f"\nthe cluster of KUBECONFIG={given}", file=sys.stderr)
         return Cluster(given, started=False)
-    if not TOOL.exists():
-        raise AssertionError(
-            f"no cluster to test on: set KUBECONFIG, or put the test cluster's tool at {TOOL} (it needs root)"
+    if not TOOL.exists() or os.geteuid() != 0:
+        raise NoCluster(
+            f"no cluster: set KUBECONFIG, or put the test cluster's tool at {TOOL} and be root, as it needs"
         )
     before = run(TOOL, "status", check=False).stdout
     printed = run(TOOL, "up", "--nodes", "2", "--fake-nodes", "1", timeout=600).stdout.split()
     kubeconfig = next(word for word in reversed(printed) if "kubeconfig" in word)
     started = any(line.split() == ["kube-apiserver", "not", "running"] for line in before.splitlines())
-    print(f"\ntests/kube: the cluster of {TOOL} ({'started' if started else 'it was running'}), {kubeconfig}")
+    how = "started" if started else "it was running"
+    print(f"\nthe cluster of {TOOL} ({how}), {kubeconfig}", file=sys.stderr)
     return Cluster(kubeconfig, started)
 
 

@@ -4,55 +4,13 @@ import base64
 import json
 
 import numpy as np
-from kube_cluster import IMAGE, ROOT, until
 
 from coordinator.audit import audit
 from coordinator.client import CoordinatorClient
+from tests.kube.kube_cluster import ROOT, until
 
 SAMPLES, BATCH = 203, 16  # of tests/e2e/scripts/regression.py
 START_SECONDS = 300.0  # of pods that share two cores with others
-
-
-class Place:
-    """Where pods find what they run: this checkout's environment, a copy of its sources, a folder to write to.
-
-    Args:
-        sources: folder with our packages.
-        shared: folder that pods write to.
-    """
-
-    def __init__(self, sources, shared):
-        self.sources, self.shared = sources, shared
-        self.python = str(ROOT / ".venv" / "bin" / "python")
-        self.environment = [
-            {"name": "PYTHONPATH", "value": f"{sources}:{sources}/tests/e2e/scripts"},
-            {"name": "OMP_NUM_THREADS", "value": "1"},
-        ]
-        self.volumes = [
-            {"name": "environment", "hostPath": {"path": str(ROOT / ".venv")}},
-            {"name": "sources", "hostPath": {"path": str(sources)}},
-        ]
-        self.mounts = [
-            {"name": "environment", "mountPath": str(ROOT / ".venv"), "readOnly": True},
-            {"name": "sources", "mountPath": str(sources), "readOnly": True},
-        ]
-
-    def template(self, command, scheduler, with_shared=True):
-        """A pod template whose container has this command."""
-        container = {
-            "image": IMAGE,
-            "imagePullPolicy": "Never",
-            "env": self.environment,
-            "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
-            "volumeMounts": self.mounts,
-        }
-        volumes = self.volumes
-        if command:
-            container["command"] = [self.python, *command]
-        if with_shared:
-            volumes = [*volumes, {"name": "shared", "hostPath": {"path": str(self.shared)}}]
-            container["volumeMounts"] = [*self.mounts, {"name": "shared", "mountPath": str(self.shared)}]
-        return {"spec": {"schedulerName": scheduler, "containers": [container], "volumes": volumes}}
 
 
 class KubeJob:

@@ -3,11 +3,11 @@
 import os
 
 import pytest
-from kube_cluster import until
 from scheduling import Schedulers
 from typer.testing import CliRunner
 
 from dl2_scheduler.cli import app
+from tests.kube.kube_cluster import until
 
 REGRESSION = ["{sources}/tests/e2e/scripts/regression.py", "{folder}"]
 

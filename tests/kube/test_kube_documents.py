@@ -4,10 +4,10 @@ import copy
 
 import pytest
 import yaml
-from kube_cluster import ROOT
 
 from dl2_scheduler.cluster.document import read_document
 from dl2_scheduler.cluster.errors import BadInput
+from tests.kube.kube_cluster import ROOT
 
 WORKERS = {"template": {"spec": {"containers": [{"command": ["python", "x.py"]}]}}}
 GOOD = {"modelType": "a", "epochs": 2, "workers": WORKERS}

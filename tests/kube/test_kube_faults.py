@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kube_cluster import ROOT, until
 from test_kube_smoke import REGRESSION
+
+from tests.kube.kube_cluster import ROOT, until
 
 sys.path.insert(0, str(ROOT / "tests" / "e2e"))  # its jobs of this machine give the results to compare with
 import proofs

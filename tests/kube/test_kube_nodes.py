@@ -3,9 +3,10 @@
 import copy
 
 import pytest
-from kube_cluster import until
 from test_kube_faults import finishes_as_undisturbed
 from test_kube_smoke import REGRESSION
+
+from tests.kube.kube_cluster import until
 
 HOST = "kubernetes.io/hostname"
 

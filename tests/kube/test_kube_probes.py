@@ -4,7 +4,8 @@ import json
 
 import pytest
 import yaml
-from kube_cluster import IMAGE, ROOT, until
+
+from tests.kube.kube_cluster import IMAGE, ROOT, until
 
 
 @pytest.fixture

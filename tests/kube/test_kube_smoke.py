@@ -1,6 +1,6 @@
 """Jobs in real pods: from apply to Completed, scaled, a server killed; and the chart's uninstall leaves nothing."""
 
-from kube_cluster import until
+from tests.kube.kube_cluster import until
 
 DIGITS = ["{sources}/examples/digits.py", "--epochs"]
 REGRESSION = ["{sources}/tests/e2e/scripts/regression.py", "{folder}"]
