@@ -125,11 +125,13 @@ class Scaling:
     Attributes:
         plan: committed.
         start_seconds: of each node that joined, by its id: from the birth of its process to its registration, within
-            the 20 ms between two looks.
+            the 20 ms between two looks. Of a process of this machine's, not of a container's.
+        seen: when each node that came was first found registered, by its id; unix seconds.
     """
 
     plan: pb.Plan
     start_seconds: Mapping[str, float]
+    seen: Mapping[str, float]
 
 
 def scaled(client: CoordinatorClient, ask: Callable[[], object], seconds: float = 600.0) -> Scaling:
@@ -144,15 +146,18 @@ def scaled(client: CoordinatorClient, ask: Callable[[], object], seconds: float 
         TrialFailed: the plan was cancelled, or the time is over.
     """
     known, starts = {plan.id for plan in client.plans()}, dict.fromkeys(_pids(client), 0.0)
+    seen: dict[str, float] = {}
     ask()
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        starts |= {node: _age(pid) for node, pid in _pids(client).items() if node not in starts}
+        fresh = {node: pid for node, pid in _pids(client).items() if node not in starts}
+        seen |= dict.fromkeys(fresh, time.time())
+        starts |= {node: age(pid) for node, pid in fresh.items()}
         for plan in client.plans():
             if plan.id not in known and plan.phase in ("COMMITTED", "CANCELLED"):
                 if plan.phase == "CANCELLED":
                     raise TrialFailed(f"plan {plan.id} was cancelled: {plan.reason}")
-                return Scaling(plan, {node: starts.get(node, 0.0) for node in plan.joined})
+                return Scaling(plan, {node: starts.get(node, 0.0) for node in plan.joined}, seen)
         time.sleep(_POLL_SECONDS)
     raise TrialFailed(f"no plan was committed within {seconds:g} s")
 
@@ -162,7 +167,7 @@ def _pids(client: CoordinatorClient) -> dict[str, int]:
     return {node.member.id: node.pid for node in client.status().nodes if node.pid}
 
 
-def _age(pid: int) -> float:
+def age(pid: int) -> float:
     """Seconds since a process was born; 0 where there is none any more. Linux only, as elasticrun is."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
