@@ -1,9 +1,9 @@
 """The blocks that a server holds: values, optimizer state, versions, counts.
 
 Every block has its place in images of the whole model, of which only what is held takes memory: a run of consecutive
-blocks is one memory range, in the values (of which there are two images, see `double_buffer`) and in each state array. A
-switch of configuration changes `status` and nothing else: no byte is moved. Work goes by *segments*: the longest
-sequences of consecutive blocks that one vectorised operation can treat alike.
+blocks is one memory range, in the values (two images: see `double_buffer`) and in each state array. A switch of
+configuration changes `status` and nothing else: no byte is moved. Work goes by *segments*: the longest sequences of
+consecutive blocks that one vectorised operation can treat alike.
 
 Not thread-safe: `Room.changed` guards it.
 """
