@@ -108,7 +108,7 @@ class Step:
         self.gradients.step_done()
         self.exchanged = True
         if store:
-            store.updated(keys)
+            store.optimizer.updated(keys)
             store.write_back(keys)
         if boundary:
             self._node.progress.stepped(self._node.version, 0 if empty else push.samples)
@@ -132,7 +132,7 @@ class Step:
             samples=len(part.positions),
             slice=part.slice(position),
             roster=part.roster,
-            hyper=store.hyper(keys) if store else None,
+            hyper=store.optimizer.hyper(keys) if store else None,
             empty=empty,
             batch=part.number(position),
             compression=store.compression if store else None,

@@ -20,18 +20,16 @@ from elastic_ps.native.threads import Copy, copy_all
 from elastic_ps.worker.ahead import Pushpull, send_ahead
 from elastic_ps.worker.api import Array
 from elastic_ps.worker.ending import exits
+from elastic_ps.worker.optimizer import UNDIVIDED, Optimizer
 from elastic_ps.worker.parameters import First
 from elastic_ps.worker.staging import Key
-from elastic_ps.worker.states import State, States
+from elastic_ps.worker.states import State
 from elastic_ps.worker.values import chosen_rows, cut, settle, write_at_once
 
 if TYPE_CHECKING:
     from elastic_ps.worker.job import WorkerJob
 
 log = logging.getLogger(__name__)
-
-UNDIVIDED = ("lamb", "lars")
-"""Optimizers that need the norm of whole tensors."""
 
 
 class Store:
@@ -40,11 +38,17 @@ class Store:
     Args:
         job: this worker's.
         number: of the kvstore object, in order of creation.
+
+    Attributes:
+        declared: the job knows the keys.
+        compression: of gradients; None: they travel as they are.
+        optimizer: of the servers.
     """
 
     def __init__(self, job: WorkerJob, number: int):
         self.declared = False
         self.compression: Compression | None = None
+        self.optimizer = Optimizer(job.node, number)
         self._job = job
         self._number = number
         self._keys: dict[str, tuple[tuple[int, ...], str]] = {}  # shape and dtype of what was given to init
@@ -53,13 +57,7 @@ class Store:
         self._outs: dict[str, list[Array]] = {}  # of the open exchange
         self._combining = False
         self._late: list[Pushpull] | None = None  # what pushpulls have asked for while gradients may be read late
-        self._optimizer: OptimizerSpec | None = None
-        self._hyper: Callable[[int], Hyper] | None = None
         self._local = False
-        self._states = States(job.node, number)
-        self._rehearsed_states: dict[str, State] = {}  # given to load while rehearsing
-        self._loaded: tuple[int, dict[str, State]] | None = None  # version, states that the chief has loaded
-        self._counts: dict[str, int] | None = None  # updates of each key, known to the chief only
 
     # ---- KeyStore --------------------------------------------------------------------------------------------------
 
@@ -120,15 +118,15 @@ class Store:
 
     def set_optimizer(self, spec: OptimizerSpec, hyper: Callable[[int], Hyper]) -> list[str]:
         """See `KeyStore.set_optimizer`."""
-        if self.declared and self._optimizer is not None and spec.name != self._optimizer.name:
-            return [f"optimizer {spec.name} is ignored, the job has {self._optimizer.name} and its states"]
-        self._optimizer, self._hyper = spec, hyper
+        if self.declared and self.rule and spec.name != self.rule:
+            return [f"optimizer {spec.name} is ignored, the job has {self.rule} and its states"]
+        self.optimizer.set(spec, hyper)
         return self._declare([]) if self.declared else []
 
     @property
     def rule(self) -> str:
         """See `KeyStore.rule`."""
-        return self._optimizer.name if self._optimizer is not None else ""
+        return self.optimizer.spec.name if self.optimizer.spec is not None else ""
 
     def set_compression(self, compression: Compression) -> None:
         """See `KeyStore.set_compression`."""
@@ -152,16 +150,15 @@ class Store:
         self._job.close()
         if not self._job.node.is_member:
             return None
-        with exits():
-            return self._states.collect() or dict(self._rehearsed_states)
+        return self.optimizer.states()
 
     def load_optimizer_states(self, states: dict[str, State]) -> None:
         """See `KeyStore.load_optimizer_states`."""
         self._job.close()
         if self._job.staging.rehearsing:
-            self._rehearsed_states = dict(states)
+            self.optimizer.load_later(states)
         else:
-            self._load(states)
+            self.optimizer.load(states, self._job.begins)
 
     def command(self, head: int, body: str) -> None:
         """See `KeyStore.command`."""
@@ -209,37 +206,7 @@ class Store:
     def load_rehearsed(self) -> None:
         """The rehearsal is over, the job's values are here: load what the script wanted loaded in it."""
         self._first.clear()
-        if self._rehearsed_states:
-            self._load(self._rehearsed_states)
-        self._rehearsed_states = {}
-
-    def hyper(self, keys: Iterable[Key]) -> dict[str, Any] | None:
-        """The optimizer's values of the coming update of `keys`; None without an optimizer.
-
-        The number of the update is the largest of any key, as in MXNet. Under "sync" only the chief gives values: a
-        worker that becomes it asks the servers for their counts once, so that schedules go on after joins, restores
-        and loaded states. Else the servers tell their counts with each value.
-        """
-        node = self._job.node
-        if self._hyper is None:
-            return None
-        if not node.is_sync:
-            return self._hyper(node.inbox.updates(self._number) + 1).to_dict()
-        if not node.is_chief:
-            self._counts = None
-            return None
-        self._finish_load()
-        pushing = [key for _, key in keys]
-        if self._counts is None:
-            with exits():
-                self._counts = self._states.counts(pushing)
-        coming = [self._counts.get(key, 0) + 1 for key in pushing]
-        return self._hyper(max([*coming, *self._counts.values()])).to_dict()
-
-    def updated(self, keys: Iterable[Key]) -> None:
-        """An exchange over `keys` is complete."""
-        if self._counts is not None:
-            self._counts.update({key: self._counts.get(key, 0) + 1 for _, key in keys})
+        self.optimizer.load_now(self._job.begins)
 
     def write_back(self, keys: Iterable[Key]) -> None:
         """An exchange over `keys` is installed: write what the script waits for."""
@@ -254,38 +221,19 @@ class Store:
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
-    def _load(self, states: dict[str, State]) -> None:
-        """Load states, unless the script starts in a job that has gone on: its servers hold the later ones."""
-        node = self._job.node
-        if self._job.begins and (node.version or node.inherited):
-            log.warning("optimizer states are not loaded: the job has gone on, and its servers hold later ones")
-            return
-        self._counts = None
-        with exits():
-            self._states.load(states)
-        self._loaded = (node.version, states) if node.is_sync and not node.is_chief else None
-
-    def _finish_load(self) -> None:
-        """Load again what a chief has perhaps died over before its push: nothing can have been updated since."""
-        if self._loaded is not None and self._loaded[0] == self._job.node.version:
-            with exits():
-                self._states.load(self._loaded[1])
-        self._loaded = None
-
     def _pushed(self, key: str) -> bool:
         return any((self._number, key) in keys for keys in self._job.staging.learnt)
 
     def _tensor(self, key: str, auxiliary: bool = False) -> Tensor:
         shape, dtype = self._keys[key]
-        divisible = self._optimizer is None or self._optimizer.name not in UNDIVIDED
-        return Tensor(self._number, key, shape, dtype, auxiliary, divisible)
+        return Tensor(self._number, key, shape, dtype, auxiliary, divisible=self.rule not in UNDIVIDED)
 
     def _declare_keys(self, tensors: list[Tensor]) -> None:
         for warning in self._declare(tensors):
             log.warning("%s", warning)
 
     def _declare(self, tensors: list[Tensor]) -> list[str]:
-        optimizer = self._optimizer.to_json() if self._optimizer else ""
+        optimizer = self.optimizer.spec.to_json() if self.optimizer.spec else ""
         self.declared = True
         first = First(self._keys.keys(), self._first_bytes)
         return self._job.declare(self._number, tensors, optimizer, self._local, first)

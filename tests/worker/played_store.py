@@ -174,5 +174,5 @@ class Numbers:
     def exchange(self, *keys, chief=True):
         pushed = frozenset((0, key) for key in keys)
         servers(self.store).is_chief = chief
-        self.store.hyper(pushed)
-        self.store.updated(pushed)
+        self.store.optimizer.hyper(pushed)
+        self.store.optimizer.updated(pushed)
