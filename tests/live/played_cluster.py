@@ -3,7 +3,7 @@
 import heapq
 from dataclasses import dataclass, field
 
-from dl2_scheduler.backends.local.runtime import Declined, Ending, Process, Report, Task, Unreachable, Usage
+from dl2_scheduler.backends.local.runtime import Declined, Ending, Over, Process, Report, Task, Unreachable, Usage
 
 SAMPLES = 10.0
 
@@ -65,6 +65,7 @@ class PlayedJob:
     epochs: float
     since: float
     ending: Ending | None = None
+    over: Ending | None = None
     answers: bool = True
     refuses: str = ""
 
@@ -133,7 +134,9 @@ class PlayedRuntime:
         self.train(job)
         return job
 
-    def report(self, name):
+    def report(self, name, process):
+        if self.jobs[name].over is not None:
+            raise Over(name, self.jobs[name].over)
         refuses, self.jobs[name].refuses = self.jobs[name].refuses, ""
         try:
             job = self.asked(name)

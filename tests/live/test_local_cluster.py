@@ -9,6 +9,7 @@ from played_cluster import document
 
 from dl2_scheduler.backends.local.nodes import virtual_nodes
 from dl2_scheduler.backends.local.records import Records
+from dl2_scheduler.backends.local.runtime import Ending
 from dl2_scheduler.cluster.errors import BadInput, Refused, UnknownJob
 from dl2_scheduler.cluster.live import Phase
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
@@ -83,7 +84,7 @@ def test_a_job_that_only_starts_says_so(serve, runtime, monkeypatch):
     cluster.submit(document(), HERE)
     assert not cluster.snapshot().jobs[0].starting
     report = runtime.report
-    monkeypatch.setattr(runtime, "report", lambda name: replace(report(name), trains=False, workers=0, servers=0))
+    monkeypatch.setattr(runtime, "report", lambda *job: replace(report(*job), trains=False, workers=0, servers=0))
     slot(cluster, digits=(2, 2))
     (state,) = cluster.snapshot().jobs
     assert (state.starting, state.workers) == (True, 0)
@@ -146,6 +147,55 @@ def test_a_job_that_fails_says_why_and_the_others_go_on(serve, runtime, clock):
     assert (a.finished, a.note) == (5.0, "failed: worker w0 exited with status 3")
     assert (b.finished, b.epochs) == (None, pytest.approx(2.0))
     assert cluster.jobs()[0].ended == 1005.0
+
+
+@pytest.mark.parametrize(("status", "epochs"), [(0, 40), (1, 2)])
+def test_a_job_that_is_over_is_not_decided_about_while_its_launcher_lives(serve, runtime, clock, status, epochs):
+    cluster = serve()
+    for name in ("a", "b"):
+        cluster.submit(document(name), HERE)
+
+    def over():
+        runtime.train(runtime.jobs["a"])
+        runtime.jobs["a"].over = Ending(status, "why", 0.0)
+
+    slot(cluster, a=(1, 1), b=(1, 1))
+    clock.at(1030.0, over)
+    a, _ = slot(cluster, a=(1, 1), b=(1, 1)).jobs
+    assert (a.finished, a.epochs, a.workers) == (40.0, 38 if status == 0 else 0, 1)
+    assert [state.job.id for state in cluster.snapshot().jobs] == ["b"]
+    assert (cluster.jobs()[0].phase, cluster.jobs()[0].reason) == (Phase.RUNNING, "it is over, and its processes end")
+    clock.at(1041.5, lambda: runtime.end("a", status, "why"))
+    assert [job.id for job in slot(cluster, b=(1, 1)).jobs] == ["b"]
+    found = cluster.jobs()[0]
+    assert (found.phase, found.reason) == (Phase.FAILED if status else Phase.FINISHED, "why")
+    assert found.ended == pytest.approx(1041.5)
+
+
+def test_a_held_job_that_is_over_is_given_nothing(serve, runtime):
+    cluster = serve()
+    cluster.submit(document(), HERE)
+    slot(cluster, digits=(1, 1))
+    cluster.hold("digits")
+    cluster.scale("digits", 2, 2)
+    runtime.jobs["digits"].over = Ending(0, "finished", 0.0)
+    slot(cluster)
+    assert cluster.jobs()[0].reason == "it is over, and its processes end"
+    assert runtime.calls == [("start", "digits", 1, 1)]
+
+
+def test_a_job_that_is_over_as_it_was_suspended_is_decided_about(serve, runtime, monkeypatch):
+    cluster = serve()
+    cluster.submit(document(), HERE)
+    slot(cluster, digits=(1, 1))
+
+    def stop(name, process):
+        runtime.jobs[name].over = Ending(0, "stopped by an operator", 0.0)
+
+    monkeypatch.setattr(runtime, "stop", stop)
+    slot(cluster)
+    (state,) = cluster.snapshot().jobs
+    assert (state.job.id, phases(cluster)) == ("digits", {"digits": Phase.SUSPENDING})
 
 
 def test_a_job_that_cannot_be_started_has_failed(serve):

@@ -5,8 +5,10 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,7 +16,7 @@ from dl2_scheduler.backends.clock import SystemClock
 from dl2_scheduler.backends.local import processes
 from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime, report_of
 from dl2_scheduler.backends.local.isolation import NoIsolation
-from dl2_scheduler.backends.local.runtime import Declined, Ending, Order, Process, Shape, Unreachable
+from dl2_scheduler.backends.local.runtime import Declined, Ending, Order, Over, Process, Shape, Unreachable
 from dl2_scheduler.backends.local.tasks import TaskFiles
 from elastic_ps.launch import decide
 from elastic_ps.launch.decide import Budget
@@ -174,8 +176,11 @@ def test_what_a_launcher_left_behind(runtime, tmp_path):
         tmp_path, '{"name": "digits", "coordinator": "h:1", "pid": 7, "ended": 9.5, "status": 1, "reason": "no data"}'
     )
     assert runtime.ending("digits", process, log) == Ending(1, "no data", 9.5)
-    with pytest.raises(Unreachable):
-        runtime.report("digits")
+    with pytest.raises(Over) as over:
+        runtime.report("digits", process)
+    assert over.value.ending == Ending(1, "no data", 9.5)
+    with pytest.raises(Unreachable, match="no coordinator"):
+        runtime.report("digits", replace(process, pid=8))  # which has not yet put its own there
     job_json(tmp_path, '{"name": "digits", "coordinator": "h:1", "pid": 7}')
     assert runtime.ending("digits", process, log).status is None
     log.write_text("Traceback\nwrong\n")
@@ -201,6 +206,15 @@ def test_a_coordinators_words():
     assert (report.trains, report.workers, report.servers, report.wanted_workers) == (True, 2, 1, 3)
     assert (report.epochs, report.samples_per_epoch, report.samples_per_second) == (2.5, 100, 50)
     assert report_of(pb.StatusReply(phase="starting")).epochs == 0.0
+
+
+@pytest.mark.parametrize(("phase", "status"), [("finished", 0), ("failed", 1)])
+def test_a_job_that_is_over_is_not_one_that_trains(runtime, tmp_path, monkeypatch, phase, status):
+    said = pb.StatusReply(phase=phase, reason="w0 died; --max-restarts 3 has been used up")
+    monkeypatch.setattr(runtime, "_client", lambda name: nullcontext(SimpleNamespace(status=lambda: said)))
+    with pytest.raises(Over) as over:
+        runtime.report("digits", Process(7, "b"))
+    assert over.value.ending == Ending(status, "w0 died; retryLimit 3 has been used up", 0.0)
 
 
 def test_the_machines_clock_is_woken_also_before_it_waits():

@@ -3,15 +3,16 @@
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from dl2_scheduler.backends.clock import Clock
 from dl2_scheduler.backends.local import decide, holding, views
 from dl2_scheduler.backends.local.actions import Actions, shape_of, working_folder
 from dl2_scheduler.backends.local.loads import load_of, placed
-from dl2_scheduler.backends.local.placing import place
+from dl2_scheduler.backends.local.placing import Claim, place
 from dl2_scheduler.backends.local.records import Changes, Record, Records
-from dl2_scheduler.backends.local.runtime import Declined, JobRuntime, Report, Unreachable
+from dl2_scheduler.backends.local.runtime import Declined, Ending, JobRuntime, Over, Report, Unreachable
 from dl2_scheduler.cluster.document import ElasticJob, read_document
 from dl2_scheduler.cluster.errors import BadInput, Refused, UnknownJob
 from dl2_scheduler.cluster.jobs import Node
@@ -56,6 +57,7 @@ class LocalCluster:
         self._slot = records.slot
         self._before: list[Record] = []
         self._reports: dict[int, Report] = {}
+        self._over: dict[int, Ending] = {}
         self._speeds: tuple[SpeedReport, ...] = ()
         self._granted: Mapping[int, Grant] = {}
         self._find_again()
@@ -100,15 +102,14 @@ class LocalCluster:
         """See `LiveCluster.jobs`: those with processes as their coordinators say now."""
         last = {record.name: record for record in self._records.all()}
         claims = holding.held_claims(self._records.active())
-        return [
-            views.status_of(
-                record,
-                self._ask(record),
-                self._runtime.log(record.name, record.number, record.runs),
-                views.why_waits(record, self._nodes, claims) or self._owners_note(record),
-            )
-            for record in sorted(last.values(), key=lambda record: record.number)
-        ]
+        return [self._status(record, claims) for record in sorted(last.values(), key=lambda record: record.number)]
+
+    def _status(self, record: Record, claims: Sequence[Claim]) -> JobStatus:
+        heard, note = self._hear(record), views.why_waits(record, self._nodes, claims) or self._owners_note(record)
+        log_file = self._runtime.log(record.name, record.number, record.runs)
+        if isinstance(heard, Ending):
+            return views.status_of(record, None, log_file, "it is over, and its processes end")
+        return views.status_of(record, heard, log_file, note)
 
     def _owners_note(self, record: Record) -> str:
         """What a held job would not follow; of other jobs the decisions tell it."""
@@ -160,7 +161,7 @@ class LocalCluster:
         self._observe()
         self._began_slot = self._clock.now()
         active = self._records.active()
-        self._before = [record for record in active if _is_decided(record)]
+        self._before = [record for record in active if _is_decided(record) and record.number not in self._over]
         self._granted = {}
         nodes = place(self._nodes, holding.held_claims(active), self._rule).left()
         states = tuple(views.state_of(record, self._records.began) for record in self._before)
@@ -173,7 +174,7 @@ class LocalCluster:
         self._granted = {record.number: allocation.of(record.name) for record in self._before}
         active = self._records.active()  # as they are now: a job may have been held, or stopped, since the snapshot
         grants = [(record, self._granted[record.number]) for record in active if self._may_grant(record)]
-        grants += [(record, _own(record)) for record in active if _is_owned(record)]
+        grants += [(record, _own(record)) for record in active if self._is_owned(record)]
         for record, grant in sorted(grants, key=lambda each: _growth(*each)):
             if not record.left_alone:
                 self._records.change(record.number, wanted_workers=grant.workers, wanted_servers=grant.servers)
@@ -192,6 +193,10 @@ class LocalCluster:
 
     def _may_grant(self, record: Record) -> bool:
         return record.number in self._granted and _is_decided(record)
+
+    def _is_owned(self, record: Record) -> bool:
+        """Whether its owner decides about it."""
+        return record.left_alone and _goes_on(record) and record.number not in self._over
 
     # ---- what has happened -----------------------------------------------------------------------------------------
 
@@ -226,7 +231,7 @@ class LocalCluster:
         active = self._records.active()
         for record in active:
             wanted = _own(record)
-            if not _is_owned(record) or (record.workers, record.servers) == (wanted.workers, wanted.servers):
+            if not self._is_owned(record) or (record.workers, record.servers) == (wanted.workers, wanted.servers):
                 continue
             if _growth(record, wanted) <= 0 or not placed(active, self._nodes, self._rule).over:
                 self._actions.give(record, self._ask(record), wanted)
@@ -237,21 +242,31 @@ class LocalCluster:
 
     def _observe(self) -> None:
         """Ask every coordinator."""
-        self._reports = {}
+        self._reports, self._over = {}, {}
         for record in self._records.active():
-            if (report := self._ask(record)) is not None:
-                self._reports[record.number] = report
-                other = (report.workers, report.servers) != (record.workers, record.servers)
-                since = self._since(record) if other else record.since
-                self._records.change(record.number, since=since, **decide.reported(record, report))
+            match self._hear(record):
+                case Report() as report:
+                    self._reports[record.number] = report
+                    other = (report.workers, report.servers) != (record.workers, record.servers)
+                    since = self._since(record) if other else record.since
+                    self._records.change(record.number, since=since, **decide.reported(record, report))
+                case Ending() as ending if decide.ends(record, ending):
+                    self._over[record.number] = ending
 
-    def _ask(self, record: Record) -> Report | None:
+    def _hear(self, record: Record) -> Report | Ending | None:
+        """What its coordinator says; how it ends, where it is over and its launcher still runs; None: nothing."""
         if record.process is None:
             return None
         try:
-            return self._runtime.report(record.name)
+            return self._runtime.report(record.name, record.process)
+        except Over as over:
+            return over.ending
         except (Unreachable, Declined):
             return None
+
+    def _ask(self, record: Record) -> Report | None:
+        heard = self._hear(record)
+        return heard if isinstance(heard, Report) else None
 
     def _since(self, record: Record) -> float | None:
         try:
@@ -260,7 +275,7 @@ class LocalCluster:
             return None
 
     def _measure(self) -> Outcome:
-        now = {record.number: record for record in self._records.all()}
+        now = {record.number: self._as_ended(record) for record in self._records.all()}
         began = self._records.began
         outcomes = []
         for before in self._before:
@@ -274,6 +289,11 @@ class LocalCluster:
         self._speeds = tuple(speed for speed in speeds if speed is not None)
         return Outcome(self._slot, outcomes, self._speeds, self._began_slot - began, self._clock.now() - began)
 
+    def _as_ended(self, record: Record) -> Record:
+        """A job that is over has ended, though its launcher has not: no later slot's outcome would tell it."""
+        ending = self._over.get(record.number)
+        return record if ending is None else replace(record, **decide.ended(record, ending, self._clock.now()))
+
 
 def _check_working_folder(document: ElasticJob, folder: Path) -> None:
     """Refuse a document whose workers shall run where there is no folder."""
@@ -285,11 +305,6 @@ def _check_working_folder(document: ElasticJob, folder: Path) -> None:
 def _is_decided(record: Record) -> bool:
     """Whether the policy decides about it."""
     return not record.left_alone and _goes_on(record)
-
-
-def _is_owned(record: Record) -> bool:
-    """Whether its owner does."""
-    return record.left_alone and _goes_on(record)
 
 
 def _goes_on(record: Record) -> bool:

@@ -106,6 +106,12 @@ def reported(record: Record, report: Report) -> Changes:
     return changes
 
 
+def ends(record: Record, ending: Ending) -> bool:
+    """Whether a job that is over ends for good, and not to go on later."""
+    phase: Phase = ended(record, ending, 0.0)["phase"]
+    return phase.ended
+
+
 def ended(record: Record, ending: Ending, now: float) -> Changes:
     """What the end of its launcher makes of a job.
 

@@ -17,6 +17,7 @@ from dl2_scheduler.backends.local.runtime import (
     Declined,
     Ending,
     Order,
+    Over,
     Process,
     Report,
     Shape,
@@ -35,7 +36,7 @@ _CALL_SECONDS = 5.0
 _CHECKPOINT_SECONDS = 120.0
 _JOIN_CORE_SECONDS = 60.0
 _USAGE_SECONDS = 0.5
-_OVER = ("finished", "failed")
+_OVER = {"finished": 0, "failed": 1}  # and the exit status of the launcher
 _UNSAID = "it was killed, or the machine went down"
 _RESTARTS = "--max-restarts"
 
@@ -104,18 +105,20 @@ class ElasticrunRuntime:
         """See `JobRuntime.ending`."""
         job = self._job(name)
         if job is not None and job.pid == process.pid:
-            reason = job.reason.replace(_RESTARTS, "retryLimit")  # which whoever has submitted the job can change
-            return Ending(job.status, reason or _UNSAID, job.ended or 0.0)
+            return Ending(job.status, _words(job.reason) or _UNSAID, job.ended or 0.0)
         said = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
         at = log.stat().st_mtime if log.exists() else 0.0
         return Ending(1, said[-1], at) if said else Ending(None, _UNSAID, at)
 
-    def report(self, name: str) -> Report:
+    def report(self, name: str, process: Process) -> Report:
         """See `JobRuntime.report`."""
+        job = self._job(name)
+        if job is not None and job.pid == process.pid and job.ended is not None:
+            raise Over(name, Ending(job.status, _words(job.reason), job.ended))
         with self._client(name) as client:
             status = client.status()
         if status.phase in _OVER:
-            raise Unreachable(f"{name} is over: {status.reason}")
+            raise Over(name, Ending(_OVER[status.phase], _words(status.reason), 0.0))
         return report_of(status)
 
     def since(self, name: str) -> float | None:
@@ -194,6 +197,11 @@ class ElasticrunRuntime:
             raise Unreachable(str(error)) from error
         except (ClientError, ConfigurationError) as error:
             raise Declined(str(error)) from error
+
+
+def _words(reason: str) -> str:
+    """A launcher's reason for whoever has submitted the job: as it names what the document can change."""
+    return reason.replace(_RESTARTS, "retryLimit")
 
 
 def _has_checkpoint(root: str) -> bool:

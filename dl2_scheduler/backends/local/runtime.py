@@ -167,6 +167,18 @@ class Ending:
     at: float
 
 
+class Over(Unreachable):
+    """The job is over; only its launcher still runs.
+
+    Attributes:
+        ending: what it will leave behind, as far as is known now.
+    """
+
+    def __init__(self, name: str, ending: Ending):
+        super().__init__(f"{name} is over: {ending.reason}")
+        self.ending = ending
+
+
 class JobRuntime(Protocol):
     """Runs jobs. Every method names a job by its name."""
 
@@ -190,8 +202,18 @@ class JobRuntime(Protocol):
     def ending(self, name: str, process: Process, log: Path) -> Ending:
         """What an ended launcher has left behind."""
 
-    def report(self, name: str) -> Report:
-        """Ask the coordinator. Raises Unreachable, also where the job is over and only its launcher still runs."""
+    def report(self, name: str, process: Process) -> Report:
+        """Ask the coordinator.
+
+        Args:
+            name: of the job.
+            process: its launcher.
+
+        Raises:
+            Over: the job is over.
+            Unreachable: nobody answers.
+            Declined: it will not tell.
+        """
 
     def since(self, name: str) -> float | None:
         """Unix seconds: when the job began to train with the nodes that it has; None: not known.
