@@ -1,18 +1,13 @@
 """Pushpulls whose gradients are sent as they become ready, while the backward pass makes others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from elastic_ps.worker.api import Array
-
-if TYPE_CHECKING:
-    from elastic_ps.worker.job import WorkerJob
+from elastic_ps.worker.open_exchange import OpenExchange
 
 PORTION_BYTES = 4 << 20
 """Gradients that are sent together while others are not ready yet."""
@@ -34,11 +29,11 @@ class Pushpull:
         return prod(self.gradients[0].shape) * np.dtype(self.gradients[0].dtype).itemsize
 
 
-def send_ahead(job: WorkerJob, number: int, late: Sequence[Pushpull]) -> bool:
+def send_ahead(exchange: OpenExchange, number: int, late: Sequence[Pushpull]) -> bool:
     """Stage and send what a step pushes, from the last key to the first; what closes the exchange sends the rest.
 
     Args:
-        job: this worker's.
+        exchange: the open one.
         number: of the kvstore.
         late: in the order of the calls; nobody has written to the gradients since.
 
@@ -47,14 +42,14 @@ def send_ahead(job: WorkerJob, number: int, late: Sequence[Pushpull]) -> bool:
     """
     keys = [(number, item.key) for item in late]
     portions = list(_portions(late))
-    if len(portions) < _LEAST_PORTIONS or not job.may_send_ahead(keys):
+    if len(portions) < _LEAST_PORTIONS or not exchange.may_send_ahead(keys):
         return False
     for portion in portions:
         for item in portion:
             for array in item.gradients:
                 array.settle([array], to_write=False)
-            job.stage((number, item.key), item.gradients)
-        job.send_ahead(frozenset(keys), [(number, item.key) for item in portion])
+            exchange.stage((number, item.key), item.gradients)
+        exchange.send_ahead(frozenset(keys), [(number, item.key) for item in portion])
     return True
 
 

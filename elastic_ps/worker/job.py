@@ -5,10 +5,8 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import compress
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from elastic_ps.core import codec
@@ -19,11 +17,11 @@ from elastic_ps.core.model import Tensor
 from elastic_ps.node.leaving import EXIT_TERMINATED, leave_or_save
 from elastic_ps.node.session import Session
 from elastic_ps.node.settings import NodeSettings
-from elastic_ps.worker.api import Array
 from elastic_ps.worker.barriers import Barriers
 from elastic_ps.worker.course import Course, Part, agree, course
 from elastic_ps.worker.ending import Ending, drain_on_sigterm, exits
 from elastic_ps.worker.node import WorkerNode
+from elastic_ps.worker.open_exchange import OpenExchange
 from elastic_ps.worker.pace import Pace
 from elastic_ps.worker.parameters import First, declare, enter, follow, refresh
 from elastic_ps.worker.staging import Key, Staging
@@ -39,20 +37,28 @@ class WorkerJob:
 
     Args:
         settings: where the job is.
+
+    Attributes:
+        spec: of the elastic sampler; None while the script draws its own batches.
+        course: of an elastic job.
+        rehearsed: the rehearsal is over.
+        exchange: the open one.
+        seeders: called with a seed of each step's own.
     """
 
     def __init__(self, settings: NodeSettings):
         transport = settings.transport.make(settings.token)
         self.node = WorkerNode(Session(settings, Role.WORKER), transport)
         self.staging = Staging()
-        self.spec: DataSpec | None = None  # of the elastic sampler; None while the script draws its own batches
+        self.spec: DataSpec | None = None
+        self.course: Course | None = None
         self.rehearsed = False
         self.seeders: list[Callable[[int], None]] = []
         self._step = Step(self.node, Pace(settings.cpu_share))
         self._barriers = Barriers(self.node)
         self._stores: list[Store] = []
+        self.exchange = OpenExchange(self.node, self.staging, self._step, self._stores)
         self._named: str | None = None  # the consistency in the kvstores' names
-        self.course: Course | None = None  # of an elastic job
         self._left = threading.Event()
 
     def start(self) -> None:
@@ -124,7 +130,7 @@ class WorkerJob:
         self._left.set()
         try:
             if finished and self.node.ended is None:
-                self.close()
+                self.exchange.close()
         finally:
             self.node.close(finished and self.node.ended is None)
 
@@ -140,12 +146,12 @@ class WorkerJob:
         if self._named:
             agree(self._named, spec.consistency, "the sampler")
         self.spec = spec
-        self.course = self.course or course(self.node, spec)
+        self.course = self._step.course = self.course or course(self.node, spec)
         self.staging.rehearse()
 
     def perform(self) -> None:
         """The rehearsal is over: declare what it used, take the job's values, and wait to be a member."""
-        self.close()
+        self.exchange.close()
         assert self.spec is not None
         assert self.course is not None
         if any(store.updates_locally for store in self._stores):
@@ -189,7 +195,7 @@ class WorkerJob:
         """The script has used the batch of `part`; False where the step must be yielded again, or is not open."""
         if part is not self._step.part:
             return False
-        self.close()
+        self.exchange.close()
         self._take_part_in_the_rest()
         done = not self._step.again
         self._put_down()
@@ -205,7 +211,7 @@ class WorkerJob:
             if self.staging.staged or self.staging.learnt:
                 self.perform()
         elif self._step.part is not None:
-            self.close()
+            self.exchange.close()
             self._put_down()
 
     def skip_step(self) -> None:
@@ -218,7 +224,7 @@ class WorkerJob:
         """Of the step's exchanges, in which this worker pushes nothing; `empty`: as it has no samples."""
         assert self.spec is not None
         while self._step.lacks(self.spec.exchanges):
-            self._step.run(frozenset(), None, self.course, empty)
+            self._step.run(frozenset(), None, empty)
 
     def _put_down(self) -> None:
         """No step is under way; one that must be yielded again begins with the job's values."""
@@ -228,76 +234,9 @@ class WorkerJob:
 
     # ---- for the stores --------------------------------------------------------------------------------------------
 
-    def stage(self, key: Key, arrays: Sequence[Array]) -> None:
-        """Add a key's gradient to the open exchange."""
-        if self.spec is not None and self._step.part is None and not self.staging.rehearsing:
-            raise ConfigurationError("a push outside of the loop over the sampler: it would belong to no step")
-        if self.staging.must_close_before(key):
-            self.close()
-        if self._step.again:
-            return
-        if not self.staging.rehearsing:
-            index = self.node.inbox.model.index[key]
-            fits = self.node.inbox.model.tensors[index].dtype == "float32"
-            self._step.gradients.write(index, arrays, self._stores[key[0]].compression if fits else None)
-        self.staging.stage(key)
-
-    def stage_all(self, keys: Sequence[Key], gradients: Sequence[Sequence[Array]]) -> Sequence[bool]:
-        """Add gradients of several keys to the open exchange, at once; which could be: the others are to be staged."""
-        store, outside = self._stores[keys[0][0]], self.spec is not None and self._step.part is None
-        if outside or store.compression is not None or not self.may_send_ahead(keys):
-            return [False] * len(keys)
-        model = self.node.inbox.model
-        tensors = [model.index[key] for key in keys]
-        alike = [
-            len(arrays) == 1 and arrays[0].dtype == model.tensors[tensor].dtype
-            for arrays, tensor in zip(gradients, tensors, strict=True)
-        ]
-        if not all(alike):
-            return [False] * len(keys)
-        done: list[bool]
-        done = self._step.gradients.write_all(np.array(tensors), [arrays[0] for arrays in gradients]).tolist()
-        for key in compress(keys, done):
-            self.staging.stage(key)
-        return done
-
-    def staged(self) -> None:
-        """A call of the script's has staged all that it has: its arrays may change now."""
-        self._step.gradients.copy()
-
-    def may_send_ahead(self, keys: Sequence[Key]) -> bool:
-        """Whether gradients of `keys`, which make the coming exchange, may be sent before all are staged."""
-        fresh = len(set(keys)) == len(keys) and not self.staging.staged
-        return fresh and not self.staging.rehearsing and not self._step.again
-
-    def send_ahead(self, keys: frozenset[Key], ready: Sequence[Key]) -> None:
-        """Send what is staged of the coming exchange over `keys`."""
-        store = self._stores[ready[0][0]]
-        self._step.send_ahead(keys, ready, store, self.course if self.spec is not None else None)
-
-    def abandon(self) -> None:
-        """Nothing that is staged counts."""
-        self.staging.staged.clear()
-        self._step.abandon()
-
-    def settle(self, keys: Iterable[Key]) -> None:
-        """Close the open exchange if it concerns one of `keys`."""
-        if any(self.staging.needs(key) for key in keys):
-            self.close()
-
-    def close(self) -> None:
-        """Close the open exchange, if any."""
-        if not self.staging.staged:
-            return
-        self._step.gradients.copy()
-        keys = self.staging.closed()
-        if not self.staging.rehearsing:
-            store = self._stores[next(iter(keys))[0]]
-            self._step.run(keys, store, self.course if self.spec is not None else None)
-
     def barrier(self) -> None:
         """Close the open exchange, then wait for all workers; not in a rehearsal nor in a step that is made again."""
-        self.close()
+        self.exchange.close()
         if self.node.is_member and not self.staging.rehearsing and not self._step.again:
             with exits():
                 self._barriers.wait()

@@ -25,11 +25,13 @@ class Step:
         part: of the data; None: no step of an elastic job is under way.
         again: it must be yielded again: other workers share it now.
         exchanged: this process has made an exchange.
+        course: of an elastic job, from its rehearsal on; None: the script draws its own batches.
         gradients: of the open exchange.
     """
 
     def __init__(self, node: WorkerNode, pace: Pace):
         self.part: Part | None = None
+        self.course: Course | None = None
         self.again = False
         self.exchanged = False
         self.gradients = Gradients(node)
@@ -56,15 +58,15 @@ class Step:
             self._exchange.forget_ahead()
             self.gradients.step_again()
 
-    def send_ahead(self, keys: frozenset[Key], ready: Iterable[Key], store: Store, course: Course | None) -> None:
+    def send_ahead(self, keys: frozenset[Key], ready: Iterable[Key], store: Store) -> None:
         """Send some gradients of the next exchange, which is over `keys`; `run` sends the rest.
 
         Args:
             keys: all that it pushes.
             ready: those that are written.
             store: of the keys.
-            course: see `run`.
         """
+        course = self.course
         if course is not None and not course.done <= self._position < course.spec.exchanges:
             return
         if self._ahead is None:
@@ -78,16 +80,15 @@ class Step:
         """Whether not all of the step's exchanges have been made."""
         return not self.again and self._position < exchanges
 
-    def run(self, keys: frozenset[Key], store: Store | None, course: Course | None, empty: bool = False) -> None:
+    def run(self, keys: frozenset[Key], store: Store | None, empty: bool = False) -> None:
         """One exchange, the step's next.
 
         Args:
             keys: that are pushed, all of `store`; none: the exchange is only taken part in.
             store: of the keys.
-            course: of an elastic job; None: the script draws its own batches.
             empty: this worker has no samples in the step.
         """
-        position = self._position
+        position, course = self._position, self.course
         self._position += 1
         if course is not None and position >= course.spec.exchanges:
             raise ConfigurationError(

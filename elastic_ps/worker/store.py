@@ -86,7 +86,7 @@ class Store:
         """See `KeyStore.pull`."""
         self._check(keys, outs, "pulled")
         self._stage_late()
-        self._job.settle((self._number, key) for key in keys)
+        self._job.exchange.settle((self._number, key) for key in keys)
         self._write(zip(keys, outs, strict=True))
 
     def pushpull(
@@ -99,7 +99,7 @@ class Store:
             return
         self._stage(keys, gradients, outs)
         if not self._combining:
-            self._job.close()
+            self._job.exchange.close()
 
     @contextmanager
     def combined(self, overlap: bool = False) -> Iterator[None]:
@@ -109,12 +109,12 @@ class Store:
             yield
             self._stage_late()
         except BaseException:
-            self._job.abandon()
+            self._job.exchange.abandon()
             self._outs.clear()
             raise
         finally:
             self._combining, self._late = False, None
-        self._job.close()
+        self._job.exchange.close()
 
     def set_optimizer(self, spec: OptimizerSpec, hyper: Callable[[int], Hyper]) -> list[str]:
         """See `KeyStore.set_optimizer`."""
@@ -147,14 +147,14 @@ class Store:
 
     def optimizer_states(self) -> dict[str, State] | None:
         """See `KeyStore.optimizer_states`."""
-        self._job.close()
+        self._job.exchange.close()
         if not self._job.node.is_member:
             return None
         return self.optimizer.states()
 
     def load_optimizer_states(self, states: dict[str, State]) -> None:
         """See `KeyStore.load_optimizer_states`."""
-        self._job.close()
+        self._job.exchange.close()
         if self._job.staging.rehearsing:
             self.optimizer.load_later(states)
         else:
@@ -251,22 +251,22 @@ class Store:
         self._check(keys, gradients, "pushed")
         settle((array for arrays in gradients for array in arrays), to_write=False)
         named = [(self._number, key) for key in keys]
-        done = self._job.stage_all(named, gradients) if named else []
+        done = self._job.exchange.stage_all(named, gradients) if named else []
         try:
             for number, (key, arrays) in enumerate(zip(named, gradients, strict=True)):
                 if not done[number]:
-                    self._job.stage(key, arrays)  # which may close the exchange before, with its own outs
+                    self._job.exchange.stage(key, arrays)  # which may close the exchange before, with its own outs
                 if outs is not None:
                     self._outs[keys[number]] = list(outs[number])
         finally:
-            self._job.staged()
+            self._job.exchange.staged()
 
     def _stage_late(self) -> None:
         """Stage what has waited: portion by portion, where there is something to overlap, as they become ready."""
         late, self._late = self._late, None
         if not late:
             return
-        if send_ahead(self._job, self._number, late):
+        if send_ahead(self._job.exchange, self._number, late):
             self._outs.update((item.key, list(item.outs)) for item in late)
         else:
             self._stage([i.key for i in late], [i.gradients for i in late], [i.outs for i in late])

@@ -129,6 +129,7 @@ class Job:
         self.node = node
         self.staging = SimpleNamespace(rehearsing=False, learnt=[])
         self.begins = False
+        self.exchange = self
         self.closed = 0
 
     def close(self):
