@@ -1,23 +1,27 @@
 """A cluster of live jobs: one scaling from command to committed, split in its parts; memory over many slots.
 
     python -m benchmarks.cluster [--rounds 10] [--slots 1000]
-    KUBECONFIG=... python -m benchmarks.cluster     # and a slot on that API server, see benchmarks/cluster_kube.py
 
 Local part: `dl2 serve` on this machine with the digits example. Command is what `dl2 scale` takes to start and to
 speak; request is from there to the coordinator's plan; then the plan's own steps, of which registration stands without
 the start of new processes (importing MXNet, for a worker). Memory: a policy that changes the job's servers every 20
 slots of 250 ms. Nothing is isolated in either, so what else runs on the machine is in the numbers.
+
+On Kubernetes: one scaling of pods (benchmarks/cluster_pods.py), and what a slot costs with many nodes and jobs
+(benchmarks/cluster_kube.py). The cluster is that of KUBECONFIG; else ../shared/tools/kube starts one, and stops it. The
+definition of ElasticJobs is brought along where there is none. What a cluster cannot do is left out, and said.
 """
 
 import argparse
-import os
 import signal
 import sys
 from typing import Any
 
-from benchmarks import cluster_kube
+from benchmarks import cluster_kube, cluster_pods
 from benchmarks.cluster_local import memory, memory_goals, scalings
 from benchmarks.report import Goal, finish
+from tests.kube import kube_cluster
+from tests.kube.kube_release import definition
 
 KUBE_NODES, KUBE_JOBS, KUBE_SLOTS = 1000, 500, 1000
 
@@ -31,7 +35,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # jobs are ended then too
     rows = scalings(options.rounds)
     sizes = memory(options.slots)
-    on_kubernetes, goals = _on_kubernetes()
+    on_kubernetes, goals = _on_kubernetes(options.rounds)
     return finish(
         "cluster",
         [*rows, *sizes, *on_kubernetes],
@@ -40,12 +44,49 @@ def main() -> int:
     )
 
 
-def _on_kubernetes() -> tuple[list[dict[str, Any]], list[Goal]]:
+def _on_kubernetes(rounds: int) -> tuple[list[dict[str, Any]], list[Goal]]:
     """Where there is a cluster."""
-    if not os.environ.get("KUBECONFIG"):
-        print("the Kubernetes part is left out: KUBECONFIG names no cluster", file=sys.stderr)
+    try:
+        cluster = kube_cluster.find()
+    except kube_cluster.NoCluster as error:
+        _left_out("Kubernetes", str(error))
+        return [], []
+    try:
+        if others := _acting(cluster):
+            _left_out("Kubernetes", f"{others} would act on the benchmark's jobs: uninstall that release first")
+            return [], []
+        with definition(cluster):
+            rows = _pods(cluster, rounds)
+            slots, goals = _slots(cluster)
+            return [*rows, *slots], goals
+    finally:
+        cluster.stop()
+
+
+def _pods(cluster: kube_cluster.Cluster, rounds: int) -> list[dict[str, Any]]:
+    if not cluster.ours:
+        _left_out("a scaling of pods", f"they mount this checkout, so nodes must be those of {kube_cluster.TOOL}")
+        return []
+    return cluster_pods.measured(cluster, rounds)
+
+
+def _slots(cluster: kube_cluster.Cluster) -> tuple[list[dict[str, Any]], list[Goal]]:
+    nodes = cluster.get("nodes")["items"]
+    if not any("kwok.x-k8s.io/node" in node["metadata"].get("annotations", {}) for node in nodes):
+        _left_out("a slot with many nodes", "no node of the cluster is a fake one, of kwok")
         return [], []
     return cluster_kube.measured(KUBE_NODES, KUBE_JOBS, KUBE_SLOTS)
+
+
+def _acting(cluster: kube_cluster.Cluster) -> str:
+    """Pods of operators and schedulers of ours that are there already."""
+    selector = "app.kubernetes.io/component in (dl2-operator, dl2-scheduler)"
+    found = cluster.get("pods", "--all-namespaces", "-l", selector)["items"]
+    return ", ".join(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in found)
+
+
+def _left_out(what: str, why: str) -> None:
+    print(f"left out: {what}: {why}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

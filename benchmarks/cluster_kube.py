@@ -2,7 +2,8 @@
 
     KUBECONFIG=... python -m benchmarks.cluster_kube [--nodes N] [--jobs N] [--slots N]
 
-The cluster needs kwok (../shared/tools/kube/kube up --fake-nodes 1) and the ElasticJob definition:
+The cluster needs kwok (../shared/tools/kube/kube up --fake-nodes 1) and the ElasticJob definition, which
+`python -m benchmarks.cluster` brings along:
 
     helm template dl2 k8s/chart --no-hooks --kube-version 1.34 -s templates/crd.yaml | kubectl apply -f -
 

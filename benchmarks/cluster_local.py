@@ -96,7 +96,7 @@ def _scale(
     began = time.time()
     if by_command:
         with ExitStack() as stack:  # looked at while the command still ends
-            done = scaled(client, lambda: stack.callback(_check, subprocess.Popen(command, stdout=subprocess.DEVNULL)))
+            done = scaled(client, lambda: stack.enter_context(program(command)))
     else:
         done = scaled(client, lambda: cluster.scale(JOB, workers, servers))
     start = max(done.start_seconds.values(), default=0.0) * 1000
@@ -114,9 +114,16 @@ def _scale(
     )
 
 
-def _check(command: "subprocess.Popen[bytes]") -> None:
-    if command.wait():
-        raise TrialFailed(f"dl2 scale ended with status {command.returncode}")
+@contextmanager
+def program(command: Sequence[str]) -> Iterator[None]:
+    """One that runs meanwhile, and is waited for. Raises TrialFailed: it did not end well."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        status = process.wait()
+    if status:
+        raise TrialFailed(f"{' '.join(command)}: status {status}")
 
 
 def _row(what: str, splits: Sequence[Split]) -> dict[str, Any]:
