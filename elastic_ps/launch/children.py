@@ -79,9 +79,9 @@ class Children:
         child.kill_at = child.term_at + grace
 
     def end_all(self, patience: float, grace: float) -> None:
-        """`end` for every process."""
-        for nonce in self._children:
-            self.end(nonce, patience, grace)
+        """`end` for every process; one that has not joined has nothing to end, and is given no patience."""
+        for nonce, child in self._children.items():
+            self.end(nonce, patience if child.local.node else 0.0, grace)
 
     @property
     def deadline(self) -> float | None:

@@ -153,6 +153,21 @@ def test_a_job_that_turns_out_to_have_failed_fails_the_launcher(start_job: Start
     assert job.end() == Outcome(1, "failed", "w1 ended with exit status 3")
 
 
+def test_a_job_that_is_over_does_not_wait_for_processes_that_still_start(start_job: StartJob) -> None:
+    job, (worker,) = running(start_job, grace=1000.0)
+    job.fake.want(workers=2, nodes={worker.name: "w0"}, starting_workers=1)
+    (late,) = job.workers(1)
+    job.fake.want(workers=2, nodes={worker.name: "w0"}, ended=True, reason="all done")
+    assert late.heard() == "term"
+    late.tell("exit 143")
+    assert job.exit_of(late) == 143
+    worker.tell("say my last model")  # it has its time to end by itself
+    assert worker.heard() == "said"
+    worker.tell("exit 0")
+    assert job.exit_of(worker) == 0
+    assert job.end() == Outcome(0, "finished", "all done")
+
+
 def test_a_signal_stops_the_job_through_the_coordinator(start_job: StartJob) -> None:
     job, (worker,) = running(start_job)
     job.agent.signalled(signal.SIGINT)
