@@ -19,7 +19,7 @@ from coordinator.addresses import reachable
 from coordinator.admission import make_server
 from coordinator.batches import Book
 from coordinator.books import Ledger, Steps
-from coordinator.ending import restored
+from coordinator.ending import anew, restored
 from coordinator.journal import Journal
 from coordinator.plan import Migration
 from coordinator.runtime import Runtime
@@ -79,6 +79,11 @@ def _parser() -> argparse.ArgumentParser:
     lost = "above 1 without a journal, the state is put together from the job's nodes"
     add("--term", type=_positive, default=1, metavar="N", help=f"of this start, at least; {lost} (%(default)s)")
     add(
+        "--begin-again",
+        action="store_true",
+        help="nobody of an earlier term is left: what a journal has of one gives way to --restore; its ledger goes on",
+    )
+    add(
         "--operator",
         action="store_true",
         help="a Kubernetes operator runs the job: counts, drains, its end are its own; the log is JSON lines",
@@ -127,17 +132,31 @@ def _load(options: argparse.Namespace, journal: Journal) -> State:
         operator=options.operator,
     )
     kept = journal.load()
+    goal = Goal(options.workers, options.servers)
     if kept is not None:
-        log.info("job %s resumes from its journal, after term %d", options.job, kept[0].term)
+        job, plans, _ = kept
+        if options.begin_again and job.term < options.term:  # else this is the pod's next start
+            found = _newest(options.restore, job.damaged) if options.restore else None
+            job, book = anew(job, goal, options.term, found), (found[1].book if found else None) or Book()
+            journal.write(job, book=book)
+            return State(settings, job, plans, book)
+        log.info("job %s resumes from its journal, after term %d", options.job, job.term)
         return State(settings, *kept)
     seed = options.seed if options.seed is not None else secrets.randbits(32)
-    job = Job(Goal(options.workers, options.servers), seed=seed, model=Model(block_bytes=options.block_bytes))
+    job = Job(goal, seed=seed, model=Model(block_bytes=options.block_bytes))
     if not options.restore or options.term > 1:  # a later start: nodes that are there are asked first
         return State(settings, job)
-    url, value = checkpoints.newest(options.restore)
+    url, saved = _newest(options.restore)
+    job, book = restored(job, url, saved, term=0), saved.book or Book()
+    journal.write(job, book=book)
+    return State(settings, job, book=book)
+
+
+def _newest(root: str, damaged: frozenset[str] = frozenset()) -> tuple[str, checkpoints.Manifest]:
+    url, value = checkpoints.newest(root, damaged=damaged)
     saved = checkpoints.Manifest.from_json(value)
     log.info("the job starts from %s, version %d", url, saved.version)
-    return State(settings, restored(job, url, saved, term=0), book=saved.book or Book())
+    return url, saved
 
 
 async def _serve(options: argparse.Namespace) -> int:

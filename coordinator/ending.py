@@ -12,6 +12,8 @@ from coordinator.plan import Phase
 from coordinator.state import Job, JobPhase, Round, StopOrder, Void
 from coordinator.transitions import Trigger, advance
 from coordinator.turn import Turn
+from coordinator.wishes import Goal
+from elastic_ps.core.model import Model
 
 
 def end(turn: Turn, phase: JobPhase, reason: str) -> None:
@@ -124,13 +126,36 @@ def restored(job: Job, url: str, saved: Manifest, term: int) -> Job:
     )
 
 
-def begin_again(turn: Turn, reason: str) -> None:
-    """All processes end and are started again; a higher term fences whoever has not heard."""
-    stop_all(turn, StopOrder(reason, restart=True))
-    turn.durable(
-        term=turn.job.term + 1,
-        phase=JobPhase.RESTORING,
-        reason=reason,
+def anew(job: Job, goal: Goal, term: int, found: tuple[str, Manifest] | None) -> Job:
+    """The job of a journal, none of whose processes is left: what it trained and nobody kept does not count.
+
+    Args:
+        job: as it was journalled in an earlier term, ended or not.
+        goal: that it begins with.
+        term: that begins.
+        found: URL and manifest of the checkpoint that it goes on from; None: from nothing.
+    """
+    gone = replace(
+        _without_members(job),
+        goal=goal,
+        term=term - 1,
+        phase=JobPhase.STARTING,
+        reason="",
+        queued=(),
+        nodes={},
+        plan=None,
+    )
+    if found is not None:
+        return restored(gone, *found, term)
+    empty = Job(goal, model=Model(block_bytes=job.model.block_bytes))
+    names = ("model", "optimizers", "data", "local_update", "restore")
+    return replace(gone, voids=(*job.voids, Void(term, 0)), **{name: getattr(empty, name) for name in names})
+
+
+def _without_members(job: Job) -> Job:
+    """Nobody is in it; names and numbers that were given out stay so."""
+    return replace(
+        job,
         loading=False,
         configuration=None,
         dead=frozenset(),
@@ -138,6 +163,17 @@ def begin_again(turn: Turn, reason: str) -> None:
         crashed={},
         unshared=(),
         passed=(-1, -1),
+    )
+
+
+def begin_again(turn: Turn, reason: str) -> None:
+    """All processes end and are started again; a higher term fences whoever has not heard."""
+    stop_all(turn, StopOrder(reason, restart=True))
+    turn.live(job=_without_members(turn.job))
+    turn.durable(
+        term=turn.job.term + 1,
+        phase=JobPhase.RESTORING,
+        reason=reason,
         goal=replace(turn.job.goal, drains=frozenset(), cause="restore"),
     )
     turn.live(extended=frozenset(), welcomed=frozenset(), failures={}, grown_at=0.0)

@@ -70,7 +70,7 @@ def rebuild(turn: Turn) -> bool:
     if pending is None or not _over(turn, pending):
         return False
     known = pending.introduced
-    turn.live(rebuilding=None)
+    turn.live(rebuilding=None, rebuilt=True)
     first = next(iter(known.values()), None)
     job = turn.job
     turn.durable(

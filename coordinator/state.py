@@ -296,6 +296,7 @@ class State:
         suspicious: most leases have run out together, so that the fault is likely to be here.
         resent: when unanswered directives were last sent again, by node.
         rebuilding: nodes introduce themselves to a coordinator without a journal.
+        rebuilt: they have, since this process began.
     """
 
     settings: Settings
@@ -323,6 +324,7 @@ class State:
     suspicious: bool = False
     resent: Mapping[NodeId, float] = field(default_factory=dict)
     rebuilding: Rebuilding | None = None
+    rebuilt: bool = False
 
     @property
     def version(self) -> int:

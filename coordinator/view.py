@@ -32,6 +32,7 @@ def status(state: State, now: float) -> "pb.StatusReply":
         bytes=sum(tensor.nbytes for tensor in job.model.tensors),
         optimizers=job.optimizers,
         data=data_to_pb(job.data or DataSpec()),
+        rebuilt=state.rebuilt,
     )
     if job.configuration is not None:
         message.configuration.CopyFrom(config_id_to_pb(job.configuration.id))

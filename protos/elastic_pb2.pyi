@@ -810,7 +810,7 @@ class NodeStatus(_message.Message):
     def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., rank: _Optional[int] = ..., state: _Optional[str] = ..., version: _Optional[int] = ..., step_seconds: _Optional[float] = ..., rate: _Optional[float] = ..., bytes: _Optional[int] = ..., lease_left: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., pid: _Optional[int] = ..., transports: _Optional[_Mapping[str, str]] = ..., nonce: _Optional[str] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("job", "phase", "reason", "term", "configuration", "nodes", "wanted_workers", "wanted_servers", "version", "epoch", "step", "rate", "data", "plan", "queued", "blocks", "bytes", "optimizers", "requests", "queued_requests", "withdrawn")
+    __slots__ = ("job", "phase", "reason", "term", "configuration", "nodes", "wanted_workers", "wanted_servers", "version", "epoch", "step", "rate", "data", "plan", "queued", "blocks", "bytes", "optimizers", "requests", "queued_requests", "withdrawn", "rebuilt")
     class WithdrawnEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -839,6 +839,7 @@ class StatusReply(_message.Message):
     REQUESTS_FIELD_NUMBER: _ClassVar[int]
     QUEUED_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     WITHDRAWN_FIELD_NUMBER: _ClassVar[int]
+    REBUILT_FIELD_NUMBER: _ClassVar[int]
     job: str
     phase: str
     reason: str
@@ -860,7 +861,8 @@ class StatusReply(_message.Message):
     requests: _containers.RepeatedScalarFieldContainer[int]
     queued_requests: _containers.RepeatedScalarFieldContainer[int]
     withdrawn: _containers.ScalarMap[int, str]
-    def __init__(self, job: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., term: _Optional[int] = ..., configuration: _Optional[_Union[ConfigId, _Mapping]] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., wanted_workers: _Optional[int] = ..., wanted_servers: _Optional[int] = ..., version: _Optional[int] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., rate: _Optional[float] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., queued: _Optional[str] = ..., blocks: _Optional[int] = ..., bytes: _Optional[int] = ..., optimizers: _Optional[_Iterable[str]] = ..., requests: _Optional[_Iterable[int]] = ..., queued_requests: _Optional[_Iterable[int]] = ..., withdrawn: _Optional[_Mapping[int, str]] = ...) -> None: ...
+    rebuilt: bool
+    def __init__(self, job: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., term: _Optional[int] = ..., configuration: _Optional[_Union[ConfigId, _Mapping]] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., wanted_workers: _Optional[int] = ..., wanted_servers: _Optional[int] = ..., version: _Optional[int] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., rate: _Optional[float] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., queued: _Optional[str] = ..., blocks: _Optional[int] = ..., bytes: _Optional[int] = ..., optimizers: _Optional[_Iterable[str]] = ..., requests: _Optional[_Iterable[int]] = ..., queued_requests: _Optional[_Iterable[int]] = ..., withdrawn: _Optional[_Mapping[int, str]] = ..., rebuilt: _Optional[bool] = ...) -> None: ...
 
 class Plan(_message.Message):
     __slots__ = ("id", "configuration", "phase", "cause", "reason", "joined", "left", "missing", "clock", "steps_ms", "bytes_moved", "suspension_ms", "mode", "fell_back", "started", "ended", "requests")
