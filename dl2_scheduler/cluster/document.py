@@ -32,7 +32,7 @@ from pydantic_core import ErrorDetails
 from dl2_scheduler.cluster import durations
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import MOST_TASKS, UNKNOWN_SAMPLES, Job
-from dl2_scheduler.cluster.template import SLOTS, Container, KubernetesOnly, Part, Template, Text
+from dl2_scheduler.cluster.template import SLOTS, Amount, Container, KubernetesOnly, Part, Template, Text
 from dl2_scheduler.cluster.yamltext import read_yaml
 
 API_VERSION = "dl2.scheduler/v1alpha1"
@@ -111,6 +111,35 @@ class Checkpoint(Part):
     url: Text | None = None
 
 
+class Volume(Part):
+    """Of the coordinator's folder.
+
+    Attributes:
+        size: bytes.
+        storage_class_name: None: the cluster's own; "": none.
+    """
+
+    size: Amount = 2.0**30
+    storage_class_name: Annotated[str | None, Field(max_length=253)] = None
+
+    @field_validator("size")
+    @classmethod
+    def _holds_something(cls, size: float) -> float:
+        if size <= 0:
+            raise ValueError("no amount of bytes above 0: give one as in 1Gi")
+        return size
+
+
+class Coordinator(Part):
+    """Of the job.
+
+    Attributes:
+        volume: that its journal and ledger lie on.
+    """
+
+    volume: Annotated[Volume, KubernetesOnly("journal and ledger lie in the cluster's folder")]
+
+
 class SharedMemory(Part):
     """Between pods of one node.
 
@@ -142,6 +171,7 @@ class Spec(Part):
         gang_timeout: seconds that pods which cannot all be placed keep their places.
         retry_limit: deaths of tasks that are mended; one more fails the job.
         ttl_seconds_after_finished: until an ended job is deleted; None: never.
+        coordinator: None: on Kubernetes its journal ends with its pod.
         shared_memory: None: tensors go by TCP.
     """
 
@@ -155,6 +185,7 @@ class Spec(Part):
     gang_timeout: Annotated[Duration, KubernetesOnly()] = 300.0
     retry_limit: Annotated[int, Field(ge=0)] = 3
     ttl_seconds_after_finished: Annotated[int | None, Field(ge=0), KubernetesOnly()] = None
+    coordinator: Coordinator | None = None
     shared_memory: SharedMemory | None = None
 
     @model_validator(mode="after")

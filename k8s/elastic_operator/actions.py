@@ -8,7 +8,7 @@ from k8s.elastic_operator.model import Counts
 
 @dataclass(frozen=True, slots=True)
 class Ensure:
-    """The token's secret, the coordinator's service and the disruption budgets exist as the document says."""
+    """The token's secret, the coordinator's service and claim, the disruption budgets exist as the document says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +19,13 @@ class StartCoordinator:
         term: at least the one that it has.
         counts: that the job starts with.
         restore: from the newest checkpoint.
+        begins: with new nodes only: what a journal has of others is over.
     """
 
     term: int
     counts: Counts
     restore: bool = False
+    begins: bool = False
 
 
 @dataclass(frozen=True, slots=True)

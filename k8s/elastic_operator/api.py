@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 from kubernetes.aio import client
 
-from k8s.elastic_operator.model import GROUP, KIND, PLURAL, VERSION, Body, Desired, timestamp
+from k8s.elastic_operator.model import GOING, GROUP, KIND, PLURAL, VERSION, Body, Desired, timestamp
 from k8s.elastic_operator.status import Status
 
 log = logging.getLogger(__name__)
@@ -118,11 +118,29 @@ class Api:
         """Delete the object."""
         await self._gone(self._custom.delete_namespaced_custom_object, GROUP, VERSION, job.namespace, PLURAL, job.name)
 
-    async def create_secret(self, manifest: Body) -> None:
-        """Create it, unless it is there."""
-        meta = manifest["metadata"]
+    async def claim_phase(self, namespace: str, name: str) -> str:
+        """Of a claim of a volume: Pending, Bound or Lost; GOING: it is being deleted, or there is none."""
+        self.calls += 1
+        read = self._core.read_namespaced_persistent_volume_claim
         try:
-            await self._write(self._core.create_namespaced_secret, meta["namespace"], manifest)
+            found = await read(name, namespace, _request_timeout=_CALL_SECONDS)
+        except client.ApiException as error:
+            if error.status != NOT_FOUND:
+                raise
+            return GOING
+        phase = (found.status.phase if found.status else None) or "Pending"
+        return GOING if found.metadata and found.metadata.deletion_timestamp else phase
+
+    async def create(self, manifest: Body) -> None:
+        """Create a secret or a claim of a volume, unless it is there."""
+        meta = manifest["metadata"]
+        make = (
+            self._core.create_namespaced_secret
+            if manifest["kind"] == "Secret"
+            else self._core.create_namespaced_persistent_volume_claim
+        )
+        try:
+            await self._write(make, meta["namespace"], manifest)
         except client.ApiException as error:
             if error.status != CONFLICT:
                 raise

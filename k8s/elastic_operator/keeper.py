@@ -199,7 +199,8 @@ class Keeper:
         bodies = [body for body in self.pods.values() if _owned(body, job)]
         unreachable = await self._unreachable(bodies)
         pods = tuple(Pod.of(body, unreachable) for body in bodies)
-        await self._follow(job, next((pod for pod in pods if pod.role is None), None))
+        coordinator = next((pod for pod in pods if pod.role is None), None)
+        await self._follow(job, coordinator)
         now = time.monotonic()
         if self._refused is not None and now > self._refused[2]:
             self._refused = None
@@ -211,7 +212,13 @@ class Keeper:
             silent=now - heard,
             refused=self._refused[:2] if self._refused is not None else None,
             saving=self._saving[0] if self._saving is not None else None,
+            claim=await self._claim(job, coordinator),
         )
+
+    async def _claim(self, job: Desired, pod: Pod | None) -> str:
+        """What a coordinator that is not placed may wait for."""
+        waits = bool(job.claim) and pod is not None and pod.staying and not pod.node
+        return await self._api.claim_phase(job.namespace, job.claim) if waits else ""
 
     async def _unreachable(self, bodies: list[Body]) -> set[str]:
         """Nodes that do not answer, of those that deleted pods are on: there, nobody ends them."""
@@ -249,7 +256,9 @@ class Keeper:
                 await self._api.tell(job, action.reason, action.message, action.warning)
             case act.Ensure():
                 self._address = ""
-                await self._api.create_secret(manifests.secret(job, manifests.token(self._shared.key, job)))
+                await self._api.create(manifests.secret(job, manifests.token(self._shared.key, job)))
+                if job.claim:
+                    await self._api.create(manifests.claim(job))
                 for manifest in (manifests.service(job), *manifests.budgets(job)):
                     await self._api.apply(manifest)
             case act.StartCoordinator() | act.StartNode():

@@ -117,6 +117,22 @@ def service(job: Desired) -> Manifest:
     }
 
 
+def claim(job: Desired) -> Manifest:
+    """Of the volume that the coordinator's journal lies on. It goes with the job."""
+    volume = job.volume
+    named = {"storageClassName": volume["storageClassName"]} if "storageClassName" in volume else {}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": _meta(job, job.claim, COORDINATOR),
+        "spec": {
+            "accessModes": ["ReadWriteOncePod"],
+            "resources": {"requests": {"storage": volume["size"]}},
+            **named,
+        },
+    }
+
+
 def budgets(job: Desired) -> list[Manifest]:
     """What evictions must leave of each role."""
     return [
@@ -261,7 +277,7 @@ def _share(job: Desired, spec: Manifest, container: Manifest) -> None:
 
 
 def coordinator_pod(job: Desired, start: StartCoordinator, defaults: Defaults) -> Manifest:
-    """The coordinator. Its journal lives as long as the pod."""
+    """The coordinator. Its journal lives as long as the pod, or on a volume."""
     meta, spec, container = _template(job, Role.SERVER)
     container.pop("resources", None)
     options = {
@@ -282,7 +298,7 @@ def coordinator_pod(job: Desired, start: StartCoordinator, defaults: Defaults) -
         options |= {"--restore": job.checkpoint} if start.restore else {}
     words = [word for option in options.items() for word in option]
     container |= {
-        "command": [_python(job), "-m", "coordinator", *words, "--operator"],
+        "command": [_python(job), "-m", "coordinator", *words, "--operator", *["--begin-again"] * start.begins],
         "ports": [{"name": "grpc", "containerPort": PORT}, {"name": "metrics", "containerPort": _METRICS_PORT}],
         "env": [{"name": "HOME", "value": "/tmp"}, *container.get("env", ())],
         "resources": {"requests": dict(defaults.coordinator_requests)},
@@ -297,7 +313,8 @@ def coordinator_pod(job: Desired, start: StartCoordinator, defaults: Defaults) -
     }
     scraped = {"prometheus.io/scrape": "true", "prometheus.io/port": str(_METRICS_PORT)}
     meta = {**meta, "annotations": {**meta.get("annotations", {}), **scraped}}
-    spec["volumes"] = [*spec.get("volumes", ()), {"name": "dl2-state", "emptyDir": {}}]
+    where = {"persistentVolumeClaim": {"claimName": job.claim}} if job.claim else {"emptyDir": {}}
+    spec["volumes"] = [*spec.get("volumes", ()), {"name": "dl2-state", **where}]
     pod = _pod(job, f"{job.name}-{COORDINATOR}", COORDINATOR, defaults, (meta, spec, container))
     pod["spec"] |= {"restartPolicy": "Always", "terminationGracePeriodSeconds": 10}
     return pod

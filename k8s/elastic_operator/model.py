@@ -18,6 +18,9 @@ PORT = 7000
 CAUSE = "operator-controller"
 """How requests to a coordinator begin that come from here: others are refused there."""
 
+GOING = "Going"
+"""Instead of the phase of a claim that is not to be counted on."""
+
 Body = Mapping[str, Any]
 
 
@@ -136,6 +139,17 @@ class Desired:
     def shared_memory(self) -> str:
         """Folder of a node by which pods on it share memory; "": they do not."""
         return str(self.spec.get("sharedMemory", {}).get("hostPath", ""))
+
+    @property
+    def volume(self) -> Body:
+        """Of the coordinator's journal; empty: it ends with the pod."""
+        found: Body = self.spec.get("coordinator", {}).get("volume", {})
+        return found
+
+    @property
+    def claim(self) -> str:
+        """Name of the claim of that volume, the job's alone, whatever jobs of its name come later; "": none."""
+        return f"{self.name}-{COORDINATOR}-{self.uid[:8]}" if self.volume else ""
 
     @property
     def retry_limit(self) -> int:

@@ -6,7 +6,7 @@ Level-triggered: nothing depends on how a state came about, and whatever an acti
 from elastic_ps.core.configuration import Role
 from k8s.elastic_operator.actions import DeletePod, Ensure, SetFinalizer, StartCoordinator
 from k8s.elastic_operator.ending import fail, finish, leave, rest, suspend
-from k8s.elastic_operator.model import JOB_LABEL, PORT, ROLE_LABEL, Counts, Desired, Pod, timestamp
+from k8s.elastic_operator.model import GOING, JOB_LABEL, PORT, ROLE_LABEL, Counts, Desired, Pod, timestamp
 from k8s.elastic_operator.nodes import match, mourn
 from k8s.elastic_operator.report import Report
 from k8s.elastic_operator.status import (
@@ -19,6 +19,7 @@ from k8s.elastic_operator.status import (
 )
 from k8s.elastic_operator.turn import Decision, Observed, Turn
 
+LOST = "Lost"
 MOST_CRASHES = 5
 """Of the coordinator's container in one pod, without a word in between: it will not start."""
 
@@ -128,7 +129,8 @@ def _begin(turn: Turn, want: Counts) -> None:
     turn.event(
         "Starting", f"{want.workers} workers and {want.servers} servers{' from a checkpoint' if restore else ''}"
     )
-    turn.act(Ensure(), StartCoordinator(turn.status.term, want, restore))
+    turn.tell("Coordinated", False, "Starting")
+    turn.act(Ensure(), StartCoordinator(turn.status.term, want, restore, begins=True))
     for role, number, count in (
         (Role.SERVER, first.servers, want.servers),
         (Role.WORKER, first.workers, want.workers),
@@ -149,11 +151,12 @@ def _revive(turn: Turn) -> None:
     wanted = turn.desired.counts
     if nodes or not turn.status.trained:
         counts = wanted or Counts(max(1, turn.status.workers), max(1, turn.status.servers))
-        turn.note(term=turn.status.term + 1, reason="its coordinator is started again, and asks its nodes")
-        turn.event(
-            "CoordinatorLost", f"its pod is gone: another one takes over in term {turn.status.term}", warning=True
-        )
-        turn.act(Ensure(), StartCoordinator(turn.status.term, counts))
+        asks = "reads its journal" if turn.desired.claim else "asks its nodes"
+        turn.note(term=turn.status.term + 1, reason=f"its coordinator is started again, and {asks}")
+        lost = f"its pod is gone: another one takes over in term {turn.status.term}, and {asks}"
+        turn.tell("Coordinated", False, LOST, lost)
+        turn.event("CoordinatorLost", lost, warning=True)
+        turn.act(Ensure(), StartCoordinator(turn.status.term, counts, begins=not nodes))
     elif any(node.phase == "Succeeded" for node in turn.nodes(Role.WORKER)):
         finish(turn, Report(phase="finished", reason="all workers have ended well"))
     elif turn.desired.checkpoint:
@@ -168,18 +171,18 @@ def _serve(turn: Turn, want: Counts) -> None:
     """A job whose coordinator's pod is there."""
     coordinator, report = turn.coordinator, turn.report
     assert coordinator is not None, "asked before"
-    turn.act(*([Ensure()] if turn.seen.status.observed_generation != turn.desired.generation else []))
+    changed = turn.seen.status.observed_generation != turn.desired.generation
+    turn.act(*([Ensure()] if changed or turn.seen.claim == GOING else []))
     _say_placed(turn)
     if report is None:
         if coordinator.container_restarts >= MOST_CRASHES and coordinator.trouble:
             fail(turn, f"its coordinator does not start: {coordinator.trouble}")
-        elif turn.status.phase == RUNNING:
-            turn.note(reason="its coordinator does not answer")
         else:
-            turn.note(reason=_pending(turn) or "its coordinator starts")
+            turn.note(reason=_pending(turn) or _silence(turn, coordinator))
         return
     running = report.phase == "running"
     _say_changed(turn, report)
+    _say_back(turn, report)
     turn.note(phase=RUNNING if running else STARTING)
     turn.tell("Running", running, "Training" if running else report.phase.title(), report.reason)
     if not mourn(turn, report):
@@ -197,6 +200,20 @@ def _say_changed(turn: Turn, report: Report) -> None:
         turn.event("Restoring", report.reason or "the job goes back to its last checkpoint", warning=True)
 
 
+def _say_back(turn: Turn, report: Report) -> None:
+    """Where what a new coordinator knows comes from."""
+    before = turn.status.conditions.get("Coordinated")
+    if before is None or before.status == "True" or report.phase == "rebuilding":
+        return
+    if before.reason != LOST:
+        turn.tell("Coordinated", True, "Started")
+        return
+    nodes = "it had no journal, and knows the job from its nodes: its ledger begins here"
+    how = nodes if report.rebuilt else "it goes on from its journal, and so does its ledger"
+    turn.tell("Coordinated", True, "Rebuilt" if report.rebuilt else "Resumed", how)
+    turn.event("CoordinatorBack", f"term {report.term}: {how}")
+
+
 def _say_placed(turn: Turn) -> None:
     waiting = [pod for pod in turn.seen.pods if pod.staying and not pod.node]
     message = waiting[0].trouble if waiting else ""
@@ -205,7 +222,27 @@ def _say_placed(turn: Turn) -> None:
 
 def _pending(turn: Turn) -> str:
     """What keeps pods from running; "": nothing."""
-    stuck: list[Pod] = [pod for pod in turn.seen.pods if pod.staying and pod.phase == "Pending" and pod.trouble]
-    return (
-        f"{stuck[0].name} is {stuck[0].trouble}" if stuck and not stuck[0].node else (stuck[0].trouble if stuck else "")
-    )
+    stuck = next((pod for pod in turn.seen.pods if pod.staying and pod.phase == "Pending" and pod.trouble), None)
+    if stuck is None:
+        return ""
+    if stuck.node:
+        return stuck.trouble
+    return f"{stuck.name} is {stuck.trouble}" + (_claimed(turn) if stuck.role is None else "")
+
+
+def _claimed(turn: Turn) -> str:
+    """What to do about the volume of a coordinator that is not placed."""
+    name = turn.desired.claim
+    return {
+        "Pending": f"; its claim has no volume yet: kubectl describe pvc {name} says why, mend that or submit the job "
+        "again with another coordinator.volume.storageClassName",
+        "Lost": f"; its volume is gone: kubectl delete pvc {name}, and the coordinator asks its nodes",
+        "Bound": f"; it goes only where the volume of its claim {name} is",
+    }.get(turn.seen.claim, "")
+
+
+def _silence(turn: Turn, coordinator: Pod) -> str:
+    """Of a coordinator whose pod nothing is known to be wrong with."""
+    if turn.desired.claim and coordinator.phase == "Pending" and coordinator.node:
+        return f"{coordinator.name} starts on {coordinator.node}, which its volume comes to (kubectl describe pod)"
+    return "its coordinator does not answer" if turn.status.phase == RUNNING else "its coordinator starts"

@@ -32,6 +32,7 @@ class Report:
         plans: those that have ended, oldest first.
         left: ids of nodes that plans have let go.
         server_bytes: parameters that the largest server holds; 0: not known.
+        rebuilt: the coordinator had no journal, and knows the job from its nodes.
     """
 
     phase: str = "starting"
@@ -52,6 +53,7 @@ class Report:
     plans: tuple[Body, ...] = ()
     left: frozenset[str] = frozenset()
     server_bytes: int = 0
+    rebuilt: bool = False
 
     @property
     def ended(self) -> bool:
@@ -88,6 +90,7 @@ class Report:
             plans=tuple(_plan(plan) for plan in plans if plan.ended),
             left=frozenset(node for plan in plans for node in plan.left),
             server_bytes=max((node.bytes for node in inside if node.member.role == pb.SERVER), default=0),
+            rebuilt=status.rebuilt,
         )
 
 

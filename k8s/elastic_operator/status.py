@@ -19,7 +19,7 @@ class Condition:
     """One aspect of the job, as `kubectl wait --for=condition=` reads it.
 
     Attributes:
-        type: Scheduled, Running, Scaled, Suspended, Completed, Failed.
+        type: Scheduled, Coordinated, Running, Scaled, Suspended, Completed, Failed.
         status: True, False.
         reason: one word.
         message: for people.

@@ -40,6 +40,7 @@ class Observed:
         silent: seconds since it last did, or since somebody began to listen.
         refused: numbers that it would not take a moment ago, and why.
         saving: the checkpoint that was asked for, if any.
+        claim: phase of the claim of a coordinator that is not placed; "": nobody has looked.
     """
 
     status: Status = field(default_factory=Status)
@@ -48,6 +49,7 @@ class Observed:
     silent: float = 0.0
     refused: tuple[Counts, str] | None = None
     saving: Saving | None = None
+    claim: str = ""
 
 
 @dataclass(frozen=True)

@@ -162,6 +162,7 @@ def test_what_only_kubernetes_acts_on_is_taken_and_noted():
     whole["spec"] |= {
         "gangTimeout": "2m",
         "sharedMemory": {"hostPath": "/dev/shm/x"},
+        "coordinator": {"volume": {"size": "2Gi", "storageClassName": "fast"}},
     }
     template = whole["spec"]["workers"]["template"]
     template["metadata"] = {"annotations": {"a": "b"}}
@@ -171,6 +172,7 @@ def test_what_only_kubernetes_acts_on_is_taken_and_noted():
     assert [note.split(" is for Kubernetes; here ")[0] for note in read.notes] == [
         "metadata.labels",
         "metadata.namespace",
+        "spec.coordinator.volume",
         "spec.gangTimeout",
         "spec.sharedMemory.hostPath",
         "spec.workers.template.metadata.annotations",

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from dl2_scheduler.cluster import document
+from dl2_scheduler.cluster.quantities import amount
 
 CHART = Path(__file__).resolve().parents[2] / "k8s" / "chart"
 SPEC = ("spec",)
@@ -46,6 +47,9 @@ def test_both_have_the_same_fields(schema):
     for role in ("workers", "servers"):
         assert set(spec[role]["properties"]) == set(fields(document.Role))
     assert set(spec["checkpoint"]["properties"]) == set(fields(document.Checkpoint))
+    coordinator = spec["coordinator"]["properties"]
+    assert set(coordinator) == set(fields(document.Coordinator))
+    assert set(coordinator["volume"]["properties"]) == set(fields(document.Volume))
     assert set(spec["sharedMemory"]["properties"]) == set(fields(document.SharedMemory))
 
 
@@ -58,6 +62,8 @@ def test_both_have_the_same_defaults(schema):
     assert document.durations.seconds(spec["gangTimeout"]["default"]) == made.gang_timeout
     assert spec["retryLimit"]["default"] == made.retry_limit
     assert "default" not in spec["ttlSecondsAfterFinished"]
+    size = spec["coordinator"]["properties"]["volume"]["properties"]["size"]
+    assert amount(size["default"]) == document.Volume().size
     role = document.Role()
     for name in ("workers", "servers"):
         properties = spec[name]["properties"]
@@ -94,6 +100,7 @@ def test_sentences_of_both_are_the_same(schema):
         {"modelType": "a", "epochs": 1, "workers": {}},
         {"modelType": "a", "epochs": 1, "workers": workers, "servers": workers},
         {"modelType": "a", "epochs": 1, "workers": workers, "sharedMemory": {"hostPath": "dl2"}},
+        {"modelType": "a", "epochs": 1, "workers": workers, "coordinator": {"volume": {"size": 0}}},
     ]
     for spec in wrong:
         text = {"apiVersion": document.API_VERSION, "kind": document.KIND, "metadata": {"name": "a"}, "spec": spec}

@@ -28,7 +28,7 @@ def test_suspension_saves_then_stops_then_ends_pods():
     fourth = decide(Observed(third.status), paused)
     assert (fourth.status.phase, fourth.status.workers) == (SUSPENDED, 0)
     back = decide(Observed(fourth.status), job())
-    assert kinds(back, StartCoordinator) == [StartCoordinator(2, Counts(2, 1), restore=True)]
+    assert kinds(back, StartCoordinator) == [StartCoordinator(2, Counts(2, 1), restore=True, begins=True)]
 
 
 def test_a_job_that_cannot_be_saved_goes_on():

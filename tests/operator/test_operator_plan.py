@@ -19,7 +19,7 @@ def test_a_new_job_gets_everything_at_once_so_that_a_gang_can_be_placed():
     done = decide(Observed(), job(finalizer=False))
     assert kinds(done, *PODS) == [
         Ensure(),
-        StartCoordinator(1, Counts(2, 1)),
+        StartCoordinator(1, Counts(2, 1), begins=True),
         StartNode(Role.SERVER, 1),
         StartNode(Role.WORKER, 1),
         StartNode(Role.WORKER, 2),
@@ -49,13 +49,13 @@ def test_a_job_that_is_granted_nothing_waits_and_says_why(spec, reason):
 
 def test_a_job_of_the_scheduler_starts_with_what_it_grants():
     done = decide(Observed(), job(scaling="Scheduler", allocation={"workers": 3, "servers": 2, "reason": "room"}))
-    assert kinds(done, StartCoordinator) == [StartCoordinator(1, Counts(3, 2))]
+    assert kinds(done, StartCoordinator) == [StartCoordinator(1, Counts(3, 2), begins=True)]
 
 
 def test_numbers_of_pods_are_never_used_again():
     seen = Observed(Status(phase=SUSPENDED, term=4, created=Counts(7, 3), trained=True))
     done = decide(seen, job())
-    assert kinds(done, StartCoordinator) == [StartCoordinator(5, Counts(2, 1), restore=True)]
+    assert kinds(done, StartCoordinator) == [StartCoordinator(5, Counts(2, 1), restore=True, begins=True)]
     assert kinds(done, StartNode) == [
         StartNode(Role.SERVER, 4),
         StartNode(Role.WORKER, 8),
@@ -114,7 +114,7 @@ def test_one_that_somebody_deletes_is_waited_for():
 def test_where_nothing_is_left_the_job_goes_back_to_its_checkpoint():
     first = decide(Observed(Status(phase=RUNNING, term=1, trained=True, created=Counts(2, 1))), job())
     done = decide(Observed(first.status), job())
-    assert kinds(done, StartCoordinator) == [StartCoordinator(2, Counts(2, 1), restore=True)]
+    assert kinds(done, StartCoordinator) == [StartCoordinator(2, Counts(2, 1), restore=True, begins=True)]
 
 
 def test_where_nothing_is_left_and_there_is_no_checkpoint_it_has_failed():
