@@ -1,5 +1,6 @@
 """`dl2`: simulated and live clusters, learning. What a command does is in its file of `dl2_scheduler/commands`."""
 
+import errno
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from importlib import import_module
@@ -81,6 +82,11 @@ class _Dl2(TyperGroup):
             raise typer.Exit(Exit.USAGE) from None
         except SchedulerError as error:
             typer.echo(f"dl2: {error}", err=True)
+            raise typer.Exit(Exit.FAILED) from None
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # as in `| head`; typer ends without a word
+                raise
+            typer.echo(f"dl2: {error.filename or 'reading or writing failed'}: {error.strerror}", err=True)
             raise typer.Exit(Exit.FAILED) from None
 
 

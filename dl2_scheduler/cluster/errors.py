@@ -6,8 +6,11 @@ SchedulerError
 ├── UnknownJob      a live cluster has no job of that name
 ├── Refused         a live cluster will not do it, and says why
 ├── NotServed       no `dl2 serve` answers
+├── Unwritten       the state of a live cluster cannot be written down, so nothing more is done
 └── TrialFailed     a job that was started to be measured has not done its part
 """
+
+from pathlib import Path
 
 
 class SchedulerError(Exception):
@@ -32,6 +35,18 @@ class Refused(SchedulerError):
 
 class NotServed(SchedulerError):
     """Nobody serves the cluster of a folder."""
+
+
+class Unwritten(SchedulerError):
+    """What shall be done cannot be written down before it is.
+
+    Args:
+        path: of the file.
+        why: not.
+    """
+
+    def __init__(self, path: Path, why: object):
+        super().__init__(f"cannot write {path}: {why}; mend that, and start dl2 serve again: jobs go on meanwhile")
 
 
 class TrialFailed(SchedulerError):

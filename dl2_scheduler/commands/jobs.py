@@ -69,7 +69,8 @@ def why(
 ) -> None:
     """Show what was decided about a job, slot by slot, why, and what came of it."""
     with where.client() as client:
-        found = client.why(job, last)
+        found, ended = client.why(job, last), bool(client.status(job).ended)
+    now = found[-1].slot if found and not ended else None
     if as_json:
         show_json({"decisions": [dictionary(decision) for decision in found]})
         return
@@ -80,7 +81,8 @@ def why(
         happened = decision.happened if decision.HasField("happened") else None
         had = _counts(happened.workers, happened.servers) if happened else "-"
         trained = f"{happened.epochs:.2f}" if happened else "-"
-        reason = "; ".join(filter(None, (decision.reason, happened.note if happened else "not ended")))
+        open_end = "not ended" if decision.slot == now else "cut short: dl2 serve ended in it"
+        reason = "; ".join(filter(None, (decision.reason, happened.note if happened else open_end)))
         before = _counts(decision.workers_before, decision.servers_before)
         granted = _counts(decision.workers, decision.servers)
         other = [decision.shadow.policy or "-", _shadowed(decision)] if shadow else []

@@ -1,5 +1,6 @@
 """`dl2 logs`: the output of a job, or of one of its nodes."""
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -55,6 +56,8 @@ def _file_of(client: ClusterClient, folder: Path, job: str, node: str) -> Callab
     if not status.log:
         raise Refused(f"{job} has no output: it has not begun ({status.reason or status.phase})")
     of_node = node_log(folder, job, node)
+    if not node and not Path(status.log).exists():
+        raise Refused(f"{job} has no output (yet): there is no {status.log}")
     if node and not of_node.exists():
         there = ", ".join(sorted(found.stem for found in of_node.parent.glob("*.log"))) or "none"
         raise Refused(f"{job} has no node {node} since its last start; there is output of: {there}")
@@ -79,16 +82,21 @@ def pieces(
     """
     path, ended = look()
     with ExitStack() as stack:
-        file = stack.enter_context(path.open("rb"))
+        file: BinaryIO = stack.enter_context(path.open("rb"))
         skip_to_tail(file, tail)
         yield from _rest(file)
         while follow and not ended:
             wait()
-            now, ended = look()
+            path, ended = look()
             yield from _rest(file)  # after the question: what came before an end is there
-            if now != path:
-                path, file = now, stack.enter_context(now.open("rb"))
+            if _is_new(path, file):
+                file = stack.enter_context(path.open("rb"))
                 yield from _rest(file)
+
+
+def _is_new(path: Path, file: BinaryIO) -> bool:
+    """Whether a later start has made another file; it may have said so before it made it."""
+    return path.exists() and not os.path.samestat(path.stat(), os.fstat(file.fileno()))
 
 
 def _rest(file: BinaryIO) -> Iterator[bytes]:

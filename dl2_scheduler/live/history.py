@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.errors import BadInput, Unwritten
 from dl2_scheduler.cluster.policy import Outcome
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot, SpeedReport
 from dl2_scheduler.live.slots import RecordedSlot, of_decision, of_outcome, read_slot
@@ -120,6 +120,8 @@ class History:
 
     Raises:
         BadInput: the file is not such a database.
+
+    A method that writes raises Unwritten where it cannot.
     """
 
     def __init__(self, path: Path, most_slots: int = MOST_SLOTS):
@@ -244,10 +246,12 @@ class History:
                 self._write(f"DELETE FROM {table} WHERE slot <= ?", [found])
 
     def _write(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
-        with self._lock:
-            self._database.execute("BEGIN")
-            self._database.executemany(statement, rows)
-            self._database.execute("COMMIT")
+        try:
+            with self._lock, self._database:  # commits, or takes back
+                self._database.execute("BEGIN")
+                self._database.executemany(statement, rows)
+        except sqlite3.Error as error:
+            raise Unwritten(self._path, error) from error
 
 
 def _decision(row: Sequence[Any]) -> Decision:

@@ -1,6 +1,7 @@
 """Decisions, their reasons and what came of them; the service and its client; the commands."""
 
 import json
+import re
 import threading
 from contextlib import contextmanager
 from pathlib import Path
@@ -201,6 +202,30 @@ def test_the_commands(served, tmp_path, runtime):
     assert dl2("stop", "a") == (0, "a: it is being stopped\n")
 
 
+def test_a_slot_that_a_kill_cut_short_is_not_said_to_run(served, monkeypatch):
+    cluster, loop = served
+
+    def killed():
+        raise KeyboardInterrupt
+
+    def cut_short():
+        with monkeypatch.context() as patch:
+            patch.setattr(cluster, "finish_slot", killed)
+            with pytest.raises(KeyboardInterrupt):
+                loop.slot()
+
+    cluster.submit(document("a"), Path())
+    cut_short()
+    assert dl2("why", "a")[1].count("not ended") == 1
+    loop.slot()
+    assert re.findall("not ended|cut short", dl2("why", "a")[1]) == ["cut short"]
+    cut_short()
+    assert re.findall("not ended|cut short", dl2("why", "a")[1]) == ["cut short", "not ended"]
+    cluster.stop("a")
+    loop.slot()
+    assert re.findall("not ended|cut short", dl2("why", "a")[1]) == ["cut short", "cut short"]
+
+
 def test_commands_that_fail(served, tmp_path):
     (tmp_path / "b.yaml").write_text(document("b", epochs=-1))
     assert dl2("submit", tmp_path / "b.yaml") == (
@@ -215,7 +240,7 @@ def test_commands_that_fail(served, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ("--slots 8 --policy drf", "'8' in '8': give NODESxSLOTS"),
+        ("--slots 8 --policy drf", "--slots 8: '8' is not NODESxSLOTS, as in 2x8"),
         ("--slots 2x8 --policy none", "unknown policy none: give one of drf, fifo"),
         ("--slots 2x8 --policy planner-true", "policy planner-true is for simulations: give one of"),
         ("--slots 2x8 --policy drf --slot never", "--slot: never is no length of time"),

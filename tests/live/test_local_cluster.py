@@ -10,7 +10,7 @@ from played_cluster import document
 from dl2_scheduler.backends.local.nodes import virtual_nodes
 from dl2_scheduler.backends.local.records import Records
 from dl2_scheduler.backends.local.runtime import Ending
-from dl2_scheduler.cluster.errors import BadInput, Refused, UnknownJob
+from dl2_scheduler.cluster.errors import BadInput, Refused, UnknownJob, Unwritten
 from dl2_scheduler.cluster.live import Phase
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
 
@@ -383,9 +383,25 @@ def test_virtual_nodes():
         ("node-1", {"slots": 8}),
         ("node-2", {"slots": 4}),
     ]
-    for wrong in ("", "8", "0x8", "2x0", "2x8cpu", "2x-1", "2000x1"):
-        with pytest.raises(BadInput, match="give"):
+    for wrong in ("", "8", "0x8", "2x0", "2x8cpu", "2x-1"):
+        with pytest.raises(BadInput, match="is not NODESxSLOTS"):
             virtual_nodes(wrong)
+    for huge in ("2000x1", "1000x1+25x1", "1x1000000", f"1x{'9' * 5000}", f"{'9' * 400}x1"):
+        with pytest.raises(BadInput, match="give up to 1024 nodes, of up to 999,999 slots each"):
+            virtual_nodes(huge)
+
+
+def test_what_cannot_be_written_down_is_not_done(tmp_path, serve, runtime):
+    cluster = serve()
+    cluster.submit(document("a"), HERE)
+    cluster._records._database.execute("PRAGMA query_only = 1")
+    with pytest.raises(Unwritten, match=r"cannot write .*jobs\.sqlite: .* readonly database; mend that, and start"):
+        cluster.submit(document("b"), HERE)
+    with pytest.raises(Unwritten):
+        slot(cluster, a=(1, 1))
+    assert (runtime.calls, [job.name for job in cluster.jobs()]) == ([], ["a"])
+    cluster._records._database.execute("PRAGMA query_only = 0")
+    assert slot(cluster, a=(1, 1)).slot == 0
 
 
 def test_a_file_that_is_no_database(tmp_path, serve, clock):

@@ -94,6 +94,25 @@ def test_logs(loop, tmp_path):
     assert dl2("logs", "b") == (1, "dl2: b has no output: it has not begun (the next slot decides about it)\n")
 
 
+def test_a_log_that_is_not_there_is_told(loop, tmp_path):
+    gone = tmp_path / "a-1.1.log"
+    assert dl2("logs", "a") == (1, f"dl2: a has no output (yet): there is no {gone}\n")
+
+
+def test_a_log_that_cannot_be_read_is_told(loop, tmp_path):
+    (tmp_path / "a-1.1.log").mkdir()
+    assert dl2("logs", "a") == (1, f"dl2: {tmp_path / 'a-1.1.log'}: Is a directory\n")
+
+
+def test_a_followed_file_that_a_later_start_has_replaced(tmp_path):
+    path, later = tmp_path / "w0.log", tmp_path / "later"
+    path.write_text("first\n")
+    later.write_text("second\n")
+    looks = iter([(path, False), (path, False), (path, False), (path, True)])
+    waits = iter([path.unlink, lambda: later.rename(path), lambda: None])  # for a moment there is none
+    assert b"".join(pieces(lambda: next(looks), None, True, lambda: next(waits)())) == b"first\nsecond\n"
+
+
 def test_a_followed_log_goes_on_through_later_starts_to_the_end(tmp_path):
     first, second = tmp_path / "1", tmp_path / "2"
     first.write_text("old\nbegun\n")

@@ -2,12 +2,13 @@
 
 import sqlite3
 import zlib
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from played_cluster import document
 
-from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.errors import BadInput, Unwritten
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.policy import JobOutcome, Outcome
 from dl2_scheduler.cluster.room import NodeRule
@@ -60,6 +61,28 @@ def test_a_slot_that_was_written_before_its_times_were_kept():
     decision = of_decision(recorded(3), Allocation())
     found = read_slot((103.0, "drf", decision, zlib.compress(written)))
     assert found.outcome == Outcome(3, (JobOutcome("a", 1, 1, 0.5, None),), ())
+
+
+def test_a_slot_that_cannot_be_written_is_told_and_the_next_one_can_be(tmp_path):
+    history = History(tmp_path / HISTORY_FILE)
+    write(history, 3)
+    words = r"cannot write .*sqlite: database or disk is full; mend that, and start"
+    with full(history), pytest.raises(Unwritten, match=words):
+        history.shadowed(3, "x" * 100_000, Allocation({"a": Grant(2, 1)}))
+    write(history, 4)
+    history.close()
+    assert [slot.snapshot.slot for slot in History.of_folder(tmp_path).slots()] == [3, 4]
+
+
+@contextmanager
+def full(written):
+    """Its disk, meanwhile."""
+    pages = written._database.execute("PRAGMA page_count").fetchone()[0]
+    written._database.execute(f"PRAGMA max_page_count = {pages}")
+    try:
+        yield
+    finally:
+        written._database.execute("PRAGMA max_page_count = 1000000")
 
 
 def test_old_slots_go_and_what_was_decided_in_them(tmp_path):

@@ -1,10 +1,11 @@
 """What the scheduler remembers over a restart that the API server does not know, in SQLite."""
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
-from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.errors import BadInput, Unwritten
 
 
 class Memory:
@@ -21,9 +22,12 @@ class Memory:
 
     Raises:
         BadInput: the file is not such a database.
+
+    A method that changes something raises Unwritten where that cannot be written.
     """
 
     def __init__(self, path: Path, now: float):
+        self._path = path
         try:
             self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._database.execute("PRAGMA journal_mode=WAL")
@@ -44,7 +48,8 @@ class Memory:
             after: a number that has been used, as jobs tell of a scheduler whose folder is lost.
         """
         self.slot = max(self.slot, after) + 1
-        self._database.execute("REPLACE INTO cluster VALUES ('slot', ?)", (self.slot,))
+        with self._writing():
+            self._database.execute("REPLACE INTO cluster VALUES ('slot', ?)", (self.slot,))
 
     def ran(self, slots_run: Mapping[str, int]) -> None:
         """A slot has ended.
@@ -54,11 +59,20 @@ class Memory:
         """
         if slots_run == self.slots_run:
             return
-        self._database.execute("BEGIN")
-        self._database.execute("DELETE FROM jobs")
-        self._database.executemany("INSERT INTO jobs VALUES (?, ?)", slots_run.items())
-        self._database.execute("COMMIT")
+        with self._writing():
+            self._database.execute("BEGIN")
+            self._database.execute("DELETE FROM jobs")
+            self._database.executemany("INSERT INTO jobs VALUES (?, ?)", slots_run.items())
         self.slots_run = dict(slots_run)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """All of it, or nothing and Unwritten."""
+        try:
+            with self._database:
+                yield
+        except sqlite3.Error as error:
+            raise Unwritten(self._path, error) from error
 
     def close(self) -> None:
         """Let go of the file."""

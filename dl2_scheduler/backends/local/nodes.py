@@ -7,7 +7,10 @@ from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.cluster.template import SLOTS
 
 MOST_NODES = 1024
-_GROUP = re.compile(r"([1-9]\d{0,3})x([1-9]\d{0,5})")
+MOST_SLOTS = 999_999
+"""Of one node."""
+
+_GROUP = re.compile(r"([1-9]\d*)x([1-9]\d*)")
 
 
 def virtual_nodes(text: str) -> tuple[Node, ...]:
@@ -23,8 +26,9 @@ def virtual_nodes(text: str) -> tuple[Node, ...]:
     for group in text.split("+"):
         match = _GROUP.fullmatch(group)
         if match is None:
-            raise BadInput(f"{group!r} in {text!r}: give NODESxSLOTS, as in 2x8, and + between groups")
-        nodes += [Node(f"node-{len(nodes) + place}", {SLOTS: float(match[2])}) for place in range(int(match[1]))]
-    if len(nodes) > MOST_NODES:
-        raise BadInput(f"{text!r}: {len(nodes)} nodes: give up to {MOST_NODES}")
+            raise BadInput(f"--slots {text}: {group!r} is not NODESxSLOTS, as in 2x8, joined by + to others")
+        count, slots = float(match[1]), float(match[2])
+        if len(nodes) + count > MOST_NODES or slots > MOST_SLOTS:
+            raise BadInput(f"--slots {text}: give up to {MOST_NODES} nodes, of up to {MOST_SLOTS:,} slots each")
+        nodes += [Node(f"node-{len(nodes) + place}", {SLOTS: slots}) for place in range(int(count))]
     return tuple(nodes)

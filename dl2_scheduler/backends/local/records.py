@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from dl2_scheduler.backends.local.runtime import Process
 from dl2_scheduler.cluster.document import ElasticJob
-from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.errors import BadInput, Unwritten
 from dl2_scheduler.cluster.live import Phase
 
 FORMAT = 1
@@ -97,10 +97,13 @@ class Records:
 
     Raises:
         BadInput: the file is not such a database.
+
+    A method that changes something raises Unwritten where that cannot be written, and changes nothing.
     """
 
     def __init__(self, path: Path, now: float):
         self._lock = threading.Lock()
+        self._path = path
         try:
             self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._database.execute("PRAGMA journal_mode=WAL")
@@ -124,8 +127,8 @@ class Records:
     def next_slot(self) -> None:
         """A slot has begun."""
         with self._lock:
+            self._execute("REPLACE INTO cluster VALUES ('slot', ?)", (self._slot + 1,))
             self._slot += 1
-            self._database.execute("REPLACE INTO cluster VALUES ('slot', ?)", (self._slot,))
 
     def all(self) -> list[Record]:
         """In order of submission."""
@@ -163,9 +166,15 @@ class Records:
 
     def _write(self, record: Record) -> Record:
         text = _RECORD.dump_json(record, by_alias=True, exclude_none=True).decode()
-        self._database.execute("REPLACE INTO jobs VALUES (?, ?)", (record.number, text))
+        self._execute("REPLACE INTO jobs VALUES (?, ?)", (record.number, text))
         self._records[record.number] = record
         return record
+
+    def _execute(self, statement: str, values: tuple[object, ...]) -> None:
+        try:
+            self._database.execute(statement, values)
+        except sqlite3.Error as error:
+            raise Unwritten(self._path, error) from error
 
     def _value(self, name: str, default: float) -> float:
         self._database.execute("INSERT OR IGNORE INTO cluster VALUES (?, ?)", (name, default))
