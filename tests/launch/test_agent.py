@@ -207,7 +207,7 @@ def test_what_a_node_leaves_behind_ends_with_it(start_job: StartJob) -> None:
     child = int(worker.heard())
     worker.tell("exit 0")
     assert job.exit_of(worker) == 0
-    assert gone(child)
+    wait_gone(child)
     assert over(job).status == 0
 
 
