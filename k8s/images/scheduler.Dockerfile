@@ -1,18 +1,21 @@
 # What learns, with torch: `dl2 serve --learn`, `dl2 bootstrap`, `dl2 learn`. Deciding needs none of it, by a learnt policy neither.
 # Build from the repository's folder:
 #   docker build -f k8s/images/scheduler.Dockerfile -t dl2/scheduler:0.1.0 .
-# PyPI's torch cannot be imported without CUDA's libraries, of which the scheduler uses none. PyTorch's own index has builds without:
-#   docker build --build-arg PIP_EXTRA_INDEX_URL=... -f ...
+# PyPI's torch is for GPUs, 0.9 GB of it; PyTorch's own index has smaller builds for processors only:
+#   docker build --build-arg UV_EXTRA_INDEX_URL=... -f ...
 FROM python:3.11-slim AS build
 RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
-RUN python -m venv /opt/dl2
-ARG PIP_EXTRA_INDEX_URL
-# What we need, in a layer that an edit of ours does not change; without what torch loads on a GPU only.
-COPY pyproject.toml README.md requirements/lock.txt /needs/
-RUN /opt/dl2/bin/pip install --no-cache-dir -c /needs/lock.txt "/needs[scheduler,kubernetes,learning]" \
-    && /opt/dl2/bin/pip uninstall -y elastic-ps triton \
-    && find /opt/dl2 -path '*/nvidia/*' \( -name 'libcudnn_*' -o -name '*.alt.so*' -o -name 'libcusolverMg.*' \) -delete \
-    && find /opt/dl2 -type d -name tests -prune -exec rm -rf {} +
+# uv can leave packages out that others name; pip cannot.
+RUN python -m venv /opt/uv && /opt/uv/bin/pip install --no-cache-dir uv && python -m venv /opt/dl2
+ARG UV_EXTRA_INDEX_URL
+# What we need, in a layer that an edit of ours does not change: without CUDA's libraries, but for its small runtime.
+COPY pyproject.toml README.md requirements/lock.txt k8s/images/without_cuda.sh /needs/
+RUN sed -nE '/^nvidia-cuda-runtime=/d; s/^(nvidia-[a-z0-9-]+|cuda-bindings|triton)==.*/\1/p' /needs/lock.txt > /needs/left_out.txt \
+    && /opt/uv/bin/uv pip install --no-cache --compile-bytecode --index-strategy unsafe-best-match --python /opt/dl2/bin/python \
+        --excludes /needs/left_out.txt -c /needs/lock.txt "/needs[scheduler,kubernetes,learning]" \
+    && /opt/dl2/bin/pip uninstall -y elastic-ps \
+    && find /opt/dl2 -type d -name tests -prune -exec rm -rf {} + \
+    && sh /needs/without_cuda.sh /opt/dl2/bin/python
 COPY . /source
 RUN /opt/dl2/bin/pip wheel --no-cache-dir --no-deps --wheel-dir /wheel /source
 

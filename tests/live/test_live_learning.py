@@ -187,6 +187,14 @@ def test_runs_that_cannot_learn(tmp_path):
         check_learns(tmp_path / "paper")
 
 
+def test_where_torch_is_not_installed_learning_is_refused_and_not_begun(tmp_path, monkeypatch):
+    run = new_run(tmp_path / "run")
+    check_learns(run.path)
+    monkeypatch.setattr("importlib.util.find_spec", {}.get)
+    with pytest.raises(BadInput, match="needs torch"):
+        check_learns(run.path)
+
+
 def test_a_run_is_kept_as_it_was_and_held_by_one(tmp_path):
     run = new_run(tmp_path / "run")
     keep(run.path)

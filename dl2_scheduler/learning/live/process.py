@@ -1,5 +1,6 @@
 """Online learning beside the loop: its program, and the weights that come of it. Torch is not imported here."""
 
+import importlib.util
 import json
 import logging
 import sys
@@ -89,7 +90,8 @@ def check_learns(run: Path) -> None:
     """Refuse a run that cannot go on learning.
 
     Raises:
-        BadInput: it is no run's folder, or of the paper's network.
+        BadInput: it is no run's folder, or of the paper's network; or torch is not installed, as in the image that only
+            decides.
     """
     try:
         told = json.loads((run / "settings.json").read_text())["settings"]
@@ -100,3 +102,7 @@ def check_learns(run: Path) -> None:
         raise BadInput(f"{run} has no checkpoint to learn from: give the folder of a dl2 bootstrap")
     if told.get("network") != "shared":
         raise BadInput(f"{run} has the paper's network, which learns in simulations alone: leave out --learn")
+    if importlib.util.find_spec("torch") is None:
+        raise BadInput(
+            "learning needs torch, which is not installed here: install the extra learning, or leave out --learn"
+        )
