@@ -210,3 +210,35 @@ def test_claims_that_are_no_use(world, made, words):
     assert world.node_of("p") is None
     found, _ = world.claims.of([pod_of(world.api.objects[f"{PODS}/p"])])
     assert found["default", "c"].refusal == words
+
+
+# ---- a coordinator's, of its journal ---------------------------------------------------------------------------------
+
+ALONE = claim("j", mode="ReadWriteOncePod")
+
+
+def test_a_coordinator_waits_for_its_volume_and_goes_where_that_is_made():
+    pods = gang("one")
+    pods[0]["spec"] |= claims("j")
+    nodes, jobs = [node("a"), node("b")], [job("one")]
+    unmade = pending_volume(claim_of(ALONE), LATE)
+    found = decided(nodes, pods, {"j": unmade}, jobs)
+    ((choice,), others) = found.choices, where(found)
+    assert (choice.claim, others.keys()) == ("j", {"one-server-0", "one-worker-0"}), "its own room is kept"
+    pods[1:] = gang("one", nodes=others, bound=NOW)[1:]
+    made = bound_volume(claim_of(claim("j", "Bound", "v", "ReadWriteOncePod")), volume("v", "b"))
+    found = decided(nodes, pods, {"j": made}, jobs)
+    assert where(found) == {"one-coordinator": "b"}
+
+
+def test_a_coordinator_that_comes_back_goes_to_its_volume_and_not_while_another_has_it():
+    pods = gang("one", nodes={"one-server-0": "a", "one-worker-0": "a"}, bound=NOW)
+    pods[0]["spec"] |= claims("j")
+    made = bound_volume(claim_of(claim("j", "Bound", "v", "ReadWriteOncePod")), volume("v", "b"))
+    nodes, jobs = [node("a"), node("b")], [job("one")]
+    assert where(decided(nodes, pods, {"j": made}, jobs)) == {"one-coordinator": "b"}
+    away = decided(nodes[:1], pods, {"j": made}, jobs)
+    assert "does not reach the pod's volume" in reasons(away)["one-coordinator"]
+    other = pod("other", node="b", **claims("j"))
+    kept = decided(nodes, [*pods, other], {"j": made}, jobs)
+    assert "its claim j is for one pod at a time, and other has it" in reasons(kept)["one-coordinator"]
