@@ -1,11 +1,10 @@
 """What drives a live cluster of any kind: its policies, the guard, the learner, and the requests of people."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import typer
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.live import LiveCluster
@@ -26,6 +25,8 @@ from dl2_scheduler.policies.own import is_own
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.policies.speed_fit import FittedSpeeds
 
+log = logging.getLogger(__name__)
+
 BASELINE = "drf"
 """The policy that decides where the one that was asked for cannot be trusted; the guard compares with it."""
 
@@ -42,7 +43,7 @@ class Driving:
         limits: of what may change in a slot.
         guard: see there; None: no guard.
         learn: the learnt policy goes on learning.
-        metrics: where Prometheus is answered, as ADDRESS:PORT; None: nowhere.
+        metrics: where Prometheus is answered, as [ADDRESS:]PORT; None: nowhere.
     """
 
     policy: str | None
@@ -85,7 +86,7 @@ def driven(cluster: LiveCluster, history: History, folder: Path, driving: Drivin
         metrics = Metrics(cluster)
         if driving.metrics is not None:
             where = stack.enter_context(exported(metrics, driving.metrics))
-            typer.echo(f"dl2: metrics: http://{where}/metrics")
+            log.info("metrics: http://%s/metrics", where)
         yield Loop(metrics.watching(cluster), policies, driving.rule, history, driving.limits, beside)
 
 

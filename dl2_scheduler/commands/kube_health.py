@@ -8,7 +8,8 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from dl2_scheduler.cluster.errors import BadInput
-from elastic_ps.core.pages import answered
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.pages import answered, listening
 
 LEASE_SECONDS = 60.0
 """That a leader may be without its lease: it ends by itself long before."""
@@ -73,7 +74,7 @@ def answering(health: Health, where: str | None) -> Iterator[int]:
 
     Args:
         health: what is told.
-        where: ADDRESS:PORT; None: nowhere.
+        where: [ADDRESS:]PORT; None: nowhere.
 
     Raises:
         BadInput: it is none, or cannot be had.
@@ -95,12 +96,15 @@ def answering(health: Health, where: str | None) -> Iterator[int]:
         def log_message(self, *_: object) -> None:
             """Probes are no news."""
 
-    address, _, port = where.rpartition(":")
+    def listen(host: str, port: int) -> tuple[ThreadingHTTPServer, threading.Thread]:
+        server = ThreadingHTTPServer((host, port), Answer)
+        thread = threading.Thread(target=server.serve_forever, name="probes", daemon=True)
+        thread.start()
+        return server, thread
+
     try:
-        server = ThreadingHTTPServer((address or "127.0.0.1", int(port)), Answer)
-    except (OSError, OverflowError, ValueError) as error:
-        raise BadInput(f"--probes {where}: {error}; give PORT or ADDRESS:PORT") from error
-    thread = threading.Thread(target=server.serve_forever, name="probes", daemon=True)
-    thread.start()
+        server, thread = listening(where, listen)
+    except ConfigurationError as error:
+        raise BadInput(f"--probes {error}") from error
     with answered(server, thread) as found:
         yield found

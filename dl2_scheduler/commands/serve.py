@@ -41,7 +41,8 @@ def serve(
     placement: Annotated[str, typer.Option(help="spread, pack or round-robin.")] = SPREAD,
     isolation: Annotated[Mode, typer.Option(help="By which tasks keep to their share of the cores.")] = Mode.AUTO,
     metrics: Annotated[
-        str | None, typer.Option(metavar="[ADDRESS:]PORT", help="For Prometheus; port 0: a free one, which is printed.")
+        str | None,
+        typer.Option(metavar="[ADDRESS:]PORT", help="For Prometheus; port 0: a free one, which the log tells."),
     ] = None,
     probes: Annotated[
         str | None, typer.Option(metavar="[ADDRESS:]PORT", help="For /healthz and /readyz, with --kube.")

@@ -13,9 +13,8 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.live import JobStatus, LiveCluster, Phase
 from dl2_scheduler.cluster.policy import Cluster, Outcome
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
-from elastic_ps.core.pages import answered
-
-_HERE = "127.0.0.1"
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.pages import answered, listening
 
 _BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
@@ -130,10 +129,9 @@ def exported(metrics: Metrics, where: str) -> Iterator[str]:
     Raises:
         BadInput: it is neither, or cannot be had.
     """
-    address, _, port = where.rpartition(":")
     try:
-        server, thread = start_http_server(int(port), address or _HERE, metrics.registry)
-    except (OSError, OverflowError, ValueError) as error:
-        raise BadInput(f"--metrics {where}: {error}; give PORT or ADDRESS:PORT, port 0 for a free one") from error
+        server, thread = listening(where, lambda host, port: start_http_server(port, host, metrics.registry))
+    except ConfigurationError as error:
+        raise BadInput(f"--metrics {error}") from error
     with answered(server, thread) as found:
-        yield f"{address or _HERE}:{found}"
+        yield f"{server.socket.getsockname()[0]}:{found}"

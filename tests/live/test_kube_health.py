@@ -5,7 +5,6 @@ import urllib.request
 
 import pytest
 
-from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.commands.kube_health import DECISION_SECONDS, LEASE_SECONDS, Health, answering
 
 
@@ -77,11 +76,3 @@ def test_probes_are_answered(scheduler):
         assert ask("/healthz") == (200, "ok\n")
         assert ask("/readyz") == (503, "the lease has not been read yet\n")
         assert ask("/x") == (404, "not found\n")
-
-
-def test_a_port_that_is_none_is_refused(scheduler):
-    with (
-        pytest.raises(BadInput, match=r"--probes here: .*give PORT or ADDRESS:PORT"),
-        answering(scheduler.health, "here"),
-    ):
-        pass

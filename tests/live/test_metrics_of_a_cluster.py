@@ -1,7 +1,10 @@
 """What Prometheus is told of a cluster."""
 
+import logging
 import socket
 import urllib.request
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
+from dl2_scheduler.commands.driving import Driving, driven
+from dl2_scheduler.commands.kube_health import Health, answering
+from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.live.metrics import Metrics, exported
 
 
@@ -51,9 +57,40 @@ def test_jobs_nodes_and_decisions_are_told(serve, runtime):
     assert not watched.done
 
 
-def test_a_port_that_somebody_has_is_refused(serve):
+@pytest.fixture(params=["--metrics", "--probes"])
+def page(request, serve):
+    """An option that opens a page, and what opens it."""
+    if request.param == "--metrics":
+        return request.param, partial(exported, Metrics(serve()))
+    return request.param, partial(answering, Health(30.0, lambda: ""))
+
+
+def test_where_no_page_can_be_is_said_in_the_same_words(page):
+    option, opened = page
+    hint = "give PORT or ADDRESS:PORT, port 0 for a free one"
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        metrics = Metrics(serve())
-        for where in (str(taken.getsockname()[1]), "nine", "1:2:3", "99999"):
-            with pytest.raises(BadInput, match=f"--metrics {where}: .*; give PORT"), exported(metrics, where):
+        port = taken.getsockname()[1]
+        for where, why in (
+            (str(port), "[Errno 98] Address already in use"),
+            (f"127.0.0.1:{port}", "[Errno 98] Address already in use"),
+            ("nine", "'nine' is no port, a number up to 65535"),
+            ("127.0.0.1:", "'' is no port, a number up to 65535"),
+            ("99999", "'99999' is no port, a number up to 65535"),
+            ("-1", "'-1' is no port, a number up to 65535"),
+        ):
+            with pytest.raises(BadInput) as refused, opened(where):
                 pass
+            assert str(refused.value) == f"{option} {where}: {why}; {hint}"
+    with pytest.raises(BadInput, match=f"{option} 1:2:3: .*; {hint}"), opened("1:2:3"):
+        pass
+
+
+def test_where_metrics_are_is_told_as_everything_else_is(serve, tmp_path, caplog, capsys):
+    caplog.set_level(logging.INFO)
+    with (
+        closing(History(tmp_path / HISTORY_FILE)) as history,
+        driven(serve(), history, tmp_path, Driving("drf", guard=None, metrics="0")),
+    ):
+        (told,) = [record.getMessage() for record in caplog.records if record.name.endswith("driving")]
+        assert scraped(told.removeprefix("metrics: http://").removesuffix("/metrics"))
+    assert capsys.readouterr().out == ""
