@@ -184,6 +184,7 @@ def test_a_job_that_does_not_tell_its_epochs(served, tmp_path):
     assert "0.0" in shown.split()
     assert "/" not in shown
     assert "epochs   0.00\n" in dl2("status", "a")[1]
+    assert json.loads(dl2("status", "a", "--json")[1])["epochs"] == 0
 
 
 def test_the_commands(served, tmp_path, runtime):
