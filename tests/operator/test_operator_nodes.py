@@ -9,6 +9,7 @@ from elastic_ps.core.configuration import Role
 from k8s.elastic_operator.actions import DeletePod, LabelPod, Scale, StartNode, Stop, Tell, TellExit
 from k8s.elastic_operator.model import CAUSE, Counts, Pod, timestamp
 from k8s.elastic_operator.status import FAILED, RUNNING, STARTING
+from k8s.elastic_operator.turn import Saving
 
 # ---- scaling ---------------------------------------------------------------------------------------------------------
 
@@ -194,3 +195,15 @@ def test_pods_are_read_from_the_api_servers_objects():
     assert not found.disrupted
     body["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True"}]
     assert Pod.of(body).disrupted
+
+
+@pytest.mark.parametrize("phase", ["running", "starting"])
+@pytest.mark.parametrize("saving", [None, Saving(), Saving(url="/ckpt/1"), Saving(error="full")])
+@pytest.mark.parametrize(
+    "document",
+    [wanted(1, 1), wanted(4, 2), job(suspend=True), job(suspend=True, without=["checkpoint"]), job(deleting=True)],
+)
+def test_a_server_that_has_something_to_hand_over_is_never_deleted(document, saving, phase):
+    """So that no grace period of a deletion has to be as long as that takes."""
+    seen = running(worker(1), server(1), server(2), report={"phase": phase}, saving=saving)
+    assert not kinds(decide(seen, document), DeletePod)
