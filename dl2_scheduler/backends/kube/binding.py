@@ -1,12 +1,13 @@
 """Which pods go to which nodes now: whole gangs first, in the order of the queue. Pure."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 
 from dl2_scheduler.backends.kube.backfill import Backfill, starving, waited
 from dl2_scheduler.backends.kube.decisions import Bind, Choice, Decisions, Reservation, Return, Wait
 from dl2_scheduler.backends.kube.floor import Claim, Floor
-from dl2_scheduler.backends.kube.gangs import Gang, group, unknown
+from dl2_scheduler.backends.kube.gangs import Gang, Groups, group, unknown
 from dl2_scheduler.backends.kube.objects import SCHEDULER, JobInfo, NodeInfo, PodInfo
 from dl2_scheduler.backends.kube.placing import GangTask, claim_all, missing, why_not
 from dl2_scheduler.backends.kube.volumes import ClaimKey, Volume, with_volumes
@@ -24,12 +25,7 @@ def decide(
     namespaces: Container[str] | None = None,
     volumes: Mapping[ClaimKey, Volume] = NO_VOLUMES,
 ) -> Decisions:
-    """Place what is not bound.
-
-    In this order: the missing part of gangs that are bound in part (of a scheduler that was killed, or whose nodes
-    died), what jobs need to save themselves, gangs that have waited too long, the longest first, whole gangs by their
-    jobs' creation, then single pods: those beyond a job's minimum, and those of no job. The first that has waited too
-    long and does not fit keeps room from all that come after it; see `backfill`.
+    """Place what is not bound; `_place` says in which order.
 
     Args:
         nodes: all.
@@ -44,31 +40,39 @@ def decide(
     bound = [pod for pod in pods if pod.node]
     ours = with_volumes(to_bind(pods, namespaces), bound, volumes)
     found = group(jobs, pods, ours)
-    names = {name for pod in ours for name in pod.requests}
-    names.update(name for gang in found.gangs for name in gang.resources)
     decided.waits += [Wait(pod, f"there is no ElasticJob {pod.job} in {pod.namespace} (yet)") for pod in found.orphans]
-    if not (found.gangs or found.leaving or found.singles):
-        return decided
-    neighbours = _neighbours_matter(ours, bound, found.gangs)
-    placing = _Placing(Floor(nodes, bound, sorted(names), rule, neighbours), decided)
-    late = [gang for gang in found.gangs if gang.is_late(now)]
-    begun = [gang for gang in found.gangs if gang.begun and gang not in late]
+    if found.gangs or found.leaving or found.singles:
+        neighbours = _neighbours_matter(ours, bound, found.gangs)
+        floor = Floor(nodes, bound, _resources(ours, found.gangs), rule, neighbours)
+        backfill = partial(Backfill, nodes, bound, {job.key for job in jobs}, floor)
+        _place(found, _Placing(floor, decided), backfill, now)
+        ends = [gang.late_at for gang in found.gangs if gang.late_at is not None and gang.late_at > now]
+        decided.again_at = min(ends, default=None)
+    return decided
+
+
+def _place(groups: Groups, placing: "_Placing", backfill: Callable[[], Backfill], now: float) -> None:
+    """Place all, one after the other.
+
+    In this order: the missing part of gangs that are bound in part (of a scheduler that was killed, or whose nodes
+    died), what jobs need to save themselves, gangs that have waited too long, the longest first, whole gangs by their
+    jobs' creation, then single pods: those beyond a job's minimum, and those of no job. The first that has waited too
+    long and does not fit keeps room from all that come after it; see `backfill`.
+    """
+    late = [gang for gang in groups.gangs if gang.is_late(now)]
+    begun = [gang for gang in groups.gangs if gang.begun and gang not in late]
     stuck = [gang for gang in begun if not placing.place(gang)]
-    placing.place_singles(found.leaving)
-    fresh = [gang for gang in found.gangs if not gang.begun]
+    placing.place_singles(groups.leaving)
+    fresh = [gang for gang in groups.gangs if not gang.begun]
     if waiting := starving([*stuck, *fresh], now):
-        backfill = Backfill(nodes, bound, {job.key for job in jobs}, placing.floor)
-        placing.serve(waiting, backfill, now)
+        placing.serve(waiting, backfill(), now)
     for gang in fresh:
         placing.place(gang)
     for gang in [*stuck, *fresh]:
         placing.wait(gang)
     for gang in late:
-        _give_back(gang, decided)
-    placing.place_singles([*placing.beyond, *found.singles])
-    ends = [gang.late_at for gang in found.gangs if gang.late_at is not None and gang.late_at > now]
-    decided.again_at = min(ends, default=None)
-    return decided
+        placing.give_back(gang)
+    placing.place_singles([*placing.beyond, *groups.singles])
 
 
 def to_bind(pods: Sequence[PodInfo], namespaces: Container[str] | None) -> list[PodInfo]:
@@ -81,6 +85,12 @@ def to_bind(pods: Sequence[PodInfo], namespaces: Container[str] | None) -> list[
         and not (pod.gated or pod.deleting)
         and (namespaces is None or pod.namespace in namespaces)
     ]
+
+
+def _resources(ours: Sequence[PodInfo], gangs: Sequence[Gang]) -> list[str]:
+    """Names of those that are asked for."""
+    asked = {name for pod in ours for name in pod.requests}
+    return sorted(asked.union(*(gang.resources for gang in gangs)))
 
 
 def _neighbours_matter(ours: Sequence[PodInfo], bound: Sequence[PodInfo], gangs: Sequence[Gang]) -> bool:
@@ -153,6 +163,15 @@ class _Placing:
         if gang.job.key not in self._said:
             self._wait(gang, why_not(gang, missing(gang), self.floor))
 
+    def give_back(self, gang: Gang) -> None:
+        """Delete what is bound of a gang that was not whole in time."""
+        reason = (
+            f"{gang.job.id} was not whole ({gang.words}) within its gangTimeout of {gang.job.gang_seconds:g} s: "
+            "its room is free for others until it fits whole"
+        )
+        self._decided.returns += [Return(pod, reason) for pod in gang.bound]
+        self._decided.waits += [Wait(pod, reason) for pod in gang.waiting]
+
     def place_singles(self, pods: Sequence[PodInfo]) -> None:
         """Each where it fits."""
         for pod in pods:
@@ -178,12 +197,3 @@ class _Placing:
     def _reserve(self, gang: Gang, task: GangTask, claim: Claim) -> None:
         node = self.floor.nodes[claim.node].name
         self._decided.reservations.append(Reservation(gang.job.id, task.role, node))
-
-
-def _give_back(gang: Gang, decided: Decisions) -> None:
-    reason = (
-        f"{gang.job.id} was not whole ({gang.words}) within its gangTimeout of {gang.job.gang_seconds:g} s: "
-        "its room is free for others until it fits whole"
-    )
-    decided.returns += [Return(pod, reason) for pod in gang.bound]
-    decided.waits += [Wait(pod, reason) for pod in gang.waiting]
