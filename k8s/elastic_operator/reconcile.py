@@ -19,6 +19,8 @@ from k8s.elastic_operator.status import (
 )
 from k8s.elastic_operator.turn import Decision, Observed, Turn
 
+_GOING_SECONDS = 5.0
+"""Between two tries to make a claim anew, as long as the old one is not gone."""
 LOST = "Lost"
 MOST_CRASHES = 5
 """Of the coordinator's container in one pod, without a word in between: it will not start."""
@@ -171,6 +173,8 @@ def _serve(turn: Turn, want: Counts) -> None:
     """A job whose coordinator's pod is there."""
     coordinator, report = turn.coordinator, turn.report
     assert coordinator is not None, "asked before"
+    if turn.seen.claim == GOING:
+        turn.look_again(_GOING_SECONDS)
     changed = turn.seen.status.observed_generation != turn.desired.generation
     turn.act(*([Ensure()] if changed or turn.seen.claim == GOING else []))
     _say_placed(turn)

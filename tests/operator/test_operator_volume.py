@@ -162,7 +162,9 @@ def test_the_reason_says_what_to_do_about_a_claim(phase, claim, words):
 
 
 def test_a_claim_that_is_gone_is_made_again():
-    assert kinds(waiting(GOING), Ensure) == [Ensure()]
+    done = waiting(GOING)
+    assert kinds(done, Ensure) == [Ensure()]
+    assert done.again is not None, "nobody tells when the old one is gone"
     assert kinds(waiting("Pending"), Ensure) == []
 
 
