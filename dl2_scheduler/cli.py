@@ -1,9 +1,12 @@
 """`dl2`: simulated and live clusters, learning. What a command does is in its file of `dl2_scheduler/commands`."""
 
 import errno
+import os
+import sys
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from importlib import import_module
+from pathlib import Path
 from typing import Any, cast
 
 import typer
@@ -104,4 +107,5 @@ def _dl2() -> None:
 
 def main() -> None:
     """Entry point of `dl2`."""
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115  # None where the caller has closed it
     app(prog_name="dl2")

@@ -37,10 +37,10 @@ def default_folder(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def new_table(**columns: bool) -> Table:
-    """A table with these heads; True: of numbers. An underscore stands for a space."""
+    """A table with these heads; True: of numbers. An underscore stands for a space. What is too wide goes on below."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for head, is_number in columns.items():
-        table.add_column(head.replace("_", " "), justify="right" if is_number else "left")
+        table.add_column(head.replace("_", " "), justify="right" if is_number else "left", overflow="fold")
     return table
 
 

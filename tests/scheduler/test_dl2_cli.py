@@ -2,7 +2,10 @@
 
 import json
 import re
+import shlex
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +15,7 @@ from typer.testing import CliRunner
 
 from dl2_scheduler.cli import app
 from dl2_scheduler.cluster.jobs import Job
+from dl2_scheduler.commands.common import new_table, show
 from dl2_scheduler.sim.arrivals import Pattern, generate
 from dl2_scheduler.sim.trace import read_trace, write_trace
 
@@ -230,3 +234,28 @@ def test_the_docs_have_every_option_and_no_other() -> None:
     named = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", "\n".join(re.findall(r"dl2 .*(?:\n {8,}.*)*", text))))
     assert {option for option in options if option.startswith("--")} - named == {"--out"}
     assert named <= options
+
+
+def test_a_path_that_is_wider_than_its_column_is_printed_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    path = "/" + "x" * 250
+    table = new_table(name=False, reason=False)
+    table.add_row("a", path)
+    show(table)
+    assert "".join(capsys.readouterr().out.split()).endswith(path)
+
+
+def ran(trace: Path, how: str) -> tuple[int, str]:
+    """Status and stderr of a command whose stdout is a file or closed, as the shell has it."""
+    words = shlex.join(
+        [sys.executable, "-c", "from dl2_scheduler.cli import main; main()", "trace", "show", str(trace)]
+    )
+    done = subprocess.run(["sh", "-c", f"{words} {how}"], stderr=subprocess.PIPE, text=True)
+    return done.returncode, done.stderr
+
+
+def test_output_that_cannot_be_written_is_told_in_one_line(trace: Path) -> None:
+    assert ran(trace, "> /dev/full") == (1, "dl2: reading or writing failed: No space left on device\n")
+
+
+def test_a_closed_stdout_is_nothing_to_die_of(trace: Path) -> None:
+    assert ran(trace, ">&-") == (0, "")
