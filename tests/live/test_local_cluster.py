@@ -65,6 +65,24 @@ def test_when_a_slot_was_and_a_job_got_its_counts_is_told(serve, runtime):
     assert only(slot(cluster, digits=(1, 1))).since == 80  # the slot without it had ended at once
 
 
+def test_since_when_a_job_has_its_counts_is_asked_until_it_is_known(serve, runtime):
+    """A coordinator has switched before it can tell when it has done the first step with the new counts."""
+    cluster = serve()
+    cluster.submit(document(epochs=400), HERE)
+    slot(cluster, digits=(2, 1))
+    scale = runtime.scale
+
+    def scaled_late(name, workers, servers):
+        scale(name, workers, servers)
+        runtime.changed[name] = None
+
+    runtime.scale = scaled_late
+    early = only(slot(cluster, digits=(4, 4)))
+    assert (early.workers, early.since) == (4, None)
+    runtime.changed["digits"] = 1023.0
+    assert [only(slot(cluster, digits=(4, 4))).since for _ in range(2)] == [23.0, 23.0]
+
+
 def test_what_jobs_measured_is_in_the_next_snapshot(serve):
     cluster = serve()
     cluster.submit(document(), HERE)

@@ -14,7 +14,7 @@ import pytest
 
 from dl2_scheduler.backends.clock import SystemClock
 from dl2_scheduler.backends.local import processes
-from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime, report_of
+from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime, report_of, since_of
 from dl2_scheduler.backends.local.isolation import NoIsolation
 from dl2_scheduler.backends.local.runtime import Declined, Ending, Order, Over, Process, Shape, Unreachable
 from dl2_scheduler.backends.local.tasks import TaskFiles
@@ -179,6 +179,11 @@ def test_what_a_launcher_left_behind(runtime, tmp_path):
     with pytest.raises(Over) as over:
         runtime.report("digits", process)
     assert over.value.ending == Ending(1, "no data", 9.5)
+    job_json(tmp_path, '{"name": "digits", "coordinator": "h:1", "pid": 7, "status": 0, "reason": "finished"}')
+    with pytest.raises(Over) as over:
+        runtime.report("digits", process)  # its coordinator ends, and its launcher then
+    assert over.value.ending == Ending(0, "finished", 0.0)
+    job_json(tmp_path, '{"name": "digits", "coordinator": "h:1", "pid": 7, "ended": 9.5, "status": 0}')
     with pytest.raises(Unreachable, match="no coordinator"):
         runtime.report("digits", replace(process, pid=8))  # which has not yet put its own there
     job_json(tmp_path, '{"name": "digits", "coordinator": "h:1", "pid": 7}')
@@ -224,3 +229,11 @@ def test_the_machines_clock_is_woken_also_before_it_waits():
     before = clock.now()
     clock.wait(0.01)
     assert 0.005 < clock.now() - before < SECONDS
+
+
+def test_since_when_a_job_trains_as_it_does_is_not_known_while_a_plan_is_about_to_be_committed():
+    plans = [pb.Plan(phase="COMMITTED", ended=ended) for ended in (7.0, 9.0)]
+    cancelled, joining, armed = (pb.Plan(phase=phase) for phase in ("CANCELLED", "SYNCING", "ARMED"))
+    assert since_of([]) is None
+    assert since_of([*plans, cancelled, joining]) == 9.0
+    assert since_of([*plans, armed]) is None

@@ -248,7 +248,7 @@ class LocalCluster:
                 case Report() as report:
                     self._reports[record.number] = report
                     other = (report.workers, report.servers) != (record.workers, record.servers)
-                    since = self._since(record) if other else record.since
+                    since = self._since(record) if other or record.since is None else record.since
                     self._records.change(record.number, since=since, **decide.reported(record, report))
                 case Ending() as ending if decide.ends(record, ending):
                     self._over[record.number] = ending

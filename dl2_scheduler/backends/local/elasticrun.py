@@ -113,8 +113,8 @@ class ElasticrunRuntime:
     def report(self, name: str, process: Process) -> Report:
         """See `JobRuntime.report`."""
         job = self._job(name)
-        if job is not None and job.pid == process.pid and job.ended is not None:
-            raise Over(name, Ending(job.status, _words(job.reason), job.ended))
+        if job is not None and job.pid == process.pid and job.status is not None:
+            raise Over(name, Ending(job.status, _words(job.reason), job.ended or 0.0))
         with self._client(name) as client:
             status = client.status()
         if status.phase in _OVER:
@@ -124,7 +124,7 @@ class ElasticrunRuntime:
     def since(self, name: str) -> float | None:
         """See `JobRuntime.since`. A coordinator that was rebuilt from its nodes has no plan from before."""
         with self._client(name) as client:
-            return max((plan.ended for plan in client.plans() if plan.phase == "COMMITTED"), default=None)
+            return since_of(client.plans())
 
     def scale(self, name: str, workers: int, servers: int) -> None:
         """See `JobRuntime.scale`."""
@@ -219,6 +219,13 @@ def _task(node: pb.NodeStatus) -> Task:
 
 def _order(task: Task) -> tuple[str, int]:
     return task.role, int(task.id[1:])  # w10 comes after w9
+
+
+def since_of(plans: Sequence[pb.Plan]) -> float | None:
+    """When the last of a job's plans was committed; of one that is about to be, the job has the counts already."""
+    if any(plan.phase == "ARMED" for plan in plans):
+        return None
+    return max((plan.ended for plan in plans if plan.phase == "COMMITTED"), default=None)
 
 
 def report_of(status: pb.StatusReply) -> Report:

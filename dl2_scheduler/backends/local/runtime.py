@@ -216,7 +216,7 @@ class JobRuntime(Protocol):
         """
 
     def since(self, name: str) -> float | None:
-        """Unix seconds: when the job began to train with the nodes that it has; None: not known.
+        """Unix seconds: when the job began to train with the nodes that it has; None: not known yet.
 
         Raises:
             Unreachable: its coordinator does not answer.
