@@ -45,17 +45,17 @@ def fit(
 
 
 def _print_costs(costs: Costs) -> None:
-    view = new_table(cost=False, seconds=True, error=True, measurements=True, of=False)
+    view = new_table(cost=False, seconds=True, error=True, measurements=True, cut_off=True, of=False)
     for name, cost, of in (
         ("start", costs.start, "from its grant until a job trains"),
         ("join", costs.join, "from their grant until more tasks train too"),
         ("end", costs.end, "from its last step until a job's processes have ended"),
     ):
         if cost is None:
-            view.add_row(name, "-", "-", "0", of)
+            view.add_row(name, "-", "-", "0", "-", of)
         else:
             error = "-" if math.isnan(cost.error) else f"{cost.error:.1f}"
-            view.add_row(name, f"{cost.seconds:.1f}", error, str(cost.count), of)
+            view.add_row(name, f"{cost.seconds:.1f}", error, str(cost.count), str(cost.cut_off), of)
     show(view)
     found = costs.scaling
     typer.echo(

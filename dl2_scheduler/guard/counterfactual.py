@@ -14,7 +14,7 @@ from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.live.deciding import answer
 from dl2_scheduler.live.waiting import Waited, counted
 from dl2_scheduler.policies.speed_fit import FittedSpeeds
-from dl2_scheduler.sim.lanes import MEASURED
+from dl2_scheduler.sim.lanes import ScalingCost
 from dl2_scheduler.sim.simulator import SimulatedCluster
 
 MOST_SLOTS = 500
@@ -27,18 +27,20 @@ def completion(
     snapshot: Snapshot,
     policies: Sequence[AllocationPolicy],
     fitted: FittedSpeeds,
+    cost: ScalingCost,
     rule: NodeRule,
     seconds: float,
 ) -> tuple[list[float], int]:
     """Mean slots until the present jobs end, under each policy, and how many jobs were looked at.
 
-    Each slot is decided as the live loop would. No jobs come in this future, and scaling costs what it was measured to.
-    All futures are as long: where the time runs out in one, all are cut there.
+    Each slot is decided as the live loop would. No jobs come in this future. All futures are as long: where the time
+    runs out in one, all are cut there.
 
     Args:
         snapshot: the present; see `with_samples`.
         policies: new ones; each plays its own future.
         fitted: to what jobs of the cluster reported.
+        cost: of scaling.
         rule: by which tasks find their node.
         seconds: of computing, for all policies together.
 
@@ -49,7 +51,7 @@ def completion(
     if not snapshot.jobs:
         return [0.0 for _ in policies], 0
     speeds = speeds_of(snapshot.jobs, fitted)
-    futures = [_Future(_cluster(snapshot, speeds), policy) for policy in policies]
+    futures = [_Future(_cluster(snapshot, speeds, cost), policy) for policy in policies]
     deadline = time.monotonic() + seconds
     while not all(future.cluster.done for future in futures) and futures[0].cluster.lanes.slot < MOST_SLOTS:
         if time.monotonic() > deadline:
@@ -117,7 +119,7 @@ def speeds_of(states: Sequence[JobState], fitted: FittedSpeeds) -> Speeds:
     return Speeds({model: fitted.grid(job) for model, job in each.items()})
 
 
-def _cluster(snapshot: Snapshot, speeds: Speeds) -> SimulatedCluster:
+def _cluster(snapshot: Snapshot, speeds: Speeds, cost: ScalingCost) -> SimulatedCluster:
     """At the present: all jobs are there, as far as they are."""
     jobs = [
         replace(
@@ -128,7 +130,7 @@ def _cluster(snapshot: Snapshot, speeds: Speeds) -> SimulatedCluster:
         )
         for state in snapshot.jobs
     ]
-    cluster = SimulatedCluster(jobs, snapshot.nodes, speeds, snapshot.slot_seconds, MEASURED)
+    cluster = SimulatedCluster(jobs, snapshot.nodes, speeds, snapshot.slot_seconds, cost)
     lanes, by_id = cluster.lanes, {state.job.id: state for state in snapshot.jobs}
     for number, job in enumerate(lanes.jobs[0]):
         state = by_id[job.id]

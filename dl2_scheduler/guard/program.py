@@ -23,10 +23,15 @@ from dl2_scheduler.live.side import be_nice, told
 from dl2_scheduler.live.slots import RecordedSlot
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.policies.speed_fit import FittedSpeeds
+from dl2_scheduler.replay.costs import costs_of
+from dl2_scheduler.replay.measured import MeasuredSpeeds
+from dl2_scheduler.replay.scalings import Scalings
+from dl2_scheduler.sim.lanes import ScalingCost
 
 log = logging.getLogger(__name__)
 
 _SECONDS = 10.0  # of computing, for a comparison
+_REMEMBERED = 100  # starts, joins and ends, each: their mean is known well enough, and follows the machine's load
 
 
 class Comparing:
@@ -42,6 +47,9 @@ class Comparing:
         self._history, self._rule, self._baseline = history, rule, baseline
         self._fitted = FittedSpeeds()
         self._samples: dict[str, float] = {}
+        self._speeds = MeasuredSpeeds()
+        self._scalings = Scalings(self._speeds.means, _REMEMBERED)
+        self._ended = -1  # the last slot whose outcome was seen
         self._last: RecordedSlot | None = None
 
     def compared(self, policy: str) -> Comparison | None:
@@ -54,17 +62,32 @@ class Comparing:
             BadInput: it can be read no more.
             Exception: whatever the policy raises.
         """
-        for slot in self._history.slots(after=self._last.snapshot.slot if self._last else -1):
-            self._fitted.observe(slot.snapshot.reports)
-            told = [state.job for state in slot.snapshot.jobs if state.job.samples_known]
-            self._samples |= {job.model: job.samples_per_epoch for job in told}
-            self._last = slot
+        self._catch_up()
         if self._last is None:
             return None
         now, both = with_samples(self._last.snapshot, self._samples, self._fitted), (policy, self._baseline)
         players = [make_live_policy(name) for name in both]
-        (own, baseline), jobs = completion(now, players, self._fitted, self._rule, _SECONDS)
+        (own, baseline), jobs = completion(now, players, self._fitted, self.cost, self._rule, _SECONDS)
         return Comparison(now.slot, policy, own, baseline, jobs) if jobs else None
+
+    @property
+    def cost(self) -> ScalingCost:
+        """Of scaling, as far as the history tells."""
+        return costs_of(self._scalings).scaling
+
+    def _catch_up(self) -> None:
+        """What came of the last slot is known only when the next one has begun: it is read twice."""
+        for slot in self._history.slots(after=self._ended):
+            number = slot.snapshot.slot
+            if self._last is None or number > self._last.snapshot.slot:
+                self._fitted.observe(slot.snapshot.reports)
+                told = [state.job for state in slot.snapshot.jobs if state.job.samples_known]
+                self._samples |= {job.model: job.samples_per_epoch for job in told}
+            if slot.outcome is not None:
+                self._speeds.observe(slot)
+                self._scalings.observe(slot)
+                self._ended = number
+            self._last = slot
 
 
 def main() -> None:

@@ -1,20 +1,15 @@
 """What it costs the jobs of a live cluster to start, to be given more and to end, from its history."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from dl2_scheduler.cluster.policy import JobOutcome, Outcome
-from dl2_scheduler.cluster.snapshot import Grant, JobId, JobState
 from dl2_scheduler.live.slots import RecordedSlot
-from dl2_scheduler.replay.measured import Counts, Table
-from dl2_scheduler.replay.past import trained_all
+from dl2_scheduler.replay.measured import Table
+from dl2_scheduler.replay.scalings import Scalings, Wait
 from dl2_scheduler.sim.lanes import MEASURED, ScalingCost
-
-Key = tuple[JobId, float]
-"""A job's name and arrival: a name may be used again."""
 
 
 @dataclass(frozen=True)
@@ -24,12 +19,14 @@ class Cost:
     Attributes:
         seconds: mean.
         error: its standard error; NaN: it was seen once.
-        count: of what was seen.
+        count: of those that were seen to their end.
+        cut_off: of those that were not.
     """
 
     seconds: float
     error: float
     count: int
+    cut_off: int = 0
 
 
 @dataclass(frozen=True)
@@ -68,99 +65,35 @@ def scaling_costs(slots: Sequence[RecordedSlot], table: Table) -> Costs:
         table: of its speeds; the end of a job whose counts were not measured tells nothing.
     """
     speeds = {(row.model, row.servers, row.workers): row.samples_per_second for row in table.rows if row.observations}
-    return Costs(_cost(_starts(slots)), _cost(_joins(slots)), _cost(_ends(slots, speeds)))
-
-
-def _cost(found: Iterator[float]) -> Cost | None:
-    seconds = list(found)
-    if not seconds:
-        return None
-    error = float(np.std(seconds, ddof=1)) / len(seconds) ** 0.5 if len(seconds) > 1 else math.nan
-    return Cost(float(np.mean(seconds)), error, len(seconds))
-
-
-@dataclass(frozen=True)
-class _Lived:
-    """A job's slot.
-
-    Attributes:
-        began: seconds since the cluster began.
-        state: at its start.
-        reported: whether the job had just told how far it is.
-        grant: for it.
-        done: what became of it.
-    """
-
-    began: float
-    state: JobState
-    reported: bool
-    grant: Grant
-    done: JobOutcome
-
-    @property
-    def key(self) -> Key:
-        return self.state.job.id, self.state.job.arrival
-
-    @property
-    def before(self) -> Counts:
-        return self.state.servers, self.state.workers
-
-    @property
-    def granted(self) -> Counts:
-        return self.grant.servers, self.grant.workers
-
-
-def _lived(slots: Sequence[RecordedSlot]) -> Iterator[_Lived]:
+    scalings = Scalings(speeds)
     for slot in slots:
-        outcome: Outcome | None = slot.outcome
-        if outcome is None or outcome.began is None:
-            continue
-        done = {each.id: each for each in outcome.jobs}
-        reported = {report.job for report in slot.snapshot.reports}
-        for state in slot.snapshot.jobs:
-            name = state.job.id
-            yield _Lived(outcome.began, state, name in reported, slot.allocation.of(name), done[name])
+        scalings.observe(slot)
+    return costs_of(scalings)
 
 
-def _starts(slots: Sequence[RecordedSlot]) -> Iterator[float]:
-    began: dict[Key, float] = {}
-    for lived in _lived(slots):
-        if lived.state.workers or not all(lived.granted):
-            began.pop(lived.key, None)
-            continue
-        if not lived.state.starting:  # else it was started in a slot before, or before the history begins
-            began.setdefault(lived.key, lived.began)
-        since = lived.done.since
-        if lived.key in began and since is not None and since >= began[lived.key]:
-            yield since - began.pop(lived.key)
+def costs_of(scalings: Scalings) -> Costs:
+    """Of what has been seen so far."""
+    return Costs(*map(mean_wait, (scalings.starts, scalings.joins, scalings.ends)))
 
 
-def _joins(slots: Sequence[RecordedSlot]) -> Iterator[float]:
-    asked: dict[Key, tuple[float, Counts]] = {}
-    for lived in _lived(slots):
-        more = any(wanted > had > 0 for wanted, had in zip(lived.granted, lived.before, strict=True))
-        began, wanted = asked.pop(lived.key, (lived.began, lived.granted))
-        if not more or not all(lived.granted):
-            continue
-        if wanted != lived.granted:
-            began = lived.began
-        since, had = lived.done.since, (lived.done.servers, lived.done.workers)
-        if had == lived.granted and lived.done.finished is None:
-            if since is not None and since >= began:
-                yield since - began
-        else:
-            asked[lived.key] = began, lived.granted
+def mean_wait(waits: Collection[Wait]) -> Cost | None:
+    """Mean of waits of which some were cut off, by Kaplan and Meier; None: none was seen to its end.
 
-
-def _ends(slots: Sequence[RecordedSlot], speeds: Mapping[tuple[str, int, int], float]) -> Iterator[float]:
-    expected: dict[Key, float] = {}
-    for lived in _lived(slots):
-        state, done = lived.state, lived.done
-        if lived.reported:
-            expected.pop(lived.key, None)
-            speed = speeds.get((state.job.model, *lived.before), 0.0)
-            if speed and lived.granted == lived.before and state.job.samples_known:
-                left = state.job.epochs - state.epochs_done
-                expected[lived.key] = lived.began + left * state.job.samples_per_epoch / speed
-        if trained_all(state, done) and lived.key in expected and done.finished is not None:
-            yield done.finished - expected.pop(lived.key)
+    Without those that were cut off the mean would be too small: a long wait is cut off more often than a short one. The
+    part that still waits after each time that was seen is estimated from those that waited as long. The mean is the
+    area under that curve up to the longest that was seen: of what would have taken longer nothing is known, and what
+    never comes about does not count forever. Its error is Greenwood's; where nothing was cut off, both are the usual
+    ones. (Kaplan and Meier, Nonparametric Estimation from Incomplete Observations, 1958.)
+    """
+    times, ended = np.unique([wait.seconds for wait in waits if wait.seen], return_counts=True)
+    count = int(ended.sum())
+    if not count:
+        return None
+    waited = np.sort([wait.seconds for wait in waits])
+    at_risk = len(waited) - np.searchsorted(waited, times)
+    still = np.cumprod(1 - ended / at_risk)
+    areas = np.append(np.cumsum((still[:-1] * np.diff(times))[::-1])[::-1], 0.0)  # from each time on
+    left = at_risk - ended
+    variance = float((areas**2 * ended / at_risk / np.maximum(left, 1)).sum())
+    error = math.sqrt(variance * count / (count - 1)) if count > 1 else math.nan
+    return Cost(float(times[0] + areas[0]), error, count, len(waited) - count)

@@ -7,13 +7,16 @@ import numpy as np
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import Job
-from dl2_scheduler.cluster.policy import Outcome
+from dl2_scheduler.cluster.policy import JobOutcome, Outcome
 from dl2_scheduler.cluster.snapshot import JobState, SpeedReport
 from dl2_scheduler.live.slots import RecordedSlot
 from dl2_scheduler.policies.speed_fit import FittedSpeeds
 
 Counts = tuple[int, int]
 """Servers and workers."""
+
+MeasuredAt = tuple[str, int, int]
+"""Type, servers and workers."""
 
 _LEAST_CONFIGURATIONS = 3  # from which on leaving one out says something about the fit
 
@@ -92,7 +95,7 @@ def speed_table(slots: Sequence[RecordedSlot]) -> Table:
     Raises:
         BadInput: none was.
     """
-    observed = _observed(_speeds(slots))
+    observed = _observed(report for slot in slots for report in _speeds(slot))
     if not observed:
         raise BadInput("no job has told its speed in that history: let jobs run for some slots first")
     largest: dict[str, Job] = {}
@@ -108,29 +111,48 @@ def speed_table(slots: Sequence[RecordedSlot]) -> Table:
     return Table(tuple(rows), tuple(types))
 
 
-def _speeds(slots: Iterable[RecordedSlot]) -> Iterator[SpeedReport]:
+class MeasuredSpeeds:
+    """Goes through a history once, as it grows.
+
+    Attributes:
+        means: of the slots in which they were measured, in samples a second.
+    """
+
+    def __init__(self) -> None:
+        self.means: dict[MeasuredAt, float] = {}
+        self._counts: dict[MeasuredAt, int] = {}
+
+    def observe(self, slot: RecordedSlot) -> None:
+        """The next slot."""
+        for report in _speeds(slot):
+            at = report.model, report.servers, report.workers
+            count, mean = self._counts.get(at, 0) + 1, self.means.get(at, 0.0)
+            self._counts[at], self.means[at] = count, mean + (report.samples_per_second - mean) / count
+
+
+def _speeds(slot: RecordedSlot) -> Iterator[SpeedReport]:
     """Of jobs that kept their counts for the slot: another's speed is partly that of other counts, or of a start."""
-    for slot in slots:
-        if slot.outcome is None:
+    if slot.outcome is None:
+        return
+    states = {state.job.id: state for state in slot.snapshot.jobs}
+    done = {each.id: each for each in slot.outcome.jobs}
+    told = {report.job for report in slot.snapshot.reports}
+    for report in slot.outcome.reports:
+        state = states.get(report.job)
+        if state is None or (state.servers, state.workers) != (report.servers, report.workers):
             continue
-        states = {state.job.id: state for state in slot.snapshot.jobs}
-        for report in slot.outcome.reports:
-            state = states.get(report.job)
-            if state is not None and (state.servers, state.workers) == (report.servers, report.workers):
-                speed = _speed(slot, slot.outcome, state, report)
-                if speed > 0:
-                    yield replace(report, samples_per_second=speed)
+        speed = _speed(slot.outcome, state, done[report.job], report, report.job in told)
+        if speed > 0:
+            yield replace(report, samples_per_second=speed)
 
 
-def _speed(slot: RecordedSlot, outcome: Outcome, state: JobState, report: SpeedReport) -> float:
+def _speed(outcome: Outcome, state: JobState, done: JobOutcome, report: SpeedReport, told: bool) -> float:
     """Samples that the job trained in the slot, by its seconds; 0: it did not tell how far it was at both its ends.
 
     What jobs report leaves out what they do between epochs. It is taken where the history has no times.
     """
     if outcome.began is None or outcome.ended is None:
         return report.samples_per_second
-    done = next(each for each in outcome.jobs if each.id == report.job)
-    told = any(before.job == report.job for before in slot.snapshot.reports)
     if not told or not state.job.samples_known:
         return 0.0
     until = outcome.ended if done.finished is None else done.finished

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from dl2_scheduler.cluster.jobs import Job, Node
@@ -11,10 +12,11 @@ from dl2_scheduler.cluster.policy import JobOutcome, Outcome
 from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.cluster.snapshot import NOTHING, Allocation, Grant, JobState, Snapshot, SpeedReport
 from dl2_scheduler.live.slots import RecordedSlot
-from dl2_scheduler.replay.costs import Cost, scaling_costs
-from dl2_scheduler.replay.measured import speed_table
+from dl2_scheduler.replay.costs import Cost, mean_wait, scaling_costs
+from dl2_scheduler.replay.measured import MeasuredSpeeds, speed_table
 from dl2_scheduler.replay.past import past_jobs
 from dl2_scheduler.replay.predicted import predict
+from dl2_scheduler.replay.scalings import Scalings, Wait
 from dl2_scheduler.sim.lanes import MEASURED, ScalingCost
 
 TASK = {"slots": 1.0}
@@ -132,6 +134,69 @@ def test_a_join_that_nobody_waited_for_was_not_seen_and_takes_as_long_as_a_start
     found = costs(Life([ONE, ONE, ONE, TWO, ONE, ONE], join=16.0, end=0.0))
     assert found.join is None
     assert found.scaling == ScalingCost(pytest.approx(12.0), MEASURED.change, pytest.approx(12.0))
+
+
+def test_a_join_whose_time_is_told_a_slot_later():
+    """The counts are a plan's from its switch on; its time is known once it is committed."""
+    slots = Life([ONE, ONE, ONE, TWO], join=7.0).slots()
+    (done,) = slots[3].outcome.jobs
+    assert (done.workers, done.since) == (2, 37.0)
+    for known in (None, 12.0):
+        slots[3] = replace(slots[3], outcome=replace(slots[3].outcome, jobs=(replace(done, since=known),)))
+        assert scaling_costs(slots, speed_table(slots)).join == Cost(
+            pytest.approx(7.0), pytest.approx(math.nan, nan_ok=True), 1
+        )
+    for number, slot in enumerate(slots[4:], 4):
+        done = replace(slot.outcome.jobs[0], since=12.0 if number < 8 else 77.0)
+        slots[number] = replace(slot, outcome=replace(slot.outcome, jobs=(done,)))
+    assert scaling_costs(slots, speed_table(slots)).join is None  # what is told much later is of another plan
+
+
+def test_waits_that_are_cut_off_are_counted():
+    seen, ended = Life([ONE, ONE, ONE, TWO], join=16.0), Life([ONE] * 7 + [TWO], join=16.0, epochs=7.5)
+    shrunk, suspended = (Life([ONE, ONE, ONE, TWO, TWO, grant, ONE], join=36.0) for grant in (ONE, WAIT))
+    found = costs(seen, ended, shrunk, suspended).join
+    assert (found.seconds, found.count, found.cut_off) == (pytest.approx(16.0), 1, 3)
+    start = costs(Life([ONE], start=12.0), Life([ONE, WAIT, ONE], start=37.0)).start
+    assert (start.count, start.cut_off) == (2, 1)
+
+
+def waits(*seen, cut_off=()):
+    return [*map(Wait, seen), *(Wait(seconds, seen=False) for seconds in cut_off)]
+
+
+def test_a_mean_of_waits_of_which_some_were_cut_off():
+    assert mean_wait([]) is mean_wait(waits(cut_off=[3.0])) is None
+    values = [-1.0, 2.0, 2.0, 7.0]
+    usual = Cost(pytest.approx(np.mean(values)), pytest.approx(np.std(values, ddof=1) / 2), 4)
+    assert mean_wait(waits(*values)) == usual
+    assert mean_wait(waits(10.0, 50.0, cut_off=[20.0, 30.0])).seconds == pytest.approx(10 + 0.75 * 40)
+    early, late = mean_wait(waits(9.0, 11.0, cut_off=[5.0])), mean_wait(waits(9.0, 11.0, cut_off=[500.0]))
+    assert (early.seconds, late.seconds) == (pytest.approx(10.0), pytest.approx(9 + 2 * 2 / 3))
+
+
+def test_long_waits_are_cut_off_more_often_and_count_all_the_same():
+    random = np.random.default_rng(5)
+    joins, patience = random.uniform(5.0, 35.0, 400), random.uniform(0.0, 60.0, 400)
+    found = mean_wait([Wait(min(join, most), join <= most) for join, most in zip(joins, patience, strict=True)])
+    assert found.count + found.cut_off == 400
+    assert abs(found.seconds - 20.0) < 3 * found.error < 2.0
+    assert joins[joins <= patience].mean() < 20.0 - 3 * found.error  # of those that were seen alone
+
+
+def test_what_is_kept_of_a_long_history_is_bounded_and_the_latest():
+    speeds = MeasuredSpeeds()
+    scalings = Scalings(speeds.means, most=5)
+    for number in range(30):
+        for slot in Life([ONE, ONE, ONE, TWO], start=2.0 + number / 2, end=1.5, epochs=10.0).slots():
+            slot = replace_name(slot, number)
+            speeds.observe(slot)
+            scalings.observe(slot)
+    assert [wait.seconds for wait in scalings.starts] == pytest.approx([14.5, 15.0, 15.5, 16.0, 16.5])
+    assert len(scalings.joins) == len(scalings.ends) == 5
+    assert speeds.means == {("m", *at): pytest.approx(SPEEDS[at]) for at in ((1, 1), (2, 2))}
+    assert [wait.seconds for wait in scalings.ends] == pytest.approx([1.5] * 5)
+    assert not any((scalings._starting, scalings._joining, scalings._ending)), "nothing is kept of jobs that are gone"
 
 
 def test_the_end_is_what_the_speed_does_not_explain():

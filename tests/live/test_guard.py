@@ -1,11 +1,11 @@
 """The guard: when a policy loses its place (pure), what the futures say, and the program beside the loop."""
 
 import json
-import time
 from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from hearing import listen
 from test_live_learning import NODES, SLOT, job, live, new_run
 
 from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES
@@ -20,8 +20,8 @@ from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.live.waiting import MOST_SLOTS as WAITING_SLOTS
 from dl2_scheduler.policies.drf import Drf
 from dl2_scheduler.policies.speed_fit import FittedSpeeds
+from dl2_scheduler.sim.lanes import MEASURED
 
-SECONDS = 120.0
 SAME = {"slot": 1, "policy": "dl2:run", "unusable": True}
 SETTINGS = GuardSettings(margin=0.1, slots=3)
 
@@ -92,35 +92,37 @@ def fitted():
 
 
 def test_futures_begin_in_the_present():
-    (few, much), jobs = completion(present(0.0), [Stingy(), Drf()], fitted(), NodeRule.SPREAD, 60.0)
+    (few, much), jobs = completion(present(0.0), [Stingy(), Drf()], fitted(), MEASURED, NodeRule.SPREAD, 60.0)
     assert jobs == 1
     assert few == pytest.approx(8 * 200 / (10 * SLOT), rel=0.2)  # nothing has to start: it has run 1+1 before
     assert much < few / 2
-    (nearly, _), _ = completion(present(7.0), [Stingy(), Drf()], fitted(), NodeRule.SPREAD, 60.0)
+    (nearly, _), _ = completion(present(7.0), [Stingy(), Drf()], fitted(), MEASURED, NodeRule.SPREAD, 60.0)
     assert nearly == pytest.approx(few / 8, rel=0.05)
 
 
 def test_futures_have_an_end():
     snapshot = present(-1e6, counts=(0, 0))
-    (long, short), _ = completion(snapshot, [Starves(), Drf()], fitted(), NodeRule.SPREAD, 60.0)
+    (long, short), _ = completion(snapshot, [Starves(), Drf()], fitted(), MEASURED, NodeRule.SPREAD, 60.0)
     assert long == short == MOST_SLOTS
-    (cut, _), _ = completion(snapshot, [Starves(), Drf()], fitted(), NodeRule.SPREAD, 0.0)
+    (cut, _), _ = completion(snapshot, [Starves(), Drf()], fitted(), MEASURED, NodeRule.SPREAD, 0.0)
     assert cut <= 1.0
 
 
 def test_futures_are_decided_as_the_live_loop_decides():
     """Who runs keeps its minimum, nobody waits forever, and answers are checked."""
-    (kept, few, _), _ = completion(present(0.0), [Starves(), Stingy(), Drf()], fitted(), NodeRule.SPREAD, 60.0)
+    (kept, few, _), _ = completion(
+        present(0.0), [Starves(), Stingy(), Drf()], fitted(), MEASURED, NodeRule.SPREAD, 60.0
+    )
     assert kept == few
     waits = present(0.0, counts=(0, 0))
-    (late, soon), _ = completion(waits, [Starves(), Stingy()], fitted(), NodeRule.SPREAD, 60.0)
+    (late, soon), _ = completion(waits, [Starves(), Stingy()], fitted(), MEASURED, NodeRule.SPREAD, 60.0)
     assert late == pytest.approx(soon + WAITING_SLOTS)
     with pytest.raises(UnfitAnswer, match="it gave a0 9 workers"):
-        completion(waits, [Greedy(), Drf()], fitted(), NodeRule.SPREAD, 60.0)
+        completion(waits, [Greedy(), Drf()], fitted(), MEASURED, NodeRule.SPREAD, 60.0)
 
 
 def test_nothing_to_compare():
-    assert completion(present(), [Drf()], fitted(), NodeRule.SPREAD, 1.0) == ([0.0], 0)
+    assert completion(present(), [Drf()], fitted(), MEASURED, NodeRule.SPREAD, 1.0) == ([0.0], 0)
 
 
 def test_a_policy_that_never_starts_what_nobody_knows_is_found_out():
@@ -131,7 +133,7 @@ def test_a_policy_that_never_starts_what_nobody_knows_is_found_out():
     assert alike.jobs == states
     stranger = with_samples(snapshot, {}, fitted())
     assert stranger.jobs[0].job.samples_per_epoch * 8.0 == pytest.approx(10 * SLOT * 10.0, rel=0.1)
-    (never, soon), jobs = completion(stranger, [Starves(), Stingy()], fitted(), NodeRule.SPREAD, 60.0)
+    (never, soon), jobs = completion(stranger, [Starves(), Stingy()], fitted(), MEASURED, NodeRule.SPREAD, 60.0)
     assert (jobs, never) == (1, pytest.approx(soon + WAITING_SLOTS))
     assert soon == pytest.approx(10.0, rel=0.05)
 
@@ -151,25 +153,21 @@ def test_the_guard_falls_back_beside_the_loop(tmp_path):
     """A policy that has learnt nothing, made worse still by the judge's settings: any future is too long."""
     run = new_run(tmp_path / "run")
     with closing(History(tmp_path / HISTORY_FILE)) as history:
-        loop, policies, cluster = live(history, tmp_path, policy=f"dl2:{run.path}")
+        loop, policies, _ = live(history, tmp_path, policy=f"dl2:{run.path}")
         with closing(Guard(policies, GuardSettings(-2.0, 2), tmp_path, NodeRule.SPREAD)) as guard:
-            loop._beside = (guard,)
-            deadline = time.monotonic() + SECONDS
-            while policies.deciding != "drf":
-                assert time.monotonic() < deadline, (tmp_path / "logs" / "guard.log").read_text()
-                if cluster.lanes.slot < 6:
-                    loop.slot()
-                    heard = guard._side._heard
-                    while not heard and time.monotonic() < deadline:
-                        time.sleep(0.05)
-                else:
-                    guard.before(6)
+            loop._beside, heard = (guard,), listen(guard._side)
+            for _ in range(2):
+                loop.slot()
+                heard.wait()
+                assert policies.deciding != "drf"
+            guard.before(2)
+            assert policies.deciding == "drf"
             assert "jobs would have ended later than under drf" in policies.trouble
             assert f"under {policies.choice.policy}, after" in guard.summary
             loop.slot()
             assert list(history.slots())[-1].policy == "drf"
             policies.use(f"dl2:{run.path}")
-            guard.before(7)
+            guard.before(3)
             assert policies.deciding == f"dl2:{run.path}"  # it has its slots again
 
 
@@ -179,11 +177,9 @@ def test_a_policy_that_can_be_read_no_more_loses_its_place(tmp_path, caplog):
         loop, policies, _ = live(history, tmp_path, policy=f"dl2:{run.path}")
         (run.path / "policy.npz").unlink()
         with closing(Guard(policies, SETTINGS, tmp_path, NodeRule.SPREAD)) as guard:
-            loop._beside = (guard,)
+            loop._beside, heard = (guard,), listen(guard._side)
             loop.slot()
-            deadline = time.monotonic() + SECONDS
-            while not guard._side._heard and time.monotonic() < deadline:
-                time.sleep(0.05)
+            heard.wait()
             guard.before(1)
             assert "BadInput: no policy in" in guard.summary
             assert policies.deciding == "drf", "it could not be guarded, nor used after a restart"
