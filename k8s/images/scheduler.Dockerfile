@@ -1,7 +1,7 @@
 # What learns, with torch: `dl2 serve --learn`, `dl2 bootstrap`, `dl2 learn`. Deciding needs none of it, by a learnt policy neither.
 # Build from the repository's folder:
 #   docker build -f k8s/images/scheduler.Dockerfile -t dl2/scheduler:0.1.0 .
-# PyPI's torch is for GPUs, 0.9 GB of it; PyTorch's own index has smaller builds for processors only:
+# PyPI's torch is for GPUs; PyTorch's own index has builds for processors only, 0.45 GB smaller:
 #   docker build --build-arg UV_EXTRA_INDEX_URL=... -f ...
 FROM python:3.11-slim AS build
 RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes torch of PyPI importable without CUDA's libraries (1.9 GB), which nothing calls where there is no GPU. Run while an image is built.
+# Makes torch of PyPI importable without CUDA's libraries (2.7 GB), which nothing calls where there is no GPU. Run while an image is built.
 #
 #   without_cuda.sh PYTHON        the interpreter that torch is installed for
 #
