@@ -15,6 +15,7 @@ policies = group("Which policy decides in a running cluster, and which one besid
 def show_policy(context: typer.Context, folder: Folder = None, as_json: Json = False) -> None:
     """Show which policy decides and why, and how its shadow, the guard and learning go; `use` changes it."""
     if context.invoked_subcommand is not None:
+        context.obj = folder  # given before the subcommand, it is meant there too
         return
     with client_of(folder) as client:
         found = client.policies()
@@ -39,6 +40,7 @@ def show_policy(context: typer.Context, folder: Folder = None, as_json: Json = F
 
 @policies.command("use")
 def use_policy(
+    context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="drf, fifo, srtf, ..., or dl2:PATH of a run.")],
     shadow: Annotated[
         bool, typer.Option("--shadow", help="It decides beside the present one, without acting.")
@@ -46,7 +48,7 @@ def use_policy(
     folder: Folder = None,
 ) -> None:
     """Let a policy decide from the next slot on; the same one again: read anew, and trusted again by the guard."""
-    with client_of(folder) as client:
+    with client_of(folder or context.obj) as client:
         if shadow:
             client.use_shadow(absolute(name))
         else:
@@ -55,8 +57,8 @@ def use_policy(
 
 
 @policies.command("end-shadow")
-def end_shadow(folder: Folder = None) -> None:
+def end_shadow(context: typer.Context, folder: Folder = None) -> None:
     """Let no policy decide beside the present one any more."""
-    with client_of(folder) as client:
+    with client_of(folder or context.obj) as client:
         client.use_shadow("")
     typer.echo("no policy decides beside any more")

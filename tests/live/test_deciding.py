@@ -260,4 +260,10 @@ def test_the_commands_of_policies(tmp_path, serve, clock, monkeypatch):
         assert dl2("policy", "use", "drf", "--shadow")[0] == 0
         assert dl2("policy", "end-shadow") == (0, "no policy decides beside any more\n")
         assert policies.choice.shadow == ""
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
+        assert dl2("policy", "--folder", folder, "use", "fifo", "--shadow")[0] == 0
+        assert policies.choice.shadow == "fifo"
+        assert dl2("policy", "--folder", folder, "end-shadow")[0] == 0
+        assert policies.choice.shadow == ""
+        assert dl2("policy", "use", "fifo")[0] == 1
     history.close()
