@@ -5,6 +5,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.live import LiveCluster
@@ -31,6 +34,35 @@ BASELINE = "drf"
 """The policy that decides where the one that was asked for cannot be trusted; the guard compares with it."""
 
 _FITTED_SLOTS = 1000  # whose reports a new policy begins with
+
+
+@dataclass(frozen=True)
+class Caution:
+    """What keeps a policy from harm, as the options say."""
+
+    most_changes: Annotated[int, typer.Option(help="Tasks that start or end in a slot, of all jobs.")] = 1000
+    least_slots: Annotated[int, typer.Option(help="From one scaling of a job to its next.")] = 1
+    guard_slots: Annotated[int, typer.Option(help="Bad slots in a row that end a learnt policy; 0: no guard.")] = 5
+    guard_margin: Annotated[float, typer.Option(help="Part by which a bad slot is worse than drf's.")] = 0.1
+
+    @property
+    def limits(self) -> Limits:
+        """Of what may change. Raises BadInput."""
+        if self.most_changes < 2:
+            raise BadInput(f"--most-changes is {self.most_changes}: give at least 2, a worker and a server")
+        if self.least_slots < 1:
+            raise BadInput(f"--least-slots is {self.least_slots}: give at least 1, each slot")
+        return Limits(self.most_changes, self.least_slots)
+
+    @property
+    def guard(self) -> GuardSettings | None:
+        """None: there is no guard. Raises BadInput."""
+        slots, margin = self.guard_slots, self.guard_margin
+        if slots < 0 or not 0 <= margin < float("inf"):
+            raise BadInput(
+                f"--guard-slots is {slots}, --guard-margin {margin}: give numbers from 0 on; 0 slots: no guard"
+            )
+        return GuardSettings(margin, slots) if slots else None
 
 
 @dataclass(frozen=True)
@@ -101,19 +133,3 @@ def fitted_by(history: History) -> Maker:
         return Bounded(policy) if is_own(name) else policy
 
     return make
-
-
-def limits_of(most_changes: int, least_slots: int) -> Limits:
-    """Of the options. Raises BadInput."""
-    if most_changes < 2:
-        raise BadInput(f"--most-changes is {most_changes}: give at least 2, a worker and a server")
-    if least_slots < 1:
-        raise BadInput(f"--least-slots is {least_slots}: give at least 1, each slot")
-    return Limits(most_changes, least_slots)
-
-
-def guard_of(slots: int, margin: float) -> GuardSettings | None:
-    """Of the options. Raises BadInput."""
-    if slots < 0 or not 0 <= margin < float("inf"):
-        raise BadInput(f"--guard-slots is {slots}, --guard-margin {margin}: give numbers from 0 on; 0 slots: no guard")
-    return GuardSettings(margin, slots) if slots else None

@@ -21,14 +21,16 @@ from dl2_scheduler.cluster.durations import seconds
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.template import SLOTS
 from dl2_scheduler.commands.common import Folder, default_folder
-from dl2_scheduler.commands.driving import Driving, driven, guard_of, limits_of
+from dl2_scheduler.commands.driving import Caution, Driving, driven
 from dl2_scheduler.commands.foreground import held, signals_to
 from dl2_scheduler.commands.kube_target import Context, Kube
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.policies.placement import SPREAD, placement_rule
 from elastic_ps.core.jsonlog import JsonLines
+from elastic_ps.core.options import grouped
 
 
+@grouped
 def serve(
     slots: Annotated[
         str | None, typer.Option(metavar="NODESxSLOTS", help="Virtual nodes and the task slots of each: 2x8.")
@@ -48,10 +50,8 @@ def serve(
         str | None, typer.Option(metavar="[ADDRESS:]PORT", help="For /healthz and /readyz, with --kube.")
     ] = None,
     folder: Folder = None,
-    most_changes: Annotated[int, typer.Option(help="Tasks that start or end in a slot, of all jobs.")] = 1000,
-    least_slots: Annotated[int, typer.Option(help="From one scaling of a job to its next.")] = 1,
-    guard_slots: Annotated[int, typer.Option(help="Bad slots in a row that end a learnt policy; 0: no guard.")] = 5,
-    guard_margin: Annotated[float, typer.Option(help="Part by which a bad slot is worse than drf's.")] = 0.1,
+    *,
+    caution: Caution,
     learn: Annotated[bool, typer.Option("--learn", help="The policy, dl2:RUN, goes on learning.")] = False,
     kube: Kube = False,
     namespace: Annotated[
@@ -65,8 +65,7 @@ def serve(
     Its jobs outlive it, and a new one finds them.
     """
     length = _slot_seconds(slot)
-    limits, guard = limits_of(most_changes, least_slots), guard_of(guard_slots, guard_margin)
-    driving = Driving(policy, placement_rule(placement), limits, guard, learn, metrics)
+    driving = Driving(policy, placement_rule(placement), caution.limits, caution.guard, learn, metrics)
     state = (folder or default_folder()).absolute()
     _log(as_json=kube and not sys.stderr.isatty())
     if kube:
