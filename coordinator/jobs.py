@@ -26,8 +26,8 @@ class Job:
         coordinator_pid: of its coordinator; 0 where none is known.
         started: unix seconds.
         ended: unix seconds; None while it runs, or was lost.
-        status: exit status of its launcher; None until it has ended.
-        reason: why it ended; empty until then.
+        status: exit status of its launcher; None until the job is over, which is a little before its end.
+        reason: why it is over; empty until then.
     """
 
     name: str

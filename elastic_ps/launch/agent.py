@@ -133,8 +133,9 @@ class Agent:
         finally:
             outcome = self._outcome or Outcome(1, "failed", "the launcher failed")
             self._children.kill()
+            self._folder.over(outcome.status, outcome.reason or outcome.word)
             self._end_coordinator()
-            self._folder.ended(outcome.status, outcome.reason or outcome.word)
+            self._folder.ended()
 
     # ---- events ------------------------------------------------------------------------------------------------
 

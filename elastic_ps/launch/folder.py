@@ -79,9 +79,14 @@ class JobFolder:
         self._record.update(coordinator=coordinator, coordinator_pid=pid)
         _write_record(self.path, self._record)
 
-    def ended(self, status: int, reason: str) -> None:
-        """Write how the job has ended: the launcher's exit status, and why."""
-        self._record.update(ended=time.time(), status=status, reason=reason)
+    def over(self, status: int, reason: str) -> None:
+        """Write how the job ends: the launcher's exit status, and why. Its coordinator need not tell any more."""
+        self._record.update(status=status, reason=reason)
+        _write_record(self.path, self._record)
+
+    def ended(self) -> None:
+        """Write that all its processes have ended."""
+        self._record.update(ended=time.time())
         _write_record(self.path, self._record)
 
     def release(self) -> None:

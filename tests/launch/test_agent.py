@@ -153,6 +153,18 @@ def test_a_job_that_turns_out_to_have_failed_fails_the_launcher(start_job: Start
     assert job.end() == Outcome(1, "failed", "w1 ended with exit status 3")
 
 
+def test_how_a_job_ends_is_written_before_its_coordinator_that_could_tell_goes(start_job: StartJob) -> None:
+    job, (worker,) = running(start_job)
+    job.fake.want(ended=True, failed=True, reason="no data")
+    worker.tell("exit 0")
+    assert job.coordinator.heard() == "term"
+    record = json.loads((job.folder.path / "job.json").read_text())
+    assert (record["status"], record["reason"], record.get("ended")) == (1, "no data", None)
+    job.coordinator.tell("exit 0")
+    assert job.outcome().status == 1
+    assert json.loads((job.folder.path / "job.json").read_text())["ended"] >= record["started"]
+
+
 def test_a_job_that_is_over_does_not_wait_for_processes_that_still_start(start_job: StartJob) -> None:
     job, (worker,) = running(start_job, grace=1000.0)
     job.fake.want(workers=2, nodes={worker.name: "w0"}, starting_workers=1)

@@ -33,7 +33,8 @@ def test_the_folder_of_an_ended_job_is_kept_beside_the_new_one(tmp_path: Path) -
     for number in range(3):
         folder = JobFolder("toy", tmp_path)
         folder.listening(f"127.0.0.1:{number + 1}", 7)
-        folder.ended(0, "finished")
+        folder.over(0, "finished")
+        folder.ended()
         folder.release()
     names = {path.parent.name: json.loads(path.read_text()) for path in tmp_path.glob("*/job.json")}
     assert {name: record["coordinator"] for name, record in names.items()} == {
