@@ -161,12 +161,12 @@ def _parent(process: Path) -> int:
 
 
 def _row(what: str, splits: Sequence[Split]) -> dict[str, Any]:
-    row: dict[str, Any] = {"what": what, "scalings": len(splits)}
+    row: dict[str, Any] = {"of pods, in ms": what, "scalings": len(splits)}
     for name in PARTS:
-        row[f"{name} ms"] = _median([split.parts[name] for split in splits if name in split.parts])
-    row["command to committed ms"] = _median([split.whole for split in splits])
+        row[name] = _median([split.parts[name] for split in splits if name in split.parts])
+    row["command to committed"] = _median([split.whole for split in splits])
     for name in AFTER:
-        row[f"then {name} ms"] = _median([split.parts[name] for split in splits if name in split.parts])
+        row[f"then {name}"] = _median([split.parts[name] for split in splits if name in split.parts])
     return row
 
 
@@ -247,12 +247,12 @@ def marks(events: Sequence[Event], wanted: tuple[int, int], done: Scaling) -> di
         Unix seconds by the names of `PARTS`, but for births, and of `AFTER`; without those that were not, or not yet.
     """
     jobs, pods, new = _of("ElasticJob", events), _of("Pod", events), new_pod(events)
-    steps = accumulate((step / 1000 for step in done.plan.steps_ms), initial=done.plan.started)
+    steps = list(accumulate((step / 1000 for step in done.plan.steps_ms), initial=done.plan.started))
     found = {
         "command": _first(jobs, lambda event: _counts(event.object) == wanted),
         "pod": _first(pods, lambda event: event.type == "ADDED"),
         "binding": _first(pods, lambda event: event.object["metadata"]["name"] == new and _node(event.object)),
-        "process start": min(done.seen.values(), default=None),
+        "process start": min([steps[1], *done.seen.values()]) if done.seen else None,  # a look may come late
         **dict(zip(("operator", *PARTS[-4:]), steps, strict=True)),
         "status": _first(jobs, lambda event: done.plan.id in _plans(event.object)),
         "pod gone": _first(pods, lambda event: event.type == "DELETED"),

@@ -69,6 +69,11 @@ def test_a_worker_that_goes_has_no_pod_to_wait_for_and_is_gone_after_the_commit(
     assert done.parts["pod gone"] == pytest.approx(3250)
 
 
+def test_a_look_that_came_after_the_assignment_does_not_make_registration_less_than_nothing():
+    found = marks(COMES, (2, 1), scaling({"w1": 103.05}))
+    assert found["process start"] == found["registration"] == pytest.approx(103.0)
+
+
 @pytest.mark.parametrize("told", range(len(COMES)))
 def test_what_is_not_yet_told_is_missing(told):
     found = marks(COMES[:told], (2, 1), scaling({"w1": 102.9}))

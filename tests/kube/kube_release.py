@@ -117,8 +117,11 @@ class Release:
         return self
 
     def __exit__(self, *_):
-        self.uninstall(check=False)
-        self.cluster.kubectl("delete", "namespace", self.namespace, "--ignore-not-found", "--timeout=100s", check=False)
+        words = ("--ignore-not-found", "--timeout=100s")
+        try:
+            self.uninstall(check=False)
+        finally:
+            self.cluster.kubectl("delete", "namespace", self.namespace, *words, check=False)
 
     def install(self):
         words = ["-n", self.namespace, "-f", self._values, "--wait", "--timeout", "180s"]
