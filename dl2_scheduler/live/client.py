@@ -17,6 +17,7 @@ SOCKET = "socket"
 _LONGEST_PATH = 100  # sockaddr_un has room for 108 bytes
 
 _CALL_SECONDS = 30.0
+_USE_SECONDS = 300.0  # a learnt policy is compiled first, once after an installation
 _ERRORS: dict[grpc.StatusCode, type[SchedulerError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: BadInput,
     grpc.StatusCode.NOT_FOUND: UnknownJob,
@@ -109,27 +110,27 @@ class ClusterClient:
 
     def use_policy(self, policy: str) -> None:
         """Let a policy decide from the next slot on, by its name."""
-        self._call(self._stub.UsePolicy, pb.UsePolicyRequest(policy=policy))
+        self._call(self._stub.UsePolicy, pb.UsePolicyRequest(policy=policy), _USE_SECONDS)
 
     def use_shadow(self, policy: str) -> None:
         """Let a policy decide beside, without acting; "": none any more."""
-        self._call(self._stub.UsePolicy, pb.UsePolicyRequest(policy=policy, shadow=True))
+        self._call(self._stub.UsePolicy, pb.UsePolicyRequest(policy=policy, shadow=True), _USE_SECONDS)
 
     def policies(self) -> pb.PoliciesReply:
         """Which decides, and how it does."""
         reply: pb.PoliciesReply = self._call(self._stub.Policies, pb.PoliciesRequest())
         return reply
 
-    def _call(self, method: Callable[..., Any], request: Any) -> Any:
+    def _call(self, method: Callable[..., Any], request: Any, seconds: float = _CALL_SECONDS) -> Any:
         try:
-            return method(request, timeout=_CALL_SECONDS)
+            return method(request, timeout=seconds)
         except grpc.RpcError as error:
             kind = _ERRORS.get(error.code())
             if kind is not None:
                 raise kind(error.details()) from error
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 raise NotServed(
-                    f"dl2 serve in {self._folder} has not answered for {_CALL_SECONDS:g} s: try again; if it never "
+                    f"dl2 serve in {self._folder} has not answered for {seconds:g} s: try again; if it never "
                     "does, end it and start it again: jobs go on meanwhile"
                 ) from error
             if error.code() is not grpc.StatusCode.UNAVAILABLE:

@@ -4,8 +4,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.policy import AllocationPolicy
-from dl2_scheduler.cluster.room import NodeRule
+from dl2_scheduler.cluster.room import NodeRule, Room
+from dl2_scheduler.cluster.snapshot import JobState, Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.policies.dl2 import learnt, load
 from dl2_scheduler.policies.drf import Drf
@@ -22,6 +24,8 @@ from dl2_scheduler.policies.tetris import Tetris
 _OTHERS = f"{DL2}PATH, MODULE:CLASS"
 _PUBLISHED = "published-"
 _TRUE = "-true"
+_SLOTS = {"slots": 1.0}
+_ONE_JOB = Snapshot(0, 1.0, (Node("node", _SLOTS),), (JobState(Job("job", 0.0, "", 1.0, 1.0, _SLOTS, _SLOTS)),), ())
 
 _MAKERS: Mapping[str, Callable[[Speeds], AllocationPolicy]] = {
     "drf": lambda _: Drf(),
@@ -76,11 +80,17 @@ def make_live_policy(name: str) -> AllocationPolicy:
 
     Raises:
         BadInput: it is one of those, unknown, or there is no learnt policy.
+
+    A learnt one is compiled when it is returned: the first time after an installation that takes many seconds, which
+    no slot is to wait for.
     """
     if name not in LIVE_NAMES and not name.startswith(DL2) and not is_own(name):
         wrong = f"policy {name} is for simulations" if name in _MAKERS else f"unknown policy {name}"
         raise BadInput(f"{wrong}: give one of {', '.join(LIVE_NAMES)}, {_OTHERS}")
-    return make_policy(name, Speeds({}))
+    policy = make_policy(name, Speeds({}))
+    if name.startswith(DL2):
+        policy.allocate(_ONE_JOB, Room(_ONE_JOB))
+    return policy
 
 
 def rule_of(name: str, asked: NodeRule = NodeRule.SPREAD) -> NodeRule:
