@@ -161,6 +161,16 @@ def test_waits_that_are_cut_off_are_counted():
     assert (start.count, start.cut_off) == (2, 1)
 
 
+def test_a_join_that_came_about_nobody_knows_when_was_not_cut_off():
+    slots = Life([ONE, ONE, ONE, TWO], join=7.0).slots()[:5]
+    (done,) = slots[3].outcome.jobs
+    slots[3] = replace(slots[3], outcome=replace(slots[3].outcome, jobs=(replace(done, since=None),)))
+    slots[4] = replace(slots[4], allocation=Allocation({"a": ONE}))
+    slots += [replace_name(slot, 1) for slot in Life([ONE, ONE, ONE, TWO], join=7.0).slots()]
+    found = scaling_costs(slots, speed_table(slots)).join
+    assert (found.count, found.cut_off) == (1, 0)
+
+
 def waits(*seen, cut_off=()):
     return [*map(Wait, seen), *(Wait(seconds, seen=False) for seconds in cut_off)]
 
