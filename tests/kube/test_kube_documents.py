@@ -40,6 +40,10 @@ def dry_run(cluster, release, value):
         ({**GOOD, "servers": WORKERS}, "servers run elastic_ps.server: leave command, args and workingDir"),
         ({**GOOD, "checkpoint": {"interval": "soon"}}, "no length of time above 0: give seconds, or a number with"),
         ({**GOOD, "checkpoint": {"interval": "0s"}}, "no length of time above 0: give seconds, or a number with"),
+        ({**GOOD, "coordinator": {"volume": {"size": "much"}}}, "no amount of bytes above 0: give one as in 1Gi"),
+        ({**GOOD, "coordinator": {"volume": {"size": "-1Gi"}}}, "no amount of bytes above 0: give one as in 1Gi"),
+        ({**GOOD, "coordinator": {"volume": {"size": 0}}}, "no amount of bytes above 0: give one as in 1Gi"),
+        ({**GOOD, "coordinator": {}}, "spec.coordinator.volume: Required value"),
         ({**GOOD, "epochs": 0}, "should be greater than 0"),
         ({**GOOD, "speed": "fast"}, 'unknown field "spec.speed"'),
         ({**GOOD, "scaling": "Both"}, 'supported values: "Scheduler", "Manual"'),
@@ -72,14 +76,27 @@ def test_documents_of_our_examples_are_taken(cluster, release):
         assert taken.returncode == 0, f"{path}: {taken.stderr}"
 
 
+@pytest.mark.parametrize("volume", [{}, {"size": 1 << 30}, {"size": "1.5Gi", "storageClassName": ""}])
+def test_volumes_of_any_size_are_taken(cluster, release, volume):
+    value = document({**GOOD, "coordinator": {"volume": volume}})
+    taken = dry_run(cluster, release, value)
+    assert taken.returncode == 0, taken.stderr
+    assert read_document(yaml.safe_dump(value)).spec.coordinator.volume.size >= 1 << 30
+
+
 def test_what_may_not_change_later_is_refused_with_the_way_to_do_it(make_job):
-    job = make_job("fixed", ["x.py"], scaling="Scheduler", epochs=2)
+    job = make_job("fixed", ["x.py"], scaling="Scheduler", epochs=2, coordinator={"volume": {}})
     job.document["spec"]["workers"].pop("replicas")
     job.document["spec"]["servers"].pop("replicas")
     job.apply()
     for changed, sentence in [
         ({"workers": {"replicas": 2}}, "held by the scheduler; dl2 hold JOB first"),
         ({"modelType": "b"}, "modelType cannot change"),
+        (
+            {"coordinator": {"volume": {"size": "2Gi"}}},
+            "coordinator cannot change: the job's journal lies on the volume",
+        ),
+        ({"coordinator": None}, "coordinator cannot change: the job's journal lies on the volume"),
         ({"workers": {"template": {"spec": {"nodeSelector": {"a": "b"}}}}}, "templates cannot change"),
     ]:
         refused = job.kubectl(

@@ -36,6 +36,7 @@ def may(cluster, release):
         ("create", "pods/exec"), ("create", "deployments.apps"),
         ("create", "clusterrolebindings.rbac.authorization.k8s.io"),
         ("delete", "nodes"), ("patch", "nodes"), ("create", "elasticjobs.dl2.scheduler"), ("delete", "services"),
+        ("list", "persistentvolumeclaims"), ("patch", "persistentvolumeclaims"), ("delete", "persistentvolumeclaims"),
         ("delete", "leases.coordination.k8s.io"), ("create", "serviceaccounts/token"),
     ],
 )  # fmt: skip
@@ -45,7 +46,13 @@ def test_the_operator_may_not(may, verb, what):
 
 @pytest.mark.parametrize(
     ("verb", "what"),
-    [("create", "pods"), ("delete", "pods"), ("create", "secrets"), ("update", "elasticjobs.dl2.scheduler/status")],
+    [
+        ("create", "pods"),
+        ("delete", "pods"),
+        ("create", "secrets"),
+        ("create", "persistentvolumeclaims"),
+        ("update", "elasticjobs.dl2.scheduler/status"),
+    ],
 )
 def test_the_operator_may_where_its_jobs_are_and_nowhere_else(may, verb, what):
     assert may("dl2-operator", verb, what)
