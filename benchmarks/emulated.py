@@ -1,0 +1,90 @@
+"""A training job whose accelerator and network are emulated: all else of it is real.
+
+    python -m benchmarks.emulated KIND --epochs 40     # by elasticrun
+
+The script sleeps for as long as a step's work would take, where a real one computes and waits for its network: so tasks
+run beside each other on fewer cores than they are, and speeds depend on workers and servers as on machines of their
+own. Processes, coordinator, servers, exchanges, data order, epochs, checkpoints and scalings are real; the parameters
+that travel are few.
+"""
+
+import argparse
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+import elastic_ps
+from elastic_ps.core.optimizer import Hyper, OptimizerSpec
+from elastic_ps.worker.host import HostArray
+from elastic_ps.worker.job import current_job
+
+SAMPLES, GLOBAL_BATCH = 640, 64  # 10 steps an epoch
+PARAMETERS = 4096
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a step of a type of job takes, in seconds; there is one at a time, nothing overlaps.
+
+    Attributes:
+        compute: of the whole global batch on one worker; workers divide it.
+        transfer: of all parameters and gradients over one link; each worker has one, and each server, over which its
+            part of them goes to and from every worker.
+        update: of all parameters on one server; servers divide it.
+    """
+
+    compute: float
+    transfer: float
+    update: float
+
+    def seconds(self, part: float, workers: int, servers: int) -> float:
+        """Of a step.
+
+        Args:
+            part: of the global batch, that the slowest worker has.
+            workers: of the job.
+            servers: of the job.
+        """
+        return self.compute * part + self.transfer * max(1.0, workers / servers) + self.update / servers
+
+    def samples_per_second(self, workers: int, servers: int) -> float:
+        """Of the job, without what real processes add."""
+        return GLOBAL_BATCH / self.seconds(1 / workers, workers, servers)
+
+
+KINDS: Mapping[str, Kind] = {
+    "computing": Kind(compute=1.6, transfer=0.02, update=0.02),
+    "updating": Kind(compute=0.3, transfer=0.03, update=1.2),
+    "mixed": Kind(compute=0.7, transfer=0.1, update=0.3),
+    "transferring": Kind(compute=0.2, transfer=0.5, update=0.1),
+}
+"""By the type that policies know them as: more workers help the first, more servers the second, nothing the last."""
+
+
+def main() -> None:
+    """Train so many epochs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("--epochs", type=int, required=True)
+    arguments = parser.parse_args()
+    kind = KINDS[arguments.kind]
+    job = current_job()
+    store = job.open_store()
+    store.set_optimizer(OptimizerSpec("sgd"), lambda _: Hyper(rescale_grad=1 / GLOBAL_BATCH))
+    keys, weights = ["i:0"], HostArray(np.zeros(PARAMETERS, np.float32))
+    gradients = HostArray(np.ones(PARAMETERS, np.float32))
+    begun = False
+    for _ in elastic_ps.epochs(arguments.epochs):
+        for _step, indices, _batch in elastic_ps.Sampler(SAMPLES, GLOBAL_BATCH):
+            if not begun:
+                store.broadcast(keys, [weights], [[weights]])
+                begun = True
+            table = job.node.configuration
+            time.sleep(kind.seconds(len(indices) / GLOBAL_BATCH, max(1, len(table.workers)), len(table.servers) or 1))
+            store.pushpull(keys, [[gradients]], [[weights]])
+
+
+if __name__ == "__main__":
+    main()
