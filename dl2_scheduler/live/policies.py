@@ -221,10 +221,13 @@ class Policies:
 
     def _stored(self) -> Choice | None:
         try:
-            return Choice(**json.loads(self._file.read_text()))
+            stored = json.loads(self._file.read_text())
+            if not all(isinstance(value, str) for value in stored.values()):
+                raise TypeError("a value is no text")
+            return Choice(**stored)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, AttributeError) as error:
             raise BadInput(f"cannot use {self._file}: {error}: delete it, and choose by --policy") from error
 
     def _write(self, choice: Choice) -> None:

@@ -230,6 +230,15 @@ def dl2(*arguments):
     return result.exit_code, result.output
 
 
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "5", '{"policy": 5}', '{"policy": null}', '{"policy": "drf", "x": ""}']
+)
+def test_a_choice_that_cannot_be_read_is_told(tmp_path, text):
+    (tmp_path / "policy.json").write_text(text)
+    with pytest.raises(BadInput, match=r"cannot use .*policy\.json: .*: delete it, and choose by --policy"):
+        Policies(make_live_policy, "drf", tmp_path)
+
+
 def test_the_commands_of_policies(tmp_path, serve, clock, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
