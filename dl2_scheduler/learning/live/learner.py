@@ -7,7 +7,7 @@ and nothing else.
 import logging
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice, pairwise
+from itertools import islice, pairwise, takewhile
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,9 @@ class LiveSettings:
 
     Attributes:
         most_slots: of the history, that an update learns from; more than one only where it lags behind.
+        again: slots of before that an update learns from, too: what should have been done in them is asked anew, as
+            what the critic said when they were new it would say no more.
+        past: slots of before of which these are drawn.
         softening: see `OnlineSettings`.
         most_finished: see `Experience`; few, so that what was simulated gives way to what happened.
         actor: of the policy network.
@@ -55,11 +58,11 @@ class LiveSettings:
     """
 
     most_slots: int = 64
+    again: int = 31
+    past: int = 256
     softening: float = 0.1
     most_finished: int = 5_000
-    actor: ActorSettings = field(
-        default_factory=lambda: ActorSettings(learning_rate=1e-3, replay=256, passes=4, least=32)
-    )
+    actor: ActorSettings = field(default_factory=lambda: ActorSettings(learning_rate=1e-3, replay=1, passes=4))
     critic: CriticSettings = field(default_factory=lambda: CriticSettings(steps=200))
 
 
@@ -101,6 +104,8 @@ class LiveLearner:
         if live is None or live["cluster"] != cluster:
             self._experience.forget(_CLUSTER)
             self.slot = -1
+        before = self._history.slots(after=self.slot - settings.past)
+        self._past = list(takewhile(lambda slot: slot.snapshot.slot <= self.slot, before)) if self.slot >= 0 else []
 
     def update(self) -> dict[str, float] | None:
         """Learn from the slots that have come; the losses. None: there is none that has ended and been followed.
@@ -117,10 +122,12 @@ class LiveLearner:
             if slot.outcome is not None:
                 self._record(slot, slot.outcome, following.at - slot.at)
         numbers = self._critic.learn(self._experience, random)
-        lessons = list(self._lessons(slots[:-1])) if self._critic.ready else []
-        if lessons:
+        if self._critic.ready:
+            lessons = list(self._lessons([*slots[:-1], *self._drawn(random)]))
             numbers["actor/cross_entropy"] = self._actor.learn(Slots.joined(lessons), random)
         self.updates, self.slot = self.updates + 1, slots[-2].snapshot.slot
+        oldest = self.slot - self._settings.past
+        self._past = [slot for slot in [*self._past, *slots[:-1]] if slot.snapshot.slot > oldest]
         if not all(np.isfinite(array).all() for array in self._actor.weights().arrays.values()):
             raise Diverged(f"update {self.updates}, of slot {self.slot}: weights are not finite; they are not used")
         return numbers
@@ -174,6 +181,11 @@ class LiveLearner:
         seen = replace(snapshot, jobs=tuple(states))
         self._experience.record(_CLUSTER, seen, rows[kept], replace(outcome, jobs=outcomes))
         self._experience.forget(_CLUSTER, but={done.id for done in outcomes if done.finished is None})
+
+    def _drawn(self, random: np.random.Generator) -> list[RecordedSlot]:
+        """Slots of before that are learnt from once more."""
+        count = min(len(self._past), self._settings.again)
+        return [self._past[number] for number in random.choice(len(self._past), count, replace=False)] if count else []
 
     def _lessons(self, slots: list[RecordedSlot]) -> Iterator[Slots]:
         """What the critic would have done."""
