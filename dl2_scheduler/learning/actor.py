@@ -22,7 +22,6 @@ class ActorSettings:
         learning_rate: of Adam.
         replay: updates whose slots are learnt from: slots of several times are not alike (DL2, section 4.3).
         passes: over as many slots as an update brought, in each update.
-        least: slots of a pass, as far as the replay has them, where an update brings fewer.
         batch: slots of a mini-batch.
         average: part of the averaged weights, those that decide, that a mini-batch leaves as it was.
     """
@@ -30,7 +29,6 @@ class ActorSettings:
     learning_rate: float = 3e-3
     replay: int = 4
     passes: int = 2
-    least: int = 1
     batch: int = 64
     average: float = 0.99
 
@@ -84,8 +82,7 @@ class Actor:
         slots = Slots.joined(list(self._replay))
         total, actions = 0.0, 0
         for _ in range(self._settings.passes):
-            count = min(len(slots), max(len(lessons), self._settings.least))
-            order = random.choice(len(slots), count, replace=False)
+            order = random.choice(len(slots), len(lessons), replace=False)
             for numbers in np.array_split(order, max(1, len(order) // self._settings.batch)):
                 chosen = slots.chosen(np.sort(numbers))
                 loss = -probabilities(self._policy, chosen).mean()

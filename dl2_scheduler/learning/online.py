@@ -55,7 +55,8 @@ class OnlineSettings:
     @classmethod
     def of(cls, written: Mapping[str, Any]) -> "OnlineSettings":
         """As `dataclasses.asdict` wrote them."""
-        parts = {"actor": ActorSettings(**written["actor"]), "critic": CriticSettings(**written["critic"])}
+        actor = {name: value for name, value in written["actor"].items() if name != "least"}  # older runs have it
+        parts = {"actor": ActorSettings(**actor), "critic": CriticSettings(**written["critic"])}
         return cls(**{**written, **parts})
 
 

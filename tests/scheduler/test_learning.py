@@ -183,4 +183,9 @@ def test_until_a_job_has_ended_the_policy_stays_as_it_is(taught, tmp_path):
 
 def test_settings_as_they_are_written():
     settings = OnlineSettings(lanes=2, critic=CriticSettings(members=3))
-    assert OnlineSettings.of(json.loads(json.dumps(asdict(settings)))) == settings
+    written = json.loads(json.dumps(asdict(settings)))
+    assert (
+        OnlineSettings.of(written)
+        == OnlineSettings.of({**written, "actor": {**written["actor"], "least": 1}})
+        == settings
+    )
