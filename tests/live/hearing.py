@@ -29,3 +29,14 @@ def listen(side: Side) -> Heard:
     """To a program that has not been told anything yet."""
     side._heard = heard = Heard()
     return heard
+
+
+def kill(side: Side) -> None:
+    """A program; what it said before has been heard."""
+    process = side._process
+    assert process is not None
+    process.kill()
+    process.wait()
+    for thread in threading.enumerate():
+        if thread.name == f"hears {side._name}":
+            thread.join(SECONDS)

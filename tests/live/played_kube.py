@@ -35,6 +35,7 @@ class PlayedApi:
 
     def __init__(self):
         self.lock = threading.RLock()
+        self.heard = threading.Condition(self.lock)  # told when a watcher has taken all that it was told so far
         self.objects = {}
         self.version = 0
         self.calls = []
@@ -80,6 +81,11 @@ class PlayedApi:
             for _, events in self.watches:
                 found = {"metadata": {"resourceVersion": str(self.version)}}
                 events.put({"type": "BOOKMARK", "object": found})
+
+    def until(self, holds):
+        """Wait until it does: it is asked whenever a watcher has taken what it was told."""
+        with self.heard:
+            assert self.heard.wait_for(holds, 10), "it does not come to hold"
 
     def _tell(self, kind, path, found):
         event = {"type": kind, "object": found}
@@ -170,10 +176,15 @@ class PlayedApi:
                 if version > since and _in(each, path):
                     events.put(event)
             self.watches.append((path, events))
-        while (event := events.get()) is not END:
+        while (event := self._next(events)) is not END:
             if isinstance(event, Exception):
                 raise event
             yield event
+
+    def _next(self, events):
+        with self.lock:
+            self.heard.notify_all()
+        return events.get()
 
     def lines(self, path, query):
         self._asked("lines", path, query)
@@ -252,6 +263,12 @@ class PlayedOperator:
             self.clock.at(now + (epochs - status["epoch"]) * SAMPLES / min(wants), self._wake)
         if status != found.get("status"):
             self.api.put(path, {**found, "status": status})
+
+    def set_back(self, name, epochs):
+        self.tend()
+        path = f"{self.folder}/{name}"
+        found = self.api.objects[path]
+        self.api.put(path, {**found, "status": {**found["status"], "epoch": epochs}})
 
     def _wake(self):
         self.tend()

@@ -1,7 +1,6 @@
 """A mirror of the API server's objects: what a watch tells, where it goes on, and what happens after failures."""
 
 import threading
-import time
 
 import pytest
 from kube_objects import job, node
@@ -14,13 +13,6 @@ from dl2_scheduler.backends.kube.reading import job_of, node_of
 from dl2_scheduler.backends.kube.watching import Mirror, Watcher
 
 NODES = "/api/v1/nodes"
-
-
-def until(holds):
-    end = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.002)
 
 
 @pytest.fixture(autouse=True)
@@ -59,56 +51,56 @@ def asked(api, verb):
 def test_what_is_there_and_what_comes_changes_and_goes(api, watcher):
     assert names(watcher) == ["a", "b"]
     api.add(NODES, node("c"))
-    until(lambda: names(watcher) == ["a", "b", "c"])
+    api.until(lambda: names(watcher) == ["a", "b", "c"])
     api.add(NODES, node("c", unschedulable=True))
-    until(lambda: any(found.cordoned for found in watcher.all()))
+    api.until(lambda: any(found.cordoned for found in watcher.all()))
     api.drop(f"{NODES}/a")
-    until(lambda: names(watcher) == ["b", "c"])
-    until(lambda: len(watcher.changes) == 4)  # the list, and three events
+    api.until(lambda: names(watcher) == ["b", "c"])
+    api.until(lambda: len(watcher.changes) == 4)  # the list, and three events
     assert asked(api, "get") == 1
 
 
 def test_a_watch_that_ends_is_gone_on_with_where_it_was(api, watcher):
-    until(lambda: asked(api, "watch") == 1)
+    api.until(lambda: asked(api, "watch") == 1)
     api.add(NODES, node("c"))
-    until(lambda: names(watcher) == ["a", "b", "c"])
+    api.until(lambda: names(watcher) == ["a", "b", "c"])
     api.end_watches()
     api.add(NODES, node("d"))
-    until(lambda: names(watcher) == ["a", "b", "c", "d"])
+    api.until(lambda: names(watcher) == ["a", "b", "c", "d"])
     assert asked(api, "get") == 1
     assert asked(api, "watch") >= 2
 
 
 def test_a_bookmark_moves_the_place_and_tells_nobody(api, watcher):
-    until(lambda: api.watches)
+    api.until(lambda: api.watches)
     api.bookmark()
     api.forgotten = api.version  # what was before it cannot be watched from any more
-    until(lambda: watcher._mirror.version == str(api.version))
+    api.until(lambda: watcher._mirror.version == str(api.version))
     api.end_watches()
     api.add(NODES, node("c"))
-    until(lambda: names(watcher) == ["a", "b", "c"])
+    api.until(lambda: names(watcher) == ["a", "b", "c"])
     assert asked(api, "get") == 1
     assert len(watcher.changes) == 2
 
 
 @pytest.mark.parametrize("how", ["refused", "told"])
 def test_where_its_place_is_forgotten_all_is_listed_again(api, watcher, how):
-    until(lambda: api.watches)
+    api.until(lambda: api.watches)
     with api.lock:
         api.end_watches(Gone("compacted") if how == "told" else None)
         api.drop(f"{NODES}/a")
         api.add(NODES, node("c"))
         api.forgotten = api.version
-    until(lambda: names(watcher) == ["b", "c"])
+    api.until(lambda: names(watcher) == ["b", "c"])
     assert asked(api, "get") == 2
 
 
 def test_failures_are_waited_after_and_nothing_is_lost(api, watcher):
-    until(lambda: api.watches)
+    api.until(lambda: api.watches)
     api.fail = [Unavailable("restarting")] * 4
     api.end_watches(Unavailable("connection reset"))
     api.add(NODES, node("c"))
-    until(lambda: names(watcher) == ["a", "b", "c"])
+    api.until(lambda: names(watcher) == ["a", "b", "c"])
     assert api.fail == []
     assert asked(api, "get") == 1
 

@@ -1,14 +1,12 @@
 """Online learning from a live cluster's history: in this process, as a program, and into the loop that decides."""
 
-import json
-import time
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from hearing import kill, listen
 
 from dl2_scheduler.cluster.errors import BadInput, Refused
 from dl2_scheduler.cluster.jobs import Job, Node
@@ -32,7 +30,6 @@ from dl2_scheduler.sim.simulator import SimulatedCluster
 SLOT = 60.0
 ONE = {"slots": 1.0}
 NODES = (Node("n", {"slots": 12.0}),)
-SECONDS = 120.0
 
 
 def grid(best):
@@ -227,22 +224,17 @@ def test_a_run_is_kept_as_it_was_and_held_by_one(tmp_path):
         pass
 
 
-def until(condition, what):
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-
-
 def test_the_program_learns_beside_the_loop_which_takes_its_weights(history, tmp_path):
     run = new_run(tmp_path / "run")
     name = f"dl2:{run.path}"
     loop, policies, cluster = live(history, tmp_path, policy=name)
     with closing(Learner(policies, tmp_path, NodeRule.SPREAD)) as learner:
-        loop._beside = (learner,)
         for _ in range(6):
             loop.slot()
-        until(lambda: list(learner._side._heard), Path(tmp_path / "logs" / "learning.log").read_text())
+        learner._follow(name)
+        loop._beside, heard = (learner,), listen(learner._side)
+        loop.slot()
+        heard.wait()
         before = policies.turn().policy
         loop.slot()
         assert learner.updates > 0
@@ -250,10 +242,12 @@ def test_the_program_learns_beside_the_loop_which_takes_its_weights(history, tmp
         assert policies.turn().policy is not before
         assert policies.deciding == name
         assert same(arrays(RunFolder(run.path / "before-live")), new_policy(("a", "b"), 3).weights().arrays)
-        learner._side._process.kill()  # it may die whenever it likes
-        learner._side._process.wait()
+        kill(learner._side)  # it may die whenever it likes
+        heard, updates = listen(learner._side), learner.updates
         while not cluster.done:
             loop.slot()
         assert "ended with status -9" in learner._side.trouble
-        until(lambda: any("updates" in json.loads(line) for line in list(learner._side._heard)), "it went on")
+        heard.wait()
+        learner.before(0)
+        assert learner.updates > updates
     assert policies.trouble == ""

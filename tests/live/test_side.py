@@ -2,7 +2,8 @@
 
 import os
 import sys
-import time
+
+from hearing import listen
 
 from dl2_scheduler.live.side import Side, told
 
@@ -14,13 +15,6 @@ for line in sys.stdin:
         sys.exit("as told")
     print(line.strip().upper(), flush=True)
 """
-
-
-def until(condition, what):
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
 
 
 def test_the_last_of_what_was_told_meanwhile():
@@ -37,14 +31,16 @@ def test_the_last_of_what_was_told_meanwhile():
 
 def test_a_program_is_started_again_after_it_died(tmp_path):
     side = Side("echo", [sys.executable, "-c", ECHO], tmp_path / "logs" / "echo.log")
+    heard = listen(side)
     side.tell("one")
-    until(lambda: list(side._heard) == ["ONE"], "it answers")
+    heard.wait()
     assert (side.heard(), side.heard()) == (["ONE"], [])
     process = side._process
     side.tell("die")
     process.wait(SECONDS)
     side.tell("two")
-    until(lambda: side.heard() == ["TWO"], "it answers again")
+    heard.wait()
+    assert side.heard() == ["TWO"]
     assert side.trouble == f"it ended with status 1; {tmp_path}/logs/echo.log says why"
     assert (tmp_path / "logs" / "echo.log").read_text() == "as told\n"
     last = side._process
