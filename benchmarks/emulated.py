@@ -20,8 +20,9 @@ from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.worker.host import HostArray
 from elastic_ps.worker.job import current_job
 
-SAMPLES, GLOBAL_BATCH = 640, 64  # 10 steps an epoch
-PARAMETERS = 4096
+SAMPLES, GLOBAL_BATCH = 640, 32  # 20 steps an epoch
+KEYS = [f"i:{number}" for number in range(16)]  # a server holds one at least, so there are as many as it takes
+PARAMETERS = 256  # of each key
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,10 @@ class Kind:
 
 
 KINDS: Mapping[str, Kind] = {
-    "computing": Kind(compute=1.6, transfer=0.02, update=0.02),
-    "updating": Kind(compute=0.3, transfer=0.03, update=1.2),
-    "mixed": Kind(compute=0.7, transfer=0.1, update=0.3),
-    "transferring": Kind(compute=0.2, transfer=0.5, update=0.1),
+    "computing": Kind(compute=0.8, transfer=0.01, update=0.01),
+    "updating": Kind(compute=0.15, transfer=0.015, update=0.6),
+    "mixed": Kind(compute=0.35, transfer=0.05, update=0.15),
+    "transferring": Kind(compute=0.1, transfer=0.25, update=0.05),
 }
 """By the type that policies know them as: more workers help the first, more servers the second, nothing the last."""
 
@@ -73,17 +74,18 @@ def main() -> None:
     job = current_job()
     store = job.open_store()
     store.set_optimizer(OptimizerSpec("sgd"), lambda _: Hyper(rescale_grad=1 / GLOBAL_BATCH))
-    keys, weights = ["i:0"], HostArray(np.zeros(PARAMETERS, np.float32))
-    gradients = HostArray(np.ones(PARAMETERS, np.float32))
+    weights = [HostArray(np.zeros(PARAMETERS, np.float32)) for _ in KEYS]
+    gradients = [[HostArray(np.ones(PARAMETERS, np.float32))] for _ in KEYS]
+    outs = [[weight] for weight in weights]
     begun = False
     for _ in elastic_ps.epochs(arguments.epochs):
         for _step, indices, _batch in elastic_ps.Sampler(SAMPLES, GLOBAL_BATCH):
             if not begun:
-                store.broadcast(keys, [weights], [[weights]])
+                store.broadcast(KEYS, weights, outs)
                 begun = True
             table = job.node.configuration
             time.sleep(kind.seconds(len(indices) / GLOBAL_BATCH, max(1, len(table.workers)), len(table.servers) or 1))
-            store.pushpull(keys, [[gradients]], [[weights]])
+            store.pushpull(KEYS, gradients, outs)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Live learning with real processes: `dl2 serve --learn` from imitated DRF, beside DRF, with the same arrivals.
 
-    python -m benchmarks.live_learning_processes [--jobs 60] [--seed 0]
+    python -m benchmarks.live_learning_processes [--jobs 52] [--seed 0]
 
 Two clusters of 16 task slots run at the same time on this machine, so that what else it does concerns both. Their jobs
 are real but for accelerator and network, which are emulated: see `benchmarks.emulated`. Nobody knows their speeds.
@@ -45,13 +45,13 @@ from protos import cluster_pb2 as pb
 
 STATE = Path("build/bench/live_learning_processes")
 NODES, SERVED = parse_cluster("2x8slots"), "2x8"
-SLOT = 5.0
+SLOT = 4.0
 MOST = 4  # workers of a job, and servers
-EPOCHS = {"computing": 19, "updating": 19, "mixed": 19, "transferring": 13}
+EPOCHS = {"computing": 15, "updating": 15, "mixed": 15, "transferring": 10}
 SPREAD = 0.4  # part by which a job's epochs deviate from its type's
-GAP = 30.0  # seconds from one arrival to the next, on average
-COST = ScalingCost(start=2.5, change=0.2, join=2.0)  # of these jobs, roughly: for what is simulated
-GUARD_SLOTS = 60  # five minutes: the default's five slots are 25 seconds here, and its first errors would end it
+GAP = 24.0  # seconds from one arrival to the next, on average
+COST = ScalingCost(start=2.5, change=0.2, join=3.0)  # of these jobs, roughly: for what is simulated
+GUARD_SLOTS = 60  # four minutes: the default's five slots are 20 seconds here, and its first errors would end it
 BELOW_DRF = 0.1
 THIRDS = 3
 _IMITATED, _PASSES, _JUDGED = 6, 12, 4  # sequences, and passes over the former
@@ -67,7 +67,7 @@ _DL2 = Path(sys.executable).parent / "dl2"
 def main() -> int:
     """Imitate, live, print, write build/bench/live_learning_processes.json."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=60, help="that arrive at either cluster (default 60)")
+    parser.add_argument("--jobs", type=int, default=52, help="that arrive at either cluster (default 52)")
     parser.add_argument("--seed", type=int, default=0, help="of the arrivals and of learning (default 0)")
     arguments = parser.parse_args()
     torch.set_num_threads(1)

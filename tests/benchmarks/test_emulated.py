@@ -2,8 +2,8 @@
 
 import pytest
 
-from benchmarks.emulated import GLOBAL_BATCH, KINDS, Kind
-from benchmarks.live_learning_processes import Operator, arrivals, document
+from benchmarks.emulated import GLOBAL_BATCH, KEYS, KINDS, Kind
+from benchmarks.live_learning_processes import MOST, Operator, arrivals, document
 from dl2_scheduler.cluster.document import read_document
 from protos import cluster_pb2 as pb
 
@@ -33,6 +33,7 @@ def test_arrivals_hold_each_kind_as_often_and_are_documents_that_a_cluster_takes
     for job in jobs:
         read = read_document(document(job))
         assert (read.spec.model_type, read.spec.epochs) == (job.model, job.epochs)
+    assert len(KEYS) >= MOST  # a job is given no more servers than its model has blocks
 
 
 class Cluster:
