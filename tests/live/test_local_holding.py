@@ -1,9 +1,8 @@
 """Jobs that their owners hold, wait suspended, or that the nodes have no room for any more."""
 
-from pathlib import Path
-
 import pytest
 import yaml
+from local_cases import HERE
 from played_cluster import document
 
 from dl2_scheduler.backends.local.nodes import virtual_nodes
@@ -15,7 +14,6 @@ from dl2_scheduler.cluster.room import NodeRule, Room
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
 from dl2_scheduler.policies.registry import LIVE_NAMES, make_live_policy
 
-HERE = Path("there")
 ONE = {"slots": 1.0}
 
 
