@@ -12,7 +12,7 @@ from coordinator.plan import Phase
 from coordinator.state import Job, JobPhase, Round, StopOrder, Void
 from coordinator.transitions import Trigger, advance
 from coordinator.turn import Turn
-from coordinator.wishes import Goal
+from coordinator.wishes import RESTORE, Goal
 from elastic_ps.core.model import Model
 
 
@@ -63,7 +63,7 @@ def collapse(turn: Turn, why: str) -> None:
         turn.durable(loading=True, phase=JobPhase.RESTORING, reason=why)
         find(turn)
     elif not turn.job.model.blocks:
-        begin_again(turn, f"{why}; nothing has been trained yet")
+        begin_again(turn, why, "nothing has been trained yet")
     else:
         hint = "start jobs with --checkpoint URL --checkpoint-interval SECONDS to survive this"
         end(turn, JobPhase.FAILED, f"{why}, and the job has no checkpoint: {hint}")
@@ -97,10 +97,10 @@ def on_found(turn: Turn, event: CheckpointFound) -> None:
         if turn.job.model.blocks or turn.state.settings.restore:
             end(turn, JobPhase.FAILED, f"{why}, and there is no checkpoint to go back to: {event.error}")
         else:
-            begin_again(turn, f"{why}; nothing has been trained yet")
+            begin_again(turn, why, "nothing has been trained yet")
         return
     restore(turn, event.url, event.manifest)
-    begin_again(turn, f"{why}; restored from {event.url}")
+    begin_again(turn, why, f"restored from {event.url}")
 
 
 def restore(turn: Turn, url: str, manifest: Mapping[str, Any]) -> None:
@@ -166,15 +166,17 @@ def _without_members(job: Job) -> Job:
     )
 
 
-def begin_again(turn: Turn, reason: str) -> None:
-    """All processes end and are started again; a higher term fences whoever has not heard."""
+def begin_again(turn: Turn, why: str, whence: str) -> None:
+    """All processes end and are started again, for a reason and from somewhere; a higher term fences whoever has not
+    heard."""
+    reason = f"{why}; {whence}"
     stop_all(turn, StopOrder(reason, restart=True))
     turn.live(job=_without_members(turn.job))
     turn.durable(
         term=turn.job.term + 1,
         phase=JobPhase.RESTORING,
         reason=reason,
-        goal=replace(turn.job.goal, drains=frozenset(), cause="restore"),
+        goal=replace(turn.job.goal, drains=frozenset(), cause=f"{RESTORE}{why}"),
     )
     turn.live(extended=frozenset(), welcomed=frozenset(), failures={}, grown_at=0.0)
     turn.log(reason, warning=True)

@@ -11,6 +11,9 @@ from functools import reduce
 from coordinator.plan import Migration
 from elastic_ps.core.configuration import Member, NodeId, Role
 
+RESTORE = "restore: "
+"""What the cause of a plan begins with that takes the job back to a checkpoint; the rest says why."""
+
 
 @dataclass(frozen=True)
 class Wish:

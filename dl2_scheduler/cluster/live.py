@@ -59,7 +59,7 @@ class JobStatus:
         max_workers: it can use.
         max_servers: it can use.
         held: its counts are its owner's; the policy leaves it alone.
-        epochs_done: so far.
+        epochs_done: see `JobState`.
         epochs: that it trains; 0: its document does not tell.
         samples_per_second: of all workers, when last measured; 0: not known.
         submitted: unix seconds.

@@ -27,10 +27,14 @@ class JobOutcome:
         id: of the job.
         workers: it had, which may be other than it was given.
         servers: it had.
-        epochs: it trained.
+        epochs: it trained, as far as the slot's ends tell: what `JobState.epochs_done` grew by; 0 where it fell.
         finished: when it ended, in seconds since the cluster began; None: it goes on.
         note: why it was other than decided, for people.
         since: when it began to train with these counts, in seconds since the cluster began; None: not known.
+        again: of `epochs`, those that it had trained before and a restore took back: they tell a speed, but are no
+            progress. `epochs - again`, summed over a job's slots, is what it has trained, each epoch once.
+        lost: by which `epochs_done` fell, as a restore took back more than the slot trained; else 0. Where it is not,
+            the slot tells no speed.
     """
 
     id: JobId
@@ -40,6 +44,36 @@ class JobOutcome:
     finished: float | None
     note: str = ""
     since: float | None = None
+    again: float = 0.0
+    lost: float = 0.0
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a slot, from its ends, has made of a job's epochs: see the fields of these names in `JobOutcome`."""
+
+    epochs: float
+    again: float
+    lost: float
+
+    @classmethod
+    def between(cls, before: float, now: float, most: float) -> "Trained":
+        """From what the job had done.
+
+        Args:
+            before: at the slot's start.
+            now: at its end.
+            most: the highest that it had told of until its start.
+        """
+        epochs = max(0.0, now - before)
+        return cls(epochs, min(epochs, max(0.0, most - before)), max(0.0, before - now))
+
+    @property
+    def words(self) -> str:
+        """For people; "": nothing was lost, or done again."""
+        if self.lost:
+            return f"back at its last checkpoint: {self.lost:.3g} epochs were lost"
+        return f"{self.again:.3g} epochs were done again" if self.again else ""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ class JobState:
 
     Attributes:
         job: as submitted.
-        epochs_done: so far.
+        epochs_done: where its training stands, as it last told: a job that goes back to a checkpoint (a server was
+            lost, its launcher was killed) has less than before, and does the rest again.
         slots_run: slots in which it had workers and servers.
         workers: of the slot before.
         servers: of the slot before.

@@ -80,7 +80,7 @@ class Experience:
                 end = done.finished / snapshot.slot_seconds
                 self._finished.extend((before, max(end - slot, _LEAST_REMAINING)) for slot, before in pending)
                 del self._pending[cluster, done.id]
-            elif done.workers and done.servers and state.job.model in self._number:
+            elif done.workers and done.servers and not done.lost and state.job.model in self._number:
                 self._record_speed(state, done, snapshot.slot_seconds)
 
     def forget(self, cluster: Hashable, but: Collection[Hashable] = ()) -> None:

@@ -6,6 +6,7 @@ from coordinator import effects as ef
 from coordinator import events as ev
 from coordinator.plan import Phase
 from coordinator.state import JobPhase
+from coordinator.wishes import RESTORE
 from elastic_ps.core.configuration import Role
 
 
@@ -51,6 +52,11 @@ def test_a_checkpoint_that_a_server_cannot_load_gives_way_to_the_next_older():
     assert world.sent(ef.Prepare)[-1].restore == older.url
     assert world.state.job.voids[-1].version == older.manifest["version"]
     assert not any(node.exited == 1 for node in world.nodes), "no process dies of it"
+
+
+def test_the_plan_of_a_restore_tells_why():
+    world, _ = restoring(1)
+    assert world.plan.cause == f"{RESTORE}server s1 died (killed by signal 9)"
 
 
 def test_where_no_checkpoint_can_be_loaded_the_job_fails_with_the_reason():

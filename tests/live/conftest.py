@@ -45,9 +45,15 @@ def api() -> PlayedApi:
 
 
 @pytest.fixture
-def serve_kube(tmp_path: Path, clock: PlayedClock, api: PlayedApi) -> Iterator[Callable[..., KubernetesCluster]]:
+def operator(api: PlayedApi, clock: PlayedClock) -> PlayedOperator:
+    return PlayedOperator(api, clock)
+
+
+@pytest.fixture
+def serve_kube(
+    tmp_path: Path, clock: PlayedClock, api: PlayedApi, operator: PlayedOperator
+) -> Iterator[Callable[..., KubernetesCluster]]:
     """Makes a cluster of the played API server, with the same memory each time; its first argument names its jobs."""
-    operator = PlayedOperator(api, clock)
     api.after_patch = operator.tend
     with ExitStack() as stack:
 

@@ -84,6 +84,7 @@ class PlayedRuntime:
     saved: dict = field(default_factory=dict)
     changed: dict = field(default_factory=dict)
     calls: list = field(default_factory=list)
+    back: str = "server s0 died"
 
     def start(self, order, started):
         if order.command[1] == "gone.py":
@@ -151,6 +152,14 @@ class PlayedRuntime:
     def since(self, name):
         self.asked(name)
         return self.changed[name]
+
+    def why_back(self, name):
+        self.asked(name)
+        return self.back
+
+    def set_back(self, name, epochs):
+        self.train(self.jobs[name])
+        self.jobs[name].epochs = epochs
 
     def scale(self, name, workers, servers):
         job = self.asked(name)

@@ -94,6 +94,26 @@ def test_a_suspended_job_keeps_what_it_trained(cluster):
     assert states(cluster)["a"].epochs_done == pytest.approx(6.0)
 
 
+@pytest.mark.parametrize("cluster", ["local", "kube"], indirect=True)
+def test_a_job_that_goes_back_to_a_checkpoint_is_where_it_is_and_its_progress_counts_once(
+    cluster, request, clock, runtime, operator
+):
+    """Twice 4 epochs, from which at 15 s of the second slot it goes back to the first."""
+    played = runtime if "local" in request.node.callspec.id else operator
+    slot(cluster, a=(2, 2))
+    clock.at(clock.now() + 15.0, lambda: played.set_back("a", 1.0))
+    jobs = [slot(cluster, a=(2, 2))[1]["a"]]
+    assert states(cluster)["a"].epochs_done == pytest.approx(2.0)
+    assert states(cluster)["a"].remaining_epochs == pytest.approx(EPOCHS - 2.0)
+    assert cluster.jobs()[0].epochs_done == pytest.approx(2.0)
+    jobs += [slot(cluster, a=(2, 2))[1]["a"] for _ in range(2)]
+    assert [job.epochs for job in jobs] == pytest.approx([0.0, 4.0, 4.0])
+    assert [job.lost for job in jobs] == pytest.approx([2.0, 0.0, 0.0])
+    assert [job.again for job in jobs] == pytest.approx([0.0, 2.0, 0.0])
+    assert [word in job.note for word, job in zip(["were lost", "done again", ""], jobs, strict=True)] == [True] * 3
+    assert 4.0 + sum(job.epochs - job.again for job in jobs) == pytest.approx(states(cluster)["a"].epochs_done)
+
+
 def test_reports_tell_speeds_and_counts(cluster):
     slot(cluster, a=(2, 3))
     reports = {report.job: report for report in cluster.snapshot().reports}

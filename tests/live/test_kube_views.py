@@ -220,7 +220,7 @@ def running(workers=2, servers=1, epoch=3.0, **status):
 
 def test_an_outcome_is_what_happened():
     before, now = running(1, 1, 3.0), running(2, 1, 4.5)
-    found = outcome_of(before, now, Grant(3, 1), "plan 4 cancelled", NOW - 100, NOW)
+    found = outcome_of(before, now, Grant(3, 1), "plan 4 cancelled", 0.0, NOW - 100, NOW)
     assert (found.workers, found.servers, found.epochs, found.finished) == (2, 1, 1.5, None)
     assert found.note == "plan 4 cancelled"
 
@@ -232,20 +232,20 @@ def test_a_job_trains_with_its_counts_since_its_last_plan_was_committed():
         {"phase": "CANCELLED", "ended": stamp(NOW - 10)},
     ]
     before = running(1, 1)
-    assert outcome_of(before, running(plans=plans), Grant(2, 1), "", NOW - 100, NOW).since == 80.0
+    assert outcome_of(before, running(plans=plans), Grant(2, 1), "", 0.0, NOW - 100, NOW).since == 80.0
     starting = running(0, 0, plans=plans, phase="Starting")
-    assert outcome_of(before, starting, Grant(2, 1), "", NOW - 100, NOW).since is None
-    assert outcome_of(before, running(), Grant(2, 1), "", NOW - 100, NOW).since is None
+    assert outcome_of(before, starting, Grant(2, 1), "", 0.0, NOW - 100, NOW).since is None
+    assert outcome_of(before, running(), Grant(2, 1), "", 0.0, NOW - 100, NOW).since is None
 
 
 def test_a_job_that_completed_has_trained_all_its_epochs_with_what_it_had():
     now = running(0, 0, 38.0, phase="Completed", completionTime=stamp(NOW + 5))
-    found = outcome_of(running(2, 1, 37.0), now, Grant(2, 1), "", NOW - 100, NOW + 9)
+    found = outcome_of(running(2, 1, 37.0), now, Grant(2, 1), "", 0.0, NOW - 100, NOW + 9)
     assert (found.workers, found.servers, found.epochs, found.finished) == (2, 1, 3.0, 105.0)
 
 
 def test_a_job_that_is_gone_was_deleted():
-    found = outcome_of(running(), None, Grant(2, 1), "", NOW - 100, NOW)
+    found = outcome_of(running(), None, Grant(2, 1), "", 0.0, NOW - 100, NOW)
     assert (found.finished, found.note) == (100.0, "stopped: it was deleted")
 
 

@@ -69,13 +69,43 @@ def test_what_is_saved_may_end_and_what_could_not_be_goes_on():
         assert decide.saved(replace(RECORD, phase=phase), "") == {}
 
 
-def test_a_report_moves_the_phase_and_never_takes_epochs_back():
-    starting = replace(RECORD, phase=Phase.STARTING, epochs_done=5.0, samples_per_epoch=100.0)
+def test_a_report_moves_the_phase():
+    starting = replace(RECORD, phase=Phase.STARTING, epochs_done=3.0, samples_per_epoch=100.0)
     changes = decide.reported(starting, replace(REPORT, samples_per_epoch=0.0))
-    assert (changes["phase"], changes["epochs_done"], changes["samples_per_epoch"]) == (Phase.RUNNING, 5.0, 100.0)
+    assert (changes["phase"], changes["epochs_done"], changes["samples_per_epoch"]) == (Phase.RUNNING, 3.5, 100.0)
     back = decide.reported(replace(starting, phase=Phase.RUNNING), replace(NEW, reason="s0 died"))
     assert (back["phase"], back["reason"], back["samples_per_second"]) == (Phase.STARTING, "s0 died", 0.0)
     assert "phase" not in decide.reported(replace(starting, phase=Phase.STOPPING), REPORT)
+
+
+def told(record, back="", **report):
+    return replace(record, **decide.reported(record, replace(REPORT, **report), back))
+
+
+def test_epochs_that_are_done_again_are_told_until_they_are_done():
+    record = told(replace(RECORD, phase=Phase.RUNNING), epochs=9.5)
+    assert (record.epochs_done, record.reason) == (9.5, "")
+    record = told(record, "server s0 died", epochs=2.0)
+    words = "epochs up to 9.5 are done again: back at its last checkpoint, as server s0 died"
+    assert (record.epochs_done, record.most_epochs, record.reason) == (2.0, 9.5, words)
+    record = told(record, epochs=9.0)
+    assert (record.epochs_done, record.reason) == (9.0, words)
+    record = told(record, epochs=9.5)
+    assert (record.epochs_done, record.most_epochs, record.reason, record.back) == (9.5, 9.5, "", "")
+
+
+@pytest.mark.parametrize("report", [{"trains": False}, {"samples_per_second": 0.0}])
+def test_a_coordinator_that_has_heard_of_no_training_takes_no_epochs_back(report):
+    record = replace(RECORD, phase=Phase.RUNNING, epochs_done=9.5)
+    assert told(record, epochs=0.0, **report).epochs_done == 9.5
+
+
+def test_a_job_whose_launcher_was_lost_says_so_when_it_does_epochs_again():
+    record = replace(RECORD, phase=Phase.RUNNING, epochs_done=9.5)
+    record = replace(record, **decide.ended(record, Ending(None, "it was killed", 9.0), 10.0))
+    record = told(replace(record, phase=Phase.STARTING), epochs=2.0)
+    assert record.reason.endswith("checkpoint, as its launcher was lost: it was killed")
+    assert told(told(record, epochs=9.5), epochs=8.0).reason.endswith("back at its last checkpoint")
 
 
 @pytest.mark.parametrize(

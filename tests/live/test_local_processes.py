@@ -14,7 +14,7 @@ import pytest
 
 from dl2_scheduler.backends.clock import SystemClock
 from dl2_scheduler.backends.local import processes
-from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime, report_of, since_of
+from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime, report_of, since_of, why_back_of
 from dl2_scheduler.backends.local.isolation import NoIsolation
 from dl2_scheduler.backends.local.runtime import Declined, Ending, Order, Over, Process, Shape, Unreachable
 from dl2_scheduler.backends.local.tasks import TaskFiles
@@ -229,6 +229,12 @@ def test_the_machines_clock_is_woken_also_before_it_waits():
     before = clock.now()
     clock.wait(0.01)
     assert 0.005 < clock.now() - before < SECONDS
+
+
+def test_why_a_job_went_back_is_what_its_last_restore_was_for():
+    causes = ("restore: w0 died", "restore: s0 died", "scale to 2 workers")
+    assert why_back_of([pb.Plan(cause=cause) for cause in causes]) == "s0 died"
+    assert why_back_of([pb.Plan(cause="start")]) == ""
 
 
 def test_since_when_a_job_trains_as_it_does_is_not_known_while_a_plan_is_about_to_be_committed():

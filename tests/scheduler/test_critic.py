@@ -49,6 +49,15 @@ def test_what_a_slot_cannot_tell_is_left_out():
     assert not experience.speeds  # one did not run, one ended in the slot, one is of no known type
 
 
+def test_a_slot_that_a_restore_took_back_tells_no_speed_and_one_that_does_epochs_again_does():
+    experience = Experience(MODELS)
+    record(experience, at(0, JobState(job(), 9.0, 1, 1, 1)), JobOutcome(1, 1, 1, 0.0, None, lost=7.0))
+    assert not experience.speeds
+    record(experience, at(1, JobState(job(), 2.0, 2, 1, 1)), JobOutcome(1, 1, 1, 5.0, None, again=5.0))
+    (speed,) = experience.speeds.values()
+    assert speed == (pytest.approx(5.0 * job().samples_per_epoch / 10.0), 1)
+
+
 def test_slots_to_the_end_are_known_when_a_job_has_ended():
     experience = Experience(MODELS)
     for slot, finished in ((3, None), (4, None), (5, 54.0)):

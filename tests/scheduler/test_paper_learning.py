@@ -7,9 +7,11 @@ import pytest
 import torch
 
 from dl2_scheduler.cluster.jobs import Job, Node
+from dl2_scheduler.cluster.policy import JobOutcome
 from dl2_scheduler.cluster.room import Room
+from dl2_scheduler.cluster.snapshot import JobState, Snapshot
 from dl2_scheduler.learning.lessons import Lessons
-from dl2_scheduler.learning.paper.agent import Agent
+from dl2_scheduler.learning.paper.agent import Agent, progress_of
 from dl2_scheduler.learning.paper.bootstrap import observed
 from dl2_scheduler.learning.paper.experience import Experience, Replay
 from dl2_scheduler.learning.paper.imitation import Decisions, Loss, beyond_minimum, decisions, imitate, shuffled
@@ -265,3 +267,10 @@ def test_a_teachers_slots() -> None:
     room = Room(now)
     Drf().allocate(now, room)
     assert len(actions) == sum(max(workers, servers) for _, workers, servers in room.grants)
+
+
+def test_epochs_that_a_job_does_again_are_no_reward():
+    job = Job("a", 0.0, MODELS[0], 10.0, 1.0, {"cpu": 1}, {"cpu": 1}, max_workers=1, max_servers=1)
+    now = Snapshot(0, 20.0, NODES, (JobState(job, 2.0),))
+    assert progress_of(now, [JobOutcome("a", 1, 1, 5.0, None, again=4.0)]) == pytest.approx([0.1])
+    assert progress_of(now, [JobOutcome("a", 1, 1, 0.0, None, lost=2.0)]) == [0.0]

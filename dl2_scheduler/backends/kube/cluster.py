@@ -168,15 +168,19 @@ class KubernetesCluster(Onlookers):
         for before in self._before:
             grant, after = self._granted.get(before.uid, NOTHING), now.get(before.uid)
             note = self._failed.get(before.uid) or views.note_of(before, after, grant, pods.get(before.key, ()))
-            outcome = views.outcome_of(before, after, grant, note, self._memory.began, at)
+            told = self._memory.most_epochs.get(before.uid, 0.0)
+            outcome = views.outcome_of(before, after, grant, note, told, self._memory.began, at)
             outcomes.append(outcome)
-            notes[before.uid] = note
+            notes[before.uid] = outcome.note
             if outcome.finished is None:
                 ran[before.uid] = self._memory.slots_run.get(before.uid, 0) + _ran(outcome)
         waiting = {
             uid: count for uid, count in self._memory.slots_run.items() if uid in now and uid not in self._granted
         }
-        self._memory.ran({**waiting, **ran})
+        runs = {**waiting, **ran}
+        known = self._memory.most_epochs
+        most = {uid: max(known.get(uid, 0.0), views.epochs_done(now[uid])) for uid in runs if uid in now}
+        self._memory.ran(runs, most)
         self._notes = notes
         speeds = tuple(views.speeds(views.scaled(list(now.values()))))
         return Outcome(self._slot, outcomes, speeds, self._began_slot - self._memory.began, at - self._memory.began)

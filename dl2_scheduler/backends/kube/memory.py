@@ -19,6 +19,7 @@ class Memory:
         began: unix seconds: when the cluster began.
         slot: number of the next slot.
         slots_run: of each job that has not ended, by its uid.
+        most_epochs: the highest that each job had told of, likewise; those of a scheduler of before are not there.
 
     Raises:
         BadInput: the file is not such a database.
@@ -33,9 +34,11 @@ class Memory:
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("CREATE TABLE IF NOT EXISTS cluster (name TEXT PRIMARY KEY, value REAL NOT NULL)")
             self._database.execute("CREATE TABLE IF NOT EXISTS jobs (uid TEXT PRIMARY KEY, slots_run INTEGER NOT NULL)")
+            self._database.execute("CREATE TABLE IF NOT EXISTS epochs (uid TEXT PRIMARY KEY, most REAL NOT NULL)")
             self._database.execute("INSERT OR IGNORE INTO cluster VALUES ('began', ?), ('slot', 0)", (now,))
             values = dict(self._database.execute("SELECT name, value FROM cluster").fetchall())
             self.slots_run = dict(self._database.execute("SELECT uid, slots_run FROM jobs").fetchall())
+            self.most_epochs = dict(self._database.execute("SELECT uid, most FROM epochs").fetchall())
         except sqlite3.Error as error:
             raise BadInput(f"cannot use {path}: {error}; give another --folder") from error
         self.began: float = values["began"]
@@ -51,19 +54,22 @@ class Memory:
         with self._writing():
             self._database.execute("REPLACE INTO cluster VALUES ('slot', ?)", (self.slot,))
 
-    def ran(self, slots_run: Mapping[str, int]) -> None:
+    def ran(self, slots_run: Mapping[str, int], most_epochs: Mapping[str, float]) -> None:
         """A slot has ended.
 
         Args:
             slots_run: of each job that has not ended; others are forgotten.
+            most_epochs: likewise.
         """
-        if slots_run == self.slots_run:
+        if (slots_run, most_epochs) == (self.slots_run, self.most_epochs):
             return
         with self._writing():
             self._database.execute("BEGIN")
             self._database.execute("DELETE FROM jobs")
             self._database.executemany("INSERT INTO jobs VALUES (?, ?)", slots_run.items())
-        self.slots_run = dict(slots_run)
+            self._database.execute("DELETE FROM epochs")
+            self._database.executemany("INSERT INTO epochs VALUES (?, ?)", most_epochs.items())
+        self.slots_run, self.most_epochs = dict(slots_run), dict(most_epochs)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

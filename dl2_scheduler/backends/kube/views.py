@@ -10,7 +10,7 @@ from dl2_scheduler.backends.kube.capacity import Demands, capacity
 from dl2_scheduler.backends.kube.objects import DECISIONS, Allotment, JobInfo, NodeInfo, PodInfo
 from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES, Job
 from dl2_scheduler.cluster.live import JobStatus, Phase
-from dl2_scheduler.cluster.policy import JobOutcome
+from dl2_scheduler.cluster.policy import JobOutcome, Trained
 from dl2_scheduler.cluster.snapshot import Grant, JobState, Snapshot, SpeedReport
 
 MOST_DECISIONS = 10
@@ -194,7 +194,9 @@ def decisions_until_now(job: JobInfo) -> list[dict[str, Any]]:
     return closed
 
 
-def outcome_of(before: JobInfo, now: JobInfo | None, grant: Grant, note: str, began: float, at: float) -> JobOutcome:
+def outcome_of(
+    before: JobInfo, now: JobInfo | None, grant: Grant, note: str, most: float, began: float, at: float
+) -> JobOutcome:
     """What became of a job in a slot.
 
     Args:
@@ -202,13 +204,16 @@ def outcome_of(before: JobInfo, now: JobInfo | None, grant: Grant, note: str, be
         now: at its end; None: it has been deleted.
         grant: for the slot.
         note: why it was other than decided, for people; "": nobody knows of anything.
+        most: epochs, the highest that it had told of before.
         began: unix seconds: when the cluster began.
         at: unix seconds, now.
     """
+    done = epochs_done(before)
+    trained = Trained.between(done, done if now is None else epochs_done(now), max(most, done))
     if now is None or now.deleting:
         had = before.told.workers or grant.workers, before.told.servers or grant.servers
-        trained = 0.0 if now is None else epochs_done(now) - epochs_done(before)
-        return JobOutcome(before.id, *had, trained, at - began, note or "stopped: it was deleted")
+        note = note or "stopped: it was deleted"
+        return JobOutcome(before.id, *had, trained.epochs, at - began, note, None, trained.again, trained.lost)
     workers, servers = now.told.workers, now.told.servers
     if now.told.over:  # nobody can ask what it had last
         workers, servers = before.told.workers or grant.workers, before.told.servers or grant.servers
@@ -216,10 +221,12 @@ def outcome_of(before: JobInfo, now: JobInfo | None, grant: Grant, note: str, be
         before.id,
         workers,
         servers,
-        epochs_done(now) - epochs_done(before),
+        trained.epochs,
         None if not now.told.over else (now.told.ended or at) - began,
-        note,
+        "; ".join(filter(None, (note, trained.words))),
         None if now.told.since is None else now.told.since - began,
+        trained.again,
+        trained.lost,
     )
 
 

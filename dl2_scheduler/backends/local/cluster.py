@@ -249,7 +249,8 @@ class LocalCluster:
                     self._reports[record.number] = report
                     other = (report.workers, report.servers) != (record.workers, record.servers)
                     since = self._since(record) if other or record.since is None else record.since
-                    self._records.change(record.number, since=since, **decide.reported(record, report))
+                    back = self._why_back(record) if decide.has_gone_back(record, report) else ""
+                    self._records.change(record.number, since=since, **decide.reported(record, report, back))
                 case Ending() as ending if decide.ends(record, ending):
                     self._over[record.number] = ending
 
@@ -273,6 +274,12 @@ class LocalCluster:
             return self._runtime.since(record.name)
         except (Unreachable, Declined):
             return None
+
+    def _why_back(self, record: Record) -> str:
+        try:
+            return self._runtime.why_back(record.name)
+        except (Unreachable, Declined):
+            return ""
 
     def _measure(self) -> Outcome:
         now = {record.number: self._as_ended(record) for record in self._records.all()}

@@ -91,19 +91,45 @@ def saved(record: Record, problem: str) -> Changes:
     return {"phase": Phase.RUNNING, "reason": ""} if problem else {"saved": True}
 
 
-def reported(record: Record, report: Report) -> Changes:
-    """What a coordinator's word changes in a job's record."""
+def has_gone_back(record: Record, report: Report) -> bool:
+    """Whether a job has gone back to a checkpoint since its last word.
+
+    A coordinator that has just been started again does not know how far its workers are, nor how fast: it waits.
+    """
+    return report.trains and report.samples_per_second > 0 and report.epochs < record.epochs_done
+
+
+def reported(record: Record, report: Report, back: str = "") -> Changes:
+    """What a coordinator's word changes in a job's record.
+
+    Args:
+        record: of the job.
+        report: the word.
+        back: why it went back to a checkpoint, where it has; "": its coordinator does not know.
+    """
+    epochs = report.epochs if has_gone_back(record, report) else max(record.epochs_done, report.epochs)
+    most = max(record.most_epochs, record.epochs_done, epochs)
+    why = (record.cut_off or back if epochs < record.epochs_done else record.back) if epochs < most else ""
     changes: dict[str, object] = {
         "workers": report.workers,
         "servers": report.servers,
-        "epochs_done": max(record.epochs_done, report.epochs),  # what is done again after a restore counts once
+        "epochs_done": epochs,
+        "most_epochs": most,
+        "back": why,
+        "cut_off": "" if report.trains and report.samples_per_second > 0 else record.cut_off,
         "samples_per_epoch": report.samples_per_epoch or record.samples_per_epoch,
         "samples_per_second": report.samples_per_second if report.trains else 0.0,
     }
     if record.phase in (Phase.STARTING, Phase.RUNNING):
         changes["phase"] = Phase.RUNNING if report.trains else Phase.STARTING
-        changes["reason"] = "" if report.trains else report.reason
+        changes["reason"] = _done_again(epochs, most, why) if report.trains else report.reason
     return changes
+
+
+def _done_again(epochs: float, most: float, back: str) -> str:
+    if epochs >= most:
+        return ""
+    return f"epochs up to {most:.1f} are done again: back at its last checkpoint{f', as {back}' if back else ''}"
 
 
 def ends(record: Record, ending: Ending) -> bool:
@@ -126,7 +152,7 @@ def ended(record: Record, ending: Ending, now: float) -> Changes:
     if record.phase is Phase.STOPPING:
         return {**over, "phase": Phase.STOPPED, "reason": "as asked"}
     if record.phase is Phase.SUSPENDING and record.saved:
-        return {**changes, "phase": Phase.WAITING, "reason": SUSPENDED}
+        return {**changes, "phase": Phase.WAITING, "reason": SUSPENDED, "cut_off": SUSPENDED}
     if ending.status == 0:
         epochs = record.document.spec.epochs or record.epochs_done
         return {**over, "phase": Phase.FINISHED, "reason": ending.reason, "epochs_done": epochs}
@@ -136,4 +162,5 @@ def ended(record: Record, ending: Ending, now: float) -> Changes:
     if losses > limit:
         used_up = f"; retryLimit {limit} has been used up" if limit else ""
         return {**over, "phase": Phase.FAILED, "reason": f"its launcher was lost: {ending.reason}{used_up}"}
-    return {**changes, "losses": losses, "phase": Phase.WAITING, "reason": f"its launcher was lost: {ending.reason}"}
+    lost = f"its launcher was lost: {ending.reason}"
+    return {**changes, "losses": losses, "phase": Phase.WAITING, "reason": lost, "cut_off": lost}

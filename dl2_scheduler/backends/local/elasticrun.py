@@ -10,6 +10,7 @@ from pathlib import Path
 
 from coordinator.client import ClientError, CoordinatorClient, CoordinatorUnreachable
 from coordinator.jobs import Job, jobs_folder, read_job
+from coordinator.wishes import RESTORE
 from dl2_scheduler.backends.local import processes
 from dl2_scheduler.backends.local.runtime import (
     SERVER,
@@ -126,6 +127,11 @@ class ElasticrunRuntime:
         with self._client(name) as client:
             return since_of(client.plans())
 
+    def why_back(self, name: str) -> str:
+        """See `JobRuntime.why_back`."""
+        with self._client(name) as client:
+            return why_back_of(client.plans())
+
     def scale(self, name: str, workers: int, servers: int) -> None:
         """See `JobRuntime.scale`."""
         with self._client(name) as client:
@@ -226,6 +232,12 @@ def since_of(plans: Sequence[pb.Plan]) -> float | None:
     if any(plan.phase == "ARMED" for plan in plans):
         return None
     return max((plan.ended for plan in plans if plan.phase == "COMMITTED"), default=None)
+
+
+def why_back_of(plans: Sequence[pb.Plan]) -> str:
+    """Of the last of a job's plans that began with a restore."""
+    causes = [plan.cause.removeprefix(RESTORE) for plan in plans if plan.cause.startswith(RESTORE)]
+    return causes[-1] if causes else ""
 
 
 def report_of(status: pb.StatusReply) -> Report:

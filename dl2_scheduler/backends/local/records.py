@@ -40,7 +40,10 @@ class Record:
         workers: that it has, as last measured.
         servers: likewise.
         since: unix seconds: when it began to train with these counts; None: it does not, or it is not known.
-        epochs_done: most that it has reported.
+        epochs_done: see `JobState`.
+        most_epochs: the highest that it has told of.
+        back: why it went back to its last checkpoint, for people; "": it did not, or has done again what that cost.
+        cut_off: why its processes ended, where it goes on later; "" from when it trains again.
         samples_per_epoch: 0: not known yet.
         samples_per_second: as last measured; 0: not known.
         slots_run: slots at whose end it had workers and servers.
@@ -66,6 +69,9 @@ class Record:
     servers: int = 0
     since: float | None = None
     epochs_done: float = 0.0
+    most_epochs: float = 0.0
+    back: str = ""
+    cut_off: str = ""
     samples_per_epoch: float = 0.0
     samples_per_second: float = 0.0
     slots_run: int = 0

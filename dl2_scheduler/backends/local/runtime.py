@@ -223,6 +223,14 @@ class JobRuntime(Protocol):
             Declined: it will not tell.
         """
 
+    def why_back(self, name: str) -> str:
+        """Why the job last went back to its checkpoint without a new launcher, for people; "": nobody knows.
+
+        Raises:
+            Unreachable: its coordinator does not answer.
+            Declined: it will not tell.
+        """
+
     def scale(self, name: str, workers: int, servers: int) -> None:
         """Ask for other counts. Raises Unreachable, Declined."""
 

@@ -10,7 +10,7 @@ from dl2_scheduler.backends.local.records import Record
 from dl2_scheduler.backends.local.runtime import Report
 from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES, Job, Node
 from dl2_scheduler.cluster.live import JobStatus, Phase
-from dl2_scheduler.cluster.policy import JobOutcome
+from dl2_scheduler.cluster.policy import JobOutcome, Trained
 from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.cluster.snapshot import Grant, JobState, SpeedReport
 from dl2_scheduler.cluster.template import SLOTS
@@ -51,6 +51,7 @@ def outcome_of(before: Record, now: Record, grant: Grant, note: str, began: floa
         note: what went wrong with the grant; "": nothing.
         began: unix seconds: when the cluster began.
     """
+    trained = Trained.between(before.epochs_done, now.epochs_done, max(before.most_epochs, before.epochs_done))
     workers, servers = now.workers, now.servers
     if now.phase.ended:  # nobody can ask what it had last
         workers, servers = before.workers or grant.workers, before.servers or grant.servers
@@ -58,11 +59,17 @@ def outcome_of(before: Record, now: Record, grant: Grant, note: str, began: floa
         now.name,
         workers,
         servers,
-        now.epochs_done - before.epochs_done,
+        trained.epochs,
         None if now.ended is None else now.ended - began,
-        note or (f"{now.phase}: {now.reason}" if now.reason and now.reason != before.reason else ""),
+        "; ".join(filter(None, (note or _news(before, now), trained.words))),
         None if now.since is None else now.since - began,
+        trained.again,
+        trained.lost,
     )
+
+
+def _news(before: Record, now: Record) -> str:
+    return f"{now.phase}: {now.reason}" if now.reason and now.reason != before.reason else ""
 
 
 def why_waits(record: Record, nodes: Sequence[Node], held: Sequence[Claim]) -> str:

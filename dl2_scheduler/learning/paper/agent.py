@@ -84,6 +84,6 @@ def first_states(slot: Slot, places: int) -> F32:
 
 
 def progress_of(now: Snapshot, outcomes: Sequence[JobOutcome]) -> Floats:
-    """Part of its epochs that each job of a snapshot trained, of those that its owner said (eq. 1)."""
-    trained = {outcome.id: outcome.epochs for outcome in outcomes}
+    """Part of its epochs, as its owner said them, that each job of a snapshot trained (eq. 1); each counts once."""
+    trained = {outcome.id: outcome.epochs - outcome.again for outcome in outcomes}
     return np.array([trained.get(state.job.id, 0.0) / state.job.estimate for state in now.jobs])
