@@ -73,7 +73,10 @@ def serve(
             raise BadInput("--slots and --isolation are of a cluster of this machine: leave them out with --kube")
         _serve_kube(length, driving, state, namespace or (), context, probes)
         return
-    if slots is None or namespace or context or probes:
+    of_kube = {"--namespace": namespace, "--context": context, "--probes": probes}
+    if given := [name for name, value in of_kube.items() if value]:
+        raise BadInput(f"{', '.join(given)}: of a Kubernetes cluster alone: give --kube too, or leave it out")
+    if slots is None:
         raise BadInput("give --slots, as in 2x8, for a cluster of this machine, or --kube for one of Kubernetes")
     _serve_local(slots, length, driving, state, isolation)
 

@@ -140,3 +140,10 @@ def test_the_last_lines(lines, end):
     skip_to_tail(file, lines)
     expected = text.splitlines(keepends=True)
     assert file.read() == b"".join(expected[len(expected) - min(3, 3 if lines is None else lines) :])
+
+
+@pytest.mark.parametrize("option", [("--probes", "9"), ("--namespace", "jobs"), ("--context", "far")])
+def test_an_option_of_kubernetes_alone_is_told(tmp_path, option):
+    result = CliRunner().invoke(app, ["serve", "--slots", "2x8", *option, "--folder", str(tmp_path)])
+    assert result.exit_code == 2
+    assert f"dl2: {option[0]}: of a Kubernetes cluster alone: give --kube too, or leave it out" in result.output
