@@ -244,6 +244,17 @@ def test_a_job_that_completed_has_trained_all_its_epochs_with_what_it_had():
     assert (found.workers, found.servers, found.epochs, found.finished) == (2, 1, 3.0, 105.0)
 
 
+@pytest.mark.parametrize(
+    ("trained", "had", "note"),
+    [(False, (0, 0), "Failed before it trained: w0 died"), (True, (2, 1), "Failed: w0 died")],
+)
+def test_a_job_that_failed_before_it_trained_had_nothing(trained, had, note):
+    before, now = running(0, 0, 0.0), running(0, 0, 0.0, phase="Failed", reason="w0 died", trained=trained)
+    grant = Grant(2, 1)
+    found = outcome_of(before, now, grant, note_of(before, now, grant, ()), 0.0, NOW - 100, NOW)
+    assert ((found.workers, found.servers), found.note) == (had, note)
+
+
 def test_a_job_that_is_gone_was_deleted():
     found = outcome_of(running(), None, Grant(2, 1), "", 0.0, NOW - 100, NOW)
     assert (found.finished, found.note) == (100.0, "stopped: it was deleted")
@@ -260,7 +271,7 @@ def test_a_job_that_is_gone_was_deleted():
         ),
         (running(2, 1, plans=[{"id": 4, "phase": "COMMITTED"}], reason="one joins"), (), "Running: one joins"),
         (running(2, 1), ("0/2 nodes",), "one-worker-2: 0/2 nodes"),
-        (running(0, 0, phase="Failed", reason="no server left"), (), "Failed: no server left"),
+        (running(0, 0, phase="Failed", reason="no server left", trained=True), (), "Failed: no server left"),
     ],
 )
 def test_notes_tell_why_a_job_was_other_than_decided(now, pods, expected):

@@ -13,11 +13,21 @@ def test_a_job_that_fails_says_why_and_the_others_go_on(serve, runtime, clock):
     cluster = serve()
     for name in ("a", "b"):
         cluster.submit(document(name), HERE)
-    clock.at(1005.0, lambda: runtime.end("a", 1, "worker w0 exited with status 3"))
-    a, b = slot(cluster, a=(1, 1), b=(1, 1)).jobs
-    assert (a.finished, a.note) == (5.0, "failed: worker w0 exited with status 3")
+    slot(cluster, a=(1, 1), b=(1, 1))
+    clock.at(1025.0, lambda: runtime.end("a", 1, "worker w0 exited with status 3"))
+    a, b = slot(cluster, a=(2, 1), b=(1, 1)).jobs
+    assert (a.finished, a.workers, a.note) == (25.0, 1, "failed: worker w0 exited with status 3")
     assert (b.finished, b.epochs) == (None, pytest.approx(2.0))
-    assert cluster.jobs()[0].ended == 1005.0
+    assert cluster.jobs()[0].ended == 1025.0
+
+
+def test_a_job_that_fails_before_it_was_heard_to_train_had_nothing(serve, runtime, clock):
+    cluster = serve()
+    cluster.submit(document(), HERE)
+    clock.at(1005.0, lambda: runtime.end("digits", 1, "worker w0 exited with status 3"))
+    found = only(slot(cluster, digits=(2, 1)))
+    assert (found.workers, found.servers, found.finished) == (0, 0, 5.0)
+    assert found.note == "failed before it told of any training: worker w0 exited with status 3"
 
 
 @pytest.mark.parametrize(("status", "epochs"), [(0, 40), (1, 2)])

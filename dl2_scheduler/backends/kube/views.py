@@ -189,7 +189,7 @@ def decisions_until_now(job: JobInfo) -> list[dict[str, Any]]:
     if not entries or not job.told.phase:
         return entries
     closed = _close(entries, job, "" if job.told.over else "so far")
-    if job.told.over:  # it had until then what it was given
+    if job.told.over and not _never_trained(job):  # it had until then what it was given
         closed[-1]["happened"] |= {name: closed[-1][name] for name in ("workers", "servers")}
     return closed
 
@@ -215,7 +215,7 @@ def outcome_of(
         note = note or "stopped: it was deleted"
         return JobOutcome(before.id, *had, trained.epochs, at - began, note, None, trained.again, trained.lost)
     workers, servers = now.told.workers, now.told.servers
-    if now.told.over:  # nobody can ask what it had last
+    if now.told.over and not _never_trained(now):  # nobody can ask what it had last
         workers, servers = before.told.workers or grant.workers, before.told.servers or grant.servers
     return JobOutcome(
         before.id,
@@ -228,6 +228,11 @@ def outcome_of(
         trained.again,
         trained.lost,
     )
+
+
+def _never_trained(job: JobInfo) -> bool:
+    """Whether a job has failed before it trained: what it was granted is not what it had."""
+    return job.told.phase == "Failed" and not job.told.trained
 
 
 def note_of(before: JobInfo, now: JobInfo | None, grant: Grant, pods: Sequence[PodInfo]) -> str:
@@ -243,7 +248,8 @@ def note_of(before: JobInfo, now: JobInfo | None, grant: Grant, pods: Sequence[P
         return ""
     told = now.told
     if told.over:
-        return f"{told.phase}: {told.reason}" if told.reason else ""
+        when = " before it trained" if _never_trained(now) else ""
+        return f"{told.phase}{when}: {told.reason}" if told.reason else ""
     if (told.workers, told.servers) == (grant.workers, grant.servers):
         return ""
     if told.plan and told.plan != before.told.plan:

@@ -53,7 +53,9 @@ def outcome_of(before: Record, now: Record, grant: Grant, note: str, began: floa
     """
     trained = Trained.between(before.epochs_done, now.epochs_done, max(before.most_epochs, before.epochs_done))
     workers, servers = now.workers, now.servers
-    if now.phase.ended:  # nobody can ask what it had last
+    if _never_trained(before, now):
+        workers, servers = 0, 0
+    elif now.phase.ended:  # nobody can ask what it had last
         workers, servers = before.workers or grant.workers, before.servers or grant.servers
     return JobOutcome(
         now.name,
@@ -68,7 +70,14 @@ def outcome_of(before: Record, now: Record, grant: Grant, note: str, began: floa
     )
 
 
+def _never_trained(before: Record, now: Record) -> bool:
+    """Whether a job has failed before anybody heard that it trained: what it was granted is not what it had."""
+    return now.phase is Phase.FAILED and not (before.workers and before.servers)
+
+
 def _news(before: Record, now: Record) -> str:
+    if _never_trained(before, now):
+        return f"{now.phase} before it told of any training: {now.reason}"
     return f"{now.phase}: {now.reason}" if now.reason and now.reason != before.reason else ""
 
 
