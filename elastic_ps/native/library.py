@@ -2,6 +2,7 @@
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -37,6 +38,23 @@ class _Update(ctypes.Structure):
     )
 
 
+@dataclass(frozen=True)
+class Sum:
+    """Contributions that are added on the way. Their memory is never written to.
+
+    Attributes:
+        arrays: the contributions, flat and of one dtype, in the order in which they are added.
+        each: factor of each before the sum; None: all 1.
+        factor: of the sum.
+        kept: memory in which the sum is put as well, when it has been asked for; None: nowhere.
+    """
+
+    arrays: Sequence[Array]
+    each: Sequence[float] | None = None
+    factor: float = 1.0
+    kept: Array | None = None
+
+
 @cache
 def library() -> ctypes.CDLL | None:
     """The compiled library; None where there was no compiler when this package was installed."""
@@ -54,47 +72,34 @@ def address(array: Array) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-def update(
-    rule: str,
-    old: Array,
-    new: Array,
-    gradients: Sequence[Array],
-    each: Sequence[float] | None,
-    factor: float,
-    kept: Array | None,
-    states: Sequence[Array],
-    constants: Sequence[Any],
-) -> None:
+def update(rule: str, old: Array, new: Array, gradient: Sum, states: Sequence[Array], constants: Sequence[Any]) -> None:
     """Run a compiled rule over flat arrays of one dtype, which is float32 or float64.
 
     Args:
         rule: its name in `kernels.inc`, where its constants are listed, too.
         old: values before the update.
         new: values after it: the same memory, or other.
-        gradients: contributions, in the order in which they are added.
-        each: factor of each; None: all 1.
-        factor: of their sum.
-        kept: where the sum is put as well; None: nowhere.
+        gradient: of the values' dtype.
         states: updated in place.
         constants: of the rule.
     """
-    dtype = old.dtype
+    dtype, kept = old.dtype, gradient.kept
     function = getattr(library(), f"{rule}_{dtype.name}")
     numbers = np.array(constants, dtype)
-    weights = np.array(each, dtype) if each is not None else None
-    scale = np.array([factor], dtype) if factor != 1.0 else None
-    places = [address(array) for array in (old, new, *states, *gradients)]
+    weights = np.array(gradient.each, dtype) if gradient.each is not None else None
+    scale = np.array([gradient.factor], dtype) if gradient.factor != 1.0 else None
+    places = [address(array) for array in (old, new, *states, *gradient.arrays)]
 
     def work(low: int, high: int) -> None:
         first, second, *others = [place + low * dtype.itemsize for place in places]
         of_states = (ctypes.c_void_p * _STATES)(*others[: len(states)])
-        of_gradients = (ctypes.c_void_p * len(gradients))(*others[len(states) :])
+        of_gradients = (ctypes.c_void_p * len(gradient.arrays))(*others[len(states) :])
         task = _Update(
             high - low,
             first,
             second,
             ctypes.addressof(of_gradients),
-            len(gradients),
+            len(gradient.arrays),
             address(weights) if weights is not None else None,
             address(scale) if scale is not None else None,
             address(kept) + low * dtype.itemsize if kept is not None else None,

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from elastic_ps.core.rows import Rows
 from elastic_ps.core.segments import Array, Raw
+from elastic_ps.native.library import Sum
 from elastic_ps.native.threads import in_parallel
 
 DType = np.dtype[Any]
@@ -40,20 +41,8 @@ _scratch = Scratch(2)
 
 
 @dataclass(frozen=True)
-class Aggregate:
-    """The aggregated gradient of a segment. The contributions' memory is never written to.
-
-    Attributes:
-        arrays: the contributions, flat and of one dtype, in the order in which they are added.
-        each: factor of each before the sum; None: all 1.
-        factor: of the sum.
-        kept: memory in which the sum is put as well, when it has been asked for; None: nowhere.
-    """
-
-    arrays: Sequence[Array]
-    each: Sequence[float] | None = None
-    factor: float = 1.0
-    kept: Array | None = None
+class Aggregate(Sum):
+    """The aggregated gradient of a segment."""
 
     @property
     def dtype(self) -> DType:

@@ -155,8 +155,7 @@ class Elementwise(BuiltIn):
             compiled = self.compiled(count, hyper, constants)
         if compiled is not None and target is new and native.has(compiled[0], new.dtype):
             name, numbers = compiled
-            gradients, each, factor = aggregate.arrays, aggregate.each, aggregate.factor
-            native.update(name, old, new, gradients, each, factor, aggregate.kept, arrays, numbers)
+            native.update(name, old, new, aggregate, arrays, numbers)
             return
         kernel = self.kernel(count, hyper, constants)
 
