@@ -16,8 +16,8 @@ import proofs
 CHECKPOINT = {"url": "shared", "interval": "2s"}
 
 
-def finishes_as_undisturbed(job, folder):
-    """End it, and compare with a job of this machine that nothing happened to."""
+def assert_undisturbed(job, folder):
+    """End it: its weights are those of a job of this machine that nothing happened to."""
     weights = job.finish()
     expected = proofs.undisturbed(folder, int(weights["epochs"]), options=("--seed", str(job.order)), timeout=300)
     assert int(expected["epochs"]) == int(weights["epochs"])
@@ -48,7 +48,7 @@ def test_scaled_by_kubectl_in_both_roles(regression, tmp_path):
     assert all(plan["seconds"] > 0 for plan in status["plans"])
     job.prove_so_far()
     until(lambda: len(job.pods("worker")) == 1, "drained pods go", 60, job.tell)
-    finishes_as_undisturbed(job, tmp_path)
+    assert_undisturbed(job, tmp_path)
 
 
 def test_the_operator_killed_in_mid_plan(release, regression, tmp_path):
@@ -59,7 +59,7 @@ def test_the_operator_killed_in_mid_plan(release, regression, tmp_path):
     until(lambda: pod not in release.operators(), "the operator is gone", 30)
     job.running(3, 2)
     assert job.status["restarts"] == 0
-    finishes_as_undisturbed(job, tmp_path)
+    assert_undisturbed(job, tmp_path)
 
 
 def test_the_coordinator_killed_in_mid_plan(regression, tmp_path):
@@ -70,7 +70,7 @@ def test_the_coordinator_killed_in_mid_plan(regression, tmp_path):
     job.until(lambda status: status["term"] > term, "another term")
     job.running(3, 2)
     job.trained(2)
-    finishes_as_undisturbed(job, tmp_path)
+    assert_undisturbed(job, tmp_path)
 
 
 def test_a_worker_killed_in_mid_plan(regression, tmp_path):
@@ -80,7 +80,7 @@ def test_a_worker_killed_in_mid_plan(regression, tmp_path):
     job.until(lambda status: status["restarts"] == 1, "the death is counted")
     job.running(3, 1)
     job.prove_so_far()
-    finishes_as_undisturbed(job, tmp_path)
+    assert_undisturbed(job, tmp_path)
 
 
 def test_a_server_killed_in_mid_plan_with_a_checkpoint(regression, tmp_path):
@@ -91,7 +91,7 @@ def test_a_server_killed_in_mid_plan_with_a_checkpoint(regression, tmp_path):
     job.until(lambda status: status["restarts"] >= 1, "the death is counted")
     job.running(2, 2)
     job.trained(2)
-    finishes_as_undisturbed(job, tmp_path)
+    assert_undisturbed(job, tmp_path)
 
 
 def test_a_server_killed_without_a_checkpoint_fails_the_job_with_the_reason(regression):
@@ -113,7 +113,7 @@ def test_all_pods_lost_at_once_with_a_checkpoint(regression, tmp_path):
     job.until(lambda status: status["term"] > term, "another term")
     job.running(1, 1)
     job.trained(2)
-    finishes_as_undisturbed(job, tmp_path)
+    assert_undisturbed(job, tmp_path)
 
 
 def test_suspended_with_a_checkpoint_and_back_again(regression, tmp_path):
@@ -126,7 +126,7 @@ def test_suspended_with_a_checkpoint_and_back_again(regression, tmp_path):
     job.patch(suspend=False)
     back = job.running(1, 1)
     assert back["epoch"] >= 2
-    finishes_as_undisturbed(job, tmp_path)
+    assert_undisturbed(job, tmp_path)
 
 
 def test_20_random_scalings_in_a_row(regression, tmp_path):
@@ -141,4 +141,4 @@ def test_20_random_scalings_in_a_row(regression, tmp_path):
     job.running(*numbers)
     job.prove_so_far()
     assert job.status["restarts"] == 0
-    finishes_as_undisturbed(job, tmp_path)
+    assert_undisturbed(job, tmp_path)

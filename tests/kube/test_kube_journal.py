@@ -4,7 +4,7 @@ import json
 import secrets
 
 import pytest
-from test_kube_faults import finishes_as_undisturbed
+from test_kube_faults import assert_undisturbed
 from test_kube_smoke import REGRESSION
 
 from coordinator.audit import audit
@@ -102,7 +102,7 @@ def test_a_coordinator_comes_back_with_its_journal_and_its_ledger(journalled, di
     assert job.prove_so_far() > 2
     with job.client() as client:
         assert client.plans()[0].id == 1, "plans that had ended are known"
-    finishes_as_undisturbed(job, tmp_path)
+    assert_undisturbed(job, tmp_path)
     proved_by_its_volume(folder, int(job.status["epoch"]))
     assert len(claims_of(job)) == 1
     job.delete()
@@ -126,7 +126,7 @@ def test_a_suspended_job_keeps_its_claim_and_its_ledger(journalled, disks, tmp_p
     assert claims_of(job)[0]["metadata"]["uid"] == claim["metadata"]["uid"]
     with job.client() as client:
         assert {node.member.id for node in client.status().nodes} == {"w1", "s1"}, "names go on"
-    finishes_as_undisturbed(job, tmp_path)
+    assert_undisturbed(job, tmp_path)
     assert list(folder.rglob("journal.sqlite"))
 
 

@@ -57,7 +57,8 @@ def test_without_the_field_tensors_go_by_tcp(make_job, node):
     job = on_one_node(make_job("apart", REGRESSION), node)
     job.apply()
     job.running(1, 1)
-    job.until(lambda status: status.get("transport") == "tcp", "TCP is told", 60)
+    found = job.until(lambda status: status.get("transport"), "how tensors travel is told", 60)
+    assert found["transport"] == "tcp"
 
 
 def test_a_later_server_has_time_for_what_servers_hold(make_job):

@@ -3,7 +3,7 @@
 import copy
 
 import pytest
-from test_kube_faults import finishes_as_undisturbed
+from test_kube_faults import assert_undisturbed
 from test_kube_smoke import REGRESSION
 
 from tests.kube.kube_cluster import until
@@ -61,4 +61,4 @@ def test_a_node_that_does_not_answer(cluster, make_job, victim, tmp_path, crash,
     cluster.kubectl(*ready)
     until(lambda: len(job.pods("worker")) == 2, "the old pods are gone", 120, job.tell)
     job.running(2, 1)
-    finishes_as_undisturbed(job, tmp_path)
+    assert_undisturbed(job, tmp_path)
