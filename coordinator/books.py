@@ -7,9 +7,11 @@ acknowledged, and one that comes twice (the acknowledgement was lost) is stored 
 import json
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from coordinator.journal import Unwritten
 from coordinator.state import Void
 from protos import elastic_pb2 as pb
 
@@ -24,11 +26,18 @@ class Book:
         self._file = path.open("a", encoding="utf-8")
 
     def append(self, lines: Sequence[Any], sync: bool) -> None:
-        """Write lines; `sync`: they survive a power cut when this returns."""
-        self._file.write("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
-        self._file.flush()
-        if sync:
-            os.fsync(self._file.fileno())
+        """Write lines; `sync`: they survive a power cut when this returns.
+
+        Raises:
+            Unwritten: some of them may be written, the last in part: only a new `Book` can go on.
+        """
+        try:
+            self._file.write("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+            self._file.flush()
+            if sync:
+                os.fsync(self._file.fileno())
+        except OSError as error:
+            raise Unwritten(self._path, error.strerror) from error
 
     def __iter__(self) -> Iterator[Any]:
         with self._path.open(encoding="utf-8") as file:
@@ -38,7 +47,8 @@ class Book:
 
     def close(self) -> None:
         """Let go of the file."""
-        self._file.close()
+        with suppress(OSError):  # what could not be written was told already
+            self._file.close()
 
 
 def _mend(path: Path) -> None:

@@ -18,6 +18,18 @@ class JournalError(ElasticError):
     """The journal cannot be used; the message says why."""
 
 
+class Unwritten(ElasticError):
+    """What has happened in a job cannot be written down: its coordinator ends, as it would not know of it later.
+
+    Args:
+        path: of the file.
+        why: not.
+    """
+
+    def __init__(self, path: Path, why: object):
+        super().__init__(f"cannot write {path}: {why}; make room for it: a coordinator that is started again goes on")
+
+
 class Journal:
     """One job's journal. A write that has returned survives a power cut (WAL, `synchronous=FULL`).
 
@@ -29,6 +41,7 @@ class Journal:
     """
 
     def __init__(self, path: Path):
+        self._path = path
         try:
             self._database = sqlite3.connect(path, isolation_level=None, timeout=0.5)
             self._database.execute("PRAGMA locking_mode=EXCLUSIVE")  # two coordinators cannot write one journal
@@ -38,7 +51,8 @@ class Journal:
             self._database.execute("CREATE TABLE IF NOT EXISTS plans (id INTEGER PRIMARY KEY, text TEXT)")
             self._database.execute("CREATE TABLE IF NOT EXISTS batches (id INTEGER PRIMARY KEY, text TEXT)")
         except sqlite3.Error as error:
-            raise JournalError(f"cannot open the journal {path}: {error}; does another coordinator use it?") from error
+            hint = "; does another coordinator use it?" if "locked" in str(error) else ""
+            raise JournalError(f"cannot open the journal {path}: {error}{hint}") from error
 
     def load(self) -> tuple[Job, tuple[Plan, ...], Book] | None:
         """What was written last; None: nothing yet.
@@ -60,15 +74,22 @@ class Journal:
             raise JournalError(f"the journal is damaged: {error!r}") from error
 
     def write(self, job: Job | None, plans: Iterable[Plan] = (), book: Book | None = None) -> None:
-        """The job as it is, plans that have ended, and the book, in one transaction. None: it stays as written."""
-        self._database.execute("BEGIN")
-        if job is not None:
-            self._database.execute("INSERT OR REPLACE INTO job VALUES (0, ?, ?)", (FORMAT, _text(job)))
+        """The job as it is, plans that have ended, and the book, in one transaction. None: it stays as written.
+
+        Raises:
+            Unwritten: nothing of it is.
+        """
         rows = [(plan.id, _text(plan)) for plan in plans]
-        self._database.executemany("INSERT OR REPLACE INTO plans VALUES (?, ?)", rows)
-        if book is not None:
-            self._database.execute("INSERT OR REPLACE INTO batches VALUES (0, ?)", (_text(book),))
-        self._database.execute("COMMIT")
+        try:
+            with self._database:  # commits, or takes back
+                self._database.execute("BEGIN")
+                if job is not None:
+                    self._database.execute("INSERT OR REPLACE INTO job VALUES (0, ?, ?)", (FORMAT, _text(job)))
+                self._database.executemany("INSERT OR REPLACE INTO plans VALUES (?, ?)", rows)
+                if book is not None:
+                    self._database.execute("INSERT OR REPLACE INTO batches VALUES (0, ?)", (_text(book),))
+        except sqlite3.Error as error:
+            raise Unwritten(self._path, error) from error
 
     def close(self) -> None:
         """Let go of the file."""

@@ -10,7 +10,7 @@ from typing import Any
 from coordinator import checkpoints
 from coordinator import effects as ef
 from coordinator import events as ev
-from coordinator.journal import Journal
+from coordinator.journal import Journal, Unwritten
 from coordinator.protocol import step
 from coordinator.state import State
 from coordinator.wire import directive_to_pb, wanted_to_pb
@@ -79,17 +79,31 @@ class Runtime:
             self.post(ev.Tick(self.now()))
 
     def post(self, event: ev.Event) -> None:
-        """Take one event in. A failure of core or journal ends the process: a restart is safe, a guess is not."""
+        """Take one event in. A failure of core or journal ends the process: a restart is safe, a guess is not.
+
+        Raises:
+            RefusedError: the process ends.
+            Unwritten: likewise, as the journal cannot be written.
+        """
         if self.failed.done():
-            raise RefusedError(ef.Why.ENDING, "the coordinator is failing")
+            raise RefusedError(ef.Why.AGAIN, "the coordinator is failing")
         try:
             self.state, effects = step(self.state, event)
             for effect in effects:
                 _ACTS[type(effect)](self, effect)
+        except Unwritten as error:
+            self.fail(error)
+            raise
         except Exception as error:
             log.exception("the coordinator failed on %s", type(event).__name__)
-            self.failed.set_exception(error)
+            self.fail(error)
             raise
+
+    def fail(self, error: Exception) -> None:
+        """End the process."""
+        if not self.failed.done():
+            self.failed.set_exception(error)
+            self.failed.exception()  # it has been told, also where nobody waits for it yet
 
     async def ask(self, make: Callable[[int], ev.Event]) -> Any:
         """Post an event whose answer somebody waits for; `make` gets the number that the answer comes under.

@@ -10,6 +10,7 @@ from coordinator import view
 from coordinator.books import Ledger, Steps
 from coordinator.directives import wanted
 from coordinator.effects import Why
+from coordinator.journal import Unwritten
 from coordinator.runtime import RefusedError, Runtime
 from coordinator.wire import MIGRATIONS, answer_from_pb, introduction_from_pb, wanted_to_pb
 from elastic_ps.core.codec import data_from_pb, tensor_from_pb
@@ -74,11 +75,22 @@ class Service(rpc.CoordinatorServicer):
     async def _ask(self, context: Context, kind: type[_Message], make: Callable[[int], ev.Event]) -> _Message:
         try:
             answer = await self._runtime.ask(make)
-        except RefusedError as error:
-            await context.abort(_CODES[error.why], error.text)
-            raise
+        except (RefusedError, Unwritten) as error:
+            await self._refuse(context, error)
         assert isinstance(answer, kind)
         return answer
+
+    async def _post(self, context: Context, event: ev.Event) -> None:
+        try:
+            self._runtime.post(event)
+        except (RefusedError, Unwritten) as error:
+            await self._refuse(context, error)
+
+    async def _refuse(self, context: Context, error: RefusedError | Unwritten) -> NoReturn:
+        """A coordinator that cannot write ends: its callers ask again until another answers."""
+        code = _CODES[error.why] if isinstance(error, RefusedError) else grpc.StatusCode.UNAVAILABLE
+        await context.abort(code, str(error))
+        raise AssertionError("abort raises")
 
     async def _invalid(self, context: Context, text: str) -> NoReturn:
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
@@ -127,7 +139,7 @@ class Service(rpc.CoordinatorServicer):
             event = ev.Listening(now, node, told.number, told.version)
         stream = self._runtime.listen(node)
         try:
-            self._runtime.post(event)
+            await self._post(context, event)
             while (directive := await stream.get()) is not None:
                 yield directive
         finally:
@@ -143,7 +155,7 @@ class Service(rpc.CoordinatorServicer):
         event = answer_from_pb(request, now)
         if event is None:
             await self._invalid(context, f"answer {request.answer} is not one of the contract's")
-        self._runtime.post(event)
+        await self._post(context, event)
         return pb.AcknowledgeReply(term=self._term)
 
     async def Declare(self, request: "pb.DeclareRequest", context: Context) -> "pb.DeclareReply":  # noqa: D102, N802
@@ -184,9 +196,14 @@ class Service(rpc.CoordinatorServicer):
     async def Report(self, request: "pb.ReportRequest", context: Context) -> "pb.ReportReply":  # noqa: D102, N802
         now = await self._admit(request, context)
         node = request.caller.node
-        kept = self._ledger.store(node, request.ledger_sequence, request.ledger)
-        self._steps.store(node, request.steps)
-        self._runtime.post(
+        try:
+            kept = self._ledger.store(node, request.ledger_sequence, request.ledger)
+            self._steps.store(node, request.steps)
+        except Unwritten as error:
+            self._runtime.fail(error)
+            await self._refuse(context, error)
+        await self._post(
+            context,
             ev.Reported(
                 now,
                 node,
@@ -199,13 +216,13 @@ class Service(rpc.CoordinatorServicer):
                 request.finished,
                 request.exchanging,
                 dict(request.transports),
-            )
+            ),
         )
         return pb.ReportReply(term=self._term, ledger_kept=kept)
 
     async def PeerFailed(self, request: "pb.PeerFailedRequest", context: Context) -> "pb.PeerFailedReply":  # noqa: D102, N802
         now = await self._admit(request, context)
-        self._runtime.post(ev.PeerFailed(now, request.caller.node, request.peer, request.reason))
+        await self._post(context, ev.PeerFailed(now, request.caller.node, request.peer, request.reason))
         return pb.PeerFailedReply(term=self._term)
 
     async def Command(self, request: "pb.CommandRequest", context: Context) -> "pb.CommandReply":  # noqa: D102, N802
@@ -229,7 +246,7 @@ class Service(rpc.CoordinatorServicer):
 
     async def NodeExited(self, request: "pb.NodeExitedRequest", context: Context) -> "pb.NodeExitedReply":  # noqa: D102, N802
         now = await self._ready(context, rebuilding=True)
-        self._runtime.post(ev.Exited(now, request.nonce, request.node, request.status))
+        await self._post(context, ev.Exited(now, request.nonce, request.node, request.status))
         return pb.NodeExitedReply(term=self._term)
 
     # ---- operators ---------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from elastic_ps.launch.processes import Process
 from protos import elastic_pb2 as pb
 
 _COORDINATOR = "coordinator"
+_SAYS = b"coordinator: "
 _READY = re.compile(rb"listening on (\S+):(\d+)\s*")
 _READY_SECONDS = 60.0
 _DELIVERY_SECONDS = 5.0
@@ -78,10 +79,13 @@ class _CoordinatorLog:
     def __init__(self, log: NodeLog, ready: Callable[[_Ready], None]):
         self._log = log
         self._ready = ready
+        self.said = ""  # why it ends, in its own words
 
     def line(self, line: bytes) -> None:
         if match := _READY.fullmatch(line):
             self._ready(_Ready(match[1].decode(), int(match[2])))
+        elif line.startswith(_SAYS):
+            self.said = f": {line.removeprefix(_SAYS).decode(errors='replace').strip()}"
         self._log.line(line)
 
     def close(self) -> None:
@@ -106,6 +110,7 @@ class Agent:
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._children = Children(folder.logs, merged, lambda nonce, status: self._events.put(_Exited(nonce, status)))
         self._coordinator: Process | None = None
+        self._coordinator_log: _CoordinatorLog | None = None
         self._ready_by = math.inf
         self._port = 0
         self._link: CoordinatorLink | None = None
@@ -198,11 +203,12 @@ class Agent:
         self._coordinator, self._ready_by = None, math.inf
         if self._outcome is not None:
             return
-        log = self._folder.logs / f"{_COORDINATOR}.log"
+        said = self._coordinator_log.said if self._coordinator_log else ""
+        how = f"status {status}{said} (log: {self._folder.logs / _COORDINATOR}.log)"
         if self._link is None:
-            self._stop(Outcome(1, "failed", f"the coordinator did not start: status {status} (log: {log})"), now=True)
+            self._stop(Outcome(1, "failed", f"the coordinator did not start: {how}"), now=True)
             return
-        death = f"the coordinator ended with status {status} (log: {log})"
+        death = f"the coordinator ended with {how}"
         self._budget = self._budget.spend(death)
         if not self._budget.exhausted:
             self._say(f"{death}; starting it again from its journal")
@@ -275,6 +281,7 @@ class Agent:
     def _start_coordinator(self) -> None:
         command = self._commands.coordinator(self._folder.path, self._folder.token_file, self._port)
         sink = _CoordinatorLog(NodeLog(self._folder.logs, _COORDINATOR, self._merged), self._events.put)
+        self._coordinator_log = sink
         self._ready_by = time.monotonic() + _READY_SECONDS
         self._coordinator = Process(
             _COORDINATOR,

@@ -1,6 +1,7 @@
 """A job's folder: its name, its secret, who runs it (docs/architecture.md, "A job's folder")."""
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -15,6 +16,7 @@ from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.token import TOKEN_BYTES
 
 _RECORD = "job.json"
+_ROOM = 4096  # bytes that the record takes of the disk from the start, so that a job's end finds room
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
@@ -82,12 +84,17 @@ class JobFolder:
     def over(self, status: int, reason: str) -> None:
         """Write how the job ends: the launcher's exit status, and why. Its coordinator need not tell any more."""
         self._record.update(status=status, reason=reason)
-        _write_record(self.path, self._record)
+        self._write_end()
 
     def ended(self) -> None:
         """Write that all its processes have ended."""
         self._record.update(ended=time.time())
-        _write_record(self.path, self._record)
+        self._write_end()
+
+    def _write_end(self) -> None:
+        """Where it cannot be written the job ends all the same: its launcher has processes to end."""
+        with contextlib.suppress(OSError):
+            _write_record(self.path, self._record)
 
     def release(self) -> None:
         """Let the name go."""
@@ -139,7 +146,14 @@ class JobFolder:
 
 
 def _write_record(folder: Path, record: Mapping[str, Any]) -> None:
-    """Replace job.json at once or not at all."""
-    draft = folder / f"{_RECORD}.tmp"
-    draft.write_text(json.dumps(record, indent=2) + "\n")
-    draft.replace(folder / _RECORD)
+    """Replace job.json at once or not at all. Where the disk is full the file is written over: it has room for it."""
+    draft, path = folder / f"{_RECORD}.tmp", folder / _RECORD
+    text = f"{json.dumps(record, indent=2)}\n".ljust(_ROOM)
+    try:
+        draft.write_text(text)
+        draft.replace(path)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not path.exists():
+            raise
+        with path.open("r+b", buffering=0) as file:
+            file.truncate(file.write(text.encode()))

@@ -16,7 +16,7 @@ from token_channel import showing
 from coordinator.__main__ import main
 from coordinator.admission import make_server
 from coordinator.books import Ledger, Steps
-from coordinator.journal import Journal
+from coordinator.journal import Journal, Unwritten
 from coordinator.runtime import Runtime
 from coordinator.service import Service
 from coordinator.state import Job, Settings, State
@@ -337,3 +337,14 @@ def test_numbers_that_cannot_be_are_wrong_usage(tmp_path, capsys, more, says):
 def test_it_says_why_it_cannot_start(tmp_path, capsys, more, says):
     assert main(command(tmp_path, *more)) == 2
     assert says in capsys.readouterr().err
+
+
+def test_a_coordinator_that_cannot_write_its_journal_ends_with_one_sentence(tmp_path, monkeypatch, capsys):
+    def full(journal, *rows):
+        raise Unwritten(tmp_path / "journal.sqlite", "database or disk is full")
+
+    monkeypatch.setattr(Journal, "write", full)
+    assert main(command(tmp_path)) == 2
+    said = capsys.readouterr().err
+    assert said.splitlines()[-1].startswith(f"coordinator: cannot write {tmp_path}/journal.sqlite: database or disk")
+    assert "Traceback" not in said

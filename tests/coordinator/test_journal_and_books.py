@@ -10,7 +10,7 @@ from coordinator import events as ev
 from coordinator.batches import Batch, Book
 from coordinator.books import Ledger, Steps
 from coordinator.checkpoints import CheckpointError, Manifest
-from coordinator.journal import Journal, JournalError
+from coordinator.journal import Journal, JournalError, Unwritten
 from coordinator.plan import Phase
 from coordinator.records import decode, encode
 from coordinator.state import Job, Void
@@ -60,6 +60,23 @@ def test_two_coordinators_cannot_write_one_journal(tmp_path):
     with pytest.raises(JournalError, match="another coordinator"):
         Journal(tmp_path / "journal.sqlite")
     first.close()
+
+
+def test_what_cannot_be_written_names_the_file(tmp_path):
+    journal = Journal(tmp_path / "journal.sqlite")
+    journal._database.execute("PRAGMA query_only = 1")
+    with pytest.raises(Unwritten, match=r"cannot write /.*/journal.sqlite: .*readonly database; make room for it: a"):
+        journal.write(World(declare=False).state.job, [])
+    journal.close()
+
+
+def test_a_ledger_on_a_full_disk_names_the_file(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger._book._file.close()
+    ledger._book._file = open("/dev/full", "a", encoding="utf-8")  # noqa: SIM115  # the ledger closes it
+    with pytest.raises(Unwritten, match=r"cannot write /.*/ledger.jsonl: No space left on device; make room for it"):
+        ledger.store("s0", 0, [entry(0)])
+    ledger.close()
 
 
 def test_a_journal_that_is_none_is_refused(tmp_path):

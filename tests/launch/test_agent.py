@@ -241,10 +241,12 @@ def test_a_dead_coordinator_is_started_again_on_its_port(start_job: StartJob) ->
 
 def test_a_coordinator_that_does_not_start_fails_the_job_at_once(start_job: StartJob) -> None:
     job = start_job()
+    job.coordinator.tell("say coordinator: cannot write its journal")
+    assert job.coordinator.heard() == "said"
     job.coordinator.tell("exit 2")
     outcome = job.outcome()
     assert outcome.status == 1
-    assert "the coordinator did not start: status 2" in outcome.reason
+    assert "the coordinator did not start: status 2: cannot write its journal (log: /" in outcome.reason
     assert len(job.commands.ports) == 1
 
 

@@ -1,5 +1,6 @@
 """A job's folder."""
 
+import errno
 import json
 import stat
 from pathlib import Path
@@ -66,3 +67,31 @@ def test_a_default_name_is_a_name(script: str, tmp_path: Path) -> None:
     name = default_name(script)
     JobFolder(name, tmp_path).release()
     assert name != default_name(script)
+
+
+def test_the_end_is_written_where_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = JobFolder("toy", tmp_path)
+    folder.listening("127.0.0.1:1", 7)
+
+    def full(path: Path, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    size = (folder.path / "job.json").stat().st_size
+    folder.over(1, "the coordinator ended")
+    folder.ended()
+    record = json.loads((folder.path / "job.json").read_text())
+    assert (record["status"], record["reason"], record["ended"] > 0) == (1, "the coordinator ended", True)
+    assert (folder.path / "job.json").stat().st_size == size
+    folder.release()
+
+
+def test_an_end_that_cannot_be_written_keeps_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    folder = JobFolder("toy", tmp_path)
+    monkeypatch.setattr(Path, "write_text", full)
+    folder.over(1, "before it listened")
+    assert not (folder.path / "job.json").exists()
+    folder.release()
