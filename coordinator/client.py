@@ -14,6 +14,7 @@ from typing import Any
 
 import grpc
 
+from elastic_ps.core.channels import coordinator_channel
 from elastic_ps.core.configuration import MOST_NODES
 from elastic_ps.core.errors import ElasticError
 from elastic_ps.core.token import credentials
@@ -71,8 +72,7 @@ class CoordinatorClient:
         self.address = address
         self._call_seconds = call_seconds
         self._credentials = credentials(token)
-        options = [("grpc.max_receive_message_length", 64 << 20), ("grpc.enable_http_proxy", 0)]
-        self._channel = grpc.insecure_channel(address, options=options)
+        self._channel = coordinator_channel(address)
         self._stub = rpc.CoordinatorStub(self._channel)
 
     def __enter__(self) -> "CoordinatorClient":

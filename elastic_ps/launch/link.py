@@ -9,10 +9,11 @@ from typing import Any
 
 import grpc
 
+from elastic_ps.core.channels import coordinator_channel
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
 from elastic_ps.core.token import credentials
 from elastic_ps.launch.decide import Wanted
-from elastic_ps.node.calls import channel
+from elastic_ps.node.calls import RECONNECT_MS
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
 
@@ -38,7 +39,7 @@ class CoordinatorLink:
     def __init__(self, address: str, token: bytes):
         self.address = address
         self._credentials = credentials(token)
-        self._channel = channel(address)
+        self._channel = coordinator_channel(address, RECONNECT_MS)
         self._stub = rpc.CoordinatorStub(self._channel)
         self._closed = threading.Event()
         self._exits: queue.SimpleQueue[pb.NodeExitedRequest | None] = queue.SimpleQueue()

@@ -7,12 +7,16 @@ from typing import Any
 
 import grpc
 
+from elastic_ps.core.channels import coordinator_channel
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost, JobEnded, Refused
 from elastic_ps.core.token import credentials
 from elastic_ps.node.settings import NodeSettings
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
+
+RECONNECT_MS = (100, 1000)
+"""Between tries to connect to a coordinator, at first and at most: it comes back soon."""
 
 CALL_TIMEOUT = 10.0
 """Seconds of one try, of a call that the coordinator answers at once."""
@@ -24,20 +28,6 @@ _AWAY = (
     grpc.StatusCode.CANCELLED,
     grpc.StatusCode.UNIMPLEMENTED,  # not a coordinator: somebody else answers at its address while it is away
 )
-
-
-def channel(address: str) -> grpc.Channel:
-    """A channel that notices a dead coordinator and reconnects quickly."""
-    return grpc.insecure_channel(
-        address,
-        options=[
-            ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.max_reconnect_backoff_ms", 1000),
-            ("grpc.max_receive_message_length", 64 << 20),
-            ("grpc.max_send_message_length", 64 << 20),
-            ("grpc.enable_http_proxy", 0),
-        ],
-    )
 
 
 class Calls:
@@ -57,7 +47,7 @@ class Calls:
         self.node: NodeId = ""
         self.term = 0
         self._address = settings.coordinator
-        self._channel = channel(settings.coordinator)
+        self._channel = coordinator_channel(settings.coordinator, RECONNECT_MS)
         self.stub = rpc.CoordinatorStub(self._channel)
         self.credentials = credentials(settings.token)
 

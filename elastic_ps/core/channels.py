@@ -1,0 +1,88 @@
+"""Channels to a coordinator, which may go away and come back at the same address."""
+
+import threading
+from collections.abc import Callable
+from typing import Any, cast
+
+import grpc
+
+_MESSAGE_BYTES = 64 << 20
+
+
+def coordinator_channel(address: str, reconnect_ms: tuple[int, int] | None = None) -> grpc.Channel:
+    """A channel for `CoordinatorStub`.
+
+    gRPC keeps a connection for as long as it lasts, also one to somebody else: where a service of Kubernetes has no
+    endpoint yet, whatever the network routes its address to may answer. So after an answer that is no coordinator's
+    (UNIMPLEMENTED) the next call connects anew.
+
+    Args:
+        address: host:port.
+        reconnect_ms: between tries to connect, at first and at most; None: gRPC's own, a second and two minutes.
+    """
+    options: list[tuple[str, int]] = [
+        ("grpc.max_receive_message_length", _MESSAGE_BYTES),
+        ("grpc.max_send_message_length", _MESSAGE_BYTES),
+        ("grpc.enable_http_proxy", 0),
+        ("grpc.use_local_subchannel_pool", 1),  # else a new channel takes over the connection of the one before
+    ]
+    if reconnect_ms is not None:
+        first, most = reconnect_ms
+        options += [("grpc.initial_reconnect_backoff_ms", first), ("grpc.max_reconnect_backoff_ms", most)]
+    return cast(grpc.Channel, _Renewed(lambda: grpc.insecure_channel(address, options=options)))
+
+
+class _Renewed:
+    """As much of a channel as `CoordinatorStub` needs. Safe from several threads.
+
+    Args:
+        connect: makes a channel.
+    """
+
+    def __init__(self, connect: Callable[[], grpc.Channel]):
+        self._connect = connect
+        self._lock = threading.Lock()
+        self._channel = connect()
+        self._strange = self._closed = False
+
+    def unary_unary(self, *args: Any, **options: Any) -> Callable[..., Any]:
+        """See `grpc.Channel.unary_unary`."""
+
+        def call(request: Any, **how: Any) -> Any:
+            channel = self._present()
+            try:
+                return channel.unary_unary(*args, **options)(request, **how)
+            except grpc.RpcError as error:
+                self._hear(channel, error.code())
+                raise
+
+        return call
+
+    def unary_stream(self, *args: Any, **options: Any) -> Callable[..., Any]:
+        """See `grpc.Channel.unary_stream`."""
+
+        def call(request: Any, **how: Any) -> Any:
+            channel = self._present()
+            stream: Any = channel.unary_stream(*args, **options)(request, **how)
+            stream.add_callback(lambda: self._hear(channel, stream.code()))
+            return stream
+
+        return call
+
+    def close(self) -> None:
+        """End it."""
+        with self._lock:
+            self._closed = True
+            self._channel.close()
+
+    def _hear(self, channel: grpc.Channel, code: grpc.StatusCode) -> None:
+        """How a call ended; a stream tells it in a thread of gRPC's, which is no place to close a channel."""
+        with self._lock:
+            self._strange |= channel is self._channel and code is grpc.StatusCode.UNIMPLEMENTED
+
+    def _present(self) -> grpc.Channel:
+        with self._lock:
+            if self._strange and not self._closed:
+                self._channel.close()
+                self._channel, self._strange = self._connect(), False
+            return self._channel

@@ -1,0 +1,113 @@
+"""A channel leaves a connection on which somebody else than a coordinator has answered."""
+
+import socket
+import socketserver
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import grpc
+import pytest
+
+from elastic_ps.core.channels import coordinator_channel
+from protos import elastic_pb2 as pb
+from protos import elastic_pb2_grpc as rpc
+
+SECONDS = 20.0
+
+
+class Coordinator(rpc.CoordinatorServicer):
+    """As much of one as is asked here."""
+
+    def Status(self, request, context):
+        return pb.StatusReply(job="digits")
+
+    def Attach(self, request, context):
+        yield pb.Wanted(ended=True)
+
+
+class Relay(socketserver.ThreadingTCPServer):
+    """An address as a network routes it: connections go to `port`, as it is when they begin, and stay there."""
+
+    daemon_threads = True
+    port = 0
+
+    class RequestHandlerClass(socketserver.BaseRequestHandler):
+        def handle(self):
+            with socket.create_connection(("127.0.0.1", self.server.port)) as beyond:
+                back = threading.Thread(target=pump, args=(beyond, self.request), daemon=True)
+                back.start()
+                pump(self.request, beyond)
+                back.join(SECONDS)
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), self.RequestHandlerClass)
+
+
+def pump(source, target):
+    """Bytes, until one end is gone."""
+    try:
+        while data := source.recv(2**16):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+
+
+@pytest.fixture
+def ports():
+    """Of a server that is no coordinator, and of one that is."""
+    found, servers = [], []
+    for servicer in (None, Coordinator()):
+        servers.append(grpc.server(ThreadPoolExecutor(2)))
+        if servicer is not None:
+            rpc.add_CoordinatorServicer_to_server(servicer, servers[-1])
+        found.append(servers[-1].add_insecure_port("127.0.0.1:0"))
+        servers[-1].start()
+    yield found
+    for server in servers:
+        server.stop(0)
+
+
+@pytest.fixture
+def relay():
+    with Relay() as found:
+        threading.Thread(target=found.serve_forever, daemon=True).start()
+        yield found
+        found.shutdown()
+
+
+@pytest.fixture
+def stub(relay):
+    channel = coordinator_channel(f"127.0.0.1:{relay.server_address[1]}", (10, 10))
+    yield rpc.CoordinatorStub(channel)
+    channel.close()
+
+
+def asked(stub):
+    return stub.Status(pb.StatusRequest(), timeout=SECONDS).job
+
+
+def attached(stub):
+    return [message.ended for message in stub.Attach(pb.AttachRequest(), timeout=SECONDS)]
+
+
+@pytest.mark.parametrize(("first", "then"), [(asked, asked), (attached, attached), (asked, attached)])
+def test_after_a_strangers_answer_the_next_call_connects_anew(ports, relay, stub, first, then):
+    stranger, coordinator = ports
+    relay.port = stranger
+    with pytest.raises(grpc.RpcError) as caught:
+        first(stub)
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    relay.port = coordinator
+    with suppress(grpc.RpcError):  # a stream's end is known to who reads it a moment before the channel knows
+        then(stub)
+    assert then(stub) in ("digits", [True])
+
+
+def test_a_coordinators_own_answers_keep_the_connection(ports, relay, stub):
+    stranger, relay.port = ports
+    assert asked(stub) == "digits"
+    relay.port = stranger
+    assert asked(stub) == "digits"
+    assert attached(stub) == [True]
