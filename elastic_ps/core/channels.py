@@ -1,6 +1,7 @@
 """Channels to a coordinator, which may go away and come back at the same address."""
 
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -43,6 +44,7 @@ class _Renewed:
         self._connect = connect
         self._lock = threading.Lock()
         self._channel = connect()
+        self._left: weakref.WeakSet[grpc.Channel] = weakref.WeakSet()  # each goes on until its calls have ended
         self._strange = self._closed = False
 
     def unary_unary(self, *args: Any, **options: Any) -> Callable[..., Any]:
@@ -73,16 +75,17 @@ class _Renewed:
         """End it."""
         with self._lock:
             self._closed = True
-            self._channel.close()
+            for channel in (self._channel, *self._left):
+                channel.close()
 
     def _hear(self, channel: grpc.Channel, code: grpc.StatusCode) -> None:
-        """How a call ended; a stream tells it in a thread of gRPC's, which is no place to close a channel."""
+        """How a call ended."""
         with self._lock:
             self._strange |= channel is self._channel and code is grpc.StatusCode.UNIMPLEMENTED
 
     def _present(self) -> grpc.Channel:
         with self._lock:
             if self._strange and not self._closed:
-                self._channel.close()
+                self._left.add(self._channel)
                 self._channel, self._strange = self._connect(), False
             return self._channel

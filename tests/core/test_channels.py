@@ -22,8 +22,16 @@ class Coordinator(rpc.CoordinatorServicer):
     def Status(self, request, context):
         return pb.StatusReply(job="digits")
 
+    def __init__(self):
+        self.goes_on = threading.Event()
+
     def Attach(self, request, context):
         yield pb.Wanted(ended=True)
+
+    def Ledger(self, request, context):
+        yield pb.LedgerEntry(epoch=1)
+        self.goes_on.wait(SECONDS)
+        yield pb.LedgerEntry(epoch=2)
 
 
 class Relay(socketserver.ThreadingTCPServer):
@@ -55,10 +63,15 @@ def pump(source, target):
 
 
 @pytest.fixture
-def ports():
+def coordinator():
+    return Coordinator()
+
+
+@pytest.fixture
+def ports(coordinator):
     """Of a server that is no coordinator, and of one that is."""
     found, servers = [], []
-    for servicer in (None, Coordinator()):
+    for servicer in (None, coordinator):
         servers.append(grpc.server(ThreadPoolExecutor(2)))
         if servicer is not None:
             rpc.add_CoordinatorServicer_to_server(servicer, servers[-1])
@@ -94,12 +107,12 @@ def attached(stub):
 
 @pytest.mark.parametrize(("first", "then"), [(asked, asked), (attached, attached), (asked, attached)])
 def test_after_a_strangers_answer_the_next_call_connects_anew(ports, relay, stub, first, then):
-    stranger, coordinator = ports
+    stranger, relay_to = ports
     relay.port = stranger
     with pytest.raises(grpc.RpcError) as caught:
         first(stub)
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
-    relay.port = coordinator
+    relay.port = relay_to
     with suppress(grpc.RpcError):  # a stream's end is known to who reads it a moment before the channel knows
         then(stub)
     assert then(stub) in ("digits", [True])
@@ -111,3 +124,15 @@ def test_a_coordinators_own_answers_keep_the_connection(ports, relay, stub):
     relay.port = stranger
     assert asked(stub) == "digits"
     assert attached(stub) == [True]
+
+
+def test_calls_that_are_under_way_go_on_while_others_connect_anew(ports, relay, stub, coordinator):
+    _, relay.port = ports
+    entries = stub.Ledger(pb.LedgerRequest(), timeout=SECONDS)
+    assert next(entries).epoch == 1
+    with pytest.raises(grpc.RpcError) as caught:
+        stub.Plans(pb.PlansRequest(), timeout=SECONDS)
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert asked(stub) == "digits"
+    coordinator.goes_on.set()
+    assert [entry.epoch for entry in entries] == [2]
