@@ -75,8 +75,9 @@ class _Renewed:
         """End it."""
         with self._lock:
             self._closed = True
-            for channel in (self._channel, *self._left):
-                channel.close()
+            channels = [self._channel, *self._left]
+        for channel in channels:  # unlocked: it waits for calls to end, whose end is heard
+            channel.close()
 
     def _hear(self, channel: grpc.Channel, code: grpc.StatusCode) -> None:
         """How a call ended."""
