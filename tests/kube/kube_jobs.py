@@ -137,10 +137,14 @@ class KubeJob:
     def prove_so_far(self):
         """Every sample of every epoch that is over entered every parameter exactly once."""
         with self.client() as client:
-            epochs = int(client.status().epoch) - 1  # servers report what they applied a little later
-            entries = [entry for entry in client.ledger() if entry.epoch < epochs]
-        proof = audit(entries, SAMPLES, BATCH, epochs)
-        assert proof.exactly_once, proof.problems
+            epochs = int(client.status().epoch) - 1
+
+            def problems():
+                entries = [entry for entry in client.ledger() if entry.epoch < epochs]
+                return audit(entries, SAMPLES, BATCH, epochs).problems
+
+            # servers report what they applied a little later: on a busy machine some of these short epochs later
+            until(lambda: not problems(), f"all of {epochs} epochs is proved", 30, problems)
         return epochs
 
     def finish(self, timeout=90.0):
