@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -19,9 +18,10 @@ from benchmarks.report import Goal, under
 from coordinator.client import CoordinatorClient
 from coordinator.jobs import read_job
 from dl2_scheduler.backends.trial import scaled
-from dl2_scheduler.cluster.errors import NotServed, TrialFailed
+from dl2_scheduler.cluster.errors import TrialFailed
 from dl2_scheduler.live.client import ClusterClient
 from elastic_ps.core.token import read_token
+from examples.demo_cluster.served import DL2, served
 from protos import elastic_pb2 as pb
 
 FOLDER = Path("build/bench/cluster")
@@ -39,7 +39,6 @@ WARM = 0.2  # part of the slots in which processes still grow to what they need
 MEMORY_SLOT = "250ms"
 _POLL_SECONDS = 0.1
 _BEGIN_SECONDS = 120.0
-_DL2 = Path(sys.executable).parent / "dl2"
 _DOCUMENT = """
 apiVersion: dl2.scheduler/v1alpha1
 kind: ElasticJob
@@ -91,7 +90,7 @@ def _scale(
     what: str, workers: int, servers: int, cluster: ClusterClient, client: CoordinatorClient, by_command: bool
 ) -> Split:
     counts = ("--workers", str(workers), "--servers", str(servers))
-    command = [str(_DL2), "scale", JOB, *counts, "--folder", str(FOLDER / "scaling")]
+    command = [str(DL2), "scale", JOB, *counts, "--folder", str(FOLDER / "scaling")]
 
     began = time.time()
     if by_command:
@@ -212,30 +211,16 @@ def _serving(name: str, options: Sequence[str], scaling: str) -> Iterator[tuple[
     folder = FOLDER / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    with ExitStack() as stack, folder.with_suffix(".log").open("wb") as log:
-        command = [str(_DL2), "serve", *options, "--folder", str(folder)]
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-        stack.callback(process.wait)
-        stack.callback(process.send_signal, signal.SIGTERM)
-        cluster = stack.enter_context(ClusterClient(folder))
-        _until(lambda: _answers(cluster), f"dl2 serve does not answer: see {log.name}")
+    with served(folder, options, _BEGIN_SECONDS) as (serve, cluster), ExitStack() as stack:
         cluster.submit(_DOCUMENT.replace("SCALING", scaling), Path.cwd())
         stack.callback(_end, cluster)
-        _until(lambda: cluster.status(JOB).epochs_done > 1, f"the job does not train: see {log.name}")
-        yield process.pid, cluster
+        _until(lambda: cluster.status(JOB).epochs_done > 1, f"the job does not train: see {folder}.log")
+        yield serve, cluster
 
 
 def _end(cluster: ClusterClient) -> None:
     cluster.stop(JOB)
     _until(lambda: cluster.status(JOB).phase in ("stopped", "failed"), "the job does not end")
-
-
-def _answers(cluster: ClusterClient) -> bool:
-    try:
-        cluster.jobs()
-    except NotServed:
-        return False
-    return True
 
 
 def _until(look: Any, trouble: str) -> None:

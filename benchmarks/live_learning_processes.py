@@ -11,12 +11,10 @@ import json
 import os
 import re
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
@@ -27,7 +25,6 @@ import torch
 
 from benchmarks.emulated import KINDS, SAMPLES
 from benchmarks.report import Goal, at_least, at_most, finish
-from dl2_scheduler.cluster.errors import NotServed, SchedulerError
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.policy import AllocationPolicy
 from dl2_scheduler.cluster.room import NodeRule
@@ -41,6 +38,7 @@ from dl2_scheduler.sim.history import Recording
 from dl2_scheduler.sim.lanes import ScalingCost
 from dl2_scheduler.sim.simulator import SimulatedCluster, run
 from dl2_scheduler.sim.trace import parse_cluster
+from examples.demo_cluster.served import ENDED, served
 from protos import cluster_pb2 as pb
 
 STATE = Path("build/bench/live_learning_processes")
@@ -60,8 +58,6 @@ _BEGIN_SECONDS, _LONGEST_SECONDS = 90.0, 900.0  # for a cluster; for jobs, after
 _LOOK_SECONDS, _TELL_EVERY = 1.0, 30
 _COMPARISON = re.compile(r"slot (\d+):.*\(([+-]\d+)%\)")
 _BETTER_SLOTS = 5  # in a row, after which a policy that was taken out is used again
-_ENDED = ("finished", "failed", "stopped")
-_DL2 = Path(sys.executable).parent / "dl2"
 
 
 def main() -> int:
@@ -216,7 +212,7 @@ def live(jobs: Sequence[Job], drf: ClusterClient, learning: ClusterClient) -> Li
             said = [*map(_line, found), f"{told.updates} updates; {told.comparison}"]
             print(f"{at:5.0f} s  {' | '.join(said)}", flush=True)
         looks += 1
-        if not waiting and all(job.phase in _ENDED for some in found for job in some):
+        if not waiting and all(job.phase in ENDED for some in found for job in some):
             break
         if at > jobs[-1].arrival + _LONGEST_SECONDS:
             raise TimeoutError(f"jobs have not ended after {at:.0f} s: see {STATE}")
@@ -234,7 +230,7 @@ def live(jobs: Sequence[Job], drf: ClusterClient, learning: ClusterClient) -> Li
 
 
 def _line(found: Sequence[pb.JobStatus]) -> str:
-    present = [job for job in found if job.phase not in _ENDED]
+    present = [job for job in found if job.phase not in ENDED]
     counts = " ".join(f"{job.model[0]}{job.workers}+{job.servers}" for job in present)
     return f"{len(found) - len(present)} ended, {counts}"
 
@@ -253,41 +249,12 @@ def _busy(since: float = 0.0) -> float:
 
 @contextmanager
 def _serving(name: str, options: Sequence[str]) -> Iterator[ClusterClient]:
-    """`dl2 serve` in a folder of its own; no job outlives it."""
+    """`dl2 serve` in a folder of its own."""
     folder = STATE / name
     folder.mkdir(parents=True)
-    with ExitStack() as stack, folder.with_suffix(".log").open("wb") as log:
-        place = ["--folder", str(folder), "--slots", SERVED, "--slot", f"{SLOT:g}s", "--isolation", "none"]
-        process = subprocess.Popen([str(_DL2), "serve", *place, *options], stdout=log, stderr=subprocess.STDOUT)
-        stack.callback(process.wait)
-        stack.callback(process.send_signal, signal.SIGTERM)
-        client = stack.enter_context(ClusterClient(folder))
-        _until_served(client, process, log.name)
-        stack.callback(_end_jobs, client)
+    place = ["--slots", SERVED, "--slot", f"{SLOT:g}s", "--isolation", "none"]
+    with served(folder, [*place, *options], _BEGIN_SECONDS) as (_, client):
         yield client
-
-
-def _until_served(client: ClusterClient, process: "subprocess.Popen[bytes]", log: str) -> None:
-    deadline = time.monotonic() + _BEGIN_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            client.jobs()
-        except NotServed:
-            time.sleep(_LOOK_SECONDS)
-        else:
-            return
-    raise TimeoutError(f"dl2 serve does not answer: see {log}")
-
-
-def _end_jobs(client: ClusterClient) -> None:
-    deadline = time.monotonic() + _BEGIN_SECONDS
-    while (left := [job.name for job in client.jobs() if job.phase not in _ENDED]) and time.monotonic() < deadline:
-        for name in left:
-            try:
-                client.stop(name)
-            except SchedulerError:
-                continue  # it has ended meanwhile
-        time.sleep(_LOOK_SECONDS)
 
 
 # ---- the report ----------------------------------------------------------------------------------------------------

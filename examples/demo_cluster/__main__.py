@@ -15,6 +15,7 @@ from rich.table import Table
 
 from dl2_scheduler.backends.local.nodes import virtual_nodes
 from dl2_scheduler.cluster.durations import seconds
+from dl2_scheduler.cluster.errors import TrialFailed
 from examples.demo_cluster.jobs import JOBS, KINDS
 from examples.demo_cluster.picture import draw
 from examples.demo_cluster.play import SLOT, SLOTS, DemoError, Played, command, play
@@ -40,7 +41,7 @@ def main() -> int:
         learn(seen, virtual_nodes(SLOTS), FOLDER / "run", LEARNING_SECONDS, UPDATES, console.print)
         console.rule("the learnt policy schedules")
         learnt = play("learnt", f"dl2:{FOLDER / 'run'}", JOBS, FOLDER / "dl2", console)
-    except DemoError as error:
+    except (DemoError, TrialFailed) as error:
         console.print(f"[red]{error}[/red]")
         return 1
     return _told([drf, learnt], console)

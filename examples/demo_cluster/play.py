@@ -1,9 +1,7 @@
 """One play: `dl2 serve` with a policy, the jobs submitted as they arrive, watched to their ends."""
 
 import json
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,15 +10,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from dl2_scheduler.cluster.errors import NotServed, SchedulerError
 from dl2_scheduler.live.client import ClusterClient
 from examples.demo_cluster.jobs import KINDS, Job
+from examples.demo_cluster.served import DL2, ENDED, served
 from protos import cluster_pb2 as pb
 
 SLOTS, SLOT = "2x4", "10s"  # a worker takes nearly a slot to start: with shorter ones policies decide ahead of it
-ENDED = ("finished", "failed", "stopped")
 
-_BIN = Path(sys.executable).parent
 _LOOK_SECONDS = 0.5
 _TELL_SECONDS = 5.0
 _SERVE_SECONDS = 90.0
@@ -81,7 +77,8 @@ def play(name: str, policy: str, jobs: Sequence[Job], folder: Path, console: Con
         console: where it is told.
 
     Raises:
-        DemoError: the jobs did not end in time, or nobody serves them.
+        DemoError: the jobs did not end in time.
+        TrialFailed: nobody serves them.
     """
     played = Played(name, folder)
     folder.mkdir(parents=True)
@@ -99,7 +96,7 @@ def command(console: Console, *arguments: str) -> None:
         DemoError: it has failed.
     """
     console.print(f"[bold]$ dl2 {' '.join(arguments)}[/bold]")
-    done = subprocess.run([str(_BIN / "dl2"), *arguments], text=True, capture_output=True, check=False)
+    done = subprocess.run([str(DL2), *arguments], text=True, capture_output=True, check=False)
     console.print((done.stdout + done.stderr).rstrip(), markup=False)
     if done.returncode:
         raise DemoError(f"dl2 {arguments[0]} ended with status {done.returncode}")
@@ -107,45 +104,10 @@ def command(console: Console, *arguments: str) -> None:
 
 @contextmanager
 def _serving(policy: str, folder: Path, console: Console) -> Iterator[ClusterClient]:
-    options = ["--slots", SLOTS, "--slot", SLOT, "--policy", policy, "--folder", str(folder)]
-    console.print(f"[bold]$ dl2 serve {' '.join(options)}[/bold]")
-    log = folder.with_suffix(".log")
-    with log.open("wb") as output:
-        process = subprocess.Popen([str(_BIN / "dl2"), "serve", *options], stdout=output, stderr=subprocess.STDOUT)
-    try:
-        with ClusterClient(folder) as client:
-            _until_served(client, process, log)
-            try:
-                yield client
-            finally:
-                _end_jobs(client)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait()
-
-
-def _until_served(client: ClusterClient, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    deadline = time.monotonic() + _SERVE_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            client.jobs()
-        except NotServed:
-            time.sleep(_LOOK_SECONDS)
-        else:
-            return
-    raise DemoError(f"dl2 serve did not begin: see {log}")
-
-
-def _end_jobs(client: ClusterClient) -> None:
-    """No process outlives the demo, however it ends."""
-    deadline = time.monotonic() + _SERVE_SECONDS
-    while (left := [job.name for job in client.jobs() if job.phase not in ENDED]) and time.monotonic() < deadline:
-        for name in left:
-            try:
-                client.stop(name)
-            except SchedulerError:
-                continue  # it has ended meanwhile
-        time.sleep(_LOOK_SECONDS)
+    options = ["--slots", SLOTS, "--slot", SLOT, "--policy", policy]
+    console.print(f"[bold]$ dl2 serve {' '.join(options)} --folder {folder}[/bold]")
+    with served(folder, options, _SERVE_SECONDS) as (_, client):
+        yield client
 
 
 def _watch(client: ClusterClient, jobs: Sequence[Job], played: Played, console: Console) -> dict[str, pb.JobStatus]:
