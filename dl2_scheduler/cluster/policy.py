@@ -63,7 +63,7 @@ class Trained:
         Args:
             before: at the slot's start.
             now: at its end.
-            most: the highest that it had told of until its start.
+            most: the highest that it had told of until its start; less than `before` where nobody knows.
         """
         epochs = max(0.0, now - before)
         return cls(epochs, min(epochs, max(0.0, most - before)), max(0.0, before - now))

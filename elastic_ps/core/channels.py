@@ -7,6 +7,14 @@ from typing import Any, cast
 
 import grpc
 
+AWAY = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.UNIMPLEMENTED,  # not a coordinator: somebody else answers at its address while it is away
+)
+"""How calls end while the coordinator is away: those who wait for it try again."""
+
 _MESSAGE_BYTES = 64 << 20
 
 

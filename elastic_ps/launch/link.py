@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from elastic_ps.core.channels import coordinator_channel
+from elastic_ps.core.channels import AWAY, coordinator_channel
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
 from elastic_ps.core.token import credentials
 from elastic_ps.launch.decide import Wanted
@@ -20,12 +20,6 @@ from protos import elastic_pb2_grpc as rpc
 log = logging.getLogger(__name__)
 
 _CALL_TIMEOUT = 5.0
-_AWAY = (
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
-    grpc.StatusCode.CANCELLED,
-    grpc.StatusCode.UNIMPLEMENTED,  # not a coordinator: somebody else answers at its address while it is away
-)
 
 
 class CoordinatorLink:
@@ -110,7 +104,7 @@ class CoordinatorLink:
         try:
             return method(request, timeout=timeout, metadata=self._credentials)
         except grpc.RpcError as error:
-            if error.code() in _AWAY:
+            if error.code() in AWAY:
                 raise CoordinatorLost(error.details() or error.code().name) from error
             raise ConfigurationError(f"the coordinator at {self.address} refuses: {error.details()}") from error
         except ValueError as error:  # grpc's word for a closed channel
@@ -139,7 +133,7 @@ class CoordinatorLink:
         try:
             yield from self._stream
         except grpc.RpcError as error:
-            if error.code() not in _AWAY and not self._closed.is_set():
+            if error.code() not in AWAY and not self._closed.is_set():
                 reason = f"the coordinator at {self.address} refuses this launcher: {error.details()}"
                 raise ConfigurationError(reason) from error
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from elastic_ps.core.channels import coordinator_channel
+from elastic_ps.core.channels import AWAY, coordinator_channel
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost, JobEnded, Refused
 from elastic_ps.core.token import credentials
@@ -22,12 +22,6 @@ CALL_TIMEOUT = 10.0
 """Seconds of one try, of a call that the coordinator answers at once."""
 
 _RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
-_AWAY = (
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
-    grpc.StatusCode.CANCELLED,
-    grpc.StatusCode.UNIMPLEMENTED,  # not a coordinator: somebody else answers at its address while it is away
-)
 
 
 class Calls:
@@ -112,7 +106,7 @@ def waits() -> Iterator[float]:
 def raise_final(error: grpc.RpcError) -> None:
     """Raise what another try would not mend, without gRPC's traceback: its text is the coordinator's."""
     code = error.code()
-    if code in _AWAY:
+    if code in AWAY:
         return
     if code is grpc.StatusCode.ABORTED:
         raise Refused(error.details()) from None

@@ -209,7 +209,7 @@ def outcome_of(
         at: unix seconds, now.
     """
     done = epochs_done(before)
-    trained = Trained.between(done, done if now is None else epochs_done(now), max(most, done))
+    trained = Trained.between(done, done if now is None else epochs_done(now), most)
     if now is None or now.deleting:
         had = before.told.workers or grant.workers, before.told.servers or grant.servers
         note = note or "stopped: it was deleted"

@@ -51,7 +51,7 @@ def outcome_of(before: Record, now: Record, grant: Grant, note: str, began: floa
         note: what went wrong with the grant; "": nothing.
         began: unix seconds: when the cluster began.
     """
-    trained = Trained.between(before.epochs_done, now.epochs_done, max(before.most_epochs, before.epochs_done))
+    trained = Trained.between(before.epochs_done, now.epochs_done, before.most_epochs)
     workers, servers = now.workers, now.servers
     if _never_trained(before, now):
         workers, servers = 0, 0
