@@ -13,6 +13,7 @@ SILENCE = 10.0
 LAST_SECONDS = 60.0
 """That processes of a job that is over have to end by themselves."""
 RETRY_SECONDS = 30.0
+_SAVED = "Saved"
 
 
 def finish(turn: Turn, report: Report) -> None:
@@ -104,6 +105,7 @@ def _save_and_stop(turn: Turn) -> None:
     saving = turn.seen.saving
     turn.note(phase=SUSPENDING, reason="a checkpoint is being written")
     if saving is None:
+        turn.tell("Suspended", False, "Saving")
         turn.act(Save())
     elif saving.error:
         turn.note(phase=RUNNING, reason=f"it goes on, as it could not be saved: {saving.error}")
@@ -111,7 +113,14 @@ def _save_and_stop(turn: Turn) -> None:
         turn.look_again(RETRY_SECONDS)
     elif saving.url:
         turn.note(checkpoint=saving.url, reason="it stops")
+        turn.tell("Suspended", False, _SAVED, saving.url)
         turn.act(Stop(f"{CAUSE}: suspended"))
+
+
+def is_stopping(turn: Turn) -> bool:
+    """Whether its processes end, or have ended, because it was saved to be suspended."""
+    told = turn.status.conditions.get("Suspended")
+    return turn.status.phase == SUSPENDING and told is not None and told.reason == _SAVED
 
 
 def leave(turn: Turn) -> None:

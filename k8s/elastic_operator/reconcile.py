@@ -5,7 +5,7 @@ Level-triggered: nothing depends on how a state came about, and whatever an acti
 
 from elastic_ps.core.configuration import Role
 from k8s.elastic_operator.actions import DeletePod, Ensure, SetFinalizer, StartCoordinator
-from k8s.elastic_operator.ending import fail, finish, leave, rest, suspend
+from k8s.elastic_operator.ending import fail, finish, is_stopping, leave, rest, suspend
 from k8s.elastic_operator.model import GOING, JOB_LABEL, PORT, ROLE_LABEL, Counts, Desired, Pod, timestamp
 from k8s.elastic_operator.nodes import match, mourn
 from k8s.elastic_operator.report import Report
@@ -15,6 +15,7 @@ from k8s.elastic_operator.status import (
     RUNNING,
     STARTING,
     SUSPENDED,
+    SUSPENDING,
     WAITING,
 )
 from k8s.elastic_operator.turn import Decision, Observed, Turn
@@ -159,6 +160,8 @@ def _revive(turn: Turn) -> None:
         turn.tell("Coordinated", False, LOST, lost)
         turn.event("CoordinatorLost", lost, warning=True)
         turn.act(Ensure(), StartCoordinator(turn.status.term, counts, begins=not nodes))
+    elif is_stopping(turn):  # workers that have ended well were stopped: they have not done all
+        turn.note(phase=SUSPENDED if wanted else SUSPENDING, reason="its pods end")
     elif any(node.phase == "Succeeded" for node in turn.nodes(Role.WORKER)):
         finish(turn, Report(phase="finished", reason="all workers have ended well"))
     elif turn.desired.checkpoint:

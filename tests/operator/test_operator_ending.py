@@ -31,6 +31,32 @@ def test_suspension_saves_then_stops_then_ends_pods():
     assert kinds(back, StartCoordinator) == [StartCoordinator(2, Counts(2, 1), restore=True, begins=True)]
 
 
+@pytest.mark.parametrize("workers", [(), (worker(1, phase="Succeeded", deleting=True),)])
+def test_a_job_that_was_stopped_has_not_finished_though_its_coordinator_goes_before_its_servers(workers):
+    saved = decide(usual(saving=Saving(url="/ckpt/v9")), job(suspend=True))
+    going = Observed(saved.status, (*workers, server(1, deleting=True)))
+    waits = decide(going, job(suspend=True))
+    assert (waits.status.phase, waits.status.reason) == (SUSPENDING, "its pods end")
+    assert not kinds(waits, StartCoordinator, Tell)
+    gone = decide(Observed(waits.status), job(suspend=True))
+    assert (gone.status.phase, gone.status.condition("Suspended")) == (SUSPENDED, True)
+    wanted_again = decide(going, job())
+    assert not kinds(wanted_again, StartCoordinator, Tell)
+    back = decide(Observed(wanted_again.status), job())
+    assert kinds(back, StartCoordinator) == [StartCoordinator(2, Counts(2, 1), restore=True, begins=True)]
+
+
+def test_a_job_that_was_not_stopped_after_all_may_finish():
+    saved = decide(usual(saving=Saving(url="/ckpt/v9")), job(suspend=True))
+    on = decide(replace(usual(), status=saved.status), job())
+    assert on.status.phase == RUNNING
+    done = decide(Observed(on.status, (worker(1, phase="Succeeded"),)), job())
+    assert done.status.phase == COMPLETED
+    saving = decide(replace(usual(), status=on.status), job(suspend=True))
+    done = decide(Observed(saving.status, (worker(1, phase="Succeeded"), server(1, deleting=True))), job(suspend=True))
+    assert done.status.phase == COMPLETED
+
+
 def test_a_job_that_cannot_be_saved_goes_on():
     done = decide(usual(saving=Saving(error="disk full")), job(suspend=True))
     assert not kinds(done, Stop, DeletePod)
