@@ -120,6 +120,7 @@ class Rebuilding:
     Attributes:
         settled: unix seconds before which more may come, though nobody is missed.
         until: when a lease has run out.
+        latest: how long those are waited for whose silence would send the job back.
         introduced: who has come.
         knocked: role and nonce of new processes that want to join.
         ended: nonces of processes that ended well meanwhile.
@@ -127,6 +128,7 @@ class Rebuilding:
 
     settled: float
     until: float
+    latest: float
     introduced: Mapping[NodeId, Introduction] = field(default_factory=dict)
     knocked: frozenset[tuple[Role, str]] = frozenset()
     ended: frozenset[str] = frozenset()

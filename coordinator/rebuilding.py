@@ -3,7 +3,8 @@
 It decides nothing until every node of every table that it has heard of has introduced itself, or a lease has run out;
 training goes on meanwhile. Then the highest configuration that is in force anywhere is the job's. Whoever has not come
 is dead. A plan that nobody has been armed for is cancelled; else it is finished: everyone adopts. What cannot be known
-so sends the job back to its checkpoint, by `ending.collapse`.
+so sends the job back to its checkpoint, by `ending.collapse`; who is missed for that has longer than a lease, as it is
+likelier that the way to the coordinator is not open yet than that they have all died with it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,6 +25,9 @@ from elastic_ps.core.model import Model
 SETTLE_SECONDS = 3.0
 """More than a node's longest pause between two tries: who waits to join, and is in no table, has come by then."""
 
+PATIENCE_SECONDS = 30.0
+"""Beyond a lease, for those without whom the job goes back. Those who live train meanwhile."""
+
 NUMBERS = 1000
 """Numbers of nodes, plans and requests go on from term times this: those that nobody remembers are not used again."""
 
@@ -31,7 +35,8 @@ NUMBERS = 1000
 def begin(turn: Turn) -> None:
     """Ask everyone, which is to wait: nodes introduce themselves when they open their streams."""
     lease = turn.state.settings.lease
-    turn.live(rebuilding=Rebuilding(turn.now + min(SETTLE_SECONDS, lease), turn.now + lease))
+    until = turn.now + lease
+    turn.live(rebuilding=Rebuilding(turn.now + min(SETTLE_SECONDS, lease), until, until + PATIENCE_SECONDS))
     if turn.job.phase is not JobPhase.REBUILDING:
         turn.log(f"term {turn.job.term} without a journal: the state is put together from the nodes'")
     turn.durable(phase=JobPhase.REBUILDING, reason="the coordinator lost its journal and asks its nodes")
@@ -94,12 +99,15 @@ def rebuild(turn: Turn) -> bool:
 
 def _over(turn: Turn, pending: Rebuilding) -> bool:
     """Nobody need be waited for any more."""
-    if turn.now >= pending.until:
+    if turn.now >= pending.latest:
         return True
     known, goal = pending.introduced, turn.job.goal
     if not known:  # all processes are new ones: a job that begins, or comes back from its checkpoint
         fresh = {role: sum(knocked is role for knocked, _ in pending.knocked) for role in Role}
         return fresh[Role.WORKER] >= goal.workers and fresh[Role.SERVER] >= goal.servers
+    if turn.now >= pending.until:
+        found = _find(known, len(pending.ended))
+        return found is None or not _missed(found)
     expected = {name for told in known.values() for table in told.tables for name in table.members}
     dead = {name for told in known.values() for name in told.dead}
     return bool(expected) and turn.now >= pending.settled and expected - dead <= known.keys()
@@ -221,17 +229,22 @@ def _unknowable(turn: Turn, found: _Found) -> str:
     job, known, target = turn.job, found.known, found.target
     if job.data is not None and job.elastic and not job.is_sync:
         return "with it the book of this job's batches: which of them are done is not known"
-    servers = {server.id for table in (found.base, target) if table is not None for server in table.servers}
-    if gone := sorted(servers - known.keys()):
-        return f"{', '.join(gone)} did not answer"
-    if target.ranks.keys() <= found.dead:
-        return "no worker answered"
+    if missed := _missed(found):
+        return missed
     if len(target.assignment) != len(job.model.blocks):
         return f"its nodes know {len(target.assignment)} blocks of {len(job.model.blocks)}: the tables were growing"
     astray = [name for name in found.lagging if (one := known[name].prepared) is None or one.id != target.id]
     if astray and not found.dead:  # a death's own plan would bring them there
         return f"{', '.join(astray)} cannot go over to configuration {target.id}"
     return ""
+
+
+def _missed(found: _Found) -> str:
+    """Who has not come and cannot be done without; "": nobody."""
+    servers = {server.id for table in (found.base, found.target) if table is not None for server in table.servers}
+    if gone := sorted(servers - found.known.keys()):
+        return f"{', '.join(gone)} did not answer"
+    return "no worker answered" if found.target.ranks.keys() <= found.dead else ""
 
 
 def _finish(turn: Turn, found: _Found) -> None:

@@ -15,6 +15,10 @@ AWAY = (
 )
 """How calls end while the coordinator is away: those who wait for it try again."""
 
+_CONNECT_MS = 3000
+"""A try to connect that is longer without an answer goes to who is gone: gRPC itself gives it 20 s. Time enough for one
+packet that is lost."""
+
 _MESSAGE_BYTES = 64 << 20
 
 
@@ -23,7 +27,8 @@ def coordinator_channel(address: str, reconnect_ms: tuple[int, int] | None = Non
 
     gRPC keeps a connection for as long as it lasts, also one to somebody else: where a service of Kubernetes has no
     endpoint yet, whatever the network routes its address to may answer. So after an answer that is no coordinator's
-    (UNIMPLEMENTED) the next call connects anew.
+    (UNIMPLEMENTED) the next call connects anew. And where the endpoint has just gone, its packets may go nowhere for as
+    long as a try lasts, whoever has the address since; so no try lasts long.
 
     Args:
         address: host:port.
@@ -33,6 +38,7 @@ def coordinator_channel(address: str, reconnect_ms: tuple[int, int] | None = Non
         ("grpc.max_receive_message_length", _MESSAGE_BYTES),
         ("grpc.max_send_message_length", _MESSAGE_BYTES),
         ("grpc.enable_http_proxy", 0),
+        ("grpc.min_reconnect_backoff_ms", _CONNECT_MS),  # that is what a try may take
         ("grpc.use_local_subchannel_pool", 1),  # else a new channel takes over the connection of the one before
     ]
     if reconnect_ms is not None:

@@ -6,6 +6,7 @@ from played_job import ASYNC, DATA, OPTIMIZER, STATIC, TENSORS, World, text
 from coordinator import effects as ef
 from coordinator import events as ev
 from coordinator.plan import Kind, Migration, Phase
+from coordinator.rebuilding import PATIENCE_SECONDS
 from coordinator.state import JobPhase
 from elastic_ps.core.configuration import Role
 
@@ -60,6 +61,15 @@ def lost(world):
     return world
 
 
+def wait_in_vain(world):
+    """Longer than anybody is waited for."""
+    before = world.now
+    while world.now < before + world.state.settings.lease + PATIENCE_SECONDS:
+        world.turn()
+    for _ in range(4):
+        world.turn()
+
+
 def test_nothing_is_decided_before_everyone_has_spoken():
     world = lost(World(2, 1))
     told = text(world.ask(ev.ScaleAsked, 3, 1))
@@ -103,10 +113,26 @@ def test_a_server_that_does_not_come_costs_the_job_its_progress():
     world.kill(world.node("s1"))
     world.exits.clear()
     lost(world)
-    for _ in range(40):
-        world.turn()
+    wait_in_vain(world)
     assert world.state.job.phase is JobPhase.FAILED
     assert "s1 did not answer, and the job has no checkpoint" in world.state.job.reason
+
+
+@pytest.mark.parametrize("late", ["w", "s", "ws"])
+def test_those_without_whom_the_job_would_go_back_may_come_late(late):
+    """The way to a coordinator's new place is not open at once, nor for all at once."""
+    world = lost(World(2, 2))
+    for node in world.alive:
+        if node.role[0] not in late:
+            world.listen(node)
+    for _ in range(2 * int(world.state.settings.lease + PATIENCE_SECONDS) - 2):
+        world.tick()
+    assert world.state.job.phase is JobPhase.REBUILDING
+    for node in world.alive:
+        if node.role[0] in late:
+            world.listen(node)
+    world.tick()
+    assert (world.state.job.phase, world.counts) == (JobPhase.RUNNING, (2, 2))
 
 
 def test_with_a_checkpoint_it_goes_back_by_itself():
@@ -114,8 +140,7 @@ def test_with_a_checkpoint_it_goes_back_by_itself():
     world.kill(world.node("s1"))
     world.exits.clear()
     lost(world)
-    for _ in range(40):
-        world.turn()
+    wait_in_vain(world)
     found = [effect for effect in world.effects if isinstance(effect, ef.FindCheckpoint)]
     assert found[0].roots == ("file:///saved", "")
     assert world.state.job.phase is JobPhase.RESTORING
@@ -280,7 +305,7 @@ def test_a_checkpoint_that_was_asked_for_is_not_silently_done_without():
     world.exits.clear()
     world.nodes.clear()
     lost(world)
-    for _ in range(30):
+    for _ in range(2 * int(world.state.settings.lease + PATIENCE_SECONDS)):
         world.tick()
     world.post(ev.CheckpointFound(world.now, error="gone"))
     assert world.state.job.phase is JobPhase.FAILED

@@ -1,14 +1,15 @@
-"""A channel leaves a connection on which somebody else than a coordinator has answered."""
+"""A channel leaves a connection on which somebody else than a coordinator has answered, and one that leads nowhere."""
 
 import socket
 import socketserver
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import grpc
 import pytest
 
+from elastic_ps.core import channels
 from elastic_ps.core.channels import coordinator_channel
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
@@ -116,6 +117,24 @@ def test_after_a_strangers_answer_the_next_call_connects_anew(ports, relay, stub
     with suppress(grpc.RpcError):  # a stream's end is known to who reads it a moment before the channel knows
         then(stub)
     assert then(stub) in ("digits", [True])
+
+
+def test_a_connection_that_leads_nowhere_is_given_up_and_tried_anew(ports, relay, monkeypatch):
+    """As to the address of a pod that has just gone: who begins to connect then would wait, whoever has come since."""
+    monkeypatch.setattr(channels, "_CONNECT_MS", 100)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as nobody,
+        closing(coordinator_channel(f"127.0.0.1:{relay.server_address[1]}", (10, 10))) as channel,
+    ):
+        nobody.settimeout(SECONDS)
+        relay.port = nobody.getsockname()[1]
+        status = rpc.CoordinatorStub(channel).Status
+        with ThreadPoolExecutor(1) as pool:
+            asking = pool.submit(status, pb.StatusRequest(), timeout=SECONDS / 2, wait_for_ready=True)
+            nowhere, _ = nobody.accept()
+            relay.port = ports[1]
+            with nowhere:
+                assert asking.result(SECONDS).job == "digits"
 
 
 def test_a_coordinators_own_answers_keep_the_connection(ports, relay, stub):

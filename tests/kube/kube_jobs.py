@@ -135,9 +135,9 @@ class KubeJob:
         return CoordinatorClient(f"{pod['status']['podIP']}:7000", bytes.fromhex(base64.b64decode(token).decode()))
 
     def prove_so_far(self):
-        """Every sample of every epoch that is over entered every parameter exactly once."""
+        """Every sample of every epoch that is over entered every parameter exactly once; waits for the first."""
         with self.client() as client:
-            epochs = int(client.status().epoch) - 1
+            epochs = until(lambda: max(0, int(client.status().epoch) - 1), "an epoch is over", 60, self.tell)
 
             def proof():
                 entries = [entry for entry in client.ledger() if entry.epoch < epochs]

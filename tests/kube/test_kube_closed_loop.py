@@ -1,12 +1,17 @@
-"""The closed loop on real pods: a policy scales a job that trains; people hold it and give it back."""
+"""The closed loop on real pods: a policy scales a job that trains, and learns; people hold it and give it back."""
 
+import json
 import os
 
 import pytest
+import torch
 from scheduling import Schedulers
 from typer.testing import CliRunner
 
 from dl2_scheduler.cli import app
+from dl2_scheduler.learning.networks import new_policy
+from dl2_scheduler.learning.run_folder import RunFolder
+from dl2_scheduler.policies.dl2 import load
 from tests.kube.kube_cluster import until
 
 REGRESSION = ["{sources}/tests/e2e/scripts/regression.py", "{folder}"]
@@ -19,12 +24,9 @@ def schedulers(cluster, release, tmp_path):
         yield made
 
 
-def test_a_policy_scales_a_training_job_and_people_hold_it(make_job, place, release, schedulers):
-    def dl2(*words):
-        found = CliRunner().invoke(app, [*words, "--kube", "--namespace", release.namespace])
-        assert found.exit_code == 0, found.output
-        return found.output
-
+@pytest.fixture
+def loop(make_job, place):
+    """A job that trains until it is told to finish, for a policy to scale."""
     job = make_job(
         "loop", REGRESSION, epochs=100000, scaling="Scheduler", checkpoint={"url": "shared", "interval": "2s"}
     )
@@ -32,26 +34,75 @@ def test_a_policy_scales_a_training_job_and_people_hold_it(make_job, place, rele
         template = job.document["spec"][role].get("template") or place.template((), "dl2")
         template["spec"]["schedulerName"] = "dl2"
         job.document["spec"][role] = {"min": 1, "max": 2, "template": template}
-    job.apply()
+    return job
+
+
+def dl2(*words):
+    found = CliRunner().invoke(app, list(map(str, words)))
+    assert found.exit_code == 0, found.output
+    return found.output
+
+
+def write(run):
+    """A run whose policy has learnt nothing, but grants whatever fits; its name."""
+    policy = new_policy(["test"], seed=1)
+    with torch.no_grad():
+        policy.stop.bias.fill_(-20.0)
+    folder = RunFolder(run)
+    folder.begin({"network": "shared", "seed": 1})
+    folder.save(policy.weights(), {"policy": policy.state_dict(), "models": policy.models, "updates": 0})
+    return f"dl2:{run}"
+
+
+def test_a_policy_scales_a_training_job_and_people_hold_it(loop, release, schedulers):
+    def of_kube(*words):
+        return dl2(*words, "--kube", "--namespace", release.namespace)
+
+    loop.apply()
     first = schedulers.serve()
-    job.running(2, 2)
+    loop.running(2, 2)
     schedulers.leads()
-    job.prove_so_far()
-    assert "all that it can use" in dl2("why", "loop")
-    dl2("hold", "loop")
-    dl2("scale", "loop", "--workers", "1", "--servers", "1")
-    job.running(1, 1)
+    loop.prove_so_far()
+    assert "all that it can use" in of_kube("why", "loop")
+    of_kube("hold", "loop")
+    of_kube("scale", "loop", "--workers", "1", "--servers", "1")
+    loop.running(1, 1)
     first.kill()
     first.wait()
-    job.trained(2)
-    dl2("release", "loop")
+    loop.trained(2)
+    of_kube("release", "loop")
     schedulers.serve()
-    job.running(2, 2)
-    assert all(pod["spec"]["schedulerName"] == "dl2" for pod in job.pods())
-    dl2("hold", "loop")
-    job.patch(suspend=True)
-    job.phase("Suspended")
-    until(lambda: not job.living("worker"), "its pods go", 60, job.tell)
-    dl2("release", "loop")
-    job.running(2, 2)
-    job.finish()
+    loop.running(2, 2)
+    assert all(pod["spec"]["schedulerName"] == "dl2" for pod in loop.pods())
+    of_kube("hold", "loop")
+    loop.patch(suspend=True)
+    loop.phase("Suspended")
+    until(lambda: not loop.living("worker"), "its pods go", 60, loop.tell)
+    of_kube("release", "loop")
+    loop.running(2, 2)
+    loop.finish()
+
+
+@pytest.mark.timeout(900)
+def test_a_learnt_policy_scales_a_training_job_and_learns_from_it(loop, release, schedulers, tmp_path):
+    policy, folder = write(tmp_path / "run"), tmp_path / "serve-1"
+    schedulers.serve(1, "--learn", "--guard-slots", "100")
+    schedulers.leads()
+    dl2("policy", "--folder", folder, "use", policy)
+    loop.apply()
+    loop.running(2, 2)
+    decisions = json.loads(dl2("why", "loop", "--kube", "--namespace", release.namespace, "--json"))
+    assert {each["policy"] for each in decisions} == {policy}
+    assert (decisions[-1]["workers"], decisions[-1]["servers"]) == (2, 2)
+
+    def told():
+        return json.loads(dl2("policy", "--folder", folder, "--json"))
+
+    until(lambda: int(told().get("updates", 0)) >= 3, "three updates", 120, lambda: schedulers.log())
+    until(lambda: told().get("comparison"), "the guard compares", 120, lambda: schedulers.log())
+    assert told()["deciding"] == policy
+    before, now = (load(each).arrays for each in (tmp_path / "run" / "before-live", tmp_path / "run"))
+    assert any((now[name] != before[name]).any() for name in before), "the policy that decides has learnt"
+    loop.trained(2)
+    loop.prove_so_far()
+    loop.finish()
