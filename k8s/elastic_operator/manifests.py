@@ -113,6 +113,7 @@ def service(job: Desired) -> Manifest:
         "spec": {
             "selector": {JOB_LABEL: job.name, ROLE_LABEL: COORDINATOR},
             "ports": [{"name": "grpc", "port": PORT, "targetPort": PORT}],
+            "publishNotReadyAddresses": True,  # its nodes try until it answers: sooner than a probe has found that out
         },
     }
 
