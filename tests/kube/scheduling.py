@@ -51,6 +51,7 @@ class Schedulers:
         self.namespace, self.folder = namespace, folder
         self.api = KubeApi()
         self.processes = []
+        self._lease = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/dl2-scheduler"
         config = yaml.safe_load(Path(os.environ["KUBECONFIG"]).read_text())
         for context in config["contexts"]:
             context["context"]["namespace"] = namespace
@@ -65,6 +66,8 @@ class Schedulers:
                 process.send_signal(signal.SIGCONT)
                 process.kill()
             process.wait()
+        with suppress(NotFound):
+            self.api.delete(self._lease)
 
     def serve(self, number=1, *options):
         command = [sys.executable, "-c", "from dl2_scheduler.cli import main; main()", "serve", "--kube"]
@@ -85,8 +88,7 @@ class Schedulers:
         return eventually(lambda: "leading: " in self.log(number), f"scheduler {number} leads")
 
     def holder(self):
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/dl2-scheduler"
-        return self.api.get(path)["spec"]["holderIdentity"]
+        return self.api.get(self._lease)["spec"]["holderIdentity"]
 
 
 class Bench(Schedulers):
