@@ -91,7 +91,7 @@ def test_a_learnt_policy_scales_a_training_job_and_learns_from_it(loop, release,
     dl2("policy", "--folder", folder, "use", policy)
     loop.apply()
     loop.running(2, 2)
-    decisions = json.loads(dl2("why", "loop", "--kube", "--namespace", release.namespace, "--json"))
+    decisions = json.loads(dl2("why", "loop", "--kube", "--namespace", release.namespace, "--json"))["decisions"]
     assert {each["policy"] for each in decisions} == {policy}
     assert (decisions[-1]["workers"], decisions[-1]["servers"]) == (2, 2)
 

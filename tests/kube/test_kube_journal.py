@@ -130,7 +130,7 @@ def test_a_suspended_job_keeps_its_claim_and_its_ledger(journalled, disks, tmp_p
     assert list(folder.rglob("journal.sqlite"))
 
 
-def test_a_claim_without_a_volume_is_the_reason_with_what_to_do(journalled, disks):
+def test_a_claim_without_a_volume_is_the_reason_and_a_volume_may_be_given_up(journalled, disks):
     job, storage = journalled("roofless", 1)
     job.apply()
     (name,) = until(lambda: [each["metadata"]["name"] for each in claims_of(job)], "a claim", 60, job.tell)
@@ -139,7 +139,12 @@ def test_a_claim_without_a_volume_is_the_reason_with_what_to_do(journalled, disk
     assert told["reason"].startswith("roofless-coordinator is not placed: ")
     disks.make(storage)
     job.running(1, 1)
-    job.kubectl("delete", "pvc", name, "--wait=false")  # it is in use: nothing happens to it
+    job.trained(1)
+    disks.make(storage)
+    job.kubectl("delete", "pvc", name, "--wait=false")  # it is in use, and goes with the pod
+    job.kubectl("delete", "pod", "roofless-coordinator", "--wait=false")
+    back = job.until(lambda status: coordinated(status)["reason"] in ("Resumed", "Rebuilt"), "another coordinator")
+    assert coordinated(back)["reason"] == "Rebuilt", coordinated(back)
     job.trained(1)
     job.delete()
     until(lambda: not claims_of(job), "the claim goes with the job", 60, job.tell)
