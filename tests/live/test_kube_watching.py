@@ -148,7 +148,8 @@ def test_what_is_not_kept_of_an_object_does_not_count_as_a_change():
     [
         ({}, {"epoch": 3.5, "samplesPerSecond": 90}, False),
         ({"allocation": {"workers": 1, "servers": 1, "reason": "another", "slot": 9}}, {}, False),
-        ({"allocation": {"workers": 2, "servers": 1, "reason": "", "slot": 0}}, {}, True),
+        ({"allocation": {"workers": 2, "servers": 1, "reason": "", "slot": 0}}, {}, False),
+        ({"allocation": {"workers": 0, "servers": 0, "reason": "", "slot": 0}}, {}, True),
         ({"suspend": True}, {}, True),
         ({}, {"phase": "Completed"}, True),
         ({}, {"workers": 2}, True),

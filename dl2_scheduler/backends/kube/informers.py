@@ -8,7 +8,7 @@ from typing import Any
 
 from dl2_scheduler.backends.kube.api import GROUP_PATH, JOBS_PATH, NODES_PATH, PODS_PATH, Api, Unavailable
 from dl2_scheduler.backends.kube.loads import ALIVE
-from dl2_scheduler.backends.kube.objects import JobInfo, NodeInfo, PodInfo
+from dl2_scheduler.backends.kube.objects import Allotment, JobInfo, NodeInfo, PodInfo
 from dl2_scheduler.backends.kube.reading import job_of, node_of, pod_of
 from dl2_scheduler.backends.kube.watching import Watcher
 
@@ -75,11 +75,14 @@ class Informers:
 
 
 def gist(job: JobInfo) -> JobInfo:
-    """A job without its progress, which it tells every few seconds, and without what is said of a decision."""
+    """A job without its progress, which it tells every few seconds, and of a decision only whether it is to have pods.
+
+    How many is seen by the pods that come and go.
+    """
     return replace(
         job,
         version="",
         decisions="",
         told=replace(job.told, epoch=0.0, samples_per_second=0.0),
-        allotment=job.allotment and replace(job.allotment, reason="", slot=0),
+        allotment=job.allotment and Allotment(min(job.allotment.workers, 1), 0, "", 0),
     )
