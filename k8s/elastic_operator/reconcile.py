@@ -3,6 +3,8 @@
 Level-triggered: nothing depends on how a state came about, and whatever an action did not reach is asked for again.
 """
 
+from collections.abc import Sequence
+
 from elastic_ps.core.configuration import Role
 from k8s.elastic_operator.actions import DeletePod, Ensure, SetFinalizer, StartCoordinator
 from k8s.elastic_operator.ending import fail, finish, is_stopping, leave, rest, suspend
@@ -162,7 +164,7 @@ def _revive(turn: Turn) -> None:
         turn.act(Ensure(), StartCoordinator(turn.status.term, counts, begins=not nodes))
     elif is_stopping(turn):  # workers that have ended well were stopped: they have not done all
         turn.note(phase=SUSPENDED if wanted else SUSPENDING, reason="its pods end")
-    elif any(node.phase == "Succeeded" for node in turn.nodes(Role.WORKER)):
+    elif _all_ended_well(turn.nodes(Role.WORKER)):
         finish(turn, Report(phase="finished", reason="all workers have ended well"))
     elif turn.desired.checkpoint:
         turn.note(phase=SUSPENDED, workers=0, servers=0, reason="all its pods were lost")
@@ -170,6 +172,12 @@ def _revive(turn: Turn) -> None:
         turn.look_again(0.0)
     else:
         fail(turn, "all its pods were lost, and it has no checkpoint: give spec.checkpoint to survive this")
+
+
+def _all_ended_well(workers: Sequence[Pod]) -> bool:
+    """Whether the job's script has ended. Those that a scaling has let go are deleted; Failed ones are of before."""
+    ended = any(pod.phase == "Succeeded" and not pod.deleting for pod in workers)
+    return ended and not any(pod.lost for pod in workers)
 
 
 def _serve(turn: Turn, want: Counts) -> None:

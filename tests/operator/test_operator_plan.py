@@ -117,6 +117,21 @@ def test_where_nothing_is_left_the_job_goes_back_to_its_checkpoint():
     assert kinds(done, StartCoordinator) == [StartCoordinator(2, Counts(2, 1), restore=True, begins=True)]
 
 
+@pytest.mark.parametrize(
+    ("pods", "phase"),
+    [
+        ((worker(1, phase="Succeeded"), server(1, phase="Succeeded")), COMPLETED),
+        ((worker(1, phase="Succeeded"), worker(2, phase="Failed")), COMPLETED),
+        ((worker(1, phase="Succeeded", deleting=True),), SUSPENDED),
+        ((worker(1, phase="Succeeded"), worker(2, lost=True), server(1, lost=True)), SUSPENDED),
+    ],
+)
+def test_where_no_node_stays_its_workers_tell_whether_it_has_finished(pods, phase):
+    """Who was let go by a scaling has ended well, too: that alone is no end of the job."""
+    done = decide(Observed(Status(phase=RUNNING, term=1, trained=True, created=Counts(2, 1)), pods), job())
+    assert done.status.phase == phase
+
+
 def test_where_nothing_is_left_and_there_is_no_checkpoint_it_has_failed():
     done = decide(Observed(Status(phase=RUNNING, term=1, trained=True)), job(without=["checkpoint"]))
     assert done.status.phase == FAILED
