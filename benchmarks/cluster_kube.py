@@ -8,11 +8,12 @@ The cluster needs kwok (../shared/tools/kube/kube up --fake-nodes 1) and the Ela
     helm template dl2 k8s/chart --no-hooks --kube-version 1.34 -s templates/crd.yaml | kubectl apply -f -
 
 The scheduler runs in this process as in `dl2 serve --kube`: watches, binder, lease, loop, history; the operator's part
-is played: three pods of each job, and its status. A slot is from the snapshot to the last write, with the policy
-compiled before. The first slot writes every job, and so do three later ones, in which DRF's counts and the jobs' minima
-take turns; in three more that is so of a tenth of them. In the steady state nothing changes but the jobs' epochs, which
-the played operator tells. Requests are those of the scheduler, watches and lease included; processor time is this
-process's in the slot, its watches' and binder's too. Nodes and namespace are removed at the end.
+is played: three pods of each job, and its status. A job tells of its last ten decisions, as one does that has been
+scaled for long. A slot is from the snapshot to the last write, with the policy compiled before. The first slot writes
+every job, and so do three later ones, in which DRF's counts and the jobs' minima take turns; in three more that is so
+of a tenth of them. In the steady state nothing changes but the jobs' epochs, which the played operator tells. Requests
+are those of the scheduler, watches and lease included; processor time is this process's in the slot, its watches' and
+binder's too. Nodes and namespace are removed at the end.
 """
 
 import argparse

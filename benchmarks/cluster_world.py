@@ -1,5 +1,6 @@
 """Nodes and jobs for benchmarks/cluster_kube.py, an operator that is played, and requests that are counted."""
 
+import json
 import sys
 import time
 import uuid
@@ -11,9 +12,25 @@ from typing import Any
 
 from dl2_scheduler.backends.kube.api import MERGE, ApiError, KubeApi, Query
 from dl2_scheduler.backends.kube.informers import Informers
+from dl2_scheduler.backends.kube.objects import DECISIONS
+from dl2_scheduler.backends.kube.views import MOST_DECISIONS
 from dl2_scheduler.backends.kube.writes import job_path
 
 MOST = 2  # workers, and servers, of a job
+
+_ENTRY = {
+    "at": 1_700_000_000.123,
+    "policy": "drf",
+    "workers_before": 1,
+    "servers_before": 1,
+    "workers": 2,
+    "servers": 2,
+    "reason": "all that it can use",
+    "epochs_done": 0.1234,
+    "happened": {"workers": 2, "servers": 2, "epochs": 0.0123, "note": ""},
+}
+_PAST = json.dumps([{"slot": slot, **_ENTRY} for slot in range(MOST_DECISIONS)], separators=(",", ":"))
+"""As a job that has been scaled for long has it: the object is as large as it gets."""
 
 _THREADS = 12
 _WAIT_SECONDS = 300.0
@@ -118,7 +135,8 @@ class World:
             "workers": {"max": MOST, "template": {"spec": self._spec("2", command=["python"])}},
             "servers": {"max": MOST, "template": {"spec": self._spec("1")}},
         }
-        body = {"apiVersion": "dl2.scheduler/v1alpha1", "kind": "ElasticJob", "metadata": {"name": name}, "spec": spec}
+        metadata = {"name": name, "annotations": {DECISIONS: _PAST}}
+        body = {"apiVersion": "dl2.scheduler/v1alpha1", "kind": "ElasticJob", "metadata": metadata, "spec": spec}
         self.api.create(job_path(self.name, "")[:-1], body)
 
     def add_pods(self, job: str) -> None:
