@@ -15,6 +15,10 @@ AWAY = (
 )
 """How calls end while the coordinator is away: those who wait for it try again."""
 
+RECONNECT_MS = (100, 1000)
+"""Between tries to connect to a coordinator, at first and at most: it comes back soon. gRPC's own are a second and two
+minutes."""
+
 _CONNECT_MS = 3000
 """A try to connect that is longer without an answer goes to who is gone: gRPC itself gives it 20 s. Time enough for one
 packet that is lost."""
@@ -22,29 +26,42 @@ packet that is lost."""
 _MESSAGE_BYTES = 64 << 20
 
 
-def coordinator_channel(address: str, reconnect_ms: tuple[int, int] | None = None) -> grpc.Channel:
+def coordinator_channel(address: str, reconnect_ms: tuple[int, int] = RECONNECT_MS) -> grpc.Channel:
     """A channel for `CoordinatorStub`.
 
     gRPC keeps a connection for as long as it lasts, also one to somebody else: where a service of Kubernetes has no
     endpoint yet, whatever the network routes its address to may answer. So after an answer that is no coordinator's
-    (UNIMPLEMENTED) the next call connects anew. And where the endpoint has just gone, its packets may go nowhere for as
-    long as a try lasts, whoever has the address since; so no try lasts long.
+    (UNIMPLEMENTED) the next call connects anew.
 
     Args:
         address: host:port.
-        reconnect_ms: between tries to connect, at first and at most; None: gRPC's own, a second and two minutes.
+        reconnect_ms: see `connection_options`.
     """
-    options: list[tuple[str, int]] = [
+    options = [
+        *connection_options(reconnect_ms),
+        ("grpc.use_local_subchannel_pool", 1),  # else a new channel takes over the connection of the one before
+    ]
+    return cast(grpc.Channel, _Renewed(lambda: grpc.insecure_channel(address, options=options)))
+
+
+def connection_options(reconnect_ms: tuple[int, int] = RECONNECT_MS) -> list[tuple[str, int]]:
+    """Of any channel to a coordinator.
+
+    Where its endpoint has just gone, packets may go nowhere for as long as a try to connect lasts, whoever has the
+    address since: so no try lasts long.
+
+    Args:
+        reconnect_ms: between tries to connect, at first and at most.
+    """
+    first, most = reconnect_ms
+    return [
         ("grpc.max_receive_message_length", _MESSAGE_BYTES),
         ("grpc.max_send_message_length", _MESSAGE_BYTES),
         ("grpc.enable_http_proxy", 0),
         ("grpc.min_reconnect_backoff_ms", _CONNECT_MS),  # that is what a try may take
-        ("grpc.use_local_subchannel_pool", 1),  # else a new channel takes over the connection of the one before
+        ("grpc.initial_reconnect_backoff_ms", first),
+        ("grpc.max_reconnect_backoff_ms", most),
     ]
-    if reconnect_ms is not None:
-        first, most = reconnect_ms
-        options += [("grpc.initial_reconnect_backoff_ms", first), ("grpc.max_reconnect_backoff_ms", most)]
-    return cast(grpc.Channel, _Renewed(lambda: grpc.insecure_channel(address, options=options)))
 
 
 class _Renewed:

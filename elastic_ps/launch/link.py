@@ -13,7 +13,6 @@ from elastic_ps.core.channels import AWAY, coordinator_channel
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
 from elastic_ps.core.token import credentials
 from elastic_ps.launch.decide import Wanted
-from elastic_ps.node.calls import RECONNECT_MS
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
 
@@ -33,7 +32,7 @@ class CoordinatorLink:
     def __init__(self, address: str, token: bytes):
         self.address = address
         self._credentials = credentials(token)
-        self._channel = coordinator_channel(address, RECONNECT_MS)
+        self._channel = coordinator_channel(address)
         self._stub = rpc.CoordinatorStub(self._channel)
         self._closed = threading.Event()
         self._exits: queue.SimpleQueue[pb.NodeExitedRequest | None] = queue.SimpleQueue()

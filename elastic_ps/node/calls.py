@@ -15,9 +15,6 @@ from elastic_ps.node.settings import NodeSettings
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
 
-RECONNECT_MS = (100, 1000)
-"""Between tries to connect to a coordinator, at first and at most: it comes back soon."""
-
 CALL_TIMEOUT = 10.0
 """Seconds of one try, of a call that the coordinator answers at once."""
 
@@ -41,7 +38,7 @@ class Calls:
         self.node: NodeId = ""
         self.term = 0
         self._address = settings.coordinator
-        self._channel = coordinator_channel(settings.coordinator, RECONNECT_MS)
+        self._channel = coordinator_channel(settings.coordinator)
         self.stub = rpc.CoordinatorStub(self._channel)
         self.credentials = credentials(settings.token)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import grpc
 
 from coordinator.client import CALL_SECONDS, ClientError, CoordinatorClient
+from elastic_ps.core.channels import connection_options
 from elastic_ps.core.token import credentials
 from k8s.elastic_operator.report import Report
 from protos import elastic_pb2 as pb
@@ -53,7 +54,7 @@ class Follower:
 
     async def _listen(self) -> None:
         """Keep the launcher's stream open."""
-        async with grpc.aio.insecure_channel(self.address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+        async with grpc.aio.insecure_channel(self.address, options=connection_options()) as channel:
             stub = rpc.CoordinatorStub(channel)
             while True:
                 try:
