@@ -18,6 +18,8 @@ from protos import elastic_pb2_grpc as rpc
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 3.0
+_PLAN_SECONDS = 0.5
+"""Instead, while a plan is under way: the stream does not tell its end."""
 _AWAY_SECONDS = 0.5
 
 
@@ -70,8 +72,9 @@ class Follower:
     async def _ask(self) -> None:
         """Ask for status and plans after every message of the stream, and now and then."""
         while True:
+            scaling = self.report is not None and self.report.plan
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._asked.wait(), _POLL_SECONDS)
+                await asyncio.wait_for(self._asked.wait(), _PLAN_SECONDS if scaling else _POLL_SECONDS)
             self._asked.clear()
             if self._wanted is None:
                 continue
