@@ -15,8 +15,8 @@ AWAY = (
 )
 """How calls end while the coordinator is away: those who wait for it try again."""
 
-RECONNECT_MS = (100, 1000)
-"""Between tries to connect to a coordinator, at first and at most: it comes back soon. gRPC's own are a second and two
+_RECONNECT_MS = (100, 1000)
+"""Between tries to connect, at first and at most: a coordinator comes back soon. gRPC's own are a second and two
 minutes."""
 
 _CONNECT_MS = 3000
@@ -26,7 +26,7 @@ packet that is lost."""
 _MESSAGE_BYTES = 64 << 20
 
 
-def coordinator_channel(address: str, reconnect_ms: tuple[int, int] = RECONNECT_MS) -> grpc.Channel:
+def coordinator_channel(address: str) -> grpc.Channel:
     """A channel for `CoordinatorStub`.
 
     gRPC keeps a connection for as long as it lasts, also one to somebody else: where a service of Kubernetes has no
@@ -35,25 +35,21 @@ def coordinator_channel(address: str, reconnect_ms: tuple[int, int] = RECONNECT_
 
     Args:
         address: host:port.
-        reconnect_ms: see `connection_options`.
     """
     options = [
-        *connection_options(reconnect_ms),
+        *connection_options(),
         ("grpc.use_local_subchannel_pool", 1),  # else a new channel takes over the connection of the one before
     ]
     return cast(grpc.Channel, _Renewed(lambda: grpc.insecure_channel(address, options=options)))
 
 
-def connection_options(reconnect_ms: tuple[int, int] = RECONNECT_MS) -> list[tuple[str, int]]:
+def connection_options() -> list[tuple[str, int]]:
     """Of any channel to a coordinator.
 
     Where its endpoint has just gone, packets may go nowhere for as long as a try to connect lasts, whoever has the
     address since: so no try lasts long.
-
-    Args:
-        reconnect_ms: between tries to connect, at first and at most.
     """
-    first, most = reconnect_ms
+    first, most = _RECONNECT_MS
     return [
         ("grpc.max_receive_message_length", _MESSAGE_BYTES),
         ("grpc.max_send_message_length", _MESSAGE_BYTES),

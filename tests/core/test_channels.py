@@ -93,7 +93,7 @@ def relay():
 
 @pytest.fixture
 def stub(relay):
-    channel = coordinator_channel(f"127.0.0.1:{relay.server_address[1]}", (10, 10))
+    channel = coordinator_channel(f"127.0.0.1:{relay.server_address[1]}")
     yield rpc.CoordinatorStub(channel)
     channel.close()
 
@@ -124,7 +124,7 @@ def test_a_connection_that_leads_nowhere_is_given_up_and_tried_anew(ports, relay
     monkeypatch.setattr(channels, "_CONNECT_MS", 100)
     with (
         socket.create_server(("127.0.0.1", 0)) as nobody,
-        closing(coordinator_channel(f"127.0.0.1:{relay.server_address[1]}", (10, 10))) as channel,
+        closing(coordinator_channel(f"127.0.0.1:{relay.server_address[1]}")) as channel,
     ):
         nobody.settimeout(SECONDS)
         relay.port = nobody.getsockname()[1]
