@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import errno
 import logging
 import os
 import secrets
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -26,34 +28,43 @@ from coordinator.runtime import Runtime
 from coordinator.service import Service
 from coordinator.state import Job, Settings, State
 from coordinator.wishes import Goal
+from elastic_ps.core import storage
 from elastic_ps.core.configuration import MOST_NODES
 from elastic_ps.core.data import MOST_SEED
-from elastic_ps.core.errors import ElasticError
+from elastic_ps.core.descriptors import raise_limit
+from elastic_ps.core.errors import EXIT_LATER, ConfigurationError, ElasticError, NotNow, StorageError
 from elastic_ps.core.jsonlog import JsonLines
 from elastic_ps.core.model import DEFAULT_BLOCK_BYTES, Model
+from elastic_ps.core.printable import LogLines, log_to_stderr
 from elastic_ps.core.token import read_token
 from protos import elastic_pb2_grpc as rpc
 
 log = logging.getLogger("coordinator")
 
 _GRACE_SECONDS = 1.0
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ESTALE)
+_STORAGE_SECONDS = 10.0
+"""That a storage which does not answer is asked for the checkpoint to begin from; the launcher waits."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run until SIGTERM or SIGINT. Returns the exit status: 0, or 2 where it cannot start."""
+    """Run until SIGTERM or SIGINT. Returns the exit status: 0, `EXIT_LATER` where it can go on later, or 2."""
     options = _parser().parse_args(arguments)
     _log(as_json=options.operator)
     try:
         return asyncio.run(_serve(options))
     except (ElasticError, OSError) as error:
         sys.stderr.write(f"coordinator: {error}\n")
-        return 2
+        return EXIT_LATER if _may_pass(error) else 2
+
+
+def _may_pass(error: Exception) -> bool:
+    """Return whether something outside the job is the cause, and not the job."""
+    return isinstance(error, NotNow | StorageError) or (isinstance(error, OSError) and error.errno in _PASSING)
 
 
 def _log(as_json: bool) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    log_to_stderr(JsonLines() if as_json else LogLines())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -75,6 +86,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--checkpoint", default="", metavar="URL", help="folder of the job's checkpoints, any fsspec URL")
     add("--checkpoint-interval", type=float, default=0.0, metavar="S", help="0: on demand only (%(default)s)")
     add("--restore", default="", metavar="URL", help="start from this checkpoint, or from the newest in this folder")
+    mine = "of this training run: checkpoints have it, and only its own are loaded or dropped"
+    add("--identity", type=_identity, metavar="TEXT", help=f"{mine} (that of the journal, else random)")
     add("--metrics", type=int, metavar="PORT", help="answer Prometheus there; 0: a free port (no metrics)")
     lost = "above 1 without a journal, the state is put together from the job's nodes"
     add("--term", type=_positive, default=1, metavar="N", help=f"of this start, at least; {lost} (%(default)s)")
@@ -112,6 +125,12 @@ def _seed(text: str) -> int:
     return value
 
 
+def _identity(text: str) -> str:
+    if not storage.IDENTITY.fullmatch(text):
+        raise argparse.ArgumentTypeError("must be up to 100 letters, digits, '.', '_' and '-', a letter or digit first")
+    return text
+
+
 def _seconds(text: str) -> float:
     value = float(text)
     if not value > 0:
@@ -131,35 +150,48 @@ def _load(options: argparse.Namespace, journal: Journal) -> State:
         checkpoint_interval=options.checkpoint_interval,
         operator=options.operator,
     )
+    identity = options.identity or storage.new_identity()
     kept = journal.load()
     goal = Goal(options.workers, options.servers)
     if kept is not None:
-        job, plans, _ = kept
+        job, plans, book = kept
+        job = replace(job, identity=job.identity or identity)  # a journal of before jobs had one
         if options.begin_again and job.term < options.term:  # else this is the pod's next start
-            found = _newest(options.restore, job.damaged) if options.restore else None
+            found = _first(options, job) if options.restore else None
             job, book = anew(job, goal, options.term, found), (found[1].book if found else None) or Book()
             journal.write(job, book=book)
             return State(settings, job, plans, book)
         log.info("job %s resumes from its journal, after term %d", options.job, job.term)
-        return State(settings, *kept)
+        return State(settings, job, plans, book)
     seed = options.seed if options.seed is not None else secrets.randbits(32)
-    job = Job(goal, seed=seed, model=Model(block_bytes=options.block_bytes))
+    job = Job(goal, identity, seed, model=Model(block_bytes=options.block_bytes))
     if not options.restore or options.term > 1:  # a later start: nodes that are there are asked first
         return State(settings, job)
-    url, saved = _newest(options.restore)
-    job, book = restored(job, url, saved, term=0), saved.book or Book()
+    url, saved = _first(options, job)
+    job, book = replace(restored(job, url, saved, term=0), begun=url), saved.book or Book()
     journal.write(job, book=book)
     return State(settings, job, book=book)
 
 
-def _newest(root: str, damaged: frozenset[str] = frozenset()) -> tuple[str, checkpoints.Manifest]:
-    url, value = checkpoints.newest(root, damaged=damaged)
+def _first(options: argparse.Namespace, job: Job) -> tuple[str, checkpoints.Manifest]:
+    """Return what `--restore` names: that checkpoint, or of a folder the job's own newest one, else the newest.
+
+    Raises:
+        CheckpointError, StorageError: there is none, or it cannot be read.
+    """
+
+    def search() -> tuple[str, dict[str, Any]]:
+        folder = "" if storage.is_complete(options.restore) else options.checkpoint
+        return checkpoints.find(checkpoints.Search(job.identity, (), folder, "", options.restore, job.damaged))
+
+    url, value = storage.patiently(search, _STORAGE_SECONDS)
     saved = checkpoints.Manifest.from_json(value)
     log.info("the job starts from %s, version %d", url, saved.version)
     return url, saved
 
 
 async def _serve(options: argparse.Namespace) -> int:
+    _check_storage(options.checkpoint)
     options.folder.mkdir(parents=True, exist_ok=True)
     token = read_token(options.token_file)
     with (
@@ -169,8 +201,16 @@ async def _serve(options: argparse.Namespace) -> int:
     ):
         runtime = Runtime(_load(options, journal), journal)
         with _metrics(options, runtime):
-            await _run(options, token, runtime, Service(runtime, ledger, steps))
+            await _run(options, token, runtime, ledger, steps)
     return 0
+
+
+def _check_storage(url: str) -> None:
+    """Refuse a folder for checkpoints that nothing here can write to: nobody would notice before one is needed."""
+    try:
+        storage.check_protocol(url)
+    except (ValueError, ImportError) as error:
+        raise ConfigurationError(f"checkpoints cannot lie at {url}: {error}") from error
 
 
 @contextmanager
@@ -183,9 +223,10 @@ def _metrics(options: argparse.Namespace, runtime: Runtime) -> Iterator[None]:
         yield
 
 
-async def _run(options: argparse.Namespace, token: bytes, runtime: Runtime, service: Service) -> None:
+async def _run(options: argparse.Namespace, token: bytes, runtime: Runtime, ledger: Ledger, steps: Steps) -> None:
+    raise_limit()
     server = make_server(token)
-    rpc.add_CoordinatorServicer_to_server(service, server)
+    rpc.add_CoordinatorServicer_to_server(Service(runtime, ledger, steps), server)
     host = options.advertise or reachable(options.host)
     address = f"{host}:{_bind(server, options.host, options.port)}"
     here = f"--coordinator {address} --token-file {options.token_file}"
@@ -196,18 +237,29 @@ async def _run(options: argparse.Namespace, token: bytes, runtime: Runtime, serv
     _publish(options.folder / "coordinator.addr", address)
     sys.stdout.write(f"listening on {address}\n")
     sys.stdout.flush()
+    loading = asyncio.create_task(_load_ledger(runtime, ledger), name="load-ledger")
     try:
         await _until_ended(runtime)
     finally:
+        ledger.give_up()
+        await loading
         await runtime.close()
         await server.stop(_GRACE_SECONDS)
+
+
+async def _load_ledger(runtime: Runtime, ledger: Ledger) -> None:
+    """Read the ledger while the job is decided about: a long one may take a while."""
+    try:
+        await asyncio.to_thread(ledger.load)
+    except OSError as error:
+        runtime.fail(error)
 
 
 def _bind(server: "grpc.aio.Server", host: str, port: int) -> int:
     try:
         return int(server.add_insecure_port(f"{host}:{port}"))
     except RuntimeError as error:
-        raise OSError(f"cannot listen on {host}:{port}: {error}") from error
+        raise NotNow(f"cannot listen on {host}:{port}: {error}") from error
 
 
 def _publish(path: Path, address: str) -> None:

@@ -5,7 +5,7 @@ holder is gone: it is given first, under its old name), done, or fresh. An epoch
 the book then stands at the next one, of which nothing is drawn.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from elastic_ps.core.configuration import NodeId
@@ -62,12 +62,14 @@ class Book:
         fresh: steps from here on have never been drawn.
         returned: to be given before fresh ones, in this order.
         pages: by worker that takes part.
+        ahead: with their epochs, batches of later ones that blocks of the checkpoint, from which the job goes on, hold.
     """
 
     epoch: int = 0
     fresh: int = 0
     returned: tuple[Batch, ...] = ()
     pages: Mapping[NodeId, Page] = field(default_factory=dict)
+    ahead: tuple[tuple[int, Batch], ...] = ()
 
     @property
     def open(self) -> tuple[Batch, ...]:
@@ -75,21 +77,36 @@ class Book:
         return tuple(page.open for page in self.pages.values() if page.open is not None)
 
     @property
+    def named(self) -> tuple[Batch, ...]:
+        """Batches that are to be given again under the name that they had."""
+        return tuple(batch for batch in (*self.returned, *(batch for _, batch in self.ahead)) if batch.origin)
+
+    @property
     def done(self) -> int:
         """Batches of the epoch that are done."""
         return self.fresh - len(self.returned) - len(self.open)
 
-    def holds(self, epoch: int, step: int) -> bool:
-        """Whether that batch is done."""
-        if epoch != self.epoch:
-            return epoch < self.epoch
-        return step < self.fresh and step not in {batch.step for batch in (*self.returned, *self.open)}
 
+def restorable(before: Book, drawn: Iterable[tuple[int, Batch]], taken: Callable[[Batch], bool]) -> Book:
+    """Return the book as a checkpoint keeps it: what is not done in all blocks is given again, under its old name.
 
-def without_workers(book: Book) -> Book:
-    """The book as a checkpoint keeps it: what is not done is nobody's, because all workers are new after a restore."""
-    lacking = sorted(batch.step for batch in (*book.returned, *book.open))
-    return Book(book.epoch, book.fresh, tuple(Batch(step) for step in lacking))
+    Blocks remember by these names what they hold, so that each of them takes each batch once, whatever part of the
+    servers had it when they were saved.
+
+    Args:
+        before: the book before servers were told to save: all blocks hold what it calls done.
+        drawn: epoch and batch of what was given since.
+        taken: whether a block that was saved holds a batch, or some exchanges of it.
+    """
+    since = {(epoch, batch.step): batch for epoch, batch in drawn}
+    open_ = {batch.step: batch for batch in (*before.returned, *before.open)}
+    beyond = {place: batch for place, batch in since.items() if taken(batch)}
+    fresh = max([before.fresh, *(step + 1 for epoch, step in beyond if epoch == before.epoch)])
+    lacking = sorted({*open_, *range(before.fresh, fresh)})
+    returned = tuple(since.get((before.epoch, step)) or open_.get(step) or Batch(step) for step in lacking)
+    ahead = {(epoch, batch.step): batch for epoch, batch in before.ahead} | beyond
+    later = tuple((epoch, batch) for (epoch, _), batch in sorted(ahead.items()) if epoch > before.epoch)
+    return Book(before.epoch, fresh, returned, ahead=later)
 
 
 def enrol(book: Book, workers: Set[NodeId]) -> Book:
@@ -119,7 +136,21 @@ def complete(book: Book, worker: NodeId, number: int, spec: DataSpec) -> Book:
     book = _with(book, worker, replace(page, open=None, completed=page.completed + 1))
     if book.done < spec.steps_per_epoch:
         return book
-    return replace(book, epoch=book.epoch + 1, fresh=0)
+    return _turned(book)
+
+
+def _turned(book: Book) -> Book:
+    """Return the book at the next epoch: nothing of it is drawn but what blocks held when the job went on."""
+    epoch = book.epoch + 1
+    held = {batch.step: batch for other, batch in book.ahead if other == epoch}
+    fresh = max(held, default=-1) + 1
+    return replace(
+        book,
+        epoch=epoch,
+        fresh=fresh,
+        returned=tuple(held.get(step, Batch(step)) for step in range(fresh)),
+        ahead=tuple((other, batch) for other, batch in book.ahead if other != epoch),
+    )
 
 
 def draw(book: Book, worker: NodeId, number: int, epoch: int | None, spec: DataSpec) -> tuple[Book, Answer | None]:
@@ -143,8 +174,8 @@ def draw(book: Book, worker: NodeId, number: int, epoch: int | None, spec: DataS
         return _with(book, worker, replace(page, answer=answer)), answer
     if _too_far(book, worker, spec):
         return book, None
-    if book.returned:
-        batch, book = book.returned[0], replace(book, returned=book.returned[1:])
+    if (batch := _next_returned(book)) is not None:
+        book = replace(book, returned=tuple(other for other in book.returned if other != batch))
     elif book.fresh < spec.steps_per_epoch:
         batch, book = Batch(book.fresh), replace(book, fresh=book.fresh + 1)
     else:
@@ -154,6 +185,16 @@ def draw(book: Book, worker: NodeId, number: int, epoch: int | None, spec: DataS
         page = replace(page, drawn=page.drawn + 1)
     answer = Answer(number, book.epoch, batch)
     return _with(book, worker, replace(page, open=batch, answer=answer)), answer
+
+
+def _next_returned(book: Book) -> Batch | None:
+    """Return the first whose origin's earlier are done: a block that has taken one takes none of before (`Applied`)."""
+    busy = {batch.origin for batch in book.open}
+    for batch in book.returned:
+        earlier = (other.number for other in book.returned if other.origin == batch.origin)
+        if not batch.origin or (batch.origin not in busy and batch.number == min(earlier)):
+            return batch
+    return None
 
 
 def _too_far(book: Book, worker: NodeId, spec: DataSpec) -> bool:

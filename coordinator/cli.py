@@ -2,37 +2,30 @@
 
 import json
 import sys
-from enum import IntEnum, StrEnum
+from collections.abc import Callable
+from enum import StrEnum
 from importlib.metadata import entry_points
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, RenderableType
-from typer.core import TyperGroup
+from rich.text import Text
 
 from coordinator import render
+from coordinator.answering import Exit, fail, note, print_json, result, show
 from coordinator.client import ClientError, CoordinatorClient, CoordinatorFailed, CoordinatorUnreachable
 from coordinator.jobs import Job, UnknownJob, all_jobs, jobs_folder
 from coordinator.jsontext import to_dict
+from coordinator.proving import prove
 from coordinator.targets import Coordinator, JobName, Json, TokenFile, resolve
 from coordinator.waiting import JobOver, RequestWithdrawn, wait_for_plan
 from coordinator.watching import watch_job
+from elastic_ps.core.careful import CarefulGroup, CommandLine
 from elastic_ps.core.configuration import MOST_NODES
 from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.lastresort import one_sentence
+from elastic_ps.core.terminal import Terminal, say
 from elastic_ps.core.token import read_token
 from protos import elastic_pb2 as pb
-
-
-class Exit(IntEnum):
-    """Exit statuses of every command."""
-
-    OK = 0
-    FAILED = 1
-    USAGE = 2
-    UNKNOWN_JOB = 3
-    UNREACHABLE = 4
-    REFUSED = 5
-    INTERRUPTED = 130
 
 
 class Mode(StrEnum):
@@ -43,12 +36,11 @@ class Mode(StrEnum):
 
 
 _JOBS_CALL_SECONDS = 2.0
-_PIPE_WIDTH = 200
 _KUBE = "--kube"
 _NOTHING = "nothing to do: the job is as you want it"
 
 
-class _Errors(TyperGroup):
+class _Errors(CarefulGroup):
     """Every error of a command becomes one line on stderr and the exit status that docs/cli.md promises."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -57,21 +49,18 @@ class _Errors(TyperGroup):
         except KeyboardInterrupt:
             raise typer.Exit(Exit.INTERRUPTED) from None
         except UnknownJob as error:
-            _fail(str(error), Exit.UNKNOWN_JOB)
+            fail(str(error), Exit.UNKNOWN_JOB)
         except CoordinatorUnreachable as error:
-            _fail(str(error), Exit.UNREACHABLE)
+            fail(str(error), Exit.UNREACHABLE)
         except (CoordinatorFailed, JobOver, RequestWithdrawn, ConfigurationError) as error:
-            _fail(str(error), Exit.FAILED)
+            fail(str(error), Exit.FAILED)
         except ClientError as error:
-            _fail(str(error), Exit.REFUSED)
+            fail(str(error), Exit.REFUSED)
 
 
-app = typer.Typer(
+app = CommandLine(
     cls=_Errors,
     no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
     help="Operate elastic training jobs: look at them, scale them, save them, end them. Of a Kubernetes cluster: "
     "elasticctl --kube COMMAND.",
 )
@@ -99,9 +88,9 @@ def jobs(
             }
             for job, state, status in rows
         ]
-        _print_json({"jobs": listed})
+        print_json({"jobs": listed})
     else:
-        _print(render.job_table(rows))
+        show(render.job_table(rows))
 
 
 @app.command()
@@ -111,7 +100,7 @@ def status(
     """Show a job: roster, versions, speed, bytes per server, the plan under way."""
     with resolve(job, coordinator, token_file).client as client:
         reply = client.status()
-    _result(as_json, to_dict(reply), render.status_view(reply))
+    result(as_json, to_dict(reply), render.status_view(reply))
 
 
 @app.command()
@@ -140,7 +129,7 @@ def scale(
     with resolve(job, coordinator, token_file).client as client:
         reply = client.scale(workers, servers, dry_run=dry_run, queue=not no_wait, mode=wire_mode)
         if dry_run:
-            _result(as_json, to_dict(reply), render.dry_run(reply))
+            result(as_json, to_dict(reply), render.dry_run(reply))
             _show_lines(reply, as_json)
         else:
             _follow(client, reply, detach, as_json)
@@ -156,12 +145,29 @@ def drain(
     as_json: Json = False,
 ) -> None:
     """Take one node out of a job, and wait until it is out."""
-    if len(names) > 2:
-        raise typer.BadParameter(f"drain takes one node at a time: [JOB] NODE, not {' '.join(names)}")
-    job, node = (names[0] if len(names) == 2 else None), names[-1]
-
+    job, node = _job_and_node("drain", names)
     with resolve(job, coordinator, token_file).client as client:
         _follow(client, client.drain(node, queue=not no_wait), detach, as_json)
+
+
+@app.command()
+def evict(
+    names: Annotated[list[str], typer.Argument(metavar="[JOB] NODE", help="The node, as `status` names it.")],
+    coordinator: Coordinator = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """Expel a node that does not answer, at once, as if it had died; `drain` takes out one that does."""
+    job, node = _job_and_node("evict", names)
+    with resolve(job, coordinator, token_file).client as client:
+        reply = client.evict(node)
+    result(as_json, to_dict(reply), Text(reply.outcome))
+
+
+def _job_and_node(command: str, names: list[str]) -> tuple[str | None, str]:
+    if len(names) > 2:
+        raise typer.BadParameter(f"{command} takes one node at a time: [JOB] NODE, not {' '.join(names)}")
+    return (names[0] if len(names) == 2 else None), names[-1]
 
 
 @app.command()
@@ -171,7 +177,7 @@ def plans(
     """Show a job's plans: the time of each step, bytes moved, suspension of the workers."""
     with resolve(job, coordinator, token_file).client as client:
         history = client.plans()
-    _result(as_json, {"plans": [to_dict(plan) for plan in history]}, render.plan_table(history))
+    result(as_json, {"plans": [to_dict(plan) for plan in history]}, render.plan_table(history))
 
 
 @app.command()
@@ -182,7 +188,7 @@ def cancel(
     with resolve(job, coordinator, token_file).client as client:
         reply = client.cancel()
     goes_on = f"what was queued is next: {reply.queued}" if reply.queued else "the job goes on as it was"
-    _result(as_json, to_dict(reply), f"plan {reply.plan} cancelled; {goes_on}")
+    result(as_json, to_dict(reply), f"plan {reply.plan} cancelled; {goes_on}")
 
 
 @app.command()
@@ -196,7 +202,7 @@ def watch(
     """Follow a job live until it ends (--json: one status a line)."""
     target = resolve(job, coordinator, token_file)
     with target.client as client:
-        finished = watch_job(client, _console(), interval, as_json)
+        finished = watch_job(client, Terminal(), interval, as_json)
     if not finished:
         raise typer.Exit(Exit.FAILED)
 
@@ -212,7 +218,7 @@ def checkpoint(
     """Save a job while it trains, and wait until the checkpoint is whole."""
     with resolve(job, coordinator, token_file).client as client:
         data, reply = client.status().data, client.checkpoint(url)
-    _result(as_json, to_dict(reply), render.checkpoint_line(reply, data))
+    result(as_json, to_dict(reply), render.checkpoint_line(reply, data))
 
 
 @app.command()
@@ -227,7 +233,7 @@ def stop(
     with resolve(job, coordinator, token_file).client as client:
         name = client.status().job
         client.stop(now=now)
-    _result(as_json, {"job": name, "stopping": True}, f"{name} is stopping")
+    result(as_json, {"job": name, "stopping": True}, f"{name} is stopping")
 
 
 @app.command()
@@ -237,24 +243,40 @@ def ledger(
     """Print every update the servers applied, with the samples in it, one a line."""
     with resolve(job, coordinator, token_file).client as client:
         for entry in client.ledger():
-            typer.echo(json.dumps(to_dict(entry)) if as_json else render.ledger_line(entry))
+            say(json.dumps(to_dict(entry)) if as_json else render.ledger_line(entry))
+
+
+@app.command(name="audit")
+def audit_command(
+    job: JobName = None, coordinator: Coordinator = None, token_file: TokenFile = None, as_json: Json = False
+) -> None:
+    """Prove from the ledger that every sample of the epochs so far entered every parameter exactly once."""
+    with resolve(job, coordinator, token_file).client as client:
+        proof = prove(client)
+    result(as_json, proof.to_dict(), Text(str(proof)))
+    if not proof.found.exactly_once:
+        raise typer.Exit(Exit.FAILED)
 
 
 def main() -> None:
     """Entry point of `elasticctl`. With --kube the plug-in that knows Kubernetes does the rest."""
+    with one_sentence("elasticctl"):
+        _program()()
+
+
+def _program() -> Callable[[], None]:
+    """Return what is to run."""
     if _KUBE not in sys.argv[1:]:
-        app()
-        return
+        return app
     sys.argv.remove(_KUBE)
     try:
         (plug_in,) = entry_points(group="elasticctl.kube")
-        program = plug_in.load()
+        program: Callable[[], None] = plug_in.load()
     except (ValueError, ModuleNotFoundError) as error:
-        typer.echo(
-            f"elasticctl: --kube needs the package kubernetes ({error}): pip install 'elastic-ps[kubernetes]'", err=True
-        )
+        wanted = f"--kube needs the package kubernetes ({error}): pip install 'elastic-ps[kubernetes]'"
+        say(f"elasticctl: {wanted}", err=True)
         sys.exit(Exit.USAGE)
-    program()
+    return program
 
 
 def _follow(client: CoordinatorClient, reply: pb.ScaleReply, detach: bool, as_json: bool) -> None:
@@ -262,22 +284,22 @@ def _follow(client: CoordinatorClient, reply: pb.ScaleReply, detach: bool, as_js
     _show_lines(reply, as_json)
     unplanned = {**to_dict(reply), "outcome": None}
     if not reply.plan and not reply.queued:
-        _result(as_json, unplanned, _NOTHING)
+        result(as_json, unplanned, _NOTHING)
         return
     waits = render.accepted(reply)
     if detach:
-        _result(as_json, unplanned, waits)
+        result(as_json, unplanned, waits)
         return
-    _note(waits)
+    note(waits)
     try:
-        plan = wait_for_plan(client, reply.request, lambda plan: _note(render.plan_line(plan)))
+        plan = wait_for_plan(client, reply.request, lambda plan: note(render.plan_line(plan)))
     except KeyboardInterrupt:
-        _note("the plan goes on without you; `elasticctl cancel` stops one that is not armed yet")
+        note("the plan goes on without you; `elasticctl cancel` stops one that is not armed yet")
         raise
     if plan is None:
-        _result(as_json, unplanned, _NOTHING)
+        result(as_json, unplanned, _NOTHING)
         return
-    _result(as_json, {**unplanned, "outcome": to_dict(plan)}, render.plan_result(plan))
+    result(as_json, {**unplanned, "outcome": to_dict(plan)}, render.plan_result(plan))
     if plan.phase != "COMMITTED" or plan.missing:
         raise typer.Exit(Exit.FAILED)
 
@@ -297,36 +319,4 @@ def _look(job: Job) -> tuple[str, pb.StatusReply | None]:
 
 def _show_lines(reply: pb.ScaleReply, as_json: bool) -> None:
     if reply.lines:
-        _console(stderr=as_json).print(render.launch_lines(reply.lines), soft_wrap=True)
-
-
-def _result(as_json: bool, value: Any, view: RenderableType) -> None:
-    if as_json:
-        _print_json(value)
-    else:
-        _print(view)
-
-
-def _print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2))
-
-
-def _print(view: RenderableType) -> None:
-    _console().print(view)
-
-
-def _note(view: RenderableType) -> None:
-    """Progress, beside the result."""
-    _console(stderr=True).print(view, soft_wrap=True)
-
-
-def _fail(message: str, status: Exit) -> None:
-    typer.echo(f"elasticctl: {message}", err=True)
-    raise typer.Exit(status)
-
-
-def _console(stderr: bool = False) -> Console:
-    """A terminal's own width; wide where the output is piped, so that no table is cut. Texts are never markup."""
-    stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() else _PIPE_WIDTH
-    return Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
+        Terminal(stderr=as_json).print(render.launch_lines(reply.lines), soft_wrap=True)

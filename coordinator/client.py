@@ -14,10 +14,9 @@ from typing import Any
 
 import grpc
 
-from elastic_ps.core.channels import coordinator_channel
+from elastic_ps.core.channels import NotTheCoordinator, coordinator_channel
 from elastic_ps.core.configuration import MOST_NODES
 from elastic_ps.core.errors import ElasticError
-from elastic_ps.core.token import credentials
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
 
@@ -71,8 +70,7 @@ class CoordinatorClient:
     def __init__(self, address: str, token: bytes, call_seconds: float = CALL_SECONDS):
         self.address = address
         self._call_seconds = call_seconds
-        self._credentials = credentials(token)
-        self._channel = coordinator_channel(address)
+        self._channel = coordinator_channel(address, token)
         self._stub = rpc.CoordinatorStub(self._channel)
 
     def __enter__(self) -> "CoordinatorClient":
@@ -135,6 +133,11 @@ class CoordinatorClient:
         reply: pb.ScaleReply = self._call(self._stub.Drain, request)
         return reply
 
+    def evict(self, node: str, cause: str = "by an operator") -> pb.EvictReply:
+        """Expel a node at once, as if it had died; answers with what follows, for people."""
+        reply: pb.EvictReply = self._call(self._stub.Evict, pb.EvictRequest(node=node, cause=cause))
+        return reply
+
     def cancel(self) -> pb.CancelReply:
         """Cancel the plan under way, before it is armed; answers with its id, and what was queued and is next."""
         reply: pb.CancelReply = self._call(self._stub.Cancel, pb.CancelRequest())
@@ -181,11 +184,11 @@ class CoordinatorClient:
 
     def _call(self, method: Callable[..., Any], request: Any, seconds: float | None = None) -> Any:
         with self._errors():
-            return method(request, timeout=seconds or self._call_seconds, metadata=self._credentials)
+            return method(request, timeout=seconds or self._call_seconds)
 
     def _stream(self, method: Callable[..., Any], request: Any) -> Iterator[Any]:
         with self._errors():
-            call = method(request, metadata=self._credentials)
+            call = method(request)
             try:
                 yield from call
             finally:
@@ -200,6 +203,8 @@ class CoordinatorClient:
 
     def _translate(self, error: grpc.RpcError) -> ClientError:
         code, details = error.code(), error.details() or ""
+        if isinstance(error, NotTheCoordinator):
+            return AccessDenied(f"{self.address}: {details}")
         if code in _UNREACHABLE:
             return CoordinatorUnreachable(f"no coordinator answers at {self.address}: {details or code.name}")
         if code in _DENIED:

@@ -16,6 +16,7 @@ from coordinator.effects import (
     Resume,
     Run,
     Save,
+    Try,
     Wanted,
     Welcome,
 )
@@ -79,6 +80,12 @@ def awaited_arrivals(state: State, plan: Plan) -> frozenset[NodeId]:
     return plan.gainers - state.round.arrived
 
 
+def awaited_to_sync(job: Job, plan: Plan) -> frozenset[NodeId]:
+    """Return who has to catch up before the plan can be armed: joining workers; if live, servers that gain blocks."""
+    joining = frozenset(name for name in plan.joiners if name in job.nodes and job.nodes[name].role is Role.WORKER)
+    return joining | (plan.gainers if plan.migration is Migration.LIVE else frozenset())
+
+
 def landed(state: State) -> bool:
     """Everyone who is alive has switched: the plan's target is in force."""
     plan = state.job.plan
@@ -95,6 +102,9 @@ def _of_tables(state: State, node: Node) -> Iterator[Directive]:
     saving = state.saving
     if saving is not None and saving.clock is not None and not saving.writing and node.id not in saving.saved:
         yield Save(saving.clock, saving.url)
+    for trial in state.trials:
+        if node.id not in trial.answers:
+            yield Try(trial.optimizer, trial.dtypes)
     for run in state.running:
         if node.id in run.waiting:
             yield Run(run.id, run.head, run.body)
@@ -116,12 +126,13 @@ def unextended(state: State) -> frozenset[NodeId]:
 def welcome(state: State) -> Welcome:
     """What is in force. After a restore the tables come before the configuration."""
     job = state.job
-    return Welcome(job.configuration, job.model.tensors, job.optimizers, job.data)
+    return Welcome(job.configuration, job.model.tensors, job.optimizers, job.data, job.identity, job.begun)
 
 
 def owed(state: State, name: NodeId) -> tuple[Directive, ...]:
     """What stands and has not been answered."""
-    answered: tuple[type, ...] = (Committed, Resume, StopOrder, Extend)  # one Extend per stream: see `unextended`
+    # one Extend and one Try per stream: see `unextended`; one Run, as a handler takes as long as it likes
+    answered: tuple[type, ...] = (Committed, Resume, StopOrder, Extend, Try, Run)
     if name in state.round.armed:
         answered = (*answered, Arm)
     return tuple(directive for directive in standing(state, name) if not isinstance(directive, answered))
@@ -152,6 +163,7 @@ def wanted(job: Job) -> Wanted:
         leaving=tuple(sorted(leaving)),
         nodes=tuple(job.nodes),
         nonces=tuple(node.nonce for node in job.nodes.values()),
+        expelled=job.expelled,
         ended=job.ended,
         failed=job.phase is JobPhase.FAILED,
         restart=any(node.stop is not None and node.stop.restart for node in job.nodes.values()),

@@ -1,5 +1,7 @@
 """Workers' draws: batches of an `async` or `ssp` job, out of its book (`batches`)."""
 
+from dataclasses import replace
+
 from coordinator import batches
 from coordinator.effects import Why
 from coordinator.events import DrawAsked
@@ -63,7 +65,8 @@ def answer(turn: Turn) -> bool:
     for draw in state.draws:
         if draw.node in book.pages:
             book = batches.complete(book, draw.node, draw.number, job.data)
-    waiting = []
+    waiting: list[Draw] = []
+    given: list[tuple[int, batches.Batch]] = []
     for draw in state.draws:
         if why := _leaving(state, draw.node):
             turn.refuse(draw.to, why, Why.ENDING)
@@ -75,10 +78,13 @@ def answer(turn: Turn) -> bool:
             waiting.append(draw)
         else:
             turn.reply(draw.to, _reply(answer))
+            given += [(answer.epoch, answer.batch)] if answer.batch is not None else []
     if book is state.book and len(waiting) == len(state.draws):
         return False
     turn.keep(book)
     turn.live(draws=tuple(waiting))
+    if state.saving is not None and state.saving.book is not None:
+        turn.live(saving=replace(state.saving, drawn=(*state.saving.drawn, *given)))
     return True
 
 

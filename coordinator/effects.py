@@ -6,6 +6,7 @@ from enum import Enum, auto
 from typing import Any
 
 from coordinator.batches import Book
+from coordinator.checkpoints import Search
 from coordinator.plan import Migration, Plan
 from coordinator.state import CancelOrder, Job, StopOrder
 from elastic_ps.core.configuration import ConfigId, Configuration, NodeId
@@ -23,6 +24,8 @@ class Welcome:
     tensors: tuple[Tensor, ...]
     optimizers: tuple[str, ...]
     data: DataSpec | None
+    identity: str
+    begun: str
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,15 @@ class Run:
     body: str
 
 
-Directive = Welcome | Prepare | Arm | Adopt | CancelOrder | Committed | Resume | Extend | Save | StopOrder | Run
+@dataclass(frozen=True)
+class Try:
+    """Try an optimizer that a script declares, on scratch memory."""
+
+    optimizer: str
+    dtypes: tuple[str, ...]
+
+
+Directive = Welcome | Prepare | Arm | Adopt | CancelOrder | Committed | Resume | Extend | Save | StopOrder | Run | Try
 
 # ---- effects ---------------------------------------------------------------------------------------------------------
 
@@ -158,6 +169,7 @@ class Wanted:
     leaving: tuple[NodeId, ...]
     nodes: tuple[NodeId, ...]
     nonces: tuple[str, ...]
+    expelled: tuple[str, ...]
     ended: bool
     failed: bool
     restart: bool
@@ -180,12 +192,18 @@ class WriteManifest:
 
 
 @dataclass(frozen=True)
-class FindCheckpoint:
-    """Read the newest complete checkpoint of `urls`, or under `roots`; `CheckpointFound` comes back."""
+class DiscardCheckpoint:
+    """Remove what there is of a checkpoint that did not become one; nothing comes back."""
 
-    roots: tuple[str, ...]
-    urls: tuple[str, ...]
-    damaged: frozenset[str] = frozenset()
+    url: str
+
+
+@dataclass(frozen=True)
+class FindCheckpoint:
+    """Read the checkpoint to load; `CheckpointFound` comes back. `patient`: see `checkpoints.find`."""
+
+    search: Search
+    patient: bool = True
 
 
 @dataclass(frozen=True)
@@ -196,4 +214,4 @@ class Log:
     warning: bool = False
 
 
-Effect = Journal | Send | Reply | Refuse | Announce | WriteManifest | FindCheckpoint | Log
+Effect = Journal | Send | Reply | Refuse | Announce | WriteManifest | DiscardCheckpoint | FindCheckpoint | Log

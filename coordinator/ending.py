@@ -6,13 +6,15 @@ from typing import Any
 
 from coordinator.batches import Book
 from coordinator.checkpoints import Manifest
-from coordinator.effects import FindCheckpoint, Why
-from coordinator.events import CheckpointFound, Unreadable
+from coordinator.effects import Why
+from coordinator.events import Broken, Unreadable
 from coordinator.plan import Phase
-from coordinator.state import Job, JobPhase, Round, StopOrder, Void
+from coordinator.state import Job, JobPhase, Round, StopOrder
 from coordinator.transitions import Trigger, advance
 from coordinator.turn import Turn
+from coordinator.voids import Void
 from coordinator.wishes import RESTORE, Goal
+from elastic_ps.core.configuration import Role
 from elastic_ps.core.model import Model
 
 
@@ -50,7 +52,7 @@ def drop_work(turn: Turn, reason: str) -> None:
     callers += list(saving.to) if saving else []
     for to in callers:
         turn.refuse(to, reason, Why.ENDING)
-    turn.live(round=Round(), declarations=(), told=(), draws=(), barriers=(), running=(), saving=None)
+    turn.live(round=Round(), declarations=(), trials=(), told=(), draws=(), barriers=(), running=(), saving=None)
 
 
 def collapse(turn: Turn, why: str) -> None:
@@ -59,9 +61,8 @@ def collapse(turn: Turn, why: str) -> None:
         return
     drop_work(turn, why)
     turn.log(f"{why}: the job goes back to its last checkpoint", warning=True)
-    if turn.job.checkpoints or any(_roots(turn)):
-        turn.durable(loading=True, phase=JobPhase.RESTORING, reason=why)
-        find(turn)
+    if turn.job.checkpoints or turn.job.begun or turn.state.settings.checkpoint or turn.state.settings.restore:
+        turn.durable(loading=True, phase=JobPhase.RESTORING, reason=why)  # `looking` goes on
     elif not turn.job.model.blocks:
         begin_again(turn, why, "nothing has been trained yet")
     else:
@@ -69,38 +70,26 @@ def collapse(turn: Turn, why: str) -> None:
         end(turn, JobPhase.FAILED, f"{why}, and the job has no checkpoint: {hint}")
 
 
-def _roots(turn: Turn) -> tuple[str, ...]:
-    return turn.state.settings.checkpoint, turn.state.settings.restore
-
-
-def find(turn: Turn) -> None:
-    """Look for the newest complete checkpoint: the job's own, else what it began from."""
-    job = turn.job
-    turn.effects.append(FindCheckpoint(_roots(turn), tuple(reversed(job.checkpoints)), job.damaged))
-
-
 def on_unreadable(turn: Turn, event: Unreadable) -> None:
-    """A server cannot load its blocks from the checkpoint that the job starts from: the next older one is taken."""
-    plan = turn.job.plan
+    """Go back to another checkpoint: a server cannot load its blocks from this one.
+
+    One that is damaged is never tried again: the next older one is taken. One that could only not be read now is tried
+    a few times more.
+    """
+    job, plan = turn.job, turn.job.plan
     if plan is None or not plan.restore or plan.number != event.number:
         return
-    turn.durable(damaged=turn.job.damaged | {plan.restore})
+    if event.damaged:
+        turn.durable(damaged=job.damaged | {plan.restore})
+    else:
+        turn.durable(unread={**job.unread, plan.restore: job.unread.get(plan.restore, 0) + 1})
     collapse(turn, f"{event.node} cannot load {plan.restore}: {event.detail}")
 
 
-def on_found(turn: Turn, event: CheckpointFound) -> None:
-    """`FindCheckpoint` is done."""
-    if not turn.job.loading:
-        return
-    why = turn.job.reason
-    if event.manifest is None:
-        if turn.job.model.blocks or turn.state.settings.restore:
-            end(turn, JobPhase.FAILED, f"{why}, and there is no checkpoint to go back to: {event.error}")
-        else:
-            begin_again(turn, why, "nothing has been trained yet")
-        return
-    restore(turn, event.url, event.manifest)
-    begin_again(turn, why, f"restored from {event.url}")
+def on_broken(turn: Turn, event: Broken) -> None:
+    """End the job where a member cannot go on: it holds what nobody else has, and would break again after a restore."""
+    if event.node in turn.job.members and not turn.job.ended:
+        end(turn, JobPhase.FAILED, f"{event.node} cannot go on: {event.detail}")
 
 
 def restore(turn: Turn, url: str, manifest: Mapping[str, Any]) -> None:
@@ -111,8 +100,10 @@ def restore(turn: Turn, url: str, manifest: Mapping[str, Any]) -> None:
 
 
 def restored(job: Job, url: str, saved: Manifest, term: int) -> Job:
-    """The job as a checkpoint has it, in a new term."""
-    void = Void(term, saved.version) if saved.book is None else Void(term, 0, saved.book)
+    """Return the job as a checkpoint has it, in a new term. It keeps its own identity, whoever wrote the checkpoint."""
+    void = Void(term, saved.version) if saved.book is None else Void(term, 0, saved.floors)
+    again = [batch.origin for batch in saved.book.named] if saved.book is not None else []
+    workers = max([job.registered.get(Role.WORKER, 0), *(int(origin[1:]) + 1 for origin in again)])
     return replace(
         job,
         model=saved.model,
@@ -122,6 +113,7 @@ def restored(job: Job, url: str, saved: Manifest, term: int) -> Job:
         seed=saved.seed,
         restore=url,
         saves=max(job.saves, saved.version),
+        registered={**job.registered, Role.WORKER: workers},  # a new worker is none whose batches blocks know
         voids=(*job.voids, void),
     )
 
@@ -148,7 +140,7 @@ def anew(job: Job, goal: Goal, term: int, found: tuple[str, Manifest] | None) ->
     if found is not None:
         return restored(gone, *found, term)
     empty = Job(goal, model=Model(block_bytes=job.model.block_bytes))
-    names = ("model", "optimizers", "data", "local_update", "restore")
+    names = ("model", "optimizers", "data", "local_update", "restore", "begun")
     return replace(gone, voids=(*job.voids, Void(term, 0)), **{name: getattr(empty, name) for name in names})
 
 
@@ -170,6 +162,7 @@ def begin_again(turn: Turn, why: str, whence: str) -> None:
     """All processes end and are started again, for a reason and from somewhere; a higher term fences whoever has not
     heard."""
     reason = f"{why}; {whence}"
+    drop_work(turn, reason)  # what was asked for while the checkpoint was looked for
     stop_all(turn, StopOrder(reason, restart=True))
     turn.live(job=_without_members(turn.job))
     turn.durable(
@@ -178,5 +171,5 @@ def begin_again(turn: Turn, why: str, whence: str) -> None:
         reason=reason,
         goal=replace(turn.job.goal, drains=frozenset(), cause=f"{RESTORE}{why}"),
     )
-    turn.live(extended=frozenset(), welcomed=frozenset(), failures={}, grown_at=0.0)
+    turn.live(extended=frozenset(), welcomed=frozenset(), reached=0, grown_at=0.0)
     turn.log(reason, warning=True)

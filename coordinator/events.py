@@ -6,6 +6,7 @@ from typing import Any
 
 from coordinator.pending import Introduction
 from coordinator.plan import Migration
+from coordinator.state import Wait
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId, Role
 from elastic_ps.core.data import DataSpec
 from elastic_ps.core.model import Tensor
@@ -154,11 +155,12 @@ class Saved(Answered):
 
 @dataclass(frozen=True)
 class Unreadable(Answered):
-    """UNREADABLE; `detail` says why."""
+    """UNREADABLE, or (not `damaged`) UNREAD; `detail` says why."""
 
     node: NodeId
     number: ConfigId
     detail: str
+    damaged: bool = True
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,23 @@ class Commanded(Answered):
     node: NodeId
     command: int
     error: str = ""
+
+
+@dataclass(frozen=True)
+class Tried(Answered):
+    """TRIED; `error` "" is success."""
+
+    node: NodeId
+    optimizer: str
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Broken(Answered):
+    """BROKEN; `detail` says why."""
+
+    node: NodeId
+    detail: str
 
 
 @dataclass(frozen=True)
@@ -218,15 +237,7 @@ class Reported(Event):
     finished: bool = False
     exchanging: bool = False
     transports: Mapping[NodeId, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class PeerFailed(Event):
-    """A node's exchange with `peer` failed."""
-
-    node: NodeId
-    peer: NodeId
-    reason: str
+    waits: tuple[Wait, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -247,9 +258,10 @@ class Attached(Event):
 
 @dataclass(frozen=True)
 class CommandAsked(Event):
-    """Command."""
+    """Command. A retry has the same id."""
 
     to: int
+    id: int
     head: int
     body: str
 
@@ -275,6 +287,15 @@ class DrainAsked(Event):
     node: NodeId
     queue: bool = True
     cause: str = "operator"
+
+
+@dataclass(frozen=True)
+class EvictAsked(Event):
+    """Evict."""
+
+    to: int
+    node: NodeId
+    cause: str = "by an operator"
 
 
 @dataclass(frozen=True)
@@ -320,8 +341,12 @@ class ManifestWritten(Event):
 
 @dataclass(frozen=True)
 class CheckpointFound(Event):
-    """The effect `FindCheckpoint` is done: a manifest as `checkpoints.Manifest.to_json` makes it, or the reason."""
+    """The effect `FindCheckpoint` is done: a manifest as `checkpoints.Manifest.to_json` makes it, or the reason.
+
+    `again`: the storage did not tell; it may, later.
+    """
 
     url: str = ""
     manifest: Mapping[str, Any] | None = None
     error: str = ""
+    again: bool = False

@@ -16,9 +16,9 @@ _SERVING = b"\x08\x01"
 
 def handler() -> grpc.GenericRpcHandler:
     """Serves `Check`; the process ends where the coordinator fails, so it need not say anything else."""
-    check: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(_check)
+    check: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_unary_rpc_method_handler(_check)  # a stream is not read
     return grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": check})
 
 
-async def _check(_request: bytes, _context: Any) -> bytes:
+async def _check(_requests: Any, _context: Any) -> bytes:
     return _SERVING

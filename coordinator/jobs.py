@@ -8,6 +8,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+_PIDS = 1 << 31
+_TIMES = 1e11  # unix seconds; the year 5138
 
 
 class UnknownJob(Exception):
@@ -84,26 +88,44 @@ def find_job(folder: Path, name: str | None) -> Job:
             raise UnknownJob(
                 f"job {name!r} has ended with status {job.status}{why}; see {job.folder}; running: {listed}"
             )
+    if name and (folder / name / "job.json").exists():
+        raise UnknownJob(f"job {name!r} cannot be known: {folder / name / 'job.json'} is damaged; running: {listed}")
     raise UnknownJob(f"no job {name!r} under {folder}; running: {listed}")
 
 
 def read_job(folder: Path) -> Job | None:
-    """The job of a folder; None where it has no readable job.json (yet)."""
+    """Return the job of a folder; None where it has no readable job.json (yet)."""
     try:
         value = json.loads((folder / "job.json").read_text())
         return Job(
             name=str(value["name"]),
             coordinator=str(value["coordinator"]),
             folder=folder,
-            pid=int(value.get("pid") or 0),
-            coordinator_pid=int(value.get("coordinator_pid") or 0),
-            started=float(value.get("started") or 0),
-            ended=None if value.get("ended") is None else float(value["ended"]),
+            pid=_pid(value.get("pid")),
+            coordinator_pid=_pid(value.get("coordinator_pid")),
+            started=_time(value.get("started") or 0),
+            ended=None if value.get("ended") is None else _time(value["ended"]),
             status=None if value.get("status") is None else int(value["status"]),
             reason=str(value.get("reason") or ""),
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
+
+
+def _pid(value: Any) -> int:
+    """Raises ValueError: no process can have it."""
+    pid = int(value or 0)
+    if not 0 <= pid < _PIDS:
+        raise ValueError(f"{pid} is no process id")
+    return pid
+
+
+def _time(value: Any) -> float:
+    """Raises ValueError: not a moment that a calendar has."""
+    seconds = float(value)
+    if not 0 <= seconds < _TIMES:  # neither is NaN
+        raise ValueError(f"{seconds} is no time")
+    return seconds
 
 
 def _alive(pid: int) -> bool:

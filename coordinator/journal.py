@@ -9,7 +9,7 @@ from coordinator.batches import Book
 from coordinator.plan import Plan
 from coordinator.records import decode, encode
 from coordinator.state import Job
-from elastic_ps.core.errors import ElasticError
+from elastic_ps.core.errors import ElasticError, NotNow
 
 FORMAT = 2
 
@@ -18,7 +18,11 @@ class JournalError(ElasticError):
     """The journal cannot be used; the message says why."""
 
 
-class Unwritten(ElasticError):
+class Unopened(JournalError, NotNow):
+    """The journal cannot be opened now: no room, no answer of the disk, or another coordinator has it."""
+
+
+class Unwritten(NotNow):
     """What has happened in a job cannot be written down: its coordinator ends, as it would not know of it later.
 
     Args:
@@ -52,7 +56,8 @@ class Journal:
             self._database.execute("CREATE TABLE IF NOT EXISTS batches (id INTEGER PRIMARY KEY, text TEXT)")
         except sqlite3.Error as error:
             hint = "; does another coordinator use it?" if "locked" in str(error) else ""
-            raise JournalError(f"cannot open the journal {path}: {error}{hint}") from error
+            kind = Unopened if isinstance(error, sqlite3.OperationalError) else JournalError
+            raise kind(f"cannot open the journal {path}: {error}{hint}") from error
 
     def load(self) -> tuple[Job, tuple[Plan, ...], Book] | None:
         """What was written last; None: nothing yet.
@@ -60,18 +65,18 @@ class Journal:
         Raises:
             JournalError: it is not readable.
         """
-        row = self._database.execute("SELECT format, text FROM job").fetchone()
-        if row is None:
-            return None
-        if row[0] != FORMAT:
-            raise JournalError(f"the journal has format {row[0]}, this program reads {FORMAT}")
-        plans = self._database.execute("SELECT text FROM plans ORDER BY id").fetchall()
-        book = self._database.execute("SELECT text FROM batches").fetchone()
         try:
+            row = self._database.execute("SELECT format, text FROM job").fetchone()
+            plans = self._database.execute("SELECT text FROM plans ORDER BY id").fetchall()
+            book = self._database.execute("SELECT text FROM batches").fetchone()
+            if row is None:
+                return None
+            if row[0] != FORMAT:
+                raise JournalError(f"the journal has format {row[0]}, this program reads {FORMAT}")
             kept = tuple(decode(Plan, json.loads(text)) for (text,) in plans)
             return decode(Job, json.loads(row[1])), kept, decode(Book, json.loads(book[0])) if book else Book()
-        except (KeyError, TypeError, ValueError) as error:
-            raise JournalError(f"the journal is damaged: {error!r}") from error
+        except (KeyError, TypeError, ValueError, sqlite3.Error) as error:
+            raise JournalError(f"the journal {self._path} is damaged: {error!r}") from error
 
     def write(self, job: Job | None, plans: Iterable[Plan] = (), book: Book | None = None) -> None:
         """The job as it is, plans that have ended, and the book, in one transaction. None: it stays as written.

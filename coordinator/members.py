@@ -4,12 +4,13 @@ from dataclasses import replace
 
 from coordinator.effects import Why
 from coordinator.ending import collapse, end
-from coordinator.events import Exited, Joined, LeaveAsked, Listening, PeerFailed, Reported
+from coordinator.events import Exited, Joined, LeaveAsked, Listening, Reported
 from coordinator.goals import static_reason
 from coordinator.plan import Kind, Phase
 from coordinator.plans import cancel
 from coordinator.requests import drain
 from coordinator.state import JobPhase, Node, StopOrder, Vitals
+from coordinator.suspicions import is_member
 from coordinator.turn import Turn
 from elastic_ps.core.configuration import Member, NodeId, Role
 from protos import elastic_pb2 as pb
@@ -86,7 +87,10 @@ def on_leave_asked(turn: Turn, event: LeaveAsked) -> None:
 
 def heard(turn: Turn, name: NodeId, version: int | None = None) -> None:
     """A sign of life."""
-    vitals = turn.state.vitals.get(name, Vitals(turn.now))
+    vitals = turn.state.vitals.get(name, Vitals(turn.now, back=turn.now))
+    lease = turn.state.settings.lease
+    if turn.now - vitals.heard > lease / 2 and turn.now - vitals.back > 2 * lease:  # else there are gaps all the time
+        vitals = replace(vitals, back=turn.now)
     vitals = replace(vitals, heard=turn.now, version=max(vitals.version, version or 0))
     turn.live(vitals={**turn.state.vitals, name: vitals})
 
@@ -106,8 +110,10 @@ def on_listening(turn: Turn, event: Listening) -> None:
 def on_reported(turn: Turn, event: Reported) -> None:
     """Version and speed; renews the lease."""
     heard(turn, event.node, event.version)
+    before = turn.state.vitals[event.node]
     vitals = replace(
-        turn.state.vitals[event.node],
+        before,
+        grew=turn.now if event.bytes != before.bytes else before.grew,
         step_seconds=event.step_seconds,
         rtt_seconds=event.rtt_seconds,
         rate=event.rate,
@@ -115,6 +121,7 @@ def on_reported(turn: Turn, event: Reported) -> None:
         metrics=event.metrics,
         exchanging=event.exchanging,
         transports=event.transports,
+        waits=event.waits,
     )
     turn.live(vitals={**turn.state.vitals, event.node: vitals})
     if event.finished and event.node not in turn.job.finished and event.node in turn.job.members:
@@ -130,12 +137,6 @@ def _finished(turn: Turn, name: NodeId) -> None:
         cancel(turn, "the job is finishing")
 
 
-def on_peer_failed(turn: Turn, event: PeerFailed) -> None:
-    """An exchange with `peer` failed: with an expired lease, that is a death."""
-    if event.peer in turn.job.nodes:
-        turn.live(failures={**turn.state.failures, event.peer: (turn.now, f"{event.node}: {event.reason}")})
-
-
 def on_exited(turn: Turn, event: Exited) -> None:
     """A launcher saw the process end: as good as an expired lease and a failed exchange."""
     node = next(
@@ -147,7 +148,7 @@ def on_exited(turn: Turn, event: Exited) -> None:
     leaving = plan is not None and name in plan.leavers
     if event.status == 0 and node.role is Role.WORKER and name in turn.job.members and not node.stop:
         if plan is not None and leaving and plan.phase is Phase.ARMED:  # a leaver's exit is a switch
-            _left(turn, name)
+            left(turn, name)
             return
         if not leaving and name not in turn.job.goal.drains and name not in turn.job.finished:
             _finished(turn, name)
@@ -166,15 +167,7 @@ def _belie(turn: Turn, name: NodeId, status: int) -> None:
         turn.log(f"job {JobPhase.FAILED}: {reason}", warning=True)
 
 
-def _has_left(turn: Turn, name: NodeId) -> bool:
-    """A leaver of an armed plan that is silent and holds nothing: nobody waits for it in the new table."""
-    plan = turn.job.plan
-    if plan is None or plan.phase is not Phase.ARMED or name not in plan.leavers:
-        return False
-    return turn.job.nodes[name].role is Role.WORKER or name in turn.round.switched
-
-
-def _left(turn: Turn, name: NodeId) -> None:
+def left(turn: Turn, name: NodeId) -> None:
     """A leaver's exit is a switch."""
     turn.answers(switched=turn.round.switched | {name})
     turn.replan(decided=True)
@@ -188,48 +181,11 @@ def describe_status(status: int) -> str:
     return f"exit status {status}"
 
 
-def check_leases(turn: Turn) -> None:
-    """Expired leases. A member is dead only if a peer's exchange with it has failed besides."""
-    lease, job = turn.state.settings.lease, turn.job
-    silent = [name for name in job.nodes if turn.now - _last(turn, name) > lease]
-    waited_for = [name for name in job.nodes if not job.nodes[name].departing and name not in job.finished]
-    suspicious = 2 * len(set(silent) & set(waited_for)) > len(waited_for) > 1
-    if suspicious and not turn.state.suspicious:
-        turn.log(f"{len(silent)} of {len(waited_for)} leases ran out together: the fault may be here, waiting", True)
-    turn.live(suspicious=suspicious)
-    for name in silent:
-        node = job.nodes[name]
-        if node.departing or name in job.finished:
-            bury(turn, name, "silent")
-        elif suspicious:
-            continue
-        elif _has_left(turn, name):
-            _left(turn, name)
-        elif not _is_member(turn, name):
-            bury(turn, name, f"silent for {lease:g} s")
-        elif (failure := turn.state.failures.get(name)) and failure[0] >= _last(turn, name) - lease:
-            bury(turn, name, f"silent for {lease:g} s, and {failure[1]}")
-
-
-def _last(turn: Turn, name: NodeId) -> float:
-    vitals = turn.state.vitals.get(name)
-    return vitals.heard if vitals else turn.now
-
-
-def _is_member(turn: Turn, name: NodeId) -> bool:
-    """In the configuration in force, or in one that may be in force somewhere."""
-    plan = turn.job.plan
-    armed = plan is not None and plan.phase is Phase.ARMED and name in plan.audience
-    assumed = plan is not None and any(name in p.audience for p in plan.absorbed)
-    return name in turn.job.members or armed or assumed
-
-
 def _remove(turn: Turn, name: NodeId) -> None:
     turn.durable(nodes={key: node for key, node in turn.job.nodes.items() if key != name})
     turn.live(
         # an ended job's status goes on to say how far it came
         vitals={key: value for key, value in turn.state.vitals.items() if key != name or turn.job.ended},
-        failures={key: value for key, value in turn.state.failures.items() if key != name},
         welcomed=turn.state.welcomed - {name},
     )
 
@@ -237,7 +193,7 @@ def _remove(turn: Turn, name: NodeId) -> None:
 def bury(turn: Turn, name: NodeId, why: str) -> None:
     """A process is gone: what follows depends on what it was."""
     job, plan = turn.job, turn.job.plan
-    node, member, answers = job.nodes[name], _is_member(turn, name), turn.round
+    node, member, answers = job.nodes[name], is_member(turn.job, name), turn.round
     _remove(turn, name)
     if name in job.finished or node.stop is not None or node.left or job.ended:
         return

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, MetricsHandler
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -13,7 +13,7 @@ from coordinator.plan import Kind, Phase
 from coordinator.state import JobPhase, State
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.core.pages import answered
+from elastic_ps.core.pages import answered, started
 from protos import elastic_pb2 as pb
 
 _STEPS = ("registration", "assignment", "migration", "update")
@@ -34,7 +34,7 @@ def served(state: Callable[[], State], now: Callable[[], float], host: str, port
     registry = CollectorRegistry()
     registry.register(JobCollector(state, now))
     try:
-        server, thread = start_http_server(port, addr=host, registry=registry)
+        server, thread = started(host, port, MetricsHandler.factory(registry))
     except (OSError, OverflowError) as error:
         raise ConfigurationError(f"--metrics {port}: {error}; give another port") from error
     with answered(server, thread) as found:

@@ -5,7 +5,7 @@ process.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from coordinator.batches import Book
+from coordinator.batches import Batch, Book
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, Member, NodeId, Role
 from elastic_ps.core.data import DataSpec
 from elastic_ps.core.model import Tensor
@@ -22,6 +22,21 @@ class Declaration:
     optimizer: str
     data: DataSpec | None
     local_update: bool
+
+
+@dataclass(frozen=True)
+class Trial:
+    """An optimizer that the job does not have yet: every server tries it before it becomes part of the tables.
+
+    Attributes:
+        optimizer: as declared.
+        dtypes: of what it would update.
+        answers: by server, why it cannot take it; "": it can.
+    """
+
+    optimizer: str
+    dtypes: tuple[str, ...]
+    answers: Mapping[NodeId, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -64,6 +79,7 @@ class Introduction:
         term: the highest that it knows.
         version: of its parameters; of a server, the highest of its blocks.
         leaving: the last table that it was to prepare is without it.
+        synced: number of the last table that it answered SYNCED for.
     """
 
     member: Member
@@ -78,6 +94,7 @@ class Introduction:
     leaving: bool = False
     dead: frozenset[NodeId] = frozenset()
     cancelled: ConfigId = NO_CONFIGURATION
+    synced: ConfigId = NO_CONFIGURATION
     tensors: tuple[Tensor, ...] = ()
     optimizers: tuple[str, ...] = ()
     data: DataSpec | None = None
@@ -86,6 +103,8 @@ class Introduction:
     block_bytes: int = 0
     plan: int = 0
     passed: tuple[int, int] = (-1, -1)
+    identity: str = ""
+    begun: str = ""
 
     @property
     def tables(self) -> tuple[Configuration, ...]:
@@ -121,6 +140,7 @@ class Rebuilding:
         settled: unix seconds before which more may come, though nobody is missed.
         until: when a lease has run out.
         latest: how long those are waited for whose silence would send the job back.
+        alone: how long anybody is waited for where nobody has come at all.
         introduced: who has come.
         knocked: role and nonce of new processes that want to join.
         ended: nonces of processes that ended well meanwhile.
@@ -129,6 +149,7 @@ class Rebuilding:
     settled: float
     until: float
     latest: float
+    alone: float
     introduced: Mapping[NodeId, Introduction] = field(default_factory=dict)
     knocked: frozenset[tuple[Role, str]] = frozenset()
     ended: frozenset[str] = frozenset()
@@ -144,6 +165,8 @@ class Saving:
         clock: version that is saved. Without a common version only a number, above every earlier one: servers save at
             once.
         book: as it stood before servers were told; None: a sync job.
+        drawn: epoch and batch of each draw that was answered since.
+        begun: unix seconds.
         saved: each server's JSON.
         tries: clocks set.
         writing: the manifest.
@@ -154,14 +177,33 @@ class Saving:
     url: str = ""
     clock: int | None = None
     book: Book | None = None
+    drawn: tuple[tuple[int, Batch], ...] = ()
+    begun: float = 0.0
     saved: Mapping[NodeId, str] = field(default_factory=dict)
     tries: int = 0
     writing: bool = False
 
 
 @dataclass(frozen=True)
+class Looking:
+    """The search for a checkpoint to go back to.
+
+    Attributes:
+        since: unix seconds.
+        due: when to look again, where no answer has come by then.
+        tries: so far.
+        trouble: why there was none, for people; "": it is looked for the first time.
+    """
+
+    since: float
+    due: float
+    tries: int = 1
+    trouble: str = ""
+
+
+@dataclass(frozen=True)
 class Running:
-    """A script's command at the servers' handlers."""
+    """A script's command at the servers' handlers; its id is the script's, so an old answer completes no other."""
 
     id: int
     to: int

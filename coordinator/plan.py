@@ -119,8 +119,11 @@ class Plan:
     @cached_property
     def gainers(self) -> frozenset[NodeId]:
         """Servers that receive blocks from another."""
-        if self.base is None or self.target is None:
-            return frozenset()
-        pairs = zip(self.base.assignment, self.target.assignment, strict=False)  # the target may have grown since
-        changed = {pair for pair in set(pairs) if self.base.servers[pair[0]].id != self.target.servers[pair[1]].id}
-        return frozenset(self.target.servers[new].id for _, new in changed)
+        return gainers(self.base, self.target) if self.base is not None and self.target is not None else frozenset()
+
+
+def gainers(base: Configuration, target: Configuration) -> frozenset[NodeId]:
+    """Return the servers that receive blocks from another, on the way from one configuration to the next."""
+    pairs = zip(base.assignment, target.assignment, strict=False)  # the target may have grown since
+    changed = {pair for pair in set(pairs) if base.servers[pair[0]].id != target.servers[pair[1]].id}
+    return frozenset(target.servers[new].id for _, new in changed)

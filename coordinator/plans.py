@@ -7,11 +7,12 @@ answers arrive does not matter, and a restart needs no rules of its own beyond `
 from dataclasses import replace
 
 from coordinator.clock import scaling_clock
-from coordinator.directives import awaited_arrivals, landed, unextended
+from coordinator.directives import awaited_arrivals, awaited_to_sync, landed, unextended
 from coordinator.ending import end
 from coordinator.goals import change, refusal, target
 from coordinator.plan import Kind, Migration, Phase, Plan, Times
 from coordinator.state import CancelOrder, JobPhase, Round, StopOrder
+from coordinator.suspicions import severed
 from coordinator.transitions import Trigger, advance
 from coordinator.turn import Turn
 from coordinator.wishes import Wish
@@ -231,9 +232,10 @@ def arm(turn: Turn) -> bool:
         return False
     if unextended(turn.state):  # somebody reconnects: its Extend is about the table that this plan replaces
         return False
-    joining = {name for name in plan.joiners if turn.job.nodes[name].role is Role.WORKER}
-    gaining = plan.gainers if plan.migration is Migration.LIVE else frozenset()
-    if not joining | gaining <= turn.round.synced:
+    if not awaited_to_sync(turn.job, plan) <= turn.round.synced:
+        return False
+    assert plan.target is not None
+    if severed(turn.state, plan.target.members):  # armed, the plan could not be cancelled any more
         return False
     armed = replace(advance(plan, Trigger.SYNCED, turn.now), times=replace(plan.times, synced=turn.now))
     turn.durable(plan=armed)
@@ -314,7 +316,7 @@ def commit(turn: Turn) -> bool:
     records = (*plan.absorbed, plan)
     fulfilled = {number for record in records for number in record.requests}
     wishes = tuple(wish for wish in turn.job.goal.wishes if wish.number not in fulfilled)
-    turn.durable(restore="", goal=replace(turn.job.goal, wishes=wishes))
+    turn.durable(restore="", unread={}, goal=replace(turn.job.goal, wishes=wishes))
     for record in records:
         turn.close(replace(advance(record, Trigger.SWITCHED, turn.now), times=_times(record, plan)))
     turn.durable(plan=None)

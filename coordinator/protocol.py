@@ -9,11 +9,24 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from coordinator import barriers, deaths, draws, members, plans, rebuilding, requests, saving, tables
+from coordinator import (
+    barriers,
+    deaths,
+    detection,
+    draws,
+    looking,
+    members,
+    plans,
+    rebuilding,
+    requests,
+    saving,
+    tables,
+    trials,
+)
 from coordinator import events as ev
-from coordinator.directives import owed, plan_of, standing, wanted, welcome
-from coordinator.effects import Announce, Effect, Journal, Send
-from coordinator.ending import find, on_found, on_unreadable
+from coordinator.consequences import consequences
+from coordinator.effects import Effect
+from coordinator.ending import on_broken, on_unreadable
 from coordinator.plan import Kind, Phase, Plan
 from coordinator.state import JobPhase, Round, State, StopOrder
 from coordinator.turn import Turn
@@ -31,8 +44,16 @@ def step(state: State, event: ev.Event) -> tuple[State, list[Effect]]:
     turn = Turn(state, event.now)
     _HANDLERS[type(event)](turn, event)
     settle(turn)
-    directives = _told(state, turn, event)
-    return turn.state, [*_journal(state, turn), *turn.effects, *directives, *_announced(state, turn)]
+    _keep_version(state, turn)
+    looking.begin(turn)
+    effects = consequences(state, turn, event)
+    return turn.state, effects
+
+
+def _keep_version(before: State, turn: Turn) -> None:
+    """Let the job's version not fall when those who told it are gone, but where it goes back to a checkpoint."""
+    if turn.job is not before.job and turn.job.term == before.job.term and turn.state.version < before.version:
+        turn.live(reached=before.version)
 
 
 _RULES: tuple[Callable[[Turn], bool], ...] = (
@@ -44,6 +65,7 @@ _RULES: tuple[Callable[[Turn], bool], ...] = (
     plans.form,
     plans.assign,
     plans.prepared,
+    trials.hold,
     tables.declare,
     tables.confirm,
     saving.set_clock,
@@ -67,76 +89,13 @@ def settle(turn: Turn) -> None:
     raise RuntimeError(f"the rules do not come to rest: {turn.job.plan}")
 
 
-def _journal(before: State, turn: Turn) -> list[Effect]:
-    job = turn.state.job if turn.state.job is not before.job else None
-    book = turn.state.book if turn.state.book is not before.book else None
-    return [Journal(job, tuple(turn.closed), book)] if job or book or turn.closed else []
-
-
-def _told(before: State, turn: Turn, event: ev.Event) -> list[Effect]:
-    """Directives that stand now and did not before; all of them for a node that has just opened its stream."""
-    after = turn.state
-    rebuilt = before.rebuilding is not None and after.rebuilding is None
-    listener = event.node if isinstance(event, ev.Listening) else None
-    resend = _due(turn) if isinstance(event, ev.Tick) else frozenset()
-    if listener is None and not resend and _same_orders(before, after):
-        return []
-    effects: list[Effect] = []
-    for name in after.job.nodes:
-        now = standing(after, name)
-        if name == listener or (rebuilt and after.job.configuration is not None):
-            now = (welcome(after), *now)
-        elif name in resend:
-            unanswered = owed(after, name)
-            told = standing(before, name)
-            now = tuple(d for d in now if d in unanswered or d not in told)
-        else:
-            told = standing(before, name)
-            now = tuple(directive for directive in now if directive not in told)
-        effects += [Send(name, directive, plan_of(after, directive)) for directive in now]
-    return effects
-
-
-def _same_orders(before: State, after: State) -> bool:
-    return (
-        before.job is after.job
-        and before.round is after.round
-        and before.told is after.told
-        and before.extended is after.extended
-        and before.saving is after.saving
-        and before.running is after.running
-    )
-
-
-def _due(turn: Turn) -> frozenset[str]:
-    """Nodes that have owed an answer for `resend_after` seconds."""
-    clock: dict[str, float] = {}
-    due = set()
-    for name in turn.job.nodes:
-        if not owed(turn.state, name):
-            continue
-        since = turn.state.resent.get(name, turn.now)
-        if turn.now - since >= turn.state.settings.resend_after:
-            due.add(name)
-            since = turn.now
-        clock[name] = since
-    turn.live(resent=clock)
-    return frozenset(due)
-
-
-def _announced(before: State, turn: Turn) -> list[Effect]:
-    if turn.state.job is before.job:
-        return []
-    now = wanted(turn.state.job)
-    return [] if now == wanted(before.job) else [Announce(now)]
-
-
 # ---- events that concern no room of their own ------------------------------------------------------------------------
 
 
 def _on_started(turn: Turn, event: ev.Started) -> None:
     """A new term. What had not been armed is cancelled; what had been is finished, once everyone has been asked."""
-    lost = turn.job.term == 0 and event.term > 1
+    begins = turn.job.term == 0
+    lost = begins and event.term > 1
     turn.durable(term=max(turn.job.term + 1, event.term))
     if lost or turn.job.phase is JobPhase.REBUILDING:
         rebuilding.begin(turn)
@@ -144,9 +103,7 @@ def _on_started(turn: Turn, event: ev.Started) -> None:
     job = turn.job
     for name in job.nodes:
         members.heard(turn, name)
-    turn.live(saved_at=turn.now, finished_at=turn.now)
-    if job.loading:
-        find(turn)
+    turn.live(saved_at=turn.now if begins else saving.long_ago(turn), finished_at=turn.now)
     plan = job.plan
     if plan is None:
         return
@@ -162,9 +119,10 @@ def _on_started(turn: Turn, event: ev.Started) -> None:
 
 
 def _on_tick(turn: Turn, _event: ev.Tick) -> None:
+    detection.on_tick(turn)
     if turn.state.rebuilding is None:
-        members.check_leases(turn)
-        saving.by_interval(turn)
+        saving.by_time(turn)
+        looking.check(turn)
 
 
 def _on_joined(turn: Turn, event: ev.Joined) -> None:
@@ -300,7 +258,6 @@ _HANDLERS: dict[type[ev.Event], Callable[[Turn, Any], None]] = {
     ev.LeaveAsked: members.on_leave_asked,
     ev.Listening: members.on_listening,
     ev.Reported: members.on_reported,
-    ev.PeerFailed: members.on_peer_failed,
     ev.Exited: _on_exited,
     ev.Attached: _on_attached,
     ev.Withdrawn: _on_withdrawn,
@@ -315,16 +272,19 @@ _HANDLERS: dict[type[ev.Event], Callable[[Turn, Any], None]] = {
     ev.Saved: _noting(saving.on_saved),
     ev.Unreadable: _noting(on_unreadable),
     ev.Commanded: _noting(saving.on_commanded),
+    ev.Tried: _noting(trials.on_tried),
+    ev.Broken: _noting(on_broken),
     ev.Declared: _noting(tables.on_declared),
     ev.DrawAsked: _noting(draws.on_draw_asked),
     ev.BarrierAsked: _noting(barriers.on_barrier_asked),
     ev.CommandAsked: saving.on_command_asked,
     ev.ScaleAsked: requests.on_scale_asked,
+    ev.EvictAsked: detection.on_evict_asked,
     ev.DrainAsked: requests.on_drain_asked,
     ev.CancelAsked: requests.on_cancel_asked,
     ev.CheckpointAsked: saving.on_checkpoint_asked,
     ev.StopAsked: requests.on_stop_asked,
     ev.ManifestWritten: saving.on_written,
-    ev.CheckpointFound: on_found,
+    ev.CheckpointFound: looking.on_found,
 }
 """Events from a node are given only for nodes that are in `job.nodes`: the shell answers others with NOT_FOUND."""

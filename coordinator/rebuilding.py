@@ -2,31 +2,37 @@
 
 It decides nothing until every node of every table that it has heard of has introduced itself, or a lease has run out;
 training goes on meanwhile. Then the highest configuration that is in force anywhere is the job's. Whoever has not come
-is dead. A plan that nobody has been armed for is cancelled; else it is finished: everyone adopts. What cannot be known
-so sends the job back to its checkpoint, by `ending.collapse`; who is missed for that has longer than a lease, as it is
-likelier that the way to the coordinator is not open yet than that they have all died with it.
+is dead. A plan that nobody can have been armed for is cancelled; else it is finished: everyone adopts. What cannot be
+known so sends the job back to its checkpoint, by `ending.collapse`; who is missed for that has longer than a lease, as
+it is likelier that the way to the coordinator is not open yet than that they have all died with it. Where nobody at all
+has come, not even a new process, nothing shows that nobody lives but a very long time.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
+from coordinator import introductions
 from coordinator.effects import Why
 from coordinator.ending import collapse
 from coordinator.events import Exited, Introduced, Joined
+from coordinator.introductions import Found
 from coordinator.members import heard
 from coordinator.pending import Introduction, Rebuilding
 from coordinator.plan import Kind, Migration, Passed, Phase, Plan, Times
+from coordinator.saving import long_ago
 from coordinator.state import CancelOrder, JobPhase, Node, Round, StopOrder
 from coordinator.turn import Turn
 from coordinator.wishes import Goal
-from elastic_ps.core.configuration import ConfigId, Configuration, NodeId, Role
-from elastic_ps.core.model import Model
+from elastic_ps.core.configuration import NodeId, Role
 
 SETTLE_SECONDS = 3.0
 """More than a node's longest pause between two tries: who waits to join, and is in no table, has come by then."""
 
 PATIENCE_SECONDS = 30.0
 """Beyond a lease, for those without whom the job goes back. Those who live train meanwhile."""
+
+ALONE_SECONDS = 3600.0
+"""Beyond a lease, where nobody has come at all: all may live and train behind a way that is not open."""
 
 NUMBERS = 1000
 """Numbers of nodes, plans and requests go on from term times this: those that nobody remembers are not used again."""
@@ -35,11 +41,17 @@ NUMBERS = 1000
 def begin(turn: Turn) -> None:
     """Ask everyone, which is to wait: nodes introduce themselves when they open their streams."""
     lease = turn.state.settings.lease
-    until = turn.now + lease
-    turn.live(rebuilding=Rebuilding(turn.now + min(SETTLE_SECONDS, lease), until, until + PATIENCE_SECONDS))
+    turn.live(rebuilding=_waiting(turn, Rebuilding(0.0, 0.0, 0.0, turn.now + lease + ALONE_SECONDS)))
     if turn.job.phase is not JobPhase.REBUILDING:
         turn.log(f"term {turn.job.term} without a journal: the state is put together from the nodes'")
     turn.durable(phase=JobPhase.REBUILDING, reason="the coordinator lost its journal and asks its nodes")
+
+
+def _waiting(turn: Turn, pending: Rebuilding) -> Rebuilding:
+    """Give everybody as long from now on."""
+    lease = turn.state.settings.lease
+    until = turn.now + lease
+    return replace(pending, settled=turn.now + min(SETTLE_SECONDS, lease), until=until, latest=until + PATIENCE_SECONDS)
 
 
 def on_introduced(turn: Turn, event: Introduced) -> None:
@@ -47,6 +59,8 @@ def on_introduced(turn: Turn, event: Introduced) -> None:
     pending = turn.state.rebuilding
     assert pending is not None, "nodes of a coordinator that knows them listen"
     told = event.introduction
+    if not pending.introduced:  # only now is it known that the way is open to those who train: others can be missed
+        pending = _waiting(turn, pending)
     turn.live(rebuilding=replace(pending, introduced={**pending.introduced, event.node: told}))
     if told.term >= turn.job.term:  # it was a restore that has raised it: what comes now must be above
         turn.durable(term=told.term + 1)
@@ -56,6 +70,8 @@ def on_knock(turn: Turn, event: Joined) -> None:
     """A new process wants to join a job whose seed and names are not known yet."""
     pending = turn.state.rebuilding
     assert pending is not None
+    if not pending.introduced and not pending.knocked:
+        pending = _waiting(turn, pending)
     turn.live(rebuilding=replace(pending, knocked=pending.knocked | {(event.role, event.nonce)}))
     turn.refuse(event.to, f"{turn.job.reason}: ask again", Why.AGAIN)
 
@@ -72,8 +88,10 @@ def on_exited(turn: Turn, event: Exited) -> None:
 def rebuild(turn: Turn) -> bool:
     """All who can have come."""
     pending = turn.state.rebuilding
-    if pending is None or not _over(turn, pending):
+    if pending is None:
         return False
+    if not _over(turn, pending):
+        return _complain(turn, pending)
     known = pending.introduced
     turn.live(rebuilding=None, rebuilt=True)
     first = next(iter(known.values()), None)
@@ -81,10 +99,12 @@ def rebuild(turn: Turn) -> bool:
     turn.durable(
         phase=JobPhase.STARTING,
         reason="",
+        identity=next((told.identity for told in known.values() if told.identity), job.identity),
+        begun=next((told.begun for told in known.values() if told.begun), job.begun),
         seed=first.seed if first else job.seed,
-        model=_model(known.values(), first.block_bytes if first else job.model.block_bytes),
-        registered={role: max([NUMBERS * job.term, *_beyond(known.values(), role)]) for role in Role},
-        number=max([job.number, *(number.number for told in known.values() for number in _numbers(told))]),
+        model=introductions.model(known.values(), first.block_bytes if first else job.model.block_bytes),
+        registered={role: max([NUMBERS * job.term, *introductions.beyond(known.values(), role)]) for role in Role},
+        number=max([job.number, *(number.number for told in known.values() for number in introductions.numbers(told))]),
         plans=max([NUMBERS * job.term, *(told.plan for told in known.values())]),
         requests=NUMBERS * job.term,
         nodes={name: Node(told.member, told.pid, told.nonce) for name, told in known.items()},
@@ -92,109 +112,51 @@ def rebuild(turn: Turn) -> bool:
     )
     for name, told in known.items():
         heard(turn, name, told.version)
-    turn.live(saved_at=turn.now, finished_at=turn.now)
+    turn.live(saved_at=long_ago(turn) if known else turn.now, finished_at=turn.now)
     _put_together(turn, known, len(pending.ended))
     return True
 
 
 def _over(turn: Turn, pending: Rebuilding) -> bool:
     """Nobody need be waited for any more."""
-    if turn.now >= pending.latest:
-        return True
     known, goal = pending.introduced, turn.job.goal
     if not known:  # all processes are new ones: a job that begins, or comes back from its checkpoint
         fresh = {role: sum(knocked is role for knocked, _ in pending.knocked) for role in Role}
-        return fresh[Role.WORKER] >= goal.workers and fresh[Role.SERVER] >= goal.servers
+        all_new = fresh[Role.WORKER] >= goal.workers and fresh[Role.SERVER] >= goal.servers
+        return all_new or turn.now >= (pending.latest if pending.knocked else pending.alone)
+    if turn.now >= pending.latest:
+        return True
     if turn.now >= pending.until:
-        found = _find(known, len(pending.ended))
-        return found is None or not _missed(found)
+        found = introductions.find(known, len(pending.ended))
+        return found is None or not found.missed
     expected = {name for told in known.values() for table in told.tables for name in table.members}
     dead = {name for told in known.values() for name in told.dead}
     return bool(expected) and turn.now >= pending.settled and expected - dead <= known.keys()
 
 
-def _numbers(told: Introduction) -> list[ConfigId]:
-    return [*(table.id for table in told.tables), told.cancelled]
-
-
-def _beyond(told: Iterable[Introduction], role: Role) -> list[int]:
-    """After every name of a role that somebody remembers."""
-    names = {
-        name for one in told for name in (one.member.id, *one.dead, *(n for table in one.tables for n in table.members))
-    }
-    return [int(name[1:]) + 1 for name in names if name.startswith(role[0])]
-
-
-def _model(told: Iterable[Introduction], block_bytes: int) -> Model:
-    """Tables only grow: the longest are the latest."""
-    return Model(max((one.tensors for one in told), key=len, default=()), block_bytes)
-
-
-@dataclass(frozen=True)
-class _Found:
-    """What introductions come to.
-
-    Attributes:
-        known: who told what.
-        base: in force where `target` is not yet; None: it is everywhere, or nothing was before.
-        target: in force somewhere, or armed.
-        lagging: who has to go over to it yet.
-        unfinished: a plan has to bring that about, or to let go who left.
-        ended: how many processes have ended well meanwhile.
-    """
-
-    known: Mapping[NodeId, Introduction]
-    base: Configuration | None
-    target: Configuration
-    lagging: tuple[NodeId, ...]
-    unfinished: bool
-    ended: int
-
-    @property
-    def dead(self) -> frozenset[NodeId]:
-        """Workers of the target who have not come, or of whom others have been told that they are dead."""
-        told = {name for one in self.known.values() for name in one.dead}
-        return frozenset(name for name in self.target.ranks if name not in self.known or name in told) - self.finished
-
-    @property
-    def finished(self) -> frozenset[NodeId]:
-        """Workers of the target who have not come because their scripts have ended: as many as have ended well."""
-        missing = frozenset(self.target.ranks.keys() - self.known.keys())
-        return missing if len(missing) <= self.ended else frozenset()
-
-
-def _find(known: Mapping[NodeId, Introduction], ended: int) -> _Found | None:
-    """The highest configuration that is in force or armed anywhere; None: there is none."""
-    force = _latest(one.current for one in known.values())
-    if force is None:
-        return None
-    armed = _latest(one.prepared for one in known.values() if one.clock is not None)
-    target = armed if armed is not None and armed.id > force.id else force
-    lagging = tuple(
-        name
-        for name, one in known.items()
-        if one.number < target.id and (name in target.members or (one.prepared and one.prepared.id == target.id))
+def _complain(turn: Turn, pending: Rebuilding) -> bool:
+    """Nobody has come for long: say once for whom the job waits. Return whether there was anything to say."""
+    goal = turn.job.goal
+    reason = (
+        "the coordinator lost its journal and no node has come to it: "
+        "it waits for the job's nodes, which may train on, or for "
+        f"{goal.workers} new workers and {goal.servers} new servers, {ALONE_SECONDS / 60:.0f} minutes at most"
     )
-    base = _latest(known[name].current for name in lagging)
-    left = any(one.has_left for one in known.values() if one.number == target.id)
-    paused = any(one.paused for one in known.values() if one.number == target.id)
-    return _Found(known, base, target, lagging, bool(lagging) or left or paused, ended)
-
-
-def _latest(tables: Iterable[Configuration | None]) -> Configuration | None:
-    """The highest; of several states of it, as the model grew, the last."""
-    found = [table for table in tables if table is not None]
-    return max(found, key=lambda table: (table.id, len(table.assignment)), default=None)
+    if pending.introduced or pending.knocked or turn.now < pending.latest or turn.job.reason == reason:
+        return False
+    turn.durable(reason=reason)
+    turn.log(reason, warning=True)
+    return True
 
 
 def _put_together(turn: Turn, known: Mapping[NodeId, Introduction], ended: int) -> None:
     """The job, of which the model and the nodes are known."""
-    found = _find(known, ended)
+    found = introductions.find(known, ended)
     if found is None:
         why = "no node holds a configuration" if known else "all its processes are new"
         collapse(turn, f"term {turn.job.term} of the job began without a journal, and {why}")
         return
-    told = max(known.values(), key=_tables)
+    told = max(known.values(), key=introductions.extent)
     turn.durable(optimizers=told.optimizers, data=told.data if told.tensors else None)
     turn.durable(local_update=any(one.local_update for one in known.values()))
     if why := _unknowable(turn, found):
@@ -219,18 +181,13 @@ def _put_together(turn: Turn, known: Mapping[NodeId, Introduction], ended: int) 
     )
 
 
-def _tables(told: Introduction) -> tuple[int, int, bool]:
-    """Orders what nodes know of the job's tables, which only grow."""
-    return len(told.tensors), sum(map(bool, told.optimizers)), told.data is not None and told.data.elastic
-
-
-def _unknowable(turn: Turn, found: _Found) -> str:
+def _unknowable(turn: Turn, found: Found) -> str:
     """What no node remembers and no plan can mend; "": all is known."""
     job, known, target = turn.job, found.known, found.target
     if job.data is not None and job.elastic and not job.is_sync:
         return "with it the book of this job's batches: which of them are done is not known"
-    if missed := _missed(found):
-        return missed
+    if found.missed:
+        return found.missed
     if len(target.assignment) != len(job.model.blocks):
         return f"its nodes know {len(target.assignment)} blocks of {len(job.model.blocks)}: the tables were growing"
     astray = [name for name in found.lagging if (one := known[name].prepared) is None or one.id != target.id]
@@ -239,15 +196,7 @@ def _unknowable(turn: Turn, found: _Found) -> str:
     return ""
 
 
-def _missed(found: _Found) -> str:
-    """Who has not come and cannot be done without; "": nobody."""
-    servers = {server.id for table in (found.base, found.target) if table is not None for server in table.servers}
-    if gone := sorted(servers - found.known.keys()):
-        return f"{', '.join(gone)} did not answer"
-    return "no worker answered" if found.target.ranks.keys() <= found.dead else ""
-
-
-def _finish(turn: Turn, found: _Found) -> None:
+def _finish(turn: Turn, found: Found) -> None:
     """A plan was armed, or has switched somewhere: everyone adopts its table."""
     job, known, target = turn.job, found.known, found.target
     old = found.base.members if found.base is not None else {}
@@ -277,7 +226,7 @@ def _finish(turn: Turn, found: _Found) -> None:
     turn.live(round=Round(switched=switched), welcomed=frozenset(plan.joiners))
 
 
-def _bury_missing(turn: Turn, found: _Found) -> None:
+def _bury_missing(turn: Turn, found: Found) -> None:
     """A death plan takes them off the table."""
     if not found.dead:
         return
@@ -286,7 +235,7 @@ def _bury_missing(turn: Turn, found: _Found) -> None:
     turn.log(f"{', '.join(sorted(found.dead))} did not answer a coordinator that lost its journal", warning=True)
 
 
-def _place(turn: Turn, found: _Found, name: NodeId, told: Introduction) -> None:
+def _place(turn: Turn, found: Found, name: NodeId, told: Introduction) -> None:
     """What a node has to be told of its own: a table that nobody is armed for is forgotten; who has no part goes."""
     if told.prepared is not None and told.prepared.id != found.target.id:
         reason = "the coordinator lost its journal before the plan was armed"

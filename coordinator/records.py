@@ -1,12 +1,18 @@
-"""Frozen dataclasses to JSON and back, by their type hints: no field can be forgotten."""
+"""Frozen dataclasses to JSON and back, by their type hints: no field can be forgotten.
+
+A record of an earlier program may lack fields that have been added since: those that have defaults get them.
+"""
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 _T = TypeVar("_T")
+
+_hints = cache(get_type_hints)  # a journal holds thousands of records of a few types
 
 
 def encode(value: Any) -> Any:
@@ -48,9 +54,14 @@ def _decode(kind: Any, value: Any) -> Any:
     if origin is not None and issubclass(origin, Mapping):
         return {_decode(arguments[0], key): _decode(arguments[1], item) for key, item in value.items()}
     if is_dataclass(kind) and callable(kind):
-        hints = get_type_hints(kind)
-        return kind(**{field.name: _decode(hints[field.name], value[field.name]) for field in fields(kind)})
+        hints = _hints(kind)
+        present = [field for field in fields(kind) if field.name in value or not _has_default(field)]
+        return kind(**{field.name: _decode(hints[field.name], value[field.name]) for field in present})
     if issubclass(kind, tuple):  # a NamedTuple
-        hints = get_type_hints(kind)
+        hints = _hints(kind)
         return kind(*(_decode(hints[name], item) for name, item in zip(kind._fields, value, strict=True)))
     return kind(value)
+
+
+def _has_default(field: Field[Any]) -> bool:
+    return field.default is not MISSING or field.default_factory is not MISSING

@@ -50,6 +50,7 @@ def status_view(status: pb.StatusReply) -> RenderableType:
         parts.append(plan_line(status.plan))
     if status.queued:
         parts.append(Text.assemble(("queued  ", "bold"), status.queued))
+    parts += [Text.assemble(("waiting  ", "bold yellow"), sentence) for sentence in status.waiting]
     by_rank = sorted(status.nodes, key=lambda node: (node.rank < 0, node.rank, node.member.id))
     workers = [node for node in by_rank if node.member.role == pb.WORKER]
     servers = [node for node in by_rank if node.member.role == pb.SERVER]

@@ -171,7 +171,10 @@ def _drain_of(job: Job, name: NodeId) -> int:
 
 
 def drain(turn: Turn, name: NodeId, cause: str, queue: bool) -> str:
-    """Let a node go; its role's wanted count falls by one. Returns why not, "" if so."""
+    """Let a node go; its role's wanted count falls by one. Returns why not, "" if so.
+
+    The last of its role is replaced: the same plan waits for another one, which gets what it has before it goes.
+    """
     job = turn.job
     node, plan = job.nodes[name], job.plan
     leaving = node.departing or name in job.goal.drains or (plan is not None and name in plan.leavers)
@@ -183,10 +186,7 @@ def drain(turn: Turn, name: NodeId, cause: str, queue: bool) -> str:
         turn.node(name, stop=StopOrder(f"drained: {cause}"))
         return ""
     wish = Wish(job.requests + 1, cause, drain=node.member)
-    goal = _wanted_with(job, wish)
-    if goal.count(role) < 1:
-        return f"{name} is the last {role}: a job needs one. Scale up first, or end the job with `elasticctl stop`"
-    return refusal(job, goal) or want(turn, wish, queue)
+    return refusal(job, _wanted_with(job, wish)) or want(turn, wish, queue)
 
 
 def on_cancel_asked(turn: Turn, event: CancelAsked) -> None:

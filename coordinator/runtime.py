@@ -3,8 +3,10 @@
 import asyncio
 import itertools
 import logging
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from coordinator import checkpoints
@@ -13,9 +15,10 @@ from coordinator import events as ev
 from coordinator.journal import Journal, Unwritten
 from coordinator.protocol import step
 from coordinator.state import State
+from coordinator.streams import Stream
 from coordinator.wire import directive_to_pb, wanted_to_pb
 from elastic_ps.core.configuration import NodeId
-from elastic_ps.core.errors import CheckpointError
+from elastic_ps.core.errors import CheckpointError, StorageError
 from protos import elastic_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -30,10 +33,6 @@ class RefusedError(Exception):
         super().__init__(text)
         self.why = why
         self.text = text
-
-
-Stream = asyncio.Queue[Any]
-"""Messages for one open stream; None ends it."""
 
 
 class Runtime:
@@ -54,7 +53,6 @@ class Runtime:
         self._numbers = itertools.count(1)
         self._streams: dict[NodeId, Stream] = {}
         self._launchers: set[Stream] = set()
-        self._work: set[asyncio.Task[None]] = set()
         self._ticker: asyncio.Task[None] | None = None
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -65,13 +63,13 @@ class Runtime:
 
     async def close(self) -> None:
         """End the streams and the loop; the journal has everything already."""
-        for task in [*self._work, *([self._ticker] if self._ticker else [])]:
-            task.cancel()
         for stream in [*self._streams.values(), *self._launchers]:
-            stream.put_nowait(None)
+            stream.end()
         for caller in self._callers.values():
             caller.cancel()
-        await asyncio.gather(*self._work, *([self._ticker] if self._ticker else []), return_exceptions=True)
+        if self._ticker is not None:
+            self._ticker.cancel()
+            await asyncio.gather(self._ticker, return_exceptions=True)
 
     async def _tick(self) -> None:
         while True:
@@ -125,7 +123,7 @@ class Runtime:
     def listen(self, node: NodeId) -> Stream:
         """A node's new control stream; an older one ends."""
         self.unlisten(node, self._streams.get(node))
-        stream: Stream = asyncio.Queue()
+        stream = Stream()
         self._streams[node] = stream
         return stream
 
@@ -133,12 +131,12 @@ class Runtime:
         """A stream has ended."""
         if stream is not None and self._streams.get(node) is stream:
             del self._streams[node]
-            stream.put_nowait(None)
+            stream.end()
 
     def attach(self, current: "pb.Wanted") -> Stream:
         """A launcher's stream, which begins with what is wanted now."""
-        stream: Stream = asyncio.Queue()
-        stream.put_nowait(current)
+        stream = Stream(latest=True)
+        stream.put(current)
         self._launchers.add(stream)
         self.post(ev.Attached(self.now(), 1))
         return stream
@@ -156,7 +154,7 @@ class Runtime:
 
     def _send(self, effect: ef.Send) -> None:
         if (stream := self._streams.get(effect.node)) is not None:
-            stream.put_nowait(directive_to_pb(effect.directive, self.state.job.term, effect.plan))
+            stream.put(directive_to_pb(effect.directive, self.state.job.term, effect.plan))
 
     def _reply(self, effect: ef.Reply) -> None:
         caller = self._callers.get(effect.to)
@@ -171,7 +169,7 @@ class Runtime:
     def _announce(self, effect: ef.Announce) -> None:
         message = wanted_to_pb(effect.wanted)
         for stream in self._launchers:
-            stream.put_nowait(message)
+            stream.put(message)
 
     def _log(self, effect: ef.Log) -> None:
         log.log(logging.WARNING if effect.warning else logging.INFO, "%s", effect.text)
@@ -185,25 +183,43 @@ class Runtime:
 
         self._spawn(work, "write-manifest")
 
+    def _discard_checkpoint(self, effect: ef.DiscardCheckpoint) -> None:
+        def work() -> None:
+            checkpoints.discard(effect.url)
+
+        self._spawn(work, "discard-checkpoint")
+
     def _find_checkpoint(self, effect: ef.FindCheckpoint) -> None:
         def work() -> ev.Event:
             try:
-                url, manifest = checkpoints.newest(*effect.roots, urls=effect.urls, damaged=effect.damaged)
+                url, manifest = checkpoints.find(effect.search, effect.patient)
                 return ev.CheckpointFound(self.now(), url, manifest)
             except CheckpointError as error:
                 return ev.CheckpointFound(self.now(), error=str(error))
+            except StorageError as error:
+                return ev.CheckpointFound(self.now(), error=str(error), again=True)
 
         self._spawn(work, "find-checkpoint")
 
-    def _spawn(self, work: Callable[[], ev.Event], name: str) -> None:
-        """Slow I/O happens beside the loop and comes back as an event."""
+    def _spawn(self, work: Callable[[], ev.Event | None], name: str) -> None:
+        """Do slow I/O in a thread of its own, which comes back as an event; None: nobody waits for it.
 
-        async def run() -> None:
-            self.post(await asyncio.to_thread(work))
+        A storage may hang for ever: neither other work nor the end of the process waits for that thread.
+        """
+        loop = asyncio.get_running_loop()
 
-        task = asyncio.create_task(run(), name=name)
-        self._work.add(task)
-        task.add_done_callback(self._work.discard)
+        def run() -> None:
+            event = work()
+            if event is not None:
+                with suppress(RuntimeError):  # the loop has ended, and nobody is left to hear it
+                    loop.call_soon_threadsafe(self._come_back, event)
+
+        threading.Thread(target=run, name=name, daemon=True).start()
+
+    def _come_back(self, event: ev.Event) -> None:
+        ended = self.failed.done() or (self._ticker is not None and self._ticker.done())
+        if not ended:
+            self.post(event)
 
 
 _ACTS: dict[type, Callable[[Runtime, Any], None]] = {
@@ -214,5 +230,6 @@ _ACTS: dict[type, Callable[[Runtime, Any], None]] = {
     ef.Announce: Runtime._announce,
     ef.Log: Runtime._log,
     ef.WriteManifest: Runtime._write_manifest,
+    ef.DiscardCheckpoint: Runtime._discard_checkpoint,
     ef.FindCheckpoint: Runtime._find_checkpoint,
 }

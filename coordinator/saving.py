@@ -1,20 +1,26 @@
 """Checkpoints, and scripts' commands: what all servers do and the coordinator waits for."""
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from coordinator.batches import without_workers
-from coordinator.checkpoints import KEPT, Manifest
+from coordinator.batches import Batch, Book, restorable
+from coordinator.checkpoints import KEPT, Manifest, Stretch
 from coordinator.clock import scaling_clock
 from coordinator.directives import landed, switching
-from coordinator.effects import Why, WriteManifest
+from coordinator.effects import DiscardCheckpoint, Why, WriteManifest
 from coordinator.events import CheckpointAsked, CommandAsked, Commanded, Late, ManifestWritten, Saved
 from coordinator.pending import Running, Saving
 from coordinator.plan import Phase
 from coordinator.state import JobPhase
 from coordinator.turn import Turn
-from elastic_ps.core.configuration import Configuration
+from elastic_ps.core import storage
+from elastic_ps.core.configuration import Configuration, NodeId
 from protos import elastic_pb2 as pb
+
+SAVE_SECONDS = 1800.0
+"""That servers have to write their blocks. A plan waits for them as long, and then the job goes on without."""
 
 
 def on_checkpoint_asked(turn: Turn, event: CheckpointAsked) -> None:
@@ -33,9 +39,26 @@ def on_checkpoint_asked(turn: Turn, event: CheckpointAsked) -> None:
         turn.refuse(event.to, f"a checkpoint to {saving.root} is being written; ask again when it is done")
 
 
-def by_interval(turn: Turn) -> None:
-    """A checkpoint from time to time."""
-    settings = turn.state.settings
+def long_ago(turn: Turn) -> float:
+    """When the last checkpoint was, as far as a coordinator that comes back knows: so long ago that one is due.
+
+    Else the interval would begin anew with each coordinator, and where they are lost often none would be made.
+    """
+    return turn.now - turn.state.settings.checkpoint_interval
+
+
+def by_time(turn: Turn) -> None:
+    """Begin a checkpoint from time to time; give up one that takes too long."""
+    saving, settings = turn.state.saving, turn.state.settings
+    if saving is not None and saving.clock is not None and turn.now >= saving.begun + SAVE_SECONDS:
+        who = "the storage" if saving.writing else ", ".join(_awaited(turn, saving))
+        _fail(
+            turn,
+            saving,
+            f"{saving.url} is given up: {who} did not write it within {SAVE_SECONDS:.0f} s",
+            over=not saving.writing,
+        )
+        return
     due = settings.checkpoint_interval and turn.now >= turn.state.saved_at + settings.checkpoint_interval
     if not due or turn.state.saving is not None or turn.job.phase is not JobPhase.RUNNING or turn.job.finished:
         return
@@ -51,10 +74,17 @@ def set_clock(turn: Turn) -> bool:
     if switching(plan) and not landed(turn.state):
         return False
     clock = _clock(turn, saving) if job.is_sync else max(job.saves, turn.state.version) + 1
-    book = None if job.is_sync else without_workers(turn.state.book)
+    book = None if job.is_sync else turn.state.book
+    url = f"{saving.root}/{storage.name_of(clock, job.identity)}"
     turn.durable(saves=max(job.saves, clock))
-    turn.live(saving=replace(saving, clock=clock, book=book, url=f"{saving.root}/version-{clock:010d}", saved={}))
+    turn.live(saving=replace(saving, clock=clock, book=book, drawn=(), url=url, saved={}, begun=turn.now))
     return True
+
+
+def _awaited(turn: Turn, saving: Saving) -> list[NodeId]:
+    """Servers that have not saved their blocks yet."""
+    configuration = turn.job.configuration
+    return sorted({server.id for server in configuration.servers} - saving.saved.keys()) if configuration else []
 
 
 def _clock(turn: Turn, saving: Saving) -> int:
@@ -77,11 +107,14 @@ def on_saved(turn: Turn, event: Saved) -> None:
     if saving is None or saving.clock != event.version or saving.writing:
         return
     try:
-        blocks = json.loads(event.detail)["blocks"]
-        if not isinstance(blocks, dict):
-            raise TypeError(f"blocks is a {type(blocks).__name__}")
+        told = json.loads(event.detail)
+        if "error" not in told and not isinstance(told["blocks"], dict):
+            raise TypeError(f"blocks is a {type(told['blocks']).__name__}")
     except (ValueError, KeyError, TypeError) as error:
         _fail(turn, saving, f"{event.node} could not save its blocks: {event.detail[:500] or repr(error)}")
+        return
+    if "error" in told:
+        _fail(turn, saving, str(told["error"]))
         return
     turn.live(saving=replace(saving, saved={**saving.saved, event.node: event.detail}))
 
@@ -91,16 +124,20 @@ def write(turn: Turn) -> bool:
     saving, configuration = turn.state.saving, turn.job.configuration
     if saving is None or saving.clock is None or saving.writing or configuration is None:
         return False
-    if not {server.id for server in configuration.servers} <= saving.saved.keys():
+    if _awaited(turn, saving):
         return False
-    blocks = {
-        int(block): entry for text in saving.saved.values() for block, entry in json.loads(text)["blocks"].items()
-    }
+    told = [json.loads(text) for text in saving.saved.values()]
+    blocks = {int(block): entry for server in told for block, entry in server["blocks"].items()}
     lost = sorted(set(range(len(turn.job.model.blocks))) - blocks.keys())
     if lost:
         _fail(turn, saving, f"no server has saved blocks {lost[:10]}")
         return True
     job = turn.job
+    book: Book | None = None
+    applied: Mapping[NodeId, tuple[Stretch, ...]] = {}
+    if saving.book is not None and job.data is not None:
+        held = [server.get("applied", {}) for server in told]
+        book, applied = unfinished(saving.book, saving.drawn, job.data.exchanges, held)
     manifest = Manifest(
         saving.clock,
         job.seed,
@@ -109,12 +146,42 @@ def write(turn: Turn) -> bool:
         job.data,
         job.local_update,
         configuration,
-        saving.book,
+        book,
         blocks,
+        job.identity,
+        turn.now,
+        applied,
     )
     turn.live(saving=replace(saving, writing=True))
     turn.effects.append(WriteManifest(saving.url, manifest.to_json()))
     return True
+
+
+def unfinished(
+    before: Book, drawn: Sequence[tuple[int, Batch]], exchanges: int, told: Sequence[Mapping[NodeId, Any]]
+) -> tuple[Book, Mapping[NodeId, tuple[Stretch, ...]]]:
+    """Return the book of batches as a checkpoint keeps it, and what blocks hold of those that it gives again.
+
+    Args:
+        before: as it stood before servers were told to save.
+        drawn: epoch and batch of each draw that was answered since.
+        exchanges: of each batch.
+        told: by each server, by origin, first block, count and number of the last exchange that these have taken.
+    """
+    latest: dict[NodeId, int] = {}
+    for origin, held in (item for server in told for item in server.items()):
+        latest[origin] = max(latest.get(origin, -1), *(last for _, _, last in held))
+
+    def taken(batch: Batch) -> bool:
+        return batch.number * exchanges <= latest.get(batch.origin, -1)
+
+    book = restorable(before, drawn, taken)
+    again = {batch.origin for batch in book.named}
+    applied = {
+        origin: tuple(sorted((first, count, last) for server in told for first, count, last in server.get(origin, ())))
+        for origin in sorted(again & latest.keys())
+    }
+    return book, applied
 
 
 def on_written(turn: Turn, event: ManifestWritten) -> None:
@@ -124,6 +191,7 @@ def on_written(turn: Turn, event: ManifestWritten) -> None:
         if saving is not None and saving.url == event.url:
             _fail(turn, saving, f"cannot write {event.url}: {event.error}")
         return
+    turn.live(unsaved="")
     known = tuple(url for url in turn.job.checkpoints if url != event.url)
     turn.durable(checkpoints=(*known, event.url)[-KEPT:], damaged=turn.job.damaged - {event.url})
     promise = "" if turn.job.is_sync else "; consistent per block only"
@@ -135,11 +203,13 @@ def on_written(turn: Turn, event: ManifestWritten) -> None:
     turn.live(saving=None, saved_at=turn.now)
 
 
-def _fail(turn: Turn, saving: Saving, why: str) -> None:
+def _fail(turn: Turn, saving: Saving, why: str, over: bool = True) -> None:
+    """Let the checkpoint come to nothing, and the job go on; `over`: nobody writes to it any more."""
     turn.log(why, warning=True)
     for to in saving.to:
         turn.refuse(to, why)
-    turn.live(saving=None)
+    turn.effects += [DiscardCheckpoint(saving.url)] if saving.url and over else []
+    turn.live(saving=None, unsaved=why)
 
 
 def _adopted(turn: Turn) -> Configuration | None:
@@ -156,10 +226,11 @@ def on_command_asked(turn: Turn, event: CommandAsked) -> None:
     if configuration is None:
         turn.refuse(event.to, "the job has no servers yet: elastic_ps.init() returns when it has")
         return
-    number = turn.state.commands + 1
     servers = frozenset(server.id for server in configuration.servers)
-    run = Running(number, event.to, event.head, event.body, servers)
-    turn.live(commands=number, running=(*turn.state.running, run))
+    asked = Running(event.id, event.to, event.head, event.body, servers)
+    known = next((run for run in turn.state.running if run.id == event.id), asked)
+    others = tuple(run for run in turn.state.running if run is not known)
+    turn.live(running=(*others, replace(known, to=event.to)))
 
 
 def on_commanded(turn: Turn, event: Commanded) -> None:

@@ -1,9 +1,11 @@
 """The gRPC servicer: messages in, events out. It decides nothing but which node may call; strangers: `admission`."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NoReturn, TypeVar
 
 import grpc
+import numpy as np
 
 from coordinator import events as ev
 from coordinator import view
@@ -12,9 +14,9 @@ from coordinator.directives import wanted
 from coordinator.effects import Why
 from coordinator.journal import Unwritten
 from coordinator.runtime import RefusedError, Runtime
-from coordinator.wire import MIGRATIONS, answer_from_pb, introduction_from_pb, wanted_to_pb
+from coordinator.wire import MIGRATIONS, answer_from_pb, introduction_from_pb, waits_from_pb, wanted_to_pb
 from elastic_ps.core.codec import data_from_pb, tensor_from_pb
-from elastic_ps.core.configuration import NodeId, Role
+from elastic_ps.core.configuration import MOST_NODES, NodeId, Role
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.model import Tensor
 from protos import elastic_pb2 as pb
@@ -29,6 +31,9 @@ _CODES = {
 }
 _JOINING = {pb.INC_WORKER: Role.WORKER, pb.INC_SERVER: Role.SERVER}
 _LEAVING = {pb.DEC_WORKER: Role.WORKER, pb.DEC_SERVER: Role.SERVER}
+
+_MOST_TENSOR = 1 << 40
+_LOADING_SECONDS = 1.0
 
 _Message = TypeVar("_Message")
 
@@ -91,6 +96,12 @@ class Service(rpc.CoordinatorServicer):
         code = _CODES[error.why] if isinstance(error, RefusedError) else grpc.StatusCode.UNAVAILABLE
         await context.abort(code, str(error))
         raise AssertionError("abort raises")
+
+    async def _ledger_loaded(self) -> None:
+        """Wait a moment for a ledger that is being read; after that a server is told that nothing is kept yet."""
+        until = self._runtime.now() + _LOADING_SECONDS
+        while not self._ledger.loaded and self._runtime.now() < until:
+            await asyncio.sleep(_LOADING_SECONDS / 20)
 
     async def _invalid(self, context: Context, text: str) -> NoReturn:
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
@@ -194,6 +205,8 @@ class Service(rpc.CoordinatorServicer):
         return reply
 
     async def Report(self, request: "pb.ReportRequest", context: Context) -> "pb.ReportReply":  # noqa: D102, N802
+        if request.ledger:
+            await self._ledger_loaded()
         now = await self._admit(request, context)
         node = request.caller.node
         try:
@@ -216,19 +229,17 @@ class Service(rpc.CoordinatorServicer):
                 request.finished,
                 request.exchanging,
                 dict(request.transports),
+                waits_from_pb(request, now),
             ),
         )
         return pb.ReportReply(term=self._term, ledger_kept=kept)
 
-    async def PeerFailed(self, request: "pb.PeerFailedRequest", context: Context) -> "pb.PeerFailedReply":  # noqa: D102, N802
-        now = await self._admit(request, context)
-        await self._post(context, ev.PeerFailed(now, request.caller.node, request.peer, request.reason))
-        return pb.PeerFailedReply(term=self._term)
-
     async def Command(self, request: "pb.CommandRequest", context: Context) -> "pb.CommandReply":  # noqa: D102, N802
         now = await self._admit(request, context)
+        if not request.id:
+            await self._invalid(context, "a command needs an id: the same on a retry, another for each command")
         reply = await self._ask(
-            context, pb.CommandReply, lambda to: ev.CommandAsked(now, to, request.head, request.body)
+            context, pb.CommandReply, lambda to: ev.CommandAsked(now, to, request.id, request.head, request.body)
         )
         reply.term = self._term
         return reply
@@ -253,6 +264,9 @@ class Service(rpc.CoordinatorServicer):
 
     async def Scale(self, request: "pb.ScaleRequest", context: Context) -> "pb.ScaleReply":  # noqa: D102, N802
         now = await self._ready(context)
+        for name, count in (("workers", request.workers), ("servers", request.servers)):
+            if count > MOST_NODES:
+                await self._invalid(context, f"{name} must be from 1 to {MOST_NODES}, not {count}")
         return await self._ask(
             context,
             pb.ScaleReply,
@@ -275,6 +289,11 @@ class Service(rpc.CoordinatorServicer):
             pb.ScaleReply,
             lambda to: ev.DrainAsked(now, to, request.node, request.wait_in_queue, request.cause),
         )
+
+    async def Evict(self, request: "pb.EvictRequest", context: Context) -> "pb.EvictReply":  # noqa: D102, N802
+        now = await self._ready(context)
+        cause = request.cause or ev.EvictAsked.cause
+        return await self._ask(context, pb.EvictReply, lambda to: ev.EvictAsked(now, to, request.node, cause))
 
     async def Cancel(self, request: "pb.CancelRequest", context: Context) -> "pb.CancelReply":  # noqa: D102, N802
         now = await self._ready(context)
@@ -315,8 +334,11 @@ def _checked(tensor: Tensor) -> Tensor:
     if not tensor.key or min(tensor.shape, default=0) < 0:
         raise ConfigurationError(f"key {tensor.key!r} with shape {tensor.shape}: not a tensor")
     try:
-        if tensor.nbytes < 0:
-            raise ConfigurationError(f"key {tensor.name}: too large")
-    except TypeError as error:
+        kind = np.dtype(tensor.dtype).kind
+    except (TypeError, ValueError, SyntaxError) as error:
         raise ConfigurationError(f"key {tensor.name}: dtype {tensor.dtype!r} is not one of numpy's") from error
+    if kind not in "biuf":
+        raise ConfigurationError(f"key {tensor.name}: dtype {tensor.dtype!r} is none of numbers")
+    if tensor.nbytes > _MOST_TENSOR:
+        raise ConfigurationError(f"key {tensor.name}: shape {tensor.shape}: too large, at most {_MOST_TENSOR} bytes")
     return tensor

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from coordinator.batches import Book
-from coordinator.pending import Barrier, Declaration, Draw, Rebuilding, Running, Saving, Told
+from coordinator.pending import Barrier, Declaration, Draw, Looking, Rebuilding, Running, Saving, Told, Trial
 from coordinator.plan import Migration, Plan
+from coordinator.voids import Void
 from coordinator.wishes import Goal, Wish
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, NodeId, Role
 from elastic_ps.core.data import DataSpec
@@ -116,31 +117,11 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Void:
-    """A restore: of the entries of older terms only those count that the checkpoint holds.
-
-    Attributes:
-        term: that the restore began.
-        version: of the checkpoint's blocks; without a common version 0, and `batches` says what it holds.
-        batches: None: a sync job.
-    """
-
-    term: int
-    version: int
-    batches: Book | None = None
-
-    def takes_back(self, term: int, version: int, epoch: int, step: int) -> bool:
-        """Whether an entry does not count any more."""
-        if term >= self.term:
-            return False
-        return version >= self.version if self.batches is None else not self.batches.holds(epoch, step)
-
-
-@dataclass(frozen=True)
 class Job:
     """What survives the coordinator.
 
     Attributes:
+        identity: of this training run, which its checkpoints have; made once, and never changed.
         term: starts of the coordinator and restores of the job.
         seed: of the data order.
         goal: what is wanted of it now.
@@ -165,12 +146,16 @@ class Job:
         restore: URL of the checkpoint that the next start loads; its version is in `voids`.
         loading: a checkpoint is being looked for, to start again from.
         checkpoints: folders of complete ones, oldest first.
-        damaged: folders of those that a server could not load.
+        damaged: folders of those that a server found damaged.
+        unread: how often servers could not read one, by folder, since the job trained.
+        begun: folder of the checkpoint that the job began from; "": from nothing.
         saves: the highest number in a checkpoint's name.
         voids: restores so far.
+        expelled: nonces of the latest nodes that the job goes on without though nobody saw them end.
     """
 
     goal: Goal
+    identity: str = ""
     seed: int = 0
     term: int = 0
     phase: JobPhase = JobPhase.STARTING
@@ -197,8 +182,11 @@ class Job:
     loading: bool = False
     checkpoints: tuple[str, ...] = ()
     damaged: frozenset[str] = frozenset()
+    unread: Mapping[str, int] = field(default_factory=dict)
+    begun: str = ""
     saves: int = 0
     voids: tuple[Void, ...] = ()
+    expelled: tuple[str, ...] = ()
 
     @property
     def ended(self) -> bool:
@@ -232,10 +220,32 @@ class Job:
 
 
 @dataclass(frozen=True)
+class Wait:
+    """What a node has told of a peer in its last report: `Wait` in the contract.
+
+    Attributes:
+        peer: whom it waits for.
+        what: for people: "the values of version 12".
+        since: unix seconds.
+        unreachable: the peer's process does not answer its probes, or cannot be connected to.
+    """
+
+    peer: NodeId
+    what: str
+    since: float
+    unreachable: bool = False
+
+
+@dataclass(frozen=True)
 class Vitals:
-    """What a node has told lately; seconds, bytes, samples per second."""
+    """What a node has told lately; seconds, bytes, samples per second.
+
+    `back`: since when it was not silent between; `grew`: when its bytes last changed.
+    """
 
     heard: float
+    back: float = 0.0
+    grew: float = 0.0
     version: int = 0
     step_seconds: float = 0.0
     rtt_seconds: float = 0.0
@@ -244,6 +254,7 @@ class Vitals:
     metrics: Mapping[str, float] = field(default_factory=dict)
     exchanging: bool = False
     transports: Mapping[NodeId, str] = field(default_factory=dict)
+    waits: tuple[Wait, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -275,9 +286,9 @@ class State:
         history: plans that have ended, oldest first.
         book: of batches, durable too; empty where batches are not drawn.
         vitals: by node.
-        failures: by peer, when an exchange with it last failed, and how.
         round: answers in the plan under way.
         declarations: not yet in the tables.
+        trials: optimizers of declarations that the servers try first.
         told: in the tables; the servers have not all confirmed.
         extended: nodes that have confirmed the tables as they are.
         welcomed: joiners that know the tables by a Welcome.
@@ -287,14 +298,18 @@ class State:
         grown_at: when the tables last grew.
         saving: the checkpoint being written.
         saved_at: when the last one was.
+        looking: the search for a checkpoint to go back to.
+        unsaved: why the last one that was tried came to nothing; "": it did not.
         running: scripts' commands at the servers.
-        commands: ids of these given out.
         launchers: attached ones.
         surplus: by role, processes that launchers were told to start and that are not wanted any more, and until when
             they may still come.
         stopping: why the job ends once the checkpoint is written; "": it does not.
-        suspicious: most leases have run out together, so that the fault is likely to be here.
+        ticked_at: when time last passed; a gap is a silence of the coordinator's own.
+        doubted_since: when most leases ran out together, so that the fault is likely to be here; 0: they have not.
+        suspected: of whom people have been told that the job waits for them.
         resent: when unanswered directives were last sent again, by node.
+        reached: the version that nodes which are gone have told of since the job last went back to a checkpoint.
         rebuilding: nodes introduce themselves to a coordinator without a journal.
         rebuilt: they have, since this process began.
     """
@@ -304,9 +319,9 @@ class State:
     history: tuple[Plan, ...] = ()
     book: Book = field(default_factory=Book)
     vitals: Mapping[NodeId, Vitals] = field(default_factory=dict)
-    failures: Mapping[NodeId, tuple[float, str]] = field(default_factory=dict)
     round: Round = Round()
     declarations: tuple[Declaration, ...] = ()
+    trials: tuple[Trial, ...] = ()
     told: tuple[Told, ...] = ()
     extended: frozenset[NodeId] = frozenset()
     welcomed: frozenset[NodeId] = frozenset()
@@ -316,13 +331,17 @@ class State:
     grown_at: float = 0.0
     saving: Saving | None = None
     saved_at: float = 0.0
+    looking: Looking | None = None
+    unsaved: str = ""
     running: tuple[Running, ...] = ()
-    commands: int = 0
     launchers: int = 0
     surplus: Mapping[Role, tuple[int, float]] = field(default_factory=dict)
     stopping: str = ""
-    suspicious: bool = False
+    ticked_at: float = 0.0
+    doubted_since: float = 0.0
+    suspected: frozenset[NodeId] = frozenset()
     resent: Mapping[NodeId, float] = field(default_factory=dict)
+    reached: int = 0
     rebuilding: Rebuilding | None = None
     rebuilt: bool = False
 
@@ -332,4 +351,4 @@ class State:
         job = self.job
         base = job.voids[-1].version if job.voids else 0
         among = job.members if job.is_sync or job.configuration is None else job.configuration.ranks
-        return max([base, *(v.version for name, v in self.vitals.items() if name in among)])
+        return max([base, self.reached, *(v.version for name, v in self.vitals.items() if name in among)])

@@ -13,6 +13,7 @@ from coordinator.pending import Declaration, Told
 from coordinator.plan import Kind, Phase
 from coordinator.plans import cancel
 from coordinator.state import Job
+from coordinator.trials import passed
 from coordinator.turn import Turn
 from elastic_ps.core.codec import tensor_to_pb
 from elastic_ps.core.data import DataSpec
@@ -41,7 +42,7 @@ def on_extended(turn: Turn, event: Extended) -> None:
 
 
 def declare(turn: Turn) -> bool:
-    """Take what has been declared into the tables, once no switch is half done and the last growth is confirmed."""
+    """Take what was declared, and tried, into the tables, once no switch is half done and the last growth is known."""
     state, plan = turn.state, turn.job.plan
     if not state.declarations or turn.job.loading:
         return False
@@ -52,16 +53,19 @@ def declare(turn: Turn) -> bool:
         return False
     if state.told or turn.job.configuration is None:
         return False
+    ready = [declaration for declaration in state.declarations if passed(state, declaration)]
+    if not ready:
+        return False
     grown = turn.job
-    told, kept = [], []
-    for declaration in state.declarations:
+    told = []
+    for declaration in ready:
         try:
             grown, warnings = merge(grown, declaration)
             told.append(Told(declaration.to, warnings))
-            kept.append(declaration)
         except ConfigurationError as error:
             turn.refuse(declaration.to, str(error), Why.INVALID)
-    turn.live(declarations=(), told=tuple(told))
+    left = tuple(declaration for declaration in state.declarations if declaration not in ready)
+    turn.live(declarations=left, told=tuple(told))
     if grown is not turn.job:
         _grow(turn, grown)
     return True

@@ -1,5 +1,7 @@
 """Which job a command of `elasticctl` is about: its name, or its coordinator's address and token."""
 
+import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -7,7 +9,8 @@ from typing import Annotated
 import typer
 
 from coordinator.client import CoordinatorClient
-from coordinator.jobs import Job, find_job, jobs_folder
+from coordinator.jobs import Job, UnknownJob, find_job, jobs_folder
+from elastic_ps.core.pages import MOST_PORT
 from elastic_ps.core.token import read_token
 
 JobName = Annotated[str | None, typer.Argument(metavar="JOB", help="Name of the job; may be left out when one runs.")]
@@ -37,13 +40,32 @@ def resolve(name: str | None, coordinator: str | None, token_file: Path | None) 
     if coordinator is None:
         if token_file is not None:
             raise typer.BadParameter("--token-file goes with --coordinator; a job that is named has its own")
-        job = find_job(jobs_folder(), name)
-        return Target(CoordinatorClient(job.coordinator, read_token(job.token_file)), job)
+        return _named(name)
     if name is not None:
         raise typer.BadParameter(f"name the job ({name}) or give --coordinator, not both")
     if token_file is None:
         raise typer.BadParameter("--coordinator needs --token-file: the file `token` in the job's folder")
     host, _, port = coordinator.rpartition(":")
-    if not host or not port.isdigit():
-        raise typer.BadParameter(f"--coordinator is HOST:PORT, not {coordinator!r}")
+    if not host or not re.fullmatch("0*[0-9]{1,5}", port) or not 0 < int(port) <= MOST_PORT:
+        raise typer.BadParameter(f"--coordinator is HOST:PORT, PORT from 1 to {MOST_PORT}, not {coordinator!r}")
     return Target(CoordinatorClient(coordinator, read_token(token_file)))
+
+
+def _named(name: str | None) -> Target:
+    """Return a job of this user on this machine; else the one whose environment this is, as in a coordinator's pod."""
+    around = _around()
+    if around is not None and name is None:
+        return around
+    try:
+        job = find_job(jobs_folder(), name)
+    except UnknownJob:
+        if around is None or around.client.status().job != name:
+            raise
+        return around
+    return Target(CoordinatorClient(job.coordinator, read_token(job.token_file)), job)
+
+
+def _around() -> Target | None:
+    """Return the job whose environment this is; None: it is no job's."""
+    address, token_file = os.environ.get("ELASTIC_COORDINATOR"), os.environ.get("ELASTIC_TOKEN_FILE")
+    return Target(CoordinatorClient(address, read_token(Path(token_file)))) if address and token_file else None

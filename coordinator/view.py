@@ -2,9 +2,11 @@
 
 from itertools import pairwise
 
+from coordinator import looking
 from coordinator.deaths import lost_shares
 from coordinator.plan import Migration, Phase, Plan, Times
 from coordinator.state import Job, Node, State
+from coordinator.suspicions import suspicions
 from elastic_ps.core.codec import config_id_to_pb, data_to_pb, member_to_pb
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.data import DataSpec, place
@@ -17,7 +19,7 @@ def status(state: State, now: float) -> "pb.StatusReply":
     message = pb.StatusReply(
         job=state.settings.name,
         phase=job.phase,
-        reason=job.reason or lost_shares(job),
+        reason=_reason(state),
         term=job.term,
         nodes=[_node(state, node, now) for node in job.nodes.values()],
         wanted_workers=job.goal.workers,
@@ -32,7 +34,10 @@ def status(state: State, now: float) -> "pb.StatusReply":
         bytes=sum(tensor.nbytes for tensor in job.model.tensors),
         optimizers=job.optimizers,
         data=data_to_pb(job.data or DataSpec()),
+        unsaved=state.unsaved,
+        checkpoint=job.checkpoints[-1] if job.checkpoints else "",
         rebuilt=state.rebuilt,
+        waiting=_waiting(state, now),
     )
     if job.configuration is not None:
         message.configuration.CopyFrom(config_id_to_pb(job.configuration.id))
@@ -40,6 +45,20 @@ def status(state: State, now: float) -> "pb.StatusReply":
     if job.plan is not None:
         message.plan.CopyFrom(plan(job.plan))
     return message
+
+
+def _waiting(state: State, now: float) -> list[str]:
+    """Return whom the job waits for, as sentences; what has stood for less than a quarter of a lease is no wait yet."""
+    least = state.settings.lease / 4
+    return [suspicion.text(now) for suspicion in suspicions(state, now) if now - suspicion.since >= least]
+
+
+def _reason(state: State) -> str:
+    """Return why the job is where it is, and what keeps it there."""
+    job = state.job
+    sought = looking.words(state.looking)
+    trouble = f"{state.looking.trouble}; asked again {sought}" if state.looking is not None and sought else ""
+    return "; ".join(filter(None, (job.reason or lost_shares(job), trouble)))
 
 
 def _progress(state: State) -> tuple[int, int]:

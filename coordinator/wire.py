@@ -8,7 +8,7 @@ from coordinator import effects as ef
 from coordinator import events as ev
 from coordinator.pending import Introduction
 from coordinator.plan import Migration
-from coordinator.state import CancelOrder, StopOrder
+from coordinator.state import CancelOrder, StopOrder, Wait
 from elastic_ps.core.codec import (
     config_id_from_pb,
     config_id_to_pb,
@@ -37,7 +37,12 @@ def directive_to_pb(directive: ef.Directive, term: int, plan: int) -> "pb.Direct
 
 
 def _welcome(value: ef.Welcome) -> "pb.Welcome":
-    message = pb.Welcome(tensors=[tensor_to_pb(tensor) for tensor in value.tensors], optimizers=value.optimizers)
+    message = pb.Welcome(
+        tensors=[tensor_to_pb(tensor) for tensor in value.tensors],
+        optimizers=value.optimizers,
+        identity=value.identity,
+        begun=value.begun,
+    )
     if value.configuration is not None:
         message.configuration.CopyFrom(configuration_to_pb(value.configuration))
     _fill_data(message, value.data)
@@ -79,6 +84,7 @@ _ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     ef.Extend: ("extend", _extend),
     ef.Save: ("save", lambda d: pb.Save(clock=d.clock, url=d.url)),
     StopOrder: ("stop", lambda d: pb.Stop(reason=d.reason, restart=d.restart, failed=d.failed)),
+    ef.Try: ("trial", lambda d: pb.Trial(optimizer=d.optimizer, dtypes=d.dtypes)),
     ef.Run: ("command", lambda d: pb.ServerCommand(id=d.id, head=d.head, body=d.body)),
 }
 
@@ -106,6 +112,7 @@ def introduction_from_pb(request: "pb.ListenRequest") -> Introduction:
         leaving=told.leaving,
         dead=frozenset(told.dead),
         cancelled=config_id_from_pb(told.cancelled),
+        synced=config_id_from_pb(told.synced),
         tensors=tuple(tensor_from_pb(tensor) for tensor in told.tensors),
         optimizers=tuple(told.optimizers),
         data=data_from_pb(told.data) if told.HasField("data") else None,
@@ -114,6 +121,16 @@ def introduction_from_pb(request: "pb.ListenRequest") -> Introduction:
         block_bytes=told.block_bytes,
         plan=told.plan,
         passed=(told.barrier_place, told.barrier_number) if told.barred else (-1, -1),
+        identity=told.identity,
+        begun=told.begun,
+    )
+
+
+def waits_from_pb(request: "pb.ReportRequest", now: float) -> tuple[Wait, ...]:
+    """Return whom a node waits for; `now` and the result's times are unix seconds. What is no duration counts as 0."""
+    return tuple(
+        Wait(wait.peer, wait.what, now - (wait.seconds if 0 < wait.seconds < now else 0.0), wait.unreachable)
+        for wait in request.waits
     )
 
 
@@ -134,6 +151,9 @@ _DECODERS: dict[int, Callable[[float, str, Any, Any], ev.Event]] = {
     pb.EXTENDED: lambda now, node, number, r: ev.Extended(now, node),
     pb.SAVED: lambda now, node, number, r: ev.Saved(now, node, r.version, r.detail),
     pb.UNREADABLE: lambda now, node, number, r: ev.Unreadable(now, node, number, r.detail),
+    pb.UNREAD: lambda now, node, number, r: ev.Unreadable(now, node, number, r.detail, damaged=False),
+    pb.TRIED: lambda now, node, number, r: ev.Tried(now, node, r.optimizer, r.detail),
+    pb.BROKEN: lambda now, node, number, r: ev.Broken(now, node, r.detail),
     pb.COMMANDED: lambda now, node, number, r: ev.Commanded(now, node, r.command, r.detail),
 }
 
@@ -152,4 +172,5 @@ def wanted_to_pb(value: ef.Wanted) -> "pb.Wanted":
         restart=value.restart,
         nodes=value.nodes,
         nonces=value.nonces,
+        expelled=value.expelled,
     )

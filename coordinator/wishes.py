@@ -85,7 +85,8 @@ class Goal:
         goal = replace(self, cause=wish.cause, wishes=(*kept, wish))
         if wish.drain is not None:
             role = wish.drain.role
-            return replace(goal.changed(role, goal.count(role) - 1), drains=goal.drains | {wish.drain.id})
+            left = max(1, goal.count(role) - 1)  # in the place of the last of its role comes another, in the same plan
+            return replace(goal.changed(role, left), drains=goal.drains | {wish.drain.id})
         workers, servers = wish.workers or goal.workers, wish.servers or goal.servers
         return replace(goal, workers=workers, servers=servers, migration=wish.migration)
 

@@ -40,6 +40,9 @@ class Answer(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     COMMANDED: _ClassVar[Answer]
     ARRIVED: _ClassVar[Answer]
     UNREADABLE: _ClassVar[Answer]
+    UNREAD: _ClassVar[Answer]
+    TRIED: _ClassVar[Answer]
+    BROKEN: _ClassVar[Answer]
 ROLE_UNSPECIFIED: Role
 WORKER: Role
 SERVER: Role
@@ -62,6 +65,9 @@ CANCELLED: Answer
 COMMANDED: Answer
 ARRIVED: Answer
 UNREADABLE: Answer
+UNREAD: Answer
+TRIED: Answer
+BROKEN: Answer
 
 class ConfigId(_message.Message):
     __slots__ = ("term", "number")
@@ -110,6 +116,18 @@ class Configuration(_message.Message):
     servers: _containers.RepeatedCompositeFieldContainer[Member]
     assignment: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, id: _Optional[_Union[ConfigId, _Mapping]] = ..., workers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., assignment: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class GreetRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GreetReply(_message.Message):
+    __slots__ = ("nonce", "proof")
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    PROOF_FIELD_NUMBER: _ClassVar[int]
+    nonce: bytes
+    proof: bytes
+    def __init__(self, nonce: _Optional[bytes] = ..., proof: _Optional[bytes] = ...) -> None: ...
 
 class Caller(_message.Message):
     __slots__ = ("term", "node")
@@ -162,7 +180,7 @@ class ListenRequest(_message.Message):
     def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., introduction: _Optional[_Union[Introduction, _Mapping]] = ..., version: _Optional[int] = ...) -> None: ...
 
 class Introduction(_message.Message):
-    __slots__ = ("role", "host", "port", "pid", "nonce", "current", "prepared", "clock", "paused", "dead", "cancelled", "tensors", "optimizers", "data", "local_update", "seed", "block_bytes", "plan", "barrier_place", "barrier_number", "barred", "leaving")
+    __slots__ = ("role", "host", "port", "pid", "nonce", "current", "prepared", "clock", "paused", "dead", "cancelled", "tensors", "optimizers", "data", "local_update", "seed", "block_bytes", "plan", "barrier_place", "barrier_number", "barred", "leaving", "identity", "begun", "synced")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
@@ -185,6 +203,9 @@ class Introduction(_message.Message):
     BARRIER_NUMBER_FIELD_NUMBER: _ClassVar[int]
     BARRED_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_FIELD_NUMBER: _ClassVar[int]
+    SYNCED_FIELD_NUMBER: _ClassVar[int]
     role: Role
     host: str
     port: int
@@ -207,10 +228,13 @@ class Introduction(_message.Message):
     barrier_number: int
     barred: bool
     leaving: bool
-    def __init__(self, role: _Optional[_Union[Role, str]] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., pid: _Optional[int] = ..., nonce: _Optional[str] = ..., current: _Optional[_Union[Configuration, _Mapping]] = ..., prepared: _Optional[_Union[Configuration, _Mapping]] = ..., clock: _Optional[int] = ..., paused: _Optional[bool] = ..., dead: _Optional[_Iterable[str]] = ..., cancelled: _Optional[_Union[ConfigId, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., optimizers: _Optional[_Iterable[str]] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ..., local_update: _Optional[bool] = ..., seed: _Optional[int] = ..., block_bytes: _Optional[int] = ..., plan: _Optional[int] = ..., barrier_place: _Optional[int] = ..., barrier_number: _Optional[int] = ..., barred: _Optional[bool] = ..., leaving: _Optional[bool] = ...) -> None: ...
+    identity: str
+    begun: str
+    synced: ConfigId
+    def __init__(self, role: _Optional[_Union[Role, str]] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., pid: _Optional[int] = ..., nonce: _Optional[str] = ..., current: _Optional[_Union[Configuration, _Mapping]] = ..., prepared: _Optional[_Union[Configuration, _Mapping]] = ..., clock: _Optional[int] = ..., paused: _Optional[bool] = ..., dead: _Optional[_Iterable[str]] = ..., cancelled: _Optional[_Union[ConfigId, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., optimizers: _Optional[_Iterable[str]] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ..., local_update: _Optional[bool] = ..., seed: _Optional[int] = ..., block_bytes: _Optional[int] = ..., plan: _Optional[int] = ..., barrier_place: _Optional[int] = ..., barrier_number: _Optional[int] = ..., barred: _Optional[bool] = ..., leaving: _Optional[bool] = ..., identity: _Optional[str] = ..., begun: _Optional[str] = ..., synced: _Optional[_Union[ConfigId, _Mapping]] = ...) -> None: ...
 
 class Directive(_message.Message):
-    __slots__ = ("term", "plan", "prepare", "arm", "adopt", "cancel", "committed", "resume", "extend", "save", "stop", "command", "welcome")
+    __slots__ = ("term", "plan", "prepare", "arm", "adopt", "cancel", "committed", "resume", "extend", "save", "stop", "command", "welcome", "trial")
     TERM_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     PREPARE_FIELD_NUMBER: _ClassVar[int]
@@ -224,6 +248,7 @@ class Directive(_message.Message):
     STOP_FIELD_NUMBER: _ClassVar[int]
     COMMAND_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
     term: int
     plan: int
     prepare: Prepare
@@ -237,19 +262,24 @@ class Directive(_message.Message):
     stop: Stop
     command: ServerCommand
     welcome: Welcome
-    def __init__(self, term: _Optional[int] = ..., plan: _Optional[int] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., arm: _Optional[_Union[Arm, _Mapping]] = ..., adopt: _Optional[_Union[Adopt, _Mapping]] = ..., cancel: _Optional[_Union[CancelPlan, _Mapping]] = ..., committed: _Optional[_Union[Committed, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., extend: _Optional[_Union[Extend, _Mapping]] = ..., save: _Optional[_Union[Save, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., command: _Optional[_Union[ServerCommand, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ...) -> None: ...
+    trial: Trial
+    def __init__(self, term: _Optional[int] = ..., plan: _Optional[int] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., arm: _Optional[_Union[Arm, _Mapping]] = ..., adopt: _Optional[_Union[Adopt, _Mapping]] = ..., cancel: _Optional[_Union[CancelPlan, _Mapping]] = ..., committed: _Optional[_Union[Committed, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., extend: _Optional[_Union[Extend, _Mapping]] = ..., save: _Optional[_Union[Save, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., command: _Optional[_Union[ServerCommand, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., trial: _Optional[_Union[Trial, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("configuration", "tensors", "optimizers", "data")
+    __slots__ = ("configuration", "tensors", "optimizers", "data", "identity", "begun")
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     TENSORS_FIELD_NUMBER: _ClassVar[int]
     OPTIMIZERS_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_FIELD_NUMBER: _ClassVar[int]
     configuration: Configuration
     tensors: _containers.RepeatedCompositeFieldContainer[Tensor]
     optimizers: _containers.RepeatedScalarFieldContainer[str]
     data: DataSpec
-    def __init__(self, configuration: _Optional[_Union[Configuration, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., optimizers: _Optional[_Iterable[str]] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ...) -> None: ...
+    identity: str
+    begun: str
+    def __init__(self, configuration: _Optional[_Union[Configuration, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., optimizers: _Optional[_Iterable[str]] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ..., identity: _Optional[str] = ..., begun: _Optional[str] = ...) -> None: ...
 
 class Prepare(_message.Message):
     __slots__ = ("configuration", "mode", "dead", "restore")
@@ -311,6 +341,14 @@ class Extend(_message.Message):
     data: DataSpec
     def __init__(self, tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., assignment: _Optional[_Iterable[int]] = ..., optimizers: _Optional[_Iterable[str]] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ...) -> None: ...
 
+class Trial(_message.Message):
+    __slots__ = ("optimizer", "dtypes")
+    OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
+    DTYPES_FIELD_NUMBER: _ClassVar[int]
+    optimizer: str
+    dtypes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, optimizer: _Optional[str] = ..., dtypes: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class Save(_message.Message):
     __slots__ = ("clock", "url")
     CLOCK_FIELD_NUMBER: _ClassVar[int]
@@ -340,7 +378,7 @@ class ServerCommand(_message.Message):
     def __init__(self, id: _Optional[int] = ..., head: _Optional[int] = ..., body: _Optional[str] = ...) -> None: ...
 
 class AcknowledgeRequest(_message.Message):
-    __slots__ = ("caller", "answer", "configuration", "version", "suspension_ms", "bytes_moved", "detail", "command")
+    __slots__ = ("caller", "answer", "configuration", "version", "suspension_ms", "bytes_moved", "detail", "command", "optimizer")
     CALLER_FIELD_NUMBER: _ClassVar[int]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
@@ -349,6 +387,7 @@ class AcknowledgeRequest(_message.Message):
     BYTES_MOVED_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     COMMAND_FIELD_NUMBER: _ClassVar[int]
+    OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
     caller: Caller
     answer: Answer
     configuration: ConfigId
@@ -357,7 +396,8 @@ class AcknowledgeRequest(_message.Message):
     bytes_moved: int
     detail: str
     command: int
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., answer: _Optional[_Union[Answer, str]] = ..., configuration: _Optional[_Union[ConfigId, _Mapping]] = ..., version: _Optional[int] = ..., suspension_ms: _Optional[float] = ..., bytes_moved: _Optional[int] = ..., detail: _Optional[str] = ..., command: _Optional[int] = ...) -> None: ...
+    optimizer: str
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., answer: _Optional[_Union[Answer, str]] = ..., configuration: _Optional[_Union[ConfigId, _Mapping]] = ..., version: _Optional[int] = ..., suspension_ms: _Optional[float] = ..., bytes_moved: _Optional[int] = ..., detail: _Optional[str] = ..., command: _Optional[int] = ..., optimizer: _Optional[str] = ...) -> None: ...
 
 class AcknowledgeReply(_message.Message):
     __slots__ = ("term",)
@@ -462,7 +502,7 @@ class Slice(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., low: _Optional[int] = ..., high: _Optional[int] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
-    __slots__ = ("caller", "version", "step_seconds", "rtt_seconds", "rate", "metrics", "steps", "ledger", "ledger_sequence", "bytes", "finished", "exchanging", "transports")
+    __slots__ = ("caller", "version", "step_seconds", "rtt_seconds", "rate", "metrics", "steps", "ledger", "ledger_sequence", "bytes", "finished", "exchanging", "transports", "waits")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -490,6 +530,7 @@ class ReportRequest(_message.Message):
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     EXCHANGING_FIELD_NUMBER: _ClassVar[int]
     TRANSPORTS_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FIELD_NUMBER: _ClassVar[int]
     caller: Caller
     version: int
     step_seconds: float
@@ -503,7 +544,20 @@ class ReportRequest(_message.Message):
     finished: bool
     exchanging: bool
     transports: _containers.ScalarMap[str, str]
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., version: _Optional[int] = ..., step_seconds: _Optional[float] = ..., rtt_seconds: _Optional[float] = ..., rate: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., steps: _Optional[_Iterable[_Union[StepTime, _Mapping]]] = ..., ledger: _Optional[_Iterable[_Union[LedgerEntry, _Mapping]]] = ..., ledger_sequence: _Optional[int] = ..., bytes: _Optional[int] = ..., finished: _Optional[bool] = ..., exchanging: _Optional[bool] = ..., transports: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    waits: _containers.RepeatedCompositeFieldContainer[Wait]
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., version: _Optional[int] = ..., step_seconds: _Optional[float] = ..., rtt_seconds: _Optional[float] = ..., rate: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., steps: _Optional[_Iterable[_Union[StepTime, _Mapping]]] = ..., ledger: _Optional[_Iterable[_Union[LedgerEntry, _Mapping]]] = ..., ledger_sequence: _Optional[int] = ..., bytes: _Optional[int] = ..., finished: _Optional[bool] = ..., exchanging: _Optional[bool] = ..., transports: _Optional[_Mapping[str, str]] = ..., waits: _Optional[_Iterable[_Union[Wait, _Mapping]]] = ...) -> None: ...
+
+class Wait(_message.Message):
+    __slots__ = ("peer", "what", "seconds", "unreachable")
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    UNREACHABLE_FIELD_NUMBER: _ClassVar[int]
+    peer: str
+    what: str
+    seconds: float
+    unreachable: bool
+    def __init__(self, peer: _Optional[str] = ..., what: _Optional[str] = ..., seconds: _Optional[float] = ..., unreachable: _Optional[bool] = ...) -> None: ...
 
 class ReportReply(_message.Message):
     __slots__ = ("term", "ledger_kept")
@@ -512,22 +566,6 @@ class ReportReply(_message.Message):
     term: int
     ledger_kept: int
     def __init__(self, term: _Optional[int] = ..., ledger_kept: _Optional[int] = ...) -> None: ...
-
-class PeerFailedRequest(_message.Message):
-    __slots__ = ("caller", "peer", "reason")
-    CALLER_FIELD_NUMBER: _ClassVar[int]
-    PEER_FIELD_NUMBER: _ClassVar[int]
-    REASON_FIELD_NUMBER: _ClassVar[int]
-    caller: Caller
-    peer: str
-    reason: str
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., peer: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
-
-class PeerFailedReply(_message.Message):
-    __slots__ = ("term",)
-    TERM_FIELD_NUMBER: _ClassVar[int]
-    term: int
-    def __init__(self, term: _Optional[int] = ...) -> None: ...
 
 class DrawRequest(_message.Message):
     __slots__ = ("caller", "number", "epoch", "any_epoch")
@@ -578,14 +616,16 @@ class BarrierReply(_message.Message):
     def __init__(self, term: _Optional[int] = ...) -> None: ...
 
 class CommandRequest(_message.Message):
-    __slots__ = ("caller", "head", "body")
+    __slots__ = ("caller", "head", "body", "id")
     CALLER_FIELD_NUMBER: _ClassVar[int]
     HEAD_FIELD_NUMBER: _ClassVar[int]
     BODY_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
     caller: Caller
     head: int
     body: str
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., head: _Optional[int] = ..., body: _Optional[str] = ...) -> None: ...
+    id: int
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., head: _Optional[int] = ..., body: _Optional[str] = ..., id: _Optional[int] = ...) -> None: ...
 
 class CommandReply(_message.Message):
     __slots__ = ("term",)
@@ -598,7 +638,7 @@ class AttachRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class Wanted(_message.Message):
-    __slots__ = ("workers", "servers", "leaving", "starting_workers", "starting_servers", "ended", "failed", "reason", "restart", "nodes", "nonces")
+    __slots__ = ("workers", "servers", "leaving", "starting_workers", "starting_servers", "ended", "failed", "reason", "restart", "nodes", "nonces", "expelled")
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     SERVERS_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
@@ -610,6 +650,7 @@ class Wanted(_message.Message):
     RESTART_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     NONCES_FIELD_NUMBER: _ClassVar[int]
+    EXPELLED_FIELD_NUMBER: _ClassVar[int]
     workers: int
     servers: int
     leaving: _containers.RepeatedScalarFieldContainer[str]
@@ -621,7 +662,8 @@ class Wanted(_message.Message):
     restart: bool
     nodes: _containers.RepeatedScalarFieldContainer[str]
     nonces: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, workers: _Optional[int] = ..., servers: _Optional[int] = ..., leaving: _Optional[_Iterable[str]] = ..., starting_workers: _Optional[int] = ..., starting_servers: _Optional[int] = ..., ended: _Optional[bool] = ..., failed: _Optional[bool] = ..., reason: _Optional[str] = ..., restart: _Optional[bool] = ..., nodes: _Optional[_Iterable[str]] = ..., nonces: _Optional[_Iterable[str]] = ...) -> None: ...
+    expelled: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, workers: _Optional[int] = ..., servers: _Optional[int] = ..., leaving: _Optional[_Iterable[str]] = ..., starting_workers: _Optional[int] = ..., starting_servers: _Optional[int] = ..., ended: _Optional[bool] = ..., failed: _Optional[bool] = ..., reason: _Optional[str] = ..., restart: _Optional[bool] = ..., nodes: _Optional[_Iterable[str]] = ..., nonces: _Optional[_Iterable[str]] = ..., expelled: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class NodeExitedRequest(_message.Message):
     __slots__ = ("node", "status", "nonce")
@@ -664,6 +706,20 @@ class DrainRequest(_message.Message):
     wait_in_queue: bool
     cause: str
     def __init__(self, node: _Optional[str] = ..., wait_in_queue: _Optional[bool] = ..., cause: _Optional[str] = ...) -> None: ...
+
+class EvictRequest(_message.Message):
+    __slots__ = ("node", "cause")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    cause: str
+    def __init__(self, node: _Optional[str] = ..., cause: _Optional[str] = ...) -> None: ...
+
+class EvictReply(_message.Message):
+    __slots__ = ("outcome",)
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    outcome: str
+    def __init__(self, outcome: _Optional[str] = ...) -> None: ...
 
 class ScaleReply(_message.Message):
     __slots__ = ("plan", "queued", "lines", "moves", "bytes_to_move", "seconds_estimated", "joining_workers", "joining_servers", "leaving", "request")
@@ -810,7 +866,7 @@ class NodeStatus(_message.Message):
     def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., rank: _Optional[int] = ..., state: _Optional[str] = ..., version: _Optional[int] = ..., step_seconds: _Optional[float] = ..., rate: _Optional[float] = ..., bytes: _Optional[int] = ..., lease_left: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., pid: _Optional[int] = ..., transports: _Optional[_Mapping[str, str]] = ..., nonce: _Optional[str] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("job", "phase", "reason", "term", "configuration", "nodes", "wanted_workers", "wanted_servers", "version", "epoch", "step", "rate", "data", "plan", "queued", "blocks", "bytes", "optimizers", "requests", "queued_requests", "withdrawn", "rebuilt")
+    __slots__ = ("job", "phase", "reason", "term", "configuration", "nodes", "wanted_workers", "wanted_servers", "version", "epoch", "step", "rate", "data", "plan", "queued", "blocks", "bytes", "optimizers", "requests", "queued_requests", "withdrawn", "waiting", "unsaved", "checkpoint", "rebuilt")
     class WithdrawnEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -839,6 +895,9 @@ class StatusReply(_message.Message):
     REQUESTS_FIELD_NUMBER: _ClassVar[int]
     QUEUED_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     WITHDRAWN_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    UNSAVED_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     REBUILT_FIELD_NUMBER: _ClassVar[int]
     job: str
     phase: str
@@ -861,8 +920,11 @@ class StatusReply(_message.Message):
     requests: _containers.RepeatedScalarFieldContainer[int]
     queued_requests: _containers.RepeatedScalarFieldContainer[int]
     withdrawn: _containers.ScalarMap[int, str]
+    waiting: _containers.RepeatedScalarFieldContainer[str]
+    unsaved: str
+    checkpoint: str
     rebuilt: bool
-    def __init__(self, job: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., term: _Optional[int] = ..., configuration: _Optional[_Union[ConfigId, _Mapping]] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., wanted_workers: _Optional[int] = ..., wanted_servers: _Optional[int] = ..., version: _Optional[int] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., rate: _Optional[float] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., queued: _Optional[str] = ..., blocks: _Optional[int] = ..., bytes: _Optional[int] = ..., optimizers: _Optional[_Iterable[str]] = ..., requests: _Optional[_Iterable[int]] = ..., queued_requests: _Optional[_Iterable[int]] = ..., withdrawn: _Optional[_Mapping[int, str]] = ..., rebuilt: _Optional[bool] = ...) -> None: ...
+    def __init__(self, job: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., term: _Optional[int] = ..., configuration: _Optional[_Union[ConfigId, _Mapping]] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., wanted_workers: _Optional[int] = ..., wanted_servers: _Optional[int] = ..., version: _Optional[int] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., rate: _Optional[float] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., queued: _Optional[str] = ..., blocks: _Optional[int] = ..., bytes: _Optional[int] = ..., optimizers: _Optional[_Iterable[str]] = ..., requests: _Optional[_Iterable[int]] = ..., queued_requests: _Optional[_Iterable[int]] = ..., withdrawn: _Optional[_Mapping[int, str]] = ..., waiting: _Optional[_Iterable[str]] = ..., unsaved: _Optional[str] = ..., checkpoint: _Optional[str] = ..., rebuilt: _Optional[bool] = ...) -> None: ...
 
 class Plan(_message.Message):
     __slots__ = ("id", "configuration", "phase", "cause", "reason", "joined", "left", "missing", "clock", "steps_ms", "bytes_moved", "suspension_ms", "mode", "fell_back", "started", "ended", "requests")

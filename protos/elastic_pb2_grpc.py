@@ -35,6 +35,11 @@ class CoordinatorStub:
         Args:
             channel: A grpc.Channel.
         """
+        self.Greet = channel.unary_unary(
+                '/elastic.Coordinator/Greet',
+                request_serializer=protos_dot_elastic__pb2.GreetRequest.SerializeToString,
+                response_deserializer=protos_dot_elastic__pb2.GreetReply.FromString,
+                _registered_method=True)
         self.Register = channel.unary_unary(
                 '/elastic.Coordinator/Register',
                 request_serializer=protos_dot_elastic__pb2.RegisterRequest.SerializeToString,
@@ -59,11 +64,6 @@ class CoordinatorStub:
                 '/elastic.Coordinator/Report',
                 request_serializer=protos_dot_elastic__pb2.ReportRequest.SerializeToString,
                 response_deserializer=protos_dot_elastic__pb2.ReportReply.FromString,
-                _registered_method=True)
-        self.PeerFailed = channel.unary_unary(
-                '/elastic.Coordinator/PeerFailed',
-                request_serializer=protos_dot_elastic__pb2.PeerFailedRequest.SerializeToString,
-                response_deserializer=protos_dot_elastic__pb2.PeerFailedReply.FromString,
                 _registered_method=True)
         self.Draw = channel.unary_unary(
                 '/elastic.Coordinator/Draw',
@@ -99,6 +99,11 @@ class CoordinatorStub:
                 '/elastic.Coordinator/Drain',
                 request_serializer=protos_dot_elastic__pb2.DrainRequest.SerializeToString,
                 response_deserializer=protos_dot_elastic__pb2.ScaleReply.FromString,
+                _registered_method=True)
+        self.Evict = channel.unary_unary(
+                '/elastic.Coordinator/Evict',
+                request_serializer=protos_dot_elastic__pb2.EvictRequest.SerializeToString,
+                response_deserializer=protos_dot_elastic__pb2.EvictReply.FromString,
                 _registered_method=True)
         self.Cancel = channel.unary_unary(
                 '/elastic.Coordinator/Cancel',
@@ -141,8 +146,15 @@ class CoordinatorServicer:
     """One coordinator per job. A node is a worker or a parameter server.
     """
 
+    def Greet(self, request, context):
+        """Strangers. The coordinator proves that it knows the job token, and says what a caller has to show in every other call.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Register(self, request, context):
-        """Nodes. Every call's metadata show the job token; every node's message has the highest term that it knows.
+        """Nodes. Every call's metadata prove the job token; every node's message has the highest term that it knows.
         join or leave a job (DL2 section 5, step 1)
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -172,13 +184,6 @@ class CoordinatorServicer:
 
     def Report(self, request, context):
         """version, speed, ledger; renews the lease
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def PeerFailed(self, request, context):
-        """an exchange with a peer failed
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -233,6 +238,13 @@ class CoordinatorServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Evict(self, request, context):
+        """a node is expelled at once, as if it were dead
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Cancel(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -278,6 +290,11 @@ class CoordinatorServicer:
 
 def add_CoordinatorServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'Greet': grpc.unary_unary_rpc_method_handler(
+                    servicer.Greet,
+                    request_deserializer=protos_dot_elastic__pb2.GreetRequest.FromString,
+                    response_serializer=protos_dot_elastic__pb2.GreetReply.SerializeToString,
+            ),
             'Register': grpc.unary_unary_rpc_method_handler(
                     servicer.Register,
                     request_deserializer=protos_dot_elastic__pb2.RegisterRequest.FromString,
@@ -302,11 +319,6 @@ def add_CoordinatorServicer_to_server(servicer, server):
                     servicer.Report,
                     request_deserializer=protos_dot_elastic__pb2.ReportRequest.FromString,
                     response_serializer=protos_dot_elastic__pb2.ReportReply.SerializeToString,
-            ),
-            'PeerFailed': grpc.unary_unary_rpc_method_handler(
-                    servicer.PeerFailed,
-                    request_deserializer=protos_dot_elastic__pb2.PeerFailedRequest.FromString,
-                    response_serializer=protos_dot_elastic__pb2.PeerFailedReply.SerializeToString,
             ),
             'Draw': grpc.unary_unary_rpc_method_handler(
                     servicer.Draw,
@@ -342,6 +354,11 @@ def add_CoordinatorServicer_to_server(servicer, server):
                     servicer.Drain,
                     request_deserializer=protos_dot_elastic__pb2.DrainRequest.FromString,
                     response_serializer=protos_dot_elastic__pb2.ScaleReply.SerializeToString,
+            ),
+            'Evict': grpc.unary_unary_rpc_method_handler(
+                    servicer.Evict,
+                    request_deserializer=protos_dot_elastic__pb2.EvictRequest.FromString,
+                    response_serializer=protos_dot_elastic__pb2.EvictReply.SerializeToString,
             ),
             'Cancel': grpc.unary_unary_rpc_method_handler(
                     servicer.Cancel,
@@ -389,6 +406,33 @@ def add_CoordinatorServicer_to_server(servicer, server):
 class Coordinator:
     """One coordinator per job. A node is a worker or a parameter server.
     """
+
+    @staticmethod
+    def Greet(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/elastic.Coordinator/Greet',
+            protos_dot_elastic__pb2.GreetRequest.SerializeToString,
+            protos_dot_elastic__pb2.GreetReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def Register(request,
@@ -515,33 +559,6 @@ class Coordinator:
             '/elastic.Coordinator/Report',
             protos_dot_elastic__pb2.ReportRequest.SerializeToString,
             protos_dot_elastic__pb2.ReportReply.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def PeerFailed(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/elastic.Coordinator/PeerFailed',
-            protos_dot_elastic__pb2.PeerFailedRequest.SerializeToString,
-            protos_dot_elastic__pb2.PeerFailedReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -731,6 +748,33 @@ class Coordinator:
             '/elastic.Coordinator/Drain',
             protos_dot_elastic__pb2.DrainRequest.SerializeToString,
             protos_dot_elastic__pb2.ScaleReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Evict(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/elastic.Coordinator/Evict',
+            protos_dot_elastic__pb2.EvictRequest.SerializeToString,
+            protos_dot_elastic__pb2.EvictReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -3,15 +3,22 @@
 ElasticError
 ├── ConfigurationError   what the caller asked for cannot be: fix the call (not retryable)
 ├── CheckpointError      no checkpoint can be read or written there (not retryable)
+├── StorageError         the storage of checkpoints does not do what it was asked for (retryable)
+├── RuleFailed           a user's update rule raised; another try would, too (not retryable)
 ├── ProtocolError        a peer broke the contract: a bug or a foreign process (not retryable)
 ├── Refused              a peer will not serve this request now; `reason` says why (retryable)
 ├── PeerLost             an exchange with a peer failed (retryable once a new configuration is in force)
+├── NotNow               something outside the job, which may pass, keeps its coordinator from running (retryable)
 ├── CoordinatorLost      the coordinator does not answer (retryable: it is restarted from its journal)
 └── JobEnded             the job was stopped, failed or restarts; `status` is the process's exit status
 """
 
 EXIT_RESTART = 75
 """Exit status that asks the launcher to start this role again: the job goes back to its checkpoint."""
+
+EXIT_LATER = 69
+"""Exit status of a coordinator that something outside its job keeps from running, which may pass: a full disk, a port
+that is taken. Started again later it goes on."""
 
 
 class ElasticError(Exception):
@@ -24,6 +31,14 @@ class ConfigurationError(ElasticError):
 
 class CheckpointError(ElasticError):
     """No checkpoint can be read or written there; the message says why."""
+
+
+class StorageError(ElasticError):
+    """The storage that checkpoints lie on does not do what it was asked for; the message says what, and why."""
+
+
+class RuleFailed(ElasticError):
+    """A user's update rule raised; the message names it and what it did."""
 
 
 class ProtocolError(ElasticError):
@@ -45,6 +60,10 @@ class PeerLost(ElasticError):
 
 class CoordinatorLost(ElasticError):
     """The coordinator does not answer."""
+
+
+class NotNow(ElasticError):
+    """A coordinator cannot run here at present: no room on the disk, a port that is taken. It may pass."""
 
 
 class JobEnded(ElasticError):

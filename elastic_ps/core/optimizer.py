@@ -12,8 +12,8 @@ class OptimizerSpec:
     """An optimizer of one kvstore.
 
     Attributes:
-        name: "sgd", "nag", "adam", "adamw", "rmsprop", "adagrad", "ftrl", "lamb", or "module:Class" for a rule that
-            the server loads from a module it was started with (`--optimizer-module`).
+        name: "sgd", "nag", "adam", "adamw", "rmsprop", "adagrad", "ftrl", "lamb", "test", or "module:Class" for a
+            rule that the server loads from a module it was started with (`--optimizer-module`).
         args: the constants of the rule (momentum, beta1, epsilon ...), JSON values.
         keys: by key as in `Tensor.key`, what differs from 1 of {"lr_mult": x, "wd_mult": y}.
 

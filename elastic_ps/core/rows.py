@@ -46,24 +46,26 @@ class Rows:
         return [np.ascontiguousarray(self.numbers), np.ascontiguousarray(self.values)]
 
 
-def payload_bytes(model: Model, run_list: Sequence[Run], counts: Any) -> list[int]:
+def payload_bytes(model: Model, run_list: Sequence[Run], counts: Sequence[int]) -> list[int]:
     """Bytes of the payload of each run of a frame that brings `counts` rows of each.
 
     Raises:
         ProtocolError: more rows than there are, or of blocks that do not hold whole ones.
     """
-    if not isinstance(counts, list) or len(counts) != len(run_list):
-        raise ProtocolError(f"{len(run_list)} runs with rows {str(counts)[:200]}")
+    if len(counts) != len(run_list):
+        raise ProtocolError(f"{len(run_list)} runs with rows of {len(counts)}")
     found = []
     for run, count in zip(run_list, counts, strict=True):
         rows = rows_of(model, run)
-        if rows is None or not isinstance(count, int) or not 0 <= count <= len(rows):
+        if rows is None or count > len(rows):
             raise ProtocolError(f"{count} rows of blocks {run}, which hold {rows}")
         found.append(count * (_NUMBER.itemsize + _tensor(model, run).row_bytes))
     return found
 
 
-def received(model: Model, run_list: Sequence[Run], counts: Any, data: Sequence[NDArray[np.uint8]]) -> list[Rows]:
+def received(
+    model: Model, run_list: Sequence[Run], counts: Sequence[int], data: Sequence[NDArray[np.uint8]]
+) -> list[Rows]:
     """The rows that a frame has brought, by run: the inverse of `payload`.
 
     Raises:

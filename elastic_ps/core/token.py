@@ -1,13 +1,25 @@
-"""The job's token: the secret that every frame and every call shows, and the file that it is kept in."""
+"""The job's token: the file that it is kept in, and how the two ends of the control plane prove that they know it.
 
-import hmac
+A caller draws a nonce and sends it with a `Greet`. The coordinator answers with its own, which it has for as long as
+its process lives, and the proof (`core.proof`) over both. Only then the caller shows its own proof, in the metadata of
+each call. A thief at the address of a coordinator that died cannot prove anything, so he is shown nothing; and what a
+caller shows in the moment in which one process takes another's place is of no use to the next one.
+"""
+
 from collections.abc import Iterable
 from pathlib import Path
 
+from elastic_ps.core.bounded import read_text
 from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.proof import NONCE_BYTES, Purpose, new_nonce, proof, proves
+from protos import elastic_pb2 as pb
 
 TOKEN_BYTES = 16
-_METADATA = "authorization"
+_LONGEST = 1024  # bytes of its file
+Metadata = tuple[tuple[str, str], ...]
+"""Of a call: they go before the message, and are judged before any of that is read."""
+
+_METADATA, _SCHEME, _NONCE = "authorization", "Elastic", "elastic-nonce"
 
 
 def read_token(path: str | Path) -> bytes:
@@ -17,7 +29,7 @@ def read_token(path: str | Path) -> bytes:
         ConfigurationError: no such file, or not a token.
     """
     try:
-        token = bytes.fromhex(Path(path).read_text().strip())
+        token = bytes.fromhex(read_text(path, _LONGEST).strip())
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"cannot read the job token from {path}: {error}") from error
     if len(token) != TOKEN_BYTES:
@@ -25,14 +37,72 @@ def read_token(path: str | Path) -> bytes:
     return token
 
 
-def credentials(token: bytes) -> tuple[tuple[str, str], ...]:
-    """A call's metadata: it goes before the message, and is judged before any of that is read."""
-    return ((_METADATA, f"Bearer {token.hex()}"),)
+class Impostor(Exception):
+    """Who answers at a coordinator's address does not know the job's token."""
 
 
-def admits(token: bytes, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
-    """Whether a call's metadata show the job's token, compared in the same time whatever is shown."""
-    expected = credentials(token)[0][1].encode()
-    shown = [value for name, value in metadata if name == _METADATA]
-    given = shown[0] if len(shown) == 1 else b""
-    return hmac.compare_digest(given.encode() if isinstance(given, str) else given, expected)
+def greeting() -> tuple[bytes, Metadata]:
+    """Return a new nonce, and the metadata of a `Greet` that brings it."""
+    nonce = new_nonce()
+    return nonce, ((_NONCE, nonce.hex()),)
+
+
+def admitted(token: bytes, nonce: bytes, answer: pb.GreetReply) -> Metadata:
+    """Return the metadata of calls after a `Greet`; they are good for the process that has answered it alone.
+
+    Args:
+        token: the job's.
+        nonce: of the `Greet`.
+        answer: to it.
+
+    Raises:
+        Impostor: the answer proves nothing.
+    """
+    if len(answer.nonce) != NONCE_BYTES or not proves(
+        answer.proof, token, Purpose.CONTROL_LISTENER, nonce, answer.nonce
+    ):
+        raise Impostor
+    shown = proof(token, Purpose.CONTROL_CALLER, nonce, answer.nonce)
+    return ((_METADATA, f"{_SCHEME} {nonce.hex()} {shown.hex()}"),)
+
+
+class Door:
+    """The coordinator's end: it proves that it knows the token, and judges who calls.
+
+    Its nonce is of this process: what callers have shown to one that has died, or to nobody, opens nothing.
+
+    Args:
+        token: the job's.
+    """
+
+    def __init__(self, token: bytes):
+        self._token = token
+        self._nonce = new_nonce()
+
+    def greet(self, metadata: Iterable[tuple[str, str | bytes]]) -> pb.GreetReply:
+        """Return the answer to a `Greet` with these metadata. Raises ValueError: they have no nonce."""
+        nonce = _nonce(_one(metadata, _NONCE))
+        shown = proof(self._token, Purpose.CONTROL_LISTENER, nonce, self._nonce)
+        return pb.GreetReply(nonce=self._nonce, proof=shown)
+
+    def admits(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
+        """Return whether a call's metadata prove the token, to this process."""
+        try:
+            scheme, nonce, shown = _one(metadata, _METADATA).split(" ")
+            return scheme == _SCHEME and proves(
+                bytes.fromhex(shown), self._token, Purpose.CONTROL_CALLER, _nonce(nonce), self._nonce
+            )
+        except ValueError:
+            return False
+
+
+def _one(metadata: Iterable[tuple[str, str | bytes]], name: str) -> str:
+    (value,) = [value for key, value in metadata if key == name]
+    return value if isinstance(value, str) else value.decode()
+
+
+def _nonce(text: str) -> bytes:
+    nonce = bytes.fromhex(text)
+    if len(nonce) != NONCE_BYTES:
+        raise ValueError(f"a nonce has {NONCE_BYTES} bytes")
+    return nonce

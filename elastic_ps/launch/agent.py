@@ -6,31 +6,29 @@ asks `decide` what to do, and does it. It runs in the thread that starts the pro
 
 import math
 import queue
-import re
 import secrets
 import signal
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
+from elastic_ps.core.printable import one_line
 from elastic_ps.core.token import read_token
 from elastic_ps.launch import decide
 from elastic_ps.launch.children import Children
-from elastic_ps.launch.commands import Commands, JobSettings, Place, node_environment
+from elastic_ps.launch.commands import Commands, JobSettings, node_environment
+from elastic_ps.launch.coordinating import NAME, Coordinator, Ready
 from elastic_ps.launch.decide import Budget, Local, Wanted
 from elastic_ps.launch.folder import JobFolder
 from elastic_ps.launch.link import CoordinatorLink
 from elastic_ps.launch.output import MergedStream, NodeLog
-from elastic_ps.launch.processes import Process
 from protos import elastic_pb2 as pb
 
-_COORDINATOR = "coordinator"
-_SAYS = b"coordinator: "
-_READY = re.compile(rb"listening on (\S+):(\d+)\s*")
-_READY_SECONDS = 60.0
 _DELIVERY_SECONDS = 5.0
+_FLUSH_SECONDS = 5.0
+_EXPELLED_SECONDS = 2.0  # so that a process which is not frozen ends by itself and says why in its log
+_SILENT_SECONDS = 20.0  # beyond a lease
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +47,6 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ready:
-    host: str
-    port: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Exited:
     nonce: str
     status: int
@@ -70,26 +62,12 @@ class _Refused:
     reason: str
 
 
-_Event = Wanted | _Ready | _Exited | _Signalled | _Refused
+@dataclass(frozen=True, slots=True)
+class _Silent:
+    seconds: float
 
 
-class _CoordinatorLog:
-    """The coordinator's output: into its log, and its address to the agent."""
-
-    def __init__(self, log: NodeLog, ready: Callable[[_Ready], None]):
-        self._log = log
-        self._ready = ready
-        self.said = ""  # why it ends, in its own words
-
-    def line(self, line: bytes) -> None:
-        if match := _READY.fullmatch(line):
-            self._ready(_Ready(match[1].decode(), int(match[2])))
-        elif line.startswith(_SAYS):
-            self.said = f": {line.removeprefix(_SAYS).decode(errors='replace').strip()}"
-        self._log.line(line)
-
-    def close(self) -> None:
-        self._log.close()
+_Event = Wanted | Ready | _Exited | _Signalled | _Refused | _Silent
 
 
 class Agent:
@@ -107,12 +85,12 @@ class Agent:
         self._folder = folder
         self._commands = commands
         self._merged = merged
+        self._log = NodeLog(folder.logs, "elasticrun", merged)
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
-        self._children = Children(folder.logs, merged, lambda nonce, status: self._events.put(_Exited(nonce, status)))
-        self._coordinator: Process | None = None
-        self._coordinator_log: _CoordinatorLog | None = None
-        self._ready_by = math.inf
-        self._port = 0
+        self._children = Children(folder.logs, merged, self._exited)
+        self._coordinator = Coordinator(
+            settings, folder, commands, merged, self._events.put, lambda status: self._exited(NAME, status)
+        )
         self._link: CoordinatorLink | None = None
         self._wanted: Wanted | None = None
         self._budget = Budget(settings.max_restarts)
@@ -124,11 +102,14 @@ class Agent:
         """A signal asks to end the job: the first in order, the second at once. Safe in a signal handler."""
         self._events.put(_Signalled(number))
 
+    def _exited(self, nonce: str, status: int) -> None:
+        self._events.put(_Exited(nonce, status))
+
     def run(self) -> Outcome:
         """Run until every process has ended; leaves none behind, whatever is raised."""
         started = time.time()
         try:
-            self._start_coordinator()
+            self._coordinator.start()
             while self._outcome is None or self._children:
                 self._take(self._next())
                 self._decide()
@@ -141,12 +122,14 @@ class Agent:
             self._folder.over(outcome.status, outcome.reason or outcome.word)
             self._end_coordinator()
             self._folder.ended()
+            self._merged.flush(_FLUSH_SECONDS)
+            self._log.close()
 
     # ---- events ------------------------------------------------------------------------------------------------
 
     def _next(self) -> _Event | None:
         """The next event, or None when a deadline has come."""
-        deadline = min(self._ready_by, self._children.deadline or math.inf)
+        deadline = min(self._coordinator.deadline, self._children.deadline)
         try:
             return self._events.get(timeout=None if deadline == math.inf else max(0.0, deadline - time.monotonic()))
         except queue.Empty:
@@ -155,14 +138,10 @@ class Agent:
     def _take(self, event: _Event | None) -> None:
         match event:
             case Wanted():
-                self._wanted = event
-                for news in self._children.observe(event):
-                    self._say(news)
-                if event.failed:
-                    self._fail_late(event.reason)
-            case _Ready():
+                self._on_wanted(event)
+            case Ready():
                 self._on_ready(event)
-            case _Exited(nonce, status) if nonce == _COORDINATOR:
+            case _Exited(nonce, status) if nonce == NAME:
                 self._on_coordinator_exit(status)
             case _Exited(nonce, status):
                 self._on_exit(nonce, status)
@@ -170,16 +149,34 @@ class Agent:
                 self._on_signal(number)
             case _Refused(reason):
                 self._stop(Outcome(1, "failed", reason), now=True)
+            case _Silent(seconds) if self._coordinator.listens:
+                self._say(f"the coordinator runs and has not answered for {seconds:.0f} s: killed")
+                self._coordinator.kill()
 
-    def _on_ready(self, event: _Ready) -> None:
-        self._port, self._ready_by = event.port, math.inf
+    def _on_wanted(self, wanted: Wanted) -> None:
+        for nonce in decide.outdated(self._children.locals, self._wanted, wanted):
+            self._children.kill_in(nonce, self._settings.grace, wanted=False)
+        self._wanted = wanted
+        expelled = {local.nonce for local in self._children.locals if local.expelled}
+        for news in self._children.observe(wanted):
+            self._say(news)
+        for local in self._children.locals:
+            if local.expelled and local.nonce not in expelled and not local.ending:  # else it has its time already
+                seconds = self._settings.grace if local.leaving else _EXPELLED_SECONDS
+                self._say(f"the job goes on without {local.name}: its process is killed in {seconds:g} s")
+                self._children.kill_in(local.nonce, seconds)
+        if wanted.failed:
+            self._fail_late(wanted.reason)
+
+    def _on_ready(self, event: Ready) -> None:
+        self._coordinator.ready(event)
         address = f"{event.host}:{event.port}"
-        if self._coordinator is not None:
-            self._folder.listening(address, self._coordinator.pid)
-            self._say(f"job {self._folder.name}: coordinator {address}, folder {self._folder.path}")
+        self._say(f"job {self._folder.name}: coordinator {address}, folder {self._folder.path}")
         if self._link is None:
             self._link = CoordinatorLink(address, read_token(self._folder.token_file))
             self._link.attach(self._events.put, lambda reason: self._events.put(_Refused(reason)))
+            silent = self._settings.lease + _SILENT_SECONDS
+            self._link.watch(silent, lambda seconds: self._events.put(_Silent(seconds)))
 
     def _on_exit(self, nonce: str, status: int) -> None:
         local, log = self._children.remove(nonce)
@@ -200,19 +197,20 @@ class Agent:
             self._outcome = Outcome(1, "failed", reason)
 
     def _on_coordinator_exit(self, status: int) -> None:
-        self._coordinator, self._ready_by = None, math.inf
+        end = self._coordinator.ended(status)
         if self._outcome is not None:
             return
-        said = self._coordinator_log.said if self._coordinator_log else ""
-        how = f"status {status}{said} (log: {self._folder.logs / _COORDINATOR}.log)"
         if self._link is None:
-            self._stop(Outcome(1, "failed", f"the coordinator did not start: {how}"), now=True)
+            self._stop(Outcome(1, "failed", f"the coordinator did not start: {end.how}"), now=True)
             return
-        death = f"the coordinator ended with {how}"
-        self._budget = self._budget.spend(death)
+        death = f"the coordinator ended with {end.how}"
+        if end.counts:
+            self._budget = self._budget.spend(death)
         if not self._budget.exhausted:
-            self._say(f"{death}; starting it again from its journal")
-            self._start_coordinator()
+            seconds = self._coordinator.start_later()
+            when = f"in {seconds:g} s" if seconds else "now"
+            more = "" if end.counts else ", which does not count against --max-restarts"
+            self._say(f"{death}; training goes on without it; it is started again from its journal {when}{more}")
 
     def _on_signal(self, number: int) -> None:
         self._signals += 1
@@ -253,7 +251,7 @@ class Agent:
         if failed:
             self._say(f"ending the job: {outcome.reason}")
         patience = 0.0
-        if self._coordinator is not None and self._link is not None:
+        if self._coordinator.runs and self._link is not None:
             try:
                 self._link.stop(now, outcome.reason if failed else f"{outcome.word} {outcome.reason}", failed)
                 patience = self._settings.grace
@@ -264,6 +262,7 @@ class Agent:
     def _finish(self, outcome: Outcome, patience: float | None = None) -> None:
         """The job is over: its processes end by themselves within `patience` seconds, or are made to."""
         self._outcome = outcome
+        self._coordinator.forget()
         grace = self._settings.grace
         self._children.end_all(grace if patience is None else patience, grace)
 
@@ -271,40 +270,21 @@ class Agent:
         """Make end what should have ended by now."""
         for name in self._children.enforce():
             self._say(f"{name} does not end: killed")
-        if time.monotonic() >= self._ready_by and self._coordinator is not None:
-            self._ready_by = math.inf
-            self._say(f"the coordinator is not ready after {_READY_SECONDS:.0f} s: killed")
-            self._coordinator.kill()
+        if news := self._coordinator.enforce():
+            self._say(news)
 
     # ---- processes ---------------------------------------------------------------------------------------------
 
-    def _start_coordinator(self) -> None:
-        command = self._commands.coordinator(self._folder.path, self._folder.token_file, self._port)
-        sink = _CoordinatorLog(NodeLog(self._folder.logs, _COORDINATOR, self._merged), self._events.put)
-        self._coordinator_log = sink
-        self._ready_by = time.monotonic() + _READY_SECONDS
-        self._coordinator = Process(
-            _COORDINATOR,
-            command,
-            node_environment(self._place(), _COORDINATOR),
-            sink,
-            lambda status: self._events.put(_Exited(_COORDINATOR, status)),
-        )
-
     def _start_node(self, role: Role) -> None:
         self._starts += 1
-        local, place = Local(f"{role}-{self._starts}-{secrets.token_hex(3)}", role), self._place()
+        local, place = Local(f"{role}-{self._starts}-{secrets.token_hex(3)}", role), self._coordinator.place
         self._children.start(local, self._commands.node(role, place, local.nonce), node_environment(place, local.nonce))
-
-    def _place(self) -> Place:
-        settings = self._settings
-        return Place(f"{settings.host}:{self._port}", self._folder.token_file, settings.host, settings.transport)
 
     def _end_coordinator(self) -> None:
         """Last of all, so that it has heard of every exit. One more signal kills it."""
         if self._link is not None:
-            self._link.close(_DELIVERY_SECONDS if self._coordinator is not None else 0.0)
-        if self._coordinator is None:
+            self._link.close(_DELIVERY_SECONDS if self._coordinator.runs else 0.0)
+        if not self._coordinator.runs:
             return
         self._coordinator.terminate()
         deadline = time.monotonic() + self._settings.grace
@@ -316,7 +296,7 @@ class Agent:
                 event, deadline = _Signalled(signal.SIGKILL), time.monotonic() + self._settings.grace
             if isinstance(event, _Signalled):
                 self._coordinator.kill()
-            elif isinstance(event, _Exited) and event.nonce == _COORDINATOR:
+            elif isinstance(event, _Exited) and event.nonce == NAME:
                 return
 
     # ---- for people --------------------------------------------------------------------------------------------
@@ -334,7 +314,7 @@ class Agent:
         return f"{line}; logs: {self._folder.logs}"
 
     def _last_status(self) -> pb.StatusReply | None:
-        if self._coordinator is None or self._link is None:
+        if not self._coordinator.runs or self._link is None:
             return None
         try:
             return self._link.status()
@@ -342,7 +322,7 @@ class Agent:
             return None
 
     def _say(self, text: str) -> None:
-        self._merged.line("elasticrun", text)
+        self._log.line(f"{one_line(text)}\n".encode())
 
 
 def _many(count: int, thing: str) -> str:

@@ -4,7 +4,6 @@ They run before anything is started, and without running a line of the user's co
 """
 
 import importlib.util
-import math
 import shlex
 import shutil
 import socket
@@ -14,9 +13,12 @@ from pathlib import Path
 
 from elastic_ps.core import storage
 from elastic_ps.core.configuration import Role
-from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.errors import ConfigurationError, StorageError
 from elastic_ps.core.model import ALIGNMENT
 from elastic_ps.core.token import read_token
+
+MOST_SECONDS = 30 * 86_400.0
+"""Of any option: thirty days."""
 
 
 def script_problem(script: str, module: bool, role: Role | None) -> str | None:
@@ -56,10 +58,10 @@ def _is_module(name: str) -> bool:
 
 
 def seconds_problem(**options: float | None) -> str | None:
-    """Durations, by option: positive, and not infinite."""
+    """Durations, by option: positive, and no longer than anything lasts."""
     for name, value in options.items():
-        if value is not None and not 0 < value < math.inf:
-            return f"--{name.replace('_', '-')} {value:g}: must be more than 0 seconds"
+        if value is not None and not 0 < value <= MOST_SECONDS:
+            return f"--{name.replace('_', '-')} {value:g}: must be more than 0 seconds, and at most {MOST_SECONDS:,.0f}"
     return None
 
 
@@ -100,10 +102,12 @@ def host_problem(host: str, listens: bool) -> str | None:
 
 
 def checkpoint_problem(url: str) -> str | None:
-    """--checkpoint: a storage that there are programs for; "": the default."""
+    """--checkpoint: a storage that there are programs for, and a folder that can be written; "": the default."""
     try:
         storage.check_protocol(url)
-    except (ValueError, ImportError) as error:
+        if url:
+            storage.check_writable(url)
+    except (ValueError, ImportError, OSError) as error:
         return f"--checkpoint {url}: {error}"
     return None
 
@@ -114,9 +118,18 @@ def restore_problem(url: str) -> str | None:
         return None
     try:
         found = any(storage.is_complete(folder) for folder in storage.candidates(url))
-    except (OSError, ValueError, ImportError) as error:
+    except FileNotFoundError:
+        found = False
+    except StorageError as error:
         return f"--restore {url}: no checkpoint can be read there: {error}"
     return None if found else f"--restore {url}: no checkpoint there"
+
+
+def identity_problem(identity: str) -> str | None:
+    """--identity: part of a folder's name; "": a new one."""
+    if not identity or storage.IDENTITY.fullmatch(identity):
+        return None
+    return f"--identity {identity!r}: give up to 100 letters, digits, '.', '_' and '-', a letter or digit first"
 
 
 def wrap_problem(option: str, command: str) -> str | None:

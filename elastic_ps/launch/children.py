@@ -1,5 +1,6 @@
 """The node processes of a launcher: who runs, and when one that shall end is made to."""
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -78,16 +79,28 @@ class Children:
         child.term_at = time.monotonic() + patience
         child.kill_at = child.term_at + grace
 
+    def kill_in(self, nonce: str, seconds: float, wanted: bool = True) -> None:
+        """Give a process that may be frozen `seconds` to end by itself, then SIGKILL.
+
+        Args:
+            nonce: of the process.
+            seconds: until then.
+            wanted: its end is a death.
+        """
+        child = self._children[nonce]
+        child.local = replace(child.local, ending=child.local.ending or not wanted)
+        child.kill_at = min(time.monotonic() + seconds, math.inf if child.kill_at is None else child.kill_at)
+
     def end_all(self, patience: float, grace: float) -> None:
         """`end` for every process; one that has not joined has nothing to end, and is given no patience."""
         for nonce, child in self._children.items():
             self.end(nonce, patience if child.local.node else 0.0, grace)
 
     @property
-    def deadline(self) -> float | None:
-        """When `enforce` has something to do next, in monotonic seconds."""
+    def deadline(self) -> float:
+        """When `enforce` has something to do next, in monotonic seconds; infinite: never."""
         times = [at for child in self._children.values() for at in (child.term_at, child.kill_at) if at is not None]
-        return min(times, default=None)
+        return min(times, default=math.inf)
 
     def enforce(self) -> list[str]:
         """Signal what should have ended by now; returns the names of those killed."""
@@ -98,6 +111,8 @@ class Children:
                 child.term_at = None
                 child.local = replace(child.local, signalled=True)
                 child.process.terminate()
+                if child.process.is_stopped:
+                    child.kill_at = now
             if child.kill_at is not None and now >= child.kill_at:
                 child.kill_at = None
                 child.process.kill()

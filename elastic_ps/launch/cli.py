@@ -8,10 +8,14 @@ from typing import NoReturn
 
 import typer
 
+from elastic_ps.core.careful import CommandLine
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
+from elastic_ps.core.lastresort import one_sentence
 from elastic_ps.core.options import grouped
 from elastic_ps.core.signals import signals_to
+from elastic_ps.core.storage import new_identity
+from elastic_ps.core.terminal import say
 from elastic_ps.launch import checks
 from elastic_ps.launch.agent import Agent, Outcome
 from elastic_ps.launch.commands import Commands, JobCommands, JobSettings, NodeCommands, Place
@@ -22,12 +26,13 @@ from elastic_ps.launch.output import MergedStream
 
 _USAGE = 2
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app = CommandLine()
 
 
 def main() -> None:
     """Entry point of `elasticrun`."""
-    app(prog_name="elasticrun")
+    with one_sentence("elasticrun"):
+        app(prog_name="elasticrun")
 
 
 @app.command(
@@ -44,7 +49,10 @@ def elasticrun(
         or checks.script_problem(program.script, program.module, node.role)
         or checks.modules_problem(nodes.modules)
         or checks.seconds_problem(
-            join_timeout=nodes.join_timeout, checkpoint_interval=job.checkpoint_interval, lease=job.lease
+            join_timeout=nodes.join_timeout,
+            checkpoint_interval=job.checkpoint_interval,
+            lease=job.lease,
+            grace=nodes.grace or None,
         )
     )
     raise typer.Exit(_train(program, job, nodes) if node.role is None else _join(node.role, program, node, nodes))
@@ -70,6 +78,7 @@ def _train(program: Program, job: JobOptions, nodes: NodesOptions) -> int:
         or checks.host_problem(nodes.host, listens=True)
         or checks.checkpoint_problem(job.checkpoint)
         or checks.restore_problem(job.restore)
+        or checks.identity_problem(job.identity)
         or checks.wrap_problem("--wrap-worker", job.wrap_worker)
         or checks.wrap_problem("--wrap-server", job.wrap_server)
     )
@@ -81,7 +90,9 @@ def _train(program: Program, job: JobOptions, nodes: NodesOptions) -> int:
         host=nodes.host,
         max_restarts=job.max_restarts,
         grace=nodes.grace,
+        lease=job.lease or JobSettings.lease,
         checkpoint=job.checkpoint,
+        identity=job.identity or new_identity(),
         coordinator_options=job.for_coordinator(nodes.join_timeout),
         optimizer_modules=nodes.modules,
         transport=nodes.wire,
@@ -126,7 +137,7 @@ def run_member(settings: MemberSettings, command: Callable[[str], list[str]]) ->
         with signals_to(agent.signalled):
             return agent.run()
     except (CoordinatorLost, ConfigurationError) as error:
-        typer.echo(f"elasticrun: {error}", err=True)
+        say(f"elasticrun: {error}", err=True)
         return 1
 
 
@@ -136,5 +147,5 @@ def _refuse_if(problem: str | None) -> None:
 
 
 def _refuse(problem: str) -> NoReturn:
-    typer.echo(f"elasticrun: {problem}", err=True)
+    say(f"elasticrun: {problem}", err=True)
     raise typer.Exit(_USAGE)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from elastic_ps.core.configuration import Role
+from elastic_ps.core.storage import new_identity
 from elastic_ps.transport.choice import DEFAULT_TRANSPORT, TransportSettings
 
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -46,7 +47,9 @@ class JobSettings:
         host: address that nodes reach each other and the coordinator at.
         max_restarts: deaths of processes that are mended.
         grace: seconds that processes have to end by themselves, and again after SIGTERM.
+        lease: seconds that a node may be silent.
         checkpoint: URL of the checkpoints' folder; "": inside the job's.
+        identity: of this training run; it outlives a coordinator that loses its folder.
         coordinator_options: further arguments of `python -m coordinator`.
         optimizer_modules: modules that servers load update rules from.
         transport: of tensors.
@@ -60,7 +63,9 @@ class JobSettings:
     host: str = "127.0.0.1"
     max_restarts: int = 3
     grace: float = 30.0
+    lease: float = 10.0
     checkpoint: str = ""
+    identity: str = field(default_factory=new_identity, compare=False)
     coordinator_options: tuple[str, ...] = ()
     optimizer_modules: tuple[str, ...] = ()
     transport: TransportSettings = DEFAULT_TRANSPORT
@@ -141,6 +146,7 @@ class JobCommands:
             "--workers": str(settings.workers),
             "--servers": str(settings.servers),
             "--checkpoint": settings.checkpoint or str(folder / "checkpoints"),
+            "--identity": settings.identity,
         }
         given = [argument for option in options.items() for argument in option]
         return [sys.executable, "-m", "coordinator", *given, *settings.coordinator_options]

@@ -2,7 +2,8 @@
 
 The coordinator alone decides how many nodes a job has and which of them leave; the launcher supplies processes. It
 starts what is wanted beyond the processes that have not registered yet, takes back such processes when they are no
-longer wanted, and never ends a registered node: that one drains, or is stopped, through its coordinator.
+longer wanted, and never ends a registered node: that one drains, or is stopped, through its coordinator. Only a process
+whose node the coordinator has given up, which may be frozen and not hear of it, is killed.
 """
 
 import signal
@@ -23,6 +24,7 @@ class Wanted:
         starting: processes to start now, by role, beyond those that have registered.
         leaving: ids of nodes that end by themselves.
         nodes: id by nonce of every node that is registered and alive.
+        expelled: nonces of processes that the job goes on without, though nobody saw them end.
         ended: the job is over; `failed` and `reason` say how.
         restart: the job goes back to its checkpoint: its processes end with `EXIT_RESTART`.
     """
@@ -31,6 +33,7 @@ class Wanted:
     starting: Mapping[Role, int] = field(default_factory=dict)
     leaving: frozenset[str] = frozenset()
     nodes: Mapping[str, str] = field(default_factory=dict)
+    expelled: frozenset[str] = frozenset()
     ended: bool = False
     failed: bool = False
     restart: bool = False
@@ -44,6 +47,7 @@ class Wanted:
             starting={Role.WORKER: message.starting_workers, Role.SERVER: message.starting_servers},
             leaving=frozenset(message.leaving),
             nodes=dict(zip(message.nonces, message.nodes, strict=True)),
+            expelled=frozenset(message.expelled),
             ended=message.ended,
             failed=message.failed,
             restart=message.restart,
@@ -60,6 +64,7 @@ class Local:
         role: what it does.
         node: its id in the job; "" until it has registered.
         leaving: the coordinator has said that it ends by itself.
+        expelled: the job goes on without it, though nobody saw it end: it may be frozen.
         ending: this launcher wants it to end.
         signalled: and has sent it a signal.
     """
@@ -68,6 +73,7 @@ class Local:
     role: Role
     node: str = ""
     leaving: bool = False
+    expelled: bool = False
     ending: bool = False
     signalled: bool = False
 
@@ -92,6 +98,17 @@ class Budget:
     def exhausted(self) -> bool:
         """Whether a death has happened that may not be mended."""
         return len(self.deaths) > self.allowed
+
+
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 30.0
+SETTLED_SECONDS = 60.0
+"""A coordinator that has run so long has come back: when it ends now, that is a first time."""
+
+
+def pause(ends: int) -> float:
+    """Return the seconds until a coordinator that has ended `ends` times in a row is started again: at first none."""
+    return 0.0 if ends < 2 else min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(ends - 2, 30))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +151,16 @@ def observe(processes: Iterable[Local], wanted: Wanted) -> tuple[Local, ...]:
             process,
             node=(node := process.node or wanted.nodes.get(process.nonce, "")),
             leaving=process.leaving or node in wanted.leaving,
+            expelled=process.expelled or process.nonce in wanted.expelled,
         )
         for process in processes
     )
+
+
+def outdated(processes: Iterable[Local], before: Wanted | None, wanted: Wanted) -> tuple[str, ...]:
+    """Return the nonces of those that a restore ends: who had joined when the coordinator first told of it."""
+    begins = wanted.restart and not (before is not None and before.restart)
+    return tuple(process.nonce for process in processes if begins and process.node)
 
 
 def is_death(process: Local, status: int, wanted: Wanted | None) -> bool:
@@ -161,6 +185,10 @@ def describe_death(process: Local, status: int, log: str) -> str:
     if status == 0:
         hint = "" if process.role is Role.SERVER else "; does the script call elastic_ps.init()?"
         return f"{process.role} {process.name} ended without having joined the job{hint} (log: {log})"
+    if process.expelled:
+        return (
+            f"{process.role} {process.name} was silent for too long, or evicted, and its process has ended (log: {log})"
+        )
     by_signal = status - 128 in {number.value for number in signal.Signals}
     how = f"was killed by {signal.Signals(status - 128).name}" if by_signal else f"exited with status {status}"
     return f"{process.role} {process.name} {how} (log: {log})"

@@ -42,7 +42,7 @@ class JobFolder:
         root: usually `jobs_folder()`.
 
     Raises:
-        ConfigurationError: not a name, or the job runs already.
+        ConfigurationError: not a name, the job runs already, or there can be no folder there.
     """
 
     def __init__(self, name: str, root: Path):
@@ -53,8 +53,13 @@ class JobFolder:
             )
         self.name = name
         self.path = root / name
-        root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._lock = self._take()
+        try:
+            self._lock = self._make(root)
+        except OSError as error:
+            raise ConfigurationError(
+                f"the job's folder {self.path} cannot be made: {error.strerror}; "
+                "have XDG_STATE_HOME name a folder that you may write to, with room"
+            ) from error
         self._record: dict[str, Any] = {
             "name": name,
             "folder": str(self.path),
@@ -63,8 +68,6 @@ class JobFolder:
             "coordinator_pid": 0,
             "started": time.time(),
         }
-        self.logs.mkdir()
-        self._write_token()
 
     @property
     def logs(self) -> Path:
@@ -99,6 +102,18 @@ class JobFolder:
     def release(self) -> None:
         """Let the name go."""
         os.close(self._lock)
+
+    def _make(self, root: Path) -> int:
+        """Create the folder, with what its processes need; returns its lock."""
+        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = self._take()
+        try:
+            self.logs.mkdir()
+            self._write_token()
+        except OSError:
+            os.close(lock)
+            raise
+        return lock
 
     def _take(self) -> int:
         """Create the folder and lock it, so that a launcher's death, however it comes, frees the name."""

@@ -3,6 +3,7 @@
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from itertools import chain, repeat
 from typing import Any
@@ -11,7 +12,6 @@ import grpc
 
 from elastic_ps.core.channels import AWAY, coordinator_channel
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
-from elastic_ps.core.token import credentials
 from elastic_ps.launch.decide import Wanted
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
@@ -19,6 +19,8 @@ from protos import elastic_pb2_grpc as rpc
 log = logging.getLogger(__name__)
 
 _CALL_TIMEOUT = 5.0
+_HEALTH_SECONDS = 5.0
+"""Between two questions whether the coordinator is well, and for each answer."""
 
 
 class CoordinatorLink:
@@ -31,13 +33,13 @@ class CoordinatorLink:
 
     def __init__(self, address: str, token: bytes):
         self.address = address
-        self._credentials = credentials(token)
-        self._channel = coordinator_channel(address)
+        self._channel = coordinator_channel(address, token)
         self._stub = rpc.CoordinatorStub(self._channel)
         self._closed = threading.Event()
         self._exits: queue.SimpleQueue[pb.NodeExitedRequest | None] = queue.SimpleQueue()
         self._follower: threading.Thread | None = None
         self._deliverer: threading.Thread | None = None
+        self._watcher: threading.Thread | None = None
         self._stream: Any = None
 
     def attach(self, on_wanted: Callable[[Wanted], None], on_refused: Callable[[str], None]) -> None:
@@ -53,6 +55,34 @@ class CoordinatorLink:
         self._deliverer = threading.Thread(target=self._deliver, name="launcher-exits", daemon=True)
         self._follower.start()
         self._deliverer.start()
+
+    def watch(self, bound: float, on_silent: Callable[[float], None]) -> None:
+        """Ask the coordinator every few seconds whether it is well, in a thread, until `close`.
+
+        Args:
+            bound: seconds without an answer that are too many.
+            on_silent: takes the seconds that it has been silent, from a thread; after each `bound` of them.
+        """
+        self._watcher = threading.Thread(
+            target=self._watch, args=(bound, on_silent), name="launcher-watch", daemon=True
+        )
+        self._watcher.start()
+
+    def _watch(self, bound: float, on_silent: Callable[[float], None]) -> None:
+        unanswered = 0  # questions: not seconds, as this process itself may have stood still for any time
+        while not self._closed.wait(_HEALTH_SECONDS if not unanswered else 0.0):
+            asked = time.monotonic()
+            try:
+                self._stub.Status(pb.StatusRequest(), timeout=_HEALTH_SECONDS, wait_for_ready=True)
+                unanswered = 0
+            except grpc.RpcError as error:
+                unanswered = unanswered + 1 if error.code() in AWAY else 0
+                self._closed.wait(asked + _HEALTH_SECONDS - time.monotonic())
+            except ValueError:  # grpc's word for a closed channel
+                return
+            if unanswered * _HEALTH_SECONDS >= bound:
+                on_silent(unanswered * _HEALTH_SECONDS)
+                unanswered = 0
 
     def exited(self, nonce: str, node: str, status: int) -> None:
         """Queue a report of a process's end; it is repeated until the coordinator has it."""
@@ -95,13 +125,13 @@ class CoordinatorLink:
         if self._stream is not None:
             self._stream.cancel()
         self._channel.close()
-        for thread in (self._follower, self._deliverer):
+        for thread in (self._follower, self._deliverer, self._watcher):
             if thread is not None:
                 thread.join(_CALL_TIMEOUT)
 
     def _call(self, method: Callable[..., Any], request: Any, timeout: float = _CALL_TIMEOUT) -> Any:
         try:
-            return method(request, timeout=timeout, metadata=self._credentials)
+            return method(request, timeout=timeout)
         except grpc.RpcError as error:
             if error.code() in AWAY:
                 raise CoordinatorLost(error.details() or error.code().name) from error
@@ -126,11 +156,10 @@ class CoordinatorLink:
     def _messages(self) -> Iterator[pb.Wanted]:
         """What one stream brings, until it breaks. Raises ConfigurationError where the coordinator refuses it."""
         try:
-            self._stream = self._stub.Attach(pb.AttachRequest(), wait_for_ready=True, metadata=self._credentials)
+            self._stream = self._stub.Attach(pb.AttachRequest(), wait_for_ready=True)
+            yield from self._stream
         except ValueError:  # grpc's word for a closed channel
             return
-        try:
-            yield from self._stream
         except grpc.RpcError as error:
             if error.code() not in AWAY and not self._closed.is_set():
                 reason = f"the coordinator at {self.address} refuses this launcher: {error.details()}"

@@ -63,7 +63,12 @@ class JobOptions:
     checkpoint_interval: Annotated[
         float | None, typer.Option(metavar="SECONDS", min=0.1, help="Seconds between checkpoints.")
     ] = None
-    restore: Annotated[str, typer.Option(metavar="URL", help="Start from this checkpoint.")] = ""
+    restore: Annotated[
+        str, typer.Option(metavar="URL", help="Start from this checkpoint, or from the newest in this folder.")
+    ] = ""
+    identity: Annotated[
+        str, typer.Option(metavar="TEXT", help="Of this training run, in its checkpoints; runs may go on as one [new].")
+    ] = ""
     wrap_worker: Annotated[
         str, typer.Option(metavar="COMMAND", help="Program that runs each worker, as in 'nice -n 5'.")
     ] = ""

@@ -3,6 +3,8 @@
 import os
 import threading
 import zlib
+from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
@@ -10,8 +12,17 @@ _COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
 """ANSI foregrounds without red, which means errors, and without the grays."""
 
 
+ROOM = 1 << 20
+"""Most characters of lines that wait for their reader; what comes beyond is in the logs only."""
+
+_PIECE = 1 << 16
+
+
 class MergedStream:
     """Lines of all processes on one stream, each behind its label.
+
+    Whoever reads them may be slow, or stand still (Ctrl-S, `less`), and stops nothing: a thread writes, and lines that
+    find no room are counted and left out.
 
     Args:
         stream: usually standard output.
@@ -19,23 +30,88 @@ class MergedStream:
     """
 
     def __init__(self, stream: TextIO, colour: bool | None = None):
-        self._stream: TextIO | None = stream
+        self._write = _writer(stream)
         self._colour = colour if colour is not None else stream.isatty() and not os.environ.get("NO_COLOR")
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
+        self._waiting: deque[str] = deque()
+        self._size = 0  # of what waits
+        self._left_out = 0
+        self._writing = self._gone = False
+        self._thread: threading.Thread | None = None
 
     def line(self, label: str, text: str) -> None:
-        """Write one line."""
-        shown = f"[{label}]"
-        if self._colour:
-            shown = f"\x1b[{_COLOURS[zlib.crc32(label.encode()) % len(_COLOURS)]}m{shown}\x1b[0m"
-        with self._lock:
-            if self._stream is None:
+        """Write one line, soon. It never waits."""
+        shown = f"{self._label(label)} {text}\n"
+        with self._changed:
+            if self._gone:
                 return
-            try:
-                self._stream.write(f"{shown} {text}\n")
-                self._stream.flush()
-            except OSError:  # the reader has gone (`elasticrun ... | head`); the files still take every line
-                self._stream = None
+            if self._size + len(shown) > ROOM:
+                self._left_out += 1
+                return
+            self._put(shown)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="merged-output", daemon=True)
+                self._thread.start()
+
+    def flush(self, patience: float) -> None:
+        """Wait until all lines are written, `patience` seconds at most."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._gone or not (self._waiting or self._writing), patience)
+
+    def _label(self, label: str) -> str:
+        if not self._colour:
+            return f"[{label}]"
+        return f"\x1b[{_COLOURS[zlib.crc32(label.encode()) % len(_COLOURS)]}m[{label}]\x1b[0m"
+
+    def _put(self, shown: str) -> None:
+        self._waiting.append(shown)
+        self._size += len(shown)
+        self._changed.notify_all()
+
+    def _take(self) -> str:
+        """Wait for lines, and take some."""
+        with self._changed:
+            self._writing = False
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._waiting)
+            piece = ""
+            while self._waiting and len(piece) < _PIECE:
+                piece += self._waiting.popleft()
+            self._size -= len(piece)
+            if self._left_out and not self._waiting:
+                many = "1 line is" if self._left_out == 1 else f"{self._left_out} lines are"
+                self._left_out = 0
+                self._put(f"{self._label('elasticrun')} {many} left out here, as nobody read them; the logs have all\n")
+            self._writing = True
+            return piece
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self._write(self._take())
+        except OSError:  # the reader has gone (`elasticrun ... | head`); the files still take every line
+            with self._changed:
+                self._gone, self._waiting = True, deque()
+                self._changed.notify_all()
+
+
+def _writer(stream: TextIO) -> Callable[[str], None]:
+    """Return what writes a text to a stream.
+
+    To a descriptor where it has one: a thread that stands in it holds no lock of the stream's, which Python would wait
+    for when it ends.
+    """
+    try:
+        descriptor = stream.fileno()
+    except (OSError, AttributeError):
+        return lambda text: (stream.write(text), stream.flush())[1]
+
+    def write(text: str) -> None:
+        left = memoryview(text.encode(errors="replace"))
+        while left:
+            left = left[os.write(descriptor, left) :]
+
+    return write
 
 
 class NodeLog:

@@ -77,6 +77,16 @@ class Process:
             if not self._gone:
                 os.kill(self.pid, signal.SIGTERM)
 
+    @property
+    def is_stopped(self) -> bool:
+        """Return whether it stands still by SIGSTOP, and takes no signal but SIGKILL (Linux; elsewhere: False)."""
+        with self._reaped:
+            try:
+                state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+            except (OSError, IndexError):
+                return False
+            return not self._gone and state in "Tt"
+
     def kill(self) -> None:
         """SIGKILL to the process and everything that it has started."""
         with self._reaped:

@@ -6,11 +6,12 @@ trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, kvs
 
 import elastic_ps.mxnet.shim  # noqa: F401  # before anything that imports mxnet
 from elastic_ps.mxnet.data import ElasticDataLoader
+from elastic_ps.mxnet.errors import KVStoreError, KVStoreLost
 from elastic_ps.mxnet.kvstore import ElasticKVStore, register
 from elastic_ps.mxnet.loops import combine_loops
 from elastic_ps.mxnet.module import track_auxiliary
 
-__all__ = ["ElasticDataLoader", "ElasticKVStore", "track_auxiliary"]
+__all__ = ["ElasticDataLoader", "ElasticKVStore", "KVStoreError", "KVStoreLost", "track_auxiliary"]
 
 register()
 combine_loops()

@@ -12,8 +12,8 @@ import os
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.mxnet import optimizers
 from elastic_ps.mxnet.arrays import Wrappers, is_sparse, wrap, wrap_rows
+from elastic_ps.mxnet.errors import mxnet_errors, raises_mxnet_errors
 from elastic_ps.mxnet.keys import Grouped, Key, flat, group, key_of_text, key_text, pairs
 from elastic_ps.worker.api import Array, KeyStore
 from elastic_ps.worker.job import current_job
@@ -43,6 +44,7 @@ def open_store(consistency: str | None) -> KeyStore:
     return job.open_store(consistency)
 
 
+@raises_mxnet_errors
 class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
     """A kvstore on the servers of this process's elastic job.
 
@@ -56,7 +58,8 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
         consistency: that the kvstore's name says; None: none.
 
     Raises:
-        ConfigurationError: by every method, where a request cannot be served; it names the key and the reason.
+        KVStoreError: by every method, where a request cannot be served; it names the key and the reason. It is a
+            ConfigurationError, and an mx.MXNetError too.
     """
 
     consistency: str | None = None
@@ -67,6 +70,7 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
         super().__init__(handle)
         self._store = open_store(self.consistency) if store is None else store
         self._local_update = False
+        self._key_type: type | None = None
         self._pushed, self._outs = Wrappers(), Wrappers()
 
     # ---- values ----------------------------------------------------------------------------------------------------
@@ -127,13 +131,15 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
         self._before_push(wrapped)
         self._store.pushpull([key_text(key) for key in wrapped], list(wrapped.values()), [outs[key] for key in wrapped])
 
-    def combined(self, overlap: bool = False) -> AbstractContextManager[None]:
+    @contextmanager
+    def combined(self, overlap: bool = False) -> Iterator[None]:
         """While open, pushpulls travel together; they write when it closes. MXNet's own loops use it (`loops`).
 
         Args:
             overlap: nothing writes to the gradients until then: they may be sent as the backward pass makes them.
         """
-        return self._store.combined(overlap)
+        with mxnet_errors(), self._store.combined(overlap):
+            yield
 
     def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None) -> None:
         """Write the rows `row_ids` of the keys' values to row-sparse arrays.
@@ -276,7 +282,20 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
                 raise ConfigurationError(f"key {key}: {listed[key]} times in the list of keys; init each key once")
             if len(arrays) > 1:
                 raise ConfigurationError(f"key {key}: initialized with {len(arrays)} values; give one")
-        return {key: wrap(key, arrays[0]) for key, arrays in grouped.items()}
+        wrapped = {key: wrap(key, arrays[0]) for key, arrays in grouped.items()}
+        self._of_one_type(wrapped)
+        return wrapped
+
+    def _of_one_type(self, keys: Iterable[Key]) -> None:
+        """Let a store have integers or texts for keys, as MXNet's have, not both."""
+        first = self._key_type
+        for key in keys:
+            first = first or type(key)
+            if type(key) is not first:
+                raise ConfigurationError(
+                    f"key {key}: it is {type(key).__name__}, but this store's keys are {first.__name__}: use one type"
+                )
+        self._key_type = first
 
     def _before_push(self, gradients: Mapping[Key, Sequence[Array]]) -> None:
         if self._updater is None and gradients and not self._local_update:

@@ -116,7 +116,7 @@ _KNOWN: dict[type, _Known] = {
     mx.optimizer.LAMB: _Known(
         "lamb", _same("beta1", "beta2", "epsilon", "lower_bound", "upper_bound", "bias_correction")
     ),
-    mx.optimizer.Test: _Known("elastic_ps.server.optimizers.accumulate:Accumulate", {}, bare=True),
+    mx.optimizer.Test: _Known("test", {}, bare=True),
 }
 
 
@@ -163,9 +163,8 @@ def _rule(optimizer: Any) -> tuple[str, dict[str, Any]]:
     if known is None:
         raise ConfigurationError(_unknown(optimizer))
     args = {name: _plain(getattr(optimizer, attribute)) for name, attribute in known.args.items()}
-    if ":" not in known.rule:
-        args["begin_num_update"] = int(optimizer.begin_num_update)
-        args["multi_precision"] = bool(optimizer.multi_precision)
+    args["begin_num_update"] = int(optimizer.begin_num_update)
+    args["multi_precision"] = bool(optimizer.multi_precision)
     return known.rule, args
 
 
@@ -340,6 +339,4 @@ def _is_array(value: Any) -> bool:
 
 def _slots(optimizer: Any, known: _Known) -> tuple[str, ...]:
     """Names of the rule's own state arrays, in MXNet's order."""
-    if ":" in known.rule:
-        return ("weight",)
     return tuple(name for name, _ in make_rule(OptimizerSpec(*_rule(optimizer))).states(np.dtype(np.float32)))

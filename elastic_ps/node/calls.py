@@ -10,7 +10,6 @@ import grpc
 from elastic_ps.core.channels import AWAY, coordinator_channel
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost, JobEnded, Refused
-from elastic_ps.core.token import credentials
 from elastic_ps.node.settings import NodeSettings
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
@@ -31,16 +30,14 @@ class Calls:
         node: this node's id; "": not known yet.
         term: the highest of the coordinator's that it has seen.
         stub: of the coordinator.
-        credentials: metadata of every call.
     """
 
     def __init__(self, settings: NodeSettings):
         self.node: NodeId = ""
         self.term = 0
         self._address = settings.coordinator
-        self._channel = coordinator_channel(settings.coordinator)
+        self._channel = coordinator_channel(settings.coordinator, settings.token)
         self.stub = rpc.CoordinatorStub(self._channel)
-        self.credentials = credentials(settings.token)
 
     @property
     def caller(self) -> pb.Caller:
@@ -74,7 +71,7 @@ class Calls:
             request.caller.CopyFrom(self.caller)
             try:
                 ready = call_timeout is not None
-                reply = method(request, timeout=call_timeout, wait_for_ready=ready, metadata=self.credentials)
+                reply = method(request, timeout=call_timeout, wait_for_ready=ready)
             except grpc.RpcError as error:
                 raise_final(error)
                 if deadline is not None and time.monotonic() > deadline:
@@ -108,5 +105,9 @@ def raise_final(error: grpc.RpcError) -> None:
     if code is grpc.StatusCode.ABORTED:
         raise Refused(error.details()) from None
     if code is grpc.StatusCode.NOT_FOUND:
-        raise JobEnded(f"the coordinator does not know this node: {error.details()}", 1) from None
+        raise JobEnded(
+            f"this node was expelled, and its job goes on without it ({error.details()}): nothing that it does counts "
+            "any more; had it been out of touch, stopped or cut off, its launcher starts another in its place",
+            1,
+        ) from None
     raise ConfigurationError(error.details()) from None

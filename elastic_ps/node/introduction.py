@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterable, Sequence
 
 from elastic_ps.core.codec import config_id_from_pb, config_id_to_pb, configuration_to_pb
-from elastic_ps.core.configuration import NO_CONFIGURATION, Role
+from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Role
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.node.standing import Standing
 from protos import elastic_pb2 as pb
@@ -44,6 +44,7 @@ class Memory:
             if kind == "welcome":
                 self._tables(directive.welcome.tensors, directive.welcome.optimizers)
                 self._known.data.CopyFrom(directive.welcome.data)
+                self._known.identity, self._known.begun = directive.welcome.identity, directive.welcome.begun
             elif kind in ("resume", "committed"):
                 number = config_id_from_pb(getattr(directive, kind).configuration)
                 self._released = max(self._released, number)
@@ -53,6 +54,12 @@ class Memory:
             elif kind == "extend":
                 self._tables(directive.extend.tensors, directive.extend.optimizers)
                 self._known.data.CopyFrom(directive.extend.data)
+
+    def answered(self, answer: "pb.Answer", number: ConfigId) -> None:
+        """This node answers a directive."""
+        if answer == pb.SYNCED:
+            with self._lock:
+                self._known.synced.CopyFrom(config_id_to_pb(number))
 
     def declared(self, request: pb.DeclareRequest, reply: pb.DeclareReply) -> None:
         """This node's script has declared."""

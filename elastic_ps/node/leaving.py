@@ -1,11 +1,20 @@
 """How a node that is told to go (SIGTERM) leaves its job."""
 
+import logging
+import time
 from typing import Protocol
 
-from elastic_ps.core.errors import ElasticError, JobEnded
+from elastic_ps.core.errors import CoordinatorLost, ElasticError, JobEnded
+
+log = logging.getLogger(__name__)
 
 EXIT_TERMINATED = 143
 """Exit status of a node that had to go and could not be drained: 128 + SIGTERM."""
+
+_AGAIN_SECONDS = 3.0
+"""Between two wishes to be drained. A coordinator that has lost its journal, or gave a plan up, has forgotten one."""
+_INSURED_SECONDS = 10.0
+"""Without being out: the job is saved, in case that its node is ended before it is."""
 
 
 class Leaving(Protocol):
@@ -17,24 +26,43 @@ class Leaving(Protocol):
     def checkpoint(self) -> str:
         """Have the whole job saved; returns where."""
 
+    def closes_within(self, seconds: float) -> bool:
+        """Wait for the session's end; returns whether it has come."""
+
 
 def leave_or_save(session: Leaving) -> str:
-    """Ask to be drained. Where that cannot be (the last of its role, no coordinator), have the job saved first.
+    """Ask to be drained until this node is out. Where the job refuses, have it saved instead.
 
-    The node trains on meanwhile: a checkpoint has a clock, which is reached by all together.
+    The node trains on meanwhile: a checkpoint has a clock, which is reached by all together. A coordinator that is away
+    is asked again, for as long as this process lives: whoever told it to go bounds that, by a second SIGTERM before
+    its grace ends (`elasticrun --grace`). A drain that takes long, as where another node has to come first, is insured
+    by a checkpoint.
 
     Returns:
-        Why the node has to end now, with `EXIT_TERMINATED`; "": a plan without it is coming, or the job's end.
+        Why the node has to end now, with `EXIT_TERMINATED`; "": it is out, or the job is over.
     """
+    begun, insured, complained = time.monotonic(), False, ""
+    while True:
+        try:
+            session.leave()
+        except JobEnded:
+            return ""
+        except CoordinatorLost as error:
+            if str(error) != complained:
+                complained = str(error)
+                log.warning("SIGTERM, and nobody is there to drain this node (%s): it asks on", error)
+        except ElasticError as error:
+            return f"SIGTERM, and this node cannot be drained ({error}){_save(session)}"
+        if session.closes_within(_AGAIN_SECONDS):
+            return ""
+        if not insured and time.monotonic() > begun + _INSURED_SECONDS:
+            insured = True
+            log.warning("this node is not out after %.0f s%s", time.monotonic() - begun, _save(session))
+
+
+def _save(session: Leaving) -> str:
+    """Have the job saved; returns what came of it, to end a sentence with."""
     try:
-        session.leave()
-    except JobEnded:
-        return ""
+        return f"; the job was saved to {session.checkpoint()}"
     except ElasticError as error:
-        why = f"SIGTERM, and this node cannot be drained ({error})"
-    else:
-        return ""
-    try:
-        return f"{why}; the job was saved to {session.checkpoint()}"
-    except ElasticError as error:
-        return f"{why}, nor the job be saved ({error})"
+        return f", nor the job be saved ({error})"

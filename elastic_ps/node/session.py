@@ -3,6 +3,7 @@
 import logging
 import os
 import queue
+import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -18,11 +19,13 @@ from elastic_ps.node.calls import CALL_TIMEOUT, Calls, raise_final, waits
 from elastic_ps.node.introduction import Memory
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.node.standing import Standing
+from elastic_ps.node.waits import Seen, Waits, patience
 from protos import elastic_pb2 as pb
 
 log = logging.getLogger(__name__)
 
 _REPORT_SECONDS = 1.0  # operators see the job no older than this
+_LOOKS = 10  # at its peers, while a node has patience with them
 _JOINING = {Role.WORKER: pb.INC_WORKER, Role.SERVER: pb.INC_SERVER}
 _LEAVING = {Role.WORKER: pb.DEC_WORKER, Role.SERVER: pb.DEC_SERVER}
 
@@ -37,7 +40,10 @@ class Handler(Protocol):
         """The configurations that it knows and its version, for a coordinator that has restarted."""
 
     def report(self) -> pb.ReportRequest:
-        """What to report now, without `caller`."""
+        """Return what to report now, without `caller` and `waits`."""
+
+    def seen(self) -> Seen:
+        """Its connections to peers, and what it lacks from them."""
 
     def reported(self, reply: pb.ReportReply, request: pb.ReportRequest) -> None:
         """A report has arrived."""
@@ -68,6 +74,7 @@ class Session:
         self._abandoned = threading.Event()  # the script waits for no answer any more
         self._lease_seconds = 10.0
         self._rtt_seconds = 0.0
+        self._waits = Waits(patience(self._lease_seconds))
         self._threads: list[threading.Thread] = []
         self._stream: Any = None
 
@@ -85,6 +92,7 @@ class Session:
             raise JobEnded(f"cannot join: {error}", 1) from None
         self._calls.node = reply.node
         self._lease_seconds = reply.lease_seconds
+        self._waits = Waits(patience(reply.lease_seconds))
         self._memory.registered(reply)
         return reply
 
@@ -101,13 +109,13 @@ class Session:
             CoordinatorLost: there is no coordinator, or it refuses, with its reason.
         """
         try:
-            return str(self._stub.Checkpoint(pb.CheckpointRequest(), metadata=self._calls.credentials).url)
+            return str(self._stub.Checkpoint(pb.CheckpointRequest()).url)
         except grpc.RpcError as error:
             raise CoordinatorLost(error.details() or error.code().name) from None
 
     def run(self, handler: Handler) -> None:
         """Start the background threads that serve `handler`."""
-        loops = {"listen": self._listen, "report": self._report, "answer": self._answer}
+        loops = {"listen": self._listen, "report": self._report, "answer": self._answer, "watch": self._watch}
         for name, loop in loops.items():
             thread = threading.Thread(target=self._guarded, args=(loop, handler), name=f"session-{name}", daemon=True)
             self._threads.append(thread)
@@ -122,8 +130,10 @@ class Session:
         bytes_moved: int = 0,
         detail: str = "",
         command: int = 0,
+        optimizer: str = "",
     ) -> None:
         """Queue an answer; answers arrive in order, each until the coordinator has taken it."""
+        self._memory.answered(answer, configuration)
         request = pb.AcknowledgeRequest(
             answer=answer,
             configuration=config_id_to_pb(configuration),
@@ -132,13 +142,9 @@ class Session:
             bytes_moved=bytes_moved,
             detail=detail,
             command=command,
+            optimizer=optimizer,
         )
         self._answers.put(lambda: self._calls.until_answered(self._stub.Acknowledge, request, self._closed))
-
-    def peer_failed(self, peer: str, reason: str) -> None:
-        """Tell that an exchange with `peer` failed."""
-        request = pb.PeerFailedRequest(peer=peer, reason=reason)
-        self._answers.put(lambda: self._calls.until_answered(self._stub.PeerFailed, request, self._closed))
 
     def declare(self, request: pb.DeclareRequest) -> pb.DeclareReply:
         """Declare tensors, optimizer and data; returns once every server knows them.
@@ -183,7 +189,7 @@ class Session:
         Raises:
             ConfigurationError: no such handler, or it failed.
         """
-        request = pb.CommandRequest(head=head, body=body)
+        request = pb.CommandRequest(head=head, body=body, id=1 + secrets.randbits(63))
         self._wait(self._stub.Command, request)
 
     def report_soon(self) -> None:
@@ -223,6 +229,10 @@ class Session:
         """Whether `close` was called."""
         return self._closed.is_set()
 
+    def closes_within(self, seconds: float) -> bool:
+        """Wait for `close`; returns whether it was called."""
+        return self._closed.wait(seconds)
+
     def _wait(self, method: Callable[..., Any], request: Any) -> Any:
         """For an answer that may take as long as it likes, unless the node's part is over."""
         return self._calls.until_answered(method, request, self._abandoned, call_timeout=None)
@@ -251,7 +261,7 @@ class Session:
             introduction = self._memory.introduction(standing)
             request = pb.ListenRequest(caller=self._calls.caller, introduction=introduction, version=version)
             try:
-                self._stream = self._stub.Listen(request, wait_for_ready=True, metadata=self._calls.credentials)
+                self._stream = self._stub.Listen(request, wait_for_ready=True)
                 for directive in self._stream:
                     if away:
                         log.warning("the coordinator is back, term %d", directive.term)
@@ -282,9 +292,35 @@ class Session:
             if self.closed:
                 return
             request = handler.report()
+            request.waits.extend(self._told_waits())
             request.rtt_seconds = self._rtt_seconds
             started = time.monotonic()
             with suppress(CoordinatorLost):
                 reply = self._calls.until_answered(self._stub.Report, request, self._closed, self._lease_seconds)
                 self._rtt_seconds = time.monotonic() - started
                 handler.reported(reply, request)
+
+    def _told_waits(self) -> list[pb.Wait]:
+        now = time.monotonic()
+        return [
+            pb.Wait(peer=wait.peer, what=wait.what, seconds=now - wait.since, unreachable=wait.unreachable)
+            for wait in self._waits.named
+        ]
+
+    def _watch(self, handler: Handler) -> None:
+        """Look after the peers; who cannot be reached, or can again, is reported at once."""
+        pause = patience(self._lease_seconds) / _LOOKS
+        while not self._closed.wait(pause):
+            before = self._waits.unreachable
+            if not self._waits.look(time.monotonic(), handler.seen()):
+                log.warning("this process has stood still: it asks the coordinator what it has missed")
+                self._listen_anew()
+                self.report_soon()
+            elif self._waits.unreachable != before:
+                self.report_soon()
+
+    def _listen_anew(self) -> None:
+        """Whatever was sent on the stream meanwhile: a new one begins with all that stands."""
+        stream = self._stream
+        if stream is not None:
+            stream.cancel()

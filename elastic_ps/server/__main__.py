@@ -10,7 +10,9 @@ import time
 from types import FrameType
 
 from elastic_ps.core.configuration import Role
+from elastic_ps.core.descriptors import raise_limit
 from elastic_ps.core.errors import ElasticError, JobEnded
+from elastic_ps.core.printable import LogLines, log_to_stderr
 from elastic_ps.core.token import read_token
 from elastic_ps.node.leaving import EXIT_TERMINATED, leave_or_save
 from elastic_ps.node.session import Session
@@ -56,7 +58,7 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     """Serve until drained, or until the job ends. Returns the exit status (see JobEnded)."""
     arguments = _arguments()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log_to_stderr(LogLines("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     try:
         return _serve(arguments)
     except JobEnded as error:
@@ -68,6 +70,7 @@ def main() -> int:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
+    raise_limit()
     token = read_token(arguments.token_file)
     settings = NodeSettings(arguments.coordinator, token, arguments.host, arguments.nonce or secrets.token_hex(8))
     transport = TransportSettings(TransportName(arguments.transport), arguments.tcp_sockets).make(token)

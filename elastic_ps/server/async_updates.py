@@ -19,7 +19,9 @@ from elastic_ps.server.contributions import Aggregate, Contribution
 from elastic_ps.server.intake import Intake, Piece
 from elastic_ps.server.phases import Bytes, Part, parts
 from elastic_ps.server.room import Room
-from elastic_ps.transport.frames import Frame, Kind, Reason
+from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.kinds import Reason
+from elastic_ps.transport.metas import PushMeta, ValueMeta
 
 log = logging.getLogger(__name__)
 
@@ -84,13 +86,14 @@ class AsyncUpdates:
     # ---- judgement ---------------------------------------------------------------------------------------------------
 
     def _batch(self, node: NodeId, frame: Frame) -> Batch:
-        if not frame.meta.get("batch"):
+        batch = frame.of(PushMeta).batch
+        if batch is None:
             raise ProtocolError(f"{node} pushed without a batch in a job that is {self._room.data.consistency}")
-        return Batch(*frame.meta["batch"])
+        return Batch(*batch)
 
     def _hyper(self, node: NodeId, frame: Frame) -> Hyper | None:
         """The chief's latest; before the chief has pushed for the first time, the pusher's own."""
-        own = Hyper.from_dict(frame.meta["hyper"]) if frame.meta.get("hyper") else None
+        own = frame.of(PushMeta).hyper
         if not frame.runs:
             return own
         store = self._room.store.tensor(frame.runs[0][0]).store  # an exchange pushes keys of one
@@ -133,8 +136,7 @@ class AsyncUpdates:
     def _record(self, node: NodeId, frame: Frame, push: _Push) -> None:
         """Tell the ledger and whoever waits for updates."""
         room = self._room
-        span = frame.meta.get("slice")
-        share = Share(frame.samples, tuple(span) if span else None)
+        share = Share(frame.samples, frame.of(PushMeta).slice)
         for version, updated in sorted(push.updated.items()):
             room.write_down(version, updated, [(node, share)])
         if push.taken:
@@ -145,4 +147,5 @@ class AsyncUpdates:
         room = self._room
         runs = list(room.store.alike(blocks))
         pieces = [piece.copy() for run in runs for piece in room.store.values.pieces(run)]
-        room.outbox.send(node, room.frame(Kind.VALUE, version, runs, updates=room.store.updates(blocks)), pieces)
+        meta = ValueMeta(runs=tuple(runs), updates=room.store.updates(blocks))
+        room.outbox.send(node, room.frame(meta, version), pieces)

@@ -1,26 +1,26 @@
-"""Checkpoints: a server's blocks, written while training goes on, and read again.
+"""Checkpoints: a server's blocks as they are written while training goes on, and as they are read again.
 
 In a sync job they are at one version, the checkpoint's clock. Else there is none: each block is saved as it is.
 
 A `Snapshot` is copy-on-write: an update that would change a block not yet written first copies it. Data files hold
 block after block, each its values' extent and then its state arrays; the JSON that goes to the coordinator with
-SAVED says where, with checksums. The coordinator's manifest, written last, alone makes a checkpoint valid.
+SAVED says where, with checksums, and in an async or ssp job which batches each block has taken. The coordinator's
+manifest, written last, alone makes a checkpoint valid.
 """
 
 import json
 import zlib
-from collections import deque
-from collections.abc import Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
-import fsspec
 import numpy as np
 from numpy.typing import NDArray
 
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import CheckpointError
-from elastic_ps.core.model import Run
+from elastic_ps.core.model import Run, runs
 from elastic_ps.core.segments import Array
 from elastic_ps.server.phases import Status
 from elastic_ps.server.store import Store
@@ -38,6 +38,7 @@ class Image:
         counts: of each block.
         extents: of each block, bytes of values.
         parts: name ("" for the values), array.
+        applied: by origin the number of the last batch that each block has taken.
     """
 
     segment: Run
@@ -45,6 +46,7 @@ class Image:
     counts: list[int]
     extents: list[int]
     parts: list[tuple[str, Array]]
+    applied: dict[NodeId, list[int]]
 
 
 class Snapshot:
@@ -87,6 +89,7 @@ class Snapshot:
             self._store.counts[window].tolist(),
             self._store.extents[window].tolist(),
             [(name, array.copy()) for name, array in parts],
+            self._store.applied.image(segment),
         )
 
     def is_late(self) -> bool:
@@ -133,17 +136,16 @@ class Writer:
     """Writes one data file and keeps its table of contents.
 
     Args:
-        url: folder of the checkpoint.
-        server: whose file.
+        file: open for writing.
+        name: of it, in the checkpoint's folder.
     """
 
-    def __init__(self, url: str, server: NodeId):
-        self._fs, folder = fsspec.url_to_fs(url)
-        self._fs.makedirs(folder, exist_ok=True)
-        self._name = f"{server}.bin"
-        self._file = self._fs.open(f"{folder}/{self._name}", "wb")
+    def __init__(self, file: BinaryIO, name: str):
+        self._file = file
+        self._name = name
         self._offset = 0
         self._blocks: dict[str, dict[str, Any]] = {}
+        self._applied: dict[NodeId, dict[int, int]] = defaultdict(dict)  # by block
 
     def write(self, image: Image) -> None:
         """Append an image's blocks, one after the other."""
@@ -165,58 +167,114 @@ class Writer:
             }
             self._offset += len(data)
             start += extent
+        for origin, numbers in image.applied.items():
+            self._applied[origin] |= dict(enumerate(numbers, start=image.segment[0]))
 
-    def close(self) -> str:
-        """Finish the file. Returns the JSON of its blocks, for SAVED."""
-        self._file.close()
-        return json.dumps({"blocks": self._blocks, "bytes": self._offset}, separators=(",", ":"))
+    def table(self) -> str:
+        """Return the JSON of its blocks, for SAVED."""
+        applied = {origin: list(_stretches(last)) for origin, last in sorted(self._applied.items())}
+        return json.dumps({"blocks": self._blocks, "bytes": self._offset, "applied": applied}, separators=(",", ":"))
 
 
-def restore(store: Store, manifest_url: str, blocks: Sequence[int]) -> None:
-    """Fill blocks, for which there is room, from a checkpoint.
+def _stretches(last: Mapping[int, int]) -> Iterator[tuple[int, int, int]]:
+    """What a manifest has of an origin: first block, count, number of the last batch that these have taken."""
+    taken = {block: number for block, number in last.items() if number >= 0}
+    for first, count in runs(sorted(taken)):
+        low = first
+        for block in range(first, first + count):
+            if block + 1 == first + count or taken[block + 1] != taken[low]:
+                yield low, block + 1 - low, taken[low]
+                low = block + 1
+
+
+class Table:
+    """The manifest of a checkpoint, as a server reads it.
 
     Args:
-        store: of this server.
-        manifest_url: of the manifest, which lies beside the data files.
-        blocks: ids.
+        text: of the file.
 
     Raises:
-        CheckpointError: a block is missing or damaged, or was saved with another optimizer.
+        CheckpointError: it is damaged.
     """
-    try:
-        _restore(store, manifest_url, blocks)
-    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
-        raise CheckpointError(f"it cannot be read: {error!r}") from error
+
+    def __init__(self, text: bytes):
+        try:
+            manifest = json.loads(text)
+            self._version = int(manifest["version"])
+            self._blocks: dict[str, dict[str, Any]] = dict(manifest["blocks"])
+            self._applied = {
+                str(origin): [(int(first), int(count), int(last)) for first, count, last in stretches]
+                for origin, stretches in manifest.get("applied", {}).items()
+            }
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(f"its manifest cannot be read: {error!r}") from error
+
+    def entries(self, store: Store, blocks: Sequence[int]) -> dict[str, list[tuple[int, "Entry"]]]:
+        """Return where blocks lie, by file, in the order in which they lie there.
+
+        Raises:
+            CheckpointError: a block is missing, or was saved with another optimizer.
+        """
+        found: dict[str, list[tuple[int, Entry]]] = {}
+        for block in blocks:
+            if str(block) not in self._blocks:
+                raise CheckpointError(f"it lacks block {block}: it is not of this model")
+            name, entry = self._entry(store, block)
+            found.setdefault(name, []).append((block, entry))
+        return {name: sorted(entries, key=lambda item: item[1].offset) for name, entries in found.items()}
+
+    def _entry(self, store: Store, block: int) -> tuple[str, "Entry"]:
+        known = self._blocks[str(block)]
+        wanted = [[name, array.dtype.name, array.nbytes] for name, array in store.states((block, 1)).items()]
+        try:
+            if known["states"] != wanted or known["value_bytes"] != int(store.extents[block]):
+                raise CheckpointError(
+                    f"block {block} of key {store.tensor(block).name} was saved with other state ({known['states']}) "
+                    f"than its optimizer has ({wanted}): restore with the optimizer, block size and model that the job "
+                    "had"
+                )
+            length = known["value_bytes"] + sum(size for _, _, size in known["states"])
+            version = int(known.get("version", self._version))  # not in those of before async: all had the manifest's
+            entry = Entry(int(known["offset"]), length, int(known["crc32"]), version, int(known["count"]))
+            return str(known["file"]), entry
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"what its manifest says of block {block} cannot be read: {error!r}") from error
+
+    def applied(self, block: int) -> dict[NodeId, list[int]]:
+        """Return by origin the last batch that a block has taken."""
+        return {
+            origin: [last]
+            for origin, stretches in self._applied.items()
+            for first, count, last in stretches
+            if first <= block < first + count
+        }
 
 
-def _restore(store: Store, manifest_url: str, blocks: Sequence[int]) -> None:
-    fs, path = fsspec.url_to_fs(manifest_url)
-    with fs.open(path, "rb") as file:
-        manifest = json.load(file)
-    version, table = int(manifest["version"]), manifest["blocks"]
-    folder = path.rsplit("/", 1)[0]
-    by_file: dict[str, list[int]] = {}
-    for block in blocks:
-        if str(block) not in table:
-            raise CheckpointError(f"it lacks block {block}: it is not of this model")
-        by_file.setdefault(table[str(block)]["file"], []).append(block)
-    for name, ids in by_file.items():
-        with fs.open(f"{folder}/{name}", "rb") as file:
-            for block in sorted(ids, key=lambda block: int(table[str(block)]["offset"])):
-                _load(store, file, block, table[str(block)], version)
+@dataclass(frozen=True)
+class Entry:
+    """Where a block lies in its file, and what it is there.
 
+    Attributes:
+        offset: of its first byte.
+        length: bytes of values and state.
+        crc32: of these.
+        version: of the block.
+        count: of its optimizer's updates.
+    """
 
-def _load(store: Store, file: Any, block: int, entry: dict[str, Any], version: int) -> None:
-    wanted = [[name, array.dtype.name, array.nbytes] for name, array in store.states((block, 1)).items()]
-    if entry["states"] != wanted or entry["value_bytes"] != int(store.extents[block]):
-        raise CheckpointError(
-            f"block {block} of key {store.tensor(block).name} was saved with other state ({entry['states']}) than its "
-            f"optimizer has ({wanted}): restore with the optimizer, block size and model that the job had"
-        )
-    file.seek(entry["offset"])
-    data = file.read(entry["value_bytes"] + sum(size for _, _, size in entry["states"]))
-    if zlib.crc32(data) != entry["crc32"]:
-        raise CheckpointError(f"block {block} in {entry['file']} is damaged: its checksum differs")
-    own = int(entry.get("version", version))  # not in those that are older than async: all blocks had the manifest's
-    store.load((block, 1), np.frombuffer(data, dtype=np.uint8), own, [entry["count"]], {})
-    store.status[block] = Status.PRIMARY
+    offset: int
+    length: int
+    crc32: int
+    version: int
+    count: int
+
+    def check(self, block: int, file: str, data: bytes) -> None:
+        """Do nothing where `data` is what was saved.
+
+        Raises:
+            CheckpointError: it is not.
+        """
+        if len(data) < self.length:
+            raise CheckpointError(f"block {block} in {file} is damaged: {len(data)} bytes of {self.length} are there")
+        if zlib.crc32(data) != self.crc32:
+            raise CheckpointError(f"block {block} in {file} is damaged: its checksum differs")

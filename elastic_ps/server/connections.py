@@ -9,16 +9,18 @@ from typing import Protocol
 from elastic_ps.core.configuration import Member, NodeId, Role
 from elastic_ps.core.errors import ElasticError, PeerLost, ProtocolError
 from elastic_ps.core.segments import Raw
+from elastic_ps.core.strangers import GREETING_SECONDS, CountedLog, Strangers
 from elastic_ps.transport.base import Buffer, Connection, Listener, Transport
-from elastic_ps.transport.frames import Frame, Kind, Reason
+from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.hello import greeted
 from elastic_ps.transport.image import Image
+from elastic_ps.transport.kinds import Kind, Reason
 from elastic_ps.transport.link import Link
+from elastic_ps.transport.metas import AcceptedMeta, HelloMeta, RefusedMeta
 
 log = logging.getLogger(__name__)
 
 EXCHANGE, FOLLOW = "exchange", "follow"
-_GREETING_SECONDS = 10.0
-"""In which a peer has said who it is; a connection that has not is closed."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +89,10 @@ class Connections:
         self._receiver = receiver
         self._guard = guard
         self._lock = threading.Lock()
-        self._workers: dict[NodeId, Link] = {}
+        self._accepted: dict[tuple[NodeId, str], Link] = {}  # by peer and lane, the latest
         self._links: set[Link] = set()
+        self._strangers: Strangers[Connection] = Strangers(lambda connection: connection.close())
+        self._turned_away = CountedLog(log)
         self._closed = False
 
     def start(self) -> None:
@@ -104,33 +108,49 @@ class Connections:
         for link in links:
             link.close()
 
+    @property
+    def links(self) -> Sequence[Link]:
+        """Return all that are open."""
+        with self._lock:
+            return list(self._links)
+
+    def has(self, node: NodeId, lane: str) -> bool:
+        """Return whether a peer has opened a connection for a lane that is not known to have broken."""
+        return (node, lane) in self._accepted
+
+    def received(self, node: NodeId, lane: str) -> int:
+        """Return the bytes that have come over the connection that a peer has opened for a lane; 0: there is none."""
+        link = self._accepted.get((node, lane))
+        return link.signs[0] if link is not None else 0
+
+    def _to(self, worker: NodeId) -> Link | None:
+        return self._accepted.get((worker, EXCHANGE))
+
     # ---- Outbox ------------------------------------------------------------------------------------------------------
 
     def send(self, node: NodeId, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
         """See `Outbox`."""
-        link = self._workers.get(node)
+        link = self._to(node)
         if link is not None:
             link.send(frame, payload)
 
     def notice(self, frame: Frame) -> None:
         """See `Outbox`."""
-        with self._lock:
-            links = list(self._links)
-        for link in links:
+        for link in self.links:
             link.send(frame)
 
     def backlog(self, node: NodeId) -> int:
         """See `Outbox`."""
-        link = self._workers.get(node)
+        link = self._to(node)
         return link.backlog if link is not None else 0
 
     def is_connected(self, node: NodeId) -> bool:
         """See `Outbox`."""
-        return node in self._workers
+        return self._to(node) is not None
 
     def shares(self, node: NodeId) -> bool:
         """See `Outbox`."""
-        link = self._workers.get(node)
+        link = self._to(node)
         return link is not None and bool(link.connection.shared)
 
     def disconnect(self, nodes: frozenset[NodeId]) -> None:
@@ -143,7 +163,7 @@ class Connections:
     def flush(self, timeout: float) -> None:
         """Wait until what is queued for workers has been sent, at most `timeout` seconds for each."""
         with self._lock:
-            links = list(self._workers.values())
+            links = [link for (_, lane), link in self._accepted.items() if lane == EXCHANGE]
         for link in links:
             link.flush(timeout)
 
@@ -155,27 +175,18 @@ class Connections:
         Raises:
             PeerLost: it cannot be reached, or refuses.
         """
-        connection = self._transport.connect(target.host, target.port, target.id)
-        try:
-            connection.send(hello)
-            answer = connection.receive()
-        except ProtocolError as error:
-            connection.close()
-            raise PeerLost(target.id, str(error)) from error
-        if answer.kind is not Kind.ACCEPTED:
-            connection.close()
-            raise PeerLost(target.id, f"refused the follow stream: {answer.meta.get('detail', answer.kind.name)}")
-        link = self._register(target.id, FOLLOW, connection)
+        link = self._register(target.id, FOLLOW, greeted(self._transport, target, hello), accepted=False)
         self._guard(f"receive-{target.id}", lambda: self._receive(Peer(link, FOLLOW, Image())))
         return link
 
-    def _register(self, node: NodeId, lane: str, connection: Connection) -> Link:
+    def _register(self, node: NodeId, lane: str, connection: Connection, accepted: bool = True) -> Link:
+        """Keep a connection; one that a peer opens takes the place of its older one in the same lane."""
         link = Link(node, connection, lambda gone, error: self._lost(gone, lane, error), self._receiver.idle)
         with self._lock:
-            older = self._workers.get(node) if lane == EXCHANGE else None
+            older = self._accepted.get((node, lane)) if accepted else None
             self._links.add(link)
-            if lane == EXCHANGE:
-                self._workers[node] = link
+            if accepted:
+                self._accepted[node, lane] = link
         if older is not None:
             self._drop(older)
         return link
@@ -186,14 +197,22 @@ class Connections:
                 connection = self._listener.accept()
             except PeerLost:
                 return
-            self._guard(f"greet-{connection.peer}", lambda connection=connection: self._greet(connection))  # type: ignore[misc]
+            self._strangers.enter(connection)
+            try:
+                self._guard(f"greet-{connection.peer}", lambda connection=connection: self._greet(connection))  # type: ignore[misc]
+            except RuntimeError as error:  # no thread can be started
+                self._turned_away.warning("a connection from %s was closed: %s", connection.peer, error)
+                self._strangers.leave(connection)
+                connection.close()
 
     def _greet(self, connection: Connection) -> None:
         """Answer a peer's HELLO, then receive from it until the connection ends."""
-        patience = threading.Timer(_GREETING_SECONDS, connection.close)
+        stranger = connection
+        patience = threading.Timer(GREETING_SECONDS, connection.close)
         patience.daemon = True
-        patience.start()
         try:
+            connection.greet(GREETING_SECONDS)
+            patience.start()
             hello = connection.receive()
             if hello.kind is Kind.JOIN:
                 whole = self._transport.joined(connection, hello)
@@ -202,25 +221,26 @@ class Connections:
                 connection, hello = whole, whole.receive()
             node, lane, refusal = self._judge(hello)
             if refusal:
-                connection.send(Frame(Kind.REFUSED, meta={"reason": Reason.UNKNOWN.value, "detail": refusal}))
+                connection.send(Frame(RefusedMeta(reason=Reason.UNKNOWN, detail=refusal)))
                 connection.close()
                 return
             memory, values = self._receiver.shares(lane)
             connection.share(memory, values)
-            connection.send(Frame(Kind.ACCEPTED))
-        except (PeerLost, ProtocolError) as error:
-            log.warning("a connection from %s was closed: %s", connection.peer, error)
+            connection.send(Frame(AcceptedMeta()))
+            peer = Peer(self._register(node, lane, connection), lane, memory)
+        except (PeerLost, ProtocolError, RuntimeError) as error:  # RuntimeError: no thread can be started
+            self._turned_away.warning("a connection from %s was closed: %s", connection.peer, error)
             connection.close()
             return
         finally:
             patience.cancel()
+            self._strangers.leave(stranger)
         threading.current_thread().name = f"receive-{node}"
-        self._receive(Peer(self._register(node, lane, connection), lane, memory))
+        self._receive(peer)
 
     def _judge(self, hello: Frame) -> tuple[NodeId, str, str]:
-        node, role, lane = (str(hello.meta.get(name, "")) for name in ("node", "role", "lane"))
-        if hello.kind is not Kind.HELLO or not node:
-            raise ProtocolError(f"the first frame must be HELLO with a node, not {hello.kind.name}")
+        said = hello.of(HelloMeta)
+        node, role, lane = said.node, said.role, said.lane
         if (role, lane) not in ((Role.WORKER, EXCHANGE), (Role.SERVER, FOLLOW)):
             raise ProtocolError(f"HELLO of a {role} for lane {lane}")
         return node, lane, self._receiver.welcome(node, lane)
@@ -234,8 +254,7 @@ class Connections:
                 self._receive_one(peer)
         except ProtocolError as error:
             log.warning("%s sent what no correct peer sends: %s", link.peer, error)
-            detail = {"reason": Reason.MALFORMED.value, "detail": str(error)}
-            link.send(Frame(Kind.REFUSED, meta=detail))
+            link.send(Frame(RefusedMeta(reason=Reason.MALFORMED, detail=str(error))))
             link.flush(1.0)
             self._lost(link, peer.lane, error)
         except PeerLost as error:
@@ -243,7 +262,7 @@ class Connections:
 
     def _receive_one(self, peer: Peer) -> None:
         connection = peer.link.connection
-        frame = connection.receive()
+        frame = peer.link.receive()
         if frame.kind is Kind.GOODBYE:
             self._drop(peer.link)
             return
@@ -264,7 +283,8 @@ class Connections:
         with self._lock:
             known = link in self._links
             self._links.discard(link)
-            if self._workers.get(link.peer) is link:
-                del self._workers[link.peer]
+            for key, latest in list(self._accepted.items()):
+                if latest is link:
+                    del self._accepted[key]
         link.close()
         return known

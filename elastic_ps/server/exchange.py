@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
-from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import Raw, stretches
 from elastic_ps.server import payloads
 from elastic_ps.server.async_updates import AsyncUpdates
@@ -26,8 +25,10 @@ from elastic_ps.server.intake import Intake
 from elastic_ps.server.phases import Status, Verdict, judge
 from elastic_ps.server.room import Held, Room
 from elastic_ps.server.updates import Updates
-from elastic_ps.transport.frames import Frame, Kind, Reason
+from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.image import Image
+from elastic_ps.transport.kinds import Kind, Reason
+from elastic_ps.transport.metas import InitMeta, PullMeta, PushMeta, SnapshotMeta
 
 _READS = (Kind.PULL, Kind.SUBSCRIBE)
 
@@ -71,14 +72,21 @@ class Exchange:
     def _mode(self) -> _Mode:
         return self._sync if self._room.data.is_sync else self._async
 
-    def arrived(self, node: NodeId, frame: Frame, data: list[Raw]) -> None:
-        """A worker's frame is here; `data` is its payload, in what `buffers` gave.
+    def arrived(self, node: NodeId, frame: Frame, data: list[Raw], check_open: Callable[[], None]) -> None:
+        """A worker's frame is here.
+
+        Args:
+            node: the worker.
+            frame: without its payload.
+            data: that, in what `buffers` gave.
+            check_open: raises where the worker has another connection by now, on which it sends all again.
 
         Raises:
             ProtocolError: a frame that no correct worker sends.
         """
         decoded = payloads.decoded(frame, data, self._room.store)  # without the lock: what it reads only ever grows
         with self._room.changed:
+            check_open()
             if frame.kind in self._serve:
                 self._judge(node, frame, decoded)
             elif frame.kind is not Kind.NOTICE:
@@ -86,18 +94,19 @@ class Exchange:
             elif self._room.standing.decided(frame.configuration):
                 self._switch()
 
-    def buffers(self, node: NodeId, frame: Frame, gradients: Image) -> list[Raw]:
+    def buffers(self, node: NodeId, frame: Frame, gradients: Image, check_open: Callable[[], None]) -> list[Raw]:
         """Where the payload that a worker's frame must bring is received: an array for each run.
 
         A push that will be served lands in `gradients`, the sender's own memory, and stays there until it is applied.
+        `check_open`: see `arrived`.
 
         Raises:
             ProtocolError: blocks that the model does not have.
         """
-        _check_meta(frame)
         room = self._room
         with room.changed:
-            room.store.span([*frame.runs, *(tuple(run) for run in frame.meta.get("absent", ()))])
+            check_open()  # else it would take back what has been sent again
+            room.store.span([*frame.runs, *_absent(frame)])
             if frame.kind is Kind.SNAPSHOT:
                 return [np.empty(room.store.state_bytes(run), dtype=np.uint8) for run in frame.runs]
             if frame.kind not in (Kind.PUSH, Kind.INIT):
@@ -135,7 +144,8 @@ class Exchange:
 
     def _hold(self, node: NodeId, frame: Frame, data: Sequence[Contribution]) -> None:
         """Judge a frame again when something has changed; the same frame sent again replaces it."""
-        key = (node, frame.kind, *(str(frame.meta.get(name)) for name in ("runs", "absent", "states")))
+        states = isinstance(frame.meta, PullMeta) and frame.meta.states
+        key = (node, frame.kind, *frame.runs, "absent", *_absent(frame), states)
         self._room.hold(Held(lambda: self._judge(node, frame, data), node, key))
 
     def _blocks(self, node: NodeId, frame: Frame) -> NDArray[np.int64] | None:
@@ -155,27 +165,25 @@ class Exchange:
         blocks = self._blocks(node, frame)
         if blocks is None:
             self._hold(node, frame, data)
-        elif frame.meta.get("states"):
-            self._send_states(node, blocks, frame.meta)
+        elif (asked := frame.of(PullMeta)).states:
+            self._send_states(node, blocks, asked)
         else:
             self._mode.pull(node, frame, blocks)
 
-    def _send_states(self, node: NodeId, blocks: NDArray[np.int64], asked: dict[str, Any]) -> None:
+    def _send_states(self, node: NodeId, blocks: NDArray[np.int64], asked: PullMeta) -> None:
         room = self._room
         for run in room.store.alike(np.unique(blocks), room.store.versions):
             for segment in room.store.segments(run):
                 states = room.store.states(segment)
-                frame = room.frame(
-                    Kind.SNAPSHOT,
-                    int(room.store.versions[segment[0]]),
-                    [segment],
-                    state=list(states),
-                    dtypes=[array.dtype.name for array in states.values()],
-                    counts=room.store.counts[segment[0] : sum(segment)].tolist(),
-                    request=asked.get("request"),
+                meta = SnapshotMeta(
+                    runs=(segment,),
+                    state=tuple(states),
+                    dtypes=tuple(array.dtype.name for array in states.values()),
+                    counts=tuple(room.store.counts[segment[0] : sum(segment)].tolist()),
+                    request=asked.request,
                 )
-                image = [] if asked.get("numbers") else [part.copy() for part in room.store.image(segment)]
-                room.outbox.send(node, frame, image)
+                image = [] if asked.numbers else [part.copy() for part in room.store.image(segment)]
+                room.outbox.send(node, room.frame(meta, int(room.store.versions[segment[0]])), image)
 
     def _load_states(self, node: NodeId, frame: Frame, data: list[Raw]) -> None:
         room = self._room
@@ -183,16 +191,16 @@ class Exchange:
         if blocks is None:
             self._hold(node, frame, data)
             return
-        run = frame.runs[0]
-        names = list(room.store.states((run[0], 1)))
-        if len(frame.runs) != 1 or not room.store.has_one_treatment(run) or frame.meta.get("state") != names:
+        run, load = frame.runs[0], frame.of(SnapshotMeta)
+        names = tuple(room.store.states((run[0], 1)))
+        if len(frame.runs) != 1 or not room.store.has_one_treatment(run) or load.state != names:
             raise ProtocolError(
-                f"state {frame.meta.get('state')} for blocks {frame.runs} of key {room.store.tensor(run[0]).name}, "
-                f"whose optimizer has {names}: load what was saved with the same optimizer"
+                f"state {list(load.state)} for blocks {frame.runs} of key {room.store.tensor(run[0]).name}, "
+                f"whose optimizer has {list(names)}: load what was saved with the same optimizer"
             )
         if room.snapshot is not None:
             room.snapshot.before_update(run)
-        room.store.load_states(run, data[0], frame.meta["counts"])
+        room.store.load_states(run, data[0], load.counts)
         for source in room.sources.values():
             source.forget(run)
         room.changed.notify_all()
@@ -207,8 +215,8 @@ class Exchange:
                 if status[low] == Status.EMPTY:
                     self._first_values(part, piece, frame.version)
                 elif status[low] == Status.FOLLOWER:
-                    meta = {"runs": [list(part)]}
-                    self._hold(node, Frame(Kind.INIT, frame.configuration, frame.version, meta=meta), [piece])
+                    meta = InitMeta(runs=(part,))
+                    self._hold(node, Frame(meta, frame.configuration, frame.version), [piece])
                 elif status[low] != Status.PRIMARY:  # a primary has values, restored or from an earlier INIT: they stay
                     raise ProtocolError(f"{node} gave {room.node} first values of blocks {part}, which it does not own")
         room.retry()
@@ -221,20 +229,6 @@ class Exchange:
         store.status[run[0] : sum(run)] = Status.PRIMARY
 
 
-def _check_meta(frame: Frame) -> None:
-    """Refuse a frame whose JSON part is not of the form that its kind has."""
-    try:
-        blocks = [int(value) for run in frame.runs for value in run]
-        blocks += [int(value) for first, count in frame.meta.get("absent", ()) for value in (first, count)]
-        if frame.kind is Kind.PUSH:
-            _epoch, _step, _exchange, _low, _high = (int(value) for value in frame.meta.get("slice") or (0,) * 5)
-            Hyper.from_dict(frame.meta.get("hyper") or Hyper().to_dict())
-            origin, number = frame.meta.get("batch") or ("", 0)
-            if not isinstance(origin, str) or not isinstance(number, int) or number < 0:
-                raise ProtocolError(f"PUSH of batch {str(frame.meta['batch'])[:200]}: not [origin, number]")
-        if frame.kind is Kind.SNAPSHOT:
-            ((_first, count),) = frame.runs
-            if len([int(value) for value in frame.meta["counts"]]) != count:
-                raise ProtocolError(f"{len(frame.meta['counts'])} counts for {count} blocks")
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ProtocolError(f"{frame.kind.name} with meta {str(frame.meta)[:200]}: {error!r}") from error
+def _absent(frame: Frame) -> tuple[Run, ...]:
+    """Return the blocks that a frame says nothing is pushed for."""
+    return frame.meta.absent if isinstance(frame.meta, PushMeta) else ()

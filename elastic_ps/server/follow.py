@@ -2,7 +2,7 @@
 
 A `Source` makes the new owner of a plan a follower (docs/protocol.md, "A plan"; DL2 section 5, step 3): SNAPSHOT of
 each block while training goes on, from then on a RECORD of each update of it, and at the switch the HANDOVER. The
-follower applies the records by the same rule and is byte-equal. A `Subscription` gives a shadow worker every VALUE.
+follower applies the records by the same rule and is byte-equal. Shadow workers: `shadows`.
 
 `next_piece` copies one piece under the lock; the service's pump calls it with pauses, and `Pace` spreads the whole, so
 that training feels little.
@@ -11,13 +11,12 @@ that training feels little.
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic_ps.core.configuration import ConfigId, NodeId
+from elastic_ps.core.configuration import ConfigId
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.rows import Rows
@@ -27,20 +26,22 @@ from elastic_ps.server.contributions import Aggregate
 from elastic_ps.server.pace import Pace
 from elastic_ps.server.phases import Status
 from elastic_ps.server.records import Records
-from elastic_ps.server.room import Outbox
 from elastic_ps.server.store import Store
-from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.link import Link
+from elastic_ps.transport.metas import HandoverMeta, Meta, RecordMeta, SnapshotMeta
 
 PIECE_BYTES = 4 << 20
 """Values that one piece holds, where a block is not larger: what one hold of the lock copies."""
 
-_BACKLOG_BYTES = 16 << 20  # no further piece while more than this waits to be sent
+BACKLOG_BYTES = 16 << 20
+"""No further piece while more than this waits to be sent."""
+
 _RECORDS_BYTES = 1 << 30  # records waiting for a follower that cannot keep up must not fill the memory
 _STEPS = 20  # a lag that has not shrunk for so many steps: the design's figure
 
 
-def _piece(store: Store, pending: NDArray[np.bool_]) -> Run | None:
+def next_run(store: Store, pending: NDArray[np.bool_]) -> Run | None:
     """The next run to copy: alike in memory, treatment and version, of about `PIECE_BYTES`."""
     ids = np.flatnonzero(pending & (store.status == Status.PRIMARY))
     if not len(ids):
@@ -50,6 +51,27 @@ def _piece(store: Store, pending: NDArray[np.bool_]) -> Run | None:
     first, count = next(iter(store.segments(run, store.versions)))
     sizes = np.cumsum(store.extents[first : first + count])
     return first, max(1, int(np.searchsorted(sizes, PIECE_BYTES, side="right")))
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """What an old owner kept when it switched, until the plan is committed.
+
+    Attributes:
+        held: blocks with values.
+        empty: blocks to which first values had not come.
+    """
+
+    held: NDArray[np.int64]
+    empty: NDArray[np.int64]
+
+
+def freeze(store: Store, blocks: Sequence[int]) -> Frozen:
+    """Stop the updates of blocks that go to a new owner."""
+    ids = np.asarray(blocks, dtype=np.int64)
+    frozen = Frozen(ids[store.status[ids] == Status.PRIMARY], ids[store.status[ids] == Status.EMPTY])
+    store.status[ids] = Status.FROZEN
+    return frozen
 
 
 class Source:
@@ -78,6 +100,7 @@ class Source:
         self._store = store
         self._number = number
         self._live = live
+        self._streams = streams
         self._announced = False
         self._handed_over = False
         self._moving = np.zeros(len(store.status), dtype=bool)
@@ -90,21 +113,20 @@ class Source:
 
     def _send(
         self,
-        kind: Kind,
-        version: int,
+        meta: Meta,
+        version: int = 0,
         payload: Sequence[Array] = (),
         sent: Callable[[], None] | None = None,
-        **meta: Any,
     ) -> None:
         self.bytes_moved += sum(part.nbytes for part in payload)
-        self.link.send(Frame(kind, self._number, version, meta=meta), payload, sent)
+        self.link.send(Frame(meta, self._number, version), payload, sent)
 
     # ---- while training goes on --------------------------------------------------------------------------------------
 
     @property
     def has_work(self) -> bool:
         """Whether `next_piece` would do something."""
-        if not self._live or self._handed_over or self.fell_back or self.link.backlog > _BACKLOG_BYTES:
+        if not self._live or self._handed_over or self.fell_back or self.link.backlog > BACKLOG_BYTES:
             return False
         if self._pending().any():
             return self._pace.allows(time.monotonic())
@@ -116,27 +138,31 @@ class Source:
 
     def next_piece(self) -> None:
         """Copy and queue one piece; after the last, once all is sent, say that the stream has caught up."""
-        piece = _piece(self._store, self._moving & ~self._streamed)
+        piece = next_run(self._store, self._moving & ~self._streamed)
         if piece is not None:
             self._streamed[piece[0] : piece[0] + piece[1]] = True
             self._snapshot(piece, copy=True)
         elif self.link.is_idle:
             self._announced = True
-            self._send(Kind.RECORD, 0, caught_up=True)
+            self._send(RecordMeta(caught_up=True))
 
     def _snapshot(self, segment: Run, copy: bool) -> None:
         first, count = segment
         image = self._store.image(segment)
         self._pace.sent += sum(part.nbytes for part in image)
-        self._send(
-            Kind.SNAPSHOT,
-            int(self._store.versions[first]),
-            [part.copy() for part in image] if copy else image,
-            runs=[[first, count]],
-            state=list(self._store.states(segment)),
-            counts=self._store.counts[first : first + count].tolist(),
+        meta = SnapshotMeta(
+            runs=(segment,),
+            state=tuple(self._store.states(segment)),
+            counts=tuple(self._store.counts[first : first + count].tolist()),
             applied=self._store.applied.image(segment),
         )
+        self._send(meta, int(self._store.versions[first]), [part.copy() for part in image] if copy else image)
+
+    def again(self, link: Link) -> "Source":
+        """Return the same stream on another connection, from its beginning: what was under way here may be lost."""
+        source = Source(self._store, link, self._number, self.blocks.tolist(), self._live, self._streams)
+        source.bytes_moved, source.fell_back = self.bytes_moved, self.fell_back
+        return source
 
     @property
     def followed(self) -> NDArray[np.bool_]:
@@ -151,22 +177,15 @@ class Source:
         Returns:
             The aggregate to apply, and what is to be called then: it sends what the aggregate has kept.
         """
-        meta: dict[str, Any] = {"hyper": hyper.to_dict()} if hyper is not None else {}
-        if batch is not None:
-            meta["batch"] = list(batch)
-        version, runs = int(self._store.versions[segment[0]]), [list(segment)]
+        version, meta = int(self._store.versions[segment[0]]), RecordMeta(runs=(segment,), hyper=hyper, batch=batch)
         if aggregate is None:
-            return None, lambda: self._send(Kind.RECORD, version, runs=runs, absent=True, **meta)
+            return None, lambda: self._send(replace(meta, absent=True), version)
         if isinstance(aggregate, Rows):
             payload = aggregate.payload()  # made for this update, so nobody changes it
-            return aggregate, lambda: self._send(
-                Kind.RECORD, version, payload, runs=runs, rows=[len(aggregate)], **meta
-            )
+            return aggregate, lambda: self._send(replace(meta, rows=(len(aggregate),)), version, payload)
         memory, slot, sent = self.records.take(segment, aggregate.dtype)
-        if slot is not None:
-            meta["slot"] = slot
         kept = replace(aggregate, kept=memory)  # what is sent must stay, the contributions will not
-        return kept, lambda: self._send(Kind.RECORD, version, [memory], sent, runs=runs, **meta)
+        return kept, lambda: self._send(replace(meta, slot=slot), version, [memory], sent)
 
     def forget(self, run: Run) -> None:
         """A run was changed otherwise than by an update: it is sent anew."""
@@ -188,66 +207,24 @@ class Source:
         self.fell_back = True
         self._streamed[:] = False
         self.link.withdraw()
-        self._send(Kind.RECORD, 0, pause=True)
+        self._send(RecordMeta(pause=True))
 
     # ---- at the switch -----------------------------------------------------------------------------------------------
 
-    def hand_over(self, sent: Callable[[], None]) -> None:
-        """Freeze the blocks and make the follower their primary. Blocks that were not streamed go with it.
+    def hand_over(self, frozen: Frozen, sent: Callable[[], None]) -> None:
+        """Make the follower the primary of the blocks. Those that were not streamed here go with it.
 
         Args:
+            frozen: the blocks; nothing writes to them any more.
             sent: called once the transport has taken everything.
         """
-        store = self._store
+        store, held = self._store, frozen.held
         self._handed_over = True
-        held = self.blocks[store.status[self.blocks] == Status.PRIMARY]
         for run in store.alike(held, store.versions, self._streamed):
             if not self._streamed[run[0]]:
                 for segment in store.segments(run):
-                    self._snapshot(segment, copy=False)  # frozen from now on: nothing writes to it
+                    self._snapshot(segment, copy=False)  # nothing writes to it
         for version in np.unique(store.versions[held]).tolist():
-            runs = [list(run) for run in store.alike(held[store.versions[held] == version])]
-            self._send(Kind.HANDOVER, version, runs=runs)
-        empty = self.blocks[store.status[self.blocks] == Status.EMPTY]
-        self._send(Kind.HANDOVER, 0, (), sent, runs=[list(run) for run in store.alike(empty)], empty=True)
-        store.status[self.blocks] = Status.FROZEN
-
-
-class Subscription:
-    """What a shadow worker has been sent. Guarded by `Room.changed`.
-
-    Args:
-        node: the shadow.
-        store: of this server.
-        outbox: its connection.
-    """
-
-    def __init__(self, node: NodeId, store: Store, outbox: Outbox):
-        self.node = node
-        self._store = store
-        self._outbox = outbox
-        self._unsent = np.ones(len(store.status), dtype=bool)
-
-    def grow(self) -> None:
-        """The model has new blocks."""
-        self._unsent = np.append(self._unsent, np.ones(len(self._store.status) - len(self._unsent), dtype=bool))
-
-    @property
-    def has_work(self) -> bool:
-        """Whether `next_piece` would do something."""
-        if not self._outbox.is_connected(self.node) or self._outbox.backlog(self.node) > _BACKLOG_BYTES:
-            return False
-        return bool((self._unsent & (self._store.status == Status.PRIMARY)).any())
-
-    def next_piece(self, number: ConfigId) -> None:
-        """Copy and queue one piece of the blocks that have not been sent."""
-        piece = _piece(self._store, self._unsent)
-        if piece is None:
-            return
-        self.sent(piece)
-        frame = Frame(Kind.VALUE, number, int(self._store.versions[piece[0]]), meta={"runs": [list(piece)]})
-        self._outbox.send(self.node, frame, [part.copy() for part in self._store.values.pieces(piece)])
-
-    def sent(self, run: Run) -> None:
-        """A VALUE of these blocks is on its way: only what changes them is owed now."""
-        self._unsent[run[0] : run[0] + run[1]] = False
+            runs = tuple(store.alike(held[store.versions[held] == version]))
+            self._send(HandoverMeta(runs=runs), version)
+        self._send(HandoverMeta(runs=tuple(store.alike(frozen.empty)), empty=True), sent=sent)

@@ -7,18 +7,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId
-from elastic_ps.core.errors import ProtocolError
+from elastic_ps.core.errors import PeerLost, ProtocolError
 from elastic_ps.core.model import Run
-from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.rows import payload_bytes, received
 from elastic_ps.server.applied import Batch
 from elastic_ps.server.contributions import Aggregate
 from elastic_ps.server.phases import Moves, Status
 from elastic_ps.server.room import Room
-from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.kinds import Kind
+from elastic_ps.transport.metas import HandoverMeta, RecordMeta, SnapshotMeta
 from protos import elastic_pb2 as pb
 
 log = logging.getLogger(__name__)
+
+_UNKNOWN_SECONDS = 3.0
 
 GRACE_SECONDS = 0.1
 """How long a server that is armed may finish its step after a peer has switched."""
@@ -46,50 +49,76 @@ class Follower:
         self._moves, self._live, self._number = moves, live, number
         self._caught_up, self._fell_back = set(), False
 
-    def awaits(self, peer: NodeId) -> bool:
-        """Whether `peer` has blocks to hand over yet."""
-        return any(self._follows((block, 1)) for block in self._moves.into.get(peer, ()))
+    def owing(self) -> list[NodeId]:
+        """Old owners that have blocks to hand over yet."""
+        status = self._room.store.status
+        return [peer for peer, blocks in self._moves.into.items() if (status[blocks] == Status.FOLLOWER).any()]
 
-    def await_configuration(self, number: ConfigId, closed: Callable[[], bool]) -> None:
-        """A stream may be faster than the control plane: wait until `number` is known here, or the stream ends."""
+    def await_configuration(self, sender: NodeId, number: ConfigId, closed: Callable[[], bool]) -> None:
+        """A stream may be faster than the control plane: wait until `number` is known here, or the stream ends.
+
+        Raises:
+            PeerLost: it has not come for long. The stream is opened again; meanwhile its sender's probes are answered.
+        """
         with self._room.changed:
-            self._room.changed.wait_for(lambda: closed() or not self._room.standing.is_new(number))
+            known = self._room.changed.wait_for(
+                lambda: closed() or not self._room.standing.is_new(number), _UNKNOWN_SECONDS
+            )
+        if not known:
+            raise PeerLost(sender, f"its stream is of configuration {number}, of which nobody has told this server")
 
     def payload_bytes(self, frame: Frame) -> int:
-        """Bytes that a follow stream's frame must bring."""
+        """Return the bytes that a follow stream's frame must bring.
+
+        Raises:
+            ProtocolError: blocks or rows that there are not.
+        """
         store = self._room.store
         with self._room.changed:
             total = store.span(frame.runs)
-            if frame.kind is Kind.RECORD and "rows" in frame.meta:
-                return sum(payload_bytes(store.model, frame.runs, frame.meta["rows"]))
-            if frame.kind is Kind.RECORD:
-                return 0 if frame.meta.get("absent") else total
+            if isinstance(frame.meta, RecordMeta):
+                record = frame.meta
+                if record.rows is not None:
+                    return sum(payload_bytes(store.model, record.runs, record.rows))
+                return 0 if record.absent else total
             if frame.kind is Kind.SNAPSHOT:
-                return sum(store.image_bytes(run) for run in frame.runs if self._follows(run))
+                return sum(store.image_bytes(run) for run in frame.runs if self._holds(run))
             return 0
+
+    def _holds(self, run: Run) -> bool:
+        """Return whether a run follows, or has been handed over already and comes again, on another connection."""
+        status = self._room.store.status[run[0] : sum(run)]
+        return bool(np.isin(status, (Status.FOLLOWER, Status.PRIMARY)).all())
 
     def _follows(self, run: Run) -> bool:
         return bool((self._room.store.status[run[0] : sum(run)] == Status.FOLLOWER).all())
 
-    def followed(self, sender: NodeId, frame: Frame, data: NDArray[np.uint8]) -> None:
+    def followed(self, sender: NodeId, frame: Frame, data: NDArray[np.uint8], check_open: Callable[[], None]) -> None:
         """A frame of a follow stream is here.
+
+        Args:
+            sender: the old owner.
+            frame: without its payload.
+            data: that.
+            check_open: raises where the stream has begun again on another connection.
 
         Raises:
             ProtocolError: it does not continue what this follower holds.
         """
         room = self._room
         with room.changed:
+            check_open()
             if frame.kind in (Kind.NOTICE, Kind.HANDOVER):
                 self._adopt(frame.configuration)
             if frame.kind is Kind.NOTICE or not self._continues(sender, frame):
                 return
-            if frame.kind is Kind.SNAPSHOT:
-                counts, applied = frame.meta["counts"], frame.meta["applied"]
-                room.store.load(frame.runs[0], data, frame.version, counts, applied)
-            elif frame.kind is Kind.RECORD:
-                self._record(sender, frame, data)
-            elif frame.kind is Kind.HANDOVER:
-                self._take_over(sender, frame)
+            if isinstance(frame.meta, SnapshotMeta):
+                (run,) = frame.runs
+                room.store.load(run, data, frame.version, frame.meta.counts, frame.meta.applied or {})
+            elif isinstance(frame.meta, RecordMeta):
+                self._record(sender, frame, frame.meta, data)
+            elif isinstance(frame.meta, HandoverMeta):
+                self._take_over(sender, frame, empty=frame.meta.empty)
             else:
                 raise ProtocolError(f"{sender} sent {frame.kind.name} on a follow stream")
 
@@ -108,28 +137,27 @@ class Follower:
             return False
         return all(self._follows(run) for run in frame.runs)
 
-    def _record(self, sender: NodeId, frame: Frame, data: NDArray[np.uint8]) -> None:
-        if not frame.runs:
+    def _record(self, sender: NodeId, frame: Frame, record: RecordMeta, data: NDArray[np.uint8]) -> None:
+        if not record.runs:
             self._caught_up.add(sender)
-            self._fell_back |= bool(frame.meta.get("pause"))
+            self._fell_back |= record.pause
             self.answer_synced()
             return
         store = self._room.store
         self._require_version(sender, frame)
-        hyper = Hyper.from_dict(frame.meta["hyper"]) if "hyper" in frame.meta else None
-        batch = Batch(*frame.meta["batch"]) if "batch" in frame.meta else None
-        if "rows" in frame.meta:
-            (rows,) = received(store.model, frame.runs, frame.meta["rows"], [data])
-            store.update(frame.runs[0], rows, hyper, batch)
+        (run,) = record.runs
+        batch = Batch(*record.batch) if record.batch is not None else None
+        if record.rows is not None:
+            (rows,) = received(store.model, record.runs, record.rows, [data])
+            store.update(run, rows, record.hyper, batch)
             return
-        for run in frame.runs:
-            for segment in store.segments(run, store.counts):
-                aggregate = None
-                if not frame.meta.get("absent"):
-                    start = int(store.positions[segment[0]] - store.positions[run[0]])
-                    gradient = data[start : start + store.span([segment])].view(store.treatment(segment[0]).dtype)
-                    aggregate = Aggregate([gradient])
-                store.update(segment, aggregate, hyper, batch)
+        for segment in store.segments(run, store.counts):
+            aggregate = None
+            if not record.absent:
+                start = int(store.positions[segment[0]] - store.positions[run[0]])
+                gradient = data[start : start + store.span([segment])].view(store.treatment(segment[0]).dtype)
+                aggregate = Aggregate([gradient])
+            store.update(segment, aggregate, record.hyper, batch)
 
     def _require_version(self, sender: NodeId, frame: Frame) -> None:
         for run in frame.runs:
@@ -140,9 +168,8 @@ class Follower:
                     f"holds {versions.min()} to {versions.max()}: an update was lost"
                 )
 
-    def _take_over(self, sender: NodeId, frame: Frame) -> None:
+    def _take_over(self, sender: NodeId, frame: Frame, *, empty: bool) -> None:
         room = self._room
-        empty = bool(frame.meta.get("empty"))
         if not empty:
             self._require_version(sender, frame)
         for run in frame.runs:

@@ -1,7 +1,7 @@
 """What a push brings, cut where its blocks are judged differently. Both ways of updating begin with it."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import ProtocolError
@@ -11,6 +11,7 @@ from elastic_ps.server.contributions import Contribution
 from elastic_ps.server.phases import Bytes, Given, Part
 from elastic_ps.server.room import Room
 from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.metas import PushMeta
 
 
 @dataclass(frozen=True)
@@ -64,13 +65,13 @@ class Intake:
 
     def _pieces(self, frame: Frame, data: list[Contribution]) -> list[Piece]:
         pieces = [Piece(run, Given.GRADIENT, part) for run, part in zip(frame.runs, data, strict=True)]
-        given = Given.EMPTY if frame.meta.get("empty") else Given.ABSENT
-        absent = [(first, count) for first, count in frame.meta.get("absent", ())]
-        self._room.store.span(absent)
-        return pieces + [Piece(run, given, None) for run in absent]
+        push = frame.of(PushMeta)
+        given = Given.EMPTY if push.empty else Given.ABSENT
+        self._room.store.span(push.absent)
+        return pieces + [Piece(run, given, None) for run in push.absent]
 
     def _hold(self, node: NodeId, frame: Frame, piece: Piece) -> None:
-        meta = {name: value for name, value in frame.meta.items() if name not in ("runs", "absent")}
-        meta["absent" if piece.data is None else "runs"] = [list(piece.run)]
-        part = Frame(frame.kind, frame.configuration, frame.version, frame.samples, meta)
+        runs, absent = ((), (piece.run,)) if piece.data is None else ((piece.run,), ())
+        meta = replace(frame.of(PushMeta), runs=runs, absent=absent)
+        part = Frame(meta, frame.configuration, frame.version, frame.samples)
         self._keep_waiting(node, part, [piece.data] if piece.data is not None else [])

@@ -4,18 +4,20 @@ This server is an old owner by its `Source`s (see `follow`) and a new one by its
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
-from elastic_ps.core.configuration import ConfigId, Configuration, NodeId
-from elastic_ps.core.errors import CheckpointError, ProtocolError
+from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, Member, NodeId
+from elastic_ps.core.errors import ProtocolError
 from elastic_ps.node.standing import ArmAnswer
-from elastic_ps.server.follow import Source
+from elastic_ps.node.waits import Awaited
+from elastic_ps.server.follow import Frozen, Source, freeze
 from elastic_ps.server.follower import GRACE_SECONDS, Follower
 from elastic_ps.server.phases import Moves, Status, due, moves
 from elastic_ps.server.room import Room
-from elastic_ps.transport.frames import Frame, Kind
 from elastic_ps.transport.link import Link
+from elastic_ps.transport.metas import NoticeMeta
 from protos import elastic_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -38,6 +40,10 @@ class Migration:
         self._moves = Moves()
         self._live = False
         self._handing_over: set[NodeId] = set()  # new owners whose hand-over has not been sent yet
+        self._frozen: dict[NodeId, Frozen] = {}  # by new owner, from the switch until it is committed
+        self._feeding: Configuration | None = None  # whose new owners have streams from here
+        self._unfed: dict[NodeId, list[int]] = {}  # blocks by new owner whose stream has never been open
+        self._preparing = NO_CONFIGURATION  # to be answered when every stream is open
 
     # ---- directives ------------------------------------------------------------------------------------------------
 
@@ -74,21 +80,14 @@ class Migration:
         configuration: Configuration,
         paused: bool,
         dead: frozenset[NodeId],
-        restore: Callable[[list[int]], None] | None = None,
-    ) -> Mapping[NodeId, list[int]]:
-        """Hold a table ready: room for the blocks that will come.
+    ) -> None:
+        """Hold a table ready: room for the blocks that will come. `prepared` is due then.
 
         Args:
             configuration: of the plan.
             paused: blocks are sent at the clock, not before.
             dead: nodes whose contributions and connections end now.
-            restore: fills blocks that nobody holds from a checkpoint.
 
-        Returns:
-            Blocks that this server hands over, by new owner: `feed` is due for each, then `prepared`.
-
-        Raises:
-            CheckpointError: from `restore`; the table is not held then.
         """
         room = self._room
         with room.changed:
@@ -100,23 +99,11 @@ class Migration:
                 self._live = not paused
                 if not dead:  # a death's plan moves no block: the streams of the plan that it came into go on
                     self.follower.begin(self._moves, self._live, configuration.id)
+                    self._feeding, self._unfed = configuration, dict(self._moves.out)
                 room.allocate(self._moves.fresh, Status.EMPTY)
-                if restore is not None and self._moves.fresh:
-                    self._load(restore)
                 room.allocate(self._moves.incoming, Status.FOLLOWER)
                 room.standing = room.standing.prepare(configuration, paused, dead)
                 room.changed.notify_all()
-            if not room.standing.decided(configuration.id):
-                return {}
-            return {target: blocks for target, blocks in self._moves.out.items() if target not in room.sources}
-
-    def _load(self, restore: Callable[[list[int]], None]) -> None:
-        try:
-            restore(self._moves.fresh)
-        except CheckpointError:
-            self._room.release(self._moves.fresh)
-            self._moves = Moves()
-            raise
 
     def _check(self, configuration: Configuration) -> None:
         known = len(self._room.store.status)
@@ -146,37 +133,65 @@ class Migration:
 
     def _clear(self) -> None:
         """Everything that was to be handed over is with its new owner."""
-        self._close_sources(list(self._room.sources))
+        self._close_sources()
         self._handing_over.clear()
+        self._frozen.clear()
         self._room.release(self._room.store.held(Status.FROZEN).tolist())
 
     def feed(self, target: NodeId, link: Link, number: ConfigId) -> bool:
-        """A connection to a new owner is open: its blocks' stream begins. False: nobody needs it any more."""
+        """See `Plans`: the stream of its blocks begins, or begins again.
+
+        What had been sent on a connection that broke is sent once more. The follower drops what it holds already.
+        """
         room = self._room
         with room.changed:
-            if not room.standing.decided(number) or target in room.sources:
+            if self.unfed().get(target, (None, NO_CONFIGURATION))[1] != number:
                 return False
-            moving = self._moves.out
-            room.sources[target] = Source(room.store, link, number, moving[target], self._live, len(moving))
+            if target in room.sources:
+                source = room.sources[target].again(link)
+            else:
+                source = Source(room.store, link, number, self._unfed[target], self._live, len(self._unfed))
+            room.sources[target] = source
+            if target in self._frozen:
+                source.hand_over(self._frozen[target], partial(self._handed_over, target))
             room.changed.notify_all()
+            if self._preparing != NO_CONFIGURATION and not self.unfed():
+                self.prepared(self._preparing)  # this plan, or a death's that came into it
             return True
 
-    def applied(self, target: NodeId, frame: Frame) -> None:
+    def unfed(self) -> Mapping[NodeId, tuple[Member, ConfigId]]:
+        """See `Plans`."""
+        room = self._room
+        with room.changed:
+            table = self._feeding
+            if table is None:
+                return {}
+            lacking = [
+                target for target in self._unfed if target not in room.sources or room.sources[target].link.closed
+            ]
+            return {target: (table.members[target], table.id) for target in lacking}
+
+    def applied(self, target: NodeId, slot: int, link: Link) -> None:
         """A new owner has applied a record that lies in its memory."""
         with self._room.changed:
             source = self._room.sources.get(target)
-            if source is not None:
-                source.records.applied(frame.meta.get("slot"))
+            if source is not None and source.link is link:
+                source.records.applied(slot)
 
     def prepared(self, number: ConfigId) -> None:
-        """Everything is in place for `number`: answer PREPARED, or what has become of it since."""
+        """Answer PREPARED for `number` once the streams to all new owners are open, or what has become of it since.
+
+        A plan that was answered may be armed, and then no new owner can be done without.
+        """
         room = self._room
         with room.changed:
             if number == room.standing.number:
                 self._acknowledge_switch()
             elif room.standing.decided(number):
-                room.control.acknowledge(pb.PREPARED, number, room.version)
-                self.follower.answer_synced()
+                self._preparing = number if self.unfed() else NO_CONFIGURATION
+                if not self.unfed():
+                    room.control.acknowledge(pb.PREPARED, number, room.version)
+                    self.follower.answer_synced()
             else:
                 room.control.acknowledge(pb.CANCELLED, number, room.version)
 
@@ -208,14 +223,22 @@ class Migration:
             self._drop(number)
             self._room.control.acknowledge(pb.CANCELLED, number, self._room.version)
 
+    def forget(self, number: ConfigId) -> None:
+        """This server cannot hold the prepared table ready, and tells why by itself."""
+        with self._room.changed:
+            self._drop(number)
+
     def _drop(self, number: ConfigId) -> None:
         room = self._room
         if room.standing.decided(number):
-            self._close_sources(self._moves.out)
+            if self._feeding is not None and self._feeding.id == number:
+                self._close_sources()
             room.release(sorted(self._moves.fresh + self._moves.incoming))
             if self._moves.into:
                 self.follower.begin(Moves(), False, number)
             self._moves = Moves()
+        if self._preparing == number:
+            self._preparing = NO_CONFIGURATION
         room.standing = room.standing.cancel(number)
         room.retry()
 
@@ -228,13 +251,16 @@ class Migration:
                 return False
             if number < room.standing.number:
                 return False
+            if room.standing.prepared is not None:  # said again, as each stream of directives begins with what stands
+                return False
             self._clear()
             return not room.standing.is_member
 
-    def _close_sources(self, targets: Iterable[NodeId]) -> None:
-        for target in targets:
-            if target in self._room.sources:
-                self._room.sources.pop(target).link.close()
+    def _close_sources(self) -> None:
+        for source in self._room.sources.values():
+            source.link.close()
+        self._room.sources.clear()
+        self._feeding, self._unfed = None, {}
 
     # ---- the switch ------------------------------------------------------------------------------------------------
 
@@ -247,15 +273,18 @@ class Migration:
         """
         room = self._room
         by_clock = due(room.standing, room.store.versions[room.owned()])
+        assert room.standing.prepared is not None
+        for node in room.subscriptions.keys() & room.standing.prepared.ranks.keys():
+            room.subscriptions[node].flush(room.standing.number)  # a joiner begins with what comes before the NOTICE
         room.standing = room.standing.switch()
         room.new_gathering()
         self._handing_over |= set(self._moves.out)
-        for target in self._moves.out:
+        for target, blocks in self._moves.out.items():
+            self._frozen[target] = freeze(room.store, blocks)
             if target in room.sources:
-                room.sources[target].hand_over(lambda target=target: self._handed_over(target))  # type: ignore[misc]
-            else:
-                room.control.peer_failed(target, f"{room.node} has no connection to hand its blocks over")
-        notice = room.frame(Kind.NOTICE)
+                sent = partial(self._handed_over, target)
+                room.sources[target].hand_over(self._frozen[target], sent)
+        notice = room.frame(NoticeMeta())
         if by_clock:
             self._later(GRACE_SECONDS, lambda: room.outbox.notice(notice))
         else:
@@ -287,8 +316,16 @@ class Migration:
             room.ledger.after_kept(acknowledge)
             room.control.report_soon()
 
-    def needs(self, peer: NodeId) -> bool:
-        """Whether a broken follow stream with `peer` endangers the plan: it has blocks to bring or to get yet."""
-        with self._room.changed:
-            fed = self._room.standing.prepared is not None and peer in self._moves.out
-            return fed or peer in self._handing_over or self.follower.awaits(peer)
+    def owing(self) -> Sequence[NodeId]:
+        """Old owners that have blocks to hand over yet. Call under the lock."""
+        return self.follower.owing()
+
+    def awaited(self, received: Callable[[NodeId], int]) -> list[Awaited]:
+        """Old owners whose hand-overs lack in the configuration in force. Call under the lock.
+
+        Args:
+            received: bytes that an old owner has sent.
+        """
+        number = self._room.standing.number
+        owing = self.follower.owing() if self._room.standing.prepared is None else ()
+        return [Awaited(peer, f"its blocks of configuration {number}", received(peer)) for peer in owing]

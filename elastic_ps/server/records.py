@@ -55,7 +55,7 @@ class Records:
             return memory, slot.number, None
         return memory, None, lambda: self._done(slot)
 
-    def applied(self, number: object) -> None:
+    def applied(self, number: int) -> None:
         """The follower has applied a record that lies in its memory.
 
         Raises:

@@ -17,21 +17,25 @@ from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.rows import Rows
 from elastic_ps.core.segments import joined
 from elastic_ps.node.standing import Standing
+from elastic_ps.node.waits import Awaited
 from elastic_ps.server.aggregate import Gathering, Share
 from elastic_ps.server.applied import Batch
 from elastic_ps.server.contributions import Aggregate
 from elastic_ps.server.ledger import Ledger
-from elastic_ps.server.phases import Status
+from elastic_ps.server.phases import Given, Status
 from elastic_ps.server.store import Store
 from elastic_ps.server.unused import Unused
 from elastic_ps.transport.base import Buffer
-from elastic_ps.transport.frames import Frame, Kind, Reason
+from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.image import Image
+from elastic_ps.transport.kinds import Reason
+from elastic_ps.transport.metas import Meta, RefusedMeta
 from protos import elastic_pb2 as pb
 
 if TYPE_CHECKING:
     from elastic_ps.server.checkpoint import Snapshot
-    from elastic_ps.server.follow import Source, Subscription
+    from elastic_ps.server.follow import Source
+    from elastic_ps.server.shadows import Subscription
 
 
 _REPORT_AT = 500  # ledger entries that are not left to the next turn of the reporter
@@ -49,11 +53,9 @@ class Control(Protocol):
         bytes_moved: int = 0,
         detail: str = "",
         command: int = 0,
+        optimizer: str = "",
     ) -> None:
         """Queue an answer to a directive."""
-
-    def peer_failed(self, peer: str, reason: str) -> None:
-        """Tell that an exchange with `peer` failed."""
 
     def report_soon(self) -> None:
         """Report now instead of at the next turn."""
@@ -129,11 +131,9 @@ class Room:
         """This server."""
         return self.standing.node
 
-    def frame(self, kind: Kind, version: int = 0, runs: Sequence[Run] = (), **meta: object) -> Frame:
+    def frame(self, meta: Meta, version: int = 0) -> Frame:
         """A frame of the configuration in force."""
-        if runs:
-            meta["runs"] = [list(run) for run in runs]
-        return Frame(kind, self.standing.number, version, meta=meta)
+        return Frame(meta, self.standing.number, version)
 
     def owned(self) -> NDArray[np.int64]:
         """Blocks whose primary this server is, with their values here."""
@@ -160,6 +160,17 @@ class Room:
         for node in dead:
             self.subscriptions.pop(node, None)
 
+    def awaited(self) -> list[Awaited]:
+        """Workers whose pushes lack in updates that others have begun; nothing in an async or ssp job."""
+        given = self.gathering.given
+        begun = (given != Given.NOTHING).any(axis=0)
+        if not begun.any():
+            return []
+        what = f"its push of version {self.store.versions[begun].min()}"
+        lacking = np.flatnonzero((given[:, begun] == Given.NOTHING).any(axis=1)).tolist()
+        workers = [self.gathering.workers[rank] for rank in lacking]
+        return [Awaited(worker, what) for worker in workers if worker not in self.standing.dead]
+
     def hold(self, held: Held) -> None:
         """Keep a frame until something changes."""
         self.held = [other for other in self.held if other.key != held.key] + [held]
@@ -178,9 +189,8 @@ class Room:
 
     def refuse(self, node: NodeId, reason: Reason, detail: str) -> None:
         """Tell a worker that its frame is not served, and which configuration is in force."""
-        number = list(self.standing.number)
-        frame = self.frame(Kind.REFUSED, reason=reason.value, detail=detail, configuration=number)
-        self.outbox.send(node, frame)
+        meta = RefusedMeta(reason=reason, detail=detail, configuration=self.standing.number)
+        self.outbox.send(node, self.frame(meta))
 
     def release(self, blocks: Sequence[int]) -> None:
         """Forget blocks; their memory goes back to the system bit by bit.

@@ -4,11 +4,17 @@ import json
 import logging
 from collections.abc import Callable
 
+from elastic_ps.core import storage
+from elastic_ps.core.errors import CheckpointError, StorageError
 from elastic_ps.server.checkpoint import Snapshot, Writer
 from elastic_ps.server.room import Room
 from protos import elastic_pb2 as pb
 
 log = logging.getLogger(__name__)
+
+
+class _GivenUp(CheckpointError):
+    """Nobody waits for this checkpoint any more: what there is of it is removed."""
 
 
 class Saver:
@@ -24,7 +30,7 @@ class Saver:
         self._room = room
         self._spawn = spawn
         self._ended = ended
-        self._last: tuple[int, str] | None = None  # clock and detail of what was saved: asked again, answered again
+        self._last: tuple[str, str] | None = None  # folder and table of what was saved: asked again, answered again
 
     def save(self, clock: int, url: str) -> None:
         """Save every block at version `clock` into folder `url`; SAVED or LATE is answered when that is done.
@@ -33,7 +39,7 @@ class Saver:
         """
         room = self._room
         with room.changed:
-            if self._last is not None and self._last[0] == clock:
+            if self._last is not None and self._last[0] == url:
                 room.control.acknowledge(pb.SAVED, room.standing.number, clock, detail=self._last[1])
                 return
             if room.snapshot is not None and room.snapshot.clock == clock:
@@ -44,26 +50,29 @@ class Saver:
 
     def _write(self, snapshot: Snapshot) -> None:
         room = self._room
+        name = f"{room.node}.bin"
         try:
-            writer = Writer(snapshot.url, room.node)
-            try:
+            storage.make_folder(snapshot.url)
+            with storage.writing(f"{snapshot.url}/{name}") as file:
+                writer = Writer(file, name)
                 while self._write_piece(snapshot, writer):
                     pass
-            finally:
-                detail = writer.close()
-        except (OSError, ValueError, ImportError) as error:  # the URL's own file system decides what it raises
-            log.exception("the checkpoint at version %d cannot be written", snapshot.clock)
-            detail = json.dumps({"error": f"{room.node} cannot write to {snapshot.url}: {error}"})
+            answer, written = writer.table(), True
+        except _GivenUp:
+            return
+        except (StorageError, FileNotFoundError) as error:
+            log.error("the checkpoint at version %d cannot be written: %s", snapshot.clock, error)  # noqa: TRY400
+            answer, written = json.dumps({"error": f"{room.node} cannot write to {snapshot.url}: {error}"}), False
         with room.changed:
             # a checkpoint holds updates: were this server to die now, nobody else could tell the ledger of them
-            room.ledger.after_kept(lambda: self._saved(snapshot, detail))
+            room.ledger.after_kept(lambda: self._saved(snapshot, answer, written))
             room.control.report_soon()
 
-    def _saved(self, snapshot: Snapshot, detail: str) -> None:
+    def _saved(self, snapshot: Snapshot, detail: str, written: bool) -> None:
         room = self._room
         if room.snapshot is snapshot:
             room.snapshot = None
-            self._last = snapshot.clock, detail
+            self._last = (snapshot.url, detail) if written else None
             room.control.acknowledge(pb.SAVED, room.standing.number, snapshot.clock, detail=detail)
 
     def _write_piece(self, snapshot: Snapshot, writer: Writer) -> bool:
@@ -79,11 +88,11 @@ class Saver:
         with room.changed:
             room.changed.wait_for(lambda: given_up() or snapshot.has_piece or complete() or snapshot.is_late())
             if given_up():
-                return False
+                raise _GivenUp("another one is written, or none any more")
             if snapshot.is_late():
                 room.snapshot = None
                 room.control.acknowledge(pb.LATE, room.standing.number, room.version)
-                return False
+                raise _GivenUp("it came too late")
             image = snapshot.next_piece()
         if image is not None:
             writer.write(image)

@@ -4,24 +4,28 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from weakref import WeakSet
 
 from elastic_ps.core import codec
-from elastic_ps.core.configuration import Configuration, NodeId, Role
-from elastic_ps.core.errors import EXIT_RESTART, CheckpointError, PeerLost, ProtocolError
+from elastic_ps.core.configuration import NodeId
+from elastic_ps.core.errors import EXIT_RESTART, ConfigurationError, ProtocolError, RuleFailed
 from elastic_ps.core.segments import Raw
 from elastic_ps.node.standing import Standing
-from elastic_ps.server.checkpoint import restore
+from elastic_ps.node.waits import Seen
+from elastic_ps.server.commands import Commands
 from elastic_ps.server.connections import EXCHANGE, FOLLOW, Connections, Peer
 from elastic_ps.server.exchange import Exchange
 from elastic_ps.server.migration import Migration
 from elastic_ps.server.records import SLOTS
+from elastic_ps.server.restoring import Restorer
 from elastic_ps.server.room import Control, Room
 from elastic_ps.server.saving import Saver
+from elastic_ps.server.streams import Streams
+from elastic_ps.server.trials import Trials
 from elastic_ps.transport.base import Listener, Transport
-from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.image import Image
+from elastic_ps.transport.metas import AppliedMeta, RecordMeta, RefusedMeta
 from protos import elastic_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -57,10 +61,19 @@ class ServerNode:
         self.migration = Migration(self.room, _later)
         self.exchange = Exchange(self.room, self.migration.switch)
         self._saver = Saver(self.room, self._spawn, lambda: self._ended.is_set())
+        self._restorer = Restorer(self.room, self.migration, self._spawn, lambda: self._ended.is_set())
+        self._trials = Trials(control, modules, self._spawn)
         self._control = control
         self._records: WeakSet[Image] = WeakSet()  # of the old owners' connections
-        self._modules = modules
+        self._commands = Commands(
+            node,
+            modules,
+            lambda command, said: control.acknowledge(pb.COMMANDED, command=command, detail=said),
+            self._spawn,
+        )
         self._ended = threading.Event()
+        self._feeds = Streams(node, self.migration, self.connections.open_follow, self._spawn, self._ended)
+        self._broken: dict[tuple[NodeId, str], str] = {}  # by peer and lane: connections to this server, why they ended
         self._status = 0
 
     def start(self) -> None:
@@ -87,12 +100,20 @@ class ServerNode:
                 self._ended.set()
             self.room.changed.notify_all()
 
+    def _break(self, why: str) -> None:
+        """This server cannot go on, nor could it once its job has been restored: the job has to end with the reason."""
+        if not self._ended.is_set():
+            self._control.acknowledge(pb.BROKEN, detail=why)
+            self.end(why, 1)
+
     def _spawn(self, name: str, body: Callable[[], None]) -> threading.Thread:
         """Start a named thread; its death by an error ends the server: nothing is half alive."""
 
         def guarded() -> None:
             try:
                 body()
+            except RuleFailed as error:
+                self._break(str(error))
             except Exception as error:
                 if not self._ended.is_set():
                     log.exception("thread %s died", threading.current_thread().name)
@@ -116,11 +137,15 @@ class ServerNode:
             "extend": self._on_extend,
             "save": lambda save: self._saver.save(save.clock, save.url),
             "stop": self._on_stop,
-            "command": self._on_command,
+            "command": self._commands.take,
+            "trial": self._trials.begin,
         }
         kind = directive.WhichOneof("kind")
         if kind in acts:
-            acts[kind](getattr(directive, kind))
+            try:
+                acts[kind](getattr(directive, kind))
+            except (ConfigurationError, RuleFailed) as error:
+                self._break(str(error))
 
     def _on_welcome(self, welcome: pb.Welcome) -> None:
         room = self.room
@@ -143,33 +168,12 @@ class ServerNode:
 
     def _on_prepare(self, prepare: pb.Prepare) -> None:
         configuration = codec.configuration_from_pb(prepare.configuration)
-        fill = (lambda blocks: restore(self.room.store, prepare.restore, blocks)) if prepare.restore else None
-        try:
-            targets = self.migration.prepare(configuration, prepare.mode == pb.PAUSE, frozenset(prepare.dead), fill)
-        except CheckpointError as error:
-            log.error("cannot load %s: %s", prepare.restore, error)  # noqa: TRY400  (the message says all)
-            self._control.acknowledge(pb.UNREADABLE, configuration.id, detail=str(error))
-            return
-        for target in targets:
-            if not self._feed(configuration, target):
-                return  # the coordinator asks again, or cancels
-        self.migration.prepared(configuration.id)
-
-    def _feed(self, configuration: Configuration, target: NodeId) -> bool:
-        hello = Frame(
-            Kind.HELLO,
-            configuration.id,
-            meta={"node": self.room.node, "role": Role.SERVER.value, "lane": FOLLOW},
-        )
-        try:
-            link = self.connections.open_follow(configuration.members[target], hello)
-        except PeerLost as error:
-            log.warning("%s", error)
-            self._control.peer_failed(target, error.reason)
-            return False
-        if not self.migration.feed(target, link, configuration.id):
-            link.close()
-        return True
+        self.migration.prepare(configuration, prepare.mode == pb.PAUSE, frozenset(prepare.dead))
+        self._feeds.ensure()
+        if prepare.restore:
+            self._restorer.restore(configuration.id, prepare.restore)
+        else:
+            self.migration.prepared(configuration.id)
 
     def _on_cancel(self, cancel: pb.CancelPlan) -> None:
         self.migration.cancel(codec.config_id_from_pb(cancel.configuration))
@@ -188,26 +192,6 @@ class ServerNode:
 
     def _on_stop(self, stop: pb.Stop) -> None:
         self.end(stop.reason, EXIT_RESTART if stop.restart else 1 if stop.failed else 0)
-
-    def _on_command(self, command: pb.ServerCommand) -> None:
-        self._control.acknowledge(pb.COMMANDED, command=command.id, detail=self._run(command.head, command.body))
-
-    def _run(self, head: int, body: str) -> str:
-        """Run the handlers of a script's command; the text of what went wrong."""
-        modules = [import_module(module) for module in self._modules]
-        handlers = [module.server_command for module in modules if hasattr(module, "server_command")]
-        if not handlers:
-            return (
-                f"no handler for command {head} on {self.room.node}: start the job with --optimizer-module MODULE, "
-                "where MODULE defines server_command(head, body)"
-            )
-        try:
-            for handler in handlers:
-                handler(head, body)
-        except Exception as error:
-            log.exception("command %d failed", head)
-            return f"command {head} failed on {self.room.node}: {error!r}"
-        return ""
 
     # ---- reports -----------------------------------------------------------------------------------------------------
 
@@ -242,7 +226,7 @@ class ServerNode:
         with self.room.changed:
             if node in self.room.standing.dead:
                 return f"{node} was declared dead"
-            if lane == EXCHANGE and node in self.room.subscriptions and node not in self.room.gathering.workers:
+            if lane == EXCHANGE and node in self.room.subscriptions:
                 self.exchange.resubscribe(node)
         return ""
 
@@ -261,10 +245,11 @@ class ServerNode:
 
     def buffers(self, peer: Peer, frame: Frame) -> list[Raw]:
         """See `Receiver`."""
+        link = peer.link
         if peer.lane == EXCHANGE:
-            return self.exchange.buffers(peer.node, frame, peer.memory)
-        follower, link = self.migration.follower, peer.link
-        follower.await_configuration(frame.configuration, lambda: link.closed or self._ended.is_set())
+            return self.exchange.buffers(peer.node, frame, peer.memory, link.check_open)
+        follower = self.migration.follower
+        follower.await_configuration(peer.node, frame.configuration, lambda: link.closed or self._ended.is_set())
         wanted = follower.payload_bytes(frame)
         lying = link.connection.lying()
         if len(lying) == 1 and lying[0].nbytes == wanted:
@@ -275,15 +260,15 @@ class ServerNode:
     def arrived(self, peer: Peer, frame: Frame, data: list[Raw]) -> None:
         """See `Receiver`."""
         if peer.lane == EXCHANGE:
-            self.exchange.arrived(peer.node, frame, data)
-        elif frame.kind is Kind.REFUSED:
-            raise ProtocolError(f"{peer.node} refuses the follow stream: {frame.meta.get('detail')}")
-        elif frame.kind is Kind.APPLIED:
-            self.migration.applied(peer.node, frame)
+            self.exchange.arrived(peer.node, frame, data, peer.link.check_open)
+        elif isinstance(frame.meta, RefusedMeta):
+            raise ProtocolError(f"{peer.node} refuses the follow stream: {frame.meta.detail}")
+        elif isinstance(frame.meta, AppliedMeta):
+            self.migration.applied(peer.node, frame.meta.slot, peer.link)
         else:
-            self.migration.follower.followed(peer.node, frame, *data)
-            if "slot" in frame.meta:
-                peer.link.send(Frame(Kind.APPLIED, frame.configuration, meta={"slot": frame.meta["slot"]}))
+            self.migration.follower.followed(peer.node, frame, data[0], peer.link.check_open)
+            if isinstance(frame.meta, RecordMeta) and frame.meta.slot is not None:
+                peer.link.send(Frame(AppliedMeta(slot=frame.meta.slot), frame.configuration))
 
     def idle(self) -> None:
         """See `Receiver`."""
@@ -293,15 +278,30 @@ class ServerNode:
     def lost(self, node: NodeId, lane: str, reason: str) -> None:
         """See `Receiver`."""
         with self.room.changed:
+            self._broken[node, lane] = reason
             self.room.changed.notify_all()
-            concerned = self.migration.needs(node) if lane == FOLLOW else self._needs_worker(node)
+            concerned = node in self._apart()
         if concerned and not self._ended.is_set():
             log.warning("lost %s: %s", node, reason)
-            self._control.peer_failed(node, reason)
+        self._feeds.ensure(reason)
 
-    def _needs_worker(self, node: NodeId) -> bool:
-        current = self.room.standing.current
-        return current is not None and node in current.ranks and node not in self.room.standing.dead
+    def seen(self) -> Seen:
+        """See `Handler`."""
+        room = self.room
+        with room.changed:
+            owing = self.migration.awaited(lambda owner: self.connections.received(owner, FOLLOW))
+            awaited, apart = [*room.awaited(), *owing], self._apart()
+        return Seen(self.connections.links, awaited, {**apart, **self._feeds.apart})
+
+    def _apart(self) -> dict[NodeId, str]:
+        """Peers of this server whose connection broke and that have opened no other. Call under the lock."""
+        needed = {*((node, EXCHANGE) for node in self._roster()), *((node, FOLLOW) for node in self.migration.owing())}
+        self._broken = {key: why for key, why in self._broken.items() if not self.connections.has(*key)}
+        return {node: why for (node, lane), why in self._broken.items() if (node, lane) in needed}
+
+    def _roster(self) -> frozenset[NodeId]:
+        standing = self.room.standing
+        return frozenset(standing.current.ranks) - standing.dead if standing.current is not None else frozenset()
 
     # ---- beside training ---------------------------------------------------------------------------------------------
 
@@ -312,9 +312,9 @@ class ServerNode:
         room = self.room
         while not self._ended.is_set():
             with room.changed:
-                room.changed.wait_for(
-                    lambda: self._ended.is_set() or self._streams(), _PACE_SECONDS if room.sources else None
-                )
+                if not self._ended.is_set() and not self._streams():
+                    paced = room.sources or any(shadow.lags for shadow in room.subscriptions.values())
+                    room.changed.wait(_PACE_SECONDS if paced else None)
                 started = time.perf_counter()
                 for next_piece in self._streams():
                     next_piece()

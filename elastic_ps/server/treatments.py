@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.errors import ConfigurationError, RuleFailed
 from elastic_ps.core.model import Model, Tensor
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.server.contributions import DType
@@ -123,11 +123,11 @@ def _refusal(model: Model, index: int, rule: Rule) -> str:
     tensor: Tensor = model.tensors[index]
     if not rule.divisible and len(model.blocks_of[index]) > 1:
         return (
-            f"key {tensor.name}: {type(rule).__name__} needs whole tensors, but this one is cut into "
+            f"key {tensor.name}: {rule.name} needs whole tensors, but this one is cut into "
             f"{len(model.blocks_of[index])} blocks: set the optimizer before the first init"
         )
     try:
         rule.states(np.dtype(tensor.dtype))
-    except ConfigurationError as error:
+    except (ConfigurationError, RuleFailed) as error:
         return f"key {tensor.name}: {error}"
     return ""

@@ -14,11 +14,13 @@ from elastic_ps.core.rows import Rows
 from elastic_ps.core.segments import Array, Raw, joined
 from elastic_ps.server.aggregate import Share
 from elastic_ps.server.contributions import Aggregate, Contribution
-from elastic_ps.server.follow import Subscription
 from elastic_ps.server.intake import Intake
 from elastic_ps.server.phases import Bytes, Given, Outcome, Part, due, outcome, parts
 from elastic_ps.server.room import Room
-from elastic_ps.transport.frames import Frame, Kind, Reason
+from elastic_ps.server.shadows import Subscription
+from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.kinds import Reason
+from elastic_ps.transport.metas import PushMeta, ValueMeta
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +64,7 @@ class Updates:
     def push(self, node: NodeId, frame: Frame, data: list[Contribution]) -> None:
         """A push of the configuration in force, by a worker of its roster."""
         room = self._room
+        room.subscriptions.pop(node, None)  # it is a member, and up to date
         rank = room.gathering.workers.index(node)
         kept: list[Run] = []
         answer: list[NDArray[np.int64]] = []
@@ -94,10 +97,10 @@ class Updates:
 
     def _note(self, rank: int, frame: Frame) -> None:
         """Remember what a push says of its step."""
-        span = frame.meta.get("slice")
-        self._room.gathering.shares[rank] = Share(frame.samples, tuple(span) if span else None)
-        if rank == 0 and frame.meta.get("hyper"):
-            self._hyper = Hyper.from_dict(frame.meta["hyper"])
+        push = frame.of(PushMeta)
+        self._room.gathering.shares[rank] = Share(frame.samples, push.slice)
+        if rank == 0 and push.hyper is not None:
+            self._hyper = push.hyper
 
     # ---- updates -----------------------------------------------------------------------------------------------------
 
@@ -169,7 +172,7 @@ class Updates:
     def _tell(self, workers: Sequence[NodeId], version: int, updated: Sequence[Run]) -> None:
         room = self._room
         for cut in room.store.values.by_image(joined(updated)):
-            frame = room.frame(Kind.VALUE, version, cut)
+            frame = room.frame(ValueMeta(runs=tuple(cut)), version)
             payload = [piece for run in cut for piece in room.store.values.pieces(run)]
             for worker in workers:
                 # Not copied: nobody updates these blocks again before this worker has pushed for them again, which it
@@ -187,21 +190,26 @@ class Updates:
         if len(sharing) == len(room.gathering.workers):
             return
         found = [room.store.tables.values(run, numbers) for run, numbers in updated]
-        frame = room.frame(Kind.VALUE, version, [run for run, _ in updated], rows=[len(rows) for rows in found])
+        meta = ValueMeta(runs=tuple(run for run, _ in updated), rows=tuple(map(len, found)))
+        frame = room.frame(meta, version)
         for worker in room.gathering.workers:
             if worker not in sharing:
                 room.outbox.send(worker, frame, [part for rows in found for part in rows.payload()])
 
     def _tell_shadows(self, frame: Frame, runs: list[Run], payload: list[Raw]) -> None:
         room = self._room
-        shadows = [node for node in room.subscriptions if node not in room.gathering.workers]
-        listening = [node for node in shadows if room.outbox.is_connected(node)]
+        shadows = [shadow for node, shadow in room.subscriptions.items() if node not in room.gathering.workers]
+        armed = room.standing.clock is not None
+        taking = [shadow for shadow in shadows if shadow.takes(frame.version, armed)]
+        listening = [shadow for shadow in taking if room.outbox.is_connected(shadow.node)]
         copies = [piece.copy() for piece in payload] if listening else []
-        for node in listening:
-            room.outbox.send(node, frame, copies)
-        for subscription in room.subscriptions.values():
+        for shadow in listening:
+            room.outbox.send(shadow.node, frame, copies)
+        for shadow in room.subscriptions.values():
             for run in runs:
-                subscription.sent(run)
+                (shadow.owes if shadow in shadows and shadow not in taking else shadow.sent)(run)
+        if len(taking) < len(shadows):
+            room.changed.notify_all()  # who sends them when the job stands still
 
     def _send_values(self, node: NodeId, blocks: NDArray[np.int64]) -> None:
         """One frame for each version.
@@ -214,4 +222,4 @@ class Updates:
         for version in np.unique(versions).tolist():
             runs = list(room.store.alike(np.unique(blocks[versions == version])))
             pieces = [piece.copy() for run in runs for piece in room.store.values.pieces(run)]
-            room.outbox.send(node, room.frame(Kind.VALUE, version, runs), pieces)
+            room.outbox.send(node, room.frame(ValueMeta(runs=tuple(runs)), version), pieces)

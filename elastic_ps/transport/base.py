@@ -38,8 +38,20 @@ class Connection(Protocol):
         """Why it is not the one that was tried first; empty: it is."""
 
     @property
+    def moved(self) -> tuple[int, int]:
+        """Return the bytes that came over it, and that it has taken to send: while the first grows its peer lives."""
+
+    @property
     def shared(self) -> Sequence[Image]:
         """Memory that both ends see: what `share` was given at one of them; none where the transport has no such."""
+
+    def greet(self, seconds: float) -> None:
+        """Let the peer prove that it is of this job, and prove it to the peer. Who accepts a connection calls it first.
+
+        Raises:
+            ProtocolError: the peer is of no or another job.
+            PeerLost: it does not say in time, or is gone.
+        """
 
     def share(self, writable: Image, readable: Sequence[Image]) -> None:
         """Let the peer see images, and write to the first, from the next frame on; where the transport can."""
@@ -59,7 +71,7 @@ class Connection(Protocol):
 
         Raises:
             PeerLost: the connection is broken or closed.
-            ProtocolError: the peer does not speak the protocol or shows another token.
+            ProtocolError: the peer does not speak the protocol.
         """
 
     def receive_into(self, buffers: Sequence[Buffer]) -> None:
@@ -114,7 +126,11 @@ class Transport(Protocol):
         """Listen on `host`; port 0 takes a free one; `reached_as`: the host that peers connect to, if another."""
 
     def connect(self, host: str, port: int, peer: str, timeout: float = 10.0) -> Connection:
-        """Connect to a peer that listens. Raises PeerLost."""
+        """Connect to a peer that listens, and greet.
+
+        Raises:
+            PeerLost: nobody is there, or not in time, or somebody who does not know the job's token.
+        """
 
     def joined(self, connection: Connection, frame: Frame) -> Connection | None:
         """The connection of which an accepted socket is a part, as its first frame, a JOIN, says; None until the last.

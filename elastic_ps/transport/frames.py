@@ -10,86 +10,37 @@
     REFUSED    the receiver of a stale or wrong frame -> its sender
     HELLO, ACCEPTED              first on every connection
     JOIN                         before it on each socket, where a connection has several
+    PING, PONG                   any time after them: is anybody there; answered by whoever receives (`link`)
 
-The header's (term, number) is the sender's configuration. `at`, in the meta of any kind, says where in shared memory
-the payload lies that does not travel (`shm`). Otherwise `meta` holds, by kind:
-
-    JOIN      connection: a name, part: the socket's number in it, of: how many it has
-    HELLO     node, role, lane ("exchange" | "follow")
-    PUSH      runs: [[first, count], ...] the payload's blocks; absent: runs that this worker pushes nothing for;
-              slice: [epoch, step, exchange, low, high] or null (static data); empty: true where the rank's slice is
-              empty (agrees with whatever the others push); encoded: how the gradients of float32 are compressed (type,
-              its argument) and nbytes, of each run; rows: [how many rows of each run the payload has: their numbers
-              in the tensor as int64, ascending, then their values]; hyper: {...} from the chief only. async and ssp:
-              batch: [origin, number], under which each block takes it once (number: batches of the origin times
-              exchanges, plus this exchange); hyper from every worker; the header's version is the worker's own count;
-              the blocks of a frame are of one kvstore, and so are those of a PULL
-    VALUE     runs; rows: as in the PUSH, where all else is as at the version before. async and ssp: the header's
-              version is that of the PUSH, plus 1, or of the PULL; updates: the highest count of optimizer updates
-              among these blocks
-    INIT      runs
-    PULL      runs; states: true asks for SNAPSHOTs with the optimizer's state instead of VALUE
-    SNAPSHOT  runs (one run), state: [names of state arrays in the payload after the values], counts: per block; to a
-              worker also dtypes: of the state arrays; from the chief, to load state: the payload has no values. async
-              and ssp: applied: {origin: [number of the last batch, per block; -1: none]}
-    RECORD    runs (one run), hyper; payload is the aggregated gradient, normalised; count increments are implied.
-              slot: where it lies in the new owner's memory, for its APPLIED. absent: true where nobody pushed the keys
-              (no payload). rows: as in the PUSH. No runs: the stream has caught up, or (pause: true) gives up until the
-              switch. async and ssp: batch, as in the PUSH
-    APPLIED   slot: as in the RECORD
-    HANDOVER  runs: theirs now, at header.version; empty: true where first values have not come
-    REFUSED   reason (Reason), detail, configuration: [term, number]
+Before the first frame both ends of a socket prove that they know the job's token (`greeting`); no frame shows it.
+The header's (term, number) is the sender's configuration. The JSON part, the meta, has a class for each kind (`metas`);
+beside these names "at", in the meta of any kind, says where in shared memory the payload lies that does not travel
+(`shm`).
 """
 
-import hmac
 import json
 import struct
 import zlib
-from dataclasses import dataclass, field
-from enum import IntEnum, StrEnum
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, NoReturn, TypeVar, get_type_hints
 
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId
 from elastic_ps.core.errors import ProtocolError
-from elastic_ps.core.token import TOKEN_BYTES
+from elastic_ps.core.model import Run
+from elastic_ps.core.optimizer import Hyper
+from elastic_ps.transport.checks import MOST, Check, short
+from elastic_ps.transport.greeting import MAGIC, PROTOCOL_VERSION
+from elastic_ps.transport.kinds import Kind
+from elastic_ps.transport.metas import METAS, Meta, OfBlocks
+from elastic_ps.transport.parts import PLACES, Encoded, Place
 
-PROTOCOL_VERSION = 1
 MAX_META_BYTES = 16 << 20
-_HEADER = struct.Struct(f"<4sHH{TOKEN_BYTES}sQQQIIQ")
-_PREFIX = struct.Struct(f"<4sHH{TOKEN_BYTES}s")  # of the header: what is judged before anything else of it
+_HEADER = struct.Struct("<4sHHQQQIIQ")
 _CHECKSUM = struct.Struct("<I")
 HEADER_BYTES = _HEADER.size + _CHECKSUM.size
-_MAGIC = b"ELPS"
 
-
-class Kind(IntEnum):
-    """What a frame says."""
-
-    HELLO = 1
-    ACCEPTED = 2
-    REFUSED = 3
-    NOTICE = 4
-    INIT = 5
-    PULL = 6
-    PUSH = 7
-    VALUE = 8
-    SUBSCRIBE = 9
-    SNAPSHOT = 10
-    RECORD = 11
-    HANDOVER = 12
-    GOODBYE = 13
-    APPLIED = 14
-    JOIN = 15
-
-
-class Reason(StrEnum):
-    """Why a frame is refused."""
-
-    TOKEN = "token"
-    STALE = "stale"  # from an old configuration; the refusal names the current one
-    UNKNOWN = "unknown"  # the sender is not in the configuration
-    MISMATCH = "mismatch"  # some workers pushed a key and others did not
-    MALFORMED = "malformed"
+_OfKind = TypeVar("_OfKind", bound=Meta)
 
 
 @dataclass(slots=True)
@@ -97,35 +48,61 @@ class Frame:
     """One message without its payload.
 
     Attributes:
-        kind: what it says.
+        meta: what it says; its class gives the kind.
         configuration: the sender's (term, number).
         version: of the blocks concerned (see the table above).
         samples: a push's sample count n.
-        meta: the small JSON part.
         payload_bytes: length of the raw bytes that follow; set by `send`.
+        at: where in shared memory the payload lies; empty: it travels.
     """
 
-    kind: Kind
+    meta: Meta
     configuration: ConfigId = NO_CONFIGURATION
     version: int = 0
     samples: int = 0
-    meta: dict[str, Any] = field(default_factory=dict)
     payload_bytes: int = 0
+    at: tuple[Place, ...] = ()
 
     @property
-    def runs(self) -> list[tuple[int, int]]:
+    def kind(self) -> Kind:
+        """Return what the frame says."""
+        return self.meta.kind
+
+    @property
+    def runs(self) -> list[Run]:
         """The payload's blocks."""
-        return [(first, count) for first, count in self.meta.get("runs", ())]
+        return list(self.meta.runs) if isinstance(self.meta, OfBlocks) else []
+
+    def of(self, meta: type[_OfKind]) -> _OfKind:
+        """Return the meta, which must be of this class.
+
+        Raises:
+            ProtocolError: the frame is of another kind.
+        """
+        if not isinstance(self.meta, meta):
+            raise ProtocolError(f"{self.kind.name} where {meta.kind.name} is meant")
+        return self.meta
 
 
-def encode(frame: Frame, token: bytes) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the fixed part of a frame says."""
+
+    kind: Kind
+    configuration: ConfigId
+    version: int
+    samples: int
+    meta_bytes: int
+    payload_bytes: int
+
+
+def encode(frame: Frame) -> bytes:
     """Header and meta of a frame whose `payload_bytes` is set."""
-    meta = json.dumps(frame.meta, separators=(",", ":")).encode() if frame.meta else b""
+    meta = _encode_meta(frame.meta, frame.at)
     header = _HEADER.pack(
-        _MAGIC,
+        MAGIC,
         PROTOCOL_VERSION,
         frame.kind,
-        token,
         frame.configuration.term,
         frame.configuration.number,
         frame.version,
@@ -136,44 +113,95 @@ def encode(frame: Frame, token: bytes) -> bytes:
     return header + _CHECKSUM.pack(zlib.crc32(header)) + meta
 
 
-def decode_header(data: bytes | bytearray | memoryview, token: bytes) -> tuple[Frame, int]:
-    """The frame without its meta, and the meta's length in bytes: nothing of a stranger's header is believed.
+def decode_header(data: bytes | bytearray | memoryview) -> Header:
+    """Decode the fixed part of a frame.
 
     Raises:
-        ProtocolError: not ours, damaged, of another protocol version, or without the job's token.
+        ProtocolError: not ours, damaged, or of another protocol version.
     """
     header = bytes(data[: _HEADER.size])
-    magic, protocol, kind, shown = _PREFIX.unpack_from(header)
-    if magic != _MAGIC:
+    magic, protocol, kind, term, number, version, samples, meta_bytes, payload_bytes = _HEADER.unpack(header)
+    if magic != MAGIC:
         raise ProtocolError("not a frame of this protocol: wrong magic")
     if protocol != PROTOCOL_VERSION:
         raise ProtocolError(
             f"peer speaks data-plane protocol {protocol}, this node {PROTOCOL_VERSION}: use one release"
         )
-    if not hmac.compare_digest(shown, token):
-        raise ProtocolError("frame without this job's token")
     if _CHECKSUM.unpack(data[_HEADER.size : HEADER_BYTES])[0] != zlib.crc32(header):
         raise ProtocolError("damaged frame header: checksum differs")
-    *_, term, number, version, samples, meta_bytes, payload_bytes = _HEADER.unpack(header)
     if meta_bytes > MAX_META_BYTES:
         raise ProtocolError(f"frame with {meta_bytes} bytes of meta, more than {MAX_META_BYTES}")
+    if version > MOST:
+        raise ProtocolError(f"frame of version {version}, more than {MOST}")
     try:
         known = Kind(kind)
     except ValueError as error:
         raise ProtocolError(f"frame of unknown kind {kind}") from error
-    return Frame(known, ConfigId(term, number), version, samples, {}, payload_bytes), meta_bytes
+    return Header(known, ConfigId(term, number), version, samples, meta_bytes, payload_bytes)
 
 
-def decode_meta(data: bytes | bytearray | memoryview) -> dict[str, Any]:
-    """The JSON part.
+def decode(header: Header, data: bytes | bytearray | memoryview) -> Frame:
+    """Decode and check the JSON part, and put the frame together.
 
     Raises:
-        ProtocolError: not a JSON object.
+        ProtocolError: no correct peer sends it.
     """
+    meta, at = _decode_meta(header.kind, data)
+    return Frame(meta, header.configuration, header.version, header.samples, header.payload_bytes, at)
+
+
+# ---- the JSON part ---------------------------------------------------------------------------------------------------
+
+
+def _fields(meta: type[Meta]) -> Mapping[str, tuple[Check, Any]]:
+    """Return each field's check and default of a class."""
+    hints = get_type_hints(meta, include_extras=True)
+    return {found.name: (hints[found.name].__metadata__[0], found.default) for found in fields(meta)}
+
+
+_FIELDS = {kind: _fields(meta) for kind, meta in METAS.items()}
+
+
+def _encode_meta(meta: Meta, at: tuple[Place, ...]) -> bytes:
+    told: dict[str, Any] = {"at": at} if at else {}
+    for name, (_, default) in _FIELDS[meta.kind].items():
+        value = getattr(meta, name)
+        if value != default:
+            told[name] = value
+    return json.dumps(told, separators=(",", ":"), default=_object).encode() if told else b""
+
+
+def _object(value: Hyper | Encoded) -> dict[str, Any]:
+    return value.to_dict()
+
+
+def _decode_meta(kind: Kind, data: bytes | bytearray | memoryview) -> tuple[Meta, tuple[Place, ...]]:
     try:
-        meta = json.loads(bytes(data)) if data else {}
+        told = json.loads(bytes(data), parse_constant=_not_finite) if data else {}
     except (ValueError, RecursionError) as error:  # no JSON, or JSON as deep as no frame's
-        raise ProtocolError(f"frame with broken meta: {error}") from error
-    if not isinstance(meta, dict):
-        raise ProtocolError("frame whose meta is no object")
-    return meta
+        raise ProtocolError(f"{kind.name} with broken meta: {error}") from error
+    if not isinstance(told, dict):
+        raise ProtocolError(f"{kind.name} whose meta is no object")
+    at = _checked(kind, "at", PLACES, told.pop("at")) if "at" in told else ()
+    known, found = _FIELDS[kind], {}
+    for name, value in told.items():
+        if name not in known:
+            raise ProtocolError(f"{kind.name} with {short(name)}, which frames of this kind do not have")
+        found[name] = _checked(kind, name, known[name][0], value)
+    if missing := [name for name, (_, default) in known.items() if default is MISSING and name not in found]:
+        raise ProtocolError(f"{kind.name} without {', '.join(missing)}")
+    meta = METAS[kind](**found)
+    if meta.fault:
+        raise ProtocolError(f"{kind.name} of {meta.fault}")
+    return meta, at
+
+
+def _checked(kind: Kind, name: str, check: Check, value: Any) -> Any:
+    try:
+        return check(value)
+    except ValueError as error:
+        raise ProtocolError(f"{kind.name} with {name} {short(value)}: {error}") from error
+
+
+def _not_finite(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number of JSON")

@@ -3,11 +3,16 @@
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 from elastic_ps.core.configuration import NodeId
-from elastic_ps.core.errors import ElasticError
+from elastic_ps.core.errors import ElasticError, PeerLost, ProtocolError
 from elastic_ps.transport.base import Buffer, Connection
 from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.kinds import Kind
+from elastic_ps.transport.metas import PingMeta, PongMeta
+
+_PROBES = (Kind.PING, Kind.PONG)
 
 _Item = tuple[Frame, Sequence[Buffer], Callable[[], None] | None]
 
@@ -37,6 +42,7 @@ class Link:
         self._idle = idle
         self._queue: deque[_Item] = deque()
         self._backlog = 0
+        self._probing = False  # a PING waits behind what is to be sent before it
         self._filled = threading.Condition()
         threading.Thread(target=self.guard, args=(self._run,), name=f"send-{peer}", daemon=True).start()
 
@@ -64,11 +70,40 @@ class Link:
         with self._filled:
             return self._queue[0][0].version if self._queue else None
 
+    @property
+    def signs(self) -> tuple[int, int, bool]:
+        """Return signs of the peer's life: bytes that came; bytes that were sent; whether a PING waits behind some."""
+        return *self.connection.moved, self._probing
+
+    def probe(self) -> None:
+        """Ask the peer for a sign of life."""
+        self._probing = True
+        self.send(Frame(PingMeta()), sent=self._probed)
+
+    def _probed(self) -> None:
+        self._probing = False
+
+    def receive(self) -> Frame:
+        """Wait for the next frame that is no probe (see `Connection.receive`); those are answered here."""
+        while (frame := self.connection.receive()).kind in _PROBES:
+            if frame.payload_bytes:
+                raise ProtocolError(f"{frame.kind.name} with {frame.payload_bytes} bytes")
+            if frame.kind is Kind.PING:
+                self.send(Frame(PongMeta()))
+        return frame
+
+    def check_open(self) -> None:
+        """Raise PeerLost where the link has closed: its peer may have opened another, on which it begins anew."""
+        if self.closed:
+            raise PeerLost(self.peer, "connection closed here")
+
     def withdraw(self) -> None:
-        """Drop the frames whose sending has not begun."""
+        """Drop the frames whose sending has not begun, but for signs of life."""
         with self._filled:
-            while len(self._queue) > 1:
-                self._backlog -= sum(part.nbytes for part in self._queue.pop()[1])
+            waiting = list(islice(self._queue, 1, None))
+            kept = [item for item in waiting if item[0].kind in _PROBES]
+            self._backlog -= sum(part.nbytes for _, payload, _ in waiting for part in payload)
+            self._queue = deque([*islice(self._queue, 1), *kept])
 
     def flush(self, timeout: float) -> bool:
         """Wait until what was queued has been sent; False where it was not within `timeout` seconds."""

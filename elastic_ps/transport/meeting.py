@@ -4,41 +4,62 @@ import errno
 import hashlib
 import os
 import socket
+import stat
+import struct
 from contextlib import suppress
 from pathlib import Path
 
 _BACKLOG = 128
 _NAME_CHARACTERS = 32
 _NOBODY = (errno.ENOENT, errno.ECONNREFUSED)
+_CREDENTIALS = struct.Struct("3i")  # of struct ucred: process, user, group
+_ROOT = 0
 
 
 class Meeting:
-    """The sockets' names are made of the job's token and of the address that a server is reached at.
+    """A folder of sockets, whose names are made of the job's token and of the address that a server is reached at.
 
-    Without a folder they are in the kernel's abstract namespace: they end with the process and leave no file, and each
-    network namespace has its own. Containers with network namespaces of their own meet in a folder of their host that
-    all of them have mounted; only sockets lie there, and no memory.
+    Without a folder that is given it is one of this user's own, which nobody else may enter. Containers, whose network
+    and files are of their own, meet in a folder of their host that all of them have mounted; only sockets lie there,
+    and no memory. Wherever they meet, both ends look which user the other one is, and then greet (`greeting`).
 
     Args:
         token: the job's.
-        folder: that they meet in; "": none.
+        folder: that they meet in; "": the user's own.
     """
 
     def __init__(self, token: bytes, folder: str = ""):
-        self._token, self._folder = token, folder
+        self._token, self._given = token, folder
+        self._folder = folder or own_folder()
 
     def name(self, host: str, port: int) -> str:
         """Of the socket of the server that peers of this job reach at (host, port)."""
         made = hashlib.sha256(self._token + f"{host} {port}".encode()).hexdigest()[:_NAME_CHARACTERS]
-        return f"{self._folder}/{made}" if self._folder else f"\0elastic_ps/{made}"
+        return f"{self._folder}/{made}"
 
     def listen(self, host: str, port: int) -> socket.socket:
-        """The socket of a server. Raises OSError: the folder cannot be used."""
+        """Return the socket of a server. Raises OSError: the folder cannot be used."""
+        if not self._given:
+            os.makedirs(self._folder, mode=0o700, exist_ok=True)
         self._sweep()
         local = socket.socket(socket.AF_UNIX)
         try:
-            local.bind(self.name(host, port))
+            with _Entered(self._folder, private=not self._given) as place:
+                local.bind(f"{place}/{Path(self.name(host, port)).name}")
             local.listen(_BACKLOG)
+        except OSError:
+            local.close()
+            raise
+        return local
+
+    def connect(self, host: str, port: int, timeout: float) -> socket.socket:
+        """Return a socket to the server there, which is this user's. Raises OSError."""
+        local = socket.socket(socket.AF_UNIX)
+        local.settimeout(timeout)
+        try:
+            with _Entered(self._folder, private=not self._given) as place:
+                local.connect(f"{place}/{Path(self.name(host, port)).name}")
+            check_user(local)
         except OSError:
             local.close()
             raise
@@ -46,15 +67,14 @@ class Meeting:
 
     def leave(self, host: str, port: int) -> None:
         """Take a server's file away, and those of servers that could not."""
-        if self._folder:
-            with suppress(OSError):
-                os.unlink(self.name(host, port))
-            self._sweep()
+        with suppress(OSError):
+            os.unlink(self.name(host, port))
+        self._sweep()
 
     def why(self, error: OSError) -> str:
-        """What an error of listening or connecting means."""
-        if not self._folder:
-            return "not on this host, or in another network namespace"
+        """Return what an error of listening or connecting means."""
+        if isinstance(error, Unsafe):
+            return str(error)
         if not os.path.isdir(self._folder):
             return f"the folder {self._folder} is not there"
         if not os.access(self._folder, os.W_OK | os.X_OK):
@@ -63,12 +83,54 @@ class Meeting:
 
     def _sweep(self) -> None:
         """Take away what killed servers have left."""
-        if not self._folder:
-            return
-        with suppress(OSError):
-            for path in Path(self._folder).iterdir():
+        with suppress(OSError), _Entered(self._folder, private=not self._given) as place:
+            for path in Path(place).iterdir():
                 if len(path.name) == _NAME_CHARACTERS and path.is_socket() and _is_dead(path):
                     path.unlink()
+
+
+class Unsafe(OSError):
+    """Another user is at the other end, or could be."""
+
+
+def check_user(local: socket.socket) -> None:
+    """Look at who is at the other end of a connected Unix socket: this user, or root.
+
+    Raises:
+        Unsafe: it is another user.
+    """
+    _, user, _ = _CREDENTIALS.unpack(local.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    if user not in (os.geteuid(), _ROOT):
+        raise Unsafe(f"a process of user {user} is at the other end, and this one is of user {os.geteuid()}")
+
+
+def own_folder() -> str:
+    """Return the folder in which the sockets of this user's processes lie."""
+    run = os.environ.get("XDG_RUNTIME_DIR", "")
+    if run and os.path.isdir(run) and os.access(run, os.W_OK | os.X_OK):
+        return f"{run}/elastic_ps"
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return f"{state}/elastic_ps/sockets"
+
+
+class _Entered:
+    """A folder that has been looked at: its path may be of any length, and be moved or replaced meanwhile."""
+
+    def __init__(self, folder: str, private: bool):
+        self._folder, self._private = folder, private
+
+    def __enter__(self) -> str:
+        self._descriptor = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        found = os.fstat(self._descriptor)
+        if self._private and (found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077):
+            os.close(self._descriptor)
+            raise Unsafe(
+                f"the folder {self._folder} is open to other users: `chmod 700` it, or let XDG_RUNTIME_DIR name another"
+            )
+        return f"/proc/self/fd/{self._descriptor}"
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
 
 
 def _is_dead(path: Path) -> bool:

@@ -16,7 +16,8 @@ from typing import Any
 
 from elastic_ps.core.errors import PeerLost, ProtocolError
 from elastic_ps.transport.base import Buffer, Connection, Listener, Unshared, flat
-from elastic_ps.transport.frames import HEADER_BYTES, Frame, Kind, decode_header, decode_meta, encode
+from elastic_ps.transport.frames import HEADER_BYTES, Frame, decode, decode_header, encode
+from elastic_ps.transport.kinds import Kind
 
 DEFAULT_CAPACITY = 4 << 20
 """Bytes that a stream takes before its sender waits, like a socket's buffer."""
@@ -159,24 +160,33 @@ class MemoryConnection(Unshared):
 
     kind = "memory"
 
-    def __init__(self, network: "Network", name: str, peer: str, token: bytes, out: _Stream, into: _Stream):
+    def __init__(self, network: "Network", name: str, peer: str, out: _Stream, into: _Stream):
         self.peer = peer
         self._network = network
         self._name = name
-        self._token = token
         self._out = out
         self._into = into
         self._sending = Lock()
+        self._received = self._sent = 0
+
+    @property
+    def moved(self) -> tuple[int, int]:
+        """See `Connection.moved`."""
+        return self._received, self._sent
+
+    def greet(self, seconds: float) -> None:
+        """See `Connection.greet`: who may connect has been seen to then."""
 
     def send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
         """See `Connection.send`."""
         parts = [flat(part) for part in payload]
         frame.payload_bytes = sum(part.nbytes for part in parts)
-        head = encode(frame, self._token)
+        head = encode(frame)
         with self._sending:
             if not self._out.wait_for_room():
                 raise PeerLost(self.peer, "connection closed")
             data = b"".join((head, *parts))
+            self._sent += len(data)
             self._network.pass_on(frame, self._name, self.peer, lambda: self._out.write(data), lambda: self._cut(data))
 
     def send_raw(self, data: bytes) -> None:
@@ -185,13 +195,12 @@ class MemoryConnection(Unshared):
 
     def receive(self) -> Frame:
         """See `Connection.receive`."""
-        header = bytearray(HEADER_BYTES)
-        self._fill(memoryview(header))
-        frame, meta_bytes = decode_header(header, self._token)
-        meta = bytearray(meta_bytes)
+        data = bytearray(HEADER_BYTES)
+        self._fill(memoryview(data))
+        header = decode_header(data)
+        meta = bytearray(header.meta_bytes)
         self._fill(memoryview(meta))
-        frame.meta = decode_meta(meta)
-        return frame
+        return decode(header, meta)
 
     def receive_into(self, buffers: Sequence[Buffer]) -> None:
         """See `Connection.receive_into`."""
@@ -206,6 +215,7 @@ class MemoryConnection(Unshared):
     def _fill(self, view: memoryview) -> None:
         if not self._into.fill(view):
             raise PeerLost(self.peer, "connection closed")
+        self._received += view.nbytes
 
     def _cut(self, data: bytes) -> None:
         self._out.write(data[: len(data) // 2])
@@ -306,9 +316,10 @@ class Network:
         if listener is None:
             raise PeerLost(peer, f"cannot connect to {host}:{port}: nobody listens there")
         there, back = _Stream(self._capacity), _Stream(self._capacity)
-        accepting = listener.transport
-        listener.arrive(MemoryConnection(self, accepting.name, transport.name, accepting.token, back, there))
-        return MemoryConnection(self, transport.name, peer, transport.token, there, back)
+        if listener.transport.token != transport.token:
+            raise PeerLost(peer, "who answers there does not know this job's token: it is not of this job")
+        listener.arrive(MemoryConnection(self, listener.transport.name, transport.name, back, there))
+        return MemoryConnection(self, transport.name, peer, there, back)
 
     def forget(self, address: tuple[str, int]) -> None:
         """Nobody listens there any more."""

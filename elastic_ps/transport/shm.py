@@ -12,6 +12,7 @@ import weakref
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -20,17 +21,16 @@ from elastic_ps.core.segments import Raw
 from elastic_ps.native.library import address as address_of
 from elastic_ps.transport.base import Buffer, Connection, Listener, flat
 from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.greeting import answer, called
 from elastic_ps.transport.image import Image
-from elastic_ps.transport.meeting import Meeting
-from elastic_ps.transport.stream import SocketConnection, SocketListener
+from elastic_ps.transport.meeting import Meeting, check_user
+from elastic_ps.transport.parts import Place
+from elastic_ps.transport.stream import Greet, SocketConnection, SocketListener
 from elastic_ps.transport.tcp import TcpTransport, listening_socket
 
 log = logging.getLogger(__name__)
 
 _MOST_IMAGES = 8
-
-Place = tuple[int, int, int]
-"""(number of the image, first byte, bytes)."""
 
 
 class ShmConnection(SocketConnection):
@@ -39,16 +39,16 @@ class ShmConnection(SocketConnection):
     Args:
         sock: connected.
         peer: its name.
-        token: the job's.
         takes: the peer may share memory, once.
+        greet: see `SocketConnection`.
     """
 
     kind = "shm"
 
-    def __init__(self, sock: socket.socket, peer: str, token: bytes, takes: bool):
-        super().__init__(sock, peer, token)
+    def __init__(self, sock: socket.socket, peer: str, takes: bool, greet: Greet | None = None):
+        super().__init__(sock, peer, greet)
         self._takes = takes
-        self._at: list[Place] = []  # of the present frame's payload; none where it travels
+        self._at: Sequence[Place] = ()  # of the present frame's payload; none where it travels
         self._lying: list[Raw] = []  # what `receive_into` has not taken of it
 
     def share(self, writable: Image, readable: Sequence[Image]) -> None:
@@ -63,7 +63,7 @@ class ShmConnection(SocketConnection):
             super().send(frame, payload)
             return
         frame.payload_bytes = sum(nbytes for _, _, nbytes in places)
-        self._send_frame(replace(frame, meta={**frame.meta, "at": places}), ())
+        self._send_frame(replace(frame, at=tuple(places)), ())
 
     def _places(self, parts: Sequence[Raw]) -> list[Place] | None:
         """Where a payload lies in shared memory; None: not all of it does."""
@@ -81,17 +81,14 @@ class ShmConnection(SocketConnection):
     def receive(self) -> Frame:
         """See `Connection.receive`."""
         frame = super().receive()
-        try:
-            self._at = [(int(number), int(low), int(nbytes)) for number, low, nbytes in frame.meta.get("at", ())]
-        except (TypeError, ValueError) as error:
-            raise ProtocolError(f"{frame.kind.name} at {str(frame.meta['at'])[:200]}: {error}") from error
-        self._lying = [self._lies(*place) for place in self._at]
+        self._lying = [self._lies(*place) for place in frame.at]
+        self._at = frame.at
         if self._at and sum(part.nbytes for part in self._lying) != frame.payload_bytes:
             raise ProtocolError(f"{frame.kind.name} of {frame.payload_bytes} bytes at {self._at}")
         return frame
 
     def _lies(self, number: int, low: int, nbytes: int) -> Raw:
-        if not (0 <= number < len(self.shared) and low >= 0 and nbytes >= 0):
+        if number >= len(self.shared):
             raise ProtocolError(f"{nbytes} bytes from {low} of image {number}, where {len(self.shared)} are shared")
         image = self.shared[number]
         if low + nbytes > image.array.nbytes:
@@ -179,12 +176,20 @@ class ShmTransport:
         except OSError as error:
             log.warning("peers reach this node by TCP alone: %s", self.meeting.why(error))
             return SocketListener({tcp: self.tcp.accepted}, address)
-        listener = ShmListener({tcp: self.tcp.accepted, local: self._accepted}, address)
+        accepted = partial(self._accepted, address[1])
+        listener = ShmListener({tcp: self.tcp.accepted, local: accepted}, address)
         listener.leave = weakref.finalize(listener, self.meeting.leave, *there)  # where nobody closes it, at the exit
         return listener
 
-    def _accepted(self, sock: socket.socket, peer: str) -> SocketConnection:
-        return ShmConnection(sock, peer, self._token, takes=False)
+    def _accepted(self, port: int, sock: socket.socket, peer: str) -> SocketConnection:
+        def greet(sock: socket.socket, peer: str, seconds: float) -> None:
+            try:
+                check_user(sock)
+            except OSError as error:
+                raise ProtocolError(str(error)) from error
+            answer(sock, peer, self._token, port, seconds)
+
+        return ShmConnection(sock, peer, takes=False, greet=greet)
 
     def joined(self, connection: Connection, frame: Frame) -> Connection | None:
         """See `Transport.joined`: only TCP's have several sockets."""
@@ -192,14 +197,10 @@ class ShmTransport:
 
     def connect(self, host: str, port: int, peer: str, timeout: float = 10.0) -> SocketConnection:
         """See `Transport.connect`."""
-        sock = socket.socket(socket.AF_UNIX)
-        sock.settimeout(timeout)
         try:
-            sock.connect(self.meeting.name(host, port))
+            sock = self.meeting.connect(host, port, timeout)
         except OSError as error:
-            sock.close()
             raise PeerLost(
                 peer, f"cannot connect to {host}:{port} by shared memory: {self.meeting.why(error)}"
             ) from error
-        sock.settimeout(None)
-        return ShmConnection(sock, peer, self._token, takes=True)
+        return ShmConnection(called(sock, peer, self._token, port, timeout), peer, takes=True)

@@ -1,20 +1,34 @@
 """Frames over stream sockets."""
 
+import logging
 import os
 import select
 import socket
+import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from threading import Lock
 
+from elastic_ps.core.descriptors import SCARCE, Spare
 from elastic_ps.core.errors import PeerLost
+from elastic_ps.core.strangers import CountedLog
 from elastic_ps.transport.base import Buffer, Unshared, flat
-from elastic_ps.transport.frames import HEADER_BYTES, Frame, decode_header, decode_meta, encode
+from elastic_ps.transport.frames import HEADER_BYTES, Frame, decode, decode_header, encode
+
+log = logging.getLogger(__name__)
 
 _IOV_MAX = 512  # buffers a sendmsg may take; Linux allows 1024
 _SOCKET_BYTES = 4 << 20
+_SCARCE_SECONDS = 0.1  # to wait where descriptors are used up: some may be given back
+
+Greet = Callable[[socket.socket, str, float], None]
+"""Greets on a socket with a peer of that name, in so many seconds."""
+
+_KEEPALIVE = {socket.TCP_KEEPIDLE: 3, socket.TCP_KEEPINTVL: 2, socket.TCP_KEEPCNT: 4, socket.TCP_USER_TIMEOUT: 10_000}
+"""A path that has gone without a reset breaks its connection within some 10 s (the last is in ms, the others in s or
+times), whether anything is under way on it or not: as long as a lease by default."""
 
 
 class SocketConnection(Unshared):
@@ -23,22 +37,37 @@ class SocketConnection(Unshared):
     Args:
         sock: connected.
         peer: its name.
-        token: the job's.
+        greet: has the peer prove in so many seconds that it is of this job; None: it has.
     """
 
     kind = "tcp"
 
-    def __init__(self, sock: socket.socket, peer: str, token: bytes):
+    def __init__(self, sock: socket.socket, peer: str, greet: Greet | None = None):
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, value in _KEEPALIVE.items():
+                sock.setsockopt(socket.IPPROTO_TCP, option, value)
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             sock.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BYTES)
         self._socket = sock
-        self._token = token
+        self._greet = greet
         self._sending = Lock()
+        self._received = self._sent = 0
         self._unsent: list[int] = []  # descriptors that go with the next frame
         self._header = bytearray(HEADER_BYTES)
         self.peer = peer
+
+    def greet(self, seconds: float) -> None:
+        """See `Connection.greet`."""
+        if self._greet is not None:
+            self._greet(self._socket, self.peer, seconds)
+            self._greet = None
+
+    @property
+    def moved(self) -> tuple[int, int]:
+        """See `Connection.moved`."""
+        return self._received, self._sent
 
     def send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
         """See `Connection.send`."""
@@ -50,7 +79,7 @@ class SocketConnection(Unshared):
         with self._sending:
             descriptors, self._unsent = self._unsent, []
             try:
-                self._send_all([memoryview(encode(frame, self._token)), *parts], descriptors)
+                self._send_all([memoryview(encode(frame)), *parts], descriptors)
             except OSError as error:
                 raise PeerLost(self.peer, str(error)) from error
             finally:
@@ -72,6 +101,7 @@ class SocketConnection(Unshared):
         while first < len(parts):
             sent = self._socket.sendmsg(list(islice(parts, first, first + _IOV_MAX)), beside)
             beside = []
+            self._sent += sent
             while sent:
                 if sent >= parts[first].nbytes:
                     sent -= parts[first].nbytes
@@ -83,12 +113,10 @@ class SocketConnection(Unshared):
     def receive(self) -> Frame:
         """See `Connection.receive`."""
         self._fill(memoryview(self._header))
-        frame, meta_bytes = decode_header(self._header, self._token)
-        if meta_bytes:
-            meta = bytearray(meta_bytes)
-            self._fill(memoryview(meta))
-            frame.meta = decode_meta(meta)
-        return frame
+        header = decode_header(self._header)
+        meta = bytearray(header.meta_bytes)
+        self._fill(memoryview(meta))
+        return decode(header, meta)
 
     def receive_into(self, buffers: Sequence[Buffer]) -> None:
         """See `Connection.receive_into`."""
@@ -103,6 +131,7 @@ class SocketConnection(Unshared):
                 raise PeerLost(self.peer, str(error)) from error
             if not got:
                 raise PeerLost(self.peer, "connection closed")
+            self._received += got
             view = view[got:]
 
     def _take(self, view: memoryview) -> int:
@@ -135,6 +164,8 @@ class SocketListener:
         self.address = address
         self._accepted = {sock.fileno(): (sock, accepted) for sock, accepted in sockets.items()}
         self._closed = False
+        self._spare = Spare()
+        self._strangers = CountedLog(log)
         self._poll = select.poll()
         for sock in sockets:
             sock.setblocking(False)
@@ -151,12 +182,17 @@ class SocketListener:
     def _accept(self, listening: socket.socket, accepted: Accepted) -> SocketConnection | None:
         try:
             sock, address = listening.accept()
-        except BlockingIOError:  # who knocked has gone again
+        except (BlockingIOError, ConnectionAbortedError):  # who knocked has gone again
             return None
         except OSError as error:
             if self._closed:
                 raise PeerLost("listener", "closed") from error
-            raise  # no file descriptors left, say: whoever accepts must not take it for the end
+            if error.errno not in SCARCE:
+                raise
+            self._strangers.warning("a connection was turned away: %s", error)
+            self._spare.turn_away(listening)
+            time.sleep(_SCARCE_SECONDS)
+            return None
         sock.setblocking(True)
         return accepted(sock, f"{address[0]}:{address[1]}" if address else "a process of this host")
 
@@ -167,3 +203,4 @@ class SocketListener:
             with suppress(OSError):  # already broken
                 sock.shutdown(socket.SHUT_RDWR)  # ends a blocked poll, which close alone would not
             sock.close()
+        self._spare.close()

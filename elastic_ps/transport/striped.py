@@ -9,7 +9,8 @@ from functools import partial
 
 from elastic_ps.core.errors import PeerLost, ProtocolError
 from elastic_ps.transport.base import Buffer, flat
-from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.metas import JoinMeta
 from elastic_ps.transport.stream import SocketConnection
 
 MOST_SOCKETS = 16
@@ -23,15 +24,20 @@ class StripedConnection(SocketConnection):
     Args:
         sockets: connected to one peer, in the order that both ends know.
         peer: its name.
-        token: the job's.
     """
 
-    def __init__(self, sockets: Sequence[socket.socket], peer: str, token: bytes):
-        super().__init__(sockets[0], peer, token)
-        self._others = [SocketConnection(sock, peer, token) for sock in sockets[1:]]
+    def __init__(self, sockets: Sequence[socket.socket], peer: str):
+        super().__init__(sockets[0], peer)
+        self._others = [SocketConnection(sock, peer) for sock in sockets[1:]]
         self._senders = ThreadPoolExecutor(len(self._others), f"stripe-send-{peer}")
         self._receivers = ThreadPoolExecutor(len(self._others), f"stripe-receive-{peer}")
         self.reason = f"{len(sockets)} sockets"
+
+    @property
+    def moved(self) -> tuple[int, int]:
+        """See `Connection.moved`."""
+        parts = [super().moved, *(other.moved for other in self._others)]
+        return sum(received for received, _ in parts), sum(sent for _, sent in parts)
 
     def _send_all(self, parts: list[memoryview], descriptors: Sequence[int]) -> None:
         head, *payload = parts
@@ -94,18 +100,13 @@ def _cut(parts: Sequence[memoryview], size: int) -> list[list[memoryview]]:
 
 def joins(name: str, sockets: int) -> list[Frame]:
     """The first frame on each socket of a connection, by which the accepting end puts it together."""
-    return [Frame(Kind.JOIN, meta={"connection": name, "part": part, "of": sockets}) for part in range(sockets)]
+    return [Frame(JoinMeta(connection=name, part=part, of=sockets)) for part in range(sockets)]
 
 
 class Joining:
-    """Accepted sockets of connections that are not complete yet.
+    """Accepted sockets of connections that are not complete yet."""
 
-    Args:
-        token: the job's.
-    """
-
-    def __init__(self, token: bytes):
-        self._token = token
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[str, tuple[float, dict[int, SocketConnection]]] = {}
 
@@ -115,9 +116,8 @@ class Joining:
         Raises:
             ProtocolError: the frame is not as `joins` makes them.
         """
-        name, part, of = (frame.meta.get(key) for key in ("connection", "part", "of"))
-        if not isinstance(name, str) or not isinstance(part, int) or not isinstance(of, int):
-            raise ProtocolError(f"JOIN of part {part!r} of {of!r} of {name!r}")
+        join = frame.of(JoinMeta)
+        name, part, of = join.connection, join.part, join.of
         if not (2 <= of <= MOST_SOCKETS and 0 <= part < of):
             raise ProtocolError(f"JOIN of part {part} of {of}: 2 to {MOST_SOCKETS} sockets make a connection")
         with self._lock:
@@ -128,7 +128,7 @@ class Joining:
                 return None
             del self._waiting[name]
         sockets = [parts[number].detached() for number in range(of)]
-        return StripedConnection(sockets, connection.peer, self._token)
+        return StripedConnection(sockets, connection.peer)
 
     def _forget_old(self) -> None:
         """Close what was never completed: its other end has gone."""

@@ -6,6 +6,7 @@ import socket
 from elastic_ps.core.errors import PeerLost, ProtocolError
 from elastic_ps.transport.base import Connection, Listener
 from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.greeting import answering, called
 from elastic_ps.transport.stream import SocketConnection, SocketListener
 from elastic_ps.transport.striped import Joining, StripedConnection, joins
 
@@ -27,7 +28,7 @@ class TcpTransport:
     def __init__(self, token: bytes, sockets: int = 1):
         self._token = token
         self._sockets = sockets
-        self._joining = Joining(token)
+        self._joining = Joining()
 
     def listen(self, host: str, port: int = 0, reached_as: str = "") -> Listener:
         """See `Transport.listen`."""
@@ -35,8 +36,8 @@ class TcpTransport:
         return SocketListener({sock: self.accepted}, sock.getsockname()[:2])
 
     def accepted(self, sock: socket.socket, peer: str) -> SocketConnection:
-        """A connection of an accepted socket."""
-        return SocketConnection(sock, peer, self._token)
+        """Return the connection of an accepted socket, which has not greeted yet."""
+        return SocketConnection(sock, peer, answering(self._token, sock.getsockname()[1]))
 
     def joined(self, connection: Connection, frame: Frame) -> Connection | None:
         """See `Transport.joined`."""
@@ -47,23 +48,21 @@ class TcpTransport:
     def connect(self, host: str, port: int, peer: str, timeout: float = 10.0) -> SocketConnection:
         """See `Transport.connect`."""
         if self._sockets == 1:
-            return SocketConnection(_connected(host, port, peer, timeout), peer, self._token)
+            return SocketConnection(self._connected(host, port, peer, timeout), peer)
         sockets: list[socket.socket] = []
         try:
             for frame in joins(secrets.token_hex(8), self._sockets):
-                sockets.append(_connected(host, port, peer, timeout))
-                SocketConnection(sockets[-1], peer, self._token).send(frame)
+                sockets.append(self._connected(host, port, peer, timeout))
+                SocketConnection(sockets[-1], peer).send(frame)
         except PeerLost:
             for sock in sockets:
                 sock.close()
             raise
-        return StripedConnection(sockets, peer, self._token)
+        return StripedConnection(sockets, peer)
 
-
-def _connected(host: str, port: int, peer: str, timeout: float) -> socket.socket:
-    try:
-        sock = socket.create_connection((host, port), timeout=timeout)
-    except OSError as error:
-        raise PeerLost(peer, f"cannot connect to {host}:{port}: {error}") from error
-    sock.settimeout(None)
-    return sock
+    def _connected(self, host: str, port: int, peer: str, timeout: float) -> socket.socket:
+        try:
+            sock = socket.create_connection((host, port), timeout=timeout)
+        except OSError as error:
+            raise PeerLost(peer, f"cannot connect to {host}:{port}: {error}") from error
+        return called(sock, peer, self._token, port, timeout)

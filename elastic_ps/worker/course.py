@@ -10,6 +10,7 @@ from typing import Protocol
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.data import DataSpec, Place, place, share
 from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.transport.parts import Slice
 from elastic_ps.worker.exchange import roster
 from elastic_ps.worker.node import WorkerNode
 
@@ -33,15 +34,15 @@ class Part:
     roster: tuple[NodeId, ...] | None = None
     batch: tuple[NodeId, int] | None = None
 
-    def slice(self, exchange: int) -> list[int] | None:
-        """A push's `slice`, see `transport.frames`."""
+    def slice(self, exchange: int) -> Slice | None:
+        """Return a push's `slice`, see `PushMeta`."""
         if self.place is None:
             return None
-        return [self.place.epoch, self.place.step, exchange, self.positions.start, self.positions.stop]
+        return self.place.epoch, self.place.step, exchange, self.positions.start, self.positions.stop
 
-    def number(self, exchange: int) -> list[NodeId | int] | None:
-        """A push's `batch`, see `transport.frames`."""
-        return [self.batch[0], self.batch[1] + exchange] if self.batch else None
+    def number(self, exchange: int) -> tuple[NodeId, int] | None:
+        """Return a push's `batch`, see `PushMeta`."""
+        return (self.batch[0], self.batch[1] + exchange) if self.batch else None
 
 
 class Course(Protocol):

@@ -2,8 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +11,12 @@ from elastic_ps.core.compression import Compression
 from elastic_ps.core.configuration import NO_CONFIGURATION, Configuration, NodeId
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.model import Model, Run, runs
+from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.rows import Rows, rows_of
 from elastic_ps.transport.base import Buffer
-from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.metas import PushMeta
+from elastic_ps.transport.parts import Encoded, Slice
 from elastic_ps.worker.inbox import Slab
 from elastic_ps.worker.node import WorkerNode
 
@@ -37,23 +39,23 @@ class Push:
         rows: of a tensor's gradient, where it has some only; None: it is in `parts`.
         present: tensor indices that are pushed.
         samples: n, of this worker's slice.
-        slice: [epoch, step, exchange, low, high] for the ledger; None for static data.
+        slice: (epoch, step, exchange, low, high) for the ledger; None for static data.
         roster: the workers among whom the step's samples were divided; None: they were not.
         hyper: the optimizer's values of this step; read from the chief's frames, of a batch from everybody's.
         empty: this rank has no samples in the step.
         compression: by which gradients of float32 are quantized already, and encoded where they travel.
-        batch: [origin, number] where the exchange is this worker's alone; None: all workers share it.
+        batch: (origin, number) where the exchange is this worker's alone; None: all workers share it.
     """
 
     parts: Callable[[Run], Sequence[Slab]]
     rows: Callable[[int], Rows | None]
     present: frozenset[int]
     samples: int
-    slice: list[int] | None
+    slice: Slice | None
     roster: tuple[NodeId, ...] | None
-    hyper: dict[str, Any] | None
+    hyper: Hyper | None
     empty: bool = False
-    batch: list[NodeId | int] | None = None
+    batch: tuple[NodeId, int] | None = None
     compression: Compression | None = None
 
 
@@ -145,7 +147,10 @@ class Exchange:
         """Wait for the version under way; False where the configuration changed meanwhile."""
         node = self._node
         node.progress.exchanging = True
-        node.wait(lambda: node.inbox.next_version() is not None or node.generation != generation)
+        node.wait(
+            lambda: node.inbox.next_version() is not None or node.generation != generation,
+            lambda: node.values_of(node.version + 1),
+        )
         node.progress.exchanging = False
         with node.changed:
             return node.install_next()
@@ -158,29 +163,27 @@ class Exchange:
         model = node.inbox.model
         missing, present, sparse = self._masks(push, version, tensors)
         hyper = push.hyper if push.batch or node.is_chief else None
+        common = PushMeta(slice=push.slice, empty=push.empty, batch=push.batch, hyper=hyper)
         for server, blocks in node.configuration.blocks_of.items():
             held = np.asarray(blocks, dtype=np.int64)
             held = held[missing[held]] if len(held) else held
-            common = {"slice": push.slice, "empty": push.empty or None, "batch": push.batch, "hyper": hyper}
-            meta = {name: value for name, value in common.items() if value is not None}
             pushed = held[present[held] & ~sparse[held]]
             for rows, run in _tables(model, push, held[present[held] & sparse[held]].tolist()):
-                frame = node.frame(Kind.PUSH, version, push.samples, runs=[list(run)], rows=[len(rows)], **meta)
-                yield server, frame, list(rows.payload())
+                meta = replace(common, runs=(run,), rows=(len(rows),))
+                yield server, node.frame(meta, version, push.samples), list(rows.payload())
             travels = node.peers.gradients(server, model.slab_bytes) is None
             encoded = np.zeros(len(pushed), dtype=bool)
             if push.compression is not None and travels:
                 encoded = _is_encoded(model, pushed)
             limit = CHUNK_BYTES if travels else SHARED_CHUNK_BYTES
             for chunk in _chunks(model, pushed[~encoded].tolist(), limit):
-                frame = node.frame(Kind.PUSH, version, push.samples, runs=[list(run) for run in chunk], **meta)
+                frame = node.frame(replace(common, runs=chunk), version, push.samples)
                 yield server, frame, [part for run in chunk for part in push.parts(run)]
             for chunk in _chunks(model, pushed[encoded].tolist(), limit):
-                frame = node.frame(Kind.PUSH, version, push.samples, runs=[list(run) for run in chunk], **meta)
-                yield server, frame, _encode(push, frame)
+                how, payload = _encode(push, chunk)
+                yield server, node.frame(replace(common, runs=chunk, encoded=how), version, push.samples), payload
             for absent in model.by_store(held[~present[held]].tolist() if whole else ()).values():
-                listed = [list(run) for run in runs(absent)]
-                yield server, node.frame(Kind.PUSH, version, push.samples, absent=listed, **meta), []
+                yield server, node.frame(replace(common, absent=tuple(runs(absent))), version, push.samples), []
 
     def _masks(self, push: Push, version: int, tensors: frozenset[int]) -> tuple[Mask, Mask, Mask]:
         """By block: whether it is of `tensors` or absent and lacks values, whether it is pushed, and as some rows."""
@@ -212,24 +215,23 @@ def _is_encoded(model: Model, blocks: NDArray[np.int64]) -> NDArray[np.bool_]:
     return np.array([tensor.dtype == "float32" and not tensor.auxiliary for tensor in tensors], dtype=bool)
 
 
-def _encode(push: Push, frame: Frame) -> list[Buffer]:
-    """The payload of a frame's runs, encoded; the frame says how."""
+def _encode(push: Push, chunk: Sequence[Run]) -> tuple[Encoded, list[Buffer]]:
+    """Return the payload of runs, encoded, and how it is."""
     assert push.compression is not None
-    payload = [push.compression.encode(np.concatenate(push.parts(run)).view(np.float32)) for run in frame.runs]
-    frame.meta["encoded"] = {**push.compression.tell(), "nbytes": [part.nbytes for part in payload]}
-    return list(payload)
+    payload = [push.compression.encode(np.concatenate(push.parts(run)).view(np.float32)) for run in chunk]
+    return Encoded(push.compression, tuple(part.nbytes for part in payload)), list(payload)
 
 
-def _chunks(model: Model, blocks: list[int], limit: int) -> Iterator[list[Run]]:
-    """Ascending blocks as lists of runs, each list at most `limit` bytes or one block."""
+def _chunks(model: Model, blocks: list[int], limit: int) -> Iterator[tuple[Run, ...]]:
+    """Ascending blocks as groups of runs, each group at most `limit` bytes or one block."""
     chunk: list[int] = []
     size = 0
     for block in blocks:
         extent = model.blocks[block].extent
         if chunk and size + extent > limit:
-            yield list(runs(chunk))
+            yield tuple(runs(chunk))
             chunk, size = [], 0
         chunk.append(block)
         size += extent
     if chunk:
-        yield list(runs(chunk))
+        yield tuple(runs(chunk))

@@ -14,7 +14,7 @@ from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId
 from elastic_ps.core.errors import EXIT_RESTART, JobEnded
 from elastic_ps.core.model import Model, runs
 from elastic_ps.node.standing import ArmAnswer
-from elastic_ps.transport.frames import Kind
+from elastic_ps.transport.metas import NoticeMeta, SubscribeMeta
 from elastic_ps.worker.inbox import Inbox
 from elastic_ps.worker.populate import populate
 from elastic_ps.worker.room import Room
@@ -37,6 +37,7 @@ class Membership:
         self._before: frozenset[NodeId] = frozenset()  # servers of the configuration before the last switch
         self._heard: dict[NodeId, ConfigId] = {}  # by server: the newest configuration of its frames
         self._resumed = ConfigId()
+        self._preparing = NO_CONFIGURATION  # to be answered when its servers are connected
         self._overtaken: float | None = None  # pause mode: when a decision swapped the tables in the middle of a step
 
     @property
@@ -49,6 +50,13 @@ class Membership:
         room = self._room
         said = all(self._heard.get(server, NO_CONFIGURATION) >= room.standing.number for server in self._before)
         return room.inbox.version is not None and (room.version >= self._joined_at or said)
+
+    @property
+    def unheard(self) -> dict[NodeId, str]:
+        """Servers whose last values of the configuration before a joiner awaits. Call under the lock."""
+        number = self._room.standing.number
+        lacking = [server for server in self._before if self._heard.get(server, NO_CONFIGURATION) < number]
+        return dict.fromkeys(lacking, f"its last values before configuration {number}")
 
     # ---- directives ------------------------------------------------------------------------------------------------
 
@@ -71,6 +79,7 @@ class Membership:
                 room.inbox = Inbox(Model(tensors, room.inbox.model.block_bytes))
                 room.inherited = bool(tensors)
                 room.receiving.clear()
+                room.generation += 1  # what was asked for, another inbox awaited
                 self._subscribed.clear()
                 if welcome.HasField("configuration"):
                     room.standing = replace(room.standing, current=configuration, prepared=None, clock=None)
@@ -97,12 +106,25 @@ class Membership:
             room.peers.ensure(member)
         with room.changed:
             for member in followed:
-                if member.id not in self._subscribed:
+                if member.id not in self._subscribed and room.peers.is_connected(member.id):
                     self.subscribe(member.id)
-        self._acknowledge(pb.PREPARED, configuration.id)
-        with room.changed:
+            self._preparing = configuration.id
+            self.answer_prepared()
             room.changed.notify_all()
-        threading.Thread(target=populate, args=(room, configuration), name="populate", daemon=True).start()
+
+    def answer_prepared(self) -> None:
+        """Answer PREPARED once the prepared table's servers are all connected; else they are told as waited for.
+
+        A table that was answered before may be armed, and then every member of it has to exchange with all its servers.
+        Call under the lock.
+        """
+        room, table = self._room, self._room.standing.prepared
+        if table is None or table.id != self._preparing:
+            return
+        if all(room.peers.is_connected(server.id) for server in table.servers):
+            self._preparing = NO_CONFIGURATION
+            self._acknowledge(pb.PREPARED, table.id)
+            threading.Thread(target=populate, args=(room, table), name="populate", daemon=True).start()
 
     def _forget(self, server: NodeId) -> None:
         """A dead server's replies of the open exchange do not count."""
@@ -175,7 +197,7 @@ class Membership:
         room = self._room
         if room.is_shadow and room.is_sync and server in room.configuration.blocks_of:
             self._subscribed.add(server)
-            room.peers.send(server, room.frame(Kind.SUBSCRIBE))
+            room.peers.send(server, room.frame(SubscribeMeta()))
 
     def heard(self, server: NodeId, number: ConfigId) -> None:
         """A server has said something under configuration `number`: it is in force there."""
@@ -226,13 +248,13 @@ class Membership:
             room.standing = room.standing.switch()
             room.generation += 1
             for server in {*self._before, *room.configuration.blocks_of}:
-                room.peers.send(server, room.frame(Kind.NOTICE))
+                room.peers.send(server, room.frame(NoticeMeta()))
             paused = room.standing.paused
             was_member = old is not None and room.session.node in old.members
             leaving = was_member and not room.is_member
             self._overtaken = started if paused and reached is None and was_member and not leaving else None
+            suspension = (time.monotonic() - started) * 1000
+            self._acknowledge(pb.SWITCHED, number, 0.0 if paused else suspension)
+            if leaving:  # the script's thread must not see that the roster is another before it sees this
+                room.end(JobEnded("drained", 0))
             room.changed.notify_all()
-        suspension = (time.monotonic() - started) * 1000
-        self._acknowledge(pb.SWITCHED, number, 0.0 if paused else suspension)
-        if leaving:
-            room.end(JobEnded("drained", 0))

@@ -9,14 +9,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from elastic_ps.core.configuration import ConfigId, Member, NodeId, Role
+from elastic_ps.core.configuration import Member, NodeId, Role
 from elastic_ps.core.errors import ConfigurationError, JobEnded, ProtocolError
 from elastic_ps.core.model import Model
 from elastic_ps.core.rows import payload_bytes, received
 from elastic_ps.node.session import Session
 from elastic_ps.node.standing import Standing
+from elastic_ps.node.waits import Awaited, Seen
 from elastic_ps.transport.base import Buffer, Connection, Transport
-from elastic_ps.transport.frames import Frame, Kind, Reason
+from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.kinds import Kind, Reason
+from elastic_ps.transport.metas import GoodbyeMeta, HelloMeta, RefusedMeta, ValueMeta
 from elastic_ps.worker.inbox import Inbox
 from elastic_ps.worker.membership import Membership
 from elastic_ps.worker.peers import Peers
@@ -72,7 +75,7 @@ class WorkerNode(Room):
 
     def _say_goodbye(self) -> None:
         for server in {server.id for table in self.standing.known for server in table.servers}:
-            self.peers.send(server, Frame(Kind.GOODBYE))
+            self.peers.send(server, Frame(GoodbyeMeta()))
         self.peers.flush(_GOODBYE_SECONDS)
 
     # ---- control plane (session threads) ---------------------------------------------------------------------------
@@ -100,11 +103,17 @@ class WorkerNode(Room):
         """See `Handler`."""
         self.end(JobEnded(reason, 1))
 
+    def seen(self) -> Seen:
+        """See `Handler`."""
+        with self.changed:
+            lacking = self.lacking() if self.ended is None else {}
+        return Seen(self.peers.links, [Awaited(server, what) for server, what in lacking.items()], self.peers.apart)
+
     # ---- data plane (link threads) ---------------------------------------------------------------------------------
 
     def hello(self) -> Frame:
         """See `Owner`."""
-        return self.frame(Kind.HELLO, node=self.session.node, role=Role.WORKER.value, lane="exchange")
+        return self.frame(HelloMeta(node=self.session.node, role=Role.WORKER, lane="exchange"))
 
     def wanted(self, server: NodeId) -> Member | None:
         """See `Owner`."""
@@ -117,6 +126,7 @@ class WorkerNode(Room):
         with self.changed:
             self.generation += 1
             self.membership.subscribe(server)
+            self.membership.answer_prepared()
             self.changed.notify_all()
 
     def disconnected(self, server: NodeId, reason: str) -> None:
@@ -124,7 +134,6 @@ class WorkerNode(Room):
         with self.changed:
             self.receiving.pop(server, None)
             self.changed.notify_all()
-        self.session.peer_failed(server, reason)
 
     def buffers(self, server: NodeId, frame: Frame, connection: Connection) -> Sequence[Buffer]:
         """See `Owner`."""
@@ -135,16 +144,16 @@ class WorkerNode(Room):
             if frame.kind is not Kind.VALUE or not alive or not self.inbox.wants(frame.version, frame.runs):
                 self.receiving.pop(server, None)
                 return [memoryview(bytearray(frame.payload_bytes))]
-            if "rows" in frame.meta:
-                return self._rows_buffers(server, frame)
+            if (rows := frame.of(ValueMeta).rows) is not None:
+                return self._rows_buffers(server, frame, rows)
             spans = [self.inbox.model.span(run) for run in frame.runs]
             if sum(span.stop - span.start for span in spans) != frame.payload_bytes:
                 raise ProtocolError(f"{server} sent {frame.payload_bytes} bytes for blocks {frame.runs}")
             image = self.receiving[server] = connection.image_at(spans)
             return self.inbox.buffers(frame.version, frame.runs) if image is None else []
 
-    def _rows_buffers(self, server: NodeId, frame: Frame) -> Sequence[Buffer]:
-        sizes = payload_bytes(self.inbox.model, frame.runs, frame.meta["rows"])
+    def _rows_buffers(self, server: NodeId, frame: Frame, rows: Sequence[int]) -> Sequence[Buffer]:
+        sizes = payload_bytes(self.inbox.model, frame.runs, rows)
         if sum(sizes) != frame.payload_bytes or frame.version != self.version + 1:
             raise ProtocolError(f"{server} sent {frame.payload_bytes} bytes for rows of version {frame.version}")
         parts = self.receiving[server] = [np.empty(size, dtype=np.uint8) for size in sizes]
@@ -152,27 +161,26 @@ class WorkerNode(Room):
 
     def arrived(self, server: NodeId, frame: Frame) -> None:
         """See `Owner`."""
-        if frame.kind is Kind.REFUSED:
-            self._refused(server, frame)
+        if isinstance(frame.meta, RefusedMeta):
+            self._refused(server, frame.meta)
             return
         with self.changed:
             if frame.kind is Kind.SNAPSHOT:
                 self.snapshots.arrived(server, frame)
             elif server in self.receiving:
-                memory, updates = self.receiving.pop(server), frame.meta.get("updates", 0)
+                memory, value = self.receiving.pop(server), frame.of(ValueMeta)
                 if isinstance(memory, list):
-                    rows = received(self.inbox.model, frame.runs, frame.meta["rows"], memory)
+                    rows = received(self.inbox.model, frame.runs, value.rows or (), memory)
                     for run, changed in zip(frame.runs, rows, strict=True):
                         self.inbox.changed(frame.version, run, changed)
                 else:
                     image = memory.array if memory is not None else None
-                    self.inbox.arrived(frame.version, frame.runs, updates, image)
+                    self.inbox.arrived(frame.version, frame.runs, value.updates, image)
             self.changed.notify_all()
         self.membership.heard(server, frame.configuration)
 
-    def _refused(self, server: NodeId, frame: Frame) -> None:
-        if frame.meta.get("reason") == Reason.STALE:
-            term, number = frame.meta["configuration"]
-            self.membership.switch(ConfigId(term, number))
+    def _refused(self, server: NodeId, refused: RefusedMeta) -> None:
+        if refused.reason is Reason.STALE and refused.configuration is not None:
+            self.membership.switch(refused.configuration)
             return
-        self.end(ConfigurationError(f"{server} refuses: {frame.meta.get('detail')}"))
+        self.end(ConfigurationError(f"{server} refuses: {refused.detail}"))

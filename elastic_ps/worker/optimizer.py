@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.worker.ending import exits
@@ -41,7 +40,7 @@ class Optimizer:
         """Take this one; `hyper` gives the values of an update by its number."""
         self.spec, self._hyper = spec, hyper
 
-    def hyper(self, keys: Iterable[Key]) -> dict[str, Any] | None:
+    def hyper(self, keys: Iterable[Key]) -> Hyper | None:
         """The values of the coming update of `keys`; None without an optimizer.
 
         The number of the update is the largest of any key, as in MXNet. Under "sync" only the chief gives values: a
@@ -52,7 +51,7 @@ class Optimizer:
         if self._hyper is None:
             return None
         if not node.is_sync:
-            return self._hyper(node.inbox.updates(self._number) + 1).to_dict()
+            return self._hyper(node.inbox.updates(self._number) + 1)
         if not node.is_chief:
             self._counts = None
             return None
@@ -62,7 +61,7 @@ class Optimizer:
             with exits():
                 self._counts = self._states.counts(pushing)
         coming = [self._counts.get(key, 0) + 1 for key in pushing]
-        return self._hyper(max([*coming, *self._counts.values()])).to_dict()
+        return self._hyper(max([*coming, *self._counts.values()]))
 
     def updated(self, keys: Iterable[Key]) -> None:
         """An exchange over `keys` is complete."""

@@ -8,7 +8,7 @@ from elastic_ps.core.configuration import NO_CONFIGURATION, NodeId
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.model import members, runs
 from elastic_ps.transport.base import Buffer
-from elastic_ps.transport.frames import Kind
+from elastic_ps.transport.metas import InitMeta, PullMeta
 from elastic_ps.worker.node import WorkerNode
 from protos import elastic_pb2 as pb
 
@@ -25,7 +25,7 @@ def enter(node: WorkerNode) -> None:
         return node.install_next() or node.inbox.version is not None
 
     if node.is_member or not node.is_sync:  # the servers hold a checkpoint's values, or those of no common version
-        _obtain(node, ready, lambda: _pull(node, node.version))
+        _obtain(node, ready, lambda: _pull(node, node.version), node.version)
     else:
         node.wait(ready)
 
@@ -42,12 +42,17 @@ def follow(node: WorkerNode) -> None:
         prepared = node.standing.prepared
         return prepared is not None and prepared.id != told and node.inbox.version is not None
 
+    def lost() -> bool:  # the job went on without this joiner, which dropped what it held of the table before
+        return node.is_shadow and not node.is_sync and node.inbox.version is None
+
     while not node.is_member:
+        if lost():
+            enter(node)
         if synced():
             assert node.standing.prepared is not None
             told = node.standing.prepared.id
             node.session.acknowledge(pb.SYNCED, told, node.version)
-        node.wait(lambda: node.install_next() or node.is_member or synced())
+        node.wait(lambda: node.install_next() or node.is_member or synced() or lost())
 
     def caught_up() -> bool:
         while node.install_next():
@@ -55,7 +60,7 @@ def follow(node: WorkerNode) -> None:
         return node.membership.is_current
 
     if node.is_sync:
-        node.wait(caught_up)
+        node.wait(caught_up, lambda: node.membership.unheard)
     else:
         refresh(node)
 
@@ -63,7 +68,7 @@ def follow(node: WorkerNode) -> None:
 def refresh(node: WorkerNode) -> None:
     """Take the values of the moment, which is one more version of this worker's: where there is no common version."""
     version = node.version + 1
-    _obtain(node, lambda: node.install_next() or node.version == version, lambda: _pull(node, version))
+    _obtain(node, lambda: node.install_next() or node.version == version, lambda: _pull(node, version), version)
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,7 @@ def declare(node: WorkerNode, request: pb.DeclareRequest, first: First) -> list[
         _pull(node, node.version, lacking())
 
     if takes_part:
-        _obtain(node, lambda: not lacking(), ask)
+        _obtain(node, lambda: not lacking(), ask, node.version)
     return list(reply.warnings)
 
 
@@ -127,8 +132,12 @@ def _check_keys(node: WorkerNode, store: int, keys: Set[str]) -> None:
         )
 
 
-def _obtain(node: WorkerNode, ready: Callable[[], bool], ask: Callable[[], None]) -> None:
+def _obtain(node: WorkerNode, ready: Callable[[], bool], ask: Callable[[], None], version: int) -> None:
     """Ask for values until they are here: again after a lost connection, and in a new configuration."""
+
+    def lacking() -> dict[NodeId, str]:
+        return node.values_of(version)
+
     while True:
         with node.changed:
             node.check()
@@ -136,7 +145,7 @@ def _obtain(node: WorkerNode, ready: Callable[[], bool], ask: Callable[[], None]
                 return
             generation = node.generation
             ask()
-        node.wait(lambda generation=generation: ready() or node.generation != generation)  # type: ignore[misc]
+        node.wait(lambda generation=generation: ready() or node.generation != generation, lacking)  # type: ignore[misc]
 
 
 def _initialize(node: WorkerNode, new: Sequence[int], first: First) -> None:
@@ -147,7 +156,7 @@ def _initialize(node: WorkerNode, new: Sequence[int], first: First) -> None:
         for server, blocks in _by_server(node, model.blocks_of[tensor]).items():
             for run in runs(blocks):
                 span = model.span(run)
-                frame = node.frame(Kind.INIT, node.version, runs=[run])
+                frame = node.frame(InitMeta(runs=(run,)), node.version)
                 node.peers.send(server, frame, [whole[span.start - base : span.stop - base]])
 
 
@@ -158,7 +167,7 @@ def _pull(node: WorkerNode, version: int, tensors: Sequence[int] | None = None) 
         missing = [block for block in missing if node.inbox.model.blocks[block].tensor in tensors]
     for server, blocks in _by_server(node, missing).items():
         for of_store in node.inbox.model.by_store(blocks).values():
-            node.peers.send(server, node.frame(Kind.PULL, version, runs=list(runs(of_store))))
+            node.peers.send(server, node.frame(PullMeta(runs=tuple(runs(of_store))), version))
 
 
 def _by_server(node: WorkerNode, blocks: Sequence[int]) -> dict[NodeId, list[int]]:

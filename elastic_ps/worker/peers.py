@@ -2,20 +2,19 @@
 
 import logging
 import threading
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from elastic_ps.core.configuration import Member, NodeId
-from elastic_ps.core.errors import ElasticError, PeerLost, ProtocolError
+from elastic_ps.core.errors import ElasticError, PeerLost
 from elastic_ps.transport.base import Buffer, Connection, Transport
-from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.hello import MEND_SECONDS, greeted, pauses
 from elastic_ps.transport.image import Image
 from elastic_ps.transport.link import Link
 
 log = logging.getLogger(__name__)
-
-_MEND_SECONDS = 0.2
-_GREETING_SECONDS = 10.0
 
 
 class Owner(Protocol):
@@ -47,45 +46,58 @@ class Peers:
         self._transport = transport
         self._owner = owner
         self._links: dict[NodeId, Link] = {}
-        self._connecting: set[NodeId] = set()
+        self._apart: dict[NodeId, str] = {}  # servers that are being connected to, and why the last try failed
         self._lock = threading.Lock()
 
     def ensure(self, server: Member) -> None:
-        """Be connected to a server; where it cannot be reached now, go on trying in the background."""
+        """Be connected to a server; returns at once: a thread of its own tries until it is, or nobody needs it."""
         with self._lock:
-            if server.id in self._links or server.id in self._connecting:
+            if server.id in self._links or server.id in self._apart:
                 return
-            self._connecting.add(server.id)
-        try:
-            connection = self._connect(server)
-        except (PeerLost, ProtocolError) as error:
-            with self._lock:
-                self._connecting.discard(server.id)
-            self._mend(server.id, str(error))
-            return
-        with self._lock:
-            self._connecting.discard(server.id)
-            link = self._links[server.id] = Link(server.id, connection, self._lost)
-        receive, name = (lambda: self._receive(link)), f"receive-{server.id}"
-        threading.Thread(target=link.guard, args=(receive,), name=name, daemon=True).start()
-        self._owner.connected(server.id)
+            self._apart[server.id] = ""
+        self._open_aside(server.id, 0.0)
 
-    def _connect(self, server: Member) -> Connection:
-        connection = self._transport.connect(server.host, server.port, server.id)
-        patience = threading.Timer(_GREETING_SECONDS, connection.close)  # a frozen server would block its caller
-        patience.daemon = True
-        patience.start()
-        try:
-            connection.send(self._owner.hello())
-            answer = connection.receive()
-            if answer.kind is not Kind.ACCEPTED:
-                raise PeerLost(server.id, f"refused: {answer.meta.get('detail', answer.kind.name)}")
-        except (PeerLost, ProtocolError):
-            connection.close()
-            raise
-        finally:
-            patience.cancel()
-        return connection
+    def _open_aside(self, server: NodeId, pause: float) -> None:
+        threading.Thread(target=self._open, args=(server, pause), name=f"connect-{server}", daemon=True).start()
+
+    def _open(self, server: NodeId, after: float) -> None:
+        """Connect to a server in so many seconds, and again after a pause until it has greeted or nobody needs it."""
+        time.sleep(after)
+        for pause in pauses():
+            with self._lock:
+                member = self._owner.wanted(server)
+                if member is None:
+                    del self._apart[server]
+                    return
+            try:
+                connection = greeted(self._transport, member, self._owner.hello())
+            except PeerLost as error:
+                self._complain(server, error)
+                time.sleep(pause)
+                continue
+            if (link := self._linked(server, connection)) is not None:
+                receive, name = (lambda link=link: self._receive(link)), f"receive-{server}"
+                threading.Thread(target=link.guard, args=(receive,), name=name, daemon=True).start()
+                self._owner.connected(server)
+            return
+
+    def _linked(self, server: NodeId, connection: Connection) -> Link | None:
+        with self._lock:
+            del self._apart[server]
+            if self._owner.wanted(server) is not None:
+                link = self._links[server] = Link(server, connection, self._lost)
+                return link
+        connection.close()
+        return None
+
+    def _complain(self, server: NodeId, error: ElasticError) -> None:
+        """Tell that a try has failed, once for each reason."""
+        reason = error.reason if isinstance(error, PeerLost) else str(error)
+        with self._lock:
+            before, self._apart[server] = self._apart.get(server), reason
+        if reason != before and self._owner.wanted(server) is not None:
+            log.warning("%s", error)
+            self._owner.disconnected(server, str(error))
 
     def send(self, server: NodeId, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
         """Queue a frame; dropped where the connection is being mended (see `Owner.connected`)."""
@@ -113,9 +125,24 @@ class Peers:
         connections = {server: link.connection for server, link in list(self._links.items())}
         return {server: ": ".join(filter(None, (to.kind, to.reason))) for server, to in connections.items()}
 
+    def is_connected(self, server: NodeId) -> bool:
+        """Return whether a server has greeted this worker, and its connection is not known to have broken."""
+        return server in self._links
+
+    @property
+    def links(self) -> Sequence[Link]:
+        """Return the open connections."""
+        return list(self._links.values())
+
+    @property
+    def apart(self) -> Mapping[NodeId, str]:
+        """Return, by server that is wanted and not connected, why the last try failed; "": the first is under way."""
+        with self._lock:
+            return dict(self._apart)
+
     def flush(self, timeout: float) -> None:
         """Wait until all queued frames have been sent, at most `timeout` seconds for each server."""
-        for link in list(self._links.values()):
+        for link in self.links:
             link.flush(timeout)
 
     def keep(self, servers: Collection[NodeId]) -> None:
@@ -127,7 +154,7 @@ class Peers:
 
     def _receive(self, link: Link) -> None:
         while not link.closed:
-            frame = link.connection.receive()
+            frame = link.receive()
             buffers = self._owner.buffers(link.peer, frame, link.connection)
             if frame.payload_bytes:
                 link.connection.receive_into(buffers)
@@ -135,20 +162,9 @@ class Peers:
 
     def _lost(self, link: Link, error: ElasticError) -> None:
         with self._lock:
-            if self._links.get(link.peer) is link:
-                del self._links[link.peer]
-        self._mend(link.peer, str(error))
-
-    def _mend(self, server: NodeId, reason: str) -> None:
-        if self._owner.wanted(server) is None:
-            return
-        log.warning("%s", reason)
-        self._owner.disconnected(server, reason)
-        timer = threading.Timer(_MEND_SECONDS, self._again, args=(server,))
-        timer.daemon = True
-        timer.start()
-
-    def _again(self, server: NodeId) -> None:
-        member = self._owner.wanted(server)
-        if member is not None:
-            self.ensure(member)
+            if self._links.get(link.peer) is not link:
+                return
+            del self._links[link.peer]
+            self._apart[link.peer] = ""
+        self._complain(link.peer, error)
+        self._open_aside(link.peer, MEND_SECONDS)

@@ -4,10 +4,17 @@ import statistics
 import threading
 import time
 from collections import deque
+from itertools import islice
 
 from protos import elastic_pb2 as pb
 
 _RECENT = 20
+
+REPORT_STEPS = 5000
+"""Most steps of one report: with all of a long time in which there was no coordinator none would ever arrive."""
+
+KEPT_STEPS = 200_000
+"""Most steps that wait for a coordinator; older ones are not told any more."""
 
 
 class Progress:
@@ -19,7 +26,7 @@ class Progress:
         self.final_report = threading.Event()
         self._lock = threading.Lock()
         self._recent: deque[tuple[float, int]] = deque(maxlen=_RECENT)
-        self._unsent: list[pb.StepTime] = []
+        self._unsent: deque[pb.StepTime] = deque(maxlen=KEPT_STEPS)
         self._metrics: dict[str, float] = {}
         self._step = 0
         self._last: float | None = None
@@ -51,7 +58,7 @@ class Progress:
                 step_seconds=seconds,
                 rate=sum(samples for _, samples in self._recent) / elapsed if elapsed else 0.0,
                 metrics=self._metrics,
-                steps=list(self._unsent),
+                steps=list(islice(self._unsent, REPORT_STEPS)),
                 finished=self.finished,
                 exchanging=self.exchanging,
             )
@@ -59,6 +66,8 @@ class Progress:
     def reported(self, request: pb.ReportRequest) -> None:
         """A report has arrived."""
         with self._lock:
-            del self._unsent[: len(request.steps)]
+            told = request.steps[-1].version if request.steps else -1
+            while self._unsent and self._unsent[0].version <= told:
+                self._unsent.popleft()
         if request.finished:
             self.final_report.set()

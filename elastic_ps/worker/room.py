@@ -1,7 +1,7 @@
 """What the parts of a worker share: its place in the job and the parameters that it holds, under one lock."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -9,18 +9,22 @@ from elastic_ps.core import codec
 from elastic_ps.core.configuration import Configuration, NodeId
 from elastic_ps.core.data import DataSpec
 from elastic_ps.core.errors import ElasticError, JobEnded, Refused
-from elastic_ps.core.model import Model
+from elastic_ps.core.model import Model, members
 from elastic_ps.core.segments import Raw
 from elastic_ps.node.session import Session
 from elastic_ps.node.standing import Standing
-from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.image import Image
+from elastic_ps.transport.metas import Meta
 from elastic_ps.worker.inbox import Inbox
 from elastic_ps.worker.peers import Peers
 from elastic_ps.worker.snapshots import Snapshots
 from protos import elastic_pb2 as pb
 
 Reply = TypeVar("Reply")
+
+Lacking = Callable[[], dict[NodeId, str]]
+"""Tells what the script's thread lacks, by server, for people."""
 
 
 class Room:
@@ -36,6 +40,7 @@ class Room:
             the inbox; a list: it is rows, which travel here.
         data: what the job trains on; None until the coordinator has said it.
         founders: workers of the job when this one came.
+        lacking: what the script's thread waits for now.
         inherited: the job had parameters when this worker came: it has gone on, or was restored.
     """
 
@@ -51,17 +56,32 @@ class Room:
         self.data: DataSpec | None = None
         self.founders = 0
         self.inherited = False
+        self.lacking: Lacking = dict
         self._ended: ElasticError | None = None
 
-    def wait(self, ready: Callable[[], Any]) -> None:
-        """Wait until `ready()`, which is called under the lock.
+    def wait(self, ready: Callable[[], Any], lacking: Lacking = dict) -> None:
+        """Wait until `ready()`, which is called under the lock; so is `lacking`, which tells what is lacking from whom.
 
         Raises:
             JobEnded: the job stopped, failed or restarts, or this worker has left it.
         """
         with self.changed:
-            self.changed.wait_for(lambda: self._ended is not None or ready())
+            self.lacking = lacking
+            try:
+                self.changed.wait_for(lambda: self._ended is not None or ready())
+            finally:
+                self.lacking = dict
             self.check()
+
+    def values_of(self, version: int) -> dict[NodeId, str]:
+        """Servers from which values of a version have not come. Call under the lock."""
+        owners = {self.configuration.primary(block) for block in members(self.inbox.missing(version))}
+        return dict.fromkeys(sorted(owners), f"the values of version {version}")
+
+    def snapshots_of(self, wanted: Set[int]) -> dict[NodeId, str]:
+        """Servers whose SNAPSHOTs of some blocks have not come. Call under the lock."""
+        owners = {self.configuration.primary(block) for block in self.snapshots.lacking(wanted)}
+        return dict.fromkeys(sorted(owners), "its optimizer's states")
 
     def ask(self, request: Callable[[], Reply]) -> Reply:
         """Wait for what the coordinator answers to `request`; where that is no more than its end, see `wait`."""
@@ -139,6 +159,6 @@ class Room:
         self.inbox.grow(self.inbox.model.extended([codec.tensor_from_pb(tensor) for tensor in tensors]))
         self.standing = replace(self.standing, current=self.configuration.extended(assignment))
 
-    def frame(self, kind: Kind, version: int = 0, samples: int = 0, **meta: Any) -> Frame:
+    def frame(self, meta: Meta, version: int = 0, samples: int = 0) -> Frame:
         """A frame of the configuration in force."""
-        return Frame(kind, self.standing.number, version, samples, meta)
+        return Frame(meta, self.standing.number, version, samples)

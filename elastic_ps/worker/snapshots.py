@@ -5,6 +5,7 @@ from collections.abc import Iterator, Set
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.model import members
 from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.metas import SnapshotMeta
 
 
 class Snapshots:
@@ -31,13 +32,17 @@ class Snapshots:
     def arrived(self, server: NodeId, frame: Frame) -> None:
         """A frame is complete; it counts where it answers the latest request."""
         data = self._receiving.pop(server) if frame.payload_bytes else bytearray()
-        if frame.meta.get("request") == self._request:
+        if frame.of(SnapshotMeta).request == self._request:
             self._taken.append((frame, data))
             self._have.update(members(frame.runs))
 
     def complete(self, blocks: Set[int]) -> bool:
         """Whether all these blocks have come."""
         return blocks <= self._have
+
+    def lacking(self, blocks: Set[int]) -> Set[int]:
+        """Return those of these blocks that have not come."""
+        return blocks - self._have
 
     def taken(self) -> Iterator[tuple[Frame, bytearray]]:
         """The frames, once; their memory is the caller's now."""

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.model import Model, runs
 from elastic_ps.transport.base import Buffer
-from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.metas import PullMeta, SnapshotMeta
 from elastic_ps.worker.node import WorkerNode
 
 BATCH_BYTES = 64 << 20
@@ -177,15 +178,17 @@ def fetch(
             node.check()
             generation, request = node.generation, node.snapshots.begin()
             for block, (names, count, payload) in (load or {}).items():
-                frame = node.frame(Kind.SNAPSHOT, node.version, runs=[[block, 1]], state=names, counts=[count])
-                node.peers.send(node.configuration.primary(block), frame, payload)
+                meta = SnapshotMeta(runs=((block, 1),), state=tuple(names), counts=(count,))
+                node.peers.send(node.configuration.primary(block), node.frame(meta, node.version), payload)
             for server, owned in node.configuration.blocks_of.items():
-                asked = [list(run) for run in runs(block for block in owned if block in wanted)]
+                asked = tuple(runs(block for block in owned if block in wanted))
                 if asked:
-                    frame = node.frame(Kind.PULL, node.version, runs=asked, states=True, request=request)
-                    frame.meta["numbers"] = numbers_only
-                    node.peers.send(server, frame)
-        node.wait(lambda: node.snapshots.complete(wanted) or node.generation != generation)  # noqa: B023  # waits here
+                    pull = PullMeta(runs=asked, states=True, numbers=numbers_only, request=request)
+                    node.peers.send(server, node.frame(pull, node.version))
+        node.wait(
+            lambda: node.snapshots.complete(wanted) or node.generation != generation,  # noqa: B023  # waits here
+            lambda: node.snapshots_of(wanted),
+        )
         with node.changed:
             if node.snapshots.complete(wanted):
                 return {
@@ -198,7 +201,8 @@ def fetch(
 def _split(model: Model, frame: Frame, data: bytearray) -> Iterable[tuple[int, Held]]:
     """A SNAPSHOT's blocks. Its payload: the run's values, then each state array over the whole run."""
     ((first, count),) = frame.runs
-    dtypes = {name: np.dtype(dtype) for name, dtype in zip(frame.meta["state"], frame.meta["dtypes"], strict=True)}
+    snapshot = frame.of(SnapshotMeta)
+    dtypes = {name: np.dtype(dtype) for name, dtype in zip(snapshot.state, snapshot.dtypes, strict=True)}
     span = model.span((first, count))
     item = np.dtype(model.tensors[model.blocks[first].tensor].dtype).itemsize
     elements = (span.stop - span.start) // item
@@ -208,7 +212,7 @@ def _split(model: Model, frame: Frame, data: bytearray) -> Iterable[tuple[int, H
         for name, dtype in dtypes.items():
             arrays[name] = np.frombuffer(data, dtype, elements, start)
             start += arrays[name].nbytes
-    for block, updates in zip(model.blocks[first : first + count], frame.meta["counts"], strict=True):
+    for block, updates in zip(model.blocks[first : first + count], snapshot.counts, strict=True):
         low = (block.position - span.start) // item
         mine = {name: array[low : low + block.nbytes // item] for name, array in arrays.items()}
         yield block.id, Held(frame.version, int(updates), dtypes, mine)

@@ -69,8 +69,14 @@ class Store:
             self._first[key] = np.array(array.read())
             self._keys[key] = self._first[key].shape, self._first[key].dtype.name
         if keys and not self._job.staging.rehearsing:
-            self._declare_keys([self._tensor(key) for key in keys])
-            self._first.clear()
+            try:
+                self._declare_keys([self._tensor(key) for key in keys])
+            except ConfigurationError:  # refused as a whole: the script may mend it and define them again
+                for key in keys:
+                    del self._keys[key]
+                raise
+            finally:
+                self._first.clear()
 
     def broadcast(self, keys: Sequence[str], arrays: Sequence[Array], outs: Sequence[Sequence[Array]]) -> None:
         """See `KeyStore.broadcast`."""
@@ -120,8 +126,9 @@ class Store:
         """See `KeyStore.set_optimizer`."""
         if self.declared and self.rule and spec.name != self.rule:
             return [f"optimizer {spec.name} is ignored, the job has {self.rule} and its states"]
+        warnings = self._declare([], spec) if self.declared else []
         self.optimizer.set(spec, hyper)
-        return self._declare([]) if self.declared else []
+        return warnings
 
     @property
     def rule(self) -> str:
@@ -229,14 +236,14 @@ class Store:
         return Tensor(self._number, key, shape, dtype, auxiliary, divisible=self.rule not in UNDIVIDED)
 
     def _declare_keys(self, tensors: list[Tensor]) -> None:
-        for warning in self._declare(tensors):
+        for warning in self._declare(tensors, self.optimizer.spec):
             log.warning("%s", warning)
 
-    def _declare(self, tensors: list[Tensor]) -> list[str]:
-        optimizer = self.optimizer.spec.to_json() if self.optimizer.spec else ""
-        self.declared = True
+    def _declare(self, tensors: list[Tensor], spec: OptimizerSpec | None) -> list[str]:
         first = First(self._keys.keys(), self._first_bytes)
-        return self._job.declare(self._number, tensors, optimizer, self._local, first)
+        warnings = self._job.declare(self._number, tensors, spec.to_json() if spec else "", self._local, first)
+        self.declared = True
+        return warnings
 
     def _first_bytes(self, key: str) -> NDArray[np.uint8]:
         """A key's first value with its padding, as in a slab."""

@@ -1,7 +1,7 @@
 """The coordinator of a played job: `step`, a journal of text, and what every step must keep to."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from coordinator import effects as ef
 from coordinator import events as ev
@@ -134,7 +134,7 @@ class PlayedCoordinator:
         """It dies with all it has written, and is started again in a higher term."""
         self.kill_after = None
         term = self.state.job.term
-        self.state = State(self.state.settings, self.first)
+        self.state = State(self.state.settings, replace(self.first, identity="made anew"))
         self.journal = PlayedJournal(self.state)
         self.post(ev.Started(self.now, term + 1))
         self.post(ev.Attached(self.now, 1))

@@ -24,6 +24,7 @@ from elastic_ps.core.optimizer import OptimizerSpec
 from protos import elastic_pb2 as pb
 
 OPTIMIZER = OptimizerSpec("sgd").to_json()
+IDENTITY = "played"
 TENSORS = tuple(Tensor(0, f"i:{number}", (16 * (number + 1),), "float32") for number in range(8))
 DATA = DataSpec(True, 1000, 10)
 STATIC = DataSpec()
@@ -42,12 +43,12 @@ class TakenBatches:
 
     def __init__(self) -> None:
         self.times: Counter[tuple[int, int]] = Counter()  # by (epoch, step)
-        self._applied: dict[NodeId, int] = {}  # last batch by origin
+        self.applied: dict[NodeId, int] = {}  # last batch by origin
 
     def take(self, batch: pb.DrawReply) -> None:
         """As `Store.applied`: only later batches of an origin."""
-        if batch.batch > self._applied.get(batch.origin, -1):
-            self._applied[batch.origin] = batch.batch
+        if batch.batch > self.applied.get(batch.origin, -1):
+            self.applied[batch.origin] = batch.batch
             self.times[batch.epoch, batch.step] += 1
 
 
@@ -64,7 +65,7 @@ class World(PlayedCoordinator):
         **settings,
     ):
         chosen = Settings(**{"lease": 10.0, "join_timeout": 30.0, "settle": 0.0, **settings})
-        super().__init__(chosen, Job(Goal(workers, servers), model=Model(block_bytes=64)))
+        super().__init__(chosen, Job(Goal(workers, servers), IDENTITY, model=Model(block_bytes=64)))
         self.data = data
         self.drawing = drawing
         self.batches = TakenBatches()
@@ -73,6 +74,7 @@ class World(PlayedCoordinator):
         self.ids: set[NodeId] = set()
         self.spawned = 0
         self.replace_dead = True
+        self.refused_optimizers: dict[NodeId, str] = {}  # what servers say of any that is tried; "": they take it
         self.post(ev.Started(self.now))
         if declare:
             self.settle()
@@ -80,9 +82,9 @@ class World(PlayedCoordinator):
             self.settle()
 
     def deliver(self, node: NodeId, directive) -> None:
-        played = self.node(node)
-        if played is not None and played.connected:
-            played.inbox.append(directive)
+        for played in (*self.alive, *self.frozen):
+            if played.id == node and played.connected:
+                played.inbox.append(directive)
 
     def kill_coordinator(self) -> None:
         self.break_streams()
@@ -93,6 +95,10 @@ class World(PlayedCoordinator):
         self.break_streams()
         armed = {node.prepared.id for node in self.alive if node.prepared is not None and node.clock is not None}
         self.numbers.ordered = armed | {node.number for node in self.alive}
+        forgotten = [node.cancelled for node in (*self.alive, *self.frozen)]
+        self.numbers.cancelled = {
+            number for number in self.numbers.cancelled if any(number <= one for one in forgotten)
+        }
         super().lose_journal()
 
     def break_streams(self) -> None:
@@ -106,7 +112,12 @@ class World(PlayedCoordinator):
 
     @property
     def alive(self) -> list[PlayedNode]:
-        return [node for node in self.nodes if node.exited is None]
+        """Processes that do something."""
+        return [node for node in self.nodes if node.exited is None and not node.frozen]
+
+    @property
+    def frozen(self) -> list[PlayedNode]:
+        return [node for node in self.nodes if node.exited is None and node.frozen]
 
     def node(self, name: NodeId) -> PlayedNode | None:
         return next((node for node in self.alive if node.id == name), None)
@@ -154,14 +165,21 @@ class World(PlayedCoordinator):
         self.exits.append(node)
 
     def launcher(self) -> None:
-        """Tell of exits, start what is wanted."""
+        """Kill whom the coordinator has expelled, tell of exits, start what is wanted."""
+        for node in self.frozen:
+            if self.state.rebuilding is None and node.id not in self.state.job.nodes:
+                self.kill(node)
         while self.exits and self.state.rebuilding is None:
             node = self.exits[0]
             term = self.state.job.term
             self.post(ev.Exited(self.now, node.nonce, node.id, node.exited))
             if term == self.state.job.term or self.state.job.phase is JobPhase.RESTORING:
                 self.exits.popleft()  # else the coordinator died over it: it is told again
-        if self.wanted is not None and self.replace_dead:
+        if self.state.rebuilding is not None and not self.alive and self.replace_dead:  # as the operator does
+            for role in (Role.SERVER, Role.WORKER):
+                for _ in range(self.state.job.goal.count(role)):
+                    self.spawn(role)
+        elif self.wanted is not None and self.replace_dead:
             for role, count in (
                 (Role.SERVER, self.wanted.starting_servers),
                 (Role.WORKER, self.wanted.starting_workers),
@@ -186,7 +204,8 @@ class World(PlayedCoordinator):
 
     def report(self, node: PlayedNode, finished: bool = False) -> None:
         if node.id in self.state.job.nodes:
-            self.post(ev.Reported(self.now, node.id, node.version, 0.1, 0.01, finished=finished))
+            waits = tuple(node.waits)
+            self.post(ev.Reported(self.now, node.id, node.version, 0.1, 0.01, finished=finished, waits=waits))
 
     def notice(self, node: PlayedNode) -> None:
         """A node hears from a peer of a decided configuration."""
@@ -257,6 +276,7 @@ class World(PlayedCoordinator):
             and all(node.connected and not node.inbox and not node.outbox for node in self.alive)
             and not unextended(self.state)
             and not self.exits
+            and not self.frozen
             and {node.id for node in self.alive} == set(job.members)
         )
 
@@ -327,3 +347,17 @@ class World(PlayedCoordinator):
                 if node.id not in names:
                     self.report(node)
             self.tick()
+
+
+def without_a_server(kept, checkpoint):
+    """A job that has lost a server; the manifests of the checkpoints that it keeps, oldest first."""
+    world = World(2, 2, checkpoint=checkpoint)
+    manifests = []
+    for _ in range(kept):
+        for _ in range(5):
+            world.turn()
+        world.ask(ev.CheckpointAsked)
+        manifests.append(world.saved())
+    world.kill(world.node("s1"))
+    world.launcher()
+    return world, manifests

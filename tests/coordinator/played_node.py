@@ -38,12 +38,16 @@ class PlayedNode:
     held: pb.DrawReply | None = None
     pushed: bool = True
     released: bool = False  # its draw was refused: it waits for its end
+    frozen: bool = False  # it does nothing, and its streams stay open
+    waits: list = field(default_factory=list)  # what it reports of its peers: Wait
     term: int = 0
     leaving: bool = False
     paused: bool = False
     dead: frozenset = frozenset()
     cancelled: ConfigId = NO_CONFIGURATION
+    synced: ConfigId = NO_CONFIGURATION
     tables: tuple = ((), (), None)  # tensors, optimizers, data
+    job: tuple[str, str] = ("", "")  # its identity, and what it began from
 
     @property
     def number(self) -> ConfigId:
@@ -69,10 +73,13 @@ class PlayedNode:
             leaving=self.leaving,
             dead=self.dead,
             cancelled=self.cancelled,
+            synced=self.synced,
             tensors=tensors,
             optimizers=optimizers,
             data=data,
             block_bytes=64,
+            identity=self.job[0],
+            begun=self.job[1],
         )
 
     def answer(self, kind, *arguments) -> None:
@@ -84,6 +91,7 @@ class PlayedNode:
 
     def on_welcome(self, welcome) -> None:
         self.tables = (welcome.tensors, welcome.optimizers, welcome.data)
+        self.job = (welcome.identity, welcome.begun)
         if welcome.configuration is not None and not self.is_member and welcome.configuration.id > self.number:
             assert self.prepared is None or self.prepared.id != welcome.configuration.id
             self.current = welcome.configuration
@@ -99,6 +107,7 @@ class PlayedNode:
         if self.prepared is None or table.id > self.prepared.id:
             self.prepared, self.clock = table, None
         self.answer(ev.Prepared, table.id, self.version)
+        self.synced = table.id
         self.answer(ev.Synced, table.id, self.version)
 
     def on_arm(self, arm) -> None:
@@ -161,10 +170,19 @@ class PlayedNode:
             self.current = self.current.extended(extend.assignment)
         self.answer(ev.Extended)
 
+    def on_try(self, trial) -> None:
+        self.answer(ev.Tried, trial.optimizer, self.world.refused_optimizers.get(self.id, ""))
+
     def on_save(self, save) -> None:
         blocks = self.current.blocks_of[self.id]
-        detail = json.dumps({"blocks": {str(block): {"file": f"{self.id}.bin"} for block in blocks}})
+        entry = {"file": f"{self.id}.bin", "version": self.version if self.world.data.is_sync else 3}
+        detail = json.dumps({"blocks": {str(block): entry for block in blocks}, "applied": self.applied(blocks)})
         self.answer(ev.Saved, save.clock, detail)
+
+    def applied(self, blocks) -> dict:
+        """What a server says that its blocks have taken: all that was given."""
+        given = self.world.batches.applied.items()
+        return {origin: [[block, 1, last] for block in blocks] for origin, last in given}
 
     def on_stoporder(self, stop) -> None:
         self.answer("exit", 75 if stop.restart else int(stop.failed))

@@ -144,11 +144,11 @@ def test_servers_have_no_barriers():
 def test_a_worker_in_a_barrier_whose_push_another_waits_for_is_told_so():
     world = World(2, 1, data=STATIC)
     (w1,) = scripts(world, "w1")
-    w1.enter(version=4)
-    world.post(ev.Reported(world.now, "w0", 3, exchanging=True))
+    w1.enter(version=14)
+    world.post(ev.Reported(world.now, "w0", 13, exchanging=True))
     assert w1.reply is None, "w0 waits for the servers alone"
-    world.post(ev.Reported(world.now, "w0", 4))
+    world.post(ev.Reported(world.now, "w0", 14))
     assert w1.reply is None, "w0 computes"
-    world.post(ev.Reported(world.now, "w0", 4, exchanging=True))
+    world.post(ev.Reported(world.now, "w0", 14, exchanging=True))
     assert w1.reply.why is ef.Why.PRECONDITION
-    assert "w0 has pushed after version 4" in text(w1.reply)
+    assert "w0 has pushed after version 14" in text(w1.reply)

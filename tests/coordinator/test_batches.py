@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from coordinator.batches import Answer, Batch, Book, complete, draw, enrol, without_workers
+from coordinator.batches import Answer, Batch, Book, complete, draw, enrol, restorable
 from elastic_ps.core.data import DataSpec
 
 ASYNC = DataSpec(True, 50, 10, consistency="async")
@@ -89,15 +89,48 @@ def test_under_ssp_the_fastest_waits_for_the_slowest_and_a_joiner_holds_nobody_u
     assert enrol(book, {"w0", "w1", "w2"}).pages["w2"].completed == 1
 
 
-def test_a_checkpoint_keeps_what_is_done_and_who_held_the_rest_is_forgotten():
+def nobody_has(_batch):
+    return False
+
+
+def test_a_checkpoint_keeps_what_is_done_and_gives_the_rest_again_under_its_name():
     book = given_all(enrol(Book(), {"w0", "w1", "w2"}), "w0", 2)
     book, _ = asked(book, "w1", 1)
-    book = without_workers(enrol(book, {"w1", "w2"}))
-    assert book == Book(0, 3, (Batch(1), Batch(2)))
-    assert [book.holds(0, step) for step in range(4)] == [True, False, False, False]
-    assert not book.holds(1, 0)
+    book = restorable(enrol(book, {"w1", "w2"}), [], nobody_has)
+    assert book == Book(0, 3, (Batch(1, "w0", 1), Batch(2, "w1", 0)))
     book, answer = asked(enrol(book, {"w7"}), "w7", 1)
-    assert answer.batch == Batch(1, "w7", 0)
+    assert answer.batch == Batch(1, "w0", 1), "blocks that have it know it by this name"
+
+
+def test_what_blocks_took_while_they_were_saved_is_given_again_under_its_name():
+    """Step 1 was drawn before; 2 to 4, and one of the next epoch, while servers saved."""
+    before = Book(0, 2, (Batch(1, "w0", 1),))
+    drawn = [(0, Batch(2, "w2", 0)), (0, Batch(3, "w3", 0)), (0, Batch(4, "w3", 1)), (1, Batch(1, "w2", 1))]
+    book = restorable(before, drawn, lambda batch: batch in (Batch(3, "w3", 0), Batch(1, "w2", 1)))
+    assert (book.fresh, book.returned) == (4, (*before.returned, Batch(2, "w2", 0), Batch(3, "w3", 0)))
+    assert book.ahead == ((1, Batch(1, "w2", 1)),)
+    assert len(book.named) == 4
+    book, given = enrol(book, {"w7"}), []
+    for number in range(1, 9):
+        book, answer = asked(book, "w7", number)
+        given.append((answer.epoch, answer.batch))
+    assert given[:3] == [(0, before.returned[0]), *drawn[:2]]
+    assert [(epoch, batch.step) for epoch, batch in given[3:]] == [(0, 4), (1, 0), (1, 1), (1, 2), (1, 3)]
+    assert given[5][1] == Batch(1, "w2", 1), "the one that blocks hold"
+    assert not book.ahead
+
+
+def test_of_one_origin_the_later_batch_waits_until_the_earlier_is_done():
+    """A block that has taken a batch takes none of before, so the order must stay, whoever does them."""
+    book = enrol(Book(0, 5, (Batch(3, "w0", 1), Batch(4, "w0", 2))), {"w7", "w8"})
+    book, first = asked(book, "w7", 1)
+    book, other = asked(book, "w8", 1)
+    assert (first.batch, other) == (Batch(3, "w0", 1), None)
+    book = enrol(book, {"w8"})
+    book, again = asked(book, "w8", 1)
+    assert again.batch == first.batch, "though it was given back behind the later one"
+    book, after = asked(book, "w8", 2)
+    assert after.batch == Batch(4, "w0", 2)
 
 
 @pytest.mark.parametrize(("last", "steps"), [("short", 6), ("drop", 5), ("wrap", 6)])

@@ -72,7 +72,7 @@ def test_what_was_never_saved_does_not_count():
     begin_again(world, None)
     job = world.state.job
     assert (job.model.tensors, job.optimizers, job.data, job.configuration) == ((), (), None, None)
-    assert job.voids[-1].takes_back(1, 0, 0, 0)
+    assert not job.voids[-1].kept(1, 0, ((0, 1),))
     world.settle()
     assert {node.role for node in world.alive} == set(Role)
     assert world.state.job.phase is not JobPhase.FAILED
@@ -81,4 +81,8 @@ def test_what_was_never_saved_does_not_count():
 def test_which_batches_are_done_is_what_the_checkpoint_says():
     world, saved = trained(data=ASYNC)
     begin_again(world, manifest_of(saved))
-    assert world.state.job.voids[-1].batches == Manifest.from_json(saved.manifest).book
+    assert (
+        world.state.job.voids[-1].floors
+        == Manifest.from_json(saved.manifest).floors
+        == ((0, len(saved.manifest["blocks"]), 3),)
+    )

@@ -1,10 +1,6 @@
-"""The whole coordinator over loopback gRPC, with scripted nodes; and as a process."""
+"""The whole coordinator over loopback gRPC, with scripted nodes."""
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
 import threading
 from contextlib import suppress
 
@@ -13,10 +9,9 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from token_channel import showing
 
-from coordinator.__main__ import main
 from coordinator.admission import make_server
 from coordinator.books import Ledger, Steps
-from coordinator.journal import Journal, Unwritten
+from coordinator.journal import Journal
 from coordinator.runtime import Runtime
 from coordinator.service import Service
 from coordinator.state import Job, Settings, State
@@ -58,7 +53,9 @@ class Served:
         self.runtime.start()
         await server.start()
         self._ready.set()
+        loading = asyncio.create_task(asyncio.to_thread(ledger.load))
         await self._stop.wait()
+        await loading
         await self.runtime.close()
         await server.stop(0.2)
         for file in (journal, ledger, steps):
@@ -119,6 +116,8 @@ class Node(threading.Thread):
             self.report(self.version + 1)
         elif kind == "extend":
             self.acknowledge(pb.EXTENDED)
+        elif kind == "trial":
+            self.acknowledge(pb.TRIED, optimizer=directive.trial.optimizer)
 
     def acknowledge(self, answer, configuration=None, **named):
         request = pb.AcknowledgeRequest(caller=self.caller, answer=answer, version=self.version, **named)
@@ -279,6 +278,30 @@ def test_the_ledger_is_acknowledged_and_read(served, operator):
     assert [e.version for e in operator.Ledger(pb.LedgerRequest())] == [0, 1, 2]
 
 
+def test_the_job_is_decided_about_while_its_ledger_is_read(tmp_path, monkeypatch):
+    asked, may = threading.Event(), threading.Event()
+    load = Ledger.load
+
+    def slowly(ledger):
+        asked.set()
+        assert may.wait(20)
+        load(ledger)
+
+    monkeypatch.setattr(Ledger, "load", slowly)
+    served = Served(tmp_path)
+    try:
+        assert asked.wait(20)
+        server = start(served)[1]  # a plan is committed
+        entries = [pb.LedgerEntry(term=1, number=1, version=v, runs=[0, 8]) for v in range(3)]
+        assert server.report(ledger=entries).ledger_kept == 0, "it keeps them, and sends them again"
+        may.set()
+        while server.report(ledger=entries).ledger_kept != 3:
+            pass
+    finally:
+        may.set()
+        served.close()
+
+
 def test_a_restart_resumes_with_a_higher_term_on_the_same_port(served, operator, tmp_path):
     start(served)
     served.close()
@@ -290,61 +313,3 @@ def test_a_restart_resumes_with_a_higher_term_on_the_same_port(served, operator,
         assert [node.member.id for node in status.nodes] == ["w0", "s0"]
     finally:
         again.close()
-
-
-def command(tmp_path, *more):
-    (tmp_path / "token").write_text(TOKEN.hex())
-    where = ["--job", "j", "--folder", str(tmp_path / "job"), "--token-file", str(tmp_path / "token")]
-    return [*where, *more]
-
-
-def test_the_process_says_where_it_listens_and_ends_on_sigterm(tmp_path):
-    with subprocess.Popen(
-        [sys.executable, "-m", "coordinator", *command(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
-        line = process.stdout.readline().decode()
-        address = line.removeprefix("listening on ").strip()
-        assert (tmp_path / "job" / "coordinator.addr").read_text() == f"{address}\n"
-        with grpc.insecure_channel(address) as channel:
-            reply = rpc.CoordinatorStub(showing(channel, TOKEN)).Status(pb.StatusRequest(), timeout=10)
-        assert (reply.job, reply.phase) == ("j", "starting")
-        os.kill(process.pid, signal.SIGTERM)
-        assert process.wait(20) == 0
-        process.communicate()
-
-
-@pytest.mark.parametrize(
-    ("more", "says"),
-    [
-        (["--seed", "99999999999999999999999"], "must be from 0 to 18446744073709551615"),
-        (["--workers", "65536"], "must be at most 65535"),
-    ],
-)
-def test_numbers_that_cannot_be_are_wrong_usage(tmp_path, capsys, more, says):
-    with pytest.raises(SystemExit) as error:
-        main(command(tmp_path, *more))
-    assert error.value.code == 2
-    assert says in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("more", "says"),
-    [
-        (["--restore", "/nowhere"], "no checkpoint under /nowhere"),
-        (["--port", "1", "--host", "192.0.2.1"], "cannot listen"),
-    ],
-)
-def test_it_says_why_it_cannot_start(tmp_path, capsys, more, says):
-    assert main(command(tmp_path, *more)) == 2
-    assert says in capsys.readouterr().err
-
-
-def test_a_coordinator_that_cannot_write_its_journal_ends_with_one_sentence(tmp_path, monkeypatch, capsys):
-    def full(journal, *rows):
-        raise Unwritten(tmp_path / "journal.sqlite", "database or disk is full")
-
-    monkeypatch.setattr(Journal, "write", full)
-    assert main(command(tmp_path)) == 2
-    said = capsys.readouterr().err
-    assert said.splitlines()[-1].startswith(f"coordinator: cannot write {tmp_path}/journal.sqlite: database or disk")
-    assert "Traceback" not in said

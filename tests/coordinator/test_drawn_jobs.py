@@ -1,14 +1,20 @@
 """Plans and checkpoints of async and ssp jobs, which have no clock."""
 
+from dataclasses import replace
+
 import pytest
 from played_job import ASYNC, OPTIMIZER, SSP, World
 
 from coordinator import effects as ef
 from coordinator import events as ev
 from coordinator.batches import Batch, Book
+from coordinator.checkpoints import Manifest
+from coordinator.ending import restored
 from coordinator.plan import Kind, Migration, Phase
 from coordinator.records import encode
-from coordinator.state import JobPhase
+from coordinator.state import Job, JobPhase
+from coordinator.wishes import Goal
+from elastic_ps.core.configuration import Role
 from elastic_ps.core.model import Tensor
 
 BEFORE_ARMED = [Phase.REGISTERED, Phase.ASSIGNED, Phase.SYNCING]
@@ -128,10 +134,23 @@ def test_a_checkpoint_is_written_at_once_from_the_book_as_it_stood_before():
     save = world.sent(ef.Save)[-1]
     world.draw("w0", 3)
     manifest = world.saved().manifest
-    assert manifest["book"] == encode(Book(0, 3, (Batch(1), Batch(2))))
+    assert manifest["book"] == encode(Book(0, 3, (Batch(1, "w1", 0), Batch(2, "w0", 1))))
     assert manifest["version"] == save.clock
     assert world.replies[number].version == save.clock
     assert any("consistent per block only" in line for line in world.logs)
+
+
+def test_new_workers_have_names_that_no_batch_of_the_checkpoint_knows():
+    """Else a block would take a new worker's first batches for those that it has taken of the old one."""
+    world = World(2, 1, data=ASYNC, drawing=False, checkpoint="/ck")
+    for worker in ("w0", "w1"):
+        world.draw(worker, 1)
+    world.ask(ev.CheckpointAsked)
+    saved = Manifest.from_json(world.saved().manifest)
+    assert {batch.origin for batch in saved.book.named} == {"w0", "w1"}
+    another = restored(Job(Goal(1, 1), "another"), "/ck", saved, 0)
+    assert another.registered == {Role.WORKER: 2}
+    assert restored(replace(another, registered={Role.WORKER: 9}), "/ck", saved, 0).registered == {Role.WORKER: 9}
 
 
 def test_the_names_of_checkpoints_grow():
@@ -167,8 +186,9 @@ def test_a_restore_starts_from_the_book_of_the_checkpoint():
     assert world.draw("w3", 1).origin == "w3"
     void = world.state.job.voids[-1]
     assert (void.term, void.version) == (term + 1, 0)
-    assert [step for step in range(4) if not void.takes_back(term, 77, 0, step)] == [0]
-    assert not void.takes_back(term + 1, 0, 0, 1)
+    blocks = ((0, len(written.manifest["blocks"])),)
+    assert [list(void.kept(term, version, blocks)) for version in (2, 3)] == [list(blocks), []]
+    assert void.kept(term + 1, 3, blocks) == blocks
     world.ask(ev.CheckpointAsked)
     assert world.saved().url > written.url
     assert world.state.version == max(node.version for node in world.alive)

@@ -131,3 +131,24 @@ def test_a_launcher_that_gives_up_fails_the_job_with_its_reason():
     world = World(1, 1)
     world.ask(ev.StopAsked, True, "w0 was killed by SIGKILL", True)
     assert (world.state.job.phase, world.wanted.reason) == ("failed", "w0 was killed by SIGKILL")
+
+
+@pytest.mark.parametrize("data", [DATA, ASYNC, STATIC])
+def test_the_version_does_not_fall_when_workers_finish_and_go(data):
+    world = World(2, 1, data=data, drawing=False)
+    server = world.node("s0")
+    told = [world.state.version]
+    for name, version in (("w0", 40), ("w1", 42)):
+        node = world.node(name)
+        node.version = version
+        world.report(node, finished=True)
+        told.append(world.state.version)
+        world.kill(node, 0)
+        world.launcher()
+        told.append(world.state.version)
+        server.version = version - 2  # it tells of what it has applied later
+        world.report(server)
+        told.append(world.state.version)
+    world.tick()
+    assert told == sorted(told)
+    assert told[-1] == world.state.version == 42

@@ -1,20 +1,19 @@
 """What is on the disk: journal, ledger, steps, checkpoints."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from played_job import ASYNC, World
 
-from coordinator import checkpoints
+from coordinator import books
 from coordinator import events as ev
-from coordinator.batches import Batch, Book
 from coordinator.books import Ledger, Steps
-from coordinator.checkpoints import CheckpointError, Manifest
 from coordinator.journal import Journal, JournalError, Unwritten
 from coordinator.plan import Phase
 from coordinator.records import decode, encode
-from coordinator.state import Job, Void
-from elastic_ps.core.storage import MANIFEST
+from coordinator.state import Job
+from coordinator.voids import Void
 from protos import elastic_pb2 as pb
 
 
@@ -71,7 +70,7 @@ def test_what_cannot_be_written_names_the_file(tmp_path):
 
 
 def test_a_ledger_on_a_full_disk_names_the_file(tmp_path):
-    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger = loaded(tmp_path / "ledger.jsonl")
     ledger._book._file.close()
     ledger._book._file = open("/dev/full", "a", encoding="utf-8")  # noqa: SIM115  # the ledger closes it
     with pytest.raises(Unwritten, match=r"cannot write /.*/ledger.jsonl: No space left on device; make room for it"):
@@ -88,23 +87,35 @@ def test_a_journal_that_is_none_is_refused(tmp_path):
 
 def test_records_refuse_what_is_not_one():
     job = encode(World(declare=False).state.job)
-    del job["term"]
+    del job["goal"]
     with pytest.raises(KeyError):
         decode(Job, json.loads(json.dumps(job)))
+
+
+def test_a_record_of_an_earlier_program_gets_what_has_been_added_since():
+    job = World(declare=False).state.job
+    old = encode(job)
+    del old["identity"], old["begun"]
+    assert decode(Job, json.loads(json.dumps(old))) == replace(job, identity="")
 
 
 def entry(version: int, term: int = 1) -> pb.LedgerEntry:
     return pb.LedgerEntry(term=term, number=1, version=version, runs=[0, 4], slices=[pb.Slice(worker="w0", high=5)])
 
 
+def loaded(path) -> Ledger:
+    ledger = Ledger(path)
+    ledger.load()
+    return ledger
+
+
 def test_the_ledger_stores_once_and_says_how_far(tmp_path):
-    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger = loaded(tmp_path / "ledger.jsonl")
     assert ledger.store("s0", 0, [entry(0), entry(1)]) == 2
     assert ledger.store("s0", 0, [entry(0), entry(1), entry(2)]) == 3, "the acknowledgement was lost"
     assert ledger.store("s1", 0, []) == 0
-    assert ledger.store("s0", 7, [entry(9)]) == 3, "a gap is not stored"
     ledger.close()
-    again = Ledger(tmp_path / "ledger.jsonl")
+    again = loaded(tmp_path / "ledger.jsonl")
     assert again.store("s0", 2, [entry(2), entry(3)]) == 4
     found = list(again.entries([]))
     assert [(e.server, e.version) for e in found] == [("s0", version) for version in range(4)]
@@ -115,18 +126,120 @@ def test_the_ledger_stores_once_and_says_how_far(tmp_path):
 
 def test_a_torn_line_is_dropped_and_stored_again(tmp_path):
     path = tmp_path / "ledger.jsonl"
-    ledger = Ledger(path)
+    ledger = loaded(path)
     ledger.store("s0", 0, [entry(0), entry(1)])
     ledger.close()
     path.write_bytes(path.read_bytes()[:-20])
-    again = Ledger(path)
+    again = loaded(path)
     assert again.store("s0", 0, [entry(0), entry(1)]) == 2
     assert [e.version for e in again.entries([])] == [0, 1]
     again.close()
 
 
+def test_what_the_disk_has_lost_of_the_ledger_is_told_and_does_not_stop_the_rest(tmp_path, caplog):
+    ledger = loaded(tmp_path / "ledger.jsonl")
+    ledger.store("s0", 0, [entry(0), entry(1)])
+    assert ledger.store("s0", 5, [entry(5)]) == 6, "else the server keeps its entries for ever"
+    assert "the ledger has lost entries 2 to 4 of s0" in caplog.text
+    ledger.close()
+
+
+def test_a_ledger_that_is_still_read_takes_nothing_and_can_be_read(tmp_path):
+    ledger = loaded(tmp_path / "ledger.jsonl")
+    ledger.store("s0", 0, [entry(0)])
+    ledger.close()
+    again = Ledger(tmp_path / "ledger.jsonl")
+    assert again.store("s0", 1, [entry(1)]) == 0
+    assert [e.version for e in again.entries([])] == [0]
+    again.give_up()
+    again.load()
+    assert not again.loaded
+    again.close()
+
+
+def test_a_ledger_is_read_from_its_last_mark(tmp_path, monkeypatch):
+    monkeypatch.setattr(books, "MARK_BYTES", 1000)
+    monkeypatch.setattr(books, "_BLOCK", 64)  # marks lie across blocks
+    path, written = tmp_path / "ledger.jsonl", 0
+    ledger = loaded(path)
+    for batch in range(40):
+        written = ledger.store(f"s{batch % 2}", batch // 2 * 3, [entry(v) for v in range(3)])
+    assert written == 60
+    lines = path.read_text().splitlines()
+    marks = [number for number, line in enumerate(lines) if line.startswith('{"kept":')]
+    assert len(marks) > 5
+    assert len(list(ledger.entries([]))) == 120, "marks are no entries"
+    ledger.close()
+    spoilt = "x" * len("\n".join(lines[: marks[-1] - 1]))  # nobody reads what is before the last mark
+    path.write_text("\n".join([spoilt, *lines[marks[-1] - 1 :], ""]))
+    again = loaded(path)
+    assert again.store("s0", 57, [entry(0)] * 4) == 61
+    assert again.store("s1", 57, [entry(0)] * 3) == 60
+    again.close()
+
+
+ROW = '{{"worker":"w0","version":{0},"end":{0}.5,"seconds":0.1,"samples":8}}\n'
+HARMS = {
+    "a page of zeros": "\0" * 4096 + "\n",
+    "zeros before the next line": "\0" * 4096,
+    "a line of something else": '{"worker":"w0"}\n[]\nnull\n7\n',
+    "no text": "\udcff\udcfe\n",
+    "a long one": "\0" * 3_000_000 + "\n",
+    "deep nesting": "[" * 100_000 + "\n",
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_damage_within_a_book_is_passed_over_and_told(tmp_path, caplog, harm):
+    path = tmp_path / "steps.jsonl"
+    text = ROW.format(1) + ROW.format(2) + HARMS[harm] + ROW.format(3) + ROW.format(4)
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    steps = Steps(path)
+    assert "steps.jsonl is damaged" in caplog.text
+    steps.store("w0", [pb.StepTime(version=5, end=4.5), pb.StepTime(version=6, end=6.5)])
+    found = [row.step.version for row in steps.rows()]
+    assert found == ([1, 2, 4, 6] if harm == "zeros before the next line" else [1, 2, 3, 4, 6])
+    steps.close()
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_damage_within_the_ledger_is_passed_over_and_told(tmp_path, caplog, harm):
+    path = tmp_path / "ledger.jsonl"
+    ledger = loaded(path)
+    ledger.store("s0", 0, [entry(0)])
+    with path.open("ab") as file:
+        file.write(HARMS[harm].encode(errors="surrogateescape"))
+    ledger.store("s0", 1, [entry(1), entry(2)])
+    ledger.close()
+    again = loaded(path)
+    assert "ledger.jsonl is damaged" in caplog.text
+    assert again.store("s0", 1, [entry(1), entry(2), entry(3)]) == 4
+    found = [e.version for e in again.entries([])]
+    assert found == ([0, 2, 3] if harm == "zeros before the next line" else [0, 1, 2, 3])
+    again.close()
+
+
+@pytest.mark.parametrize("end", ["\0" * 4096, '{"worker":"w0","vers', "\0" * 3_000_000])
+def test_an_end_that_is_no_line_is_cut_off_and_told(tmp_path, caplog, end):
+    path = tmp_path / "steps.jsonl"
+    path.write_text(ROW.format(1) + end)
+    Steps(path).close()
+    assert path.read_text() == ROW.format(1)
+    assert f"ended within a line: its last {len(end)} bytes are cut off" in caplog.text
+
+
+def test_only_the_end_of_long_step_times_is_read_at_the_start(tmp_path, monkeypatch):
+    monkeypatch.setattr(books, "MARK_BYTES", 200)
+    path = tmp_path / "steps.jsonl"
+    path.write_text("no line\n" * 1000 + "".join(ROW.format(number) for number in range(1, 9)))
+    steps = Steps(path)
+    steps.store("w0", [pb.StepTime(version=8, end=8.5), pb.StepTime(version=9, end=9.5)])
+    assert [row.step.version for row in steps.rows()] == list(range(1, 10))
+    steps.close()
+
+
 def test_a_restore_voids_what_came_after_its_checkpoint(tmp_path):
-    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger = loaded(tmp_path / "ledger.jsonl")
     ledger.store("s0", 0, [entry(4), entry(5), entry(6)])
     ledger.store("s2", 0, [entry(5, term=2), entry(6, term=2)])
     found = [(e.term, e.version, e.voided) for e in ledger.entries([Void(2, 5)])]
@@ -134,15 +247,21 @@ def test_a_restore_voids_what_came_after_its_checkpoint(tmp_path):
     ledger.close()
 
 
-def test_a_restore_without_a_common_version_voids_what_was_not_done(tmp_path):
-    ledger = Ledger(tmp_path / "ledger.jsonl")
-    places = [(0, 6), (1, 0), (1, 1), (1, 2)]
+def test_a_restore_without_a_common_version_voids_what_each_block_did_not_have(tmp_path):
+    """The checkpoint has blocks 0 and 1 at version 9, block 2 at 11, and block 3 not at all."""
+    ledger = loaded(tmp_path / "ledger.jsonl")
     for server, term in (("s0", 1), ("s1", 2)):
-        entries = [pb.LedgerEntry(term=term, version=9, runs=[0, 4], epoch=e, step=s) for e, s in places]
-        ledger.store(server, 0, entries)
-    void = Void(2, 0, Book(1, 2, (Batch(0),)))
-    found = [(e.term, e.epoch, e.step) for e in ledger.entries([void]) if e.voided]
-    assert found == [(1, 1, 0), (1, 1, 2)]
+        ledger.store(server, 0, [pb.LedgerEntry(term=term, version=v, runs=[0, 2, 2, 2]) for v in (8, 9, 11)])
+    void = Void(2, 0, ((0, 2, 9), (2, 1, 11)))
+    found = [(e.term, e.version, list(e.runs), e.voided) for e in ledger.entries([void])]
+    assert found[:5] == [
+        (1, 8, [0, 2, 2, 1], False),
+        (1, 8, [3, 1], True),
+        (1, 9, [2, 1], False),
+        (1, 9, [0, 2, 3, 1], True),
+        (1, 11, [0, 2, 2, 2], True),
+    ]
+    assert found[5:] == [(2, version, [0, 2, 2, 2], False) for version in (8, 9, 11)]
     ledger.close()
 
 
@@ -154,90 +273,3 @@ def test_steps_come_back_once(tmp_path):
     steps.store("w1", rows[:1])
     assert [(row.worker, row.step.version) for row in steps.rows()] == [("w0", 1), ("w0", 2), ("w1", 1)]
     steps.close()
-
-
-# ---- checkpoints -----------------------------------------------------------------------------------------------------
-
-
-def manifest(version: int, book: Book | None = None) -> dict:
-    job = World(1, 1).state.job
-    blocks = {
-        block: {"file": "s0.bin", "offset": 2 * block, "value_bytes": 1, "states": [["mom", "int8", 1]]}
-        for block in range(len(job.model.blocks))
-    }
-    return Manifest(version, 7, job.model, job.optimizers, job.data, False, job.configuration, book, blocks).to_json()
-
-
-def save(root, version: int) -> str:
-    url = f"{root}/version-{version:010d}"
-    (root / url.rpartition("/")[2]).mkdir(parents=True)
-    (root / url.rpartition("/")[2] / "s0.bin").write_bytes(b"x" * 100)
-    assert checkpoints.write(url, manifest(version)) > 100
-    return url
-
-
-def test_a_manifest_comes_back(tmp_path):
-    url = save(tmp_path, 5)
-    found, value = checkpoints.newest(str(tmp_path))
-    assert found == url
-    saved = Manifest.from_json(value)
-    assert (saved.version, saved.seed, saved.model) == (5, 7, World(1, 1).state.job.model)
-    assert checkpoints.newest(url) == (url, value), "a checkpoint's own folder is taken as it is"
-
-
-def test_a_manifest_holds_the_book_of_batches():
-    book = Book(2, 5, (Batch(3),))
-    assert Manifest.from_json(json.loads(json.dumps(manifest(5, book)))).book == book
-    assert Manifest.from_json(manifest(5)).book is None
-
-
-def test_the_last_three_are_kept(tmp_path):
-    for version in (1, 2, 3, 4, 5):
-        save(tmp_path, version)
-    assert sorted(path.name[-2:] for path in tmp_path.iterdir()) == ["03", "04", "05"]
-
-
-@pytest.mark.parametrize(
-    "harm", ["no manifest", "half a manifest", "no manifest of ours", "no data", "data cut off", "a block less"]
-)
-def test_a_torn_one_is_skipped_with_a_warning(tmp_path, caplog, harm):
-    older = save(tmp_path, 1)
-    folder = tmp_path / save(tmp_path, 2).rpartition("/")[2]
-    path = folder / MANIFEST
-    if harm == "no manifest":
-        path.unlink()
-    elif harm == "half a manifest":
-        path.write_bytes(path.read_bytes()[:200])
-    elif harm == "no manifest of ours":
-        path.write_text('{"format": 3, "blocks": []}')
-    elif harm == "no data":
-        (folder / "s0.bin").unlink()
-    elif harm == "data cut off":
-        (folder / "s0.bin").write_bytes(b"x" * (2 * len(manifest(1)["blocks"]) - 1))
-    else:
-        value = json.loads(path.read_text())
-        del value["blocks"]["3"]
-        path.write_text(json.dumps(value))
-    assert checkpoints.newest(str(tmp_path))[0] == older
-    assert "version-0000000002 holds no complete checkpoint" in caplog.text
-
-
-def test_what_servers_could_not_load_is_passed_over_in_every_folder(tmp_path):
-    first, begun_from = tmp_path / "own", tmp_path / "begun"
-    older, newer = save(first, 1), save(first, 2)
-    other = save(begun_from, 9)
-    roots = (str(first), "", str(begun_from))
-    assert checkpoints.newest(*roots)[0] == newer
-    assert checkpoints.newest(*roots, urls=[older])[0] == older
-    assert checkpoints.newest(*roots, damaged=[newer])[0] == older
-    assert checkpoints.newest(*roots, damaged=[newer, older])[0] == other
-    with pytest.raises(CheckpointError, match=r"version-0000000002 is damaged; .*version-0000000009 is damaged"):
-        checkpoints.newest(*roots, damaged=[newer, older, other])
-
-
-def test_no_checkpoint_is_an_error_that_says_where(tmp_path, caplog):
-    with pytest.raises(CheckpointError, match="no checkpoint under"):
-        checkpoints.newest(str(tmp_path))
-    with caplog.at_level("WARNING"), pytest.raises(CheckpointError, match="no checkpoint under"):
-        checkpoints.newest(str(tmp_path / "absent"))
-    assert not caplog.records, "where none has been written, nothing is wrong"

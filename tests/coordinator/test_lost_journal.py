@@ -1,14 +1,14 @@
 """A coordinator that dies with all it has written: its nodes' words make a state again, at any instant of a scaling."""
 
 import pytest
-from played_job import ASYNC, DATA, OPTIMIZER, STATIC, TENSORS, World, text
+from played_job import ASYNC, DATA, IDENTITY, OPTIMIZER, STATIC, TENSORS, World, text
 
 from coordinator import effects as ef
 from coordinator import events as ev
 from coordinator.plan import Kind, Migration, Phase
-from coordinator.rebuilding import PATIENCE_SECONDS
+from coordinator.rebuilding import ALONE_SECONDS, PATIENCE_SECONDS, SETTLE_SECONDS
 from coordinator.state import JobPhase
-from elastic_ps.core.configuration import Role
+from elastic_ps.core.configuration import NO_CONFIGURATION, Role
 
 
 def scale_out_and_in(world, turns=12):
@@ -131,8 +131,106 @@ def test_those_without_whom_the_job_would_go_back_may_come_late(late):
     for node in world.alive:
         if node.role[0] in late:
             world.listen(node)
-    world.tick()
+    world.tick(SETTLE_SECONDS)
     assert (world.state.job.phase, world.counts) == (JobPhase.RUNNING, (2, 2))
+
+
+def test_a_coordinator_to_which_nobody_comes_concludes_nothing():
+    """All nodes live and train, behind connections that are half open."""
+    world = World(2, 2)
+    for _ in range(50):
+        world.turn()
+    trained = max(node.version for node in world.alive)
+    lost(world)
+    for _ in range(900):
+        world.tick(1.0)
+    assert world.state.job.phase is JobPhase.REBUILDING
+    assert "no node has come to it: it waits for the job's nodes" in world.state.job.reason
+    assert sum("no node has come to it" in line for line in world.logs) == 1, "told once"
+    assert (world.wanted.starting_workers, world.wanted.starting_servers) == (0, 0)
+    world.settle()
+    assert (world.state.job.phase, world.counts) == (JobPhase.RUNNING, (2, 2))
+    assert world.state.version >= trained
+
+
+def test_a_new_process_shows_that_the_way_is_open_and_the_others_have_time_from_then_on():
+    world = lost(World(2, 1))
+    world.tick(900.0)
+    world.spawn(Role.WORKER)
+    world.tick(world.state.settings.lease + PATIENCE_SECONDS - 1.0)
+    assert world.state.job.phase is JobPhase.REBUILDING
+    for node in world.alive[:3]:
+        world.listen(node)
+    world.settle()
+    assert world.state.job.members.keys() >= {"w0", "w1", "s0"}
+
+
+def test_new_processes_for_a_part_of_the_job_are_enough_in_the_end():
+    world = World(2, 1)
+    for node in world.alive:
+        world.kill(node)
+    world.exits.clear()
+    lost(world)
+    world.spawn(Role.WORKER)
+    world.tick(world.state.settings.lease + PATIENCE_SECONDS + 1.0)
+    assert world.state.job.phase is JobPhase.RESTORING
+
+
+@pytest.mark.parametrize("holder_dies", [True, False])
+@pytest.mark.parametrize("noticed", ["after they came", "before they came", "never"])
+def test_a_plan_for_which_one_who_has_not_come_was_armed_is_never_cancelled(holder_dies, noticed):
+    """Of the Arms only one has reached its node, which switches by its clock and tells its peers."""
+    world = World(3, 1)
+    world.replace_dead = False
+    world.ask(ev.ScaleAsked, 2, 1)
+    plan = world.until(Phase.ARMED)
+    holder = next(node for node in world.alive if node.role is Role.WORKER and node.id not in {"w0", *plan.leavers})
+    for node in world.alive:
+        if node is not holder:
+            node.inbox = type(node.inbox)(d for d in node.inbox if not isinstance(d, ef.Arm))
+    while holder.inbox:
+        world.hear(holder)
+    assert holder.clock == plan.clock
+    others = [node for node in world.alive if node is not holder]
+    lost(world)
+    if noticed == "after they came":
+        for node in others:
+            world.listen(node)
+    while holder.number != plan.number:
+        for node in (*others, holder):
+            world.train(node)
+    if noticed != "never":
+        for node in others:
+            world.notice(node)
+            assert node.number == plan.number
+    for node in others:
+        if not node.connected:
+            world.listen(node)
+    if holder_dies:
+        world.kill(holder)
+        world.exits.clear()
+    while world.state.rebuilding is not None:
+        world.tick()
+    world.settle()  # a node that is told to cancel what is in force there fails the test
+    assert world.state.job.configuration.id > plan.number
+    assert world.state.job.members.keys() == {"s0", "w0"}
+    assert holder.exited is not None
+
+
+def test_a_plan_for_which_nobody_can_have_been_armed_is_cancelled():
+    """A worker has not come, but a server that is to gain blocks has not caught up."""
+    world = World(2, 1)
+    world.replace_dead = False
+    world.ask(ev.ScaleAsked, 2, 2)
+    world.spawn(Role.SERVER)
+    plan = world.until(Phase.SYNCING)
+    lost(world)
+    gainer = next(node for node in world.alive if node.id in plan.gainers)
+    gainer.synced = NO_CONFIGURATION
+    world.kill(world.node("w1"))
+    world.exits.clear()
+    world.settle()
+    assert all(node.cancelled == plan.number for node in world.alive if node.id in ("w0", "s0"))
 
 
 def test_with_a_checkpoint_it_goes_back_by_itself():
@@ -142,7 +240,7 @@ def test_with_a_checkpoint_it_goes_back_by_itself():
     lost(world)
     wait_in_vain(world)
     found = [effect for effect in world.effects if isinstance(effect, ef.FindCheckpoint)]
-    assert found[0].roots == ("file:///saved", "")
+    assert (found[0].search.folder, found[0].search.identity) == ("file:///saved", IDENTITY), "which its nodes know"
     assert world.state.job.phase is JobPhase.RESTORING
 
 
@@ -305,8 +403,7 @@ def test_a_checkpoint_that_was_asked_for_is_not_silently_done_without():
     world.exits.clear()
     world.nodes.clear()
     lost(world)
-    for _ in range(2 * int(world.state.settings.lease + PATIENCE_SECONDS)):
-        world.tick()
+    world.tick(world.state.settings.lease + ALONE_SECONDS)
     world.post(ev.CheckpointFound(world.now, error="gone"))
     assert world.state.job.phase is JobPhase.FAILED
     assert "no checkpoint to go back to: gone" in world.state.job.reason

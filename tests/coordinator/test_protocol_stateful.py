@@ -1,4 +1,4 @@
-"""Interleavings, lost streams, repeated answers, deaths of nodes and of the coordinator; every job comes to rest."""
+"""Interleavings, lost streams, repeated answers, deaths, frozen nodes, lost coordinators: every job comes to rest."""
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -88,6 +88,22 @@ class Cluster(RuleBasedStateMachine):
         node = self.pick(self.world.alive, index)
         if node is not None:
             self.world.notice(node)
+
+    @rule(index=PICK)
+    def freeze(self, index):
+        """A worker, or who joins, does nothing from now on, and nobody resets its connections."""
+        job = self.world.state.job
+        held = set(job.members) | set(job.plan.audience if job.plan is not None else ())
+        able = [n for n in self.world.alive if n.id and (n.role is Role.WORKER or n.id not in held)]
+        node = self.pick(able, index)
+        if node is not None:
+            node.frozen = True
+
+    @rule(index=PICK)
+    def thaw(self, index):
+        node = self.pick(self.world.frozen, index)
+        if node is not None:
+            node.frozen = False
 
     @rule()
     def launcher(self):

@@ -139,12 +139,62 @@ def test_what_is_refused_counts_what_waits():
     world = World(2, 1)
     world.ask(ev.ScaleAsked, 0, 2)
     world.ask(ev.DrainAsked, "w0")
-    assert "w1 is the last worker" in text(world.ask(ev.DrainAsked, "w1"))
+    assert "the model has only 36 blocks" in text(world.ask(ev.ScaleAsked, 0, 100))
     world.ask(ev.ScaleAsked, 2, 0)
     world.ask(ev.DrainAsked, "w1")
     world.settle()
     assert world.counts == (1, 2)
     assert not {"w0", "w1"} & set(world.state.job.members)
+
+
+# ---- the last of a role ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "event"), [("s0", ev.DrainAsked), ("w0", ev.DrainAsked), ("s0", ev.LeaveAsked)])
+def test_the_last_of_its_role_goes_when_another_has_what_it_had(name, event):
+    world = World(1, 1)
+    role = world.node(name).role
+    world.ask(event, name, *([role] if event is ev.LeaveAsked else []))
+    assert name in world.state.job.members
+    assert (world.wanted.starting_workers, world.wanted.starting_servers) == ((1, 0) if name == "w0" else (0, 1))
+    world.until(Phase.SYNCING)
+    assert world.plan.leavers == (name,)
+    assert name in world.state.job.members, "it stays until another has its blocks"
+    before = world.node(name).version
+    world.settle()
+    assert world.counts == (1, 1)
+    assert name not in world.state.job.members
+    assert min(node.version for node in world.alive) >= before
+    assert [plan.phase for plan in world.records[1:]] == [Phase.COMMITTED], "one plan"
+
+
+def test_all_of_a_role_may_be_asked_to_go_at_once():
+    """As when their machine is emptied."""
+    world = World(2, 2)
+    for name in ("s0", "s1", "w1", "w0"):
+        world.ask(ev.LeaveAsked, name, world.node(name).role)
+    world.settle()
+    assert world.counts == (1, 1)
+    assert not {"s0", "s1", "w0", "w1"} & set(world.state.job.members)
+    assert world.state.job.phase is JobPhase.RUNNING
+
+
+def test_where_nobody_comes_in_its_place_the_last_one_stays_and_may_ask_again():
+    world = World(1, 1)
+    world.replace_dead = False
+    world.ask(ev.LeaveAsked, "s0", Role.SERVER)
+    for _ in range(400):
+        world.turn()
+        if world.plan is None:
+            break
+    assert world.records[-1].phase is Phase.CANCELLED
+    assert "not registered within 30 s: 1 server" in world.records[-1].reason
+    assert world.counts == (1, 1)
+    assert "s0" in world.state.job.members
+    world.replace_dead = True
+    world.ask(ev.LeaveAsked, "s0", Role.SERVER)
+    world.settle()
+    assert "s0" not in world.state.job.members
 
 
 def test_a_start_that_cannot_be_fails_the_job_with_the_reason():

@@ -1,26 +1,21 @@
 """Back to a checkpoint, and from one that cannot be loaded to an older one."""
 
-from played_job import World
+import pytest
+from played_job import IDENTITY, World, text, without_a_server
 
 from coordinator import effects as ef
 from coordinator import events as ev
+from coordinator.checkpoints import Search
 from coordinator.plan import Phase
 from coordinator.state import JobPhase
+from coordinator.view import status
 from coordinator.wishes import RESTORE
 from elastic_ps.core.configuration import Role
 
 
 def restoring(kept=2):
     """A job that goes back to the newest of its checkpoints, whose servers have been told to load it; all of them."""
-    world = World(2, 2, checkpoint="/ck")
-    manifests = []
-    for _ in range(kept):
-        for _ in range(5):
-            world.turn()
-        world.ask(ev.CheckpointAsked)
-        manifests.append(world.saved())
-    world.kill(world.node("s1"))
-    world.launcher()
+    world, manifests = without_a_server(kept, "/ck")
     world.post(ev.CheckpointFound(world.now, manifests[-1].url, manifests[-1].manifest))
     world.until(Phase.ASSIGNED)
     return world, manifests
@@ -40,7 +35,7 @@ def test_a_checkpoint_that_a_server_cannot_load_gives_way_to_the_next_older():
     world, (older, newest) = restoring()
     term = world.state.job.term
     find = cannot_load(world)
-    assert (find.urls, find.damaged) == ((newest.url, older.url), {newest.url})
+    assert (find.search.known, find.search.passed) == ((newest.url, older.url), {newest.url})
     assert any("cannot load /ck" in line and "block 0 in s0.bin is damaged" in line for line in world.logs)
     looked = world.effects.count(find)
     world.kill_coordinator()
@@ -52,6 +47,38 @@ def test_a_checkpoint_that_a_server_cannot_load_gives_way_to_the_next_older():
     assert world.sent(ef.Prepare)[-1].restore == older.url
     assert world.state.job.voids[-1].version == older.manifest["version"]
     assert not any(node.exited == 1 for node in world.nodes), "no process dies of it"
+
+
+def test_what_is_asked_while_the_checkpoint_is_looked_for_is_refused_when_it_is_found():
+    """Else the script would wait for its answer for ever, and the job for the script's end."""
+    world = World(2, 2, checkpoint="/ck")
+    world.turn()
+    world.ask(ev.CheckpointAsked)
+    manifest = world.saved()
+    world.kill(world.node("s1"))
+    world.launcher()
+    assert world.state.job.loading
+    assert world.declare(world.node("w1")) is None, "it waits"
+    asked = world.asked
+    world.post(ev.CheckpointFound(world.now, manifest.url, manifest.manifest))
+    assert "restored from" in text(world.replies[asked])
+    world.settle()
+    assert world.counts == (2, 2)
+
+
+def test_the_version_falls_back_with_the_job_to_its_checkpoint():
+    world = World(2, 1, checkpoint="/ck")
+    world.ask(ev.CheckpointAsked)
+    saved = world.saved()
+    for _ in range(20):
+        world.turn()
+    world.kill(world.node("w1"))  # what it told of is kept without it
+    world.turn()
+    trained = world.state.version
+    world.kill(world.node("s0"))
+    world.launcher()
+    world.post(ev.CheckpointFound(world.now, saved.url, saved.manifest))
+    assert trained > saved.manifest["version"] == world.state.version
 
 
 def test_the_plan_of_a_restore_tells_why():
@@ -73,7 +100,7 @@ def test_a_job_that_has_saved_nothing_goes_back_to_what_it_began_from():
     world.kill(world.node("s0"))
     world.launcher()
     find = next(effect for effect in world.effects if isinstance(effect, ef.FindCheckpoint))
-    assert find.roots == ("", "/begun")
+    assert find.search == Search(IDENTITY, restore="/begun")
 
 
 def test_a_checkpoint_that_is_written_again_is_whole_again():
@@ -82,3 +109,72 @@ def test_a_checkpoint_that_is_written_again_is_whole_again():
     assert world.state.job.damaged == {newest.url}
     world.post(ev.ManifestWritten(world.now, newest.url, 1))
     assert not world.state.job.damaged
+
+
+# ---- from time to time -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", ["kill_coordinator", "lose_journal"])
+def test_the_interval_of_checkpoints_does_not_begin_anew_with_each_coordinator(loss):
+    world = World(1, 1, checkpoint="/ck", checkpoint_interval=60.0)
+    world.turn()
+    begun = world.now
+    getattr(world, loss)()
+    world.saved(turns=40)
+    assert world.now < begun + 30.0
+
+
+def test_a_job_that_begins_is_saved_after_one_interval():
+    world = World(1, 1, checkpoint="/ck", checkpoint_interval=60.0)
+    before = len(world.effects)
+    while world.now < 1050.0:
+        world.turn()
+    assert world.state.version
+    assert not [effect for effect in world.effects[before:] if isinstance(effect, ef.WriteManifest)]
+    world.saved(turns=40)
+
+
+def test_a_checkpoint_that_could_not_be_written_is_in_the_status_until_one_is():
+    world = World(1, 1, checkpoint="/ck")
+    world.turn()
+    for error in ("the disk is full", ""):
+        before = len(world.effects)
+        world.ask(ev.CheckpointAsked)
+        for _ in range(20):
+            world.turn()
+            if written := [effect for effect in world.effects[before:] if isinstance(effect, ef.WriteManifest)]:
+                break
+        world.post(ev.ManifestWritten(world.now, written[0].url, 0 if error else 10, error))
+        told = status(world.state, world.now)
+        assert bool(told.unsaved) is bool(error)
+        assert error in told.unsaved
+        assert told.checkpoint == ("" if error else written[0].url)
+
+
+def test_a_server_that_loads_for_long_is_waited_for_as_long_as_blocks_come():
+    """Else a checkpoint that takes longer is begun again and again."""
+    world, _ = restoring()
+    slow = world.plan.target.servers[0].id
+    others = [node for node in world.alive if node.id != slow]
+
+    def passing(seconds, grows):
+        for second in range(seconds):
+            for node in others:
+                world.report(node)
+            if slow in world.state.job.nodes:
+                held = world.state.vitals[slow].bytes + (grows if second % 300 == 0 else 0)
+                world.post(ev.Reported(world.now, slow, 0, bytes=held))
+            world.tick(1.0)
+
+    for node in others:
+        if not node.connected:
+            world.listen(node)
+        while node.inbox:
+            world.hear(node)
+        while node.outbox and node.exited is None:
+            world.speak(node)
+    passing(1500, grows=100)
+    assert slow in world.state.job.nodes
+    assert world.plan.phase is Phase.ASSIGNED
+    passing(620, grows=0)
+    assert slow not in world.state.job.nodes

@@ -12,6 +12,7 @@ from token_channel import showing
 
 from coordinator import addresses
 from coordinator import events as ev
+from coordinator.__main__ import main
 from coordinator.addresses import reachable
 from coordinator.state import JobPhase
 from coordinator.view import status
@@ -126,3 +127,10 @@ def test_the_process_listens_everywhere_says_where_it_is_reached_and_answers_pro
             _, said = process.communicate()
     told = re.search(rb"metrics at port (\d+)", said)
     assert told, said
+
+
+def test_it_does_not_start_where_its_checkpoints_could_not_be_written(tmp_path, capsys):
+    where = ["--job", "j", "--folder", str(tmp_path / "job"), "--token-file", str(tmp_path / "token")]
+    assert main([*where, "--checkpoint", "s3://no-such/x"]) == 2
+    assert "checkpoints cannot lie at s3://no-such/x: " in capsys.readouterr().err
+    assert not (tmp_path / "job").exists()

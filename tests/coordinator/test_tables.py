@@ -13,6 +13,7 @@ from coordinator.state import StopOrder
 from elastic_ps.core.data import DataSpec
 from elastic_ps.core.model import Tensor
 from elastic_ps.core.optimizer import OptimizerSpec
+from protos import elastic_pb2 as pb
 
 SGD = OptimizerSpec("sgd", {"momentum": 0.9}).to_json()
 
@@ -32,7 +33,7 @@ def answered(world, number):
 def test_a_declaration_is_answered_when_every_server_knows_it():
     world = started()
     assert world.declare(world.node("w0"), TENSORS, DATA, optimizer=SGD) is None
-    for name, known in (("s0", False), ("w0", False), ("s1", True)):
+    for name, known in (("s0", False), ("s1", False), ("s0", False), ("w0", False), ("s1", True)):  # they try it first
         node = world.node(name)
         while node.inbox:
             world.hear(node)
@@ -208,7 +209,7 @@ def test_a_script_without_sampler_sets_its_optimizer_after_its_keys():
 
 def test_a_command_runs_on_every_server_and_its_errors_are_named():
     world = started()
-    assert world.ask(ev.CommandAsked, 3, "body") is None
+    assert world.ask(ev.CommandAsked, 4, 3, "body") is None
     run = world.state.running[0]
     assert run.waiting == {"s0", "s1"}
     world.post(ev.Commanded(world.now, "s0", run.id))
@@ -218,12 +219,53 @@ def test_a_command_runs_on_every_server_and_its_errors_are_named():
     assert "s1: no such handler" in world.replies[world.asked].text
 
 
+def test_a_command_whose_handler_takes_long_is_sent_once_a_stream():
+    world = started()
+    world.ask(ev.CommandAsked, 4, 3, "body")
+    for _ in range(18):  # 9 s
+        for node in world.alive:
+            world.report(node)
+        world.tick(0.5)
+    assert world.sent(ef.Run, "s0") == [ef.Run(4, 3, "body")]
+    world.break_streams()
+    world.listen(world.node("s0"))
+    assert world.sent(ef.Run, "s0") == [ef.Run(4, 3, "body")] * 2
+
+
+def test_an_answer_to_one_command_completes_no_other_after_a_restart():
+    world = started()
+    world.ask(ev.CommandAsked, 4, 1, "of w0")
+    world.kill_coordinator()
+    for node in world.alive:
+        world.listen(node)
+    world.ask(ev.CommandAsked, 5, 2, "of w1")
+    second = world.asked
+    for server in ("s0", "s1"):
+        world.post(ev.Commanded(world.now, server, 4))
+    assert second not in world.replies
+    world.ask(ev.CommandAsked, 4, 1, "of w0")  # it asks again: servers answer from memory
+    for server in ("s0", "s1"):
+        world.post(ev.Commanded(world.now, server, 4))
+    assert isinstance(world.replies[world.asked], pb.CommandReply)
+
+
+def test_a_command_that_is_asked_for_again_answers_who_asked_last():
+    world = started()
+    world.ask(ev.CommandAsked, 4, 1, "body")
+    first = world.asked
+    world.post(ev.Commanded(world.now, "s0", 4))
+    world.ask(ev.CommandAsked, 4, 1, "body")
+    world.post(ev.Withdrawn(world.now, first))
+    world.post(ev.Commanded(world.now, "s1", 4))
+    assert isinstance(world.replies[world.asked], pb.CommandReply)
+
+
 def test_a_command_before_the_first_commit_reaches_the_servers_that_scripts_have_adopted():
     world = started()
     first = world.state.job.configuration
     starting = Plan(1, Kind.START, "start", world.now, phase=Phase.ARMED, target=first, number=first.id)
     state = replace(world.state, job=replace(world.state.job, configuration=None, plan=starting))
-    asking, _ = step(state, ev.CommandAsked(world.now, 7, 3, "body"))
+    asking, _ = step(state, ev.CommandAsked(world.now, 7, 4, 3, "body"))
     assert asking.running[-1].waiting == {"s0", "s1"}
 
 

@@ -10,11 +10,13 @@ import grpc
 import pytest
 
 from elastic_ps.core import channels
-from elastic_ps.core.channels import coordinator_channel
+from elastic_ps.core.channels import NotTheCoordinator, coordinator_channel
+from elastic_ps.core.token import Door
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
 
 SECONDS = 20.0
+TOKEN = bytes(range(16))
 
 
 class Coordinator(rpc.CoordinatorServicer):
@@ -25,6 +27,17 @@ class Coordinator(rpc.CoordinatorServicer):
 
     def __init__(self):
         self.goes_on = threading.Event()
+        self.door = Door(TOKEN)
+        self.shown = []
+
+    def Greet(self, request, context):
+        return self.door.greet(context.invocation_metadata())
+
+    def Stop(self, request, context):
+        self.shown.append(dict(context.invocation_metadata())["authorization"])
+        if not self.door.admits(context.invocation_metadata()):
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "greet first")
+        return pb.StopReply()
 
     def Attach(self, request, context):
         yield pb.Wanted(ended=True)
@@ -40,24 +53,36 @@ class Relay(socketserver.ThreadingTCPServer):
 
     daemon_threads = True
     port = 0
+    silenced = 0  # of its connections, the first ones
+    opened = 0
 
     class RequestHandlerClass(socketserver.BaseRequestHandler):
         def handle(self):
+            number, self.server.opened = self.server.opened, self.server.opened + 1
+
+            def passes():
+                return number >= self.server.silenced
+
             with socket.create_connection(("127.0.0.1", self.server.port)) as beyond:
-                back = threading.Thread(target=pump, args=(beyond, self.request), daemon=True)
+                back = threading.Thread(target=pump, args=(beyond, self.request, passes), daemon=True)
                 back.start()
-                pump(self.request, beyond)
+                pump(self.request, beyond, passes)
                 back.join(SECONDS)
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), self.RequestHandlerClass)
 
+    def silence(self):
+        """Nothing passes any more on the connections that there are."""
+        self.silenced = self.opened
 
-def pump(source, target):
+
+def pump(source, target, passes):
     """Bytes, until one end is gone."""
     try:
         while data := source.recv(2**16):
-            target.sendall(data)
+            if passes():
+                target.sendall(data)
         target.shutdown(socket.SHUT_WR)
     except OSError:
         pass
@@ -93,7 +118,7 @@ def relay():
 
 @pytest.fixture
 def stub(relay):
-    channel = coordinator_channel(f"127.0.0.1:{relay.server_address[1]}")
+    channel = coordinator_channel(f"127.0.0.1:{relay.server_address[1]}", TOKEN)
     yield rpc.CoordinatorStub(channel)
     channel.close()
 
@@ -124,7 +149,7 @@ def test_a_connection_that_leads_nowhere_is_given_up_and_tried_anew(ports, relay
     monkeypatch.setattr(channels, "_CONNECT_MS", 100)
     with (
         socket.create_server(("127.0.0.1", 0)) as nobody,
-        closing(coordinator_channel(f"127.0.0.1:{relay.server_address[1]}")) as channel,
+        closing(coordinator_channel(f"127.0.0.1:{relay.server_address[1]}", TOKEN)) as channel,
     ):
         nobody.settimeout(SECONDS)
         relay.port = nobody.getsockname()[1]
@@ -135,6 +160,22 @@ def test_a_connection_that_leads_nowhere_is_given_up_and_tried_anew(ports, relay
             relay.port = ports[1]
             with nowhere:
                 assert asking.result(SECONDS).job == "digits"
+
+
+def test_a_connection_that_has_gone_silent_is_left(ports, relay, monkeypatch):
+    """A machine that was lost, an entry of a firewall that has expired: no reset, and new connections work."""
+    monkeypatch.setattr(channels, "_ALIVE_MS", 300)
+    monkeypatch.setattr(channels, "_ANSWER_MS", 300)
+    _, relay.port = ports
+    with closing(coordinator_channel(f"127.0.0.1:{relay.server_address[1]}", TOKEN)) as channel:
+        stub = rpc.CoordinatorStub(channel)
+        entries = stub.Ledger(pb.LedgerRequest())
+        assert next(entries).epoch == 1
+        relay.silence()
+        with pytest.raises(grpc.RpcError) as caught:
+            next(entries)
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert asked(stub) == "digits"
 
 
 def test_a_coordinators_own_answers_keep_the_connection(ports, relay, stub):
@@ -155,3 +196,33 @@ def test_calls_that_are_under_way_go_on_while_others_connect_anew(ports, relay, 
     assert asked(stub) == "digits"
     coordinator.goes_on.set()
     assert [entry.epoch for entry in entries] == [2]
+
+
+def test_a_coordinator_that_has_been_started_again_is_greeted_again(ports, relay, stub, coordinator):
+    _, relay.port = ports
+    stub.Stop(pb.StopRequest(), timeout=SECONDS)
+    coordinator.door = Door(TOKEN)
+    stub.Stop(pb.StopRequest(), timeout=SECONDS)
+    one, refused, other = coordinator.shown
+    assert one == refused != other
+
+
+def test_what_is_shown_to_one_process_opens_no_other_and_is_not_the_token(ports, relay, stub, coordinator):
+    _, relay.port = ports
+    stub.Stop(pb.StopRequest(), timeout=SECONDS)
+    (shown,) = coordinator.shown
+    assert coordinator.door.admits([("authorization", shown)])
+    assert not Door(TOKEN).admits([("authorization", shown)])
+    assert TOKEN.hex() not in shown
+
+
+def test_who_does_not_know_the_token_is_shown_nothing(ports, relay, stub, coordinator):
+    """A thief who has taken the port of a coordinator that died; calls go on when it is back."""
+    _, relay.port = ports
+    own, coordinator.door = coordinator.door, Door(bytes(16))
+    with pytest.raises(NotTheCoordinator) as caught:
+        stub.Stop(pb.StopRequest(), timeout=SECONDS)
+    assert caught.value.code() in channels.AWAY
+    assert coordinator.shown == []
+    coordinator.door = own
+    stub.Stop(pb.StopRequest(), timeout=SECONDS)

@@ -5,7 +5,7 @@ from typing import Any
 
 import grpc
 
-from elastic_ps.core.token import admits
+from elastic_ps.core.token import Door
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
 
@@ -86,9 +86,13 @@ class FakeCoordinator(rpc.CoordinatorServicer):
         self.ledger_entries: list[pb.LedgerEntry] = []
         self.address = ""
         self.absences = 0
+        self._door = Door(TOKEN)
+
+    def Greet(self, request: pb.GreetRequest, context: grpc.ServicerContext) -> pb.GreetReply:
+        return self._door.greet(context.invocation_metadata())
 
     def _take(self, method: str, request: Any, context: grpc.ServicerContext) -> None:
-        if not admits(TOKEN, context.invocation_metadata()):
+        if not self._door.admits(context.invocation_metadata()):
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "not the token of this job")
         self.requests.setdefault(method, []).append(request)
         if method in self.refusals:
@@ -112,6 +116,10 @@ class FakeCoordinator(rpc.CoordinatorServicer):
     def Drain(self, request: pb.DrainRequest, context: grpc.ServicerContext) -> pb.ScaleReply:
         self._take("Drain", request, context)
         return self.scale_reply
+
+    def Evict(self, request: pb.EvictRequest, context: grpc.ServicerContext) -> pb.EvictReply:
+        self._take("Evict", request, context)
+        return pb.EvictReply(outcome=f"{request.node} is expelled; the others go on without it")
 
     def Cancel(self, request: pb.CancelRequest, context: grpc.ServicerContext) -> pb.CancelReply:
         self._take("Cancel", request, context)

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from coordinator.cli import Exit, app
+from coordinator.answering import Exit
+from coordinator.cli import app
 
 TEXT = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 COMMANDS = get_command(app).commands  # type: ignore[attr-defined]

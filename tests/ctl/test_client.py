@@ -54,7 +54,10 @@ def test_errors_are_translated(fake: Any, code: grpc.StatusCode, kind: type[Exce
 
 
 def test_wrong_token(fake: Any) -> None:
-    with CoordinatorClient(fake.address, bytes(16)) as client, pytest.raises(AccessDenied, match="not the token"):
+    with (
+        CoordinatorClient(fake.address, bytes(16)) as client,
+        pytest.raises(AccessDenied, match="this job's token"),
+    ):
         client.status()
 
 

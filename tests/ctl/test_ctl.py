@@ -24,6 +24,7 @@ def _job(digits: Path) -> None:
 def test_status_shows_everything(ctl: Ctl, fake: Any) -> None:
     fake.statuses[0].plan.CopyFrom(plan(5, "SYNCING", missing=["1 worker"]))
     fake.statuses[0].queued = "scale to 4 workers"
+    fake.statuses[0].waiting.append("w1 has been silent for 6 s: w1 is expelled in 9 s")
     result = ctl("status", "digits")
     assert result.exit_code == 0
     for words in (
@@ -36,6 +37,7 @@ def test_status_shows_everything(ctl: Ctl, fake: Any) -> None:
         "3 workers, 2 servers",
         "plan 5  SYNCING  +w3 -s0  (operator)  without, as they did not come: 1 worker",
         "queued  scale to 4 workers",
+        "waiting  w1 has been silent for 6 s: w1 is expelled in 9 s",
         "127.0.0.1:9001",
     ):
         assert words in result.stdout

@@ -5,17 +5,69 @@ import sys
 from importlib.metadata import EntryPoint, entry_points
 
 import pytest
+from kubernetes import client
 from kubernetes.client.exceptions import ApiException
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from coordinator import cli
-from k8s import ctl
+from k8s import ctl, within
 
 
 def job(name="digits", scaling="Manual", **status):
     roles = {role: {"replicas": 2, "min": 1, "max": 4} for role in ("workers", "servers")}
     spec = {"scaling": scaling, **roles}
     return {"metadata": {"name": name, "resourceVersion": "1"}, "spec": spec, "status": status}
+
+
+class PlayedPods:
+    """kubernetes' CoreV1Api: one job's coordinator and one server."""
+
+    def __init__(self):
+        self.deleted = []
+
+    def list_namespaced_pod(self, namespace, label_selector, **_):
+        role = "coordinator" if "role=coordinator" in label_selector else "server-1"
+        labels = {"dl2.scheduler/node": "s0"} if role == "server-1" else {}
+        meta = client.V1ObjectMeta(name=f"digits-{role}", namespace=namespace, labels=labels)
+        container = client.V1Container(name="main", command=["/opt/python", "-m", "coordinator"])
+        pod = client.V1Pod(metadata=meta, spec=client.V1PodSpec(containers=[container]))
+        return client.V1PodList(items=[pod])
+
+    def delete_namespaced_pod(self, name, namespace, **_):
+        self.deleted.append((namespace, name))
+
+    def connect_get_namespaced_pod_exec(self):
+        raise AssertionError("it is streamed")
+
+
+class PlayedExec:
+    """What a command in a pod prints, and its status."""
+
+    def __init__(self, out, status):
+        self.out, self.returncode, self.closed = [out, ""], status, False
+
+    def is_open(self):
+        return bool(self.out)
+
+    def update(self, timeout):
+        assert timeout
+
+    def peek_stdout(self):
+        return self.out[0]
+
+    def read_stdout(self):
+        return self.out[0]
+
+    def peek_stderr(self):
+        self.out.pop(0)
+        return ""
+
+    def read_stderr(self):
+        return ""
+
+    def close(self):
+        self.closed = True
 
 
 class PlayedObjects:
@@ -25,6 +77,9 @@ class PlayedObjects:
         self.jobs = {each["metadata"]["name"]: each for each in jobs}
         self.patches = []
         self.conflicts = 0
+
+    def delete_namespaced_custom_object(self, *words, **_):
+        del self.jobs[words[-1]]
 
     def list_namespaced_custom_object(self, *place, **_):
         return {"items": list(self.jobs.values())}
@@ -52,11 +107,12 @@ def served(monkeypatch):
     """Makes the API server; returns what runs a command on it."""
 
     def serve(*jobs):
-        played = PlayedObjects(*jobs)
+        played, pods = PlayedObjects(*jobs), PlayedPods()
 
         class Jobs(ctl._Jobs):
             def __init__(self, context, namespace):
                 self._api, self._place = played, ("g", "v", namespace or "default", "p")
+                self._core = pods
 
         monkeypatch.setattr(ctl, "_Jobs", Jobs)
 
@@ -65,7 +121,7 @@ def served(monkeypatch):
             assert found.exit_code == status, found.output
             return found.output
 
-        run.played = played
+        run.played, run.pods = played, pods
         return run
 
     return serve
@@ -119,6 +175,50 @@ def test_status_jobs_and_plans_are_what_the_operator_wrote(served):
     assert "COMMITTED" in run("plans", "digits")
     assert json.loads(run("jobs", "--json"))["jobs"][0]["phase"] == "Running"
     assert "digits" in run("jobs")
+
+
+@pytest.mark.parametrize(
+    ("words", "inside"),
+    [
+        (("ledger", "digits"), ["ledger"]),
+        (("audit", "digits", "--json"), ["audit", "--json"]),
+        (("checkpoint", "digits", "--url", "memory://x"), ["checkpoint", "--url", "memory://x"]),
+        (("evict", "digits", "w1"), ["evict", "w1"]),
+        (("cancel", "digits"), ["cancel"]),
+        (("watch", "digits"), ["watch"]),
+    ],
+)
+@pytest.mark.parametrize("status", [0, 1, 5])
+def test_what_only_the_coordinator_knows_is_asked_in_its_pod(served, monkeypatch, words, inside, status):
+    asked = []
+
+    def stream(method, name, namespace, command, **_):
+        asked.append((name, namespace, command))
+        return PlayedExec("as it says\n", status)
+
+    monkeypatch.setattr(within, "stream", stream)
+    assert served(job())(*words, "--namespace", "ours", status=status) == "as it says\n"
+    ((name, namespace, command),) = asked
+    assert (name, namespace, command[0]) == ("digits-coordinator", "ours", "/opt/python")
+    here = ["--coordinator", "127.0.0.1:7000", "--token-file", "/var/run/dl2/token"]
+    assert command[3:] == [*inside, *here]
+
+
+def test_a_node_is_drained_by_the_deletion_of_its_pod(served):
+    run = served(job())
+    assert "s0 drains" in run("drain", "digits", "s0", "--namespace", "ours")
+    assert run.pods.deleted == [("ours", "digits-server-1")]
+    assert "digits has no node w7: it has s0" in run("drain", "digits", "w7", status=5)
+
+
+def test_a_job_is_stopped_by_the_deletion_of_its_object(served):
+    run = served(job())
+    assert run("stop", "digits") == "digits is stopping\n"
+    assert run.played.jobs == {}
+
+
+def test_every_verb_of_elasticctl_is_there():
+    assert set(get_command(cli.app).commands) <= set(get_command(ctl.app).commands)
 
 
 def test_elasticctl_hands_over_to_the_plug_in(monkeypatch):

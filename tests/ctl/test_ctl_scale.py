@@ -199,6 +199,18 @@ def test_drain_follows_its_wish_into_the_next_plan(ctl: Ctl, fake: Any) -> None:
     assert "plan 8  COMMITTED" in ctl("drain", "s0").stdout
 
 
+@pytest.mark.parametrize("names", [["w1"], ["digits", "w1"]])
+def test_evict_tells_what_follows(ctl: Ctl, fake: Any, names: list[str]) -> None:
+    result = ctl("evict", *names)
+    assert (result.exit_code, result.stdout) == (0, "w1 is expelled; the others go on without it\n")
+    assert fake.requests["Evict"][0].node == "w1"
+
+
+def test_evict_takes_one_node(ctl: Ctl, fake: Any) -> None:
+    assert ctl("evict", "digits", "s0", "s1").exit_code == 2
+    assert not fake.requests
+
+
 def test_drain_takes_one_node(ctl: Ctl, fake: Any) -> None:
     assert ctl("drain", "digits", "s0", "s1").exit_code == 2
     assert not fake.requests

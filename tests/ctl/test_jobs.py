@@ -63,6 +63,41 @@ def test_half_written_and_foreign_folders_are_passed_over(ctl: Ctl, folder: Path
     assert len(ctl("jobs").stdout.splitlines()) == 3
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\0" * 4096,
+        '{"name": "x", "coordinator": "127.0.0.1:1", "pid": 1' + "0" * 22 + "}",
+        '{"name": "x", "coordinator": "127.0.0.1:1", "pid": 1e400}',
+        '{"name": "x", "coordinator": "127.0.0.1:1", "pid": -1}',
+        '{"name": "x", "coordinator": "127.0.0.1:1", "started": NaN}',
+        '{"name": "x", "coordinator": "127.0.0.1:1", "started": 1e300}',
+        '{"name": "x", "coordinator": "127.0.0.1:1", "ended": Infinity}',
+        '{"name": "x", "coordinator": "127.0.0.1:1", "started": 1, "status": 1e400}',
+        '{"name": ' + "[" * 100_000,
+        None,
+    ],
+)
+def test_a_damaged_record_breaks_no_command_for_the_others(
+    ctl: Ctl, folder: Path, add_job: AddJob, text: str | None
+) -> None:
+    add_job("digits")
+    record = folder / "x" / "job.json"
+    record.parent.mkdir()
+    if text is None:
+        record.mkdir()
+    else:
+        record.write_text(text)
+    listed = ctl("jobs")
+    assert (listed.exit_code, len(listed.stdout.splitlines())) == (0, 3)
+    assert ctl("jobs", "--all", "--json").exit_code == 0
+    assert ctl("status").exit_code == 0, "digits is the only one that runs"
+    result = ctl("status", "x")
+    assert result.exit_code == 3
+    assert f"job 'x' cannot be known: {record} is damaged; running: digits" in result.stderr.replace("\n", "")
+
+
 def test_the_only_running_job_needs_no_name(ctl: Ctl, add_job: AddJob) -> None:
     add_job("old", pid=ended_pid(), coordinator_pid=ended_pid(), coordinator="127.0.0.1:1")
     add_job("digits")

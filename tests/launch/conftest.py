@@ -18,8 +18,8 @@ def stage() -> Iterator[Stage]:
 
 
 @pytest.fixture
-def fake() -> Iterator[FakeCoordinator]:
-    fake = FakeCoordinator()
+def fake(tmp_path: Path) -> Iterator[FakeCoordinator]:
+    fake = FakeCoordinator(tmp_path)
     yield fake
     fake.close()
 

@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,6 +17,7 @@ from pathlib import Path
 import grpc
 
 from elastic_ps.core.configuration import Role
+from elastic_ps.core.token import Door, read_token
 from elastic_ps.launch.agent import Agent, Outcome
 from elastic_ps.launch.commands import JobSettings, Place
 from elastic_ps.launch.folder import JobFolder
@@ -106,13 +107,20 @@ class Stage:
 
 
 class FakeCoordinator(rpc.CoordinatorServicer):
-    """Says to launchers what the test wants, and remembers what they said."""
+    """Says to launchers what the test wants, and remembers what they said.
 
-    def __init__(self) -> None:
+    Args:
+        root: of the folders in which the job's token is.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
         self.exits: queue.SimpleQueue[pb.NodeExitedRequest] = queue.SimpleQueue()
         self.stops: queue.SimpleQueue[pb.StopRequest] = queue.SimpleQueue()
         self.status = pb.StatusReply(version=84, data=pb.DataSpec(exchanges=2))
         self.refusal = ""
+        self.answering = threading.Event()  # questions for its status
+        self.answering.set()
         self.absences = 0  # exits that it does not take before it takes one
         self._wanted = pb.Wanted()
         self._changed = threading.Condition()
@@ -131,9 +139,13 @@ class FakeCoordinator(rpc.CoordinatorServicer):
             self._wanted, self._number = message, self._number + 1
             self._changed.notify_all()
 
+    def Greet(self, request: pb.GreetRequest, context: grpc.ServicerContext) -> pb.GreetReply:
+        newest = max(self._root.rglob("token"), key=lambda path: path.stat().st_mtime_ns)
+        return Door(read_token(newest)).greet(context.invocation_metadata())
+
     def Attach(self, request: pb.AttachRequest, context: grpc.ServicerContext) -> Iterator[pb.Wanted]:
         if self.refusal:
-            context.abort(grpc.StatusCode.UNAUTHENTICATED, self.refusal)
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, self.refusal)
         context.add_callback(self._wake)
         seen = 0
         while context.is_active():
@@ -156,10 +168,12 @@ class FakeCoordinator(rpc.CoordinatorServicer):
 
     def Status(self, request: pb.StatusRequest, context: grpc.ServicerContext) -> pb.StatusReply:
         if self.refusal:
-            context.abort(grpc.StatusCode.UNAUTHENTICATED, self.refusal)
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, self.refusal)
+        assert self.answering.wait(PATIENCE)
         return self.status
 
     def close(self) -> None:
+        self.answering.set()
         self._server.stop(None).wait()
 
     def _is_news(self, seen: int, context: grpc.ServicerContext) -> bool:
@@ -257,3 +271,34 @@ class Job:
             self.agent.signalled(signal.SIGTERM)
             self._thread.join(0.1)
         self.folder.release()
+
+
+StartJob = Callable[..., Job]
+
+
+def running(start_job: StartJob, workers: int = 1, servers: int = 0, **settings: object) -> tuple[Job, list[Puppet]]:
+    """A job whose nodes have been started and have registered."""
+    job = start_job(**settings)
+    job.listen()
+    job.fake.want(workers=workers, servers=servers, starting_workers=workers, starting_servers=servers)
+    puppets = job.workers(workers) + [job.stage.enter("server") for _ in range(servers)]
+    registered(job, puppets, workers=workers, servers=servers)
+    return job, puppets
+
+
+def registered(job: Job, puppets: list[Puppet], **fields: object) -> None:
+    """The coordinator knows these processes; returns once the launcher knows that."""
+    nodes = {puppet.name: f"{puppet.name[0]}{number}" for number, puppet in enumerate(puppets)}
+    job.fake.want(nodes=nodes, **fields)
+    for puppet in puppets:
+        job.transcript.wait_for(f"{nodes[puppet.name]} has joined (pid {puppet.pid})")
+
+
+def over(job: Job, *puppets: Puppet, status: int = 0) -> Outcome:
+    """The job finishes, these processes end with it; how the launcher ends."""
+    job.fake.want(workers=2, servers=1, ended=True, reason="all done")
+    job.transcript.wait_for("the job is over: all done")
+    for puppet in puppets:
+        puppet.tell(f"exit {status}")
+        assert job.exit_of(puppet) == status
+    return job.end()

@@ -3,42 +3,13 @@
 import json
 import os
 import signal
-from collections.abc import Callable
 
-from launch_stage import PATIENCE, Job, Puppet, gone, wait_gone
+import pytest
+from launch_stage import PATIENCE, StartJob, gone, over, registered, running, wait_gone
 
-from elastic_ps.core.errors import EXIT_RESTART
+from elastic_ps.core.errors import EXIT_LATER, EXIT_RESTART
+from elastic_ps.launch import decide
 from elastic_ps.launch.agent import Outcome
-
-StartJob = Callable[..., Job]
-
-
-def running(start_job: StartJob, workers: int = 1, servers: int = 0, **settings: object) -> tuple[Job, list[Puppet]]:
-    """A job whose nodes have been started and have registered."""
-    job = start_job(**settings)
-    job.listen()
-    job.fake.want(workers=workers, servers=servers, starting_workers=workers, starting_servers=servers)
-    puppets = job.workers(workers) + [job.stage.enter("server") for _ in range(servers)]
-    registered(job, puppets, workers=workers, servers=servers)
-    return job, puppets
-
-
-def registered(job: Job, puppets: list[Puppet], **fields: object) -> None:
-    """The coordinator knows these processes; returns once the launcher knows that."""
-    nodes = {puppet.name: f"{puppet.name[0]}{number}" for number, puppet in enumerate(puppets)}
-    job.fake.want(nodes=nodes, **fields)
-    for puppet in puppets:
-        job.transcript.wait_for(f"{nodes[puppet.name]} has joined (pid {puppet.pid})")
-
-
-def over(job: Job, *puppets: Puppet, status: int = 0) -> Outcome:
-    """The job finishes, these processes end with it; how the launcher ends."""
-    job.fake.want(workers=2, servers=1, ended=True, reason="all done")
-    job.transcript.wait_for("the job is over: all done")
-    for puppet in puppets:
-        puppet.tell(f"exit {status}")
-        assert job.exit_of(puppet) == status
-    return job.end()
 
 
 def test_starts_what_is_wanted_and_ends_with_the_job(start_job: StartJob) -> None:
@@ -239,6 +210,27 @@ def test_a_dead_coordinator_is_started_again_on_its_port(start_job: StartJob) ->
     assert "the coordinator ended with status 137" in outcome.reason
 
 
+def test_what_may_pass_does_not_count_and_is_tried_again_after_pauses_that_grow(
+    start_job: StartJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decide, "FIRST_PAUSE", 0.01)
+    job, (worker,) = running(start_job, max_restarts=0)
+    pauses = ["now", "in 0.01 s", "in 0.02 s", "in 0.04 s"]
+    for when in pauses:
+        job.coordinator.tell("say coordinator: cannot write its journal: No space left on device")
+        assert job.coordinator.heard() == "said"
+        job.coordinator.tell(f"exit {EXIT_LATER}")
+        job.transcript.wait_for("ended with status 69: cannot write its journal: No space left on device (log: /")
+        job.transcript.wait_for(
+            "; training goes on without it; it is started again from its journal "
+            f"{when}, which does not count against --max-restarts"
+        )
+        job.coordinator = job.stage.enter("coordinator")
+    job.listen()
+    assert len(job.commands.ports) == 1 + len(pauses)
+    assert over(job, worker).status == 0
+
+
 def test_a_coordinator_that_does_not_start_fails_the_job_at_once(start_job: StartJob) -> None:
     job = start_job()
     job.coordinator.tell("say coordinator: cannot write its journal")
@@ -266,9 +258,16 @@ def test_logs_one_file_a_node_and_a_merged_stream(start_job: StartJob) -> None:
         puppet.tell(f"say {text}")
         assert puppet.heard() == "said"
         job.transcript.wait_for(f"] {text}\n")
+    assert "[elasticrun] w0 has joined" in job.transcript.getvalue()
+    assert "\nw0 has joined" in (job.folder.logs / "elasticrun.log").read_text()
     lines = job.transcript.getvalue().splitlines()
     assert "[w0] loss 0.25" in lines
     assert "[s1] 12 blocks" in lines
-    assert sorted(path.name for path in job.folder.logs.iterdir()) == ["coordinator.log", "s1.log", "w0.log"]
+    assert sorted(path.name for path in job.folder.logs.iterdir()) == [
+        "coordinator.log",
+        "elasticrun.log",
+        "s1.log",
+        "w0.log",
+    ]
     assert (job.folder.logs / "w0.log").read_text() == "loss 0.25\n"
     assert over(job, worker, server).status == 0

@@ -19,6 +19,8 @@ from elastic_ps.launch.decide import (
     describe_death,
     is_death,
     observe,
+    outdated,
+    pause,
     plan,
 )
 from protos import elastic_pb2 as pb
@@ -111,6 +113,26 @@ def test_one_round_reaches_what_is_wanted(workers: int, servers: int, processes:
     assert plan(wanted, after, BUDGET) == ()
 
 
+def test_who_is_expelled_stays_so() -> None:
+    before = (Local("a", Role.WORKER, "w0"), Local("b", Role.WORKER))
+    after = observe(before, Wanted(nodes={"x": "w7"}, expelled=frozenset({"a", "y"})))
+    assert [process.expelled for process in after] == [True, False]
+    assert observe(after, Wanted()) == after
+    assert observe(before, Wanted()) == before, "a coordinator that knows nobody has expelled nobody"
+
+
+def test_a_restore_ends_those_who_had_joined_when_it_began() -> None:
+    processes = (Local("a", Role.WORKER, "w0"), Local("b", Role.WORKER))
+    restart = Wanted(restart=True)
+    assert outdated(processes, None, restart) == outdated(processes, Wanted(), restart) == ("a",)
+    assert outdated(processes, restart, restart) == outdated(processes, Wanted(), Wanted()) == ()
+
+
+def test_pauses_of_a_coordinator_double_up_to_a_bound() -> None:
+    assert [pause(ends) for ends in range(1, 9)] == [0, 1, 2, 4, 8, 16, 30, 30]
+    assert pause(10**9) == 30
+
+
 def test_observe_remembers_ids_and_departures() -> None:
     processes = (Local("a", Role.WORKER), Local("b", Role.WORKER))
     seen = observe(processes, Wanted(nodes={"a": "w0", "x": "w7"}, leaving=frozenset({"w0"})))
@@ -128,6 +150,9 @@ def test_observe_remembers_ids_and_departures() -> None:
         (Local("a", Role.WORKER), 1, Wanted(), True),
         (Local("a", Role.SERVER, "s0"), EXIT_RESTART, Wanted(), False),
         (Local("a", Role.SERVER, "s0", leaving=True), 1, Wanted(), False),
+        (Local("a", Role.WORKER, "w0", expelled=True), 137, Wanted(), True),
+        (Local("a", Role.WORKER, "w0", expelled=True), 0, Wanted(), False),
+        (Local("a", Role.WORKER, "w0", leaving=True, expelled=True), 137, Wanted(), False),
         (Local("a", Role.WORKER, ending=True), 143, Wanted(), False),
         (Local("a", Role.WORKER, "w0"), 1, Wanted(ended=True), False),
     ],
@@ -141,6 +166,10 @@ def test_a_death_is_described_with_its_log() -> None:
     assert describe_death(worker, 1, "L") == "worker w0 exited with status 1 (log: L)"
     assert describe_death(worker, 137, "L") == "worker w0 was killed by SIGKILL (log: L)"
     assert describe_death(worker, 250, "L") == "worker w0 exited with status 250 (log: L)"
+    expelled = replace(worker, expelled=True)
+    for status in (1, 137):
+        text = describe_death(expelled, status, "L")
+        assert text == "worker w0 was silent for too long, or evicted, and its process has ended (log: L)"
     text = describe_death(Local("worker-1", Role.WORKER), 0, "L")
     assert (
         text == "worker worker-1 ended without having joined the job; does the script call elastic_ps.init()? (log: L)"
@@ -151,10 +180,12 @@ def test_wanted_is_decoded() -> None:
     message = pb.Wanted(
         workers=2, servers=1, starting_workers=1, leaving=["w0"], nodes=["w0", "s0"], nonces=["a", "b"], reason="r"
     )
+    message.expelled.append("c")
     assert Wanted.from_pb(message) == Wanted(
         counts={Role.WORKER: 2, Role.SERVER: 1},
         starting={Role.WORKER: 1, Role.SERVER: 0},
         leaving=frozenset({"w0"}),
         nodes={"a": "w0", "b": "s0"},
+        expelled=frozenset({"c"}),
         reason="r",
     )

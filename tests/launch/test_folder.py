@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -95,3 +96,22 @@ def test_an_end_that_cannot_be_written_keeps_nobody(tmp_path: Path, monkeypatch:
     folder.over(1, "before it listened")
     assert not (folder.path / "job.json").exists()
     folder.release()
+
+
+def test_a_state_folder_that_is_a_file_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("no folder")
+    root = jobs_folder({"XDG_STATE_HOME": str(tmp_path / "state")})
+    with pytest.raises(ConfigurationError, match=r"toy cannot be made: Not a directory; have XDG_STATE_HOME name a"):
+        JobFolder("toy", root)
+
+
+@pytest.mark.parametrize("what", ["mkdir", "open"])
+def test_a_state_folder_that_cannot_be_written_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    def refuse(*arguments: object, **options: object) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, what, refuse)
+    with pytest.raises(ConfigurationError, match=r"toy cannot be made: Permission denied; have XDG_STATE_HOME name a"):
+        JobFolder("toy", tmp_path / "jobs")

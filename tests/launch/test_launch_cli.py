@@ -77,6 +77,17 @@ def test_a_job_with_the_scripts_own_options(jobs: list[tuple[JobSettings, JobCom
     )
 
 
+def test_each_run_of_a_job_has_an_identity_of_its_own(jobs: list[tuple[JobSettings, JobCommands]]) -> None:
+    for _ in range(2):
+        assert invoke("--name", "toy", "train.py")[0] == 3
+    lines = [commands.coordinator(Path("/jobs/toy"), Path("token"), 0) for _, commands in jobs]
+    first, second = (line[line.index("--identity") + 1] for line in lines)
+    assert first != second
+    assert jobs[0][1].coordinator(Path("/jobs/toy"), Path("token"), 7).count(first) == 1, (
+        "its coordinator's restarts keep it"
+    )
+
+
 def test_a_module(jobs: list[tuple[JobSettings, JobCommands]]) -> None:
     assert invoke("-m", "pkg.train", "--epochs", "3")[0] == 3
     ((settings, commands),) = jobs
@@ -87,14 +98,14 @@ def test_a_module(jobs: list[tuple[JobSettings, JobCommands]]) -> None:
 
 def test_the_command_lines_of_coordinator_and_servers(jobs: list[tuple[JobSettings, JobCommands]]) -> None:
     options = "--checkpoint-interval 30 --restore c/9 --migration pause --block-bytes 128 --lease 20"
-    options += " --optimizer-module rules --checkpoint memory://jobs/toy --host localhost"
+    options += " --optimizer-module rules --checkpoint memory://jobs/toy --host localhost --identity toy-1"
     assert invoke("--name", "toy", *options.split(), "train.py")[0] == 3
     ((_, commands),) = jobs
     given = commands.coordinator(Path("/jobs/toy"), Path("/jobs/toy/token"), 0)
     assert given == [
         *(sys.executable, "-m", "coordinator", "--job", "toy", "--folder", "/jobs/toy"),
         *("--token-file", "/jobs/toy/token", "--host", "localhost", "--port", "0", "--workers", "1", "--servers", "1"),
-        *("--checkpoint", "memory://jobs/toy", "--block-bytes", "128", "--migration", "pause"),
+        *("--checkpoint", "memory://jobs/toy", "--identity", "toy-1", "--block-bytes", "128", "--migration", "pause"),
         *("--checkpoint-interval", "30.0", "--restore", "c/9", "--join-timeout", "60.0", "--lease", "20.0"),
     ]
     place = Place("h:1", Path("token"), "h", TransportSettings(TransportName.TCP, 2))
@@ -145,14 +156,18 @@ def test_a_member(monkeypatch: pytest.MonkeyPatch) -> None:
         ("-m ..pkg", "no module '..pkg'"),
         ("--optimizer-module rules --optimizer-module nomod_x train.py", "--optimizer-module nomod_x: no such module"),
         ("--join-timeout 0 train.py", "--join-timeout 0: must be more than 0 seconds"),
-        ("--join-timeout nan train.py", "--join-timeout nan: must be more than 0 seconds"),
+        ("--join-timeout nan train.py", "'--join-timeout': nan: give a number"),
         ("--lease 0 train.py", "--lease"),
-        ("--lease inf train.py", "--lease inf: must be more than 0 seconds"),
+        ("--lease inf train.py", "'--lease': inf: give a number"),
         ("--host 999.1.1.1 train.py", "--host 999.1.1.1: "),
         ("--host 192.0.2.1 train.py", "give an address of this machine"),
         ("--checkpoint nope:///x train.py", "--checkpoint nope:///x: Protocol not known: nope"),
-        ("--restore nope:///x train.py", "--restore nope:///x: no checkpoint can be read there: Protocol not known"),
-        ("--restore /nowhere train.py", "--restore /nowhere: no checkpoint can be read there"),
+        (
+            "--restore nope:///x train.py",
+            "--restore nope:///x: no checkpoint can be read there: nope:///x cannot be used: Protocol not known",
+        ),
+        ("--restore /nowhere train.py", "--restore /nowhere: no checkpoint there"),
+        ("--identity a/b train.py", "--identity 'a/b': give up to 100 letters, digits"),
         ("--restore empty train.py", "--restore empty: no checkpoint there"),
         ("--role worker --coordinator h:1 --token-file missing train.py", "--token-file missing: cannot read the job"),
         ("--role worker --coordinator h:1 --token-file train.py train.py", "0 bytes, not 16"),

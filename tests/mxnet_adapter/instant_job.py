@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from elastic_ps.core import codec
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role
+from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.token import TOKEN_BYTES
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.worker.barriers import Barriers
@@ -22,21 +23,21 @@ from elastic_ps.worker.states import States
 from protos import elastic_pb2 as pb
 
 Values = NDArray[Any]
-Update = Callable[[Values, Values, dict[str, Any] | None], None]
+Update = Callable[[Values, Values, Hyper | None], None]
 
 
-def add(value: Values, gradient: Values, _hyper: dict[str, Any] | None) -> None:
+def add(value: Values, gradient: Values, _hyper: Hyper | None) -> None:
     value += gradient
 
 
-def replace(value: Values, gradient: Values, _hyper: dict[str, Any] | None) -> None:
+def replace(value: Values, gradient: Values, _hyper: Hyper | None) -> None:
     """MXNet's rule for a store without updater."""
     value[...] = gradient
 
 
-def sgd(value: Values, gradient: Values, hyper: dict[str, Any] | None) -> None:
+def sgd(value: Values, gradient: Values, hyper: Hyper | None) -> None:
     assert hyper is not None
-    value -= hyper["lr"] * hyper["rescale_grad"] * gradient
+    value -= hyper.lr * hyper.rescale_grad * gradient
 
 
 class Servers:

@@ -77,11 +77,15 @@ def test_init_push_pull(kv, fake, key):
     assert list(fake.held) == [f"i:{key}" if isinstance(key, int) else f"s:{key}"]
 
 
-def test_integer_and_string_keys_are_different_keys(kv):
-    kv.init([3, "3"], [ones(1), ones(1) * 2])
-    a, b = zeros(1), zeros(1)
-    kv.pull([3, "3"], out=[a, b])
-    assert (values(a), values(b)) == ([1], [2])
+@pytest.mark.parametrize(("key", "other"), [(3, "3"), ("3", 3)])
+def test_a_store_has_integers_or_strings_for_keys_not_both(kv, fake, key, other):
+    kv.init(key, ones(1))
+    with pytest.raises(mx.MXNetError, match=f"{type(other).__name__}, but this store's keys are {type(key).__name__}"):
+        kv.init(other, ones(1))
+    for act in (kv.push, kv.pull):
+        with pytest.raises(mx.MXNetError, match="key 3"):
+            act(other, zeros(1))
+    assert len(fake.held) == 1
 
 
 def test_lists_of_keys(kv):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from mx_arrays import ones, zeros
 
-from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.errors import ConfigurationError, PeerLost
 
 pytestmark = pytest.mark.mxnet
 
@@ -66,8 +66,9 @@ REFUSALS = {
 @pytest.mark.parametrize("name", REFUSALS)
 def test_refusals_name_the_key_and_the_reason(kv, fake, name):
     act, message = REFUSALS[name]
-    with pytest.raises(ConfigurationError, match=message):
+    with pytest.raises(ConfigurationError, match=message) as found:
         act(kv)
+    assert isinstance(found.value, mx.MXNetError)
     assert fake.calls == []
 
 
@@ -77,3 +78,27 @@ def test_a_second_init_is_refused(kv):
         kv.init("w", ones(2))
     with pytest.raises(ConfigurationError, match="key w"):
         kv.broadcast("w", ones(2), out=zeros(2))
+
+
+def test_mxnets_own_errors_are_caught_as_scripts_do(kv):
+    kv.init("w", ones(2))
+    mx.test_utils.assert_exception(kv.pull, mx.MXNetError, "unknown", out=ones(2))
+    mx.test_utils.assert_exception(kv.push, mx.MXNetError, "w", ones((3, 3)))
+    mx.test_utils.assert_exception(kv.init, mx.MXNetError, "w", ones(2))
+    with pytest.raises(mx.MXNetError, match="key unknown"), kv.combined():
+        kv.pushpull("unknown", ones(2))
+
+
+def test_what_the_job_could_not_do_is_an_error_of_mxnet_too(kv, fake, monkeypatch):
+    def lost() -> None:
+        raise PeerLost("s0", "reset")
+
+    monkeypatch.setattr(fake, "barrier", lost)
+    with pytest.raises(mx.MXNetError, match="lost s0: reset") as found:
+        kv.barrier()
+    assert isinstance(found.value.__cause__, PeerLost)
+
+
+def test_an_error_of_the_scripts_own_is_left_as_it_is(kv):
+    with pytest.raises(ZeroDivisionError), kv.combined():
+        raise ZeroDivisionError

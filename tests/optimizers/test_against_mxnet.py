@@ -20,7 +20,6 @@ from elastic_ps.server.optimizers import make_rule
 
 pytestmark = pytest.mark.mxnet
 
-ACCUMULATE = "elastic_ps.server.optimizers.accumulate"
 SHAPES: tuple[tuple[int, ...], ...] = ((1,), (7, 11), (4, 3, 2, 5), (1000,))
 SINGLE, DOUBLE, HALF = "float32", "float64", "float16"
 STEPS = 24
@@ -38,7 +37,7 @@ class Servers:
 
     def __post_init__(self) -> None:
         self.spec = translate(self.optimizer, "i:{}".format)
-        self.rule = make_rule(self.spec, (ACCUMULATE,))
+        self.rule = make_rule(self.spec)
         for key, value in self.values.items():
             self.states[key] = {name: np.zeros(value.size, dtype) for name, dtype in self.rule.states(value.dtype)}
             self.rule.init(self.states[key], value.reshape(-1))
@@ -134,7 +133,7 @@ OPTIMIZERS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "lamb": (opt.LAMB, (SINGLE, HALF)),
     "lamb-bounds": (partial(opt.LAMB, lower_bound=1.0, upper_bound=5.0), (SINGLE, HALF)),
     "lamb-uncorrected": (partial(opt.LAMB, bias_correction=False), (SINGLE, HALF)),
-    "test": (opt.Test, (SINGLE,)),
+    "test": (opt.Test, (SINGLE, DOUBLE, HALF)),
 }
 CASES = [(name, dtype) for name, (_, dtypes) in OPTIMIZERS.items() for dtype in dtypes]
 # MXNet itself warns that float16 without multi_precision loses accuracy.
@@ -150,7 +149,7 @@ def test_the_same_bits(name: str, dtype: str, clip: float | None) -> None:
     assert_same_bits(pair)
 
 
-@pytest.mark.parametrize("name", [name for name in OPTIMIZERS if name != "test"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_the_same_bits_with_float32_copies_of_float16(name: str) -> None:
     pair = make_pair(OPTIMIZERS[name][0], HALF, multi_precision=True, clip_gradient=0.1)
     pair.run(STEPS)

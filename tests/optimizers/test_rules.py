@@ -15,7 +15,7 @@ from elastic_ps.server.optimizers import Rule, make_rule
 from elastic_ps.server.optimizers.constants import parsed_float
 from elastic_ps.server.optimizers.rule import CHUNK
 
-ACCUMULATE = "elastic_ps.server.optimizers.accumulate"
+OWN = "examples.rules"
 SPECS = [
     OptimizerSpec("sgd"),
     OptimizerSpec("sgd", {"momentum": 0.9}),
@@ -29,7 +29,9 @@ SPECS = [
     OptimizerSpec("rmsprop", {"centered": True, "clip_weights": 1.0}),
     OptimizerSpec("adagrad"),
     OptimizerSpec("ftrl"),
-    OptimizerSpec(f"{ACCUMULATE}:Accumulate"),
+    OptimizerSpec("test"),
+    OptimizerSpec("test", {"multi_precision": True}),
+    OptimizerSpec(f"{OWN}:SignDescent"),
 ]
 WHOLE = [*SPECS, OptimizerSpec("lamb"), OptimizerSpec("lamb", {"multi_precision": True})]
 HYPER = Hyper(lr=0.05, wd=1e-3, rescale_grad=1 / 32, clip_gradient=0.1)
@@ -53,7 +55,7 @@ def each(specs: list[OptimizerSpec]) -> list[Any]:
 
 
 def rule_of(spec: OptimizerSpec) -> Rule:
-    return make_rule(spec, (ACCUMULATE,))
+    return make_rule(spec, (OWN,))
 
 
 def name_of(spec: OptimizerSpec) -> str:
@@ -180,14 +182,15 @@ def test_only_lamb_needs_whole_tensors() -> None:
         (OptimizerSpec("adam", {"epsilon": 0.0}), "epsilon must be above 0"),
         (OptimizerSpec("ftrl", {"beta": 0}), "beta must be above 0"),
         (OptimizerSpec("os:system"), "may not load module 'os'; start it with --optimizer-module os"),
-        (OptimizerSpec(f"{ACCUMULATE}:Nothing"), "cannot be loaded on this server"),
-        (OptimizerSpec(f"{ACCUMULATE}:Hyper"), "no subclass of elastic_ps.server.optimizers.Rule"),
-        (OptimizerSpec(f"{ACCUMULATE}:Accumulate", {"beta": 1}), "takes no arguments"),
+        (OptimizerSpec(f"{OWN}:Nothing"), "cannot be loaded on this server"),
+        (OptimizerSpec(f"{OWN}:Hyper"), "no subclass of elastic_ps.server.optimizers.Rule"),
+        (OptimizerSpec(f"{OWN}:SignDescent", {"alpha": 1}), "unexpected keyword argument 'alpha'"),
+        (OptimizerSpec(f"{OWN}:SignDescent", {"beta": 1}), "beta must be from 0 to below 1, not 1"),
     ],
 )
 def test_what_is_refused_says_why(spec: OptimizerSpec, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        make_rule(spec, (ACCUMULATE,))
+        make_rule(spec, (OWN,))
 
 
 def test_whole_numbers_and_null_are_arguments_too() -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
-from elastic_ps.mxnet.optimizers import AdamW, check_dtype, hyper, translate
+from elastic_ps.mxnet.optimizers import _KNOWN, AdamW, check_dtype, hyper, translate
 from elastic_ps.mxnet.shim import mxnet as mx
+from elastic_ps.server.optimizers import make_rule
 
 gluon = mx.gluon
 pytestmark = pytest.mark.mxnet
@@ -36,11 +37,17 @@ def test_names_and_constants_travel_and_nothing_else() -> None:
         ("rmsprop", {"gamma1": 0.9, "gamma2": 0.9, "epsilon": 1e-8, "centered": False, "clip_weights": None}),
         ("adagrad", {"eps": 1e-7}),
         ("ftrl", {"lamda1": 0.01, "beta": 1}),
+        ("test", {}),
     ],
 )
 def test_each_by_its_name_in_mxnet(name: str, args: dict[str, Any]) -> None:
     spec = translate(mx.optimizer.create(name, begin_num_update=3), key)
     assert spec == OptimizerSpec(name, {**args, "begin_num_update": 3, "multi_precision": False})
+
+
+def test_every_optimizer_of_mxnets_that_travels_is_one_that_servers_have_of_themselves() -> None:
+    for kind in _KNOWN:
+        make_rule(translate(kind(rescale_grad=2), key))
 
 
 def test_adamw_trains_with_mxnets_own_kvstore_too() -> None:

@@ -21,8 +21,10 @@ from elastic_ps.server.applied import Batch
 from elastic_ps.server.exchange import Exchange
 from elastic_ps.server.phases import Status
 from elastic_ps.server.room import Room
-from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.frames import HEADER_BYTES, Frame, decode, decode_header, encode
 from elastic_ps.transport.image import Image
+from elastic_ps.transport.kinds import Kind
+from elastic_ps.transport.metas import InitMeta, PushMeta
 
 DATA = DataSpec(True, 24, 8, consistency="async")
 FIRST = ConfigId(1, 1)
@@ -46,6 +48,12 @@ class Sent:
 
     def shares(self, node: NodeId) -> bool:
         return node in self.sharing
+
+
+def travelled(frame: Frame) -> Frame:
+    """The frame as its receiver has it."""
+    data = encode(frame)
+    return decode(decode_header(data), data[HEADER_BYTES:])
 
 
 class Desk:
@@ -74,7 +82,7 @@ class Desk:
         self.gradients: dict[NodeId, Image] = defaultdict(lambda: Image(self.model.slab_bytes))
         self.spec, self.first = specs[0], self.slab()
         if filled:
-            self.arrives("w0", Frame(Kind.INIT, FIRST, 0, meta={"runs": self.every}), self.first)
+            self.arrives("w0", Frame(InitMeta(runs=self.every), FIRST, 0), self.first)
 
     @cached_property
     def reference(self) -> Reference:
@@ -88,11 +96,12 @@ class Desk:
     def arrives(self, node: NodeId, frame: Frame, data: NDArray[np.uint8] | None = None) -> list[Frame]:
         """A frame comes; what the server sends for it."""
         before = len(self.sent.frames)
-        buffers = self.exchange.buffers(node, frame, self.gradients[node])
+        frame = travelled(frame)
+        buffers = self.exchange.buffers(node, frame, self.gradients[node], lambda: None)
         sizes = np.cumsum([buffer.nbytes for buffer in buffers])
         for buffer, part in zip(buffers, np.split(data, sizes[:-1]) if data is not None else (), strict=True):
             buffer[...] = part
-        self.exchange.arrived(node, frame, buffers)
+        self.exchange.arrived(node, frame, buffers, lambda: None)
         return [frame for _, frame, _ in self.sent.frames[before:]]
 
     def slab(self) -> NDArray[np.uint8]:
@@ -120,7 +129,7 @@ class Desk:
             "batch": list(batch),
             "hyper": hyper.to_dict() if hyper else None,
         }
-        frame = Frame(Kind.PUSH, number, version, len(positions), meta)
+        frame = Frame(PushMeta(**meta), number, version, len(positions))
         return self.arrives(worker, frame, np.concatenate([slab[self.model.span(run)] for run in runs(chosen)]))
 
     def update(self, worker: NodeId, number: int, step: int, version: int = 0) -> NDArray[np.uint8]:

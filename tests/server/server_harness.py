@@ -17,7 +17,9 @@ from elastic_ps.core.optimizer import OptimizerSpec
 from elastic_ps.core.token import TOKEN_BYTES
 from elastic_ps.server.service import ServerNode
 from elastic_ps.transport.base import Transport
-from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.kinds import Kind
+from elastic_ps.transport.metas import InitMeta, PushMeta
 from elastic_ps.transport.tcp import TcpTransport
 from protos import elastic_pb2 as pb
 
@@ -132,7 +134,7 @@ class Job:
         chief = self.workers[self.configuration.chief]
         for server, blocks in self.configuration.blocks_of.items():
             blocks_runs = list(runs(blocks))
-            frame = Frame(Kind.INIT, self.configuration.id, 0, meta={"runs": [list(run) for run in blocks_runs]})
+            frame = Frame(InitMeta(runs=[list(run) for run in blocks_runs]), self.configuration.id, 0)
             chief.send(server, frame, [slab[self.model.span(run)] for run in blocks_runs])
 
     def random_slab(self) -> NDArray[np.uint8]:
@@ -211,7 +213,7 @@ class Job:
                     meta["hyper"] = HYPER.to_dict()
                 if not positions:
                     meta["empty"] = True
-                frame = Frame(Kind.PUSH, table.id, version, len(positions), meta)
+                frame = Frame(PushMeta(**meta), table.id, version, len(positions))
                 self.workers[worker].send(server, frame, [slab[self.model.span(run)] for run in runs(chunk)])
 
     def check_step(self, version: int, configuration: Configuration | None = None) -> list[NDArray[np.uint8]]:

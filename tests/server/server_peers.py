@@ -12,7 +12,9 @@ from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Member
 from elastic_ps.core.model import Model
 from elastic_ps.server.service import ServerNode
 from elastic_ps.transport.base import Transport
-from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.kinds import Kind
+from elastic_ps.transport.metas import HelloMeta, PullMeta
 from elastic_ps.transport.tcp import TcpTransport
 from protos import elastic_pb2 as pb
 
@@ -49,6 +51,8 @@ class Acknowledged:
     version: int
     bytes_moved: int
     detail: str
+    optimizer: str = ""
+    command: int = 0
 
 
 class FakeControl:
@@ -58,7 +62,6 @@ class FakeControl:
         self.server: ServerNode | None = None
         self.ledger: list[pb.LedgerEntry] = []  # that it has been told; it is told where the server asks to report soon
         self.answers: list[Acknowledged] = []
-        self.failed: list[str] = []
         self.reports = True
         self.asked = threading.Event()  # to report soon
         self._changed = threading.Condition()
@@ -72,14 +75,10 @@ class FakeControl:
         bytes_moved: int = 0,
         detail: str = "",
         command: int = 0,
+        optimizer: str = "",
     ) -> None:
         with self._changed:
-            self.answers.append(Acknowledged(answer, configuration, version, bytes_moved, detail))
-            self._changed.notify_all()
-
-    def peer_failed(self, peer: str, reason: str) -> None:
-        with self._changed:
-            self.failed.append(peer)
+            self.answers.append(Acknowledged(answer, configuration, version, bytes_moved, detail, optimizer, command))
             self._changed.notify_all()
 
     def report_soon(self) -> None:
@@ -90,9 +89,15 @@ class FakeControl:
         self.ledger.extend(request.ledger)
         self.server.reported(pb.ReportReply(ledger_kept=request.ledger_sequence + len(request.ledger)), request)
 
-    def await_answer(self, *answers: int, number: ConfigId | None = None) -> Acknowledged:
+    def await_answers(self, count: int) -> None:
+        """Return once it has answered so often."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.answers) >= count, TIMEOUT), self.answers
+
+    def await_answer(self, *answers: int, number: ConfigId | None = None, optimizer: str = "") -> Acknowledged:
         def found() -> Acknowledged | None:
             wanted = [a for a in self.answers if a.answer in answers and number in (None, a.configuration)]
+            wanted = [a for a in wanted if optimizer in ("", a.optimizer)]
             return wanted[-1] if wanted else None
 
         with self._changed:
@@ -102,10 +107,6 @@ class FakeControl:
 
     def said(self, answer: int, number: ConfigId) -> bool:
         return any(a.answer == answer and a.configuration == number for a in self.answers)
-
-    def await_failed(self, peer: str) -> None:
-        with self._changed:
-            assert self._changed.wait_for(lambda: peer in self.failed, TIMEOUT)
 
 
 @dataclass
@@ -131,7 +132,7 @@ class FakeWorker:
     def connect(self, server: Member) -> Frame:
         connection = self._transport.connect(server.host, server.port, server.id)
         meta = {"node": self.name, "role": "worker", "lane": "exchange"}
-        connection.send(Frame(Kind.HELLO, meta=meta))
+        connection.send(Frame(HelloMeta(**meta)))
         answer: Frame = connection.receive()
         if answer.kind is not Kind.ACCEPTED:
             connection.close()
@@ -197,7 +198,7 @@ class FakeWorker:
     def drain(self, server: str, block: int, configuration: ConfigId) -> None:
         """Wait until the server has judged all that was sent: a PULL behind it is answered."""
         before = sum(r.frame.kind is Kind.VALUE for r in self.received)
-        self.send(server, Frame(Kind.PULL, configuration, 0, meta={"runs": [[block, 1]]}))
+        self.send(server, Frame(PullMeta(runs=[[block, 1]]), configuration, 0))
         self.wait(lambda: sum(r.frame.kind is Kind.VALUE for r in self.received) > before)
 
     def slab(self, version: int) -> NDArray[np.uint8]:

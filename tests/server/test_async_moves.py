@@ -17,7 +17,9 @@ from elastic_ps.core.data import DataSpec, place, share
 from elastic_ps.core.model import runs
 from elastic_ps.core.optimizer import OptimizerSpec
 from elastic_ps.server.applied import Batch
-from elastic_ps.transport.frames import Frame, Kind, Reason
+from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.kinds import Kind, Reason
+from elastic_ps.transport.metas import PushMeta
 from protos import elastic_pb2 as pb
 
 DATA = DataSpec(True, 48, 8, consistency="async")
@@ -48,7 +50,7 @@ def push(
                 "batch": list(batch or Batch(worker, version)),
                 "hyper": HYPER.to_dict(),
             }
-            frame = Frame(Kind.PUSH, table.id, version, len(positions), meta)
+            frame = Frame(PushMeta(**meta), table.id, version, len(positions))
             job.workers[worker].send(server, frame, [slab[job.model.span(run)].copy() for run in frame.runs])
 
 
@@ -111,7 +113,7 @@ def test_a_batch_cut_by_a_hand_over_enters_each_block_once(jobs: Jobs, mode: int
     job.workers["w0"].await_version(2, half)
     job.order_adopt(new)
     push(job, "w0", 1, 2, slab)
-    assert job.workers["w0"].await_kind(Kind.REFUSED).meta["reason"] == Reason.STALE
+    assert job.workers["w0"].await_kind(Kind.REFUSED).meta.reason == Reason.STALE
     push(job, "w0", 1, 2, slab, table=new)
     check_settled(job, "w0", 1, slab)
     job.controls["s1"].await_answer(pb.ARRIVED, number=new.id)

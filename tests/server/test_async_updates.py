@@ -15,7 +15,9 @@ from elastic_ps.core.model import Tensor
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.server.applied import Applied, Batch
 from elastic_ps.server.phases import Status
-from elastic_ps.transport.frames import Frame, Kind, Reason
+from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.kinds import Kind, Reason
+from elastic_ps.transport.metas import InitMeta, PullMeta, PushMeta, SubscribeMeta
 
 # ---- updates ---------------------------------------------------------------------------------------------------------
 
@@ -34,7 +36,7 @@ def test_every_push_is_an_update_answered_to_its_worker_alone(spec: OptimizerSpe
     pushes = [("w0", 0), ("w0", 1), ("w2", 0), ("w1", 0), ("w2", 1)]
     for count, (worker, version) in enumerate(pushes):
         desk.update(worker, version, count, version)
-        assert desk.sent.frames[-1][1].meta["updates"] == count + 1
+        assert desk.sent.frames[-1][1].meta.updates == count + 1
     assert set(desk.room.store.versions) == {len(pushes)}
 
 
@@ -59,7 +61,7 @@ def test_a_key_that_is_not_pushed_keeps_version_and_count() -> None:
     assert (store.versions[block], store.counts[block], set(np.delete(store.versions, block))) == (1, 1, {2})
     assert store.applied.has(Batch("w1", 0), desk.every[0]).all()
     (answer,) = desk.push("w2", Batch("w2", 0), desk.slab(), 2)
-    assert (store.versions[block], store.counts[block], answer.meta["updates"]) == (2, 2, 3)
+    assert (store.versions[block], store.counts[block], answer.meta.updates) == (2, 2, 3)
     entries = [(entry.version, list(entry.runs)) for entry in desk.room.ledger.report()[1]]
     others = [0, block, block + 1, desk.every[0][1] - block - 1]
     assert entries == [(0, list(desk.every[0])), (1, others), (1, [block, 1]), (2, others)]
@@ -72,7 +74,7 @@ def test_auxiliary_blocks_take_the_pusher_s_value_and_count_no_updates() -> None
         slab = desk.slab()
         (answer,) = desk.push("w1", Batch("w1", step), slab, step, absent=absent)
         assert np.array_equal(desk.room.store.value((1, 1)), slab[desk.model.span((1, 1))].view("f4"))
-    assert answer.meta["updates"] == 1
+    assert answer.meta.updates == 1
 
 
 def test_the_chief_s_hyperparameters_are_those_of_their_kvstore() -> None:
@@ -110,9 +112,9 @@ def test_what_cannot_be_updated_is_refused_by_name(
     desk = Desk(tensors, specs)
     frames = desk.push("w1", Batch("w1", 0), desk.slab(), hyper=hyper)
     refused = frames[-1]
-    assert (refused.kind, refused.meta["reason"]) == (Kind.REFUSED, Reason.MISMATCH)
-    assert all(f"key {name}" in refused.meta["detail"] for name in key.split(", "))
-    assert cure in refused.meta["detail"]
+    assert (refused.kind, refused.meta.reason) == (Kind.REFUSED, Reason.MISMATCH)
+    assert all(f"key {name}" in refused.meta.detail for name in key.split(", "))
+    assert cure in refused.meta.detail
     assert not desk.room.store.versions[1:].any()
     taken = desk.room.store.applied.has(Batch("w1", 0), desk.every[0]).tolist()
     assert taken == [hyper is not None, False, False, False]
@@ -124,7 +126,7 @@ def test_integers_are_refused_unless_they_are_statistics() -> None:
     slab = desk.slab()
     value, refused = desk.push("w0", Batch("w0", 0), slab)
     assert (value.runs, refused.kind) == ([(1, 1)], Kind.REFUSED)
-    assert "int32" in refused.meta["detail"]
+    assert "int32" in refused.meta.detail
     assert np.array_equal(desk.room.store.value((1, 1)), slab[desk.model.span((1, 1))].view("i8"))
 
 
@@ -167,7 +169,7 @@ def test_a_push_that_is_sent_again_changes_nothing() -> None:
     desk.update("w1", 0, 1)
     before = desk.image()
     (answer,) = desk.push("w0", Batch("w0", 0), slab)
-    assert (answer.version, answer.meta["updates"], desk.values()) == (1, 2, before)
+    assert (answer.version, answer.meta.updates, desk.values()) == (1, 2, before)
     assert desk.image() == before
     desk.update("w2", 0, 2)
     assert desk.proof().exactly_once
@@ -208,8 +210,8 @@ def test_a_push_waits_for_first_values() -> None:
     assert not desk.push("w1", Batch("w1", 0), slab)
     assert not desk.push("w1", Batch("w1", 0), slab)  # a reconnect: it replaces the first
     value = desk.slab()
-    (answer,) = desk.arrives("w0", Frame(Kind.INIT, FIRST, 0, meta={"runs": desk.every}), value)
-    assert (answer.kind, answer.version, answer.meta["updates"]) == (Kind.VALUE, 1, 1)
+    (answer,) = desk.arrives("w0", Frame(InitMeta(runs=desk.every), FIRST, 0), value)
+    assert (answer.kind, answer.version, answer.meta.updates) == (Kind.VALUE, 1, 1)
     assert set(desk.room.store.versions) == {1}
 
 
@@ -220,8 +222,8 @@ def test_a_pull_is_answered_under_its_own_version_in_one_frame() -> None:
     desk = Desk()
     block = desk.model.blocks_of[1].start
     desk.push("w0", Batch("w0", 0), desk.slab(), absent=[block])  # two versions
-    (answer,) = desk.arrives("w7", Frame(Kind.PULL, FIRST, 41, meta={"runs": desk.every}))
-    assert (answer.version, answer.runs, answer.meta["updates"]) == (41, desk.every, 1)
+    (answer,) = desk.arrives("w7", Frame(PullMeta(runs=desk.every), FIRST, 41))
+    assert (answer.version, answer.runs, answer.meta.updates) == (41, desk.every, 1)
     assert desk.values() == desk.image()
 
 
@@ -232,7 +234,7 @@ def test_the_configuration_before_is_refused_and_names_the_present() -> None:
     desk.room.standing = desk.room.standing.prepare(replace(table, id=ConfigId(1, 2)), False, frozenset())
     desk.switch()
     (refused,) = desk.push("w1", Batch("w1", 0), desk.slab())
-    assert (refused.meta["reason"], refused.meta["configuration"]) == (Reason.STALE, [1, 2])
+    assert (refused.meta.reason, refused.meta.configuration) == (Reason.STALE, ConfigId(1, 2))
     assert not desk.room.store.versions.any()
 
 
@@ -240,12 +242,12 @@ def test_the_configuration_before_is_refused_and_names_the_present() -> None:
 def test_a_push_without_a_proper_batch_is_malformed(batch: Any) -> None:
     desk = Desk()
     with pytest.raises(ProtocolError, match="batch"):
-        desk.arrives("w0", Frame(Kind.PUSH, FIRST, 0, 8, {"absent": desk.every, "batch": batch}))
+        desk.arrives("w0", Frame(PushMeta(absent=desk.every, batch=batch), FIRST, 0, 8))
 
 
 def test_there_are_no_shadows() -> None:
     desk = Desk()
-    assert desk.arrives("w9", Frame(Kind.SUBSCRIBE, FIRST)) == []
+    assert desk.arrives("w9", Frame(SubscribeMeta(), FIRST)) == []
     assert not desk.room.subscriptions
 
 

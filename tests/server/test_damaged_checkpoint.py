@@ -47,16 +47,18 @@ def harm(path: Path, what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "says"),
+    ("what", "answer", "says"),
     [
-        ("a byte", "block 0 in s0.bin is damaged: its checksum differs"),
-        ("the end", "is damaged: its checksum differs"),
-        ("the data", "cannot be read: FileNotFoundError"),
-        ("the manifest", "cannot be read: JSONDecodeError"),
-        ("an entry", "it lacks block 0"),
+        ("a byte", pb.UNREADABLE, "block 0 in s0.bin is damaged: its checksum differs"),
+        ("the end", pb.UNREADABLE, "block 12 in s0.bin is damaged: 364 bytes of 384 are there"),
+        ("the data", pb.UNREAD, "cannot be read: [Errno 2] No such file"),
+        ("the manifest", pb.UNREADABLE, "cannot be read: JSONDecodeError"),
+        ("an entry", pb.UNREADABLE, "it lacks block 0"),
     ],
 )
-def test_a_server_says_that_it_cannot_load_and_loads_another(jobs: Jobs, tmp_path: Path, what: str, says: str) -> None:
+def test_a_server_says_that_it_cannot_load_and_loads_another(
+    jobs: Jobs, tmp_path: Path, what: str, answer: int, says: str
+) -> None:
     old = jobs.begin(Job(TENSORS, SGD))
     good = saved(old, tmp_path / "good")
     bad = saved(jobs.begin(Job(TENSORS, SGD)), tmp_path / "bad")
@@ -64,7 +66,7 @@ def test_a_server_says_that_it_cannot_load_and_loads_another(jobs: Jobs, tmp_pat
     job = jobs.keep(Job(TENSORS, SGD))
     control = job.add_server("s0")
     prepare(job, bad, 1)
-    assert says in control.await_answer(pb.UNREADABLE).detail
+    assert says in control.await_answer(answer).detail
     store = job.servers["s0"].room.store
     assert not (store.status == Status.PRIMARY).any()
     assert not (store.status == Status.EMPTY).any()

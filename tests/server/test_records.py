@@ -13,8 +13,9 @@ from elastic_ps.server.connections import FOLLOW, Peer
 from elastic_ps.server.phases import Status
 from elastic_ps.server.records import SLOTS, Records
 from elastic_ps.server.store import Store
-from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.image import Image
+from elastic_ps.transport.metas import RecordMeta
 
 MODEL = Model((Tensor(0, "i:0", (32,), "float32"), Tensor(0, "i:1", (32,), "float32")), 128)
 FLOAT = np.dtype(np.float32)
@@ -72,10 +73,10 @@ def test_what_travels_is_not_received_where_records_lie(jobs: Jobs) -> None:
     job.prepare_two(synced=False)
     server = job.servers["s1"]
     records, _ = server.shares(FOLLOW)
-    link = SimpleNamespace(closed=False, connection=SimpleNamespace(lying=lambda: ()))
+    link = SimpleNamespace(peer="s0", closed=False, connection=SimpleNamespace(lying=lambda: ()))
     assert job.prepared is not None
     block = job.prepared.blocks_of["s1"][0]
-    frame = Frame(Kind.RECORD, job.prepared.id, meta={"runs": [[block, 1]]})
+    frame = Frame(RecordMeta(runs=[[block, 1]]), job.prepared.id)
     (buffer,) = server.buffers(Peer(link, FOLLOW, records), frame)  # type: ignore[arg-type]  # of a link, what is asked
     assert buffer.nbytes
     assert not np.shares_memory(buffer, records.array)

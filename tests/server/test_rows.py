@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from server_desk import FIRST, Desk
+from server_desk import FIRST, Desk, travelled
 from server_reference import HYPER
 
 from elastic_ps.core.data import DataSpec
@@ -15,7 +15,9 @@ from elastic_ps.core.optimizer import OptimizerSpec
 from elastic_ps.core.rows import Rows, payload_bytes, received, rows_of, summed
 from elastic_ps.server.applied import Batch
 from elastic_ps.server.optimizers import make_rule
-from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.kinds import Kind
+from elastic_ps.transport.metas import PushMeta
 
 LAZY = OptimizerSpec("sgd", {"momentum": 0.9, "lazy_update": True})
 ADAM = OptimizerSpec("adam", {"lazy_update": True})
@@ -53,9 +55,9 @@ def desk_of(spec: OptimizerSpec, data: DataSpec | None = None, tensors: tuple[Te
     return Desk(tensors, [spec], data or DataSpec())
 
 
-def frame_of(run_list: list[Run], counts: list[Any], version: int, **meta: Any) -> Frame:
+def frame_of(run_list: list[Run], counts: list[Any] | None, version: int, **meta: Any) -> Frame:
     runs = [list(run) for run in run_list]
-    return Frame(Kind.PUSH, FIRST, version, 1, {"runs": runs, "rows": counts, "hyper": HYPER.to_dict(), **meta})
+    return Frame(PushMeta(runs=runs, rows=counts, hyper=HYPER.to_dict(), **meta), FIRST, version, 1)
 
 
 def push(desk: Desk, worker: str, rows: Rows, version: int, runs: tuple[Run, ...] = (EVERY,), **meta: Any) -> None:
@@ -110,8 +112,7 @@ def test_rows_are_normalised_as_dense_gradients_are(loss: str) -> None:
         rows = some_rows(rng, range(40), 30)
         slab = np.pad(rows.dense(range(40)).view(np.uint8), (0, sparse.model.slab_bytes - 1600))
         push(sparse, worker, rows, 0)
-        frame = frame_of([EVERY], [], 0)
-        del frame.meta["rows"]
+        frame = frame_of([EVERY], None, 0)
         dense.arrives(worker, frame, slab)
     np.testing.assert_allclose(table(sparse), table(dense), rtol=1e-6)  # weight decay acts on all rows of both: wd > 0
     assert sparse.room.store.versions.tolist() == [1] * 5
@@ -129,11 +130,11 @@ def test_where_values_travel_only_changed_rows_do() -> None:
         for node, frame, payload in desk.sent.frames:
             assert (frame.kind, frame.version) == (Kind.VALUE, version + 1)
             if node != "w1":
-                assert "rows" not in frame.meta
+                assert frame.meta.rows is None
                 continue
             joined = np.concatenate([part.reshape(-1).view(np.uint8) for part in payload])
-            ends = np.cumsum(payload_bytes(desk.model, frame.runs, frame.meta["rows"]))
-            found = received(desk.model, frame.runs, frame.meta["rows"], np.split(joined, ends[:-1]))
+            ends = np.cumsum(payload_bytes(desk.model, frame.runs, frame.meta.rows))
+            found = received(desk.model, frame.runs, frame.meta.rows, np.split(joined, ends[:-1]))
             changed = sorted(number for rows in found for number in rows.numbers.tolist())
             assert changed == summed(given, None, 1.0).numbers.tolist()
             for rows in found:
@@ -181,7 +182,7 @@ def test_rows_of_other_dtypes_and_shapes() -> None:
 def test_rows_that_cannot_be_are_refused_before_anything_is_allocated(runs: list[Run], counts: Any) -> None:
     desk = desk_of(LAZY, tensors=(TABLE, Tensor(0, "i:1", (3,), "float32")))
     with pytest.raises(ProtocolError, match="rows"):
-        desk.exchange.buffers("w0", frame_of(runs, counts, 0), desk.gradients["w0"])
+        desk.exchange.buffers("w0", travelled(frame_of(runs, counts, 0)), desk.gradients["w0"], lambda: None)
 
 
 @pytest.mark.parametrize("numbers", [[3, 3], [4, 3], [-1, 2], [7, 40]])

@@ -12,7 +12,9 @@ from server_reference import ADAM, SGD, TENSORS
 from elastic_ps.core import codec
 from elastic_ps.core.optimizer import OptimizerSpec
 from elastic_ps.server.phases import Status
-from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.kinds import Kind
+from elastic_ps.transport.metas import PullMeta, SnapshotMeta
 from protos import elastic_pb2 as pb
 
 
@@ -62,7 +64,7 @@ def test_saved_while_training_goes_on_and_restored_elsewhere(
     path = manifest(job, 4, tmp_path)
     again = restored(jobs, path, spec, 3)
     for server, blocks in again.configuration.blocks_of.items():
-        frame = Frame(Kind.PULL, again.configuration.id, 4, meta={"runs": [[block, 1] for block in blocks]})
+        frame = Frame(PullMeta(runs=[[block, 1] for block in blocks]), again.configuration.id, 4)
         again.workers["w0"].send(server, frame)
     again.workers["w0"].await_version(4)
     assert np.array_equal(again.workers["w0"].slab(4), at_clock)
@@ -187,7 +189,7 @@ def test_optimizer_states_travel_to_a_worker_and_back(jobs: Jobs) -> None:
     job = jobs.begin(Job(TENSORS, ADAM))
     job.check_step(0)
     worker, count = job.workers["w0"], len(job.model.blocks)
-    worker.send("s0", Frame(Kind.PULL, job.configuration.id, 1, meta={"runs": [[0, count]], "states": True}))
+    worker.send("s0", Frame(PullMeta(runs=[[0, count]], states=True), job.configuration.id, 1))
 
     def snapshots() -> list:
         return [r for r in worker.received if r.frame.kind is Kind.SNAPSHOT]
@@ -203,8 +205,8 @@ def test_optimizer_states_travel_to_a_worker_and_back(jobs: Jobs) -> None:
         for block in range(first, first + blocks):
             owner = other.configuration.primary(block)
             if blocks == 1:
-                meta = {"runs": [[block, 1]], "state": part.frame.meta["state"], "counts": part.frame.meta["counts"]}
-                other.workers["w0"].send(owner, Frame(Kind.SNAPSHOT, other.configuration.id, 1, meta=meta), [states])
+                meta = {"runs": [[block, 1]], "state": part.frame.meta.state, "counts": part.frame.meta.counts}
+                other.workers["w0"].send(owner, Frame(SnapshotMeta(**meta), other.configuration.id, 1), [states])
     other.drain("w0")
     single = [part for part in saved if part.frame.runs[0][1] == 1]
     assert single

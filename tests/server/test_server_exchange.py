@@ -3,13 +3,15 @@
 import numpy as np
 import pytest
 from server_harness import Job, Jobs
-from server_reference import ADAM, SGD, TENSORS, tensor_view
+from server_reference import ADAM, HYPER, SGD, TENSORS, tensor_view
 
 from elastic_ps.core.configuration import ConfigId
 from elastic_ps.core.data import DataSpec
 from elastic_ps.core.model import Tensor
 from elastic_ps.core.optimizer import OptimizerSpec
-from elastic_ps.transport.frames import Frame, Kind, Reason
+from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.kinds import Kind, Reason
+from elastic_ps.transport.metas import InitMeta, PullMeta, PushMeta, SnapshotMeta, SubscribeMeta
 from protos import elastic_pb2 as pb
 
 
@@ -74,10 +76,10 @@ def test_keys_that_only_some_push_are_refused_by_name(jobs: Jobs) -> None:
     job.push("w1", 0, job.random_slab(), absent=[block])
     for name in ("w0", "w1"):
         frame = job.workers[name].await_kind(Kind.REFUSED)
-        assert frame.meta["reason"] == Reason.MISMATCH
-        assert "key 1" in frame.meta["detail"]
-        assert "0 (w0)" in frame.meta["detail"]
-        assert "1 (w1)" in frame.meta["detail"]
+        assert frame.meta.reason == Reason.MISMATCH
+        assert "key 1" in frame.meta.detail
+        assert "0 (w0)" in frame.meta.detail
+        assert "1 (w1)" in frame.meta.detail
     assert job.servers["s0"].room.store.versions[block] == 0
 
 
@@ -89,7 +91,7 @@ def test_pull_waits_for_first_values(jobs: Jobs) -> None:
     job.adopt(first, ["s0"])
     worker = job.add_worker("w0")
     every = [[0, len(job.model.blocks)]]
-    worker.send("s0", Frame(Kind.PULL, first.id, 0, meta={"runs": every}))
+    worker.send("s0", Frame(PullMeta(runs=every), first.id, 0))
     assert not worker.received
     job.init()
     worker.await_version(0)
@@ -101,7 +103,7 @@ def test_second_init_of_a_known_block_is_dropped(jobs: Jobs) -> None:
     job.check_step(0)
     count = len(job.configuration.blocks_of["s0"])
     slab = job.random_slab()
-    frame = Frame(Kind.INIT, job.configuration.id, 0, meta={"runs": [[0, count]]})
+    frame = Frame(InitMeta(runs=[[0, count]]), job.configuration.id, 0)
     job.workers["w0"].send("s0", frame, [slab[job.model.span((0, count))]])
     job.check_step(1)
 
@@ -115,8 +117,8 @@ def test_stale_push_is_refused_and_names_the_current(jobs: Jobs) -> None:
     job.adopt(new, ["s0", "s1"])
     job.push("w0", 1, job.random_slab(), old)
     frame = job.workers["w0"].await_kind(Kind.REFUSED)
-    assert frame.meta["reason"] == Reason.STALE
-    assert ConfigId(*frame.meta["configuration"]) == new.id
+    assert frame.meta.reason == Reason.STALE
+    assert ConfigId(*frame.meta.configuration) == new.id
     job.check_step(1)
 
 
@@ -169,7 +171,7 @@ def test_shadow_gets_every_version(jobs: Jobs) -> None:
     job.check_step(0)
     shadow = job.add_worker("w9")
     for server in job.servers:
-        shadow.send(server, Frame(Kind.SUBSCRIBE, job.configuration.id))
+        shadow.send(server, Frame(SubscribeMeta(), job.configuration.id))
     shadow.await_version(1)
     assert np.array_equal(shadow.slab(1), job.reference.slab)
     for version in (1, 2, 3):
@@ -181,24 +183,26 @@ def test_shadow_gets_every_version(jobs: Jobs) -> None:
 def test_push_of_a_stranger_is_refused(jobs: Jobs) -> None:
     job = jobs.begin(Job(TENSORS), servers=2)
     stranger = job.add_worker("w7")
-    stranger.send("s0", Frame(Kind.PUSH, job.configuration.id, 0, 4, {"absent": [[0, 1]]}))
-    assert stranger.await_kind(Kind.REFUSED).meta["reason"] == Reason.UNKNOWN
+    stranger.send("s0", Frame(PushMeta(absent=[[0, 1]]), job.configuration.id, 0, 4))
+    assert stranger.await_kind(Kind.REFUSED).meta.reason == Reason.UNKNOWN
 
 
 @pytest.mark.parametrize(
     "frame",
     [
-        Frame(Kind.PUSH, ConfigId(1, 1), 0, 4, {"runs": [[0, 1]]}),  # no payload
-        Frame(Kind.PUSH, ConfigId(1, 1), 0, 4, {"runs": [[10_000, 1]]}),
-        Frame(Kind.PUSH, ConfigId(1, 1), 0, 4, {"absent": [[-1, 1]]}),
-        Frame(Kind.SNAPSHOT, ConfigId(1, 1)),
+        Frame(PushMeta(runs=[[0, 1]]), ConfigId(1, 1), 0, 4),  # no payload
+        Frame(PushMeta(runs=[[10_000, 1]]), ConfigId(1, 1), 0, 4),
+        Frame(PushMeta(absent=[[-1, 1]]), ConfigId(1, 1), 0, 4),
+        Frame(SnapshotMeta(), ConfigId(1, 1)),
+        Frame(PushMeta(runs=[[0.5, 1]]), ConfigId(1, 1), 0, 4),
+        Frame(PushMeta(hyper={**HYPER.to_dict(), "lr": "abc"}), ConfigId(1, 1), 0, 4),
     ],
 )
 def test_malformed_frames_end_the_connection_only(jobs: Jobs, frame: Frame) -> None:
     job = jobs.begin(Job(TENSORS), servers=2)
     job.workers["w1"].send("s0", frame)
     refused = job.workers["w1"].await_kind(Kind.REFUSED)
-    assert refused.meta["reason"] == Reason.MALFORMED
+    assert refused.meta.reason == Reason.MALFORMED
     assert job.workers["w1"].connect(job.members["s0"]).kind is Kind.ACCEPTED
     job.check_step(0)
 

@@ -2,15 +2,16 @@
 
 import numpy as np
 import pytest
-from server_desk import FIRST, Desk
+from server_desk import FIRST, Desk, travelled
 from server_reference import HYPER, TENSORS
 
 from elastic_ps.core.compression import Compression
 from elastic_ps.core.configuration import ConfigId
 from elastic_ps.core.data import DataSpec
 from elastic_ps.core.errors import ProtocolError
-from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.image import Image
+from elastic_ps.transport.metas import PushMeta
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def desk() -> Desk:
 
 
 def frame(desk: Desk, number: ConfigId = FIRST, version: int = 0) -> Frame:
-    return Frame(Kind.PUSH, number, version, 1, {"runs": desk.every, "hyper": HYPER.to_dict()})
+    return Frame(PushMeta(runs=desk.every, hyper=HYPER.to_dict()), number, version, 1)
 
 
 def pushed(desk: Desk, node: str) -> np.ndarray:
@@ -31,7 +32,8 @@ def pushed(desk: Desk, node: str) -> np.ndarray:
 
 def test_what_is_being_received_does_not_count(desk: Desk) -> None:
     first, _ = pushed(desk, "w0"), pushed(desk, "w1")
-    desk.exchange.buffers("w1", frame(desk), desk.gradients["w1"])  # the same worker again, with another gradient
+    # the same worker again, with another gradient
+    desk.exchange.buffers("w1", frame(desk), desk.gradients["w1"], lambda: None)
     last = pushed(desk, "w2")
     assert desk.room.store.versions.max() == 0
     again = pushed(desk, "w1")
@@ -45,7 +47,7 @@ def test_what_is_being_received_does_not_count(desk: Desk) -> None:
     ids=["stale", "newer", "stranger"],
 )
 def test_what_is_not_served_leaves_the_senders_memory_alone(desk: Desk, node: str, number: ConfigId) -> None:
-    (buffer,) = desk.exchange.buffers(node, frame(desk, number), desk.gradients["w0"])
+    (buffer,) = desk.exchange.buffers(node, frame(desk, number), desk.gradients["w0"], lambda: None)
     assert buffer.nbytes == desk.model.slab_bytes
     assert not np.shares_memory(buffer, desk.gradients["w0"].array)
     assert not desk.room.held
@@ -80,10 +82,10 @@ def test_a_compressed_push_is_what_was_quantized(desk: Desk, compression: Compre
             part[...] = compression.quantized(part)
         data = [compression.encode(slab[desk.model.span(run)].view(np.float32)) for run in coded]
         meta = {"runs": coded, "encoded": {**compression.tell(), "nbytes": [part.nbytes for part in data]}}
-        desk.arrives(node, Frame(Kind.PUSH, FIRST, 0, 1, {**meta, "hyper": HYPER.to_dict()}), np.concatenate(data))
+        desk.arrives(node, Frame(PushMeta(**meta, hyper=HYPER.to_dict()), FIRST, 0, 1), np.concatenate(data))
         if plain:
             rest = np.concatenate([slab[desk.model.span(run)] for run in plain])
-            desk.arrives(node, Frame(Kind.PUSH, FIRST, 0, 1, {"runs": plain, "hyper": HYPER.to_dict()}), rest)
+            desk.arrives(node, Frame(PushMeta(runs=plain, hyper=HYPER.to_dict()), FIRST, 0, 1), rest)
         slabs.append(slab)
     desk.reference.update(slabs, [1, 1, 1])
     assert desk.image() == desk.reference.slab.tobytes()
@@ -96,9 +98,9 @@ def test_a_compressed_push_is_what_was_quantized(desk: Desk, compression: Compre
     ids=str,
 )
 def test_an_encoding_that_is_none_is_refused_before_anything_is_allocated(desk: Desk, encoded: object) -> None:
-    push = Frame(Kind.PUSH, FIRST, 0, 1, {"runs": [[0, 1]], "encoded": encoded})
+    push = Frame(PushMeta(runs=[[0, 1]], encoded=encoded), FIRST, 0, 1)
     with pytest.raises(ProtocolError):
-        desk.exchange.buffers("w0", push, desk.gradients["w0"])
+        desk.exchange.buffers("w0", travelled(push), desk.gradients["w0"], lambda: None)
 
 
 def test_populated_memory_holds_what_it_held() -> None:

@@ -1,22 +1,25 @@
-"""Raw sockets at a server's data plane: who does not show the token, or says nothing, is sent away unread."""
+"""Raw sockets at a server's data plane: who does not prove the token, or says nothing, is sent away unread."""
 
 import socket
 import struct
 import threading
-import zlib
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pytest
 
+from elastic_ps.core.errors import PeerLost
+from elastic_ps.core.strangers import MOST_STRANGERS
 from elastic_ps.server import connections
 from elastic_ps.server.connections import Connections
 from elastic_ps.transport import stream
-from elastic_ps.transport.frames import HEADER_BYTES, MAX_META_BYTES, Frame, Kind, encode
+from elastic_ps.transport.frames import HEADER_BYTES, Frame, encode
+from elastic_ps.transport.greeting import MAGIC, PROTOCOL_VERSION, call
+from elastic_ps.transport.metas import HelloMeta
 from elastic_ps.transport.shm import ShmTransport
 from elastic_ps.transport.tcp import TcpTransport
 
-TOKEN, OTHER = bytes(range(16)), bytes(16)
-HELLO = Frame(Kind.HELLO, meta={"node": "w0", "role": "worker", "lane": "exchange"})
+TOKEN = bytes(range(16))
+HELLO = Frame(HelloMeta(node="w0", role="worker", lane="exchange"))
 
 
 class Untouched:
@@ -60,17 +63,10 @@ def door(request):
 
 @pytest.fixture
 def unread(monkeypatch):
-    """Nothing behind a header is read, decoded or given memory."""
+    """No header of a stranger's is read, and nothing is decoded or given memory."""
     read = []
-    take = stream.SocketConnection._take
-
-    def counting(self, view):
-        got = take(self, view)
-        read.append(got)
-        return got
-
-    monkeypatch.setattr(stream.SocketConnection, "_take", counting)
-    monkeypatch.setattr(stream, "decode_meta", lambda data: read.append(f"meta of {len(data)}"))
+    monkeypatch.setattr(stream.SocketConnection, "_take", lambda _self, view: read.append(len(view)))
+    monkeypatch.setattr(stream, "decode", lambda _header, data: read.append(f"meta of {len(data)}"))
     return read
 
 
@@ -86,66 +82,143 @@ def answer(sock):
 
 
 def drip(sock, times):
-    """A byte that begins a frame, again and again; raises OSError when the other end has closed."""
+    """A byte that begins a greeting, again and again; raises OSError when the other end has closed."""
     sock.settimeout(0.02)
     for _ in range(times):
-        sock.sendall(encode(HELLO, TOKEN)[:1])
+        sock.sendall(b"E")
         with suppress(TimeoutError):
             assert sock.recv(1) == b"", "nothing is said to a stranger"
 
 
-def header(token, meta_bytes, payload_bytes):
-    fields = struct.pack("<4sHH16sQQQIIQ", b"ELPS", 1, Kind.HELLO, token, 0, 0, 0, 0, meta_bytes, payload_bytes)
-    return fields + struct.pack("<I", zlib.crc32(fields))
+def first(magic=MAGIC, protocol=PROTOCOL_VERSION):
+    """The first bytes of who connects."""
+    return struct.pack("<4sHH32s", magic, protocol, 0, bytes(32))
 
 
 @pytest.mark.parametrize(
     "said",
-    [
-        encode(HELLO, OTHER),
-        header(OTHER, MAX_META_BYTES, 2**64 - 1),
-        header(OTHER, 2**32 - 1, 2**64 - 1),
-        header(TOKEN, 2**32 - 1, 2**64 - 1),  # with the token, and still no memory for it
-        b"GET / HTTP/1.1\r\nHost: here\r\n\r\n" + bytes(100),
-        bytes(HEADER_BYTES),
-        encode(HELLO, TOKEN)[:8] + bytes(HEADER_BYTES),
-    ],
-    ids=["another token", "huge meta", "huger meta", "huge meta, token", "http", "zeros", "no token"],
+    [first(protocol=9), b"GET / HTTP/1.1\r\nHost: here\r\n\r\n" + bytes(100), bytes(40), encode(HELLO)],
+    ids=["another protocol", "http", "zeros", "a frame"],
 )
 def test_strangers_are_sent_away_unread(door, unread, said):
     with door.knock() as sock:
         sock.sendall(said + bytes(4096))
         assert answer(sock) == b"", "a stranger is told nothing"
-    assert sum(unread) == HEADER_BYTES
+    assert unread == []
     assert door.receiver.welcomed == []
 
 
-def test_who_shows_the_token_is_heard(door):
+def test_who_cannot_prove_the_token_has_no_frame_read(door, unread):
     with door.knock() as sock:
-        sock.sendall(encode(HELLO, TOKEN))
+        sock.sendall(first() + bytes(32) + encode(HELLO))
+        assert len(answer(sock)) == 72, "a nonce and a proof that serves nobody else"
+    assert unread == []
+    assert door.receiver.welcomed == []
+
+
+def test_a_proof_cannot_be_shown_to_who_made_it(door):
+    """Two connections to one server: what it proves on one does not open the other."""
+    with door.knock() as one, door.knock() as other:
+        one.sendall(first())
+        one.recv(8)
+        theirs, shown = one.recv(32), one.recv(32)
+        other.sendall(struct.pack("<4sHH32s", MAGIC, PROTOCOL_VERSION, 0, theirs))
+        other.sendall(shown)
+        assert len(answer(other)) == 72
+    assert door.receiver.welcomed == []
+
+
+def test_the_token_is_never_sent_to_whoever_answers():
+    """A thief who has taken the port of a server that died."""
+    heard = []
+    with socket.create_server(("127.0.0.1", 0)) as thief:
+
+        def steal():
+            sock, _ = thief.accept()
+            with sock:
+                heard.append(sock.recv(1000))
+                sock.sendall(struct.pack("<4sHH32s32s", MAGIC, PROTOCOL_VERSION, 0, bytes(32), bytes(32)))
+                heard.append(sock.recv(1000))
+
+        stealing = threading.Thread(target=steal)
+        stealing.start()
+        with pytest.raises(PeerLost, match="does not know this job's token"):
+            TcpTransport(TOKEN).connect(*thief.getsockname(), "s0")
+        stealing.join(20)
+    assert TOKEN not in b"".join(heard)
+    assert (len(heard[0]), heard[1]) == (40, b"")
+
+
+def test_another_node_cannot_answer_in_the_place_of_one_that_died(door):
+    """The thief passes on what he hears to a server that lives, on another port."""
+    with socket.create_server(("127.0.0.1", 0)) as thief:
+
+        def pass_on():
+            sock, _ = thief.accept()
+            with sock, door.knock() as living:
+                living.sendall(sock.recv(1000))
+                sock.sendall(living.recv(1000))
+
+        passing = threading.Thread(target=pass_on)
+        passing.start()
+        with pytest.raises(PeerLost, match="does not know this job's token"):
+            TcpTransport(TOKEN).connect(*thief.getsockname(), "s0")
+        passing.join(20)
+
+
+def greeted(door):
+    sock = door.knock()
+    call(sock, "s0", TOKEN, door.address[1], 20)
+    sock.settimeout(20)
+    return sock
+
+
+def test_who_knows_the_token_is_heard(door):
+    with greeted(door) as sock:
+        sock.sendall(encode(HELLO))
         assert b"not today" in answer(sock)
     assert door.receiver.welcomed == ["w0"]
 
 
-@pytest.mark.parametrize("said", [b"", encode(HELLO, TOKEN)[:30], encode(HELLO, TOKEN)[: HEADER_BYTES + 3]])
+@pytest.mark.parametrize("said", [b"", first()[:30], first()])
 def test_who_does_not_say_who_it_is_is_not_waited_for(door, monkeypatch, said):
-    monkeypatch.setattr(connections, "_GREETING_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "GREETING_SECONDS", 0.2)
     with door.knock() as sock:
         sock.sendall(said)
-        assert answer(sock) == b""
+        assert len(answer(sock)) == (72 if said == first() else 0)
     assert door.receiver.welcomed == []
 
 
+def test_nor_is_who_has_greeted_and_then_says_nothing(door, monkeypatch):
+    monkeypatch.setattr(connections, "GREETING_SECONDS", 0.5)
+    with greeted(door) as sock:
+        sock.sendall(encode(HELLO)[: HEADER_BYTES + 3])
+        assert answer(sock) == b""
+
+
 def test_a_byte_now_and_then_is_no_greeting(door, monkeypatch):
-    monkeypatch.setattr(connections, "_GREETING_SECONDS", 0.3)
+    monkeypatch.setattr(connections, "GREETING_SECONDS", 0.3)
     with door.knock() as sock, pytest.raises(OSError, match=r"reset|[Bb]roken pipe"):
         drip(sock, times=1000)
     assert door.receiver.welcomed == []
 
 
+def test_of_many_strangers_the_oldest_go_and_a_member_gets_in(door, caplog):
+    """1,050 idle connections ended a server: now as many threads and descriptors are used as `MOST_STRANGERS`."""
+    with ExitStack() as held:
+        crowd = [held.enter_context(door.knock()) for _ in range(3 * MOST_STRANGERS)]
+        for sock in crowd[: 2 * MOST_STRANGERS]:
+            assert answer(sock) == b""
+        assert len(door.connections._strangers) <= MOST_STRANGERS
+        with greeted(door) as sock:
+            sock.sendall(encode(HELLO))
+            assert b"not today" in answer(sock)
+    assert 0 < sum("was closed" in record.message for record in caplog.records) < 10
+
+
 def test_a_greeted_peer_may_take_its_time(monkeypatch):
     """The greeting's patience ends with it."""
-    monkeypatch.setattr(connections, "_GREETING_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "GREETING_SECONDS", 0.5)
     ended = []
 
     class Welcoming(Untouched):
@@ -163,10 +236,10 @@ def test_a_greeted_peer_may_take_its_time(monkeypatch):
     made = Door(TcpTransport(TOKEN))
     made.connections._receiver = Welcoming()
     try:
-        with made.knock() as sock:
-            sock.sendall(encode(HELLO, TOKEN))
+        with greeted(made) as sock:
+            sock.sendall(encode(HELLO))
             assert sock.recv(HEADER_BYTES), "accepted"
-            sock.settimeout(0.6)
+            sock.settimeout(0.8)
             with pytest.raises(TimeoutError):
                 sock.recv(1)  # it stays open, well beyond the patience
             assert ended == []

@@ -2,11 +2,13 @@
 
 import os
 import socket
+from pathlib import Path
 
 import pytest
-from wiring import TOKEN, numbered, take
+from wiring import TOKEN, Aside, meet, numbered, take
 
-from elastic_ps.core.errors import PeerLost
+from elastic_ps.core.errors import PeerLost, ProtocolError
+from elastic_ps.transport import meeting, shm
 from elastic_ps.transport.choice import FOLDER, AutoTransport, TransportName, TransportSettings
 from elastic_ps.transport.image import Image
 from elastic_ps.transport.shm import ShmTransport
@@ -27,6 +29,11 @@ def listening(folder, made):
     return listener
 
 
+def met(listener, folder):
+    """(connected, accepted)."""
+    return meet(lambda: AutoTransport(TOKEN, folder=str(folder)).connect(*listener.address, "s0"), listener)
+
+
 def left_by_a_killed_server(folder):
     """A socket's file whose process is gone."""
     path = folder / ("0" * 32)
@@ -38,8 +45,7 @@ def left_by_a_killed_server(folder):
 
 def test_who_has_the_folder_shares_memory_and_nothing_is_left_in_it(tmp_path, made):
     listener = listening(tmp_path, made)
-    connected = AutoTransport(TOKEN, folder=str(tmp_path)).connect(*listener.address, "s0")
-    accepted = listener.accept()
+    connected, accepted = met(listener, tmp_path)
     made += [connected, accepted]
     image = Image(100)
     accepted.share(image, ())
@@ -56,8 +62,8 @@ def test_who_has_another_folder_takes_tcp(tmp_path, made):
     listener = listening(tmp_path, made)
     other = tmp_path / "other"
     other.mkdir()
-    connected = AutoTransport(TOKEN, folder=str(other)).connect(*listener.address, "s0")
-    made += [connected, listener.accept()]
+    connected, accepted = met(listener, other)
+    made += [connected, accepted]
     assert (connected.kind, connected.reason.endswith(": not on this host")) == ("tcp", True)
     with pytest.raises(PeerLost, match="not on this host"):
         ShmTransport(TOKEN, folder=str(other)).connect(*listener.address, "s0")
@@ -70,9 +76,8 @@ def test_what_a_killed_server_left_is_taken_away_and_the_living_stay(tmp_path, m
     dead = left_by_a_killed_server(tmp_path)
     listening(tmp_path, made).close()
     assert not dead.exists()
-    made.append(AutoTransport(TOKEN, folder=str(tmp_path)).connect(*first.address, "s0"))
-    accepted = first.accept()
-    made.append(accepted)
+    connected, accepted = met(first, tmp_path)
+    made += [connected, accepted]
     assert accepted.kind == "shm"
 
 
@@ -95,8 +100,8 @@ def test_without_a_folder_to_write_to_it_is_tcp_with_the_reason(tmp_path, made, 
     monkeypatch.setattr(socket, "socket", _refusing(str(tmp_path / "x")))
     make(tmp_path / "x")
     listener = listening(tmp_path / "x", made)
-    connected = AutoTransport(TOKEN, folder=str(tmp_path / "x")).connect(*listener.address, "s0")
-    made += [connected, listener.accept()]
+    connected, accepted = met(listener, tmp_path / "x")
+    made += [connected, accepted]
     assert connected.kind == "tcp"
     assert reason in connected.reason
 
@@ -104,20 +109,67 @@ def test_without_a_folder_to_write_to_it_is_tcp_with_the_reason(tmp_path, made, 
 def _refusing(folder):
     class Refused(socket.socket):
         def bind(self, address):
-            if isinstance(address, str) and address.startswith(folder):
+            if isinstance(address, str) and os.path.dirname(os.path.realpath(address)) == folder:
                 raise PermissionError(13, "Permission denied")
             super().bind(address)
 
     return Refused
 
 
-def test_a_name_that_is_too_long_says_so(tmp_path, made):
+def test_a_folder_may_have_a_name_that_is_too_long_for_a_socket(tmp_path, made):
     folder = tmp_path / ("x" * 90)
     folder.mkdir()
-    listener = listening(folder, made)
-    connected = AutoTransport(TOKEN, folder=str(folder)).connect(*listener.address, "s0")
-    made += [connected, listener.accept()]
-    assert "too long" in connected.reason
+    connected, accepted = met(listening(folder, made), folder)
+    made += [connected, accepted]
+    assert connected.kind == "shm"
+
+
+def test_no_name_is_in_the_abstract_namespace_which_is_open_to_all(tmp_path, made, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    listener = listening("", made)
+    connected, accepted = met(listener, "")
+    made += [connected, accepted]
+    assert connected.kind == "shm"
+    assert (tmp_path / "elastic_ps").stat().st_mode & 0o777 == 0o700
+    assert len(list((tmp_path / "elastic_ps").iterdir())) == 1
+    bound = {line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines() if "@elastic_ps" in line}
+    assert bound == set()
+
+
+def test_a_folder_of_ones_own_that_others_may_enter_is_not_used(tmp_path, made, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    (tmp_path / "elastic_ps").mkdir()
+    (tmp_path / "elastic_ps").chmod(0o755)
+    connected, accepted = met(listening("", made), "")
+    made += [connected, accepted]
+    assert connected.kind == "tcp"
+    assert "chmod 700" in connected.reason
+
+
+def test_only_this_user_and_root_may_be_at_the_other_end(monkeypatch):
+    one, other = socket.socketpair(socket.AF_UNIX)
+    with one, other:
+        meeting.check_user(one)
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+        monkeypatch.setattr(meeting, "_ROOT", -1)
+        with pytest.raises(meeting.Unsafe, match="of user 12345"):
+            meeting.check_user(one)
+
+
+@pytest.mark.parametrize("end", [meeting, shm], ids=["who connects", "who listens"])
+def test_another_user_at_the_other_end_is_sent_away_before_anything_is_said(tmp_path, made, monkeypatch, end):
+    def another(_sock):
+        raise meeting.Unsafe("a process of another user is at the other end")
+
+    listener = listening(tmp_path, made)
+    monkeypatch.setattr(end, "check_user", another)
+    connecting = Aside(ShmTransport(TOKEN, folder=str(tmp_path)).connect, *listener.address, "s0")
+    accepted = listener.accept()
+    with pytest.raises((PeerLost, ProtocolError), match=r"another user|closed|reset|Broken pipe"):
+        accepted.greet(20)
+    accepted.close()
+    with pytest.raises(PeerLost, match=r"another user|closed|reset|Broken pipe"):
+        connecting.result()
 
 
 def test_the_environment_says_where(tmp_path, monkeypatch):
@@ -125,4 +177,8 @@ def test_the_environment_says_where(tmp_path, monkeypatch):
     assert TransportSettings().make(TOKEN).meeting.name("h", 1).startswith(f"{tmp_path}/")
     assert TransportSettings(TransportName.TCP).make(TOKEN)
     monkeypatch.delenv(FOLDER)
-    assert TransportSettings().make(TOKEN).meeting.name("h", 1).startswith("\0")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert TransportSettings().make(TOKEN).meeting.name("h", 1).startswith(f"{tmp_path}/elastic_ps/")
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert TransportSettings().make(TOKEN).meeting.name("h", 1).startswith(f"{tmp_path}/elastic_ps/sockets/")

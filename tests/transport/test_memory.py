@@ -4,8 +4,10 @@ import pytest
 from wiring import TIMEOUT, TOKEN, Aside, numbered, take
 
 from elastic_ps.core.errors import PeerLost
-from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.kinds import Kind
 from elastic_ps.transport.memory import Action, Fault, MemoryTransport, Network
+from elastic_ps.transport.metas import PushMeta
 
 
 class Pair:
@@ -115,7 +117,7 @@ def test_a_full_stream_makes_its_sender_wait_with_the_payload_not_yet_read():
     pair = Pair(Network(capacity=10))
     values = bytearray(b"old")
     pair.worker.send(numbered(1), [b"more than ten bytes"])
-    sending = Aside(pair.worker.send, Frame(Kind.PUSH), [values])
+    sending = Aside(pair.worker.send, Frame(PushMeta()), [values])
     sending.started.wait(TIMEOUT)
     values[:] = b"new"
     assert versions(pair.server, 1) == [1]

@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
-from wiring import TOKEN, Aside, Shm, join, numbered, take
+from wiring import TOKEN, Aside, Shm, join, meet, numbered, take
 
 from elastic_ps.core.errors import PeerLost, ProtocolError
 from elastic_ps.transport.choice import AutoTransport
-from elastic_ps.transport.frames import Frame, Kind, encode
+from elastic_ps.transport.frames import Frame, encode
 from elastic_ps.transport.image import Image
+from elastic_ps.transport.kinds import Kind
+from elastic_ps.transport.metas import AcceptedMeta, PushMeta, ValueMeta
 from elastic_ps.transport.shm import ShmTransport
 from elastic_ps.transport.tcp import TcpTransport
 
@@ -29,7 +31,7 @@ def line(wiring, images):
     """(worker, server), who have images in common."""
     connected, accepted, listener = join(wiring)
     accepted.share(images[0], images[1:])
-    accepted.send(Frame(Kind.ACCEPTED))
+    accepted.send(Frame(AcceptedMeta()))
     assert connected.receive().kind is Kind.ACCEPTED
     yield connected, accepted
     for end in (connected, accepted, listener):
@@ -41,7 +43,7 @@ def test_what_lies_in_shared_memory_does_not_travel(line, images):
     worker.shared[0].array[100:110] = 7
     worker.send(numbered(1), [worker.shared[0].array[100:110]])
     frame = server.receive()
-    assert (frame.payload_bytes, frame.meta["at"]) == (10, [[0, 100, 10]])
+    assert (frame.payload_bytes, frame.at) == (10, ((0, 100, 10),))
     assert server.image_at([slice(100, 110)]) is images[0]
     assert server.image_at([slice(100, 109)]) is None
     own = images[0].array[100:110]
@@ -64,7 +66,7 @@ def test_other_memory_travels_as_ever(line, images):
     worker, server = line
     mixed = [worker.shared[0].array[:4], np.ones(4, np.uint8)]
     worker.send(numbered(1), mixed)
-    assert take(server) == (Frame(Kind.VALUE, version=1, payload_bytes=8), bytes([0] * 4 + [1] * 4))
+    assert take(server) == (Frame(ValueMeta(), version=1, payload_bytes=8), bytes([0] * 4 + [1] * 4))
     large = np.ones(8 << 20, np.uint8)
     sending = Aside(server.send, numbered(2), [large])
     assert take(worker)[1] == large.tobytes()
@@ -88,15 +90,14 @@ def test_a_worker_cannot_change_the_values(line):
 @pytest.mark.parametrize("at", [[[3, 0, 1]], [[0, 999, 2]], [[0, -1, 1]], [[0, 0, 2]], [[0, 0]], 7, [["x", 0, 1]]])
 def test_places_outside_of_the_memory_are_refused(line, at):
     worker, server = line
-    worker._socket.sendall(encode(Frame(Kind.PUSH, meta={"at": at}, payload_bytes=1), TOKEN))
+    worker._socket.sendall(encode(Frame(PushMeta(), payload_bytes=1, at=at)))
     with pytest.raises(ProtocolError):
         server.receive()
 
 
 def test_who_cannot_share_memory_takes_tcp_and_knows_why():
     listener = TcpTransport(TOKEN).listen("127.0.0.1")
-    connection = AutoTransport(TOKEN).connect(*listener.address, "s0")
-    accepted = listener.accept()
+    connection, accepted = meet(lambda: AutoTransport(TOKEN).connect(*listener.address, "s0"), listener)
     accepted.send(numbered(1), [b"x"])
     assert take(connection)[1] == b"x"
     assert "not on this host" in connection.reason
@@ -108,8 +109,9 @@ def test_who_cannot_share_memory_takes_tcp_and_knows_why():
 
 def test_a_server_that_shares_memory_is_reached_by_tcp_too():
     listener = AutoTransport(TOKEN).listen("127.0.0.1")
-    ends = [kind(TOKEN).connect(*listener.address, "s0") for kind in (TcpTransport, AutoTransport)]
-    accepted = [listener.accept(), listener.accept()]
-    assert ends[1].reason == ""
-    for end in (*ends, *accepted, listener):
-        end.close()
+    for kind in (TcpTransport, AutoTransport):
+        connected, accepted = meet(lambda kind=kind: kind(TOKEN).connect(*listener.address, "s0"), listener)
+        assert connected.reason == ""
+        connected.close()
+        accepted.close()
+    listener.close()

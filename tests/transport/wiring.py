@@ -8,10 +8,14 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from elastic_ps.core.errors import ElasticError
 from elastic_ps.core.token import TOKEN_BYTES
 from elastic_ps.transport.base import Connection, Listener, Transport
-from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.greeting import call
+from elastic_ps.transport.kinds import Kind
 from elastic_ps.transport.memory import MemoryTransport, Network
+from elastic_ps.transport.metas import ValueMeta
 from elastic_ps.transport.shm import ShmTransport
 from elastic_ps.transport.tcp import TcpTransport
 
@@ -20,7 +24,7 @@ TIMEOUT = 20.0
 
 
 class Raw(NamedTuple):
-    """A peer that sends bytes which need be no frame."""
+    """A peer that has greeted, and sends bytes which need be no frame."""
 
     send: Callable[[bytes], Any]
     close: Callable[[], Any]
@@ -44,6 +48,7 @@ class Tcp:
 
     def raw(self, listener: Listener) -> Raw:
         self._sockets.append(socket.create_connection(listener.address, timeout=TIMEOUT))
+        call(self._sockets[-1], "server", TOKEN, listener.address[1], TIMEOUT)
         return Raw(self._sockets[-1].sendall, self._sockets[-1].close)
 
     def close(self) -> None:
@@ -73,18 +78,27 @@ class _Gathered:
         self._transport = transport
 
     def accept(self) -> Connection:
-        connection = self._listener.accept()
+        connection = self._greeted()
         if not self._is_part(connection):
             return connection
         while (whole := self._transport.joined(connection, connection.receive())) is None:
-            connection = self._listener.accept()
+            connection = self._greeted()
         return whole
+
+    def _greeted(self) -> Connection:
+        connection = self._listener.accept()
+        try:
+            connection.greet(TIMEOUT)
+        except ElasticError:
+            connection.close()
+            raise
+        return connection
 
     @staticmethod
     def _is_part(connection: Connection) -> bool:
         sock = connection.detached()
-        start = sock.recv(8 + len(TOKEN), socket.MSG_PEEK) if select.select([sock], [], [], 0.5)[0] else b""
-        return start[6:] == Kind.JOIN.to_bytes(2, "little") + TOKEN
+        start = sock.recv(8, socket.MSG_PEEK) if select.select([sock], [], [], 0.5)[0] else b""
+        return start[6:] == Kind.JOIN.to_bytes(2, "little")
 
 
 class Shm(Tcp):
@@ -95,6 +109,7 @@ class Shm(Tcp):
     def raw(self, listener: Listener) -> Raw:
         self._sockets.append(socket.socket(socket.AF_UNIX))
         self._sockets[-1].connect(ShmTransport(TOKEN).meeting.name(*listener.address))
+        call(self._sockets[-1], "server", TOKEN, listener.address[1], TIMEOUT)
         return Raw(self._sockets[-1].sendall, self._sockets[-1].close)
 
 
@@ -119,8 +134,15 @@ def join(wiring: Wiring) -> tuple[Connection, Connection, Listener]:
     """(connected, accepted, listener)."""
     transport = wiring.transport()
     listener = transport.listen(wiring.host)
-    connected = transport.connect(*listener.address, "server")
-    return connected, listener.accept(), listener
+    return *meet(lambda: transport.connect(*listener.address, "server"), listener), listener
+
+
+def meet(connect: Callable[[], Any], listener: Listener) -> tuple[Any, Connection]:
+    """What `connect` returns, and the connection that has been accepted meanwhile; both ends have greeted."""
+    connecting = Aside(connect)
+    accepted = listener.accept()
+    accepted.greet(TIMEOUT)
+    return connecting.result(), accepted
 
 
 def take(connection: Connection) -> tuple[Frame, bytes]:
@@ -131,7 +153,7 @@ def take(connection: Connection) -> tuple[Frame, bytes]:
 
 
 def numbered(number: int) -> Frame:
-    return Frame(Kind.VALUE, version=number)
+    return Frame(ValueMeta(), version=number)
 
 
 class Aside:

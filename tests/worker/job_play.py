@@ -8,7 +8,7 @@ from elastic_ps.core import codec
 from elastic_ps.core.optimizer import OptimizerSpec
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.transport.choice import TRANSPORTS, TransportName
-from elastic_ps.transport.frames import Kind
+from elastic_ps.transport.kinds import Kind
 from elastic_ps.worker.host import HostArray
 from elastic_ps.worker.job import WorkerJob
 from elastic_ps.worker.sampler import Sampler, epochs
@@ -84,4 +84,4 @@ def filled(block, number):
 
 
 def slices(server, number):
-    return {tuple(item.frame.meta["slice"]) for item in server.of(Kind.PUSH, number)}
+    return {tuple(item.frame.meta.slice) for item in server.of(Kind.PUSH, number)}

@@ -12,8 +12,10 @@ from elastic_ps.core.configuration import ConfigId, Member, Role
 from elastic_ps.core.errors import ElasticError
 from elastic_ps.core.model import Model, Tensor, members, runs
 from elastic_ps.core.token import TOKEN_BYTES
-from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.kinds import Kind
 from elastic_ps.transport.memory import MemoryConnection, MemoryTransport, Network
+from elastic_ps.transport.metas import METAS, AcceptedMeta, HelloMeta, ValueMeta
 
 TOKEN = b"t" * TOKEN_BYTES
 TIMEOUT = 20.0
@@ -79,12 +81,12 @@ class PlayedServer:
         try:
             hello = connection.receive()
             assert hello.kind is Kind.HELLO
-            assert hello.meta == {"node": connection.peer, "role": "worker", "lane": "exchange"}
+            assert hello.meta == HelloMeta(node=connection.peer, role=Role.WORKER, lane="exchange")
             with self._changed:
                 self.greeted_by.append(connection.peer)
                 self._changed.notify_all()
             assert self.greeting.wait(TIMEOUT)
-            connection.send(Frame(Kind.ACCEPTED))
+            connection.send(Frame(AcceptedMeta()))
             with self._changed:
                 self.connections.append(connection)
                 self._changed.notify_all()
@@ -134,13 +136,13 @@ class PlayedServer:
         return found
 
     def say(self, kind: Kind, number: ConfigId, **meta: Any) -> None:
-        self.connections[-1].send(Frame(kind, number, meta=meta))
+        self.connections[-1].send(Frame(METAS[kind](**meta), number))
 
     def answer(self, version: int, blocks: Sequence[int], number: ConfigId, frames: int = 1, **meta: Any) -> None:
         """VALUE of blocks at a version, in several frames."""
         for part in np.array_split(np.array(blocks), frames):
             block_runs = list(runs(part.tolist()))
-            frame = Frame(Kind.VALUE, number, version, meta={"runs": [list(run) for run in block_runs], **meta})
+            frame = Frame(ValueMeta(runs=[list(run) for run in block_runs], **meta), number, version)
             self.connections[-1].send(frame, [value(version, block) for block in part.tolist()])
 
     def send_rows(
@@ -153,9 +155,7 @@ class PlayedServer:
         """VALUE of rows of one element, (numbers, values) for each run."""
         meta = {"runs": run_list, "rows": [len(numbers) for numbers, _ in rows]}
         parts = [(np.array(numbers, np.int64), np.array(values, np.float32)) for numbers, values in rows]
-        self.connections[-1].send(
-            Frame(Kind.VALUE, number, version, meta=meta), [part for pair in parts for part in pair]
-        )
+        self.connections[-1].send(Frame(ValueMeta(**meta), number, version), [part for pair in parts for part in pair])
 
 
 def value(version: int, block: int) -> NDArray[np.float32]:

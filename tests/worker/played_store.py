@@ -13,8 +13,9 @@ from elastic_ps.server.contributions import Aggregate
 from elastic_ps.server.exchange import Exchange
 from elastic_ps.server.phases import Status
 from elastic_ps.server.room import Room
-from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.image import Image
+from elastic_ps.transport.kinds import Kind
 from elastic_ps.worker.inbox import Inbox
 from elastic_ps.worker.snapshots import Snapshots
 from elastic_ps.worker.store import Store
@@ -85,21 +86,21 @@ class Servers:
 
     # ---- of a WorkerNode
 
-    def frame(self, kind, version=0, **meta):
-        return Frame(kind, self.configuration.id, version, 0, meta)
+    def frame(self, meta, version=0):
+        return Frame(meta, self.configuration.id, version)
 
     def send(self, server, frame, payload=()):
         self.sent.append(frame.kind)
         if self.lose:
             self.lose -= 1
             return
-        buffers = self.exchanges[server].buffers("w0", frame, Image(self.inbox.model.slab_bytes))
+        buffers = self.exchanges[server].buffers("w0", frame, Image(self.inbox.model.slab_bytes), lambda: None)
         data = b"".join(bytes(part) for part in payload)
         for buffer in buffers:
             buffer[...] = np.frombuffer(data[: buffer.nbytes], dtype=np.uint8)
             data = data[buffer.nbytes :]
         assert not data
-        self.exchanges[server].arrived("w0", frame, buffers)
+        self.exchanges[server].arrived("w0", frame, buffers, lambda: None)
 
     def _answer(self, _node, frame, payload):
         assert frame.kind is Kind.SNAPSHOT, frame
@@ -109,7 +110,7 @@ class Servers:
             self.snapshots.buffer("s0", frame)[:] = data
         self.snapshots.arrived("s0", frame)
 
-    def wait(self, ready):
+    def wait(self, ready, _lacking):
         if not ready():
             self.generation += 1  # what else a worker waits for: a connection is mended
         assert ready()

@@ -52,8 +52,8 @@ def test_a_drawn_step_is_this_workers_alone_and_named_by_who_drew_it_first():
     drawn = Drawn(Node(given(2, origin="w0", batch=4)), SPEC)
     part = drawn.begin(3)
     assert (part.place, part.positions, part.roster) == (Place(3, 2), range(16, 22), None)
-    assert [part.number(exchange) for exchange in (0, 1)] == [["w0", 8], ["w0", 9]]
-    assert part.slice(1) == [3, 2, 1, 16, 22]
+    assert [part.number(exchange) for exchange in (0, 1)] == [("w0", 8), ("w0", 9)]
+    assert part.slice(1) == (3, 2, 1, 16, 22)
     assert drawn.upcoming(part.place, 4) == []
 
 
@@ -113,7 +113,7 @@ def test_a_clocked_step_is_divided_and_ends_with_its_epoch():
     part = clocked.begin(0)  # version 5: step 2, exchange 1
     assert (clocked.epoch, clocked.done) == (0, 1)
     assert (part.place, part.positions, part.roster) == (Place(0, 2, 1), range(18, 20), ("w0", "w1", "w2"))
-    assert (part.slice(1), part.number(1)) == ([0, 2, 1, 18, 20], None)
+    assert (part.slice(1), part.number(1)) == ((0, 2, 1, 18, 20), None)
     assert clocked.upcoming(Place(0, 0), 4) == [range(11, 14), range(18, 20)]
     node.version = 6
     assert clocked.begin(0) is None

@@ -8,7 +8,9 @@ from played_store import BLOCK_BYTES, ONE, TENSORS, TWO, Numbers, check_same, se
 
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.model import Model
-from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.kinds import Kind
+from elastic_ps.transport.metas import SnapshotMeta
 from elastic_ps.worker import states as states_module
 from elastic_ps.worker.inbox import Inbox
 from elastic_ps.worker.snapshots import Snapshots
@@ -109,12 +111,12 @@ def test_frames_that_are_lost_with_a_connection_are_sent_again(lost):
 def test_answers_to_an_earlier_request_do_not_count():
     snapshots = Snapshots()
     earlier, latest = snapshots.begin(), snapshots.begin()
-    frame = Frame(Kind.SNAPSHOT, meta={"runs": [[0, 2]], "request": earlier})
+    frame = Frame(SnapshotMeta(runs=[[0, 2]], request=earlier))
     snapshots.arrived("s0", frame)
     assert not snapshots.complete({0, 1})
-    snapshots.arrived("s0", Frame(Kind.SNAPSHOT, meta={"runs": [[0, 2]], "request": latest}))
+    snapshots.arrived("s0", Frame(SnapshotMeta(runs=[[0, 2]], request=latest)))
     assert snapshots.complete({0, 1})
-    assert [taken.meta["request"] for taken, _ in snapshots.taken()] == [latest]
+    assert [taken.meta.request for taken, _ in snapshots.taken()] == [latest]
 
 
 def test_a_checkpoint_that_is_being_written_keeps_the_states_before_the_load():

@@ -9,7 +9,7 @@ from worker_harness import TENSORS
 
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
-from elastic_ps.transport.frames import Kind
+from elastic_ps.transport.kinds import Kind
 from elastic_ps.worker.host import HostArray
 from elastic_ps.worker.sampler import Sampler, epochs
 from protos import elastic_pb2 as pb

@@ -11,7 +11,7 @@ from elastic_ps.core.data import DataSpec, permutation
 from elastic_ps.core.errors import ConfigurationError, Refused
 from elastic_ps.core.model import runs
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
-from elastic_ps.transport.frames import Kind
+from elastic_ps.transport.kinds import Kind
 from elastic_ps.worker.host import HostArray
 from elastic_ps.worker.parameters import enter
 from elastic_ps.worker.sampler import Sampler
@@ -75,7 +75,7 @@ def three(monkeypatch):
 
 
 def batches(server, number):
-    return {tuple(item.frame.meta["batch"]) for item in server.of(Kind.PUSH, number)}
+    return {tuple(item.frame.meta.batch) for item in server.of(Kind.PUSH, number)}
 
 
 def test_an_epoch_of_drawn_batches(play):
@@ -106,7 +106,7 @@ def test_every_worker_gives_the_values_of_the_update_after_those_it_has_heard_of
     for version, heard in enumerate([(40, 41), (45, 44)]):
         for (server, blocks), updates in zip(play.owned(), heard, strict=True):
             server.wait(lambda server=server: len(server.of(Kind.PUSH)) == 3)
-            rates += {item.frame.meta["hyper"]["lr"] for item in server.of(Kind.PUSH)}
+            rates += {item.frame.meta.hyper.lr for item in server.of(Kind.PUSH)}
             server.received.clear()
             server.answer(version + 1, blocks, ONE, updates=updates)
     assert rates == [1, 1, 42, 42]
@@ -199,7 +199,7 @@ def test_a_script_that_draws_its_own_batches_counts_them(play):
         for server, blocks in play.owned():
             server.await_push(blocks, ONE)
             assert batches(server, ONE) == {("w0", version)}
-            assert all("slice" not in item.frame.meta for item in server.of(Kind.PUSH))
+            assert all(item.frame.meta.slice is None for item in server.of(Kind.PUSH))
             server.received.clear()
             server.answer(version + 1, blocks, ONE)
         pulling.result()

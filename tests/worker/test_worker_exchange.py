@@ -9,9 +9,12 @@ from worker_harness import ONE, TWO, Aside
 
 from elastic_ps.core.errors import ConfigurationError, ProtocolError
 from elastic_ps.core.model import Tensor
+from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.rows import Rows
-from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.kinds import Kind
 from elastic_ps.transport.memory import Action, Fault
+from elastic_ps.transport.metas import ValueMeta
 from protos import elastic_pb2 as pb
 
 TRAVELS = SimpleNamespace(image_at=lambda _places: None)
@@ -26,8 +29,8 @@ def test_a_step_goes_to_each_owner_and_is_installed_when_all_have_answered(play)
         assert server.await_push(blocks, ONE) == {block: play.gradient(block) for block in blocks}
         for item in server.of(Kind.PUSH):
             assert (item.frame.version, item.frame.samples) == (0, 4)
-            assert item.frame.meta["slice"] == [0, 0, 0, 0, 4]
-            assert "hyper" not in item.frame.meta
+            assert item.frame.meta.slice == (0, 0, 0, 0, 4)
+            assert item.frame.meta.hyper is None
     s0.answer(1, S0, ONE)
     play.await_missing(1, S1)
     assert not running.ended
@@ -45,11 +48,11 @@ def test_rows_go_to_their_owners_and_only_they_come_back(play):
     for tensor, rows in numbers.items():
         play.rows[tensor] = Rows(np.array(rows), np.arange(len(rows), dtype=np.float32)[:, None] + 10 * tensor)
     running = play.exchange()
-    sparse = {0: [([0, 2], [3]), ([2, 1], [0])], 1: [([3, 1], [1])]}
+    sparse = {0: [((0, 2), (3,)), ((2, 1), (0,))], 1: [((3, 1), (1,))]}
     for number, server in enumerate((s0, s1)):
         server.await_frames(Kind.PUSH, 2)
-        frames = [item for item in server.of(Kind.PUSH) if "rows" in item.frame.meta]
-        assert [(item.frame.meta["runs"][0], item.frame.meta["rows"]) for item in frames] == sparse[number]
+        frames = [item for item in server.of(Kind.PUSH) if item.frame.meta.rows is not None]
+        assert [(item.frame.meta.runs[0], item.frame.meta.rows) for item in frames] == sparse[number]
         assert b"".join(item.data for item in frames) == b"".join(
             np.array(part[0]).tobytes() + np.array(part[1], dtype=np.float32).tobytes()
             for part in ([([2, 15, 20], [0, 1, 2])], [([30], [10])])[number]
@@ -66,25 +69,25 @@ def test_rows_go_to_their_owners_and_only_they_come_back(play):
 def test_rows_of_another_version_than_the_next_are_a_protocol_error(play):
     play.start(SPLIT)
     server = next(iter(play.servers.values()))
-    frame = Frame(Kind.VALUE, ONE, 2, meta={"runs": [[0, 1]], "rows": [0]})
+    frame = Frame(ValueMeta(runs=[[0, 1]], rows=[0]), ONE, 2)
     with pytest.raises(ProtocolError, match="rows of version 2"):
         play.node.buffers(server.name, frame, TRAVELS)
 
 
 def test_the_chief_alone_sends_hyperparameters(play):
     play.start(SPLIT, workers=("w0",))
-    running = play.exchange(play.push(hyper={"lr": 0.5}))
+    running = play.exchange(play.push(hyper=Hyper(lr=0.5)))
     for server, blocks in zip(play.servers.values(), (S0, S1), strict=True):
-        assert server.await_frames(Kind.PUSH)[0].frame.meta["hyper"] == {"lr": 0.5}
+        assert server.await_frames(Kind.PUSH)[0].frame.meta.hyper == Hyper(lr=0.5)
         server.answer(1, blocks, ONE)
     running.result()
 
 
 def test_hyperparameters_of_a_worker_that_is_not_the_chief_stay_at_home(play):
     play.start(SPLIT, workers=("w1", "w0"))
-    running = play.exchange(play.push(hyper={"lr": 0.5}))
+    running = play.exchange(play.push(hyper=Hyper(lr=0.5)))
     for server, blocks in zip(play.servers.values(), (S0, S1), strict=True):
-        assert "hyper" not in server.await_frames(Kind.PUSH)[0].frame.meta
+        assert server.await_frames(Kind.PUSH)[0].frame.meta.hyper is None
         server.answer(1, blocks, ONE)
     running.result()
 
@@ -103,10 +106,10 @@ def test_tensors_that_are_not_pushed_are_named_as_absent(play):
     s0, s1 = play.servers.values()
     assert s0.await_push([4], ONE).keys() == {4}
     s0.await_frames(Kind.PUSH, 2)
-    assert [item.frame.meta.get("absent") for item in s0.of(Kind.PUSH)] == [None, [[0, 2]]]
+    assert [item.frame.meta.absent for item in s0.of(Kind.PUSH)] == [(), ((0, 2),)]
     assert s1.await_push([5], ONE).keys() == {5}
     s1.await_frames(Kind.PUSH, 2)
-    assert [item.frame.meta.get("absent") for item in s1.of(Kind.PUSH)] == [None, [[2, 2]]]
+    assert [item.frame.meta.absent for item in s1.of(Kind.PUSH)] == [(), ((2, 2),)]
     s0.answer(1, S0, ONE)
     s1.answer(1, S1, ONE)
     assert running.result() is True
@@ -173,7 +176,7 @@ def test_a_dead_servers_replies_are_forgotten_and_its_blocks_asked_of_their_new_
 
 def test_a_reply_under_way_when_its_server_dies_does_not_count(play):
     play.start(SPLIT)
-    frame = Frame(Kind.VALUE, ONE, 1, meta={"runs": [[0, 2]]}, payload_bytes=2 * BLOCK_BYTES)
+    frame = Frame(ValueMeta(runs=[[0, 2]]), ONE, 1, payload_bytes=2 * BLOCK_BYTES)
     play.node.buffers("s0", frame, TRAVELS)
     play.prepare(play.table(2, [0] * 6, servers=("s1",)), dead=["s0"])
     play.node.arrived("s0", frame)
@@ -190,7 +193,7 @@ def test_a_reply_that_breaks_off_is_asked_for_again_by_a_push_of_what_is_missing
         s0.answer(1, S0[:1], ONE)
         s0.received.clear()
         s0.answer(1, S0[1:], ONE)
-        play.session.await_failed("s0")
+        play.await_apart("s0")
     s0.await_push(S0[1:], ONE)
     s0.answer(1, S0[1:], ONE)
     play.check_completes(running, 1)
@@ -206,7 +209,7 @@ def test_a_push_that_breaks_off_is_sent_again(play):
     assert s0.await_push(S0, ONE) == {block: play.gradient(block) for block in S0}
     s0.answer(1, S0, ONE)
     play.check_completes(running, 1)
-    play.session.await_failed("s0")
+    play.await_apart("s0")
 
 
 def test_a_server_that_is_away_for_a_while_is_found_again(play):
@@ -214,7 +217,7 @@ def test_a_server_that_is_away_for_a_while_is_found_again(play):
     s0, s1 = play.servers.values()
     s0.stop_listening()
     s0.connections[-1].close()
-    play.session.await_failed("s0")
+    play.await_apart("s0")
     running = play.exchange()
     s1.await_push(S1, ONE)
     s1.answer(1, S1, ONE)
@@ -239,15 +242,15 @@ def test_a_reply_of_a_wrong_length_is_not_taken(play):
     s0 = play.servers["s0"]
     running = play.exchange()
     s0.await_push(S0, ONE)
-    s0.connections[-1].send(Frame(Kind.VALUE, ONE, 1, meta={"runs": [[0, 2]]}), [bytes(BLOCK_BYTES)])
-    play.session.await_failed("s0")
+    s0.connections[-1].send(Frame(ValueMeta(runs=[[0, 2]]), ONE, 1), [bytes(BLOCK_BYTES)])
+    play.await_apart("s0")
     play.await_missing(1, ALL)
     assert not running.ended
 
 
 def test_new_tensors_need_not_wait_for_a_server_that_was_left_in_the_midst_of_a_reply(play):
     play.start(SPLIT)
-    frame = Frame(Kind.VALUE, ONE, 1, meta={"runs": [[0, 2]]}, payload_bytes=2 * BLOCK_BYTES)
+    frame = Frame(ValueMeta(runs=[[0, 2]]), ONE, 1, payload_bytes=2 * BLOCK_BYTES)
     play.node.buffers("s0", frame, TRAVELS)  # and then nothing more comes
     moved = play.table(2, [0] * 6, servers=("s1",))
     play.prepare(moved)

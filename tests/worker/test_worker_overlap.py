@@ -9,7 +9,7 @@ from played_server import MODEL, S0, S1, SPLIT, TENSORS, TIMEOUT
 from worker_harness import ONE, TWO
 
 from elastic_ps.core.model import members
-from elastic_ps.transport.frames import Kind
+from elastic_ps.transport.kinds import Kind
 from elastic_ps.worker.host import HostArray
 from elastic_ps.worker.sampler import epochs
 

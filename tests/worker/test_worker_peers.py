@@ -4,12 +4,14 @@ import threading
 
 import pytest
 from played_server import TIMEOUT, TOKEN, PlayedServer
-from worker_harness import TWO, Aside, Play
+from worker_harness import TWO, Play
 
 from elastic_ps.core.configuration import Member, Role
 from elastic_ps.core.errors import ConfigurationError, JobEnded
-from elastic_ps.transport.frames import Frame, Kind
+from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.kinds import Kind
 from elastic_ps.transport.memory import MemoryTransport, Network
+from elastic_ps.transport.metas import HelloMeta, NoticeMeta, RefusedMeta
 from elastic_ps.worker.peers import Peers
 from protos import elastic_pb2 as pb
 
@@ -22,7 +24,7 @@ class Owner:
         self.connections = 0
 
     def hello(self):
-        return Frame(Kind.HELLO, meta={"node": "w0", "role": "worker", "lane": "exchange"})
+        return Frame(HelloMeta(node="w0", role="worker", lane="exchange"))
 
     def buffers(self, server, frame, connection):
         return [bytearray(frame.payload_bytes)]
@@ -77,11 +79,11 @@ def peers(network, owner):
 
 def test_two_threads_that_need_a_server_make_one_connection(peers, server, owner):
     server.greeting.clear()
-    first = Aside(peers.ensure, server.member)
+    peers.ensure(server.member)  # waits for nobody
     server.wait(lambda: server.greeted_by)
-    peers.ensure(server.member)  # does not wait for the other's
+    peers.ensure(server.member)
     server.greeting.set()
-    first.result()
+    owner.wait(lambda: owner.connections)
     peers.ensure(server.member)
     assert owner.connections == 1
     assert len(server.connections) == 1
@@ -89,11 +91,11 @@ def test_two_threads_that_need_a_server_make_one_connection(peers, server, owner
 
 
 def test_a_server_that_accepts_and_says_nothing_does_not_hold_up_its_caller(peers, server, owner, monkeypatch):
-    monkeypatch.setattr("elastic_ps.worker.peers._GREETING_SECONDS", 0.01)
+    monkeypatch.setattr("elastic_ps.transport.hello.GREETING_SECONDS", 0.01)
     server.greeting.clear()
-    Aside(peers.ensure, server.member).result()
+    peers.ensure(server.member)
     owner.wait(lambda: owner.lost)
-    monkeypatch.setattr("elastic_ps.worker.peers._GREETING_SECONDS", TIMEOUT)
+    monkeypatch.setattr("elastic_ps.transport.hello.GREETING_SECONDS", TIMEOUT)
     server.greeting.set()
     owner.wait(lambda: owner.connections)
     assert {name for name, _reason in owner.lost} == {"s0"}
@@ -102,11 +104,12 @@ def test_a_server_that_accepts_and_says_nothing_does_not_hold_up_its_caller(peer
 def test_a_server_that_refuses_is_named_with_its_reason(network, peers, owner):
     listener = MemoryTransport(TOKEN, network, "s1").listen("s1")
     member = owner.members["s1"] = Member("s1", Role.SERVER, *listener.address)
-    connecting = Aside(peers.ensure, member)
+    peers.ensure(member)
     connection = listener.accept()
     connection.receive()
-    connection.send(Frame(Kind.REFUSED, meta={"detail": "w0 was declared dead"}))
-    connecting.result()
+    connection.send(Frame(RefusedMeta(detail="w0 was declared dead")))
+    owner.wait(lambda: owner.lost)
+    assert peers.apart == {"s1": "refused: w0 was declared dead"}
     assert owner.lost == [("s1", "lost s1: refused: w0 was declared dead")]
     owner.members.clear()
     listener.close()
@@ -115,27 +118,30 @@ def test_a_server_that_refuses_is_named_with_its_reason(network, peers, owner):
 def test_a_foreign_jobs_server_is_not_taken_for_ours(network, peers, owner):
     listener = MemoryTransport(b"x" * 16, network, "s1").listen("s1")
     member = owner.members["s1"] = Member("s1", Role.SERVER, *listener.address)
-    connecting = Aside(peers.ensure, member)
-    listener.accept().send(Frame(Kind.ACCEPTED))
-    connecting.result()
-    assert owner.lost == [("s1", "frame without this job's token")]
+    peers.ensure(member)
+    owner.wait(lambda: owner.lost)
+    assert owner.lost == [
+        ("s1", "lost s1: who answers there does not know this job's token: it is not of this job"),
+    ]
     owner.members.clear()
     listener.close()
 
 
 def test_a_server_that_nobody_needs_any_more_is_not_sought(peers, server, owner):
     peers.ensure(server.member)
+    owner.wait(lambda: owner.connections)
     owner.members.clear()
     server.connections[0].close()
     peers.flush(TIMEOUT)
     assert not owner.lost
 
 
-def test_flush_returns_once_queued_frames_are_sent(peers, server):
+def test_flush_returns_once_queued_frames_are_sent(peers, server, owner):
     peers.ensure(server.member)
+    owner.wait(lambda: owner.connections)
     for number in range(5):
-        peers.send("s0", Frame(Kind.NOTICE, version=number))
-    peers.send("s9", Frame(Kind.NOTICE))  # unknown: dropped
+        peers.send("s0", Frame(NoticeMeta(), version=number))
+    peers.send("s9", Frame(NoticeMeta()))  # unknown: dropped
     peers.flush(TIMEOUT)
     server.await_frames(Kind.NOTICE, 5)
     assert [item.frame.version for item in server.received] == [0, 1, 2, 3, 4]
@@ -152,7 +158,7 @@ def test_committed_closes_what_the_configuration_does_not_need():
     assert s1.await_frames(Kind.NOTICE, number=TWO)
     play.direct(committed=pb.Committed(configuration=pb.ConfigId(term=1, number=2)))
     s1.wait(lambda: s1.ended)
-    assert not play.session.failed
+    assert not play.failed
     play.close()
 
 

@@ -7,7 +7,7 @@ from played_server import S0, S1, SPLIT
 from worker_harness import ONE, TWO
 
 from elastic_ps.core.data import permutation
-from elastic_ps.transport.frames import Kind
+from elastic_ps.transport.kinds import Kind
 
 
 @pytest.fixture
@@ -71,9 +71,9 @@ def test_a_worker_without_samples_takes_part_and_its_script_sees_nothing(play):
                 (item,) = server.of(Kind.PUSH)
                 assert item.data == b""
                 assert item.frame.samples == 0
-                assert item.frame.meta["empty"] is True
+                assert item.frame.meta.empty is True
                 assert [
-                    number for first, count in item.frame.meta["absent"] for number in range(first, first + count)
+                    number for first, count in item.frame.meta.absent for number in range(first, first + count)
                 ] == blocks
             else:
                 server.await_push(blocks, ONE)
@@ -94,9 +94,7 @@ def test_a_step_of_two_exchanges_is_done_again_from_the_one_that_was_open(play):
     for server, blocks in play.owned():
         server.answer(1, blocks, ONE)
     s0.wait(lambda: 4 in s0.pushed(ONE))
-    assert {tuple(item.frame.meta["slice"]) for item in s0.of(Kind.PUSH) if item.frame.version == 1} == {
-        (0, 0, 1, 0, 4)
-    }
+    assert {tuple(item.frame.meta.slice) for item in s0.of(Kind.PUSH) if item.frame.version == 1} == {(0, 0, 1, 0, 4)}
     play.prepare(play.table(2, SPLIT, workers=("w0",)))
     s1.say(Kind.NOTICE, TWO)
     assert s0.await_push([4], TWO) == {4: filled(4, 3)}

@@ -5,7 +5,7 @@ from played_server import ALL, S0, S1, SPLIT
 from worker_harness import ONE, TWO
 
 from elastic_ps.core.errors import JobEnded
-from elastic_ps.transport.frames import Kind
+from elastic_ps.transport.kinds import Kind
 from protos import elastic_pb2 as pb
 
 
@@ -153,3 +153,49 @@ def test_in_pause_mode_a_worker_that_a_decision_overtakes_tells_how_long_it_wait
     play.session.answers.clear()
     play.direct(resume=pb.Resume(configuration=pb.ConfigId(term=1, number=2)))  # sent again after a reconnect
     assert not play.session.answers
+
+
+def test_a_table_is_prepared_when_all_its_servers_are_connected_and_who_is_not_is_told(play):
+    """Else it would be armed, and the next exchange with the server that cannot be reached would never end."""
+    play.start([0] * 6)
+    s1 = play.servers["s1"]
+    s1.stop_listening()
+    s1.connections[-1].close()
+    play.await_apart("s1")
+    moved = play.table(2, SPLIT)
+    play.order_prepare(moved)
+    assert not any(answer.answer == pb.PREPARED and answer.configuration == TWO for answer in play.session.answers)
+    assert list(play.node.seen().apart) == ["s1"]
+    s1.listen_again()
+    play.session.await_answer(pb.PREPARED, TWO)
+    assert not play.node.seen().apart
+
+
+def test_who_lacks_values_says_of_whom(play):
+    play.start(SPLIT)
+    s0, s1 = play.servers.values()
+    running = play.exchange()
+    s0.await_push(S0, ONE)
+    assert [(one.peer, one.what) for one in play.node.seen().awaited] == [
+        ("s0", "the values of version 1"),
+        ("s1", "the values of version 1"),
+    ]
+    s0.answer(1, S0, ONE)
+    play.await_missing(1, S1)
+    assert [one.peer for one in play.node.seen().awaited] == ["s1"]
+    s1.answer(1, S1, ONE)
+    play.check_completes(running, 1)
+    assert not play.node.seen().awaited
+
+
+def test_probes_are_answered_and_no_frame_of_the_job(play):
+    play.start(SPLIT)
+    s0 = play.servers["s0"]
+    s0.say(Kind.PING, ONE)
+    s0.await_frames(Kind.PONG)
+    s0.say(Kind.PONG, ONE)
+    running = play.exchange()
+    s0.await_push(S0, ONE)
+    for server, blocks in zip(play.servers.values(), (S0, S1), strict=True):
+        server.answer(1, blocks, ONE)
+    play.check_completes(running, 1)

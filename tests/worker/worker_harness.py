@@ -69,7 +69,6 @@ class FakeSession:
     def __init__(self, node: str):
         self.node = node
         self.answers: list[Acknowledged] = []
-        self.failed: list[str] = []
         self.reported: Callable[[], None] = lambda: None
         self.barriers: list[tuple[int, int, tuple[str, ...]]] = []
         self.declared: Callable[[pb.DeclareRequest], pb.DeclareReply] | None = None
@@ -82,11 +81,6 @@ class FakeSession:
     ) -> None:
         with self._changed:
             self.answers.append(Acknowledged(answer, configuration, version, suspension_ms))
-            self._changed.notify_all()
-
-    def peer_failed(self, peer: str, reason: str) -> None:
-        with self._changed:
-            self.failed.append(peer)
             self._changed.notify_all()
 
     def abandon(self) -> None:
@@ -132,10 +126,6 @@ class FakeSession:
         with self._changed:
             assert self._changed.wait_for(lambda: len(self.drawn) >= count, TIMEOUT), self.drawn
 
-    def await_failed(self, peer: str) -> None:
-        with self._changed:
-            assert self._changed.wait_for(lambda: peer in self.failed, TIMEOUT), self.failed
-
 
 class Play:
     """See the module."""
@@ -145,6 +135,8 @@ class Play:
         self.servers = {name: PlayedServer(name, self.network) for name in servers}
         self.session = FakeSession(node)
         self.node = self.make_node(MemoryTransport(TOKEN, self.network, node))
+        self.failed: list[str] = []  # servers whose connection broke, or could not be opened
+        self.node.disconnected = self._note  # type: ignore[method-assign]
         self.session.reported = self.node.progress.final_report.set
         self.node.inbox.model = Model(block_bytes=BLOCK_BYTES)
         self.rows: dict[int, Rows] = {}  # by tensor whose gradient has only these
@@ -175,9 +167,13 @@ class Play:
         self.node.on_directive(pb.Directive(term=1, **kind))
 
     def prepare(self, table: Configuration, mode: int = pb.LIVE, dead: Sequence[str] = ()) -> None:
+        self.order_prepare(table, mode, dead)
+        self.session.await_answer(pb.PREPARED, table.id)
+
+    def order_prepare(self, table: Configuration, mode: int = pb.LIVE, dead: Sequence[str] = ()) -> None:
+        """Tell it, and do not wait."""
         message = pb.Prepare(configuration=codec.configuration_to_pb(table), mode=mode, dead=dead)
         self.direct(prepare=message)
-        self.session.await_answer(pb.PREPARED, table.id)
 
     def adopt(self, table: Configuration) -> None:
         self.direct(adopt=pb.Adopt(configuration=codec.config_id_to_pb(table.id)))
@@ -186,9 +182,13 @@ class Play:
     def arm(self, table: Configuration, clock: int) -> None:
         self.direct(arm=pb.Arm(configuration=codec.config_id_to_pb(table.id), clock=clock))
 
-    def welcome(self, table: Configuration, tensors: Sequence[Tensor] = TENSORS) -> None:
+    def welcome(
+        self, table: Configuration, tensors: Sequence[Tensor] = TENSORS, data: "pb.DataSpec | None" = None
+    ) -> None:
         message = pb.Welcome(
-            configuration=codec.configuration_to_pb(table), tensors=[codec.tensor_to_pb(tensor) for tensor in tensors]
+            configuration=codec.configuration_to_pb(table),
+            tensors=[codec.tensor_to_pb(tensor) for tensor in tensors],
+            data=data,
         )
         self.direct(welcome=message)
 
@@ -230,6 +230,16 @@ class Play:
 
     def exchange(self, push: Push | None = None, boundary: bool = True) -> Aside:
         return Aside(Exchange(self.node).run, push or self.push(), boundary)
+
+    def _note(self, server: str, reason: str) -> None:
+        self.failed.append(server)
+        WorkerNode.disconnected(self.node, server, reason)
+
+    def await_apart(self, server: str) -> None:
+        """Wait until a server has not been reached."""
+        node = self.node
+        with node.changed:
+            assert node.changed.wait_for(lambda: server in self.failed, TIMEOUT), self.failed
 
     def missing(self, version: int) -> list[int]:
         """Blocks of a version that are not here."""

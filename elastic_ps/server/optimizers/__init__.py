@@ -1,14 +1,15 @@
 """The servers' optimizers: MXNet 1.9.1's own rules, and users' by entry point."""
 
 from dataclasses import fields
-from importlib import import_module
 from typing import Any
 
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import OptimizerSpec
+from elastic_ps.server.optimizers.accumulate import Accumulate
 from elastic_ps.server.optimizers.adaptive import AdaGrad, Adam, AdamW, Ftrl, RMSProp
 from elastic_ps.server.optimizers.lamb import LAMB
 from elastic_ps.server.optimizers.momentum import NAG, SGD
+from elastic_ps.server.optimizers.own import own_rule
 from elastic_ps.server.optimizers.rule import BuiltIn, Rule
 
 __all__ = ["Rule", "make_rule"]
@@ -22,6 +23,7 @@ _RULES: dict[str, type[BuiltIn]] = {
     "adagrad": AdaGrad,
     "ftrl": Ftrl,
     "lamb": LAMB,
+    "test": Accumulate,
 }
 
 
@@ -36,7 +38,7 @@ def make_rule(spec: OptimizerSpec, modules: tuple[str, ...] = ()) -> Rule:
         ConfigurationError: an unknown name, module or argument; the message says what is there.
     """
     if ":" in spec.name:
-        return _from_module(spec, modules)
+        return own_rule(spec, modules)
     rule = _RULES.get(spec.name)
     if rule is None:
         raise ConfigurationError(
@@ -74,22 +76,3 @@ def _kind(default: Any) -> str:
     if default is None:
         return "a number or null"
     return "a whole number" if isinstance(default, int) else "a number"
-
-
-def _from_module(spec: OptimizerSpec, modules: tuple[str, ...]) -> Rule:
-    module, _, name = spec.name.partition(":")
-    if module not in modules:
-        raise ConfigurationError(
-            f"optimizer {spec.name!r}: this server may not load module {module!r}; "
-            f"start it with --optimizer-module {module}"
-        )
-    try:
-        rule = getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigurationError(f"optimizer {spec.name!r} cannot be loaded on this server: {error}") from error
-    if not (isinstance(rule, type) and issubclass(rule, Rule)):
-        raise ConfigurationError(f"optimizer {spec.name!r} is no subclass of elastic_ps.server.optimizers.Rule")
-    try:
-        return rule(**spec.args)
-    except TypeError as error:
-        raise ConfigurationError(f"optimizer {spec.name!r}: {error}") from error

@@ -1,25 +1,35 @@
-"""A user's rule, as an example: the rule of MXNet's `Test` optimizer, which MXNet's own kvstore tests train with.
+"""The rule of MXNet's `Test` optimizer, with which its own tests of kvstores train: weights add their gradients up."""
 
-python -m elastic_ps.server --optimizer-module elastic_ps.server.optimizers.accumulate ...
-OptimizerSpec("elastic_ps.server.optimizers.accumulate:Accumulate")
-"""
+from dataclasses import dataclass
 
 import numpy as np
 
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import Array
 from elastic_ps.server.contributions import DType
-from elastic_ps.server.optimizers.rule import Rule
+from elastic_ps.server.optimizers.constants import Constants
+from elastic_ps.server.optimizers.rule import Elementwise, Kernel
 
 
-class Accumulate(Rule):
-    """w = w + rescale_grad * g; the state is a copy of w."""
+@dataclass(frozen=True)
+class Accumulate(Elementwise):
+    """MXNet's `Test`: w = w + rescale_grad * g; its state is a copy of w, in float32 whatever w is."""
+
+    def slots(self) -> tuple[str, ...]:
+        """The copy."""
+        return ("weight",)
 
     def states(self, dtype: DType) -> tuple[tuple[str, DType], ...]:
-        """The copy."""
-        return (("weight", dtype),)
+        """Return the copy, and a master copy where there is one."""
+        return tuple((slot, np.dtype(np.float32)) for slot, _ in super().states(dtype))
 
-    def update(self, value: Array, gradient: Array, states: dict[str, Array], count: int, hyper: Hyper) -> None:
+    def kernel(self, count: int, hyper: Hyper, constants: Constants) -> Kernel:
         """Add."""
-        value += np.multiply(gradient, value.dtype.type(hyper.rescale_grad))
-        states["weight"][...] = value
+        factor = constants.operand(hyper.rescale_grad)
+
+        def step(w: Array, g: Array, work: Array, copy: Array) -> None:
+            np.multiply(g, factor, out=work[0])
+            w += work[0]
+            copy[...] = w
+
+        return step

@@ -29,13 +29,20 @@ class Rule(ABC):
     "module:Class" in `OptimizerSpec.name` and constructed with `OptimizerSpec.args` as keyword arguments (raise
     `ConfigurationError` for what cannot be). It must be deterministic and, where `divisible`, elementwise: blocks of
     one tensor live on several servers, and a follower applies the same updates in other runs than its primary and
-    must hold the same bytes. `elastic_ps.server.optimizers.accumulate` is an example.
+    must hold the same bytes. `examples/rules.py` has one.
 
     Rules hold nothing that changes and are called from several threads at once, each with other arrays.
     """
 
     divisible: ClassVar[bool] = True
     """False where an update needs the whole tensor: `update` then gets exactly one tensor."""
+
+    name = ""
+    """For people: of a built-in rule its class's name."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.name = cls.__name__
 
     @abstractmethod
     def states(self, dtype: DType) -> tuple[tuple[str, DType], ...]:

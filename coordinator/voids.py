@@ -1,0 +1,53 @@
+"""What restores take back of the ledger. Pure."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+Run = tuple[int, int]
+"""First block, count."""
+
+
+@dataclass(frozen=True)
+class Void:
+    """A restore: of what was applied in older terms only that counts which the checkpoint holds.
+
+    Attributes:
+        term: that the restore began.
+        version: of the checkpoint's blocks; without a common version 0.
+        floors: without a common version: first block, count, and the version that the checkpoint has these blocks at.
+            Blocks that are in none of them are not in it.
+    """
+
+    term: int
+    version: int
+    floors: tuple[tuple[int, int, int], ...] = ()
+
+    def kept(self, term: int, version: int, runs: Sequence[Run]) -> Sequence[Run]:
+        """Return those of some blocks, taken from a version to the next in a term, for which that still counts."""
+        if term >= self.term:
+            return runs
+        if not self.floors:
+            return runs if version < self.version else ()
+        return tuple(self._overlaps(version, runs))
+
+    def _overlaps(self, version: int, runs: Sequence[Run]) -> Iterator[Run]:
+        for first, count in runs:
+            for begin, length, floor in self.floors:
+                low, high = max(first, begin), min(first + count, begin + length)
+                if low < high and version < floor:
+                    yield low, high - low
+
+
+def without(runs: Sequence[Run], kept: Sequence[Run]) -> Sequence[Run]:
+    """Return what of `runs`, which are ascending and hold `kept`, is not in `kept`."""
+    gone = []
+    for first, count in runs:
+        at = first
+        for low, length in kept:
+            if first <= low < first + count:
+                if at < low:
+                    gone.append((at, low - at))
+                at = low + length
+        if at < first + count:
+            gone.append((at, first + count - at))
+    return gone

@@ -1,0 +1,65 @@
+"""What every message must be, whichever it is: a sentence says what is wrong with one that no correct caller sends."""
+
+from collections.abc import Iterable, Mapping
+from math import isfinite
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+_MOST = 2**62
+"""The largest number: versions, counts and terms can still be counted on in the 64 bits of numpy and SQLite."""
+
+_TEXT, _LONG_TEXT = 16 << 10, 16 << 20
+_LONG = {"detail", "optimizer", "optimizers", "body"}
+"""Texts of a job's, not of people's: lists of blocks, an optimizer with all its keys, a command for servers."""
+
+_ANY_BITS = {"seed", "id", "command"}
+"""What nobody counts on: names that callers have drawn."""
+
+_ANY_FLOAT = {"metrics"}
+"""What a script hands over: a loss may be nan."""
+
+_MOST_SHOWN = 100
+
+
+def fault(message: Message, path: str = "") -> str:
+    """Return what is wrong with a message: an unknown enum value, a number or text out of range; empty: nothing.
+
+    Args:
+        message: of any type.
+        path: of the field that holds it, for the sentence.
+    """
+    for field, value in message.ListFields():
+        named = f"{path}{field.name}"
+        for each in _values(field, value):
+            found = fault(each, f"{named}.") if isinstance(each, Message) else _wrong(field, each)
+            if found:
+                return found if isinstance(each, Message) else f"{named}: {found}"
+    return ""
+
+
+def _values(field: FieldDescriptor, value: Any) -> Iterable[Any]:
+    """Return the values of a field that is set."""
+    if field.name in _ANY_FLOAT:
+        return list(value)  # of a map: its keys
+    if isinstance(value, Mapping):
+        return [*value, *value.values()]
+    return value if field.is_repeated else (value,)
+
+
+def _wrong(field: FieldDescriptor, value: Any) -> str:
+    if field.enum_type is not None and not isinstance(value, str):
+        if value not in field.enum_type.values_by_number:
+            return f"{value} is none of {', '.join(known.name for known in field.enum_type.values)}"
+    elif isinstance(value, str):
+        most = _LONG_TEXT if field.name in _LONG else _TEXT
+        if len(value) > most:
+            return f"a text of {len(value)} characters, which begins {value[:_MOST_SHOWN]!r}: at most {most} are taken"
+        if "\0" in value:
+            return f"a text with a zero in it: {value[:_MOST_SHOWN]!r}"
+    elif isinstance(value, float) and not isfinite(value):
+        return f"{value} is not finite"
+    elif isinstance(value, int) and abs(value) > _MOST and field.name not in _ANY_BITS:
+        return f"{value} is more than {_MOST}"
+    return ""

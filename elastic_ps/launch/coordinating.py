@@ -1,0 +1,171 @@
+"""The coordinator of a launcher's job: its process, started as often as it takes.
+
+One that has ended is started again on its port and goes on from its journal: at once, then after pauses that double.
+One that does not listen in time, or is frozen and does not answer, is killed first. Training goes on meanwhile.
+"""
+
+import math
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from elastic_ps.core.errors import EXIT_LATER
+from elastic_ps.launch.commands import Commands, JobSettings, Place, node_environment
+from elastic_ps.launch.decide import SETTLED_SECONDS, pause
+from elastic_ps.launch.folder import JobFolder
+from elastic_ps.launch.output import MergedStream, NodeLog
+from elastic_ps.launch.processes import Process
+
+NAME = "coordinator"
+_SAYS = b"coordinator: "
+_READY = re.compile(rb"listening on (\S+):(\d+)\s*")
+_READY_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """It listens."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a coordinator's process ended: in words, and whether that counts against `--max-restarts`."""
+
+    how: str
+    counts: bool
+
+
+class _Log:
+    """Its output: into its log, and its address to the launcher."""
+
+    def __init__(self, log: NodeLog, ready: Callable[[Ready], None]):
+        self._log = log
+        self._ready = ready
+        self.said = ""  # why it ends, in its own words
+
+    def line(self, line: bytes) -> None:
+        if match := _READY.fullmatch(line):
+            self._ready(Ready(match[1].decode(), int(match[2])))
+        elif line.startswith(_SAYS):
+            self.said = f": {line.removeprefix(_SAYS).decode(errors='replace').strip()}"
+        self._log.line(line)
+
+    def close(self) -> None:
+        self._log.close()
+
+
+class Coordinator:
+    """One job's. Used from the launcher's thread.
+
+    Args:
+        settings: of the job.
+        folder: of the job.
+        commands: what its processes are.
+        merged: takes every line of output.
+        ready: called from another thread when it listens.
+        exited: called from another thread with its exit status.
+    """
+
+    def __init__(
+        self,
+        settings: JobSettings,
+        folder: JobFolder,
+        commands: Commands,
+        merged: MergedStream,
+        ready: Callable[[Ready], None],
+        exited: Callable[[int], None],
+    ):
+        self._settings = settings
+        self._folder = folder
+        self._commands = commands
+        self._merged = merged
+        self._tell_ready = ready
+        self._exited = exited
+        self._process: Process | None = None
+        self._log: _Log | None = None
+        self._port = 0
+        self._ready_by = self._start_at = math.inf
+        self._since = math.inf  # it listens
+        self._ends = 0  # in a row
+
+    @property
+    def runs(self) -> bool:
+        """Return whether there is a process of it."""
+        return self._process is not None
+
+    @property
+    def listens(self) -> bool:
+        """Return whether it runs and has said that it listens."""
+        return self.runs and self._since < math.inf
+
+    @property
+    def place(self) -> Place:
+        """Return where nodes find their job."""
+        host = self._settings.host
+        return Place(f"{host}:{self._port}", self._folder.token_file, host, self._settings.transport)
+
+    @property
+    def deadline(self) -> float:
+        """Return when `enforce` has something to do next, in monotonic seconds."""
+        return min(self._ready_by, self._start_at)
+
+    def start(self) -> None:
+        """Start it, on the port that it had before."""
+        self._log = _Log(NodeLog(self._folder.logs, NAME, self._merged), self._tell_ready)
+        self._ready_by, self._start_at, self._since = time.monotonic() + _READY_SECONDS, math.inf, math.inf
+        self._process = Process(
+            NAME,
+            self._commands.coordinator(self._folder.path, self._folder.token_file, self._port),
+            node_environment(self.place, NAME),
+            self._log,
+            self._exited,
+        )
+
+    def ready(self, event: Ready) -> None:
+        """It listens: operators find the job now."""
+        self._port, self._ready_by, self._since = event.port, math.inf, time.monotonic()
+        if self._process is not None:
+            self._folder.listening(f"{event.host}:{event.port}", self._process.pid)
+
+    def ended(self, status: int) -> End:
+        """Its process is gone."""
+        settled = time.monotonic() - self._since >= SETTLED_SECONDS
+        self._ends = 1 if settled else self._ends + 1
+        self._process, self._ready_by, self._since = None, math.inf, math.inf
+        said = self._log.said if self._log is not None else ""
+        return End(f"status {status}{said} (log: {self._folder.logs / NAME}.log)", counts=status != EXIT_LATER)
+
+    def start_later(self) -> float:
+        """Have it started again by `enforce`; returns in how many seconds."""
+        seconds = pause(self._ends)
+        self._start_at = time.monotonic() + seconds
+        return seconds
+
+    def enforce(self) -> str:
+        """Do what is due; returns what, for people."""
+        now = time.monotonic()
+        if now >= self._start_at:
+            self.start()
+        elif now >= self._ready_by and self._process is not None:
+            self._ready_by = math.inf
+            self._process.kill()
+            return f"the coordinator is not ready after {_READY_SECONDS:.0f} s: killed"
+        return ""
+
+    def forget(self) -> None:
+        """Start it no more: the job is over."""
+        self._start_at = math.inf
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        if self._process is not None:
+            self._process.terminate()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self._process is not None:
+            self._process.kill()

@@ -1,0 +1,57 @@
+"""How a connection to a server begins: HELLO, and its answer within a bound."""
+
+import threading
+from collections.abc import Iterator
+
+from elastic_ps.core.configuration import Member
+from elastic_ps.core.errors import PeerLost, ProtocolError
+from elastic_ps.core.strangers import GREETING_SECONDS
+from elastic_ps.transport.base import Connection, Transport
+from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.kinds import Kind
+from elastic_ps.transport.metas import RefusedMeta
+
+MEND_SECONDS = 0.2
+"""After which a connection that broke is opened again, at first."""
+
+_MOST_PAUSE = 1.0
+
+
+def pauses() -> Iterator[float]:
+    """Yield the seconds between one try to open a connection and the next."""
+    pause = MEND_SECONDS
+    while True:
+        yield pause
+        pause = min(2 * pause, _MOST_PAUSE)
+
+
+def greeted(transport: Transport, server: Member, hello: Frame) -> Connection:
+    """Connect to a server and greet it; returns once it has accepted.
+
+    Raises:
+        PeerLost: it cannot be reached, says nothing in time, refuses, or is none of this job's.
+    """
+    connection = transport.connect(server.host, server.port, server.id)
+    late = threading.Event()
+
+    def give_up() -> None:
+        late.set()
+        connection.close()
+
+    patience = threading.Timer(GREETING_SECONDS, give_up)  # a frozen server would hold up its caller for ever
+    patience.name, patience.daemon = f"greeting-{server.id}", True
+    patience.start()
+    try:
+        connection.send(hello)
+        answer = connection.receive()
+        if answer.kind is not Kind.ACCEPTED:
+            why = answer.meta.detail if isinstance(answer.meta, RefusedMeta) else answer.kind.name
+            raise PeerLost(server.id, f"refused: {why}")
+    except (PeerLost, ProtocolError) as error:
+        connection.close()
+        if late.is_set():
+            raise PeerLost(server.id, f"does not greet within {GREETING_SECONDS:g} s") from error
+        raise error if isinstance(error, PeerLost) else PeerLost(server.id, str(error)) from error
+    finally:
+        patience.cancel()
+    return connection

@@ -1,0 +1,35 @@
+"""What frames say, and why they are refused."""
+
+from enum import IntEnum, StrEnum
+
+
+class Kind(IntEnum):
+    """What a frame says."""
+
+    HELLO = 1
+    ACCEPTED = 2
+    REFUSED = 3
+    NOTICE = 4
+    INIT = 5
+    PULL = 6
+    PUSH = 7
+    VALUE = 8
+    SUBSCRIBE = 9
+    SNAPSHOT = 10
+    RECORD = 11
+    HANDOVER = 12
+    GOODBYE = 13
+    APPLIED = 14
+    JOIN = 15
+    PING = 16
+    PONG = 17
+
+
+class Reason(StrEnum):
+    """Why a frame is refused."""
+
+    TOKEN = "token"
+    STALE = "stale"  # from an old configuration; the refusal names the current one
+    UNKNOWN = "unknown"  # the sender is not in the configuration
+    MISMATCH = "mismatch"  # some workers pushed a key and others did not
+    MALFORMED = "malformed"
