@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import typer
-from typer.core import TyperGroup
 from typer.main import get_command
 
 from dl2_scheduler.cluster.errors import BadInput, SchedulerError
 from dl2_scheduler.commands.common import group
+from elastic_ps.core.careful import CarefulGroup
+from elastic_ps.core.lastresort import one_sentence
+from elastic_ps.core.terminal import say
 
 _PLACES = {
     "simulate": "simulate:simulate",
@@ -68,7 +70,7 @@ class _Commands(Mapping[str, Any]):
         return len(_PLACES)
 
 
-class _Dl2(TyperGroup):
+class _Dl2(CarefulGroup):
     """What is wrong with a file or an option becomes one line on stderr."""
 
     def __init__(self, **given: Any) -> None:
@@ -81,15 +83,15 @@ class _Dl2(TyperGroup):
         except KeyboardInterrupt:
             raise typer.Exit(Exit.INTERRUPTED) from None
         except BadInput as error:
-            typer.echo(f"dl2: {error}", err=True)
+            say(f"dl2: {error}", err=True)
             raise typer.Exit(Exit.USAGE) from None
         except SchedulerError as error:
-            typer.echo(f"dl2: {error}", err=True)
+            say(f"dl2: {error}", err=True)
             raise typer.Exit(Exit.FAILED) from None
         except OSError as error:
             if error.errno == errno.EPIPE:  # as in `| head`; typer ends without a word
                 raise
-            typer.echo(f"dl2: {error.filename or 'reading or writing failed'}: {error.strerror}", err=True)
+            say(f"dl2: {error.filename or 'reading or writing failed'}: {error.strerror}", err=True)
             raise typer.Exit(Exit.FAILED) from None
 
 
@@ -108,4 +110,5 @@ def _dl2() -> None:
 def main() -> None:
     """Entry point of `dl2`."""
     sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115  # None where the caller has closed it
-    app(prog_name="dl2")
+    with one_sentence("dl2"):
+        app(prog_name="dl2")

@@ -32,12 +32,15 @@ from pydantic_core import ErrorDetails
 from dl2_scheduler.cluster import durations
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import MOST_TASKS, UNKNOWN_SAMPLES, Job
+from dl2_scheduler.cluster.ranges import MOST_EPOCHS
 from dl2_scheduler.cluster.template import SLOTS, Amount, Container, KubernetesOnly, Part, Template, Text
 from dl2_scheduler.cluster.yamltext import read_yaml
 
 API_VERSION = "dl2.scheduler/v1alpha1"
 KIND = "ElasticJob"
 
+_MOST_RETRIES = 1_000_000
+_LONGEST_TTL = (1 << 31) - 1  # seconds, as Kubernetes has it of its own jobs
 _LONGEST_NAME = 50  # Kubernetes allows 63, of which the names of pods take what follows
 
 
@@ -176,15 +179,15 @@ class Spec(Part):
     """
 
     model_type: Text | None = None
-    epochs: Annotated[float | None, Field(gt=0, allow_inf_nan=False)] = None
+    epochs: Annotated[float | None, Field(gt=0, le=MOST_EPOCHS, allow_inf_nan=False)] = None
     scaling: Annotated[Scaling, Field(strict=False)] = Scaling.SCHEDULER
     workers: Role
     servers: Role = Role()
     checkpoint: Checkpoint | None = None
     suspend: bool = False
     gang_timeout: Annotated[Duration, KubernetesOnly()] = 300.0
-    retry_limit: Annotated[int, Field(ge=0)] = 3
-    ttl_seconds_after_finished: Annotated[int | None, Field(ge=0), KubernetesOnly()] = None
+    retry_limit: Annotated[int, Field(ge=0, le=_MOST_RETRIES)] = 3
+    ttl_seconds_after_finished: Annotated[int | None, Field(ge=0, le=_LONGEST_TTL), KubernetesOnly()] = None
     coordinator: Coordinator | None = None
     shared_memory: SharedMemory | None = None
 

@@ -1,13 +1,13 @@
 """Jobs and nodes, as their owners describe them."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.ranges import LATEST, MOST_AMOUNT, MOST_EPOCHS, MOST_SAMPLES, check_range
 
 MOST_TASKS = 256
-"""Of one role of a job that is submitted."""
+"""Of one role of a job: a speed is kept for every pair of counts."""
 
 UNKNOWN_SAMPLES = 1.0
 """Of an epoch, until the job has told: policies that weigh by it try such a job first."""
@@ -77,28 +77,21 @@ class Job:
         Raises:
             BadInput: with the field and the reason.
         """
-        positive = {
-            "epochs": self.epochs,
-            "samples_per_epoch": self.samples_per_epoch,
-            "epochs_estimate": self.estimate,
-        }
-        for name, value in positive.items():
-            if not (math.isfinite(value) and value > 0):
-                raise BadInput(f"{name} is {value}: give a positive number")
-        if not (math.isfinite(self.arrival) and self.arrival >= 0):
-            raise BadInput(f"arrival is {self.arrival}: give seconds, from 0 on")
+        check_range("epochs", self.epochs, MOST_EPOCHS, zero=False)
+        check_range("samples_per_epoch", self.samples_per_epoch, MOST_SAMPLES, zero=False)
+        check_range("epochs_estimate", self.estimate, MOST_EPOCHS, zero=False)
+        check_range("arrival", self.arrival, LATEST)
         for role, least, most in (
             ("workers", self.min_workers, self.max_workers),
             ("servers", self.min_servers, self.max_servers),
         ):
-            if most < 1:
-                raise BadInput(f"max_{role} is {most}: give at least 1")
+            if not 1 <= most <= MOST_TASKS:
+                raise BadInput(f"max_{role} is {most}: give 1 to {MOST_TASKS}")
             if not 1 <= least <= most:
                 raise BadInput(f"min_{role} is {least}: give a number from 1 to max_{role}, {most}")
         for name, demand in (("worker", self.worker), ("server", self.server)):
             for resource, amount in demand.items():
-                if not (math.isfinite(amount) and amount >= 0):
-                    raise BadInput(f"{name}: {amount} of {resource}: give a number from 0 on")
+                check_range(f"{name}: the amount of {resource}", amount, MOST_AMOUNT)
             if not any(demand.values()):
                 raise BadInput(f"{name} takes nothing: name at least one resource, as in {{'cpu': 2}}")
 

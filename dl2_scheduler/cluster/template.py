@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.quantities import amount
+from elastic_ps.core.careful import LONGEST_TEXT
 
 SLOTS = "slots"
 """The resource of virtual nodes; a task takes one unless its container says otherwise."""
@@ -39,8 +40,16 @@ def _amount(value: Any) -> Any:
         raise ValueError(str(error)) from error
 
 
+def _word(value: str) -> str:
+    if len(value.encode(errors="replace")) > LONGEST_TEXT:
+        raise ValueError(f"longer than {LONGEST_TEXT:,} bytes, which no program can be given: put it into a file")
+    return value
+
+
 Amount = Annotated[float, BeforeValidator(_amount), Field(ge=0, allow_inf_nan=False)]
 Text = Annotated[str, Field(min_length=1)]
+Word = Annotated[str, AfterValidator(_word)]
+"""That a program is given."""
 
 
 class Part(BaseModel):
@@ -119,7 +128,7 @@ class Variable(Part):
     """
 
     name: str
-    value: str = ""
+    value: Word = ""
     value_from: Annotated[dict[str, Any] | None, KubernetesOnly("the variable is empty")] = None
 
     @field_validator("name")
@@ -157,8 +166,8 @@ class Container(OpenPart):
     )
 
     image: Annotated[Text | None, KubernetesOnly("tasks run in the environment of dl2 serve")] = None
-    command: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    args: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    command: Annotated[tuple[Word, ...], Field(strict=False)] = ()
+    args: Annotated[tuple[Word, ...], Field(strict=False)] = ()
     working_dir: str | None = None
     env: Annotated[tuple[Variable, ...], Field(strict=False)] = ()
     resources: Resources | None = None

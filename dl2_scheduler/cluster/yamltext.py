@@ -6,7 +6,9 @@ import yaml
 
 from dl2_scheduler.cluster.errors import BadInput
 
-_LONGEST = 1 << 20  # characters; Kubernetes takes little more
+LONGEST = 1 << 20
+"""Characters; Kubernetes takes little more."""
+
 _MOST_VALUES = 100_000
 _DEEPEST = 50
 _TAG = "tag:yaml.org,2002:"
@@ -23,8 +25,8 @@ def read_yaml(text: str) -> Any:
         BadInput: it is neither, too large, names a field twice, or has characters that no program can be given; with
             the line.
     """
-    if len(text) > _LONGEST:
-        raise BadInput(f"longer than {_LONGEST:,} characters: leave something out")
+    if len(text) > LONGEST:
+        raise BadInput(f"longer than {LONGEST:,} characters: leave something out")
     try:
         loader = yaml.SafeLoader(text)
         loader.name = "the document"

@@ -16,12 +16,14 @@ from dl2_scheduler.commands.common import new_table, show
 from dl2_scheduler.commands.progress import Bar
 from dl2_scheduler.commands.simulated import ChangeCost, JoinCost, SpeedTable, StartCost, known_speeds, scaling_cost
 from dl2_scheduler.policies.names import DL2
+from dl2_scheduler.policies.paper_weights import MOST_PLACES
 from dl2_scheduler.policies.registry import make_policy
 from dl2_scheduler.sim.arrivals import Pattern
 from dl2_scheduler.sim.history import read_history
 from dl2_scheduler.sim.lanes import MEASURED
 from dl2_scheduler.sim.simulator import check_jobs
 from dl2_scheduler.sim.trace import parse_cluster
+from elastic_ps.core.terminal import say
 
 if TYPE_CHECKING:
     from dl2_scheduler.learning.bootstrap import BootstrapSettings, Tell
@@ -45,13 +47,15 @@ def bootstrap(
     teacher: Annotated[str | None, typer.Option(help="The policy to imitate; a wrong one lists them [drf].")] = None,
     history: Annotated[Path | None, typer.Option(help="Recorded decisions to imitate instead.")] = None,
     network: Annotated[Network, typer.Option(help="Ours, which jobs share, or the paper's.")] = Network.SHARED,
-    places: Annotated[int, typer.Option(min=1, help="Jobs that the paper's network sees at once.")] = 20,
+    places: Annotated[int, typer.Option(min=1, max=MOST_PLACES, help="Jobs that the paper's network sees.")] = 20,
     clusters: Annotated[str, typer.Option(help="Clusters to learn on, joined by spaces.")] = _CLUSTERS,
     pattern: Annotated[list[Pattern] | None, typer.Option(help="Of arrivals; may repeat [google].")] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Of an episode.")] = 60,
-    episodes: Annotated[int, typer.Option(min=1, help="To imitate.")] = 24,
-    warm_up: Annotated[int, typer.Option(min=0, help="Episodes in which the teacher learns speeds before.")] = 24,
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over what the teacher did.")] = 12,
+    jobs: Annotated[int, typer.Option(min=1, max=10_000, help="Of an episode.")] = 60,
+    episodes: Annotated[int, typer.Option(min=1, max=100_000, help="To imitate.")] = 24,
+    warm_up: Annotated[
+        int, typer.Option(min=0, max=100_000, help="Episodes before, for the teacher to learn speeds.")
+    ] = 24,
+    epochs: Annotated[int, typer.Option(min=1, max=100_000, help="Passes over what the teacher did.")] = 12,
     seed: Annotated[int, typer.Option(min=0, help="Of everything.")] = 0,
     speeds: SpeedTable = None,
     start_cost: StartCost = MEASURED.start,
@@ -79,7 +83,7 @@ def bootstrap(
     with Bar() as bar:
         times = run.of_history(history, bar.tell) if history else run.of_teacher(teacher or _TEACHER, bar.tell)
     show(_table(clusters.split(), times))
-    typer.echo(f"Mean completion times in slots, on sequences that were not imitated. Use it as --policy dl2:{out}")
+    say(f"Mean completion times in slots, on sequences that were not imitated. Use it as --policy dl2:{out}")
 
 
 def _nodes(clusters: str) -> tuple[tuple[Node, ...], ...]:

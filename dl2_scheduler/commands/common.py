@@ -2,33 +2,32 @@
 
 import json
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
+
+from elastic_ps.core.careful import CommandLine
+from elastic_ps.core.terminal import Terminal, say
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Folder = Annotated[
     Path | None, typer.Option(metavar="FOLDER", help="Of the cluster's state; left out: ~/.local/state/dl2.")
 ]
 
-_PIPE_WIDTH = 200
 
-
-def group(text: str, **options: Any) -> typer.Typer:
+def group(text: str, **options: Any) -> CommandLine:
     """A group of commands.
 
     Args:
         text: for its help.
         options: of `typer.Typer`.
     """
-    plain: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
-    return typer.Typer(help=text, **plain, **options)
+    return CommandLine(help=text, **options)
 
 
 def default_folder(environment: Mapping[str, str] = os.environ) -> Path:
@@ -45,11 +44,10 @@ def new_table(**columns: bool) -> Table:
 
 
 def show(view: RenderableType) -> None:
-    """Print on stdout: as wide as the terminal, or wide where it is piped, so that no table is cut."""
-    width = None if sys.stdout.isatty() else _PIPE_WIDTH
-    Console(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False).print(view)
+    """Print on stdout."""
+    Terminal().print(view)
 
 
 def show_json(value: Any) -> None:
     """Print JSON on stdout."""
-    typer.echo(json.dumps(value, indent=2))
+    say(json.dumps(value, indent=2))

@@ -103,6 +103,11 @@ def driven(cluster: LiveCluster, history: History, folder: Path, driving: Drivin
     if driving.learn and asked and asked.startswith(DL2):
         check_learns(Path(asked.removeprefix(DL2)))
     policies = Policies(fitted_by(history), BASELINE, folder, asked)
+    if driving.learn and policies.in_use(DL2) is None:
+        why = f"--learn: {policies.choice.policy} is no network that learns"
+        if driving.policy is not None:
+            raise BadInput(f"{why}: give --policy dl2:RUN too, or leave --learn out")
+        log.warning("%s: nothing learns until `dl2 policy use dl2:RUN`", why)
     beside: list[Beside] = []
     notes = Notes()
     with ExitStack() as stack:

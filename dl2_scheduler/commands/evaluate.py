@@ -25,6 +25,7 @@ from dl2_scheduler.sim.evaluate import Bounds, Contender, Result, bounds, compar
 from dl2_scheduler.sim.metrics import Estimate
 from dl2_scheduler.sim.trace import read_lines
 from elastic_ps.core.options import grouped
+from elastic_ps.core.terminal import say
 
 _JCT = "jct_slots.mean"
 
@@ -52,7 +53,7 @@ def evaluate(
         show_json({**asked, **_document(results, least)})
     else:
         count = len(sequences)
-        typer.echo(f"{count} trace{'s' if count > 1 else ''}, {len(setting.nodes)} nodes; mean ± half the 95% interval")
+        say(f"{count} trace{'s' if count > 1 else ''}, {len(setting.nodes)} nodes; mean ± half the 95% interval")
         show(_table(results, least))
 
 

@@ -1,6 +1,5 @@
 """`dl2 figure`: a figure of the paper, from runs of our own."""
 
-import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +7,8 @@ import typer
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.commands.simulated import SpeedTable, known_speeds
+from elastic_ps.core.descendants import descendants_end_with_me
+from elastic_ps.core.terminal import say
 
 
 def figure(
@@ -32,11 +33,11 @@ def figure(
     except OSError as error:
         raise BadInput(f"--out {out}: no folder: {error.strerror}") from error
     if number in LIVE_FIGURES:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # the jobs end with the command
-        typer.echo(draw_live(number, Live(out / "live", LiveScale(), seed, _tell), out))
+        descendants_end_with_me()
+        say(draw_live(number, Live(out / "live", LiveScale(), seed, _tell), out))
     else:
-        typer.echo(draw(number, Lab(out, known, PAPER_LIKE, seed, _tell), out))
+        say(draw(number, Lab(out, known, PAPER_LIKE, seed, _tell), out))
 
 
 def _tell(text: str) -> None:
-    typer.echo(text, err=True)
+    say(text, err=True)

@@ -17,6 +17,7 @@ from dl2_scheduler.replay.costs import Costs, scaling_costs
 from dl2_scheduler.replay.measured import Row, Table, speed_table
 from dl2_scheduler.replay.past import past_jobs
 from dl2_scheduler.sim.trace import write_trace, write_whole
+from elastic_ps.core.terminal import say
 
 
 def fit(
@@ -40,7 +41,7 @@ def fit(
         error = "-" if math.isnan(each.error) else f"{each.error:.1%}"
         view.add_row(each.model, str(each.configurations), str(each.observations), error)
     show(view)
-    typer.echo("error: each configuration, fitted to the others; -: fewer than 3 were measured")
+    say("error: each configuration, fitted to the others; -: fewer than 3 were measured")
     _print_costs(scaling_costs(slots, table))
 
 
@@ -58,9 +59,7 @@ def _print_costs(costs: Costs) -> None:
             view.add_row(name, f"{cost.seconds:.1f}", error, str(cost.count), str(cost.cut_off), of)
     show(view)
     found = costs.scaling
-    typer.echo(
-        f"in simulations: --start-cost {found.start:.1f} --change-cost {found.change:.1f} --join-cost {found.join:.1f}"
-    )
+    say(f"in simulations: --start-cost {found.start:.1f} --change-cost {found.change:.1f} --join-cost {found.join:.1f}")
 
 
 def _lines(table: Table) -> list[str]:

@@ -12,6 +12,7 @@ from dl2_scheduler.commands.common import Json, default_folder, new_table, show,
 from dl2_scheduler.commands.kube_target import Where
 from dl2_scheduler.live.client import ClusterClient
 from elastic_ps.core.options import grouped
+from elastic_ps.core.terminal import say
 from protos import cluster_pb2 as pb
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="Its name.")]
@@ -55,7 +56,7 @@ def status(job: JobName, *, where: Where, as_json: Json = False) -> None:
         "log": found.log or "-",
     }
     for name, value in lines.items():
-        typer.echo(f"{name:<9}{value}")
+        say(f"{name:<9}{value}")
 
 
 @grouped
@@ -88,7 +89,7 @@ def why(
         other = [decision.shadow.policy or "-", _shadowed(decision)] if shadow else []
         table.add_row(str(decision.slot), decision.policy, before, granted, *other, had, trained, reason)
     show(table)
-    typer.echo("counts are workers+servers: before the slot, as granted, and as the job had them at its end")
+    say("counts are workers+servers: before the slot, as granted, and as the job had them at its end")
 
 
 def client_of(folder: Path | None) -> ClusterClient:

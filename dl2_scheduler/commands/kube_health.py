@@ -1,15 +1,14 @@
 """Whether a scheduler of Kubernetes gets on, as its probes are told."""
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 from dl2_scheduler.cluster.errors import BadInput
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.core.pages import answered, listening
+from elastic_ps.core.pages import answered, listening, started
 
 LEASE_SECONDS = 60.0
 """That a leader may be without its lease: it ends by itself long before."""
@@ -96,14 +95,8 @@ def answering(health: Health, where: str | None) -> Iterator[int]:
         def log_message(self, *_: object) -> None:
             """Probes are no news."""
 
-    def listen(host: str, port: int) -> tuple[ThreadingHTTPServer, threading.Thread]:
-        server = ThreadingHTTPServer((host, port), Answer)
-        thread = threading.Thread(target=server.serve_forever, name="probes", daemon=True)
-        thread.start()
-        return server, thread
-
     try:
-        server, thread = listening(where, listen)
+        server, thread = listening(where, lambda host, port: started(host, port, Answer))
     except ConfigurationError as error:
         raise BadInput(f"--probes {error}") from error
     with answered(server, thread) as found:

@@ -15,6 +15,7 @@ from dl2_scheduler.commands.simulated import known_speeds
 from dl2_scheduler.sim.arrivals import Pattern
 from dl2_scheduler.sim.lanes import ScalingCost
 from dl2_scheduler.sim.trace import parse_cluster
+from elastic_ps.core.terminal import say
 
 if TYPE_CHECKING:
     from dl2_scheduler.learning.lessons import Lessons
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from dl2_scheduler.learning.paper.online import PaperOnline
     from dl2_scheduler.learning.run_folder import RunFolder
 
+_MOST_MINUTES = 366 * 24 * 60.0
 _LEARNING = "online"  # key of its settings
+_SHORTAGE = "shortage"  # and of what the last learning lacked
 
 
 def learn(
@@ -31,10 +34,11 @@ def learn(
     ],
     out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Leave RUN as it is, and write here.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the learning that RUN holds.")] = False,
-    minutes: Annotated[float, typer.Option(min=0.0, help="From now on.")] = 30.0,
+    minutes: Annotated[float, typer.Option(min=0.0, max=_MOST_MINUTES, help="From now on.")] = 30.0,
     updates: Annotated[int | None, typer.Option(min=1, help="In all; whichever comes first.")] = None,
 ) -> None:
     """Improve a policy by what its own decisions lead to, on simulated clusters."""
+    from dl2_scheduler.learning.enough import Stopwatch, at_rest
     from dl2_scheduler.learning.run_folder import RunFolder  # torch takes seconds to import
 
     before = RunFolder(start)
@@ -45,17 +49,24 @@ def learn(
     if resume and out is not None:
         raise BadInput("--resume goes on in the folder of the run: leave out --out")
     run = _run(told, before, None) if resume else _begun(told, before, out)
-    first = run.judge()
+    first, made, watch = run.judge(), run.updates, Stopwatch()
     with Bar() as bar:
         run.run(60 * minutes, updates, bar.tell)
+    lacking = watch.shortage(run.updates, updates, run.updates - made)
     table = new_table(cluster=False, before=True, now=True, difference=True)
     for name, was, now in zip(told["clusters"], first, run.judge(), strict=True):
         table.add_row(name, f"{was:.2f}", f"{now:.2f}", f"{now / was - 1:+.1%}")
     show(table)
-    typer.echo(
+    say(
         f"{run.updates} updates. Mean completion times in slots, on sequences it did not learn from. "
         f"Use it as --policy dl2:{out or start}"
     )
+    folder = RunFolder(out or start)
+    if told["network"] == Network.PAPER or at_rest(folder.path / "learning.csv"):
+        lacking = None
+    folder.write_settings({**folder.settings(), _SHORTAGE: lacking and lacking.as_dict()})
+    if lacking is not None:
+        say(lacking.sentence(folder.path))
 
 
 def _begun(told: Mapping[str, Any], before: "RunFolder", out: Path | None) -> "Online | PaperOnline":
@@ -77,6 +88,15 @@ def _begun(told: Mapping[str, Any], before: "RunFolder", out: Path | None) -> "O
 
 
 def _run(told: Mapping[str, Any], folder: "RunFolder", start: "RunFolder | None") -> "Online | PaperOnline":
+    """As `_made`. Raises BadInput: the settings are damaged."""
+    try:
+        return _made(told, folder, start)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        where = (start or folder).path / "settings.json"
+        raise BadInput(f"{where} is damaged, or of another version: {error!r}: make the run anew") from error
+
+
+def _made(told: Mapping[str, Any], folder: "RunFolder", start: "RunFolder | None") -> "Online | PaperOnline":
     """Of the kind of network that the run has.
 
     Args:

@@ -8,6 +8,7 @@ from dl2_scheduler.cluster.jobs import MOST_TASKS
 from dl2_scheduler.commands.jobs import JobName
 from dl2_scheduler.commands.kube_target import Where
 from elastic_ps.core.options import grouped
+from elastic_ps.core.terminal import say
 
 Count = Annotated[int | None, typer.Option(metavar="N", min=1, max=MOST_TASKS, help="Left out: as they are.")]
 
@@ -17,7 +18,7 @@ def hold(job: JobName, *, where: Where) -> None:
     """Leave a job's counts as they are: the policy decides about it no more; dl2 scale does."""
     with where.client() as client:
         client.hold(job)
-    typer.echo(f"{job}: held; dl2 scale {job} changes its counts, dl2 release {job} gives it back to the policy")
+    say(f"{job}: held; dl2 scale {job} changes its counts, dl2 release {job} gives it back to the policy")
 
 
 @grouped
@@ -25,7 +26,7 @@ def release(job: JobName, *, where: Where) -> None:
     """Let the policy decide about a held job again, or let a job begin that was submitted suspended."""
     with where.client() as client:
         client.release(job)
-    typer.echo(f"{job}: released")
+    say(f"{job}: released")
 
 
 @grouped
@@ -33,7 +34,7 @@ def scale(job: JobName, workers: Count = None, servers: Count = None, *, where: 
     """Give a held job other counts, within what its document allows and the nodes have."""
     with where.client() as client:
         to_workers, to_servers = client.scale(job, workers or 0, servers or 0)
-    typer.echo(f"{job}: it is to have {to_workers} workers and {to_servers} servers")
+    say(f"{job}: it is to have {to_workers} workers and {to_servers} servers")
 
 
 @grouped
@@ -41,4 +42,4 @@ def stop(job: JobName, *, where: Where) -> None:
     """End a job; the slots of its tasks are free in the next slot."""
     with where.client() as client:
         client.stop(job)
-    typer.echo(f"{job}: it is being stopped")
+    say(f"{job}: it is being stopped")

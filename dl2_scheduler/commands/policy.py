@@ -7,6 +7,7 @@ import typer
 from dl2_scheduler.commands.common import Folder, Json, group, show_json
 from dl2_scheduler.commands.jobs import client_of, dictionary
 from dl2_scheduler.policies.names import absolute
+from elastic_ps.core.terminal import say
 
 policies = group("Which policy decides in a running cluster, and which one beside it.")
 
@@ -35,7 +36,7 @@ def show_policy(context: typer.Context, folder: Folder = None, as_json: Json = F
     }
     for name, value in lines.items():
         if value:
-            typer.echo(f"{name:<10}{value}")
+            say(f"{name:<10}{value}")
 
 
 @policies.command("use")
@@ -53,7 +54,7 @@ def use_policy(
             client.use_shadow(absolute(name))
         else:
             client.use_policy(absolute(name))
-    typer.echo(f"{name}: from the next slot on it decides{' beside, without acting' if shadow else ''}")
+    say(f"{name}: from the next slot on it decides{' beside, without acting' if shadow else ''}")
 
 
 @policies.command("end-shadow")
@@ -61,4 +62,4 @@ def end_shadow(context: typer.Context, folder: Folder = None) -> None:
     """Let no policy decide beside the present one any more."""
     with client_of(folder or context.obj) as client:
         client.use_shadow("")
-    typer.echo("no policy decides beside any more")
+    say("no policy decides beside any more")

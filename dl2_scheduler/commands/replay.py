@@ -6,8 +6,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.commands.common import new_table, show, show_json
@@ -17,6 +15,7 @@ from dl2_scheduler.replay.costs import scaling_costs
 from dl2_scheduler.replay.measured import speed_table
 from dl2_scheduler.replay.past import Asked, ask_again
 from dl2_scheduler.replay.predicted import Predicted, predict
+from elastic_ps.core.terminal import say
 
 _SHOWN = 20
 
@@ -47,7 +46,7 @@ def replay(folder: Path, policy: str | None, rule: NodeRule, given: Mapping[str,
         show_json({**_document(asked, predicted, chosen), "cost": asdict(cost)})
     else:
         _print(asked, predicted, policy, chosen)
-        typer.echo(f"scaling costs: start {cost.start:.1f} s, change {cost.change:.1f} s, join {cost.join:.1f} s")
+        say(f"scaling costs: start {cost.start:.1f} s, change {cost.change:.1f} s, join {cost.join:.1f} s")
 
 
 def _agreement(asked: Sequence[Asked]) -> tuple[int, int]:
@@ -85,7 +84,7 @@ def _document(asked: Sequence[Asked], predicted: Sequence[Predicted], chosen: st
 def _print(asked: Sequence[Asked], predicted: Sequence[Predicted], policy: str | None, chosen: str) -> None:
     same, grants = _agreement(asked)
     whom = f"{policy} decides" if policy else "the same policies decide"
-    typer.echo(f"{len(asked)} slots: {whom} as was done in {same} of {grants} grants")
+    say(f"{len(asked)} slots: {whom} as was done in {same} of {grants} grants")
     changes = [(each, job) for each in asked for job in each.other]
     if changes:
         table = new_table(slot=True, decided_by=False, job=False, had=True, would_have=True)
@@ -94,12 +93,12 @@ def _print(asked: Sequence[Asked], predicted: Sequence[Predicted], policy: str |
             table.add_row(str(each.slot), each.policy, str(job), was, would_be)
         show(table)
         if len(changes) > _SHOWN:
-            typer.echo(f"and {len(changes) - _SHOWN} more: --json has all")
+            say(f"and {len(changes) - _SHOWN} more: --json has all")
     if predicted:
         table = new_table(job=False, type=False, seconds=True, simulated=True, error=True)
         for done in predicted:
             error = "-" if done.error is None else f"{done.error:+.0%}"
             real = "-" if done.past.seconds is None else f"{done.past.seconds:.0f}"
             table.add_row(str(done.past.job.id), done.past.job.model, real, f"{done.seconds:.0f}", error)
-        typer.echo(f"its jobs, simulated under {chosen} with the speeds and costs of this history:")
+        say(f"its jobs, simulated under {chosen} with the speeds and costs of this history:")
         show(table)

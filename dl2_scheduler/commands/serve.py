@@ -1,6 +1,5 @@
 """`dl2 serve`: a policy drives jobs of this machine."""
 
-import logging
 import sys
 from collections.abc import Sequence
 from contextlib import closing
@@ -28,6 +27,9 @@ from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.policies.placement import SPREAD, placement_rule
 from elastic_ps.core.jsonlog import JsonLines
 from elastic_ps.core.options import grouped
+from elastic_ps.core.printable import LogLines, log_to_stderr
+from elastic_ps.core.private import private_files
+from elastic_ps.core.terminal import say
 
 
 @grouped
@@ -82,9 +84,7 @@ def serve(
 
 
 def _log(as_json: bool) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    log_to_stderr(JsonLines() if as_json else LogLines())
 
 
 def _serve_local(slots: str, length: float, driving: Driving, state: Path, isolation: Mode) -> None:
@@ -92,16 +92,17 @@ def _serve_local(slots: str, length: float, driving: Driving, state: Path, isola
     clock = SystemClock()
     slots_in_all = sum(node.capacity[SLOTS] for node in nodes)
     with (
-        held(state),
+        private_files() as umask,
+        held(state, private=True),
         closing(TaskFiles(state / "tasks", make_isolation(isolation, state), allowed_cores(), slots_in_all)) as tasks,
         closing(Records(state / "jobs.sqlite", clock.now())) as records,
         closing(History(state / HISTORY_FILE)) as history,
     ):
-        runtime = ElasticrunRuntime(state, clock.wake, tasks)
+        runtime = ElasticrunRuntime(state, clock.wake, tasks, umask)
         cluster = LocalCluster(nodes, length, records, runtime, clock, driving.rule)
         with signals_to(cluster.close), driven(cluster, history, state, driving) as loop:
-            typer.echo(f"dl2: serving {state}: {slots} task slots, {loop.policy}, slots of {length:g} s")
-            typer.echo(f"dl2: isolation: {tasks.words}")
+            say(f"dl2: serving {state}: {slots} task slots, {loop.policy}, slots of {length:g} s")
+            say(f"dl2: isolation: {tasks.words}")
             loop.run()
 
 

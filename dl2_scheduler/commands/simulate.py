@@ -18,6 +18,7 @@ from dl2_scheduler.sim.record import Record, record
 from dl2_scheduler.sim.simulator import SimulatedCluster
 from dl2_scheduler.sim.trace import read_lines
 from elastic_ps.core.options import grouped
+from elastic_ps.core.terminal import say
 
 _HOUR = 3600.0
 _COSTS = {"start_cost": "start", "change_cost": "change", "join_cost": "join"}
@@ -57,7 +58,7 @@ def simulate(
         show_json({**asked, **_document(run, summary)})
     else:
         nodes, slot = len(setting.nodes), setting.slot_seconds
-        typer.echo(f"{policy} on {trace}: {summary.jobs} jobs, {nodes} nodes, slots of {slot:g} s")
+        say(f"{policy} on {trace}: {summary.jobs} jobs, {nodes} nodes, slots of {slot:g} s")
         _print(summary)
 
 
@@ -86,7 +87,7 @@ def _print(summary: Summary) -> None:
         table.add_row(f"completion time, {unit}", *cells)
     show(table)
     used = ", ".join(f"{name} {part:.0%}" for name, part in summary.utilisation.items())
-    typer.echo(
+    say(
         f"makespan {summary.makespan_slots:.1f} slots; used: {used}; fairness {summary.fairness:.3f}; "
         f"{summary.scalings:.3f} scalings a job and slot"
     )

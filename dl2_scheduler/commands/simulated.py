@@ -16,7 +16,7 @@ from dl2_scheduler.policies.placement import SPREAD, placement_rule
 from dl2_scheduler.sim.evaluate import Setting
 from dl2_scheduler.sim.lanes import MEASURED, ScalingCost
 from dl2_scheduler.sim.shipped import shipped_speeds
-from dl2_scheduler.sim.simulator import check_jobs
+from dl2_scheduler.sim.simulator import check_jobs, check_length
 from dl2_scheduler.sim.speeds import interpolated, read_points
 from dl2_scheduler.sim.trace import DEFAULT_CLUSTER, parse_cluster
 from dl2_scheduler.sim.variation import Variation
@@ -31,9 +31,6 @@ JoinCost = Annotated[float, typer.Option(help="Seconds that it trains on as it w
 Placement = Annotated[str, typer.Option(help="spread, pack or round-robin.")]
 SpeedVariation = Annotated[float, typer.Option(help="Part by which jobs' speeds deviate from their models'.")]
 VariationSeed = Annotated[int, typer.Option(help="Of the speeds' deviations.")]
-
-MOST_TASKS = 256
-"""Of one role that a job in a simulation may use: a speed is kept for every pair of counts."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +70,7 @@ class Simulated:
             raise BadInput(f"--slot is {self.slot}: give seconds above 0")
         cost, variation = self.cost, Variation(self.speed_variation, self.variation_seed)
         nodes, known = parse_cluster(self.cluster), _speeds_for(lines, self.speeds)
-        _check_lines(lines, nodes, known)
+        _check_lines(lines, nodes, known, self.slot, 1 + variation.part)
         return Setting(nodes, known, self.slot, cost, variation)
 
 
@@ -88,9 +85,7 @@ def _speeds_for(lines: Mapping[str, Job], table: Path | None) -> Speeds:
         BadInput: the table is wrong, or a job can use too many tasks.
     """
     servers, workers = 1, 1
-    for where, job in lines.items():
-        if max(job.max_servers, job.max_workers) > MOST_TASKS:
-            raise BadInput(f"{where}: job {job.id}: max_servers or max_workers over {MOST_TASKS}: give less")
+    for job in lines.values():
         servers, workers = max(servers, job.max_servers), max(workers, job.max_workers)
     return known_speeds(table, servers + 1, workers + 1)
 
@@ -99,7 +94,11 @@ def known_speeds(table: Path | None, max_servers: int = 16, max_workers: int = 1
     """Of a table; None: the shipped ones. Raises BadInput, with the line."""
     if table is None:
         return shipped_speeds(max_servers, max_workers)
-    return interpolated(read_points(table), max_servers, max_workers)
+    points = read_points(table)
+    try:
+        return interpolated(points, max_servers, max_workers)
+    except BadInput as error:
+        raise BadInput(f"{table}: {error}") from error
 
 
 def scaling_cost(start: float, change: float, join: float) -> ScalingCost:
@@ -109,16 +108,21 @@ def scaling_cost(start: float, change: float, join: float) -> ScalingCost:
     return ScalingCost(start, change, join)
 
 
-def _check_lines(lines: Mapping[str, Job], nodes: Sequence[Node], speeds: Speeds) -> None:
+def _check_lines(
+    lines: Mapping[str, Job], nodes: Sequence[Node], speeds: Speeds, slot_seconds: float, fastest: float
+) -> None:
     """Refuse jobs that cannot run there. Raises BadInput, with path, line and job.
 
     Args:
         lines: of `read_lines`.
         nodes: machines.
         speeds: of models.
+        slot_seconds: length of a slot.
+        fastest: see `check_length`.
     """
     for where, job in lines.items():
         try:
             check_jobs([job], nodes, speeds)
+            check_length(job, speeds, slot_seconds, fastest)
         except BadInput as error:
             raise BadInput(f"{where}: {error}") from error

@@ -7,8 +7,11 @@ import typer
 
 from dl2_scheduler.cluster.document import read_document
 from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.yamltext import LONGEST
 from dl2_scheduler.commands.kube_target import Where
+from elastic_ps.core.bounded import read_text
 from elastic_ps.core.options import grouped
+from elastic_ps.core.terminal import say
 
 
 @grouped
@@ -17,7 +20,7 @@ def submit(
 ) -> None:
     """Submit a job: it gets its first tasks when the next slot begins."""
     try:
-        text, here = document.read_text(), Path.cwd()
+        text, here = read_text(document, LONGEST), Path.cwd()
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"cannot read {document} from the present folder: {error}") from error
     with where.client() as client:
@@ -26,6 +29,6 @@ def submit(
             name = client.submit(text, here)
         except BadInput as error:
             raise BadInput(f"{document}: {error}") from error
-    typer.echo(f"{name}: submitted; dl2 status {name} shows it")
+    say(f"{name}: submitted; dl2 status {name} shows it")
     for note in notes:
-        typer.echo(f"note: {note}")
+        say(f"note: {note}")

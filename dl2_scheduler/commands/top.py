@@ -1,13 +1,16 @@
 """`dl2 top`: what the nodes of a cluster carry, and what tasks really use."""
 
-import typer
-
 from dl2_scheduler.commands.common import Json, new_table, show, show_json
 from dl2_scheduler.commands.jobs import dictionary
 from dl2_scheduler.commands.kube_target import Where
 from elastic_ps.core.options import grouped
+from elastic_ps.core.terminal import say
 
 _MIB = 1 << 20
+_STEP = 1024.0
+_MANY = 100_000
+_OF_BYTES = ("memory", "ephemeral-storage", "hugepages-")
+"""What resources that are counted in bytes begin with."""
 
 
 @grouped
@@ -21,7 +24,7 @@ def top(*, where: Where, as_json: Json = False) -> None:
     nodes = new_table(node=False, used=True, of=True, resource=False)
     for node in found.nodes:
         for resource, amount in sorted(node.capacity.items()):
-            nodes.add_row(node.name, f"{node.used.get(resource, 0.0):g}", f"{amount:g}", resource)
+            nodes.add_row(node.name, _text(resource, node.used.get(resource, 0.0)), _text(resource, amount), resource)
     show(nodes)
     tasks = new_table(job=False, task=False, node=False, cores=True, limit=True, MiB=True)
     for task in found.tasks:
@@ -29,4 +32,15 @@ def top(*, where: Where, as_json: Json = False) -> None:
         memory = f"{task.memory_bytes / _MIB:,.0f}"
         tasks.add_row(task.job, task.task, task.node or "-", f"{task.cores:.2f}", limit, memory)
     show(tasks)
-    typer.echo(f"isolation: {found.isolation}")
+    say(f"isolation: {found.isolation}")
+
+
+def _text(resource: str, amount: float) -> str:
+    """Return an amount for people: bytes in binary units, all else as a number."""
+    if not resource.startswith(_OF_BYTES):
+        return f"{round(amount, 2):,g}" if amount < _MANY else f"{amount:,.0f}"
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < _STEP:
+            return f"{amount:.4g} {unit}"
+        amount /= _STEP
+    return f"{amount:,.1f} TiB"

@@ -14,6 +14,7 @@ from dl2_scheduler.commands.simulated import Slot
 from dl2_scheduler.sim.arrivals import EVEN_MIX, JOBS_A_SLOT, Pattern, generate
 from dl2_scheduler.sim.convert.sources import Source, convert
 from dl2_scheduler.sim.trace import read_trace, write_trace
+from elastic_ps.core.terminal import say
 
 _HOUR = 3600.0
 
@@ -47,7 +48,7 @@ def generate_trace(
         estimate_error=estimate_error,
     )
     write_trace(out, made)
-    typer.echo(f"{out}: {_size(made)}")
+    say(f"{out}: {_size(made)}")
 
 
 def _weight(part: str) -> tuple[str, float]:
@@ -69,10 +70,10 @@ def convert_trace(
     converted = convert(source, sources, jobs)
     write_trace(out, converted.jobs)
     for rule in converted.rules:
-        typer.echo(f"rule: {rule}")
+        say(f"rule: {rule}")
     for reason, count in sorted(converted.left_out.items()):
-        typer.echo(f"left out: {count} with {reason}")
-    typer.echo(f"{out}: {_size(converted.jobs)}")
+        say(f"left out: {count} with {reason}")
+    say(f"{out}: {_size(converted.jobs)}")
 
 
 @traces.command("show")
@@ -89,7 +90,7 @@ def show_trace(
     if as_json:
         show_json({"trace": str(trace), "jobs": len(jobs), "arrival_seconds": _span(jobs), "models": rows})
         return
-    typer.echo(f"{trace}: {_size(jobs)}, {len(jobs) / (1 + _span(jobs) / slot):.2f} jobs a slot of {slot:g} s")
+    say(f"{trace}: {_size(jobs)}, {len(jobs) / (1 + _span(jobs) / slot):.2f} jobs a slot of {slot:g} s")
     table = new_table(
         model=False,
         jobs=True,

@@ -27,6 +27,7 @@ from dl2_scheduler.replay.costs import costs_of
 from dl2_scheduler.replay.measured import MeasuredSpeeds
 from dl2_scheduler.replay.scalings import Scalings
 from dl2_scheduler.sim.lanes import ScalingCost
+from elastic_ps.core.printable import LogLines, log_to_stderr
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +94,7 @@ class Comparing:
 def main() -> None:
     """See the module."""
     be_nice()
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    log_to_stderr(LogLines())
     folder, rule, baseline = sys.argv[1:]
     with closing(History.of_folder(Path(folder))) as history:
         comparing = Comparing(history, NodeRule(int(rule)), baseline)

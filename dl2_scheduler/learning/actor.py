@@ -10,7 +10,9 @@ import torch
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from dl2_scheduler.learning.networks import SharedPolicy
+from dl2_scheduler.learning.plain import load_adam
 from dl2_scheduler.learning.sequences import Slots, probabilities
+from dl2_scheduler.policies.features import width
 from dl2_scheduler.policies.weights import Weights
 
 
@@ -60,13 +62,16 @@ class Actor:
 
     def state(self) -> dict[str, Any]:
         """All that the next update depends on."""
-        return {**{name: part.state_dict() for name, part in self._parts().items()}, "replay": list(self._replay)}
+        replay = [slots.state() for slots in self._replay]
+        return {**{name: part.state_dict() for name, part in self._parts().items()}, "replay": replay}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
-        for name, part in self._parts().items():
-            part.load_state_dict(state[name])
-        self._replay.extend(state["replay"])
+        """Go on from there. Raises what `plain.restored` expects."""
+        self._policy.load_state_dict(state["policy"])
+        self._average.load_state_dict(state["average"])
+        load_adam(self._optimizer, state["optimizer"])
+        features = width(len(self.models))
+        self._replay.extend(Slots.of(slots, features) for slots in state["replay"])
 
     def _parts(self) -> dict[str, Any]:
         return {"policy": self._policy, "average": self._average, "optimizer": self._optimizer}

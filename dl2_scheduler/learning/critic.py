@@ -18,6 +18,7 @@ from dl2_scheduler.cluster.room import Room
 from dl2_scheduler.cluster.snapshot import Allocation, JobState, Snapshot
 from dl2_scheduler.learning.experience import Experience, Scaling, scaling
 from dl2_scheduler.learning.networks import ProgressEnsemble, RemainingTime
+from dl2_scheduler.learning.plain import load_adam, numbers
 from dl2_scheduler.policies.features import F32, features, of_room
 from dl2_scheduler.policies.planner import fill_by_jumps
 
@@ -78,11 +79,15 @@ class Critic:
         return {**parts, "top": self._top, "seen": self._seen, "ready": self.ready}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
-        for name, part in self._parts().items():
-            part.load_state_dict(state[name])
-        self._top, self.ready = state["top"], state["ready"]
-        self._seen = state.get("seen", self._top > 1)  # older checkpoints do not say
+        """Go on from there. Raises what `plain.restored` expects."""
+        self._progress.load_state_dict(state["progress"])
+        self._remaining.load_state_dict(state["remaining"])
+        load_adam(self._progress_optimizer, state["progress_optimizer"])
+        load_adam(self._remaining_optimizer, state["remaining_optimizer"])
+        self._top, self._seen = numbers(state["top"], np.float64), numbers(state["seen"], np.bool_)
+        if not len(self._top) == len(self._seen) == len(self.models) or not (self._top > 0).all():
+            raise ValueError("top speeds of other types")
+        self.ready = bool(state["ready"])
         self._grids.clear()
 
     def _parts(self) -> dict[str, Any]:

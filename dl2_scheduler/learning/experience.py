@@ -8,9 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dl2_scheduler.cluster.jobs import MOST_TASKS
 from dl2_scheduler.cluster.policy import JobOutcome, Outcome
+from dl2_scheduler.cluster.ranges import MOST_SPEED
 from dl2_scheduler.cluster.snapshot import JobState, Snapshot
-from dl2_scheduler.policies.features import F32
+from dl2_scheduler.learning.plain import numbers, whole
+from dl2_scheduler.policies.features import F32, width
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -60,9 +63,26 @@ class Experience:
         return {"speeds": self.speeds, "pending": self._pending, "rows": rows, "slots": slots}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Of a checkpoint."""
-        self.speeds, self._pending = state["speeds"], state["pending"]
-        self._finished.extend(zip(state["rows"], state["slots"].tolist(), strict=True))
+        """Return what a checkpoint has. Raises what `plain.restored` expects."""
+        features = (width(len(self._number)),)
+        self.speeds = {self._configuration(key): _speed(*value) for key, value in state["speeds"].items()}
+        self._pending = {
+            (cluster, job): [(whole(slot), numbers(row[None], np.float32, features)[0]) for slot, row in seen]
+            for (cluster, job), seen in state["pending"].items()
+        }
+        if len(state["slots"]):
+            rows, slots = numbers(state["rows"], np.float32, features), numbers(state["slots"], np.float64)
+            if not (slots > 0).all():
+                raise ValueError("jobs that took no time")
+            self._finished.extend(zip(rows, slots.tolist(), strict=True))
+
+    def _configuration(self, key: Sequence[int]) -> Configuration:
+        """Return what a checkpoint has. Raises ValueError: there is no such one."""
+        found = Configuration(*map(whole, key))
+        runs = all(1 <= count <= MOST_TASKS for count in (found.servers, found.workers))
+        if not (runs and found.model < len(self._number) and found.scaling < len(Scaling)):
+            raise ValueError(f"no configuration: {found}")
+        return found
 
     def record(self, cluster: Hashable, snapshot: Snapshot, rows: F32, outcome: Outcome) -> None:
         """A slot of a cluster.
@@ -108,6 +128,13 @@ class Experience:
     def finished(self) -> tuple[F32, Floats]:
         """Rows of job-slots whose jobs have ended since, (samples, features), and slots that they took, (samples,)."""
         return np.array([row for row, _ in self._finished]), np.array([slots for _, slots in self._finished])
+
+
+def _speed(mean: float, count: int) -> tuple[float, int]:
+    """Return a mean of a checkpoint, and of how many. Raises ValueError: it is none."""
+    if not (isinstance(mean, float) and 0 <= mean <= MOST_SPEED):
+        raise ValueError(f"a speed of {str(mean)[:40]}")
+    return mean, whole(count, 1)
 
 
 def scaling(state: JobState, servers: int, workers: int) -> Scaling:

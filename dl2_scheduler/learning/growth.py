@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dl2_scheduler.learning.networks import ProgressEnsemble, RemainingTime, SharedPolicy
-from dl2_scheduler.learning.sequences import Slots
 
 _BY_TYPE: Mapping[str, int] = {"base.weight": 1, "rank.weight": 1, "layers.0.weight": 1, "weight0": 1, "prior0": 1}
 """Axis along which a network's array has the types first, by the array's name."""
@@ -97,10 +96,10 @@ def _inserted(value: Tensor, axis: int, at: int, more: Tensor) -> Tensor:
     return torch.cat([value.narrow(axis, 0, at), more, value.narrow(axis, at, after)], dim=axis).contiguous()
 
 
-def _grown_slots(slots: Slots, at: int, count: int) -> Slots:
-    return slots.with_rows(_with_zeros(slots.rows, at, count))
+def _grown_slots(slots: Mapping[str, Any], at: int, count: int) -> dict[str, Any]:
+    return {**slots, "rows": _with_zeros(slots["rows"], at, count)}
 
 
-def _with_zeros(rows: NDArray[np.float32], at: int, count: int) -> NDArray[np.float32]:
+def _with_zeros(rows: NDArray[np.float32] | Tensor, at: int, count: int) -> NDArray[np.float32]:
     """Features, (..., features), of jobs that are of none of the new types."""
-    return np.insert(rows, [at] * count, 0.0, axis=-1)
+    return np.insert(np.asarray(rows), [at] * count, 0.0, axis=-1)

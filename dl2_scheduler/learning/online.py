@@ -17,12 +17,15 @@ from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.actor import Actor, ActorSettings
 from dl2_scheduler.learning.bootstrap import Tell
 from dl2_scheduler.learning.critic import Critic, CriticPolicy, CriticSettings
+from dl2_scheduler.learning.enough import JUDGED
 from dl2_scheduler.learning.experience import Experience
 from dl2_scheduler.learning.lessons import Lessons, by_cluster
 from dl2_scheduler.learning.networks import SharedPolicy
+from dl2_scheduler.learning.plain import restored, whole
 from dl2_scheduler.learning.rollout import Clusters, Guidance, roll_out
 from dl2_scheduler.learning.run_folder import Curves, RunFolder
 from dl2_scheduler.learning.teacher import PolicyTeacher
+from dl2_scheduler.policies.arrays import MOST_MODELS, check_models
 from dl2_scheduler.policies.features import F32
 
 _FIRST_EPISODE = 100_000  # a bootstrap of the same seed has seen those before
@@ -81,20 +84,22 @@ class Online:
     ):
         self._folder, self._lessons, self._speeds, self._settings = folder, lessons, speeds, settings
         torch.manual_seed(lessons.seed)
-        found = (start or folder).checkpoint()
-        policy = SharedPolicy(found["models"])
-        policy.load_state_dict(found["policy"])
-        if start is not None:
-            policy.soften(settings.softening)
-        self._actor = Actor(policy, settings.actor)
-        self._critic = Critic(policy.models, settings.critic)
-        self._experience = Experience(policy.models)
-        self.updates = 0
-        if start is None:
-            self._actor.load_state(found)
-            self._critic.load_state(found["critic"])
-            self._experience.load_state(found["experience"])
-            self.updates = found["updates"]
+        source = start or folder
+        found = source.checkpoint()
+        with restored(source.checkpoint_file):
+            policy = SharedPolicy(check_models(found["models"], MOST_MODELS))
+            policy.load_state_dict(found["policy"])
+            if start is not None:
+                policy.soften(settings.softening)
+            self._actor = Actor(policy, settings.actor)
+            self._critic = Critic(policy.models, settings.critic)
+            self._experience = Experience(policy.models)
+            self.updates = 0
+            if start is None:
+                self._actor.load_state(found)
+                self._critic.load_state(found["critic"])
+                self._experience.load_state(found["experience"])
+                self.updates = whole(found["updates"])
 
     def run(self, seconds: float, updates: int | None, tell: Tell) -> None:
         """Learn until the time is over, or until so many updates have been made in all.
@@ -145,7 +150,7 @@ class Online:
         self.updates += 1
         if self.updates % self._settings.judge_every == 0:
             for number, jct in enumerate(self.judge()):
-                numbers[f"judged/jct_{number}"] = jct
+                numbers[f"{JUDGED}{number}"] = jct
         return numbers
 
     def judge(self) -> list[float]:

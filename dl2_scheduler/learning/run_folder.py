@@ -16,13 +16,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch.utils.tensorboard import SummaryWriter
 
 from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.learning.plain import read_plain, write_plain
 from dl2_scheduler.policies.dl2 import POLICY_FILE, save
-from dl2_scheduler.policies.paper import PaperWeights
+from dl2_scheduler.policies.paper_weights import PaperWeights
 from dl2_scheduler.policies.weights import Weights
+from elastic_ps.core.bounded import read_text
 
 _PACKAGES = ("elastic-ps", "numpy", "numba", "scipy", "torch")
 
@@ -68,29 +69,25 @@ class RunFolder:
             BadInput: there is no run.
         """
         try:
-            found: dict[str, Any] = json.loads((self.path / "settings.json").read_text())["settings"]
-        except (OSError, ValueError, KeyError) as error:
+            found: dict[str, Any] = json.loads(read_text(self.path / "settings.json"))["settings"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise BadInput(f"no run in {self.path}: {error}") from error
+        if not isinstance(found, dict):
+            raise BadInput(f"no run in {self.path}: its settings are no JSON object")
         return found
 
     def save(self, weights: Weights | PaperWeights, state: Mapping[str, Any]) -> None:
         """Write a checkpoint and its policy, each whole or not at all."""
-        partial = self.path / "checkpoint.partial"
-        torch.save(dict(state), partial)
-        partial.replace(self.checkpoint_file)
+        write_plain(state, self.checkpoint_file)
         save(weights, self.path / POLICY_FILE)
 
     def checkpoint(self) -> dict[str, Any]:
-        """The latest.
+        """Return the latest, as plain data: see `plain`.
 
         Raises:
-            BadInput: there is none, or it is damaged.
+            BadInput: there is none, it is damaged, or reading it could run code.
         """
-        try:
-            found: dict[str, Any] = torch.load(self.checkpoint_file, weights_only=False)
-        except (OSError, RuntimeError, EOFError) as error:
-            raise BadInput(f"no checkpoint in {self.path}: {error}") from error
-        return found
+        return read_plain(self.checkpoint_file)
 
 
 class Curves:

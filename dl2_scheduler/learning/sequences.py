@@ -4,7 +4,8 @@ Between two inferences the scores of one job change. So the network is asked onc
 visit, and the softmax of each inference is over the present visits of all jobs: a compiled loop, forth and back.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dl2_scheduler.cluster.compiled import compiled
+from dl2_scheduler.cluster.jobs import MOST_TASKS
 from dl2_scheduler.learning.networks import SharedPolicy
+from dl2_scheduler.learning.plain import numbers
 from dl2_scheduler.policies.fill import ACTIONS, STOP, Ints, Tasks, allowed, grant, may_stop
 
 Floats = NDArray[np.float64]
@@ -45,9 +48,50 @@ class Slots:
     actions: Ints
     first_action: Ints
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Of a checkpoint; one of before jobs had minima lacks them."""
-        self.__dict__.update({"least": np.ones_like(state["most"]), **state})
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return them as a checkpoint has them."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @staticmethod
+    def of(state: Mapping[str, Any], features: int) -> "Slots":
+        """Return those of a checkpoint, with indices that are within what they index: compiled code looks at no bounds.
+
+        Args:
+            state: as `state` gives it.
+            features: of a job.
+
+        Raises:
+            KeyError, ValueError: it is not that.
+        """
+        i, f = np.int64, np.float32
+        found = Slots(
+            numbers(state["rows"], f, (features,)),
+            numbers(state["share"], f, (2,)),
+            numbers(state["least"], i, (2,)),
+            numbers(state["most"], i, (2,)),
+            numbers(state["runs"], np.bool_),
+            numbers(state["closed"], i, (ACTIONS,)),
+            numbers(state["first_job"], i),
+            numbers(state["actions"], i),
+            numbers(state["first_action"], i),
+        )
+        found.check()
+        return found
+
+    def check(self) -> None:
+        """Refuse indices and counts that cannot be. Raises ValueError."""
+        jobs = len(self.rows)
+        of_jobs = (self.share, self.least, self.most, self.runs, self.closed)
+        follow = _are_starts(self.first_job, jobs) and _are_starts(self.first_action, len(self.actions))
+        if not all(len(each) == jobs for each in of_jobs) or len(self.first_job) != len(self.first_action):
+            raise ValueError("slots of jobs that are not the same in all arrays")
+        if not follow:
+            raise ValueError("slots that do not follow each other")
+        most = np.repeat(np.diff(self.first_job) * ACTIONS, np.diff(self.first_action))
+        if not ((self.actions >= STOP) & (self.actions < most)).all():
+            raise ValueError("actions of jobs that are not there")
+        if not ((self.least >= 1) & (self.least <= self.most) & (self.most <= MOST_TASKS)).all():
+            raise ValueError("jobs with minima and maxima that cannot be")
 
     def __len__(self) -> int:
         return len(self.first_job) - 1
@@ -68,10 +112,6 @@ class Slots:
             _starts(np.diff(self.first_action)[numbers]),
         )
 
-    def with_rows(self, rows: NDArray[np.float32]) -> "Slots":
-        """The same with other features."""
-        return replace(self, rows=rows)
-
     @staticmethod
     def joined(parts: "list[Slots]") -> "Slots":
         """All of several."""
@@ -86,6 +126,10 @@ class Slots:
             np.concatenate([part.actions for part in parts]),
             _starts(np.concatenate([np.diff(part.first_action) for part in parts])),
         )
+
+
+def _are_starts(first: Ints, end: int) -> bool:
+    return bool(len(first) and first[0] == 0 and first[-1] == end and (np.diff(first) >= 0).all())
 
 
 def _starts(lengths: Ints) -> Ints:

@@ -196,12 +196,11 @@ class History:
         """
         query = "SELECT slot, at, policy, decision, outcome FROM slots WHERE slot > ? ORDER BY slot LIMIT ?"
         while True:
-            with self._lock:
-                rows = self._database.execute(query, (after, _PAGE)).fetchall()
+            rows = self._read(query, (after, _PAGE))
             for after, *row in rows:
                 try:
                     found = read_slot(row)
-                except (ValueError, zlib.error) as error:
+                except (ValueError, zlib.error, RecursionError) as error:
                     log.warning("%s: slot %d is left out, it cannot be read: %s", self._path, after, error)
                     continue
                 yield found
@@ -216,8 +215,7 @@ class History:
             since: unix seconds: when it was submitted; an earlier job of that name is another.
             most: of them.
         """
-        with self._lock:
-            rows = self._database.execute(_OF_JOB, (job, since, most)).fetchall()
+        rows = self._read(_OF_JOB, (job, since, most))
         return [_decision(row) for row in reversed(rows)]
 
     def reports(self, most_slots: int) -> Iterator[SpeedReport]:
@@ -226,10 +224,8 @@ class History:
         Args:
             most_slots: with jobs.
         """
-        with self._lock:
-            query = "SELECT slot FROM slots ORDER BY slot DESC LIMIT 1 OFFSET ?"
-            before = self._database.execute(query, (most_slots,)).fetchone()
-        for slot in self.slots(after=before[0] if before else -1):
+        before = self._read("SELECT slot FROM slots ORDER BY slot DESC LIMIT 1 OFFSET ?", (most_slots,))
+        for slot in self.slots(after=before[0][0] if before else -1):
             yield from slot.snapshot.reports
 
     def close(self) -> None:
@@ -244,6 +240,14 @@ class History:
         if found is not None:
             for table in ("decisions", "shadows", "slots"):
                 self._write(f"DELETE FROM {table} WHERE slot <= ?", [found])
+
+    def _read(self, query: str, values: tuple[object, ...]) -> list[Any]:
+        """Return all rows. Raises BadInput: the file is damaged."""
+        try:
+            with self._lock:
+                return self._database.execute(query, values).fetchall()
+        except (sqlite3.Error, ValueError) as error:  # ValueError: a text that is not UTF-8
+            raise BadInput(f"cannot read {self._path}: {error}: bring a copy of it back, or delete it") from error
 
     def _write(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
         try:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from prometheus_client import CollectorRegistry, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Gauge, Histogram, MetricsHandler
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -14,7 +14,7 @@ from dl2_scheduler.cluster.live import JobStatus, LiveCluster, Phase
 from dl2_scheduler.cluster.policy import Cluster, Outcome
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.core.pages import answered, listening
+from elastic_ps.core.pages import answered, listening, started
 
 _BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
@@ -130,7 +130,9 @@ def exported(metrics: Metrics, where: str) -> Iterator[str]:
         BadInput: it is neither, or cannot be had.
     """
     try:
-        server, thread = listening(where, lambda host, port: start_http_server(port, host, metrics.registry))
+        server, thread = listening(
+            where, lambda host, port: started(host, port, MetricsHandler.factory(metrics.registry))
+        )
     except ConfigurationError as error:
         raise BadInput(f"--metrics {error}") from error
     with answered(server, thread) as found:

@@ -11,6 +11,7 @@ from pathlib import Path
 from dl2_scheduler.cluster.errors import BadInput, Refused
 from dl2_scheduler.cluster.policy import AllocationPolicy
 from dl2_scheduler.cluster.snapshot import Allocation
+from elastic_ps.core.bounded import read_text
 
 log = logging.getLogger(__name__)
 
@@ -221,13 +222,13 @@ class Policies:
 
     def _stored(self) -> Choice | None:
         try:
-            stored = json.loads(self._file.read_text())
+            stored = json.loads(read_text(self._file))
             if not all(isinstance(value, str) for value in stored.values()):
                 raise TypeError("a value is no text")
             return Choice(**stored)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise BadInput(f"cannot use {self._file}: {error}: delete it, and choose by --policy") from error
 
     def _write(self, choice: Choice) -> None:

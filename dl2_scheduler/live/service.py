@@ -165,6 +165,7 @@ def serving(service: Service, folder: Path) -> Iterator[None]:
     server = grpc.server(ThreadPoolExecutor(_THREADS, thread_name_prefix="api"))
     rpc.add_ClusterServicer_to_server(service, server)
     server.add_insecure_port(f"unix:{path}")
+    path.chmod(0o600)  # whatever the umask was: who may connect, may do everything
     server.start()
     try:
         yield

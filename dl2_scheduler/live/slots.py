@@ -1,5 +1,6 @@
 """Whole slots as a history keeps them: what was seen, decided and came of it, as compressed JSON."""
 
+import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,8 +8,13 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.jobs import MOST_TASKS
 from dl2_scheduler.cluster.policy import JobOutcome, Outcome
-from dl2_scheduler.cluster.snapshot import Allocation, Snapshot, SpeedReport
+from dl2_scheduler.cluster.ranges import LATEST, MOST_AMOUNT, MOST_EPOCHS, MOST_SPEED, MOST_WHOLE, check_range
+from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot, SpeedReport
+
+_MOST_BYTES = 64 << 20  # of a slot: with 1000 jobs it has less than one
 
 
 @dataclass(frozen=True)
@@ -71,9 +77,52 @@ def read_slot(row: Sequence[Any]) -> RecordedSlot:
         zlib.error: likewise.
     """
     at, policy, decision, outcome = row
-    decided = _DECIDED.validate_json(zlib.decompress(decision))
+    if not (isinstance(at, float | int) and math.isfinite(at) and isinstance(policy, str)):
+        raise ValueError("no time, or no name of a policy")
+    decided = _DECIDED.validate_json(_unpacked(decision))
     happened = None
     if outcome is not None:
-        found = _HAPPENED.validate_json(zlib.decompress(outcome))
+        found = _HAPPENED.validate_json(_unpacked(outcome))
         happened = Outcome(found.slot, found.jobs, found.reports, found.began, found.ended)
+    try:
+        _check(decided, happened)
+    except BadInput as error:
+        raise ValueError(str(error)) from error
     return RecordedSlot(at, policy, decided.snapshot, decided.allocation, happened)
+
+
+def _unpacked(blob: Any) -> bytes:
+    """Return what was compressed. Raises ValueError: it is no such bytes, or more than a slot can have."""
+    if not isinstance(blob, bytes):
+        raise ValueError(f"a {type(blob).__name__} instead of bytes")  # noqa: TRY004  # what is read, not what is called
+    unpacking = zlib.decompressobj()
+    found = unpacking.decompress(blob, _MOST_BYTES)
+    if unpacking.unconsumed_tail or not unpacking.eof:
+        raise ValueError(f"not whole, or more than {_MOST_BYTES:,} bytes")
+    return found
+
+
+def _check(decided: _Decided, outcome: Outcome | None) -> None:
+    """Refuse numbers that cannot be: arrays are made of them. Raises BadInput."""
+    snapshot, jobs = decided.snapshot, {state.job.id for state in decided.snapshot.jobs}
+    check_range("slot_seconds", snapshot.slot_seconds, LATEST, zero=False)
+    for node in snapshot.nodes:
+        for resource, amount in node.capacity.items():
+            check_range(f"{node.name}: {resource}", amount, MOST_AMOUNT)
+    for state in snapshot.jobs:
+        state.job.check()
+        check_range("epochs_done", state.epochs_done, MOST_EPOCHS)
+        check_range("slots_run", state.slots_run, MOST_WHOLE)
+    done = outcome.jobs if outcome is not None else ()
+    named = {each.id for each in done} | set(decided.allocation.grants)
+    if len(jobs) < len(snapshot.jobs) or not named <= jobs:
+        raise BadInput("jobs that come twice, or are not of the slot")
+    grants = decided.allocation.grants.values()
+    counts: list[JobState | Grant | JobOutcome | SpeedReport] = [*snapshot.jobs, *grants, *done, *snapshot.reports]
+    for each in counts:
+        check_range("workers", each.workers, MOST_TASKS)
+        check_range("servers", each.servers, MOST_TASKS)
+    for trained in done:
+        check_range("epochs", trained.epochs, MOST_EPOCHS)
+    for report in (*snapshot.reports, *(outcome.reports if outcome is not None else ())):
+        check_range("samples_per_second", report.samples_per_second, MOST_SPEED)

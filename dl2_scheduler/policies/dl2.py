@@ -1,6 +1,7 @@
 """DL2 in a live cluster: the learnt network decides, the best action each time."""
 
 import json
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ from numpy.typing import NDArray
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.room import Room
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
+from dl2_scheduler.policies.arrays import MOST_MODELS, check_arrays, check_models, read_arrays
 from dl2_scheduler.policies.features import features, of_room
 from dl2_scheduler.policies.fill import Ints, filled
-from dl2_scheduler.policies.paper import Layers, PaperDl2, PaperWeights
-from dl2_scheduler.policies.weights import ARRAYS, Weights, share_of
+from dl2_scheduler.policies.paper import PaperDl2
+from dl2_scheduler.policies.paper_weights import Layers, PaperWeights, paper_shapes
+from dl2_scheduler.policies.weights import ARRAYS, Weights, shapes, share_of
 
 POLICY_FILE = "policy.npz"
 _MODELS = "models"
@@ -72,24 +75,26 @@ def load(path: Path) -> Weights | PaperWeights:
         path: a run's folder, or the file in it.
 
     Raises:
-        BadInput: there is none, it is damaged, or its weights are not finite.
+        BadInput: there is none, it is damaged, or its weights are not finite or do not fit each other.
     """
     file = path / POLICY_FILE if path.is_dir() else path
     try:
-        with np.load(file) as found:
-            weights = _weights(found)
-    except (OSError, KeyError, ValueError, BadZipFile) as error:  # KeyError: also a network of another version
+        found = read_arrays(file)
+        models = json.loads(str(found[_MODELS]))
+    except (OSError, KeyError, ValueError, EOFError, RecursionError, BadZipFile, zlib.error) as error:
         raise BadInput(f"no policy in {path}: {error}: make one by `dl2 bootstrap --out {path}`") from error
-    wrong = [name for name, array in weights.arrays.items() if not np.isfinite(array).all()]
-    if wrong:
-        raise BadInput(f"{file}: weights are not finite ({', '.join(wrong)}): learning went wrong; use an earlier run")
-    return weights
+    try:
+        return _weights(check_models(models, MOST_MODELS), found)
+    except BadInput as error:
+        raise BadInput(f"{file} is damaged, or of another version: {error}") from error
 
 
-def _weights(found: Mapping[str, NDArray[Any]]) -> Weights | PaperWeights:
-    models = tuple(json.loads(str(found[_MODELS])))
+def _weights(models: tuple[str, ...], found: Mapping[str, NDArray[Any]]) -> Weights | PaperWeights:
+    """Return a network whose arrays fit each other, and what a job's features are. Raises BadInput."""
     if _MINIMUM in found:
-        return PaperWeights(models, bool(found[_MINIMUM]), {name: found[name] for name in Layers._fields})
+        check_arrays(found, paper_shapes(len(models), found["out_bias"].shape if "out_bias" in found else ()))
+        return PaperWeights(models, bool(found[_MINIMUM].all()), {name: found[name] for name in Layers._fields})
+    check_arrays(found, shapes(len(models), {name: array.shape for name, array in found.items()}))
     return Weights(models, {name: found[name] for name in ARRAYS})
 
 

@@ -3,9 +3,13 @@
 import importlib
 import os
 import sys
+import traceback
 
+from dl2_scheduler.cluster.answers import UnfitAnswer, check
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.policy import AllocationPolicy
+from dl2_scheduler.cluster.room import Room
+from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 
 
 def is_own(name: str) -> bool:
@@ -37,3 +41,34 @@ def make_own(name: str) -> AllocationPolicy:
         raise BadInput(f"policy {name} makes a {type(policy).__name__}, which has no allocate(snapshot, room)")
     found: AllocationPolicy = policy
     return found
+
+
+class Simulated:
+    """See `AllocationPolicy`: somebody's own policy in a simulation, which ends by what is wrong with its answer.
+
+    Args:
+        name: of the policy.
+        policy: that is asked.
+    """
+
+    def __init__(self, name: str, policy: AllocationPolicy):
+        self._name, self._policy = name, policy
+
+    def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
+        """See `AllocationPolicy.allocate`.
+
+        Raises:
+            BadInput: the policy raised, or answered what cannot be done.
+        """
+        try:
+            found = self._policy.allocate(snapshot, room)
+            check(snapshot, found, room)
+        except UnfitAnswer as error:
+            raise BadInput(f"policy {self._name}, slot {snapshot.slot}: {error}") from error
+        except (Exception, SystemExit) as error:
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{at.filename}, line {at.lineno}"
+            raise BadInput(
+                f"policy {self._name}, slot {snapshot.slot}: it raised {type(error).__name__}: {error} ({where})"
+            ) from error
+        return found

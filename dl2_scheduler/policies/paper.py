@@ -4,8 +4,6 @@ Two hidden layers of 2/3 of the input's size, each ReLU and then batch normalisa
 softmax over what is allowed. For inference the normalisation is folded into the layer that follows it.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -17,56 +15,12 @@ from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
 from dl2_scheduler.policies.batched import CHANGING, Mask, Slot, give, slot_of, whole, write_mask, write_row
 from dl2_scheduler.policies.features import F32
 from dl2_scheduler.policies.fill import ACTIONS, NOTHING, SERVER, STOP, WORKER, Ints
+from dl2_scheduler.policies.paper_weights import Layers, PaperWeights
 
 Floats = NDArray[np.float64]
 
 UNEVEN = 10
 """A job with so many times more of one role than of the other is in a poor state (section 4.3)."""
-
-
-class Layers(NamedTuple):
-    """A network as the compiled loop takes it: of each layer the weights, (inputs, outputs), and the bias.
-
-    Attributes:
-        first: of the rows, one behind the other, (J * row_width, hidden).
-        first_bias: its bias.
-        second: (hidden, hidden).
-        second_bias: its bias.
-        out: (hidden, 3 J + 1).
-        out_bias: its bias.
-    """
-
-    first: F32
-    first_bias: F32
-    second: F32
-    second_bias: F32
-    out: F32
-    out_bias: F32
-
-
-@dataclass(frozen=True)
-class PaperWeights:
-    """What inference needs, without a framework.
-
-    Attributes:
-        models: types that the network knows.
-        minimum: see `batched.slot_of`.
-        arrays: by name, as `Layers` has them.
-    """
-
-    models: tuple[str, ...]
-    minimum: bool
-    arrays: Mapping[str, F32]
-
-    @property
-    def layers(self) -> Layers:
-        """Of the compiled loop."""
-        return Layers(**self.arrays)
-
-    @property
-    def places(self) -> int:
-        """J: jobs that the network sees at once."""
-        return (len(self.arrays["out_bias"]) - 1) // ACTIONS
 
 
 class Trail(NamedTuple):

@@ -15,7 +15,7 @@ from dl2_scheduler.policies.estimates import TrueSpeeds
 from dl2_scheduler.policies.fifo import Fifo
 from dl2_scheduler.policies.names import DL2
 from dl2_scheduler.policies.optimus import Optimus
-from dl2_scheduler.policies.own import is_own, make_own
+from dl2_scheduler.policies.own import Simulated, is_own, make_own
 from dl2_scheduler.policies.planner import Planner
 from dl2_scheduler.policies.speed_fit import EXPLORING, FittedSpeeds
 from dl2_scheduler.policies.srtf import Srtf
@@ -66,7 +66,7 @@ def make_policy(name: str, speeds: Speeds) -> AllocationPolicy:
     if name.startswith(DL2):
         return learnt(load(Path(name.removeprefix(DL2))))
     if is_own(name):
-        return make_own(name)
+        return Simulated(name, make_own(name))
     if name not in _MAKERS:
         raise BadInput(f"unknown policy {name}: give one of {', '.join(POLICY_NAMES)}, {_OTHERS}")
     return _MAKERS[name](speeds)
@@ -87,7 +87,7 @@ def make_live_policy(name: str) -> AllocationPolicy:
     if name not in LIVE_NAMES and not name.startswith(DL2) and not is_own(name):
         wrong = f"policy {name} is for simulations" if name in _MAKERS else f"unknown policy {name}"
         raise BadInput(f"{wrong}: give one of {', '.join(LIVE_NAMES)}, {_OTHERS}")
-    policy = make_policy(name, Speeds({}))
+    policy = make_own(name) if is_own(name) else make_policy(name, Speeds({}))
     if name.startswith(DL2):
         policy.allocate(_ONE_JOB, Room(_ONE_JOB))
     return policy

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dl2_scheduler.policies.features import F32, SLOT_FEATURES, SlotInputs, count_basis
+from dl2_scheduler.policies.arrays import Shape
+from dl2_scheduler.policies.features import F32, KNOTS, SLOT_FEATURES, SlotInputs, count_basis, width
+from dl2_scheduler.policies.fill import ACTIONS
 from dl2_scheduler.policies.scores import Scores
 
 _LINEAR = ("base", "hidden", "out", "rank", "slot", "stop")
@@ -16,6 +18,41 @@ ARRAYS = (
     "share",
 )
 """Names of a network's arrays."""
+
+
+def shapes(models: int, found: Mapping[str, Shape]) -> dict[str, Shape]:
+    """Return the shapes that a network's arrays have together, by name.
+
+    Args:
+        models: types that it knows.
+        found: shapes of a file's arrays, by which the sizes of the hidden layers are known.
+    """
+    features, knots = width(models), len(KNOTS)
+    hidden, rank, slot = (_length(found, f"{name}.bias") for name in ("base", "rank", "slot"))
+    return {
+        "base.weight": (hidden, features),
+        "base.bias": (hidden,),
+        "hidden.weight": (hidden, hidden),
+        "hidden.bias": (hidden,),
+        "out.weight": (ACTIONS, hidden),
+        "out.bias": (ACTIONS,),
+        "rank.weight": (rank, features),
+        "rank.bias": (rank,),
+        "slot.weight": (slot, SLOT_FEATURES),
+        "slot.bias": (slot,),
+        "stop.weight": (1, slot),
+        "stop.bias": (1,),
+        "workers.weight": (hidden, knots),
+        "servers.weight": (hidden, knots),
+        "priority.weight": (ACTIONS, rank),
+        "share": (hidden,),
+    }
+
+
+def _length(found: Mapping[str, Shape], name: str) -> int:
+    """Return the length of a bias; at least 1, which an empty one has not."""
+    shape = found.get(name, ())
+    return max(shape[0], 1) if len(shape) == 1 else 1
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,17 @@ import numpy as np
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import Job
+from dl2_scheduler.cluster.ranges import MOST_WEIGHT
 from dl2_scheduler.sim.catalogue import CATALOGUE
 
 JOBS_A_SLOT = 2.65  # of the published generator's google pattern, on average
 EVEN_MIX: Mapping[str, float] = dict.fromkeys(CATALOGUE, 1.0)
 
-_LEAST_RATE = 0.001
+MOST_JOBS = 100_000
+"""Of a sequence: more take longer to write than anybody waits, and no simulation ends."""
+
+_LEAST_RATE, _MOST_RATE = 0.001, 1e6
+_MOST_SLOTS = 1_000_000  # until the last job comes
 _LONGEST_SLOT = 1e6
 _DAY = 0.05, 86_400.0  # part of the rate by which it swings, seconds of a swing
 _SWING = 0.08, 14_400.0  # so that at the usual rate two or three jobs come in every slot
@@ -116,14 +121,16 @@ _ARRIVALS: Mapping[Pattern, Callable[[np.random.Generator, int, float, float], l
 
 
 def _check(jobs: int, seed: int, slot_seconds: float, rate: float, parts: Mapping[str, float]) -> None:
-    if jobs < 1:
-        raise BadInput(f"{jobs} jobs: give at least 1")
+    if not 1 <= jobs <= MOST_JOBS:
+        raise BadInput(f"{jobs} jobs: give 1 to {MOST_JOBS:,}" if jobs > 0 else f"{jobs} jobs: give at least 1")
     if seed < 0:
         raise BadInput(f"seed {seed}: give a whole number from 0 on")
     if not 0 < slot_seconds <= _LONGEST_SLOT:
         raise BadInput(f"a slot of {slot_seconds} seconds: give a positive number up to {_LONGEST_SLOT:.0f}")
-    if not (math.isfinite(rate) and rate >= _LEAST_RATE):
-        raise BadInput(f"a rate of {rate} jobs a slot: give a number from {_LEAST_RATE} on")
+    if not _LEAST_RATE <= rate <= _MOST_RATE:
+        raise BadInput(f"a rate of {rate} jobs a slot: give a number from {_LEAST_RATE} on, at most {_MOST_RATE:g}")
+    if jobs / rate > _MOST_SLOTS:
+        raise BadInput(f"{jobs} jobs at {rate} a slot come in {jobs / rate:.0f} slots: give fewer, or a higher rate")
     for name, part in parts.items():
         if not 0 <= part < 1:
             raise BadInput(f"{name} {part}: give a part, from 0 to less than 1")
@@ -134,8 +141,8 @@ def _weights(models: Mapping[str, float]) -> tuple[list[str], list[float]]:
     for name, weight in models.items():
         if name not in CATALOGUE:
             raise BadInput(f"unknown model {name}: the catalogue has {', '.join(CATALOGUE)}")
-        if not (math.isfinite(weight) and weight >= 0):
-            raise BadInput(f"weight {weight} of {name}: give a number from 0 on")
+        if not 0 <= weight <= MOST_WEIGHT:
+            raise BadInput(f"weight {weight} of {name}: give a number from 0 on, at most {MOST_WEIGHT:g}")
     whole = sum(models.values())
     if not whole > 0:
         raise BadInput("the mix has no model: give one a positive weight")

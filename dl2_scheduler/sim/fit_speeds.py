@@ -12,6 +12,7 @@ import typer
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.sim.shipped import COEFFICIENTS, FILE, Fit, terms
 from dl2_scheduler.sim.speeds import Point, read_points
+from elastic_ps.core.terminal import say
 
 _ABOUT = "Fitted by dl2_scheduler/sim/fit_speeds.py to measurements of the DL2 testbed; the form is in shipped.py."
 _LEAST_POINTS = 2 * COEFFICIENTS
@@ -52,10 +53,10 @@ def main(
     try:
         fits = {model: fit(model, points) for model, points in sorted(read_points(table).items())}
     except BadInput as error:
-        typer.echo(f"fit_speeds: {error}", err=True)
+        say(f"fit_speeds: {error}", err=True)
         raise typer.Exit(2) from None
     for model, each in fits.items():
-        typer.echo(f"{model:24} {each.points:4} points  error {each.mean_error:6.1%} mean  {each.p95_error:6.1%} p95")
+        say(f"{model:24} {each.points:4} points  error {each.mean_error:6.1%} mean  {each.p95_error:6.1%} p95")
     lines = ",\n".join(f"{json.dumps(model)}: {json.dumps(asdict(each))}" for model, each in fits.items())
     out.write_text(f'{{"about": {json.dumps(_ABOUT)},\n"models": {{\n{lines}\n}}}}\n', encoding="utf-8")
 

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.jobs import Job, Node
+from dl2_scheduler.cluster.jobs import MOST_TASKS, Job, Node
 from dl2_scheduler.cluster.policy import AllocationPolicy
+from dl2_scheduler.cluster.ranges import LATEST, MOST_EPOCHS, check_range
 from dl2_scheduler.cluster.room import Room
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot
 from dl2_scheduler.sim.jsonlines import Reader, amounts, number, read_fields, read_objects, whole_number
@@ -25,6 +26,7 @@ from dl2_scheduler.sim.trace import JOB_FIELDS, MOST_NODES, UNLESS_USUAL, but_th
 Decision = tuple[Snapshot, tuple[Grant, ...]]
 """A slot, and what each of its jobs was given."""
 
+_MOST_BYTES = 512 << 20  # each slot has all its jobs
 _STATE_FIELDS: Mapping[str, Reader] = {
     "epochs_done": number,
     "slots_run": whole_number,
@@ -92,12 +94,11 @@ def read_history(path: Path) -> list[Decision]:
             cannot be, comes again, or was given what it cannot have.
     """
     fields = {"slot": whole_number, "slot_seconds": number, "nodes": _objects, "jobs": _objects}
-    return [_decision(where, **line) for where, line in read_objects(path, fields, frozenset())]
+    return [_decision(where, **line) for where, line in read_objects(path, fields, frozenset(), _MOST_BYTES)]
 
 
 def _decision(where: str, slot: int, slot_seconds: float, nodes: list[Any], jobs: list[Any]) -> Decision:
-    if not slot_seconds > 0:
-        raise BadInput(f"{where}: slot_seconds is {slot_seconds}: give a positive number")
+    check_range(f"{where}: slot_seconds", slot_seconds, LATEST, zero=False)
     read = [_job(f"{where}: job {place}", given) for place, given in enumerate(jobs, 1)]
     read.sort(key=lambda each: each[0].job.arrival)
     ids = [state.job.id for state, _ in read]
@@ -129,8 +130,10 @@ def _job(where: str, given: dict[str, Any]) -> tuple[JobState, Grant]:
         job.check()
     except BadInput as error:
         raise BadInput(f"{where}: {error}") from error
-    if not (0 <= done < float("inf") and run >= 0 and min(before) >= 0):
-        raise BadInput(f"{where}: {', '.join(_STATE_FIELDS)} are {done}, {run}, {before}: give numbers from 0 on")
+    if not (0 <= done <= MOST_EPOCHS and run >= 0 and min(before) >= 0 and max(before) <= MOST_TASKS):
+        raise BadInput(
+            f"{where}: {', '.join(_STATE_FIELDS)} are {done}, {run}, {before}: give numbers from 0 on, that can be"
+        )
     if not (0 <= grant.workers <= job.max_workers and 0 <= grant.servers <= job.max_servers):
         raise BadInput(f"{where}: {grant.workers} workers and {grant.servers} servers: give 0 to the job's maxima")
     if (grant.workers > 0) != (grant.servers > 0):

@@ -3,28 +3,33 @@
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.ranges import LONGEST_NAME, MOST_WHOLE
+from elastic_ps.core.bounded import MOST_BYTES, read_text
 
 Reader = Callable[[Any], Any]
 """Makes a field's value of what JSON has; raises TypeError with what was wanted."""
 
 
-def read_objects(path: Path, fields: Mapping[str, Reader], optional: frozenset[str]) -> Iterator[tuple[str, Any]]:
+def read_objects(
+    path: Path, fields: Mapping[str, Reader], optional: frozenset[str], most: int = MOST_BYTES
+) -> Iterator[tuple[str, Any]]:
     """Each object, as ("path:line", its fields by name); blank lines are passed over.
 
     Args:
         path: of the file.
         fields: all that an object may have, with the readers of their values.
         optional: those that it may lack.
+        most: bytes of the file.
 
     Raises:
         BadInput: with path, line and reason: the file cannot be read or is empty, a line is no object, a field is
             missing, unknown or of a wrong type.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path, most)
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: {error}") from error
     lines = [(f"{path}:{number}", line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
@@ -82,25 +87,34 @@ def number(value: Any) -> float:
 
 
 def whole_number(value: Any) -> int:
-    """See `Reader`."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    """See `Reader`: one that arrays and databases can hold."""
+    if not _is_whole(value):
         raise TypeError("a whole number")
+    if abs(value) > MOST_WHOLE:
+        raise TypeError(f"a whole number of at most {MOST_WHOLE:,}")
     return value
+
+
+def _is_whole(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def text(value: Any) -> str:
     """See `Reader`."""
     if not isinstance(value, str) or not value:
         raise TypeError("a text")
+    if len(value) > LONGEST_NAME or any("\ud800" <= character <= "\udfff" for character in value):
+        raise TypeError(f"a text of at most {LONGEST_NAME} whole characters")
     return value
 
 
 def name_or_number(value: Any) -> int | str:
     """See `Reader`."""
-    try:
-        return text(value) if isinstance(value, str) else whole_number(value)
-    except TypeError:
-        raise TypeError("a whole number or a text") from None
+    if isinstance(value, str):
+        return text(value)
+    if not _is_whole(value):
+        raise TypeError("a whole number or a text")
+    return value
 
 
 def amounts(value: Any) -> dict[str, float]:
@@ -108,9 +122,9 @@ def amounts(value: Any) -> dict[str, float]:
     wanted = 'amounts by resource, as in {"cpu": 2, "gpu": 4}'
     if not isinstance(value, dict):
         raise TypeError(wanted)
-    for amount in value.values():
+    for name, amount in value.items():
         try:
-            number(amount)
+            text(name), number(amount)
         except TypeError:
             raise TypeError(wanted) from None
     return value

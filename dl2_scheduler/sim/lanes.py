@@ -1,7 +1,8 @@
 """Many simulated clusters that advance in lockstep, one slot at a time: the dynamics, in arrays."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,9 @@ Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
+_OF_SLOT = ("done", "workers", "servers", "slots_run", "speeds", "_owed", "_joins")
+_COUNTS = frozenset({"workers", "servers", "joined_0", "joined_1"})
+_NOT_YET = -1.0
 _DONE = 1e-9  # part of its epochs that a job may lack by rounding when it ends
 
 
@@ -218,6 +222,34 @@ class Lanes:
             for number, job in enumerate(self.jobs[lane])
             if self.workers[lane, number]
         )
+
+    def state(self) -> dict[str, NDArray[Any] | int]:
+        """Return how far the jobs are: all that the next slot depends on but what the lanes were made with."""
+        arrays = {name: getattr(self, name) for name in _OF_SLOT}
+        joined = {f"joined_{number}": counts for number, counts in enumerate(self._joined)}
+        return {"slot": self.slot, **arrays, **joined, "finish": np.where(np.isnan(self.finish), _NOT_YET, self.finish)}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from there, in lanes that were made with the same.
+
+        Args:
+            state: as `state` gives it.
+
+        Raises:
+            KeyError, ValueError: it is not of such lanes.
+        """
+        found = {name: np.array(state[name]) for name in (*_OF_SLOT, "joined_0", "joined_1", "finish")}
+        for name, array in found.items():
+            kind = self.workers.dtype if name in (*_COUNTS, "slots_run") else self.done.dtype
+            if array.shape != self.real.shape or array.dtype != kind or not np.isfinite(array).all():
+                raise ValueError(f"{name} of other lanes")
+            if name in _COUNTS and not ((array >= 0) & (array < min(self._grids.shape[1:]))).all():
+                raise ValueError(f"{name} beyond the speeds")
+        for name in _OF_SLOT:
+            setattr(self, name, found[name])
+        self._joined = found["joined_0"], found["joined_1"]
+        self.finish = np.where(found["finish"] == _NOT_YET, np.nan, found["finish"])
+        self.slot = int(state["slot"])
 
     def completion_times(self) -> Floats:
         """Slots from each job's arrival to its end; NaN where it has not ended."""

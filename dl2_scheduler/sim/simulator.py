@@ -11,6 +11,9 @@ from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.sim.lanes import NO_COST, Floats, Lanes, Mask, Progress, ScalingCost
 from dl2_scheduler.sim.variation import NO_VARIATION, Variation
 
+MOST_SLOTS = 100_000
+"""Of a simulation."""
+
 
 class SimulatedCluster:
     """See `Cluster`: one lane of `Lanes`.
@@ -113,7 +116,30 @@ def _check_speeds(job: Job, speeds: Speeds) -> None:
         raise BadInput(f"{job.model} has no speed above 0 within the job's maxima: it would never end")
 
 
-def steps(cluster: Cluster, policy: AllocationPolicy, rule: NodeRule, most_slots: int = 100_000) -> Iterator[Outcome]:
+def check_length(job: Job, speeds: Speeds, slot_seconds: float, fastest: float) -> None:
+    """Refuse a job that no scheduler can end within `MOST_SLOTS`, before anything is simulated.
+
+    Args:
+        job: of a model that is known.
+        speeds: of models.
+        slot_seconds: length of a slot.
+        fastest: by which its speed may be above its model's.
+
+    Raises:
+        BadInput: with the slots that it takes at least.
+    """
+    speed = float(speeds.grid(job.model)[1 : job.max_servers + 1, 1 : job.max_workers + 1].max()) * fastest
+    slots = (job.arrival + job.epochs * job.samples_per_epoch / speed) / slot_seconds
+    if not slots <= MOST_SLOTS:
+        raise BadInput(
+            f"job {job.id}: it ends after {slots:.3g} slots of {slot_seconds:g} s at the soonest, and a simulation has "
+            f"at most {MOST_SLOTS:,}: give a longer --slot, or a job that arrives earlier or trains less"
+        )
+
+
+def steps(
+    cluster: Cluster, policy: AllocationPolicy, rule: NodeRule, most_slots: int = MOST_SLOTS
+) -> Iterator[Outcome]:
     """Run until every job has ended, and tell of each slot.
 
     Raises:
@@ -127,7 +153,7 @@ def steps(cluster: Cluster, policy: AllocationPolicy, rule: NodeRule, most_slots
         yield cluster.finish_slot()
 
 
-def run(cluster: SimulatedCluster, policy: AllocationPolicy, rule: NodeRule, most_slots: int = 100_000) -> Floats:
+def run(cluster: SimulatedCluster, policy: AllocationPolicy, rule: NodeRule, most_slots: int = MOST_SLOTS) -> Floats:
     """Run until every job has ended; completion times in slots, by arrival. Raises what `steps` does."""
     for _ in steps(cluster, policy, rule, most_slots):
         pass

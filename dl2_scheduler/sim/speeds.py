@@ -10,8 +10,14 @@ import numpy as np
 from scipy.interpolate import RBFInterpolator
 
 from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.jobs import MOST_TASKS
+from dl2_scheduler.cluster.ranges import MOST_SPEED, check_range
 from dl2_scheduler.cluster.speeds import Speeds
+from dl2_scheduler.sim.jsonlines import text
+from elastic_ps.core.bounded import read_text
 
+_LEAST_POINTS, _MOST_POINTS = 2, 5_000  # of a model: a surface through one point is none, and many take long
+_LONGEST_ROW = 10_000  # characters
 _CSV_FIELDS = ("model", "servers", "workers", "samples_per_second")
 
 
@@ -31,15 +37,24 @@ class Point:
 
 
 def interpolated(points: Mapping[str, Iterable[Point]], max_servers: int = 16, max_workers: int = 16) -> Speeds:
-    """Speeds between measured points, by linear radial basis functions on (servers, workers); exact at the points."""
+    """Speeds between measured points, by linear radial basis functions on (servers, workers); exact at the points.
+
+    Raises:
+        BadInput: there are too few points of a model, or too many.
+    """
     servers, workers = np.mgrid[0 : max_servers + 1, 0 : max_workers + 1]
     where = np.column_stack([servers.ravel(), workers.ravel()]).astype(float)
     grids = {}
     for model, measured in points.items():
         rows = list(measured)
+        if not _LEAST_POINTS <= len(rows) <= _MOST_POINTS:
+            raise BadInput(f"{len(rows)} rows of {model}: give {_LEAST_POINTS} to {_MOST_POINTS:,}")
         at = np.array([(point.servers, point.workers) for point in rows], dtype=float)
         values = np.array([point.samples_per_second for point in rows])
-        grid = RBFInterpolator(at, values, kernel="linear", degree=-1)(where).reshape(servers.shape)
+        try:
+            grid = RBFInterpolator(at, values, kernel="linear", degree=-1)(where).reshape(servers.shape)
+        except np.linalg.LinAlgError as error:
+            raise BadInput(f"no surface goes through the {len(rows)} rows of {model}: {error}") from error
         grid[0, :] = grid[:, 0] = 0.0
         grids[model] = grid
     return Speeds(grids)
@@ -52,10 +67,10 @@ def read_points(path: Path) -> dict[str, list[Point]]:
         BadInput: with the line and the reason.
     """
     try:
-        text = path.read_text()
+        whole = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: {error}") from error
-    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    lines = [(number, line) for number, line in enumerate(whole.splitlines(), 1) if line.strip()]
     if not lines:
         raise BadInput(f"{path}: empty: give lines of {', '.join(_CSV_FIELDS)}")
     read = _testbed_points if lines[0][1].lstrip().startswith("(") else _csv_points
@@ -65,10 +80,10 @@ def read_points(path: Path) -> dict[str, list[Point]]:
         key = (model, point.servers, point.workers)
         if key in seen:
             raise BadInput(f"{path}:{number}: {model} with {point.servers} servers and {point.workers} workers again")
-        if point.servers < 1 or point.workers < 1 or not np.isfinite(point.samples_per_second):
-            raise BadInput(f"{path}:{number}: {point}: give counts from 1 on and a finite speed")
-        if point.samples_per_second < 0:
-            raise BadInput(f"{path}:{number}: {point.samples_per_second} samples a second: give a number from 0 on")
+        if not (1 <= point.servers <= MOST_TASKS and 1 <= point.workers <= MOST_TASKS):
+            counts = f"{point.servers} servers and {point.workers} workers"
+            raise BadInput(f"{path}:{number}: {counts}: give 1 to {MOST_TASKS} of each")
+        check_range(f"{path}:{number}: samples a second", point.samples_per_second, MOST_SPEED)
         seen.add(key)
         points.setdefault(model, []).append(point)
     return points
@@ -77,25 +92,36 @@ def read_points(path: Path) -> dict[str, list[Point]]:
 def _testbed_points(path: Path, lines: Iterable[tuple[int, str]]) -> Iterable[tuple[int, str, Point]]:
     for number, line in lines:
         try:
+            if len(line) > _LONGEST_ROW:
+                raise ValueError(f"longer than {_LONGEST_ROW:,} characters")
             model, _, _, servers, workers, speeds, *_ = ast.literal_eval(line.strip())
-            yield number, str(model), Point(int(servers), int(workers), float(sum(speeds)))
-        except (ValueError, SyntaxError, TypeError) as error:
+            found = text(str(model)), Point(int(servers), int(workers), float(sum(speeds)))
+        except (ValueError, SyntaxError, TypeError, OverflowError, RecursionError, MemoryError) as error:
             wanted = "(model, mode, batch, servers, workers, [samples/s of each worker], ...)"
             raise BadInput(f"{path}:{number}: not a row {wanted}: {error}") from error
+        yield number, *found
 
 
 def _csv_points(path: Path, lines: Iterable[tuple[int, str]]) -> Iterable[tuple[int, str, Point]]:
     (_, header), *rows = lines
-    names = [name.strip() for name in next(csv.reader([header]))]
+    names = [name.strip() for name in _cells(path, 1, header)]
     if missing := set(_CSV_FIELDS) - set(names):
         raise BadInput(f"{path}:1: no column {', '.join(sorted(missing))}: give {', '.join(_CSV_FIELDS)}")
     for number, line in rows:
-        cells = next(csv.reader([line]))
+        cells = _cells(path, number, line)
         if len(cells) != len(names):
             raise BadInput(f"{path}:{number}: {len(cells)} cells, where the header has {len(names)}")
         row = dict(zip(names, cells, strict=True))
         try:
             point = Point(int(row["servers"]), int(row["workers"]), float(row["samples_per_second"]))
-        except ValueError as error:
-            raise BadInput(f"{path}:{number}: {error}") from error
-        yield number, row["model"].strip(), point
+            model = text(row["model"].strip())
+        except (ValueError, TypeError) as error:
+            raise BadInput(f"{path}:{number}: {str(error)[:200]}") from error
+        yield number, model, point
+
+
+def _cells(path: Path, number: int, line: str) -> list[str]:
+    try:
+        return next(csv.reader([line]))
+    except csv.Error as error:
+        raise BadInput(f"{path}:{number}: {error}: give shorter cells") from error

@@ -1,7 +1,6 @@
 """Traces: the jobs that come to a cluster, one JSON object a line, and the cluster that they come to."""
 
 import json
-import math
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -11,6 +10,7 @@ from typing import Any
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import Job, Node, Resources
+from dl2_scheduler.cluster.ranges import MOST_AMOUNT, check_range
 from dl2_scheduler.sim.jsonlines import Reader, amounts, name_or_number, number, read_objects, text, whole_number
 
 DEFAULT_CLUSTER = "96x8cpu,8gpu"
@@ -164,7 +164,6 @@ def _read_nodes(path: Path) -> tuple[Node, ...]:
 def check_capacity(where: str, capacity: Resources) -> None:
     """Refuse what no node can have. Raises BadInput, with where it stands."""
     for resource, amount in capacity.items():
-        if not (math.isfinite(amount) and amount >= 0):
-            raise BadInput(f"{where}: {amount} of {resource}: give a number from 0 on")
+        check_range(f"{where}: the amount of {resource}", amount, MOST_AMOUNT)
     if not any(capacity.values()):
         raise BadInput(f"{where}: a node with nothing: name at least one resource, as in 8cpu")

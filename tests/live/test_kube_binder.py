@@ -1,11 +1,13 @@
 """The binder and the cluster against a played API server: conflicts, restarts, leadership, what is told."""
 
 import json
+import queue
 
 import pytest
 from kube_objects import NOW, gang, job, node, pod
 from played_kube import JOBS, PlayedApi, PlayedView
 
+from dl2_scheduler.backends.kube import binder
 from dl2_scheduler.backends.kube.api import Conflict, Unavailable
 from dl2_scheduler.backends.kube.binder import Binder
 from dl2_scheduler.backends.kube.reading import job_of
@@ -55,6 +57,45 @@ def test_a_gang_is_bound_in_order(world):
     assert asked == ["one-coordinator", "one-server-0", "one-worker-0", "one-worker-1"]
     world.binder.step()
     assert len(world.asked("create", "/binding")) == 4
+
+
+@pytest.fixture
+def poison(monkeypatch):
+    """A job named `bad` breaks every decision about it."""
+    sound = binder.decide
+
+    def decide(nodes, pods, *rest):
+        if any(found.job == "bad" and not found.node for found in pods):
+            raise AttributeError("'str' object has no attribute 'get'")
+        return sound(nodes, pods, *rest)
+
+    monkeypatch.setattr(binder, "decide", decide)
+
+
+def test_a_job_that_the_decision_breaks_on_waits_and_others_are_bound(world, poison):
+    world.add(job("bad"), gang("bad"))
+    world.add(job("good"), gang("good"))
+    world.binder.step()
+    assert world.bound() == {"good-coordinator", "good-server-0", "good-worker-0"}
+    waits = {found.name: found.waits for found in world.view.pods() if not found.node}
+    assert len(waits) == 3
+    assert all("the scheduler breaks on it: AttributeError" in why for why in waits.values())
+
+
+def test_whatever_breaks_the_binder_goes_on(world, monkeypatch):
+    steps = queue.Queue()
+
+    def step():
+        steps.put(None)
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(binder, "_AFTER_FAILURE", 0.01)
+    monkeypatch.setattr(world.binder, "step", step)
+    world.binder.start()
+    world.binder._woken.set()
+    for _ in range(3):
+        steps.get(timeout=5)
+    assert world.binder._thread.is_alive()
 
 
 def test_a_pod_is_not_bound_again_while_the_watch_lags(world):
@@ -185,6 +226,33 @@ def test_a_job_that_is_held_meanwhile_is_not_written(serve_kube, api, spec):
     assert found(api, "a").allotment is None
 
 
+def test_a_job_that_cannot_be_written_whatever_the_reason_is_its_own_note(serve_kube, api, monkeypatch):
+    cluster = serve_kube(["a", "b"])
+    cluster.snapshot()
+    sound = cluster._change
+
+    def change(found, grant):
+        if found.name == "a":
+            raise TypeError("no number")
+        return sound(found, grant)
+
+    monkeypatch.setattr(cluster, "_change", change)
+    cluster.apply(Allocation({"a": Grant(1, 1, "why"), "b": Grant(1, 1, "why")}))
+    notes = {each.id: each.note for each in cluster.finish_slot().jobs}
+    assert "TypeError('no number')" in notes["a"]
+    assert found(api, "b").allotment.workers == 1
+
+
+def test_a_job_whose_pods_the_api_server_would_not_make_takes_no_room(serve_kube, api):
+    cluster = serve_kube(["a", "b"])
+    path = f"{JOBS.format('default')}/a"
+    refused = {"type": "Accepted", "status": "False", "reason": "InvalidTemplate", "message": "no such field"}
+    api.put(path, {**api.objects[path], "status": {"phase": "Waiting", "conditions": [refused]}})
+    assert [state.job.id for state in cluster.snapshot().jobs] == ["b"]
+    api.put(path, {**api.objects[path], "status": {"conditions": [{**refused, "status": "True"}]}})
+    assert [state.job.id for state in cluster.snapshot().jobs] == ["a", "b"]
+
+
 def test_a_write_that_fails_is_a_note_of_the_slot(serve_kube, api):
     cluster = serve_kube(["a"])
     cluster.snapshot()
@@ -215,7 +283,9 @@ def test_slots_and_what_ran_survive_a_restart_and_a_lost_folder(serve_kube, api,
     cluster = serve_kube()
     slot(cluster, a=(3, 1))
     slot(cluster, a=(1, 1))
-    assert found(api, "a").allotment.slot == 2  # numbers go on after those that jobs tell of
+    assert found(api, "a").allotment.slot == 3
+    told = [entry["slot"] for entry in json.loads(found(api, "a").decisions)]
+    assert told == [0, 1, 2, 3], "numbers go on after those that jobs tell of"
 
 
 def test_a_new_job_need_not_wait_for_the_slots_end_where_nothing_runs(serve_kube, api, clock):

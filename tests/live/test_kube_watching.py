@@ -170,3 +170,15 @@ def test_an_event_that_is_an_error_is_raised_by_its_kind():
         mirror.take({"type": "ERROR", "object": {"code": 410, "message": "too old resource version"}})
     with pytest.raises(Unavailable):
         mirror.take({"type": "ERROR", "object": {"code": 500}})
+
+
+def test_an_object_that_cannot_be_read_whatever_it_has_does_not_stop_the_others():
+    """A text where fields belong, as a template may have it: the thread of the watch died of it."""
+    mirror = Mirror(lambda found: found["spec"].get("volumes"))
+    meta = {"name": "x", "resourceVersion": "1"}
+    listed = [
+        {"metadata": {**meta, "uid": "bad"}, "spec": "text"},
+        {"metadata": {**meta, "uid": "good"}, "spec": {"volumes": 1}},
+    ]
+    mirror.replace(listed, "1")
+    assert mirror.all() == [1]

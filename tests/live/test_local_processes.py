@@ -93,7 +93,7 @@ def runtime(tmp_path):
 
 def order(tmp_path, **changes):
     shape = Shape("digits", 3, {"worker": 1.0, "server": 1.0}, {"worker": {}, "server": {}})
-    return replace(Order(shape, 1, ("python", "x.py"), tmp_path, 2, 1, "", None, 3), **changes)
+    return replace(Order(shape, 1700000000.5, 1, ("python", "x.py"), tmp_path, 2, 1, "", None, 3), **changes)
 
 
 def test_commands_that_cannot_be_run_here(runtime, tmp_path):
@@ -136,7 +136,10 @@ def test_checkpoints_go_where_the_document_says_and_a_first_start_begins_anew(op
         assert "--restore" not in options(order(tmp_path, checkpoint_url=url, run=2))
         (checkpoint / "manifest.json").touch()
         assert "--restore" not in options(order(tmp_path, checkpoint_url=url))  # left by somebody else
-        assert options(order(tmp_path, checkpoint_url=url, run=2))["--restore"] == f"{root}/digits-3"
+        given = options(order(tmp_path, checkpoint_url=url, run=2))
+        assert (given["--restore"], given["--identity"]) == (f"{root}/digits-3", "digits-3-1700000000")
+        checkpoint.rename(checkpoint.with_name("version-000007-digits-3-1600000000"))
+        assert "--restore" not in options(order(tmp_path, checkpoint_url=url, run=2)), "another cluster's"
     with pytest.raises(
         Declined, match=r"its checkpoints in nowhere://x/digits-3 cannot be read, so it would begin anew"
     ):

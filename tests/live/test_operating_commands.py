@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from dl2_scheduler.cli import app
 from dl2_scheduler.cluster.room import NodeRule
+from dl2_scheduler.commands import top
 from dl2_scheduler.commands.logs import pieces, skip_to_tail
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.loop import Loop
@@ -77,6 +78,21 @@ def test_top(loop):
     found = json.loads(dl2("top", "--json")[1])
     assert found["nodes"][0] == {"name": "node-0", "capacity": {"slots": 4.0}, "used": {"slots": 4.0}}
     assert [task["task"] for task in found["tasks"]] == ["w0", "w1", "s0", "s1"]
+
+
+@pytest.mark.parametrize(
+    ("resource", "amount", "text"),
+    [
+        ("memory", 926_941_184.0, "884 MiB"),
+        ("memory", 25_769_803_776.0, "24 GiB"),
+        ("ephemeral-storage", 3.3e12, "3.0 TiB"),
+        ("cpu", 0.25, "0.25"),
+        ("nvidia.com/gpu", 8.0, "8"),
+        ("pods", 1_000_000.0, "1,000,000"),
+    ],
+)
+def test_amounts_are_for_people(resource, amount, text):
+    assert top._text(resource, amount) == text
 
 
 def test_logs(loop, tmp_path):

@@ -148,6 +148,10 @@ def test_learning_in_place_and_on(bootstrapped: Path, tmp_path: Path) -> None:
     status, output = invoke(f"learn --from {run} --resume --updates 2")
     assert (status, "2 updates." in output) == (0, True), output
     assert len((run / "learning.csv").read_text().splitlines()) == 3
+    assert "may still improve" not in output  # as many as were asked for
+    status, output = invoke(f"learn --from {run} --resume --minutes 0")
+    assert (status, "2 updates of about 65 in" in output) == (0, True), output
+    assert json.loads((run / "settings.json").read_text())["settings"]["shortage"]["updates"] == 2
 
 
 def test_learning_beside_the_run_that_it_is_from(bootstrapped: Path, tmp_path: Path) -> None:
@@ -181,7 +185,7 @@ def test_learning_beside_the_run_that_it_is_from(bootstrapped: Path, tmp_path: P
         ("simulate --policy drf --trace trace.jsonl --cluster 2x", "dl2: '' in '2x'"),
         ("simulate --policy drf --trace trace.jsonl --cluster 9x1cpu", "dl2: trace.jsonl:1: job 1: a worker takes"),
         ("simulate --policy drf --trace trace.jsonl --speeds none", "dl2: none: "),
-        ("simulate --policy drf --trace trace.jsonl --slot nan", "dl2: --slot is nan"),
+        ("simulate --policy drf --trace trace.jsonl --slot nan", "'--slot': nan: give a number"),
         ("simulate --policy drf --trace trace.jsonl --placement high", "dl2: unknown placement high"),
         ("simulate --policy drf --trace trace.jsonl --start-cost -1", "--start-cost"),
     ],
@@ -197,7 +201,7 @@ def test_what_is_refused_in_one_line(trace: Path, line: str, problem: str) -> No
     ("change", "problem"),
     [
         ({"model": "gpt"}, "dl2: trace.jsonl:2: job 2: unknown model gpt"),
-        ({"max_workers": 300}, "dl2: trace.jsonl:2: job 2: max_servers or max_workers over 256"),
+        ({"max_workers": 300}, "dl2: trace.jsonl:2: max_workers is 300: give 1 to 256"),
     ],
 )
 def test_a_job_that_cannot_be_simulated(trace: Path, change: dict[str, object], problem: str) -> None:

@@ -136,7 +136,7 @@ def test_costs_and_placements_matter() -> None:
         ("--policies drf --traces none/*.jsonl", "--traces none/*.jsonl: no such file: give the path of a trace"),
         ("--policies dfr --traces val/1.jsonl", "unknown policy dfr: give one of drf, fifo"),
         ("--policies drf,drf --traces val/1.jsonl", "--policies: drf again: give each policy once"),
-        ("--policies drf --traces val/1.jsonl --slot nan", "--slot is nan: give seconds above 0"),
+        ("--policies drf --traces val/1.jsonl --slot -1", "--slot is -1.0: give seconds above 0"),
         ("--policies drf --traces val/1.jsonl --change-cost -1", "--change-cost -1.0: give seconds from 0 on"),
         ("--policies drf --traces val/1.jsonl --speed-variation 1", "speed variation 1.0: give a part, from 0 to less"),
         ("--policies drf --traces val/1.jsonl --placement best", "unknown placement best: give one of spread, pack"),
@@ -149,3 +149,10 @@ def test_bad_input_is_one_line(line: str, reason: str) -> None:
     assert output.startswith("dl2: ")
     assert reason in output
     assert output.count("\n") == 1
+
+
+@pytest.mark.usefixtures("traces")
+def test_an_option_that_is_no_number_is_refused_by_name() -> None:
+    status, output = invoke("--policies drf --traces val/1.jsonl --slot nan")
+    assert status == 2
+    assert "Invalid value for '--slot': nan: give a number" in output

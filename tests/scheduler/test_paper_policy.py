@@ -14,22 +14,13 @@ from dl2_scheduler.cluster.snapshot import Snapshot
 from dl2_scheduler.policies.batched import Filling, row_width, slot_of
 from dl2_scheduler.policies.dl2 import load, save
 from dl2_scheduler.policies.fill import ACTIONS, BOTH, SERVER, STOP, WORKER
-from dl2_scheduler.policies.paper import (
-    NO_DRAWS,
-    NOT_FORCED,
-    PaperDl2,
-    PaperWeights,
-    choose,
-    fill,
-    filled,
-    new_trail,
-    repair,
-)
+from dl2_scheduler.policies.paper import NO_DRAWS, NOT_FORCED, PaperDl2, choose, fill, filled, new_trail, repair
+from dl2_scheduler.policies.paper_weights import PaperWeights
 from dl2_scheduler.policies.registry import make_policy
 
 MODELS = SPEEDS.models
 PLACES = 3
-HIDDEN = 7
+HIDDEN = PLACES * row_width(len(MODELS)) * 2 // 3
 
 
 def weights_of(seed: int, minimum: bool = True, stop: float = -3.0) -> PaperWeights:
@@ -170,7 +161,7 @@ def test_in_files(tmp_path: Path) -> None:
     now = snapshot([job()], nodes({"cpu": 9}))
     assert decide_counts(policy, now) == decide_counts(PaperDl2(weights), now)
     np.savez(tmp_path / "policy.npz", models=np.array('["even"]'), minimum=np.array(True))
-    with pytest.raises(BadInput, match=r"no policy in .*first"):
+    with pytest.raises(BadInput, match=r"policy\.npz is damaged.*first"):
         load(tmp_path)
 
 

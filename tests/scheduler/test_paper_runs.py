@@ -22,7 +22,8 @@ from dl2_scheduler.policies.batched import row_width
 from dl2_scheduler.policies.dl2 import load
 from dl2_scheduler.policies.drf import Drf
 from dl2_scheduler.policies.fill import ACTIONS
-from dl2_scheduler.policies.paper import PaperDl2, PaperWeights
+from dl2_scheduler.policies.paper import PaperDl2
+from dl2_scheduler.policies.paper_weights import PaperWeights
 from dl2_scheduler.sim.shipped import shipped_speeds
 from dl2_scheduler.sim.simulator import SimulatedCluster, run
 

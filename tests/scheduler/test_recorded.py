@@ -15,7 +15,7 @@ from dl2_scheduler.learning.recorded import slot_of
 from dl2_scheduler.learning.teacher import of_counts
 from dl2_scheduler.policies.dl2 import load
 from dl2_scheduler.policies.drf import Drf
-from dl2_scheduler.policies.paper import PaperWeights
+from dl2_scheduler.policies.paper_weights import PaperWeights
 from dl2_scheduler.policies.weights import Weights
 from dl2_scheduler.sim.arrivals import Pattern, generate
 from dl2_scheduler.sim.history import read_history

@@ -245,7 +245,7 @@ def test_one_node_is_shared_in_time() -> None:
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"epochs": 0.0}, "epochs is 0.0: give a positive number"),
+        ({"epochs": 0.0}, "epochs is 0: give a number above 0"),
         ({"model": "gpt"}, "unknown model gpt: the speeds have bumpy, even, flat"),
         (
             {"worker": {"cpu": 9}},

@@ -24,6 +24,8 @@ from kubernetes import client, config
 from kubernetes.config import ConfigException
 
 from dl2_scheduler.cluster.errors import BadInput, SchedulerError
+from elastic_ps.core.bounded import read_bytes
+from elastic_ps.core.printable import one_line
 
 GROUP_PATH = "/apis/dl2.scheduler/v1alpha1"
 JOBS_PATH = f"{GROUP_PATH}/elasticjobs"
@@ -230,15 +232,19 @@ def _configure(context: str | None, in_cluster: bool) -> tuple[Any, str]:
     settings = client.Configuration()
     file = os.environ.get("KUBECONFIG") or None  # said here, as the library looks when it is imported only
     try:
+        for part in (file or "").split(os.pathsep):
+            if part and Path(part).exists():
+                read_bytes(part)  # not a device, nor a pipe
         config.load_kube_config(file, context, settings)
         contexts, active = config.list_kube_config_contexts(file)
         used = next((each for each in contexts if each["name"] == context), active)
         return settings, used["context"].get("namespace") or "default"
-    except (ConfigException, OSError) as error:
-        if context is None and in_cluster and _ACCOUNT.exists():
+    except Exception as error:  # of a file that is no kubeconfig the library raises whatever comes first
+        if isinstance(error, ConfigException | OSError) and context is None and in_cluster and _ACCOUNT.exists():
             config.load_incluster_config(client_configuration=settings)
             return settings, (_ACCOUNT / "namespace").read_text().strip()
-        raise BadInput(f"no Kubernetes cluster: {error}; set KUBECONFIG, or give a --context of it") from error
+        why = one_line(str(error))[:300] or type(error).__name__
+        raise BadInput(f"no Kubernetes cluster: {why}; set KUBECONFIG, or give a --context of it") from error
 
 
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")

@@ -120,7 +120,7 @@ class Binder:
         now = self._now()
         pods = self._known(now)
         volumes, failed = self._volumes.of(to_bind(pods, self._namespaces))
-        decided = decide(self._view.nodes(), pods, self._view.jobs(), now, self._rule, self._namespaces, volumes)
+        decided = self._decide(pods, now, volumes)
         failed |= self._choose(decided.choices, volumes, now)
         failed |= self._bind(decided)
         failed |= self._give_back(decided.returns)
@@ -129,6 +129,28 @@ class Binder:
         if decided.again_at is not None:
             times.append(max(0.0, decided.again_at - now))
         return min(times, default=None)
+
+    def _decide(self, pods: Sequence[PodInfo], now: float, volumes: Mapping[ClaimKey, Volume]) -> Decisions:
+        """What to do. Gangs that the decision breaks on wait, and say so; the others are decided without them."""
+
+        def about(some: Sequence[PodInfo]) -> Decisions:
+            return decide(self._view.nodes(), some, self._view.jobs(), now, self._rule, self._namespaces, volumes)
+
+        try:
+            return about(pods)
+        except Exception:
+            log.exception("a decision broke: gangs are looked at one by one")
+        waiting = to_bind(pods, self._namespaces)
+        rest = [pod for pod in pods if pod not in waiting]
+        broken: dict[str, str] = {}
+        for key in dict.fromkeys(_gang(pod) for pod in waiting):
+            try:
+                about([*rest, *(pod for pod in waiting if _gang(pod) == key)])
+            except Exception as error:  # noqa: BLE001
+                broken |= {pod.uid: f"the scheduler breaks on it: {error!r}" for pod in waiting if _gang(pod) == key}
+        decided = about([pod for pod in pods if pod.uid not in broken])
+        decided.waits += [Wait(pod, broken[pod.uid]) for pod in waiting if pod.uid in broken]
+        return decided
 
     def _run(self) -> None:
         wait: float | None = None
@@ -145,6 +167,9 @@ class Binder:
             except NotLeading as error:
                 log.warning("nothing is bound: %s", error)
                 return
+            except Exception:
+                log.exception("nothing was bound; again in %.0f s", _AFTER_FAILURE)
+                wait = _AFTER_FAILURE
 
     def _known(self, now: float) -> list[PodInfo]:
         """Pods as the watch shows them, with what was done since."""
@@ -169,7 +194,7 @@ class Binder:
         """All, each job's in their order, jobs beside one another; returns whether one failed."""
         groups: dict[tuple[str, str], list[Bind]] = {}
         for bind in decided.bindings:
-            groups.setdefault(bind.pod.key if bind.pod.job else (bind.pod.uid, ""), []).append(bind)
+            groups.setdefault(_gang(bind.pod), []).append(bind)
         return not all(list(self._pool.map(self._bind_group, groups.values())))
 
     def _choose(self, choices: Sequence[Choice], volumes: Mapping[ClaimKey, Volume], now: float) -> bool:
@@ -248,3 +273,8 @@ class Binder:
             except ApiError as error:
                 log.warning("%s/%s could not be told why it waits: %s", pod.namespace, pod.name, error)
         return min(times, default=None)
+
+
+def _gang(pod: PodInfo) -> tuple[str, str]:
+    """Whom a pod is bound with: its job's, or nobody."""
+    return pod.key if pod.job else (pod.uid, "")

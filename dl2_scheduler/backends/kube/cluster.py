@@ -79,7 +79,8 @@ class KubernetesCluster(Onlookers):
         """See `Cluster.snapshot`."""
         self._began_slot = self._clock.now()
         self._before = views.scaled([self._latest(job) for job in self._view.jobs()])
-        self._slot = self._memory.slot
+        told = [job.allotment.slot + 1 for job in self._before if job.allotment]  # where the folder has been lost
+        self._slot = max([self._memory.slot, *told])
         self._granted, self._failed = {}, {}
         return views.snapshot_of(
             self._slot,
@@ -93,8 +94,7 @@ class KubernetesCluster(Onlookers):
 
     def apply(self, allocation: Allocation) -> None:
         """See `Cluster.apply`. Jobs that shrink are written first, so that their room is free the sooner."""
-        used = [job.allotment.slot for job in self._before if job.allotment]
-        self._memory.next_slot(max(used, default=0))  # first: a slot that is cut short keeps its number
+        self._memory.next_slot(self._slot)  # first: a slot that is cut short keeps its number
         self._written = {}
         grants = [(job, allocation.of(job.id)) for job in self._before]
         self._granted = {job.uid: grant for job, grant in grants}
@@ -139,6 +139,9 @@ class KubernetesCluster(Onlookers):
         except ApiError as error:
             self._failed[each[0].uid] = f"its counts could not be written: {error}"
             log.warning("%s: %s", job.id, self._failed[each[0].uid])
+        except Exception as error:  # one job's fault is no other's
+            self._failed[each[0].uid] = f"its counts could not be written: {error!r}"
+            log.exception("%s: its counts could not be written", each[0].id)
 
     def _change(self, job: JobInfo, grant: Grant) -> dict[str, Any] | None:
         note = self._notes.get(job.uid, "")

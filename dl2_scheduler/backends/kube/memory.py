@@ -48,9 +48,9 @@ class Memory:
         """A slot has begun.
 
         Args:
-            after: a number that has been used, as jobs tell of a scheduler whose folder is lost.
+            after: its number: the next one's is higher.
         """
-        self.slot = max(self.slot, after) + 1
+        self.slot = max(self.slot, after + 1)
         with self._writing():
             self._database.execute("REPLACE INTO cluster VALUES ('slot', ?)", (self.slot,))
 

@@ -155,6 +155,7 @@ class Told:
         plan: outcome of its last plan where that was not committed, for people; "": it was.
         trained: there is something that could be lost.
         since: unix seconds, since when it trains with its present counts; None: it does not, or nobody knows.
+        accepted: the API server would make its pods, as far as anybody has asked.
     """
 
     phase: str = ""
@@ -168,6 +169,7 @@ class Told:
     plan: str = ""
     trained: bool = False
     since: float | None = None
+    accepted: bool = True
 
     @property
     def over(self) -> bool:
@@ -230,12 +232,12 @@ class JobInfo:
     @property
     def scaled(self) -> bool:
         """Whether the scheduler decides its counts now."""
-        return self.by_scheduler and not (self.suspend or self.deleting or self.told.over)
+        return self.by_scheduler and self.told.accepted and not (self.suspend or self.deleting or self.told.over)
 
     @property
     def wants_pods(self) -> bool:
         """Whether it is to have pods."""
-        if self.suspend or self.deleting or self.told.over:
+        if self.suspend or self.deleting or self.told.over or not self.told.accepted:
             return False
         return not self.by_scheduler or (self.allotment is not None and self.allotment.workers > 0)
 

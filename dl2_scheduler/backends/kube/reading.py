@@ -157,6 +157,9 @@ def _told(status: Object) -> Told:
         else "",
         trained=bool(status.get("trained")),
         since=_since(plans) if status.get("phase") == "Running" else None,
+        accepted=not any(
+            each["type"] == "Accepted" and each["status"] == "False" for each in status.get("conditions") or ()
+        ),
     )
 
 

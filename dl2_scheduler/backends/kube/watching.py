@@ -9,7 +9,6 @@ from contextlib import closing
 from typing import Any, Generic, TypeVar
 
 from dl2_scheduler.backends.kube.api import Api, ApiError, Gone, error_of
-from dl2_scheduler.cluster.errors import SchedulerError
 
 log = logging.getLogger(__name__)
 
@@ -75,11 +74,11 @@ class Mirror(Generic[Seen]):
         return self._gist(before) != self._gist(seen)
 
     def _see(self, found: Mapping[str, Any]) -> Seen | None:
-        """None, where an object cannot be read: one such shall not stop the others."""
+        """None, where an object cannot be read, whatever it is that it has: one such shall not stop the others."""
         try:
             return self._read(found)
-        except (SchedulerError, LookupError, TypeError, ValueError) as error:
-            log.warning("%s is left out: %s", found["metadata"].get("name"), error)
+        except Exception as error:  # noqa: BLE001
+            log.warning("%s is left out: %r", found["metadata"].get("name"), error)
             return None
 
 

@@ -153,6 +153,7 @@ def order_of(record: Record, workers: int, servers: int) -> Order:
     saving = record.document.spec.checkpoint
     return Order(
         shape=shape_of(record),
+        submitted=record.submitted,
         run=record.runs,
         command=(*container.command, *container.args),
         folder=working_folder(record.document, record.folder),

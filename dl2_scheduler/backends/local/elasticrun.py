@@ -29,7 +29,7 @@ from dl2_scheduler.backends.local.runtime import (
 from dl2_scheduler.backends.local.tasks import TaskFiles
 from elastic_ps.core import storage
 from elastic_ps.core.codec import data_from_pb
-from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.errors import ConfigurationError, StorageError
 from elastic_ps.core.token import read_token
 from protos import elastic_pb2 as pb
 
@@ -49,12 +49,13 @@ class ElasticrunRuntime:
         folder: of the cluster's state.
         ended: called from a thread when a launcher has ended.
         tasks: what keeps tasks to their share.
+        umask: of jobs' processes; -1: this process's.
     """
 
-    def __init__(self, folder: Path, ended: Callable[[], None], tasks: TaskFiles):
+    def __init__(self, folder: Path, ended: Callable[[], None], tasks: TaskFiles, umask: int = -1):
         self._folder = folder
         self._ended = ended
-        self._tasks = tasks
+        self._tasks, self._umask = tasks, umask
         self._environment = {**os.environ, "XDG_STATE_HOME": str(folder)}
         (folder / "logs").mkdir(exist_ok=True)
 
@@ -65,7 +66,7 @@ class ElasticrunRuntime:
         self._tasks.write(order.shape)
         log = self.log(order.name, order.submission, order.run)
         try:
-            processes.start(command, self._environment, order.folder, log, started, self._ended)
+            processes.start(command, self._environment, order.folder, log, started, self._ended, self._umask)
         except OSError as error:
             raise Declined(f"it cannot be started in {order.folder}: {error.strerror}") from error
         except ValueError as error:  # \0 or half a character: documents have none, but records of before may
@@ -73,11 +74,13 @@ class ElasticrunRuntime:
 
     def _options(self, order: Order) -> list[str]:
         root = f"{order.checkpoint_url or self._folder / 'checkpoints'}/{order.shape.key}"
+        identity = f"{order.shape.key}-{order.submitted:.0f}"
         options = {
             "--name": order.name,
             "--workers": str(order.workers),
             "--servers": str(order.servers),
             "--checkpoint": root,
+            "--identity": identity,
             _RESTARTS: str(order.retry_limit),
             "--join-timeout": f"{self._join_seconds(order):.0f}",
             "--wrap-worker": self._tasks.wrap(order.shape, WORKER),
@@ -85,7 +88,7 @@ class ElasticrunRuntime:
         }
         if order.checkpoint_interval is not None:
             options["--checkpoint-interval"] = str(order.checkpoint_interval)
-        if order.run > 1 and _has_checkpoint(root):
+        if order.run > 1 and _has_checkpoint(root, identity):
             options["--restore"] = root
         return [word for option in options.items() for word in option]
 
@@ -210,12 +213,15 @@ def _words(reason: str) -> str:
     return reason.replace(_RESTARTS, "retryLimit")
 
 
-def _has_checkpoint(root: str) -> bool:
+def _has_checkpoint(root: str, identity: str) -> bool:
+    """Return whether this submission has saved itself there: another cluster's may have had its name and number."""
     try:
-        return any(storage.is_complete(url) for url in storage.candidates(root))
+        found = storage.candidates(root)
+        own = (url for url in found if storage.is_of(url, identity) or storage.is_of(url, ""))
+        return any(storage.is_complete(url) for url in own)
     except FileNotFoundError:
         return False
-    except (OSError, ValueError, ImportError) as error:
+    except StorageError as error:
         raise Declined(f"its checkpoints in {root} cannot be read, so it would begin anew: {error}") from error
 
 

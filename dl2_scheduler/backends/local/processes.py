@@ -29,6 +29,7 @@ def start(
     log: Path,
     started: Callable[[Process], None],
     ended: Callable[[], None],
+    umask: int = -1,
 ) -> None:
     """Start a program in a session of its own.
 
@@ -39,6 +40,7 @@ def start(
         log: file that its output is added to.
         started: called with the process before the program begins.
         ended: called from a thread when it has ended.
+        umask: of the program; -1: this process's.
 
     Raises:
         OSError: it cannot be started.
@@ -52,6 +54,7 @@ def start(
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            umask=umask,
         )
     threading.Thread(target=_reap, args=(child, ended), name=f"reap-{child.pid}", daemon=True).start()
     assert child.stdin is not None, "asked for above"

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from coordinator.jobs import all_jobs, jobs_folder
 from dl2_scheduler.backends.local.runtime import Process
 from dl2_scheduler.cluster.document import ElasticJob
 from dl2_scheduler.cluster.errors import BadInput, Unwritten
@@ -110,6 +111,7 @@ class Records:
     def __init__(self, path: Path, now: float):
         self._lock = threading.Lock()
         self._path = path
+        _check_not_emptied(path)
         try:
             self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._database.execute("PRAGMA journal_mode=WAL")
@@ -122,7 +124,7 @@ class Records:
             self._slot = int(self._value("slot", 0))
             rows = self._database.execute("SELECT text FROM jobs ORDER BY number").fetchall()
             self._records = {record.number: record for (text,) in rows if (record := _RECORD.validate_json(text))}
-        except (sqlite3.Error, ValidationError) as error:
+        except (sqlite3.Error, ValidationError, ValueError, TypeError, OverflowError) as error:
             raise BadInput(f"cannot use {path}: {error}; give another --folder") from error
 
     @property
@@ -186,6 +188,23 @@ class Records:
         self._database.execute("INSERT OR IGNORE INTO cluster VALUES (?, ?)", (name, default))
         value: float = self._database.execute("SELECT value FROM cluster WHERE name = ?", (name,)).fetchone()[0]
         return value
+
+
+def _check_not_emptied(path: Path) -> None:
+    """Refuse a file of no bytes beside jobs that have not ended: a disk that was full, or a slip, has emptied it.
+
+    Raises:
+        BadInput: with the jobs, which nobody would know any more.
+    """
+    if not path.exists() or path.stat().st_size:
+        return
+    folder = path.parent
+    lost = [job.name for job in all_jobs(jobs_folder({"XDG_STATE_HOME": str(folder)})) if job.ended is None]
+    if lost:
+        raise BadInput(
+            f"{path} is empty, and no longer knows the jobs {', '.join(lost)}, which have not ended: bring it back, or "
+            f"end them (XDG_STATE_HOME={folder} elasticctl stop {lost[0]}) and delete {path.name}"
+        )
 
 
 Changes = Mapping[str, Any]

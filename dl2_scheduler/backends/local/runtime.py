@@ -60,6 +60,7 @@ class Order:
 
     Attributes:
         shape: of its tasks.
+        submitted: unix seconds.
         run: of its starts, from 1 on.
         command: program and arguments, as the document has them.
         folder: where it runs.
@@ -71,6 +72,7 @@ class Order:
     """
 
     shape: Shape
+    submitted: float
     run: int
     command: tuple[str, ...]
     folder: Path

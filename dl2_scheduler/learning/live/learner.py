@@ -22,12 +22,14 @@ from dl2_scheduler.learning.critic import Critic, CriticPolicy, CriticSettings
 from dl2_scheduler.learning.experience import Experience
 from dl2_scheduler.learning.growth import grown
 from dl2_scheduler.learning.networks import SharedPolicy
+from dl2_scheduler.learning.plain import restored, whole
 from dl2_scheduler.learning.recorded import slot_of
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.learning.sequences import Slots
 from dl2_scheduler.learning.teacher import PolicyTeacher
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.slots import RecordedSlot
+from dl2_scheduler.policies.arrays import MOST_MODELS, check_models
 from dl2_scheduler.policies.features import features, of_room
 
 log = logging.getLogger(__name__)
@@ -96,11 +98,12 @@ class LiveLearner:
         self._rule, self._settings, self._seed = rule, settings, int(folder.settings()["seed"])
         found = folder.checkpoint()
         torch.manual_seed(self._seed)
-        live = found.get(_KEY)
-        self._simulated = int(found["updates"])
-        self._restore(found)
-        self.updates: int = live["updates"] if live else 0
-        self.slot: int = live["slot"] if live else -1
+        with restored(folder.checkpoint_file):
+            live = found.get(_KEY)
+            self._simulated = whole(found["updates"])
+            self._restore(found)
+            self.updates: int = whole(live["updates"]) if live else 0
+            self.slot: int = whole(live["slot"], -1) if live else -1
         if live is None or live["cluster"] != cluster:
             self._experience.forget(_CLUSTER)
             self.slot = -1
@@ -137,7 +140,8 @@ class LiveLearner:
         self._folder.save(self._actor.weights(), self._state())
 
     def _restore(self, found: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint."""
+        """Go on from a checkpoint. Raises what `plain.restored` expects."""
+        check_models(found["models"], MOST_MODELS)
         self._actor = _actor(found, self._settings)
         self._critic = Critic(found["models"], self._settings.critic)
         self._experience = Experience(found["models"], self._settings.most_finished)

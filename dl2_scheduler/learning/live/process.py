@@ -11,6 +11,7 @@ from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.live.policies import Policies
 from dl2_scheduler.live.side import Side
 from dl2_scheduler.policies.names import DL2
+from elastic_ps.core.bounded import read_text
 
 log = logging.getLogger(__name__)
 
@@ -94,9 +95,9 @@ def check_learns(run: Path) -> None:
             decides.
     """
     try:
-        told = json.loads((run / "settings.json").read_text())["settings"]
+        told = dict(json.loads(read_text(run / "settings.json"))["settings"])
         checkpoint = (run / "checkpoint.pt").exists()
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise BadInput(f"{run} is no run that can learn: {error}: give the folder of a dl2 bootstrap") from error
     if not checkpoint:
         raise BadInput(f"{run} has no checkpoint to learn from: give the folder of a dl2 bootstrap")

@@ -22,6 +22,7 @@ from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.live.alone import alone
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.side import be_nice, told
+from elastic_ps.core.printable import LogLines, log_to_stderr
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ def main() -> None:
     """See the module."""
     be_nice()
     torch.set_num_threads(1)
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    log_to_stderr(LogLines())
     run, folder, rule = sys.argv[1:]
     try:
         learn(Path(run), Path(folder), NodeRule(int(rule)))

@@ -11,7 +11,8 @@ from dl2_scheduler.learning.paper.experience import Experience, Floats
 from dl2_scheduler.policies.batched import CHANGING, Mask, Slot, row_width, slot_of, write_row
 from dl2_scheduler.policies.features import F32
 from dl2_scheduler.policies.fill import STOP, Ints
-from dl2_scheduler.policies.paper import NOT_FORCED, PaperWeights, allocation, fill, first_of, new_trail
+from dl2_scheduler.policies.paper import NOT_FORCED, allocation, fill, first_of, new_trail
+from dl2_scheduler.policies.paper_weights import PaperWeights
 
 
 class Agent:

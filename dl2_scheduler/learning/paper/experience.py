@@ -1,9 +1,13 @@
 """What an update learns from: samples of inferences, and the buffer that keeps the latest (DL2, section 4.3)."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dl2_scheduler.learning.plain import numbers, whole
+from dl2_scheduler.policies.fill import ACTIONS
 
 Floats = NDArray[np.float64]
 
@@ -55,8 +59,8 @@ class Replay:
             self._parts = [np.zeros((self.size, *part.shape[1:]), dtype=part.dtype) for part in samples]
         kept = len(samples.actions) if len(samples.actions) < self.size else self.size
         places = (self.added + np.arange(len(samples.actions) - kept, len(samples.actions))) % self.size
-        for whole, part in zip(self._parts, samples, strict=True):
-            whole[places] = part[len(samples.actions) - kept :]
+        for of_all, part in zip(self._parts, samples, strict=True):
+            of_all[places] = part[len(samples.actions) - kept :]
         self.added += len(samples.actions)
 
     def draw(self, count: int, random: np.random.Generator) -> tuple[Experience, Floats]:
@@ -75,9 +79,32 @@ class Replay:
         """All that the next draw depends on."""
         return {"added": self.added, "draws": self._draws, "parts": [part[: len(self)] for part in self._parts]}
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
-        self.added, self._draws = state["added"], state["draws"]
-        self._parts = [np.zeros((self.size, *part.shape[1:]), dtype=part.dtype) for part in state["parts"]]
-        for whole, part in zip(self._parts, state["parts"], strict=True):
-            whole[: len(part)] = part
+    def load_state(self, state: Mapping[str, Any], places: int, width: int) -> None:
+        """Go on from there.
+
+        Args:
+            state: as `state` gives it.
+            places: J.
+            width: see `row_width`.
+
+        Raises:
+            KeyError, ValueError: it is not of such samples.
+        """
+        rows, mask = (np.float32, (places, width)), (np.bool_, (places * ACTIONS + 1,))
+        kinds: tuple[tuple[type[np.generic], tuple[int, ...]], ...] = (  # in the order of `Experience`
+            rows,
+            mask,
+            (np.int64, ()),
+            (np.float64, ()),
+            rows,
+            (np.bool_, ()),
+        )
+        self.added, self._draws = whole(state["added"]), whole(state["draws"])
+        if not state["parts"] and not self.added:
+            return
+        parts = [numbers(part, *kind) for part, kind in zip(state["parts"], kinds, strict=True)]
+        if any(len(part) != len(self) for part in parts):
+            raise ValueError("samples that are not the same in all arrays")
+        self._parts = [np.zeros((self.size, *part.shape[1:]), dtype=part.dtype) for part in parts]
+        for kept, part in zip(self._parts, parts, strict=True):
+            kept[: len(part)] = part

@@ -14,7 +14,8 @@ from dl2_scheduler.cluster.snapshot import Snapshot
 from dl2_scheduler.learning.paper.networks import PaperPolicy
 from dl2_scheduler.policies.batched import slot_of
 from dl2_scheduler.policies.fill import ACTIONS, BOTH, SERVER, WORKER, Ints
-from dl2_scheduler.policies.paper import NO_DRAWS, PaperWeights, fill, new_trail
+from dl2_scheduler.policies.paper import NO_DRAWS, fill, new_trail
+from dl2_scheduler.policies.paper_weights import PaperWeights
 
 LEARNING_RATE = 0.005
 _BATCH = 256

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from dl2_scheduler.learning.paper.experience import Experience, Floats
 from dl2_scheduler.learning.paper.networks import PaperPolicy, PaperValue
 from dl2_scheduler.learning.paper.settings import PaperSettings
+from dl2_scheduler.learning.plain import load_adam
 
 _FORGETTING = 0.01  # of the moving average of rewards, by slot
 
@@ -133,6 +134,6 @@ class Learner:
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on from there."""
         self.networks.load_state(state)
-        self.average = state["average"]
+        self.average = None if state["average"] is None else float(state["average"])
         for optimizer, found in zip(self._optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(found)
+            load_adam(optimizer, found)

@@ -1,15 +1,17 @@
 """The paper's policy network and its twin, the value network (DL2, sections 4.1 and 4.3)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from dl2_scheduler.learning.plain import whole
+from dl2_scheduler.policies.arrays import MOST_MODELS, check_models
 from dl2_scheduler.policies.batched import row_width
 from dl2_scheduler.policies.features import F32
 from dl2_scheduler.policies.fill import ACTIONS
-from dl2_scheduler.policies.paper import PaperWeights
+from dl2_scheduler.policies.paper_weights import MOST_PLACES, PaperWeights
 
 PAPER = "paper"
 """What a checkpoint of this network has as its "network"."""
@@ -105,6 +107,16 @@ def _folded(norm: nn.BatchNorm1d, layer: nn.Linear) -> tuple[Tensor, Tensor]:
 def _array(values: Tensor) -> F32:
     array: F32 = values.detach().float().contiguous().numpy().copy()
     return array
+
+
+def policy_of(found: Mapping[str, Any]) -> PaperPolicy:
+    """Return the policy of a checkpoint, see `described`. Raises what `plain.restored` expects."""
+    places = whole(found["places"], 1)
+    if places > MOST_PLACES:
+        raise ValueError(f"{places} places: at most {MOST_PLACES} can be")
+    policy = PaperPolicy(check_models(found["models"], MOST_MODELS), places, bool(found["minimum"]))
+    policy.load_state_dict(found["policy"])
+    return policy
 
 
 def described(policy: PaperPolicy) -> dict[str, Any]:

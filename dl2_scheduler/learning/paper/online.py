@@ -1,7 +1,7 @@
 """Online learning as the paper has it: one update a slot, in one cluster or in several (DL2, sections 4.3 and 6.5)."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,11 +15,14 @@ from dl2_scheduler.learning.paper.agent import Agent
 from dl2_scheduler.learning.paper.experience import Experience, Floats, Replay
 from dl2_scheduler.learning.paper.judging import MOST_SLOTS, cluster_of, completion_time
 from dl2_scheduler.learning.paper.learner import Learner, Networks
-from dl2_scheduler.learning.paper.networks import PaperPolicy, PaperValue, described
+from dl2_scheduler.learning.paper.networks import PaperPolicy, PaperValue, described, policy_of
 from dl2_scheduler.learning.paper.settings import PaperSettings
+from dl2_scheduler.learning.plain import restored, whole
 from dl2_scheduler.learning.rollout import Episode
 from dl2_scheduler.learning.run_folder import Curves, RunFolder
+from dl2_scheduler.policies.batched import row_width
 from dl2_scheduler.policies.paper import PaperDl2
+from dl2_scheduler.sim.simulator import SimulatedCluster
 
 _FIRST_EPISODE = 100_000  # a bootstrap of the same seed has seen those before
 
@@ -48,19 +51,21 @@ class PaperOnline:
     ):
         self._folder, self._lessons, self._speeds, self._settings = folder, lessons, speeds, settings
         self._judged_on = judged_on or speeds
-        found = (start or folder).checkpoint()
+        source = start or folder
+        found = source.checkpoint()
         torch.manual_seed(lessons.seed)
-        policy = PaperPolicy(found["models"], found["places"], found["minimum"])
-        policy.load_state_dict(found["policy"])
-        networks = Networks(policy, PaperValue(len(policy.models), policy.places))
-        self.learner = Learner(networks, settings)
-        self.updates: int = 0
-        self._sites = [Site(number, networks, settings) for number in range(settings.agents)]
-        if start is None:
-            self.learner.load_state(found)
-            self.updates = found["updates"]
-            for site, state in zip(self._sites, found["sites"], strict=True):
-                site.load_state(state)
+        with restored(source.checkpoint_file):
+            policy = policy_of(found)
+            networks = Networks(policy, PaperValue(len(policy.models), policy.places))
+            self.learner = Learner(networks, settings)
+            self.updates: int = 0
+            self._sites = [Site(number, networks, settings) for number in range(settings.agents)]
+            if start is None:
+                self.learner.load_state(found)
+                self.updates = whole(found["updates"])
+                for site, state in zip(self._sites, found["sites"], strict=True):
+                    site.load_state(state)
+                    self._go_on(site, state["cluster"])
 
     def run(self, seconds: float, updates: int | None, tell: Tell) -> None:
         """Learn until the time is over, or until so many updates have been made in all.
@@ -89,10 +94,13 @@ class PaperOnline:
         site = self._sites[self.updates % settings.agents]
         random = np.random.default_rng([self._lessons.seed, self.updates])
         weights = site.networks.policy.weights()
-        begun = None if site.agent is None else site.agent.begin(weights)
-        if site.agent is None or begun is None or begun[0].slot >= MOST_SLOTS:
-            site.agent = Agent(cluster_of(self._next_episode(site), self._lessons, self._speeds))
-        samples, reward = site.agent.step(weights, random, settings.epsilon, settings.job_reward)
+        agent = site.agent
+        begun = None if agent is None else agent.begin(weights)
+        if agent is None or begun is None or begun[0].slot >= MOST_SLOTS:
+            site.begun = self.updates
+            agent = site.begin(cluster_of(self._episode(site), self._lessons, self._speeds))
+            site.episodes += 1
+        samples, reward = agent.step(weights, random, settings.epsilon, settings.job_reward)
         self.learner.reward(reward)
         numbers = {"explored/reward": reward}
         batch = site.batch(samples, random)
@@ -117,14 +125,24 @@ class PaperOnline:
         state = {**described(policy), **self.learner.state(), "updates": self.updates, "sites": sites}
         self._folder.save(policy.weights(), state)
 
-    def _next_episode(self, site: "Site") -> Episode:
+    def _episode(self, site: "Site") -> Episode:
+        """The next one of a site, which begins at its `begun`."""
         lessons = self._lessons
         for update, models in self._settings.late_types:
-            if update <= self.updates:
+            if update <= site.begun:
                 lessons = replace(lessons, models=models)
         number = _FIRST_EPISODE + site.episodes * self._settings.agents + site.number
-        site.episodes += 1
         return lessons.episodes(number, 1)[0]
+
+    def _go_on(self, site: "Site", state: Mapping[str, Any] | None) -> None:
+        """Go on in the episode that a checkpoint was written in: its jobs are drawn again, their progress is read."""
+        if state is None:
+            return
+        site.episodes -= 1
+        cluster = cluster_of(self._episode(site), self._lessons, self._speeds)
+        site.episodes += 1
+        cluster.lanes.load_state(state)
+        site.begin(cluster)
 
 
 class Site:
@@ -140,12 +158,15 @@ class Site:
 
     Attributes:
         agent: at work; None: none yet.
+        cluster: that it is at work in.
         episodes: begun so far.
+        begun: updates before the last of them began.
     """
 
     def __init__(self, number: int, networks: Networks, settings: PaperSettings):
-        self.number, self.episodes = number, 0
+        self.number, self.episodes, self.begun = number, 0, 0
         self.agent: Agent | None = None
+        self.cluster: SimulatedCluster | None = None
         self.networks = networks if settings.agents == 1 else networks.copy()
         self._replay = Replay(settings.replay) if settings.replay else None
         self._batch = settings.batch
@@ -157,22 +178,28 @@ class Site:
         self._replay.add(samples)
         return self._replay.draw(self._batch, random) if len(self._replay) >= self._batch else None
 
+    def begin(self, cluster: SimulatedCluster) -> Agent:
+        """Be at work in this cluster from now on."""
+        self.cluster, self.agent = cluster, Agent(cluster)
+        return self.agent
+
     def state(self) -> dict[str, Any]:
         """All that its next turn depends on."""
         return {
             "episodes": self.episodes,
-            "cluster": None if self.agent is None else self.agent.cluster,
+            "begun": self.begun,
+            "cluster": None if self.cluster is None else self.cluster.lanes.state(),
             "networks": self.networks.state(),
             "replay": None if self._replay is None else self._replay.state(),
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
-        self.episodes = state["episodes"]
-        self.agent = None if state["cluster"] is None else Agent(state["cluster"])
+        """Go on from there, but for the agent. Raises what `plain.restored` expects."""
+        self.episodes, self.begun = whole(state["episodes"], int(state["cluster"] is not None)), whole(state["begun"])
         self.networks.load_state(state["networks"])
         if self._replay is not None:
-            self._replay.load_state(state["replay"])
+            policy = self.networks.policy
+            self._replay.load_state(state["replay"], policy.places, row_width(len(policy.models)))
 
 
 def untrained(folder: RunFolder, models: Sequence[str], places: int, minimum: bool, seed: int) -> None:

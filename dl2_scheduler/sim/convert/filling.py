@@ -8,11 +8,14 @@ from zlib import crc32
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import Job, Resources
+from dl2_scheduler.cluster.ranges import LATEST
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.sim.catalogue import CATALOGUE
 from dl2_scheduler.sim.shipped import shipped_speeds
 
 MOST_TASKS = 16
+MOST_BYTES = 512 << 20
+"""Of a file: the largest public one has 200 MB."""
 
 _LEAST_EPOCHS = 0.001
 
@@ -73,13 +76,19 @@ def fill(seen: Sequence[Seen]) -> list[Job]:
     """Jobs of ours by arrival, then id, the first at 0.
 
     Raises:
-        BadInput: an id comes again.
+        BadInput: an id comes again, or a job cannot be.
     """
     speeds = shipped_speeds(MOST_TASKS, MOST_TASKS)
     ordered = sorted(seen, key=lambda job: (job.arrival, job.id))
     if again := [name for name, count in Counter(job.id for job in ordered).items() if count > 1]:
         raise BadInput(f"job {again[0]} again: give every job once")
-    return [_fill_one(job, job.arrival - ordered[0].arrival, speeds) for job in ordered]
+    jobs = [_fill_one(job, job.arrival - ordered[0].arrival, speeds) for job in ordered]
+    for job in jobs:
+        try:
+            job.check()
+        except BadInput as error:
+            raise BadInput(f"job {job.id}: {error}") from error
+    return jobs
 
 
 def _fill_one(seen: Seen, arrival: float, speeds: Speeds) -> Job:
@@ -106,8 +115,8 @@ def _any_model(seen: Seen) -> str:
     return alike[crc32(seen.id.encode("utf-8", "surrogatepass")) % len(alike)]
 
 
-def amount(text: Any, where: str) -> float | None:
-    """A number of a CSV file, from 0 on; None: the cell is empty.
+def amount(text: Any, where: str, most: float = LATEST) -> float | None:
+    """Return a number of a CSV file, from 0 to `most`; None: the cell is empty.
 
     Raises:
         BadInput: it is no such number.
@@ -118,6 +127,6 @@ def amount(text: Any, where: str) -> float | None:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not 0 <= value < float("inf"):
-        raise BadInput(f"{where} is {text}: give a number from 0 on")
+    if not 0 <= value <= most:
+        raise BadInput(f"{where} is {text[:40]}: give a number from 0 to {most:g}")
     return value

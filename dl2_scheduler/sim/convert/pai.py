@@ -7,6 +7,7 @@ name.
 """
 
 import csv
+import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,9 @@ from pathlib import Path
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import Resources
-from dl2_scheduler.sim.convert.filling import Read, Seen, amount
+from dl2_scheduler.cluster.ranges import MOST_INSTANCES
+from dl2_scheduler.sim.convert.filling import MOST_BYTES, Read, Seen, amount
+from elastic_ps.core.bounded import read_text
 
 RULES = (
     "id, arrival: job_name, and start_time of the job table",
@@ -55,7 +58,7 @@ class _Role:
 
     def add(self, where: str, row: Mapping[str, str]) -> None:
         """Add a task."""
-        count = int(amount(row["inst_num"], f"{where}: inst_num") or 0)
+        count = int(amount(row["inst_num"], f"{where}: inst_num", MOST_INSTANCES) or 0)
         self.count += count
         self.start = min(self.start, amount(row["start_time"], f"{where}: start_time") or math.inf)
         self.end = max(self.end, amount(row["end_time"], f"{where}: end_time") or -math.inf)
@@ -128,8 +131,7 @@ def _rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, s
 
 def _cells(path: Path) -> Iterator[tuple[str, list[str]]]:
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = csv.reader(file)
-            yield from ((f"{path}:{rows.line_num}", cells) for cells in rows if cells)
+        rows = csv.reader(io.StringIO(read_text(path, MOST_BYTES)))
+        yield from ((f"{path}:{rows.line_num}", cells) for cells in rows if cells)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise BadInput(f"{path}: {error}") from error

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.sim.convert.filling import Read, Seen
+from dl2_scheduler.sim.convert.filling import MOST_BYTES, Read, Seen
+from elastic_ps.core.bounded import read_text
 
 RULES = (
     "id, arrival: jobid and submitted_time",
@@ -36,14 +37,14 @@ def read(paths: Sequence[Path]) -> Read:
             where = f"{path}: job {number}"
             try:
                 _read_job(job, found)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                raise BadInput(f"{where}: not as in Philly's cluster_job_log: {error!r}") from error
+            except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+                raise BadInput(f"{where}: not as in Philly's cluster_job_log: {repr(error)[:200]}") from error
     return found
 
 
 def _load(path: Path) -> list[Any]:
     try:
-        jobs = json.loads(path.read_text(encoding="utf-8"))
+        jobs = json.loads(read_text(path, MOST_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{path}: not a JSON file, perhaps torn: {error}") from error
     if not isinstance(jobs, list):

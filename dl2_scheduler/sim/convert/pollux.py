@@ -6,11 +6,13 @@ osdi21-artifact) and `sia-simulator/workloads` of https://github.com/siasosp23/a
 """
 
 import csv
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.sim.convert.filling import Read, Seen, amount
+from dl2_scheduler.sim.convert.filling import MOST_BYTES, Read, Seen, amount
+from elastic_ps.core.bounded import read_text
 
 APPLICATIONS: Mapping[str, tuple[str, float]] = {
     "imagenet": ("resnet-50", 300.0),
@@ -48,11 +50,10 @@ def read(paths: Sequence[Path]) -> Read:
     path = paths[0]
     found = Read()
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = csv.DictReader(file, strict=True)
-            if missing := [name for name in _COLUMNS if name not in (rows.fieldnames or ())]:
-                raise BadInput(f"{path}:1: no column {', '.join(missing)}: give {', '.join(_COLUMNS)}")
-            found.jobs += [_read_job(f"{path}:{rows.line_num}", dict(row)) for row in rows]
+        rows = csv.DictReader(io.StringIO(read_text(path, MOST_BYTES)), strict=True)
+        if missing := [name for name in _COLUMNS if name not in (rows.fieldnames or ())]:
+            raise BadInput(f"{path}:1: no column {', '.join(missing)}: give {', '.join(_COLUMNS)}")
+        found.jobs += [_read_job(f"{path}:{rows.line_num}", dict(row)) for row in rows]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise BadInput(f"{path}: {error}") from error
     return found

@@ -1,0 +1,50 @@
+"""How large the numbers may be that people and files give: what is larger is a slip, and no array or sum could hold it.
+
+Each is far above anything real, and so small that products of two of them are finite.
+"""
+
+import math
+
+from dl2_scheduler.cluster.errors import BadInput
+
+MOST_EPOCHS = 1e9
+MOST_SAMPLES = 1e15
+"""Of an epoch."""
+
+LATEST = 1e11
+"""Seconds since a cluster began: three thousand years."""
+
+MOST_AMOUNT = 1e19
+"""Of a resource, in bytes too."""
+
+MOST_SPEED = 1e12
+"""Samples a second of a job."""
+
+MOST_WEIGHT = 1e9
+"""Of a model in a mix."""
+
+MOST_INSTANCES = 1e6
+"""Of a task in a public trace."""
+
+MOST_WHOLE = (1 << 63) - 1
+"""Of a whole number: arrays and databases have no larger ones."""
+
+LONGEST_NAME = 1000
+"""Characters of a job's, a model's or a node's name."""
+
+
+def check_range(what: str, value: float, most: float, *, zero: bool = True) -> None:
+    """Refuse a number that is out of range.
+
+    Args:
+        what: it is, for the message.
+        value: that was given.
+        most: that it may be.
+        zero: it may be 0.
+
+    Raises:
+        BadInput: it is not finite, negative, or too large.
+    """
+    if not (math.isfinite(value) and (value >= 0 if zero else value > 0) and value <= most):
+        least = "from 0" if zero else "above 0"
+        raise BadInput(f"{what} is {value:g}: give a number {least}, at most {most:g}")
