@@ -2,7 +2,8 @@
 
 It registers itself as the plug-in `elasticctl.kube`, as elasticctl knows nothing of Kubernetes. Coordinators there
 have no address outside the cluster, and refuse to be scaled by anybody but the operator: so counts are written into the
-job's document, and what is shown is its status, which the operator keeps true.
+job's document, what is shown is its status, which the operator keeps true, a node is drained by the deletion of its
+pod, and what only the coordinator knows is asked in its pod.
 """
 
 import json
@@ -13,11 +14,12 @@ import typer
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 from rich import box
-from rich.console import Console
 from rich.table import Table
-from typer.core import TyperGroup
 
-from k8s.elastic_operator.model import GROUP, PLURAL, VERSION
+from elastic_ps.core.careful import CarefulGroup, CommandLine
+from elastic_ps.core.terminal import Terminal, say
+from k8s.elastic_operator.model import COORDINATOR, GROUP, JOB_LABEL, NODE_LABEL, PLURAL, ROLE_LABEL, VERSION
+from k8s.within import JobPod
 
 _FAILED, _UNKNOWN_JOB, _UNREACHABLE, _REFUSED = 1, 3, 4, 5  # elasticctl's own
 _MANAGER = "elasticctl"
@@ -29,10 +31,11 @@ JobName = Annotated[str, typer.Argument(metavar="JOB", help="Name of the job.")]
 Namespace = Annotated[str | None, typer.Option(metavar="NAME", help="Of the job; left out: as the kubeconfig says.")]
 Context = Annotated[str | None, typer.Option(metavar="NAME", help="Of the kubeconfig; left out: the present one.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Node = Annotated[str, typer.Argument(metavar="NODE", help="As the label dl2.scheduler/node of its pod says: w0, s1.")]
 Count = Annotated[int | None, typer.Option(min=1, max=_MOST, help="Wanted; left out: as it is.")]
 
 
-class _Errors(TyperGroup):
+class _Errors(CarefulGroup):
     """What the API server says becomes one line on stderr, and elasticctl's exit status."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -46,14 +49,10 @@ class _Errors(TyperGroup):
             _fail(f"the API server does not answer: {error}", _UNREACHABLE)
 
 
-app = typer.Typer(
+app = CommandLine(
     cls=_Errors,
     no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    help="Operate elastic training jobs of a Kubernetes cluster. What is not here is done by its operator: see dl2 and "
-    "kubectl.",
+    help="Operate elastic training jobs of a Kubernetes cluster.",
 )
 
 
@@ -62,7 +61,7 @@ def jobs(namespace: Namespace = None, context: Context = None, as_json: Json = F
     """List the jobs of a namespace."""
     found = _Jobs(context, namespace).all()
     if as_json:
-        typer.echo(json.dumps({"jobs": [_summary(job) for job in found]}, indent=2))
+        say(json.dumps({"jobs": [_summary(job) for job in found]}, indent=2))
         return
     table = _table("name", "phase", "workers", "servers", "epoch", "samples/s", "reason")
     for job in found:
@@ -76,7 +75,7 @@ def status(job: JobName, namespace: Namespace = None, context: Context = None, a
     found = _Jobs(context, namespace).one(job)
     told: Mapping[str, Any] = found.get("status") or {}
     if as_json:
-        typer.echo(json.dumps(told, indent=2))
+        say(json.dumps(told, indent=2))
         return
     names = (
         "phase",
@@ -92,10 +91,10 @@ def status(job: JobName, namespace: Namespace = None, context: Context = None, a
     )
     for name in names:
         if told.get(name) not in (None, "", {}):
-            typer.echo(f"{name:<18}{_text(told[name])}")
+            say(f"{name:<18}{_text(told[name])}")
     for condition in told.get("conditions") or ():
         words = " ".join(filter(None, (condition["reason"], condition.get("message"))))
-        typer.echo(f"{condition['type']:<18}{condition['status']}: {words}")
+        say(f"{condition['type']:<18}{condition['status']}: {words}")
 
 
 @app.command()
@@ -103,7 +102,7 @@ def plans(job: JobName, namespace: Namespace = None, context: Context = None, as
     """Show a job's last plans: their cause, outcome and times."""
     found = (_Jobs(context, namespace).one(job).get("status") or {}).get("plans") or []
     if as_json:
-        typer.echo(json.dumps({"plans": found}, indent=2))
+        say(json.dumps({"plans": found}, indent=2))
         return
     table = _table("plan", "phase", "cause", "seconds", "suspension s", "bytes moved", "reason")
     for plan in found:
@@ -130,9 +129,80 @@ def scale(
         name: spec.get(name, {}).get("replicas", spec.get(name, {}).get("min", 1)) for name in ("workers", "servers")
     }
     if as_json:
-        typer.echo(json.dumps({"job": job, **counts}, indent=2))
+        say(json.dumps({"job": job, **counts}, indent=2))
     else:
-        typer.echo(f"{job}: it is to have {counts['workers']} workers and {counts['servers']} servers")
+        say(f"{job}: it is to have {counts['workers']} workers and {counts['servers']} servers")
+
+
+@app.command()
+def drain(
+    job: JobName,
+    node: Node,
+    namespace: Namespace = None,
+    context: Context = None,
+) -> None:
+    """Take one node out: its pod is deleted, hands over, and another one comes in its place."""
+    pod = _Jobs(context, namespace).node(job, node)
+    pod.delete()
+    say(f"{job}: {node} drains, and another one comes in the place of {pod.name}")
+
+
+@app.command()
+def stop(job: JobName, namespace: Namespace = None, context: Context = None) -> None:
+    """End a job: its object is deleted; it is saved before where it has a checkpoint.url."""
+    _Jobs(context, namespace).delete(job)
+    say(f"{job} is stopping")
+
+
+@app.command()
+def watch(job: JobName, namespace: Namespace = None, context: Context = None, as_json: Json = False) -> None:
+    """Follow a job until it ends."""
+    _inside(job, ["watch"], namespace, context, as_json)
+
+
+@app.command()
+def checkpoint(
+    job: JobName,
+    url: Annotated[str, typer.Option(help="Folder, by any fsspec URL; left out: the job's own.")] = "",
+    namespace: Namespace = None,
+    context: Context = None,
+    as_json: Json = False,
+) -> None:
+    """Save a job while it trains, and wait until the checkpoint is whole."""
+    _inside(job, ["checkpoint", *(["--url", url] if url else [])], namespace, context, as_json)
+
+
+@app.command()
+def cancel(job: JobName, namespace: Namespace = None, context: Context = None, as_json: Json = False) -> None:
+    """Cancel the plan under way, possible until it is armed; the operator asks again for what the document wants."""
+    _inside(job, ["cancel"], namespace, context, as_json)
+
+
+@app.command()
+def evict(
+    job: JobName, node: Node, namespace: Namespace = None, context: Context = None, as_json: Json = False
+) -> None:
+    """Expel a node that does not answer, at once, as if it had died; `drain` takes out one that does."""
+    _inside(job, ["evict", node], namespace, context, as_json)
+
+
+@app.command()
+def ledger(job: JobName, namespace: Namespace = None, context: Context = None, as_json: Json = False) -> None:
+    """Print every update the servers applied, with the samples in it, one a line."""
+    _inside(job, ["ledger"], namespace, context, as_json)
+
+
+@app.command()
+def audit(job: JobName, namespace: Namespace = None, context: Context = None, as_json: Json = False) -> None:
+    """Prove from the ledger that every sample of the epochs so far entered every parameter exactly once."""
+    _inside(job, ["audit"], namespace, context, as_json)
+
+
+def _inside(job: str, words: list[str], namespace: str | None, context: str | None, as_json: bool) -> None:
+    """Run a command of elasticctl in the pod of the job's coordinator."""
+    status = _Jobs(context, namespace).coordinator(job).run([*words, *(["--json"] if as_json else [])])
+    if status:
+        raise typer.Exit(status)
 
 
 class _Jobs:
@@ -148,7 +218,9 @@ class _Jobs:
         config.load_kube_config(context=context, client_configuration=settings)
         contexts, active = config.list_kube_config_contexts()
         used = next((each for each in contexts if each["name"] == context), active)
-        self._api = client.CustomObjectsApi(client.ApiClient(settings))
+        connection = client.ApiClient(settings)
+        self._api = client.CustomObjectsApi(connection)
+        self._core = client.CoreV1Api(connection)
         self._place = (GROUP, VERSION, namespace or used["context"].get("namespace") or "default", PLURAL)
 
     def all(self) -> list[dict[str, Any]]:
@@ -160,6 +232,32 @@ class _Jobs:
         """By its name."""
         found: Any = self._api.get_namespaced_custom_object(*self._place, name, _request_timeout=_CALL_SECONDS)
         return dict(found)
+
+    def delete(self, name: str) -> None:
+        """End it."""
+        self._api.delete_namespaced_custom_object(*self._place, name, _request_timeout=_CALL_SECONDS)
+
+    def coordinator(self, name: str) -> "JobPod":
+        """Return the pod of a job's coordinator."""
+        self.one(name)
+        found = self._pods(f"{JOB_LABEL}={name},{ROLE_LABEL}={COORDINATOR}")
+        if not found:
+            _fail(f"{name} has no coordinator now: elasticctl --kube status {name} says why", _UNREACHABLE)
+        return found[0]
+
+    def node(self, name: str, node: str) -> "JobPod":
+        """Return the pod of a job's node."""
+        self.one(name)
+        pods = self._pods(f"{JOB_LABEL}={name},{NODE_LABEL}")
+        known = {pod.node: pod for pod in pods}
+        if node not in known:
+            _fail(f"{name} has no node {node}: it has {', '.join(sorted(known)) or 'none'}", _REFUSED)
+        return known[node]
+
+    def _pods(self, selector: str) -> list["JobPod"]:
+        namespace = self._place[2]
+        found = self._core.list_namespaced_pod(namespace, label_selector=selector, _request_timeout=_CALL_SECONDS)
+        return [JobPod(self._core, pod) for pod in found.items]
 
     def scale(self, name: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
         """Write other counts; returns the job."""
@@ -199,7 +297,7 @@ def _message(error: ApiException) -> str:
 
 
 def _fail(text: str, status: int) -> NoReturn:
-    typer.echo(f"elasticctl: {text}", err=True)
+    say(f"elasticctl: {text}", err=True)
     raise typer.Exit(status)
 
 
@@ -219,7 +317,7 @@ def _text(value: Any) -> str:
 
 
 def _print(table: Table) -> None:
-    Console(markup=False, highlight=False, emoji=False).print(table)
+    Terminal().print(table)
 
 
 def main() -> None:

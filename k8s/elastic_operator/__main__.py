@@ -7,25 +7,25 @@ import os
 import secrets
 import socket
 import sys
-from pathlib import Path
 
 import kopf
 from aiohttp import web
 from kubernetes.aio import client
 
+from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.jsonlog import JsonLines
 from k8s.elastic_operator import pages
 from k8s.elastic_operator.api import Api
 from k8s.elastic_operator.handlers import Keepers, registry
 from k8s.elastic_operator.health import Readiness, troubles
 from k8s.elastic_operator.keeper import Shared
+from k8s.elastic_operator.key import operator_key
 from k8s.elastic_operator.lease import Lease, connect
 from k8s.elastic_operator.manifests import Defaults
 from k8s.elastic_operator.metrics import Metrics
 
 log = logging.getLogger("k8s.elastic_operator")
 
-_LEAST_KEY = 16
 _PROGRESS_SECONDS = 5.0
 _WRITES_PER_SECOND = 10.0
 
@@ -35,22 +35,19 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     _log_as_json()
     try:
-        key = options.key_file.read_bytes().strip()
-    except OSError as error:
-        sys.stderr.write(f"operator: cannot read --key-file: {error}\n")
+        return asyncio.run(_serve(options))
+    except ConfigurationError as error:
+        sys.stderr.write(f"operator: {error}\n")
         return 2
-    if len(key) < _LEAST_KEY:
-        sys.stderr.write(f"operator: the key in {options.key_file} has {len(key)} bytes: give at least {_LEAST_KEY}\n")
-        return 2
-    return asyncio.run(_serve(options, key))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m k8s.elastic_operator", description=__doc__)
     add = parser.add_argument
     add("--namespace", action="append", default=[], help="whose jobs to keep; again for more (all)")
-    add("--key-file", type=Path, required=True, help="secret that the jobs' tokens are made from")
-    add("--lease-namespace", default=os.environ.get("POD_NAMESPACE", "default"), help="of the lease (%(default)s)")
+    add("--key-secret", default="dl2-operator-key", help="that the jobs' tokens are made from (%(default)s)")
+    add("--create-key", action="store_true", help="make that secret where it is missing")
+    add("--lease-namespace", default=os.environ.get("POD_NAMESPACE", "default"), help="and the secret's (%(default)s)")
     add("--lease-name", default="dl2-operator", help="whoever holds it acts (%(default)s)")
     add("--image", default="", help="of pods whose template names none")
     add("--scheduler", default="dl2", help="of pods whose template names none (%(default)s)")
@@ -65,7 +62,7 @@ def _log_as_json() -> None:
     logging.getLogger("kopf").setLevel(logging.WARNING)
 
 
-async def _serve(options: argparse.Namespace, key: bytes) -> int:
+async def _serve(options: argparse.Namespace) -> int:
     """Wait for the lease, then keep jobs until a signal or the lease's loss."""
     metrics, stop = Metrics(), asyncio.Event()
     identity = f"{socket.gethostname()}-{secrets.token_hex(4)}"
@@ -77,6 +74,8 @@ async def _serve(options: argparse.Namespace, key: bytes) -> int:
     lease = Lease(options.lease_name, options.lease_namespace, identity, lost)
     await connect()
     async with client.ApiClient() as connection:
+        core = client.CoreV1Api(connection)
+        key = await operator_key(core, options.lease_namespace, options.key_secret, options.create_key)
         api = Api(connection, lease.held)
         metrics.count_calls(lambda: api.calls)
         keepers = _keepers(options, key, api, metrics, stop)

@@ -12,6 +12,11 @@ class Ensure:
 
 
 @dataclass(frozen=True, slots=True)
+class Judge:
+    """Let the API server say whether it would take the job's pods; its verdict is in a later observation."""
+
+
+@dataclass(frozen=True, slots=True)
 class StartCoordinator:
     """Its pod.
 
@@ -49,7 +54,7 @@ class DeletePod:
 
     Attributes:
         name: of it.
-        at_once: its node does not answer: only its object can go.
+        at_once: its node does not answer, or nobody waits for it: only its object goes now.
     """
 
     name: str
@@ -119,8 +124,11 @@ class Tell:
     warning: bool = False
 
 
+Start = StartCoordinator | StartNode
+
 Action = (
     Ensure
+    | Judge
     | StartCoordinator
     | StartNode
     | DeletePod

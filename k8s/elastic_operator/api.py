@@ -1,5 +1,6 @@
 """The API server, for one leader: every write is refused once the lease is not known to be ours."""
 
+import json
 import logging
 import secrets
 import time
@@ -159,17 +160,44 @@ class Api:
         plain: Body = self._api.sanitize_for_serialization(made)
         return plain
 
-    async def create_pod(self, manifest: Body) -> Body:
-        """Create it. Returns it; one that was there already as it is."""
+    async def create_pod(self, manifest: Body, dry_run: bool = False) -> Body:
+        """Create it. Returns it; one that was there already as it is.
+
+        Its template is a user's: it is sent as it stands, as the API server alone judges pods.
+
+        Args:
+            manifest: of it.
+            dry_run: only say whether the API server takes it; fields that it does not know count, and so does one that
+                is there.
+        """
         meta = manifest["metadata"]
         try:
-            made = await self._write(self._core.create_namespaced_pod, meta["namespace"], manifest)
+            made: Body = await self._write(
+                self._post, f"/api/v1/namespaces/{meta['namespace']}/pods", manifest, dry_run
+            )
         except client.ApiException as error:
-            if error.status != CONFLICT:
+            if dry_run or error.status != CONFLICT:
                 raise
-            made = await self._core.read_namespaced_pod(meta["name"], meta["namespace"], _request_timeout=_CALL_SECONDS)
-        plain: Body = self._api.sanitize_for_serialization(made)
-        return plain
+            read = self._core.read_namespaced_pod
+            found = await read(meta["name"], meta["namespace"], _request_timeout=_CALL_SECONDS)
+            made = self._api.sanitize_for_serialization(found)
+        return made
+
+    async def _post(self, path: str, body: Body, dry_run: bool, _request_timeout: float) -> Body:
+        prepared = await self._api.param_serialize(
+            "POST",
+            path,
+            query_params=[("dryRun", "All"), ("fieldValidation", "Strict")] if dry_run else [],
+            header_params={"Accept": "application/json", "Content-Type": "application/json"},
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        response = await self._api.call_api(*prepared, _request_timeout=_request_timeout)
+        text = (await response.read()).decode()
+        if not 200 <= response.status < 300:
+            raise client.ApiException.from_response(http_resp=response, body=text, data=None)
+        made: Body = json.loads(text)
+        return made
 
     async def delete_pod(self, namespace: str, name: str, at_once: bool) -> None:
         """Delete it; `at_once` does not wait for its kubelet."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from k8s.elastic_operator.actions import DeleteJob, Save, SetFinalizer, Stop
+from k8s.elastic_operator.actions import DeleteJob, DeletePod, Save, SetFinalizer, Stop
 from k8s.elastic_operator.model import CAUSE, Counts, timestamp, unix
 from k8s.elastic_operator.report import Report
 from k8s.elastic_operator.status import COMPLETED, ENDED, FAILED, RUNNING, SUSPENDED, SUSPENDING, WAITING
@@ -12,6 +12,8 @@ SILENCE = 10.0
 """Seconds after which the end does not wait any longer for a coordinator that does not answer."""
 LAST_SECONDS = 60.0
 """That processes of a job that is over have to end by themselves."""
+CLEAR_SECONDS = 6.0
+"""That pods of a job which goes have to end by themselves."""
 RETRY_SECONDS = 30.0
 _SAVED = "Saved"
 
@@ -129,8 +131,8 @@ def leave(turn: Turn) -> None:
         return
     running = turn.report is not None and not turn.report.ended and turn.status.phase not in ENDED
     saving = turn.seen.saving
-    if not turn.alive or all(pod.deleting for pod in turn.alive):
-        turn.act(SetFinalizer(False))
+    if all(pod.deleting for pod in turn.alive):
+        _clear(turn)
     elif running and turn.status.trained and turn.desired.checkpoint and (saving is None or saving.under_way):
         turn.note(reason="deleted: a checkpoint is being written")
         turn.act(*([Save()] if saving is None else []))
@@ -143,3 +145,18 @@ def leave(turn: Turn) -> None:
         turn.look_again(SILENCE - turn.seen.silent)
     else:
         turn.delete(turn.alive)
+
+
+def _clear(turn: Turn) -> None:
+    """All pods of a job that goes are ending. Those that take long have nobody to hand over to: nobody waits for them.
+
+    In a foreground deletion they are deleted before the job, their coordinator among them: they would ask for it, to be
+    drained, until their grace is over.
+    """
+    late = [pod for pod in turn.alive if turn.now >= pod.deleted + CLEAR_SECONDS]
+    turn.act(*(DeletePod(pod.name, at_once=True) for pod in late))
+    if len(late) == len(turn.alive):
+        turn.act(SetFinalizer(False))
+    else:
+        turn.note(reason="its pods end")
+        turn.look_again(CLEAR_SECONDS)

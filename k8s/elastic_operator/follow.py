@@ -9,8 +9,7 @@ from collections.abc import Callable
 import grpc
 
 from coordinator.client import CALL_SECONDS, ClientError, CoordinatorClient
-from elastic_ps.core.channels import connection_options
-from elastic_ps.core.token import credentials
+from elastic_ps.core.channels import NotTheCoordinator, connection_options, greeted
 from k8s.elastic_operator.report import Report
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
@@ -37,6 +36,7 @@ class Follower:
         self.client = CoordinatorClient(address, token)
         self.report: Report | None = None
         self.heard = time.monotonic()
+        self.stranger = ""  # why the coordinator does not take us for its job's operator
         self._token = token
         self._wake = wake
         self._wanted: pb.Wanted | None = None
@@ -60,14 +60,24 @@ class Follower:
             stub = rpc.CoordinatorStub(channel)
             while True:
                 try:
-                    async for message in stub.Attach(pb.AttachRequest(), metadata=credentials(self._token)):
-                        self._wanted = message
+                    shown = await greeted(channel, self._token)
+                    async for message in stub.Attach(pb.AttachRequest(), metadata=shown):
+                        self._wanted, self.stranger = message, ""
                         self._asked.set()
                 except grpc.RpcError as error:
-                    log.debug("no stream from %s: %s", self.address, error.code())
+                    self._note(error)
                 self._wanted, self.report = None, None
                 self._wake()
                 await asyncio.sleep(_AWAY_SECONDS)
+
+    def _note(self, error: grpc.RpcError) -> None:
+        """Note that the stream has ended, or has never begun."""
+        log.debug("no stream from %s: %s", self.address, error.code())
+        if not isinstance(error, NotTheCoordinator):
+            return
+        if not self.stranger:
+            log.error("%s refuses the token: the operator's key has changed since the job began", self.address)
+        self.stranger = error.details() or error.code().name
 
     async def _ask(self) -> None:
         """Ask for status and plans after every message of the stream, and now and then."""

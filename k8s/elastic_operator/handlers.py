@@ -14,6 +14,7 @@ from k8s.elastic_operator.model import GROUP, JOB_LABEL, PLURAL, VERSION, Body
 log = logging.getLogger(__name__)
 
 Key = tuple[str, str]
+_AGAIN_SECONDS = 5.0
 
 
 class Keepers:
@@ -28,6 +29,7 @@ class Keepers:
         self._shared, self._stop = shared, stop
         self._keepers: dict[Key, Keeper] = {}
         self._tasks: dict[Key, asyncio.Task[None]] = {}
+        self._closed = False
 
     def __len__(self) -> int:
         return len(self._keepers)
@@ -44,6 +46,9 @@ class Keepers:
             keeper.changed(body)
             return
         self._drop(key)
+        self._begin(key, body)
+
+    def _begin(self, key: Key, body: Body) -> None:
         self._keepers[key] = keeper = Keeper(self._shared, body)
         self._tasks[key] = task = asyncio.create_task(keeper.run(), name=f"keeper-{keeper.name}")
         task.add_done_callback(lambda done: self._ended(key, done))
@@ -61,6 +66,7 @@ class Keepers:
 
     async def close(self) -> None:
         """End all keepers; jobs go on."""
+        self._closed = True
         tasks = list(self._tasks.values())
         for key in list(self._keepers):
             self._drop(key)
@@ -72,16 +78,25 @@ class Keepers:
             task.cancel()
 
     def _ended(self, key: Key, task: "asyncio.Task[None]") -> None:
-        if self._tasks.get(key) is task:
+        keeper = self._keepers.get(key)
+        mine = self._tasks.get(key) is task
+        if mine:
             self._tasks.pop(key)
             self._keepers.pop(key, None)
         if task.cancelled() or (error := task.exception()) is None:
             return
         if isinstance(error, NotLeader):
             log.error("the lease is lost: this process acts no more")
-        else:
-            log.error("the keeper of %s/%s died", *key, exc_info=error)
-        self._stop.set()
+            self._stop.set()
+            return
+        log.error("the keeper of %s/%s died: another begins in %.0f s", *key, _AGAIN_SECONDS, exc_info=error)
+        if mine and keeper is not None:
+            asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._again, key, keeper.body)
+
+    def _again(self, key: Key, body: Body) -> None:
+        """After a fault of ours, which is one job's and not the others'. The watch may have been sooner."""
+        if key not in self._keepers and not self._closed:
+            self._begin(key, body)
 
 
 def _key(body: Body, name: str) -> Key:

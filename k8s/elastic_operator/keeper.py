@@ -8,29 +8,28 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 
 from kubernetes.aio.client import ApiException
 
-from coordinator.client import ClientError, RequestRefused
 from elastic_ps.core.errors import ElasticError
 from k8s.elastic_operator import actions as act
 from k8s.elastic_operator import manifests
-from k8s.elastic_operator.api import CONFLICT, NOT_FOUND, UNANSWERED, Api
-from k8s.elastic_operator.ending import RETRY_SECONDS
+from k8s.elastic_operator.api import CONFLICT, NOT_FOUND, UNANSWERED, Api, NotLeader
+from k8s.elastic_operator.asking import Asking
 from k8s.elastic_operator.follow import Follower
 from k8s.elastic_operator.health import Pulse, version
 from k8s.elastic_operator.metrics import Metrics
-from k8s.elastic_operator.model import FINALIZER, JOB_LABEL, NODE_LABEL, PORT, Body, Counts, Desired, Pod
-from k8s.elastic_operator.reconcile import plan
-from k8s.elastic_operator.status import SUSPENDING, Status, is_progress
-from k8s.elastic_operator.turn import Observed, Saving
+from k8s.elastic_operator.model import FINALIZER, JOB_LABEL, NODE_LABEL, PORT, Body, Desired, Pod
+from k8s.elastic_operator.reconcile import KEPT, plan
+from k8s.elastic_operator.starting import PEOPLES, Starter, sentence
+from k8s.elastic_operator.status import RUNNING, STARTING, SUSPENDING, Status, is_progress
+from k8s.elastic_operator.turn import Observed
 
 log = logging.getLogger(__name__)
 
 _RESYNC_SECONDS = 300.0
-_REFUSED_SECONDS = 30.0
+_CONFLICT_SECONDS = 0.2
 _LONGEST_PAUSE = 60.0
 _ENDING_SECONDS = 5.0
 """Between two looks at a job with pods that are ending: their node may have died."""
@@ -73,11 +72,12 @@ class Keeper:
         self._wake.set()
         self._follower: Follower | None = None
         self._silent_since = time.monotonic()
-        self._refused: tuple[Counts, str, float] | None = None
-        self._saving: tuple[Saving, float] | None = None
-        self._saver: asyncio.Task[None] | None = None
         self._synced = self._written = 0.0
-        self._complained = self._address = ""
+        self._pause, self._gone = 1.0, False
+        self._starter = Starter(shared.api, shared.defaults, self._made)
+        self._asking = Asking(self.name, self._wake_in)
+        self._edited = asyncio.Event()
+        self._complained = self._trouble = ""
 
     # ---- what others tell -------------------------------------------------------------------------------------------
 
@@ -93,6 +93,8 @@ class Keeper:
     def _take(self, body: Body) -> None:
         """The object as it is; what is older than what was written here is passed over."""
         if version(body) >= version(self.body):
+            if body["metadata"].get("generation") != self.body["metadata"].get("generation"):
+                self._edited.set()
             self.body = body
             self._wake.set()
 
@@ -105,34 +107,92 @@ class Keeper:
             self.pods[name] = body
         self._wake.set()
 
+    def _made(self, body: Body) -> None:
+        """Take in a pod that was made here; its watch may be later."""
+        self.pods.setdefault(body["metadata"]["name"], body)
+
     # ---- the loop ---------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until cancelled, or the object is gone. Raises `NotLeader`."""
-        pause = 1.0
+        """Until cancelled, or the object is gone. Raises `NotLeader`; whatever else is wrong is this job's own."""
         try:
-            while True:
+            while not await self._is_over():
                 await self._wake.wait()
                 self._wake.clear()
-                try:
-                    self.pulse.steps()
-                    with self._shared.metrics.reconciling():
-                        again = await self._once()
-                    pause = 1.0
-                except ApiException as error:
-                    if error.status == NOT_FOUND and await self._is_gone():
-                        return
-                    again, pause = (0.2, pause) if error.status == CONFLICT else (pause, min(2 * pause, _LONGEST_PAUSE))
-                    self._note(f"the API server refuses: {error.status} {error.reason} {error.body or ''}"[:500], again)
-                    await self._complain(error)
-                    await self._refresh()
-                except (ElasticError, *UNANSWERED) as error:
-                    again, pause = pause, min(2 * pause, _LONGEST_PAUSE)
-                    self._note(repr(error), again)
+                self._edited.clear()
+                again, rests = await self._attempt()
                 self.pulse.rests()
                 self._wake_in(again)
+                await self._rest(rests)
         finally:
             await self._close()
+
+    async def _attempt(self) -> tuple[float | None, float]:
+        """Reconcile once. Returns in how many seconds another is due, and for how long nothing brings it sooner."""
+        try:
+            self.pulse.steps()
+            with self._shared.metrics.reconciling():
+                again = await self._once()
+        except NotLeader:
+            raise
+        except ApiException as error:
+            if error.status == CONFLICT:
+                again, rests = _CONFLICT_SECONDS, 0.0
+            else:
+                self._gone = error.status == NOT_FOUND
+                again = self._later()
+                rests = again if error.status in PEOPLES else 0.0
+            self._note(f"the API server refuses: {error.status} {error.reason} {error.body or ''}"[:500], again)
+            await self._complain(sentence(error) if error.status in PEOPLES else "")
+            await self._refresh()
+        except (ElasticError, *UNANSWERED) as error:
+            again, rests = self._later(), 0.0
+            self._note(repr(error), again)
+        except Exception as error:
+            again = rests = self._later()
+            log.exception("%s: this operator breaks on the job; again in %.1f s", self.name, again)
+            await self._confess(error)
+        else:
+            self._pause, rests = 1.0, 0.0
+            if self._trouble:
+                self._trouble = ""
+                self._wake.set()
+        return again, rests
+
+    def _later(self) -> float:
+        """Return the seconds until the next try, more each time."""
+        pause, self._pause = self._pause, min(2 * self._pause, _LONGEST_PAUSE)
+        return pause
+
+    async def _is_over(self) -> bool:
+        """Return whether the object is gone, where something of it was not found."""
+        if not self._gone:
+            return False
+        self._gone = False
+        try:
+            found = await self._api.job(Desired.of(self.body))
+        except ApiException as error:
+            return bool(error.status == NOT_FOUND)
+        except UNANSWERED:
+            return False
+        return bool(found["metadata"]["uid"] != self.body["metadata"]["uid"])
+
+    async def _rest(self, seconds: float) -> None:
+        """Let what will not mend by itself rest, whatever happens: what is written about it wakes this keeper, too."""
+        if seconds:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._edited.wait(), seconds)
+
+    async def _confess(self, error: Exception) -> None:
+        """Say on the job that this operator breaks on it: its author can mend it, or tell ours."""
+        before, self._trouble = self._trouble, f"{type(error).__name__}: {error}"[:500]
+        with contextlib.suppress(Exception):
+            status = Status.of(self.body)
+            told = status.told(KEPT, False, "Error", time.time(), self._trouble)
+            self.body = await self._api.write_status(self.body, replace(told, reason=f"the operator: {self._trouble}"))
+        if self._trouble != before:
+            with contextlib.suppress(ApiException, *UNANSWERED):
+                await self._api.tell(Desired.of(self.body), "Error", self._trouble, warning=True)
 
     def _wake_in(self, seconds: float | None) -> None:
         if seconds is not None:
@@ -146,23 +206,16 @@ class Keeper:
         """NAMESPACE/NAME."""
         return f"{self.body['metadata']['namespace']}/{self.body['metadata']['name']}"
 
-    async def _complain(self, error: ApiException) -> None:
-        """Tell people, once, what the API server will not have: a pod that a quota or a policy forbids."""
-        if error.status in _PEOPLES and str(error.body) != self._complained:
-            self._complained = str(error.body)
+    async def _complain(self, what: str) -> None:
+        """Tell people, once, what the API server will not have."""
+        if what and what != self._complained:
+            self._complained = what
             with contextlib.suppress(ApiException, *UNANSWERED):
-                await self._api.tell(Desired.of(self.body), "Refused", str(error.body), warning=True)
+                await self._api.tell(Desired.of(self.body), "Refused", what, warning=True)
 
     async def _refresh(self) -> None:
         with contextlib.suppress(ApiException, *UNANSWERED):
             self._take(await self._api.job(Desired.of(self.body)))
-
-    async def _is_gone(self) -> bool:
-        try:
-            found = await self._api.job(Desired.of(self.body))
-        except ApiException as error:
-            return bool(error.status == NOT_FOUND)
-        return bool(found["metadata"]["uid"] != self.body["metadata"]["uid"])
 
     async def _once(self) -> float | None:
         """One reconciliation. Returns in how many seconds another is due."""
@@ -175,7 +228,7 @@ class Keeper:
         decision = plan(seen, job, time.time())
         status = decision.status
         if status.phase != SUSPENDING and not job.deleting:
-            self._forget_saving()
+            self._asking.forget_saving()
         again = decision.again
         if status != seen.status:
             due = self._written + self._shared.progress_seconds() - time.monotonic()
@@ -188,9 +241,15 @@ class Keeper:
                 self._shared.metrics.job(job, status)
                 if status.phase != seen.status.phase:
                     log.info("%s: %s: %s", self.name, status.phase, status.reason, extra={"job": self.name})
+        if status.phase not in (STARTING, RUNNING):
+            self._starter.forget()
         for action in decision.actions:
             self.pulse.steps()
-            await self._do(action, job)
+            if not isinstance(action, act.Start):
+                await self._do(action, job)
+        if starts := tuple(action for action in decision.actions if isinstance(action, act.Start)):
+            await self._complain(await self._starter.start(starts, job))
+            self._wake.set()
         return again
 
     # ---- gathering --------------------------------------------------------------------------------------------------
@@ -201,18 +260,19 @@ class Keeper:
         pods = tuple(Pod.of(body, unreachable) for body in bodies)
         coordinator = next((pod for pod in pods if pod.role is None), None)
         await self._follow(job, coordinator)
-        now = time.monotonic()
-        if self._refused is not None and now > self._refused[2]:
-            self._refused = None
         heard = self._follower.heard if self._follower is not None else self._silent_since
         return Observed(
             status=Status.of(self.body),
             pods=tuple(sorted(pods, key=lambda pod: pod.name)),
             report=self._follower.report if self._follower is not None else None,
-            silent=now - heard,
-            refused=self._refused[:2] if self._refused is not None else None,
-            saving=self._saving[0] if self._saving is not None else None,
+            silent=time.monotonic() - heard,
+            refused=self._asking.refused,
+            saving=self._asking.saving,
             claim=await self._claim(job, coordinator),
+            verdict=self._starter.verdict,
+            denied=self._starter.denied,
+            stranger=self._follower.stranger if self._follower is not None else "",
+            trouble=self._trouble,
         )
 
     async def _claim(self, job: Desired, pod: Pod | None) -> str:
@@ -242,8 +302,7 @@ class Keeper:
             self._follower = Follower(address, bytes.fromhex(manifests.token(self._shared.key, job)), self.wake)
 
     async def _close(self) -> None:
-        if self._saver is not None:
-            self._saver.cancel()
+        self._asking.close()
         if self._follower is not None:
             await self._follower.close()
         self._shared.metrics.forget(Desired.of(self.body))
@@ -255,14 +314,15 @@ class Keeper:
             case act.Tell():
                 await self._api.tell(job, action.reason, action.message, action.warning)
             case act.Ensure():
-                self._address = ""
+                self._starter.moved()
                 await self._api.create(manifests.secret(job, manifests.token(self._shared.key, job)))
                 if job.claim:
                     await self._api.create(manifests.claim(job))
                 for manifest in (manifests.service(job), *manifests.budgets(job)):
                     await self._api.apply(manifest)
-            case act.StartCoordinator() | act.StartNode():
-                await self._start(action, job)
+            case act.Judge():
+                await self._starter.judge(job)
+                self._wake.set()
             case act.DeletePod():
                 await self._api.delete_pod(job.namespace, action.name, action.at_once)
             case act.LabelPod():
@@ -272,69 +332,10 @@ class Keeper:
                 self.body = await self._api.set_finalizers(self.body, [*kept, FINALIZER] if action.on else kept)
             case act.DeleteJob():
                 await self._api.delete_job(job)
-            case act.Save():
-                self._save()
-            case _:
-                await self._ask(action)
-
-    async def _start(self, action: act.StartCoordinator | act.StartNode, job: Desired) -> None:
-        if isinstance(action, act.StartCoordinator):
-            manifest = manifests.coordinator_pod(job, action, self._shared.defaults)
-        else:
-            if not self._address:
-                self._address = (await self._api.apply(manifests.service(job)))["spec"]["clusterIP"]
-            manifest = manifests.node_pod(job, action, self._shared.defaults, self._address)
-        made = await self._api.create_pod(manifest)
-        self.pods.setdefault(made["metadata"]["name"], made)
-
-    async def _ask(self, action: act.Action) -> None:
-        """Something of the coordinator."""
-        follower = self._follower
-        if follower is None:
-            return
-        client = follower.client
-        try:
-            match action:
-                case act.Scale():
-                    counts = action.counts
-                    await asyncio.to_thread(partial(client.scale, counts.workers, counts.servers, cause=action.cause))
-                case act.Stop():
-                    await asyncio.to_thread(partial(client.stop, now=True, reason=action.reason))
-                case act.TellExit():
-                    await asyncio.to_thread(client.node_exited, action.nonce, action.node, _KILLED)
-        except RequestRefused as error:
-            if isinstance(action, act.Scale):
-                self._refused = (action.counts, str(error), time.monotonic() + _REFUSED_SECONDS)
-                self._wake.set()
-            self._note(f"{action}: {error}", _REFUSED_SECONDS)
-        except ClientError as error:
-            self._note(f"{action}: {error}", 1.0)
-            self._wake_in(1.0)
-
-    def _save(self) -> None:
-        if self._follower is not None and self._saving is None:
-            self._saving = (Saving(), time.monotonic())
-            self._saver = asyncio.create_task(self._write_checkpoint(self._follower), name=f"save-{self.name}")
-
-    async def _write_checkpoint(self, follower: Follower) -> None:
-        try:
-            reply = await asyncio.to_thread(follower.client.checkpoint)
-            saving = Saving(url=reply.url)
-        except ClientError as error:
-            saving = Saving(error=str(error))
-        self._saving = (saving, time.monotonic())
-        self._wake.set()
-
-    def _forget_saving(self) -> None:
-        if self._saving is not None and not self._saving[0].under_way:
-            saving, ended = self._saving
-            if saving.url or time.monotonic() - ended > RETRY_SECONDS:
-                self._saving = None
-
-
-_KILLED = 137
-_PEOPLES = (400, 403, 422)
-"""What the API server answers where somebody has to mend something."""
+            case act.Save() if self._follower is not None:
+                self._asking.save(self._follower.client)
+            case _ if self._follower is not None:
+                await self._asking.ask(self._follower.client, action)
 
 
 def _owned(body: Body, job: Desired) -> bool:

@@ -1,6 +1,5 @@
 """The objects that belong to a job, as the API server takes them. Pure."""
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -8,12 +7,12 @@ from hmac import HMAC
 from math import ceil
 from typing import Any
 
-from dl2_scheduler.cluster.template import SLOTS
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.token import TOKEN_BYTES
 from elastic_ps.transport.choice import FOLDER as MEETING_FOLDER
 from k8s.elastic_operator.actions import StartCoordinator, StartNode
-from k8s.elastic_operator.model import COORDINATOR, GROUP, JOB_LABEL, KIND, PORT, ROLE_LABEL, VERSION, Body, Desired
+from k8s.elastic_operator.model import COORDINATOR, GROUP, JOB_LABEL, KIND, PORT, ROLE_LABEL, VERSION, Desired
+from k8s.elastic_operator.templates import Manifest, interpreter, template_of
 
 TOKEN_FOLDER = "/var/run/dl2"
 TOKEN_FILE = f"{TOKEN_FOLDER}/token"
@@ -27,8 +26,6 @@ _HANDED_OVER = 50e6
 """Bytes a second at which a server that goes is sure to hand over what it holds."""
 _JOIN_SECONDS = 600
 """That a node waits for the job's coordinator: images are pulled, gangs are bound one pod after the other."""
-
-Manifest = dict[str, Any]
 
 _RIGHTS_OF_A_POD: Manifest = {
     "runAsNonRoot": True,
@@ -135,44 +132,22 @@ def claim(job: Desired) -> Manifest:
 
 
 def budgets(job: Desired) -> list[Manifest]:
-    """What evictions must leave of each role."""
+    """Return what evictions must leave of each role: its minimum, or all but one where it has no more than that.
+
+    So a node can always be drained: a pod that is evicted hands over before it goes, and is replaced.
+    """
     return [
         {
             "apiVersion": "policy/v1",
             "kind": "PodDisruptionBudget",
             "metadata": _meta(job, f"{job.name}-{role}s", role),
             "spec": {
-                "minAvailable": job.minimum.of(role),
+                "minAvailable": max(0, min(job.minimum.of(role), job.counts.of(role) - 1)),
                 "selector": {"matchLabels": {JOB_LABEL: job.name, ROLE_LABEL: str(role)}},
             },
         }
         for role in Role
     ]
-
-
-def _part(job: Desired, role: Role) -> Body:
-    found: Body = job.spec.get("workers" if role is Role.WORKER else "servers") or {}
-    return found
-
-
-def _template(job: Desired, role: Role) -> tuple[Manifest, Manifest, Manifest]:
-    """Metadata, pod spec and container of a role. Servers that have none take the workers' surroundings."""
-    own = copy.deepcopy(dict(_part(job, role).get("template") or {}))
-    if own:
-        spec = own.get("spec", {})
-        (container,) = spec.pop("containers")
-        container.get("resources", {}).get("requests", {}).pop(SLOTS, None)  # of virtual nodes, not of these
-        return own.get("metadata", {}), spec, container
-    meta, spec, container = _template(job, Role.WORKER)
-    for name in ("command", "args", "workingDir", "resources"):
-        container.pop(name, None)
-    return meta, spec, container
-
-
-def _python(job: Desired) -> str:
-    """The interpreter that the workers' command names."""
-    _, _, container = _template(job, Role.WORKER)
-    return str(container["command"][0])
 
 
 def _pod(
@@ -244,7 +219,7 @@ def node_pod(job: Desired, start: StartNode, defaults: Defaults, coordinator: st
     """
     role = start.role
     name = pod_name(job, role, start.number)
-    meta, spec, container = _template(job, role)
+    meta, spec, container = template_of(job, role)
     spec.setdefault("terminationGracePeriodSeconds", grace(start.held))
     options = {
         "--role": str(role),
@@ -255,7 +230,7 @@ def node_pod(job: Desired, start: StartNode, defaults: Defaults, coordinator: st
         "--join-timeout": str(_JOIN_SECONDS),
         "--grace": str(max(1, spec["terminationGracePeriodSeconds"] - 10)),
     }
-    entry = [_python(job), "-m", "elastic_ps.launch", *(word for option in options.items() for word in option)]
+    entry = [interpreter(job), "-m", "elastic_ps.launch", *(word for option in options.items() for word in option)]
     script = [*container.pop("command", ())[1:], *container.pop("args", ())] if role is Role.WORKER else []
     environment = [
         {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
@@ -277,9 +252,15 @@ def _share(job: Desired, spec: Manifest, container: Manifest) -> None:
     spec["volumes"] = [*spec.get("volumes", ()), folder]
 
 
+_COORDINATOR_PROBES: Mapping[str, Manifest] = {
+    "readinessProbe": {"grpc": {"port": PORT}, "periodSeconds": 2, "timeoutSeconds": 5},
+    "livenessProbe": {"grpc": {"port": PORT}, "periodSeconds": 10, "failureThreshold": 6, "initialDelaySeconds": 30},
+}
+
+
 def coordinator_pod(job: Desired, start: StartCoordinator, defaults: Defaults) -> Manifest:
     """The coordinator. Its journal lives as long as the pod, or on a volume."""
-    meta, spec, container = _template(job, Role.SERVER)
+    meta, spec, container = template_of(job, Role.SERVER)
     container.pop("resources", None)
     options = {
         "--job": job.name,
@@ -293,23 +274,23 @@ def coordinator_pod(job: Desired, start: StartCoordinator, defaults: Defaults) -
         "--metrics": str(_METRICS_PORT),
         "--seed": str(int(sha256(job.uid.encode()).hexdigest()[:8], 16)),  # the same at every start of the job
         "--term": str(start.term),
+        "--identity": job.uid,
     }
     if job.checkpoint:
         options |= {"--checkpoint": job.checkpoint, "--checkpoint-interval": f"{job.interval:g}"}
         options |= {"--restore": job.checkpoint} if start.restore else {}
     words = [word for option in options.items() for word in option]
     container |= {
-        "command": [_python(job), "-m", "coordinator", *words, "--operator", *["--begin-again"] * start.begins],
+        "command": [interpreter(job), "-m", "coordinator", *words, "--operator", *["--begin-again"] * start.begins],
         "ports": [{"name": "grpc", "containerPort": PORT}, {"name": "metrics", "containerPort": _METRICS_PORT}],
-        "env": [{"name": "HOME", "value": "/tmp"}, *container.get("env", ())],
+        "env": [
+            {"name": "HOME", "value": "/tmp"},
+            {"name": "ELASTIC_COORDINATOR", "value": f"127.0.0.1:{PORT}"},  # for elasticctl inside this pod
+            {"name": "ELASTIC_TOKEN_FILE", "value": TOKEN_FILE},
+            *container.get("env", ()),
+        ],
         "resources": {"requests": dict(defaults.coordinator_requests)},
-        "readinessProbe": {"grpc": {"port": PORT}, "periodSeconds": 2, "timeoutSeconds": 5},
-        "livenessProbe": {
-            "grpc": {"port": PORT},
-            "periodSeconds": 10,
-            "failureThreshold": 6,
-            "initialDelaySeconds": 30,
-        },
+        **_COORDINATOR_PROBES,
         "volumeMounts": [*container.get("volumeMounts", ()), {"name": "dl2-state", "mountPath": _STATE}],
     }
     scraped = {"prometheus.io/scrape": "true", "prometheus.io/port": str(_METRICS_PORT)}

@@ -175,6 +175,7 @@ class Pod:
         address: of it; "": none yet.
         member: id of its node in the job, as its label says; "": it has not been seen to join.
         deleting: it is to end.
+        deleted: unix seconds, since when.
         lost: and its node cannot be reached, so nobody knows whether it runs.
         disrupted: the cluster has ended it: an eviction, a preemption, a node that goes.
         exit_status: of its container; None: it has not ended.
@@ -189,6 +190,7 @@ class Pod:
     address: str = ""
     member: str = ""
     deleting: bool = False
+    deleted: float = 0.0
     lost: bool = False
     disrupted: bool = False
     exit_status: int | None = None
@@ -228,6 +230,7 @@ class Pod:
             address=status.get("podIP", ""),
             member=meta.get("labels", {}).get(NODE_LABEL, ""),
             deleting=deleting,
+            deleted=unix(meta["deletionTimestamp"]) - meta.get("deletionGracePeriodSeconds", 0) if deleting else 0.0,
             lost=deleting and node in unreachable,
             disrupted=_condition(status, "DisruptionTarget").get("status") == "True",
             exit_status=ended.get("exitCode") if ended else None,

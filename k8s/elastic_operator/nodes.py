@@ -19,6 +19,9 @@ def mourn(turn: Turn, report: Report) -> bool:
     """
     present = {pod.name for pod in turn.nodes()}
     dead = {pod.name: _how(pod) for pod in turn.nodes() if _has_died(turn, pod)}
+    frozen = [pod.name for pod in turn.nodes() if pod.staying and report.has_expelled(pod.name)]
+    dead |= dict.fromkeys(frozen, "it was silent for too long, or evicted")
+    turn.act(*(DeletePod(name, at_once=True) for name in frozen))
     owners = {nonce: nonce.rpartition(".")[0] for nonce in report.members}
     dead |= {pod: "its pod is gone" for pod in owners.values() if pod and pod not in present}
     turn.act(*(TellExit(nonce, report.members[nonce]) for nonce, pod in owners.items() if pod in dead))
@@ -61,8 +64,11 @@ def _how(pod: Pod) -> str:
 
 def match(turn: Turn, report: Report, want: Counts) -> None:
     """Ask for other numbers where they differ; start and end pods as the coordinator wants."""
-    if report.phase == "rebuilding":
-        return  # it does not know yet whom it has
+    if report.phase == "rebuilding":  # it does not know yet whom it has
+        if not any(pod.staying for pod in turn.nodes()):  # nobody is left that could tell it: new ones show that
+            for role in (Role.SERVER, Role.WORKER):
+                _start(turn, role, report.wanted.of(role))
+        return
     _scale(turn, report, want)
     for pod in turn.nodes():
         member = report.member(pod.name)
@@ -89,24 +95,36 @@ def _match(turn: Turn, report: Report, role: Role) -> None:
     pending = [
         pod
         for pod in pods
-        if pod.staying and not report.member(pod.name) and not (pod.member and pod.member in report.left)
+        if pod.staying
+        and not report.member(pod.name)
+        and not report.has_expelled(pod.name)
+        and not (pod.member and pod.member in report.left)
     ]
     wanted = report.starting.of(role)
     if report.phase == "restoring":  # processes of all pods end, and come back in their pods
         pending, wanted = [pod for pod in pods if pod.staying], report.wanted.of(role)
-    for _ in range(len(pending), wanted):
-        _start(turn, role)
+    _start(turn, role, wanted - len(pending))
     turn.delete(sorted(pending, key=_number)[wanted:])
     if report.phase == "running":  # those of a job that ends are kept, for their logs
         turn.delete(pod for pod in pods if pod.phase == "Succeeded" and pod.member in report.left)
 
 
-def _start(turn: Turn, role: Role) -> None:
-    created = turn.status.created
-    number = created.of(role) + 1
-    workers, servers = (number, created.servers) if role is Role.WORKER else (created.workers, number)
-    turn.note(created=Counts(workers, servers))
-    turn.start(role, number)
+def _start(turn: Turn, role: Role, count: int) -> None:
+    """Ask for pods. Numbers of those that the API server would not make are taken again, later and later."""
+    denied = turn.seen.denied
+    if denied is not None and denied.again > 0:
+        turn.look_again(denied.again)
+        return
+    numbers = denied.numbers(role) if denied is not None else []
+    for place in range(count):
+        if place < len(numbers):
+            turn.start(role, numbers[place])
+            continue
+        created = turn.status.created
+        number = created.of(role) + 1
+        workers, servers = (number, created.servers) if role is Role.WORKER else (created.workers, number)
+        turn.note(created=Counts(workers, servers))
+        turn.start(role, number)
 
 
 def _number(pod: Pod) -> int:

@@ -6,6 +6,7 @@ Level-triggered: nothing depends on how a state came about, and whatever an acti
 from collections.abc import Sequence
 
 from elastic_ps.core.configuration import Role
+from k8s.elastic_operator.accepting import accept
 from k8s.elastic_operator.actions import DeletePod, Ensure, SetFinalizer, StartCoordinator
 from k8s.elastic_operator.ending import fail, finish, is_stopping, leave, rest, suspend
 from k8s.elastic_operator.model import GOING, JOB_LABEL, PORT, ROLE_LABEL, Counts, Desired, Pod, timestamp
@@ -20,11 +21,13 @@ from k8s.elastic_operator.status import (
     SUSPENDING,
     WAITING,
 )
-from k8s.elastic_operator.turn import Decision, Observed, Turn
+from k8s.elastic_operator.turn import Decision, Denial, Observed, Turn
 
 _GOING_SECONDS = 5.0
 """Between two tries to make a claim anew, as long as the old one is not gone."""
 LOST = "Lost"
+KEPT = "Kept"
+"""The condition that the operator breaks on a job, or has. Others are not concerned."""
 MOST_CRASHES = 5
 """Of the coordinator's container in one pod, without a word in between: it will not start."""
 
@@ -38,6 +41,7 @@ def plan(seen: Observed, desired: Desired, now: float) -> Decision:
         now: unix seconds.
     """
     turn = Turn(seen, desired, now)
+    _own_up(turn)
     _introduce(turn)
     if turn.report is not None:
         _mirror(turn, turn.report)
@@ -48,8 +52,17 @@ def plan(seen: Observed, desired: Desired, now: float) -> Decision:
     else:
         if not desired.finalizer:
             turn.act(SetFinalizer(True))
-        _drive(turn, desired.counts)
+        if accept(turn):
+            _drive(turn, desired.counts)
     return turn.decision()
+
+
+def _own_up(turn: Turn) -> None:
+    """Say that this operator breaks on the job, or does not any more."""
+    if turn.seen.trouble:
+        turn.tell(KEPT, False, "Error", turn.seen.trouble)
+    elif KEPT in turn.status.conditions:
+        turn.tell(KEPT, True, "Kept")
 
 
 def _introduce(turn: Turn) -> None:
@@ -75,6 +88,7 @@ def _mirror(turn: Turn, report: Report) -> None:
             + (f"; suspension {ended['suspension']:.3f} s" if ended["suspension"] else "")
             + (f"; {ended['reason']}" if ended["reason"] else ""),
         )
+    _say_saved(turn, report)
     turn.note(
         workers=report.roster.workers,
         servers=report.roster.servers,
@@ -91,6 +105,17 @@ def _mirror(turn: Turn, report: Report) -> None:
     )
 
 
+def _say_saved(turn: Turn, report: Report) -> None:
+    """Return whether the job could go on from a checkpoint: that it could not be saved is told before it is needed."""
+    before = turn.status.conditions.get("Checkpointed")
+    if report.unsaved:
+        if before is None or before.status == "True":  # once, however often it is tried
+            turn.event("NotSaved", report.unsaved, warning=True)
+        turn.tell("Checkpointed", False, "NotSaved", report.unsaved)
+    elif report.checkpoint:
+        turn.tell("Checkpointed", True, "Saved", report.checkpoint)
+
+
 def _transport(job: Desired, report: Report) -> str:
     """How tensors travel; TCP needs no reason where nobody asked for shared memory."""
     return f"{report.transport} ({report.fallback})" if job.shared_memory and report.fallback else report.transport
@@ -105,10 +130,22 @@ def _drive(turn: Turn, want: Counts) -> None:
         suspend(turn, revive=_revive, serve=_serve)
     elif phase in ("", WAITING, SUSPENDED):
         _begin(turn, want)
+    elif turn.coordinator is None and turn.seen.denied is not None and turn.seen.denied.coordinator is not None:
+        _say_placed(turn)
+        _retry(turn, turn.seen.denied)
     elif turn.coordinator is None or not turn.coordinator.alive:
         _revive(turn)
     else:
         _serve(turn, want)
+
+
+def _retry(turn: Turn, denied: Denial) -> None:
+    """Pods of a job that the API server would not make, before its coordinator has said how many there are to be."""
+    turn.note(reason=denied.reason)
+    if denied.again > 0:
+        turn.look_again(denied.again)
+    else:
+        turn.act(Ensure(), *denied.starts)
 
 
 def _begin(turn: Turn, want: Counts) -> None:
@@ -189,9 +226,12 @@ def _serve(turn: Turn, want: Counts) -> None:
     changed = turn.seen.status.observed_generation != turn.desired.generation
     turn.act(*([Ensure()] if changed or turn.seen.claim == GOING else []))
     _say_placed(turn)
+    denied = turn.seen.denied
     if report is None:
         if coordinator.container_restarts >= MOST_CRASHES and coordinator.trouble:
             fail(turn, f"its coordinator does not start: {coordinator.trouble}")
+        elif denied is not None:
+            _retry(turn, denied)
         else:
             turn.note(reason=_pending(turn) or _silence(turn, coordinator))
         return
@@ -203,7 +243,8 @@ def _serve(turn: Turn, want: Counts) -> None:
     if not mourn(turn, report):
         return
     match(turn, report, want)
-    turn.note(reason=_pending(turn) or ("" if running else report.reason or "its nodes join"))
+    why = denied.reason if denied is not None else _pending(turn)
+    turn.note(reason=why or ("" if running else report.reason or "its nodes join"))
 
 
 def _say_changed(turn: Turn, report: Report) -> None:
@@ -230,6 +271,9 @@ def _say_back(turn: Turn, report: Report) -> None:
 
 
 def _say_placed(turn: Turn) -> None:
+    if turn.seen.denied is not None:
+        turn.tell("Scheduled", False, "Refused", turn.seen.denied.message)
+        return
     waiting = [pod for pod in turn.seen.pods if pod.staying and not pod.node]
     message = waiting[0].trouble if waiting else ""
     turn.tell("Scheduled", not waiting, "Waits" if waiting else "Placed", message)
@@ -257,7 +301,27 @@ def _claimed(turn: Turn) -> str:
 
 
 def _silence(turn: Turn, coordinator: Pod) -> str:
-    """Of a coordinator whose pod nothing is known to be wrong with."""
+    """Of a coordinator whose pod is placed."""
+    if turn.seen.stranger:
+        _say_strange(turn)
+        return STRANGER
+    if coordinator.container_restarts and coordinator.trouble:
+        return f"its coordinator does not start: {coordinator.trouble}"
     if turn.desired.claim and coordinator.phase == "Pending" and coordinator.node:
         return f"{coordinator.name} starts on {coordinator.node}, which its volume comes to (kubectl describe pod)"
     return "its coordinator does not answer" if turn.status.phase == RUNNING else "its coordinator starts"
+
+
+STRANGER = (
+    "its coordinator refuses this operator's token: the operator's key is not the one that the job began with. Put "
+    "that one back into the operator's secret and start the operator again; else delete the job and submit it again"
+)
+
+
+def _say_strange(turn: Turn) -> None:
+    """What is wanted of the job cannot be passed on: nobody is to think that it was."""
+    before = turn.status.conditions.get("Coordinated")
+    if before is None or before.reason != "TokenRefused":
+        turn.event("TokenRefused", f"{STRANGER} ({turn.seen.stranger})", warning=True)
+    turn.tell("Coordinated", False, "TokenRefused", turn.seen.stranger)
+    turn.tell("Scaled", False, "TokenRefused", STRANGER)

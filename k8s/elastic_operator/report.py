@@ -31,8 +31,11 @@ class Report:
         plan: under way, in words; "": none.
         plans: those that have ended, oldest first.
         left: ids of nodes that plans have let go.
+        expelled: names of processes that the job goes on without though nobody saw them end.
         server_bytes: parameters that the largest server holds; 0: not known.
         rebuilt: the coordinator had no journal, and knows the job from its nodes.
+        checkpoint: URL of the newest; "": none yet.
+        unsaved: why the last one that was tried came to nothing; "": it did not.
     """
 
     phase: str = "starting"
@@ -52,8 +55,11 @@ class Report:
     plan: str = ""
     plans: tuple[Body, ...] = ()
     left: frozenset[str] = frozenset()
+    expelled: frozenset[str] = frozenset()
     server_bytes: int = 0
     rebuilt: bool = False
+    checkpoint: str = ""
+    unsaved: str = ""
 
     @property
     def ended(self) -> bool:
@@ -63,6 +69,10 @@ class Report:
     def member(self, pod: str) -> str:
         """The id of a pod's node; "": it has not registered, or is gone."""
         return next((node for nonce, node in self.members.items() if nonce.rpartition(".")[0] == pod), "")
+
+    def has_expelled(self, pod: str) -> bool:
+        """Return whether a pod's process was expelled, and no later one of the pod has registered."""
+        return not self.member(pod) and any(nonce.rpartition(".")[0] == pod for nonce in self.expelled)
 
     @staticmethod
     def of(wanted: pb.Wanted, status: pb.StatusReply, plans: Sequence[pb.Plan]) -> "Report":
@@ -78,6 +88,7 @@ class Report:
             wanted=Counts(wanted.workers, wanted.servers),
             starting=Counts(wanted.starting_workers, wanted.starting_servers),
             members=dict(zip(wanted.nonces, wanted.nodes, strict=True)),
+            expelled=frozenset(wanted.expelled),
             roster=Counts(*(sum(node.member.role == role for node in inside) for role in (pb.WORKER, pb.SERVER))),
             version=status.version,
             epoch=_epoch(status),
@@ -91,6 +102,8 @@ class Report:
             left=frozenset(node for plan in plans for node in plan.left),
             server_bytes=max((node.bytes for node in inside if node.member.role == pb.SERVER), default=0),
             rebuilt=status.rebuilt,
+            checkpoint=status.checkpoint,
+            unsaved=status.unsaved,
         )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from elastic_ps.core.configuration import Role
-from k8s.elastic_operator.actions import Action, DeletePod, StartNode, Tell
+from k8s.elastic_operator.actions import Action, DeletePod, Start, StartCoordinator, StartNode, Tell
 from k8s.elastic_operator.model import CAUSE, Counts, Desired, Pod
 from k8s.elastic_operator.report import Report
 from k8s.elastic_operator.status import Status
@@ -30,6 +30,53 @@ class Saving:
 
 
 @dataclass(frozen=True)
+class Verdict:
+    """What the API server says of the job's pods before any is made.
+
+    Attributes:
+        generation: of the document that it judged.
+        reason: one word; "": it takes them.
+        message: its sentence.
+        again: seconds until it is asked once more.
+    """
+
+    generation: int
+    reason: str = ""
+    message: str = ""
+    again: float = 0.0
+
+
+@dataclass(frozen=True)
+class Denial:
+    """Pods that the API server would not make, as where a quota is used up.
+
+    Attributes:
+        message: its sentence.
+        starts: what was refused, and what was not tried since then.
+        again: seconds until it is tried once more; 0: now.
+    """
+
+    message: str
+    starts: tuple[Start, ...]
+    again: float = 0.0
+
+    @property
+    def reason(self) -> str:
+        """The sentence, with what it is about."""
+        about = "quota" if "exceeded quota" in self.message else "the API server refuses a pod"
+        return f"{about}: {self.message}"
+
+    def numbers(self, role: Role) -> list[int]:
+        """Of pods of a role: given out, and never used."""
+        return [start.number for start in self.starts if isinstance(start, StartNode) and start.role is role]
+
+    @property
+    def coordinator(self) -> StartCoordinator | None:
+        """Return the coordinator's start, if that was refused."""
+        return next((start for start in self.starts if isinstance(start, StartCoordinator)), None)
+
+
+@dataclass(frozen=True)
 class Observed:
     """A job as it is.
 
@@ -41,6 +88,10 @@ class Observed:
         refused: numbers that it would not take a moment ago, and why.
         saving: the checkpoint that was asked for, if any.
         claim: phase of the claim of a coordinator that is not placed; "": nobody has looked.
+        verdict: of the API server about the job's pods; None: it has not been asked, or a while ago.
+        denied: pods that it would not make a moment ago.
+        stranger: why the coordinator does not take this operator for the job's; "": it does.
+        trouble: what the last reconciliation broke on; "": nothing.
     """
 
     status: Status = field(default_factory=Status)
@@ -50,6 +101,10 @@ class Observed:
     refused: tuple[Counts, str] | None = None
     saving: Saving | None = None
     claim: str = ""
+    verdict: Verdict | None = None
+    denied: Denial | None = None
+    stranger: str = ""
+    trouble: str = ""
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,12 @@ def main(arguments: list[str] | None = None) -> int:
     """Delete all jobs and wait for their end. Returns 0, or 1 where some have not ended in time."""
     parser = argparse.ArgumentParser(prog="python -m k8s.elastic_operator.uninstall", description=__doc__)
     parser.add_argument("--namespace", action="append", default=[], help="whose jobs end; again for more (all)")
+    parser.add_argument("--delete-secret", metavar="NAMESPACE/NAME", default="", help="the operator's key, at the end")
     options = parser.parse_args(arguments)
-    return asyncio.run(_uninstall(options.namespace))
+    return asyncio.run(_uninstall(options.namespace, options.delete_secret))
 
 
-async def _uninstall(namespaces: list[str]) -> int:
+async def _uninstall(namespaces: list[str], secret: str) -> int:
     config.load_incluster_config()
     async with client.ApiClient() as api:
         custom = client.CustomObjectsApi(api)
@@ -37,6 +38,9 @@ async def _uninstall(namespaces: list[str]) -> int:
                 if "deletionTimestamp" not in job["metadata"]:
                     await _unless_gone(custom.delete_namespaced_custom_object(GROUP, VERSION, where, PLURAL, name))
             await asyncio.sleep(1.0)
+        if secret:
+            namespace, _, name = secret.partition("/")
+            await _unless_gone(client.CoreV1Api(api).delete_namespaced_secret(name, namespace))
     return 0
 
 

@@ -102,7 +102,7 @@ class Release:
         values = {
             "namespaces": [self.namespace],
             "definition": self.owns_definition,
-            "operator": part,
+            "operator": {**part, "replicas": 1},  # so that a node without any is left, and tests see whom they kill
             "scheduler": {**part, "enabled": scheduler},
         }
         self._values = folder / f"{self.name}.yaml"
@@ -122,6 +122,13 @@ class Release:
             self.uninstall(check=False)
         finally:
             self.cluster.kubectl("delete", "namespace", self.namespace, *words, check=False)
+            if self.owns_definition:  # it stays, as jobs of others may need it
+                self.cluster.kubectl("delete", "crd", CRD, *words, check=False)
+
+    def upgrade(self, *words, check=True):
+        """With other values."""
+        values = ("-f", self._values, "--wait", "--timeout", "180s")
+        return self.cluster.helm("upgrade", self.name, CHART, "-n", self.namespace, *values, *words, check=check)
 
     def install(self):
         words = ["-n", self.namespace, "-f", self._values, "--wait", "--timeout", "180s"]

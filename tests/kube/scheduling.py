@@ -71,7 +71,7 @@ class Schedulers:
 
     def serve(self, number=1, *options):
         command = [sys.executable, "-c", "from dl2_scheduler.cli import main; main()", "serve", "--kube"]
-        command += ["--namespace", self.namespace, "--policy", "drf", "--slot", "1s", "--guard-slots", "0"]
+        command += ["--namespace", self.namespace, "--slot", "1s", "--guard-slots", "0"]
         folder = self.folder / f"serve-{number}"
         environment = {**os.environ, "KUBECONFIG": str(self.folder / "kubeconfig"), "OMP_NUM_THREADS": "1"}
         with (self.folder / f"serve-{number}.log").open("ab") as log:

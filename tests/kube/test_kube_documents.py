@@ -8,9 +8,14 @@ import yaml
 from dl2_scheduler.cluster.document import read_document
 from dl2_scheduler.cluster.errors import BadInput
 from tests.kube.kube_cluster import ROOT
+from tests.kube.kube_release import CHART
 
 WORKERS = {"template": {"spec": {"containers": [{"command": ["python", "x.py"]}]}}}
 GOOD = {"modelType": "a", "epochs": 2, "workers": WORKERS}
+
+
+def with_container(**more):
+    return {"template": {"spec": {"containers": [{"command": ["python", "x.py"], **more}]}}}
 
 
 def document(spec, name="refused"):
@@ -47,6 +52,8 @@ def dry_run(cluster, release, value):
         ({**GOOD, "epochs": 0}, "should be greater than 0"),
         ({**GOOD, "speed": "fast"}, 'unknown field "spec.speed"'),
         ({**GOOD, "scaling": "Both"}, 'supported values: "Scheduler", "Manual"'),
+        ({**GOOD, "workers": with_container(resources={"requests": {"cpu": "lots"}})}, "resources.requests.cpu"),
+        ({**GOOD, "workers": with_container(env=[{"name": "ELASTIC_X", "value": "1"}])}, "that begin with ELASTIC_"),
     ],
 )  # fmt: skip
 def test_what_dl2_submit_refuses_the_api_server_refuses_too(cluster, release, spec, sentence):
@@ -76,6 +83,41 @@ def test_documents_of_our_examples_are_taken(cluster, release):
         assert taken.returncode == 0, f"{path}: {taken.stderr}"
 
 
+def test_a_job_that_can_be_lost_is_warned_of_when_it_is_applied(cluster, release):
+    taken = dry_run(cluster, release, document(GOOD))
+    assert taken.returncode == 0
+    if release.owns_definition:  # else the warnings are those of who brought it
+        assert "spec.checkpoint.url is missing: if a server is lost the job fails" in taken.stderr
+    saved = dry_run(cluster, release, document({**GOOD, "checkpoint": {"url": "/x"}}))
+    assert "checkpoint.url" not in saved.stderr
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        ("operator.replica=3", "/operator"),
+        ("operator.replicas=two", "/operator/replicas"),
+        ("scheduler.placement=bogus", "/scheduler/placement"),
+        ("scheduler.learn=notabool", "/scheduler/learn"),
+        ("scheduler.slot=soon", "/scheduler/slot"),
+        ("namespaces=one", "/namespaces"),
+        ("metrics.annotations=x", "/metrics/annotations"),
+        ("operator.resources.requests.cpu=lots", "/operator/resources/requests/cpu"),
+    ],
+)
+def test_values_of_the_chart_that_it_cannot_use_are_refused_with_their_place(cluster, value, place):
+    refused = cluster.helm("template", "dl2", CHART, "--kube-version", "1.34", "--set", value, check=False)
+    assert refused.returncode != 0
+    assert f"at '{place}'" in refused.stderr
+
+
+def test_no_annotations_at_all_are_fine(cluster):
+    words = ("--kube-version", "1.34", "--set", "metrics.annotations=null")
+    rendered = cluster.helm("template", "dl2", CHART, *words).stdout
+    assert all(yaml.safe_load_all(rendered))
+    assert "prometheus.io/scrape" not in rendered
+
+
 @pytest.mark.parametrize("volume", [{}, {"size": 1 << 30}, {"size": "1.5Gi", "storageClassName": ""}])
 def test_volumes_of_any_size_are_taken(cluster, release, volume):
     value = document({**GOOD, "coordinator": {"volume": volume}})
@@ -97,7 +139,6 @@ def test_what_may_not_change_later_is_refused_with_the_way_to_do_it(make_job):
             "coordinator cannot change: the job's journal lies on the volume",
         ),
         ({"coordinator": None}, "coordinator cannot change: the job's journal lies on the volume"),
-        ({"workers": {"template": {"spec": {"nodeSelector": {"a": "b"}}}}}, "templates cannot change"),
     ]:
         refused = job.kubectl(
             "patch", "ej", job.name, "--type=merge", "-p", yaml.safe_dump({"spec": changed}), check=False

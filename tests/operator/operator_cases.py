@@ -8,7 +8,7 @@ from k8s.elastic_operator.model import Counts, Desired, Pod
 from k8s.elastic_operator.reconcile import plan
 from k8s.elastic_operator.report import Report
 from k8s.elastic_operator.status import RUNNING, Status
-from k8s.elastic_operator.turn import Observed
+from k8s.elastic_operator.turn import Observed, Verdict
 
 NOW = 1_700_000_000.0
 PODS = (Ensure, StartCoordinator, StartNode, DeletePod)
@@ -25,6 +25,8 @@ SPEC = {
     "servers": {"min": 1, "max": 2, "replicas": 1},
     "checkpoint": {"url": "/ckpt", "interval": "30s"},
 }
+TAKEN = Verdict(3)
+"""What the API server says of pods that it would make."""
 COORDINATOR = Pod("digits-coordinator", None, address="10.0.0.1")
 
 

@@ -151,3 +151,16 @@ def test_the_end_does_not_wait_long_for_a_silent_coordinator():
 
 def test_a_job_deleted_before_it_began_goes_at_once():
     assert kinds(decide(Observed(), job(deleting=True)), SetFinalizer) == [SetFinalizer(False)]
+
+
+def test_pods_of_a_job_that_goes_do_not_wait_for_a_coordinator_that_is_gone():
+    """As in a foreground deletion, which deletes them first: else they ask for a drain until their grace is over."""
+    ending = tuple(replace(pod, deleting=True, deleted=NOW) for pod in usual().pods if pod.role is not None)
+    seen = replace(usual(), pods=ending, report=None)
+    early = decide(seen, job(deleting=True), NOW + 1)
+    assert not kinds(early, DeletePod, SetFinalizer), "they may end by themselves"
+    assert early.again is not None
+    late = decide(seen, job(deleting=True), NOW + 6)
+    assert kinds(late, DeletePod) == [DeletePod(pod.name, at_once=True) for pod in ending]
+    assert kinds(late, SetFinalizer) == [SetFinalizer(False)]
+    assert kinds(decide(replace(seen, pods=()), job(deleting=True), NOW + 1), SetFinalizer) == [SetFinalizer(False)]

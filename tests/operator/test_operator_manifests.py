@@ -126,8 +126,19 @@ def test_a_token_is_the_jobs_alone_and_known_without_reading_it():
     assert manifests.secret(job(), first)["stringData"] == {"token": first}
 
 
-def test_evictions_leave_the_minimum():
-    assert [budget["spec"]["minAvailable"] for budget in manifests.budgets(WHOLE)] == [2, 1]
+@pytest.mark.parametrize(
+    ("workers", "servers", "left"),
+    [((2, 4), (1, 3), [2, 1]), ((2, 2), (1, 1), [1, 0]), ((3, 3), (2, 2), [2, 1]), ((1, 1), (1, 2), [0, 1])],
+)
+def test_evictions_leave_the_minimum_or_all_but_one(workers, servers, left):
+    """So that a machine with the only server of a job can be drained: it hands over before it goes."""
+    parts = {
+        name: {**SPEC[name], "min": least, "replicas": count}
+        for name, (least, count) in (("workers", workers), ("servers", servers))
+    }
+    assert [budget["spec"]["minAvailable"] for budget in manifests.budgets(job(**parts))] == left
+    suspended = job(**parts, suspend=True)
+    assert [budget["spec"]["minAvailable"] for budget in manifests.budgets(suspended)] == [0, 0]
 
 
 def test_pods_meet_in_the_jobs_part_of_a_folder_only_where_the_document_names_one():

@@ -115,11 +115,31 @@ def test_a_coordinator_that_asks_its_nodes_who_they_are_is_not_disturbed():
     assert not kinds(done, Scale, *PODS)
 
 
+def test_where_all_pods_are_gone_new_ones_show_it_to_a_coordinator_that_asks():
+    said = {"phase": "rebuilding", "members": {}, "wanted": Counts(2, 1), "starting": Counts()}
+    done = decide(running(report=said), wanted(2, 1))
+    assert kinds(done, *PODS) == [StartNode(Role.SERVER, 2), StartNode(Role.WORKER, 3), StartNode(Role.WORKER, 4)]
+
+
 def test_a_pod_that_vanished_is_a_death():
     said = {"members": members(worker(1), worker(2), server(1)), "wanted": Counts(2, 1)}
     done = decide(running(worker(1), server(1), report=said), wanted(2, 1))
     assert kinds(done, TellExit) == [TellExit("digits-worker-2.1", "w1")]
     assert (done.status.restarts, done.status.failures) == (1, 0)
+
+
+def test_a_pod_whose_process_was_expelled_is_killed_and_replaced():
+    """Its process is frozen: it neither ends nor registers again."""
+    said = {
+        "wanted": Counts(2, 1), "starting": Counts(1, 0), "members": members(worker(1), server(1)),
+        "expelled": frozenset({"digits-worker-2.1"}),
+    }  # fmt: skip
+    seen = running(worker(1), worker(2), server(1), report=said)
+    done = decide(seen, wanted(2, 1))
+    assert kinds(done, *PODS) == [DeletePod("digits-worker-2", at_once=True), StartNode(Role.WORKER, 3)]
+    assert (done.status.failures, done.status.counted) == (1, ("digits-worker-2",))
+    back = replace(seen.report, members=members(worker(1), worker(2), server(1)), starting=Counts())
+    assert not kinds(decide(replace(seen, report=back), wanted(2, 1)), *PODS), "its next process has registered"
 
 
 def test_a_pod_on_a_node_that_does_not_answer_is_not_waited_for():
@@ -189,7 +209,8 @@ def test_pods_are_read_from_the_api_servers_objects():
     found = Pod.of(body)
     assert (found.role, found.member, found.exit_status, found.lost) == (Role.WORKER, "w4", 3, False)
     assert found.trouble == "ValueError: no data"
-    body["metadata"]["deletionTimestamp"] = timestamp(NOW)
+    body["metadata"] |= {"deletionTimestamp": timestamp(NOW + 60), "deletionGracePeriodSeconds": 60}
+    assert Pod.of(body).deleted == NOW
     assert Pod.of(body, {"node-1"}).lost
     assert not Pod.of(body, {"node-2"}).lost
     assert not found.disrupted

@@ -1,8 +1,5 @@
 """The little that the operator's HTTP pages and log lines say."""
 
-import pytest
-
-from k8s.elastic_operator.__main__ import main
 from k8s.elastic_operator.metrics import Metrics
 from k8s.elastic_operator.model import Desired
 from k8s.elastic_operator.status import Status
@@ -18,12 +15,3 @@ def test_a_jobs_numbers_come_and_go_with_it():
     assert 'dl2_job_workers{job="digits",namespace="ns"} 2.0' in text
     metrics.forget(job)
     assert "digits" not in metrics.text().decode()
-
-
-@pytest.mark.parametrize(("content", "sentence"), [(None, "cannot read --key-file"), ("short", "give at least 16")])
-def test_it_does_not_start_without_a_key(tmp_path, capsys, content, sentence):
-    path = tmp_path / "key"
-    if content is not None:
-        path.write_text(content)
-    assert main(["--key-file", str(path)]) == 2
-    assert sentence in capsys.readouterr().err

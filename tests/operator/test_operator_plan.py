@@ -3,20 +3,20 @@
 from dataclasses import replace
 
 import pytest
-from operator_cases import COORDINATOR, NOW, PODS, decide, job, kinds, server, usual, wanted, worker
+from operator_cases import COORDINATOR, NOW, PODS, TAKEN, decide, job, kinds, server, usual, wanted, worker
 
 from elastic_ps.core.configuration import Role
-from k8s.elastic_operator.actions import DeletePod, Ensure, SetFinalizer, StartCoordinator, StartNode
+from k8s.elastic_operator.actions import DeletePod, Ensure, Judge, SetFinalizer, StartCoordinator, StartNode, Tell
 from k8s.elastic_operator.model import Counts, timestamp
 from k8s.elastic_operator.report import Report
 from k8s.elastic_operator.status import COMPLETED, FAILED, RUNNING, STARTING, SUSPENDED, SUSPENDING, WAITING, Status
-from k8s.elastic_operator.turn import Observed
+from k8s.elastic_operator.turn import Denial, Observed
 
 # ---- the start -------------------------------------------------------------------------------------------------------
 
 
 def test_a_new_job_gets_everything_at_once_so_that_a_gang_can_be_placed():
-    done = decide(Observed(), job(finalizer=False))
+    done = decide(Observed(verdict=TAKEN), job(finalizer=False))
     assert kinds(done, *PODS) == [
         Ensure(),
         StartCoordinator(1, Counts(2, 1), begins=True),
@@ -42,13 +42,15 @@ def test_a_new_job_gets_everything_at_once_so_that_a_gang_can_be_placed():
     ],
 )
 def test_a_job_that_is_granted_nothing_waits_and_says_why(spec, reason):
-    done = decide(Observed(), job(**spec))
+    done = decide(Observed(verdict=TAKEN), job(**spec))
     assert (done.status.phase, done.status.reason) == (WAITING, reason)
     assert not kinds(done, *PODS)
 
 
 def test_a_job_of_the_scheduler_starts_with_what_it_grants():
-    done = decide(Observed(), job(scaling="Scheduler", allocation={"workers": 3, "servers": 2, "reason": "room"}))
+    done = decide(
+        Observed(verdict=TAKEN), job(scaling="Scheduler", allocation={"workers": 3, "servers": 2, "reason": "room"})
+    )
     assert kinds(done, StartCoordinator) == [StartCoordinator(1, Counts(3, 2), begins=True)]
 
 
@@ -160,3 +162,46 @@ def test_whatever_is_seen_is_answered_and_asked_again_only_until_it_is_done(repo
     assert Status.of({"status": first.status.to_dict()}) == replace(
         first.status, created=first.status.created if first.status.term else Counts()
     )
+
+
+def test_a_job_that_could_not_be_saved_is_said_before_it_is_needed():
+    bad = decide(usual(report={"unsaved": "cannot write s3://no-such/version-1: no such bucket"}), job())
+    assert bad.status.conditions["Checkpointed"].status == "False"
+    assert [one.reason for one in kinds(bad, Tell)] == ["NotSaved"]
+    again = decide(usual(report={"unsaved": "cannot write s3://no-such/version-2"}, status=vars(bad.status)), job())
+    assert not kinds(again, Tell)
+    good = decide(usual(report={"checkpoint": "/ckpt/version-3"}, status=vars(again.status)), job())
+    assert good.status.conditions["Checkpointed"].message == "/ckpt/version-3"
+    assert good.status.condition("Checkpointed")
+
+
+DENIED = Denial('pods "digits-worker-3" is forbidden: exceeded quota: few', (StartNode(Role.WORKER, 3),), again=4.0)
+
+
+def test_what_is_seen_of_a_refused_pod_changes_nothing_until_it_is_tried_again():
+    """A status that differs each time is written each time, which wakes the keeper: for ever."""
+    said = {"wanted": Counts(3, 1), "starting": Counts(1, 0)}
+    seen = usual(report=said, denied=DENIED)
+    first = decide(seen, wanted(3, 1))
+    assert first.status.reason == f"quota: {DENIED.message}"
+    assert first.again == 4.0
+    assert not kinds(first, *PODS)
+    again = decide(replace(seen, status=first.status), wanted(3, 1), NOW + 2)
+    assert again.status == first.status
+    tried = decide(replace(seen, status=first.status, denied=replace(DENIED, again=0.0)), wanted(3, 1), NOW + 4)
+    assert kinds(tried, *PODS) == [StartNode(Role.WORKER, 3)]
+    assert tried.status.created == first.status.created, "its number is the one that it had"
+
+
+def test_a_job_that_waits_is_judged_anew_for_each_document_and_warned_of_once():
+    bare = job(without=["checkpoint"], scaling="Scheduler")
+    asked = decide(Observed(), bare)
+    assert kinds(asked, Judge) == [Judge()]
+    first = decide(Observed(asked.status, verdict=TAKEN), bare)
+    assert [one.reason for one in kinds(first, Tell)] == ["NoCheckpoint"]
+    granted = replace(bare, generation=4)
+    anew = decide(Observed(first.status, verdict=TAKEN), granted)
+    assert kinds(anew, Judge) == [Judge()]
+    assert anew.status.condition("Accepted")
+    last = decide(Observed(anew.status, verdict=replace(TAKEN, generation=4)), granted)
+    assert not kinds(last, Judge, Tell)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from operator_cases import COORDINATOR, decide, job, kinds, running, server, usual, worker
+from operator_cases import COORDINATOR, TAKEN, decide, job, kinds, running, server, usual, worker
 
 from elastic_ps.core.configuration import Role
 from k8s.elastic_operator import manifests
@@ -121,7 +121,7 @@ def test_nothing_is_said_while_it_asks():
 
 
 def test_a_job_that_begins_has_lost_nothing():
-    begun = decide(Observed(), job()).status
+    begun = decide(Observed(verdict=TAKEN), job()).status
     seen = replace(usual(), status=begun)
     done = decide(seen, job())
     assert done.status.conditions["Coordinated"].reason == "Started"

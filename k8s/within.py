@@ -1,0 +1,63 @@
+"""One pod of a job, for `elasticctl --kube`: what runs in it, by the API server's exec."""
+
+import sys
+
+from kubernetes import client
+from kubernetes.stream import stream
+
+from k8s.elastic_operator.manifests import TOKEN_FILE
+from k8s.elastic_operator.model import NODE_LABEL, PORT
+
+_CALL_SECONDS = 10
+_LOOK_SECONDS = 1.0
+_ELASTICCTL = "from coordinator.cli import main; main()"
+
+
+class JobPod:
+    """One pod.
+
+    Args:
+        core: the API server.
+        pod: as it has it.
+    """
+
+    def __init__(self, core: client.CoreV1Api, pod: client.V1Pod):
+        meta = pod.metadata or client.V1ObjectMeta()
+        self._core, self._pod = core, pod
+        self.name, self._namespace = str(meta.name), str(meta.namespace)
+        self.node = str((meta.labels or {}).get(NODE_LABEL, ""))
+
+    def delete(self) -> None:
+        """Delete it; what it holds is handed over before it goes."""
+        self._core.delete_namespaced_pod(self.name, self._namespace, _request_timeout=_CALL_SECONDS)
+
+    def run(self, words: list[str]) -> int:
+        """Run a command of elasticctl in a coordinator's pod; what it prints is printed here. Returns its status."""
+        assert self._pod.spec is not None, "every pod has a spec"
+        python = (self._pod.spec.containers[0].command or ["python"])[0]
+        verb, *rest = words
+        here = ["--coordinator", f"127.0.0.1:{PORT}", "--token-file", TOKEN_FILE]
+        found = stream(
+            self._core.connect_get_namespaced_pod_exec,
+            self.name,
+            self._namespace,
+            command=[python, "-c", _ELASTICCTL, verb, *rest, *here],
+            stdout=True,
+            stderr=True,
+            stdin=False,
+            tty=False,
+            _preload_content=False,
+        )
+        try:
+            while found.is_open():
+                found.update(timeout=_LOOK_SECONDS)
+                for ready, read, out in (
+                    (found.peek_stdout, found.read_stdout, sys.stdout),
+                    (found.peek_stderr, found.read_stderr, sys.stderr),
+                ):
+                    if ready():
+                        out.write(read())
+                        out.flush()
+            return int(found.returncode or 0)
+        finally:
+            found.close()
