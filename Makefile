@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: help setup demo demo-cluster test test-kube test-kube-smoke manifests soak lint format protos lock docs bench figures clean
+.PHONY: help setup demo demo-cluster test test-kube test-kube-smoke manifests soak chaos chaos-short lint format protos lock docs bench figures clean
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
@@ -42,6 +42,15 @@ manifests:  ## plain YAML for kubectl, into build/manifests.yaml
 soak: setup  ## random scalings and kills of real jobs, about a minute
 	$(BIN)/python tests/e2e/soak.py
 
+SEED ?= 1
+FAULTS ?= 100
+LANES ?= 2
+chaos: setup  ## seeded faults of processes and links in real jobs, at every phase: SEED=1 FAULTS=100, about 20 minutes
+	$(BIN)/python -m tests.chaos --seed $(SEED) --faults $(FAULTS) --lanes $(LANES)
+
+chaos-short: setup  ## some of them, in five minutes
+	$(BIN)/python -m tests.chaos --seed $(SEED) --faults 30 --lanes $(LANES)
+
 lint: setup  ## format, lint, types, layers, generated code
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -59,7 +68,7 @@ protos: setup  ## regenerate the protobuf code
 docs: setup  ## redraw what the docs take from the code
 	$(BIN)/python -m docs.generate
 
-bench: bench-aggregation bench-assignment bench-baselines bench-cluster bench-compression bench-dataplane bench-generality bench-learning bench-live_learning bench-live_vs_simulated bench-migration bench-scaling_cost bench-scheduler  ## every benchmark
+bench: bench-aggregation bench-assignment bench-baselines bench-cluster bench-compression bench-coordinator_restart bench-dataplane bench-generality bench-learning bench-live_learning bench-live_vs_simulated bench-liveness bench-migration bench-scaling_cost bench-scheduler  ## every benchmark
 bench-%: setup
 	$(BIN)/python -m benchmarks.$*
 

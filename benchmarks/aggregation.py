@@ -9,7 +9,6 @@ optimizer's. Both by the compiled loops, SGD with momentum in float32, on all co
 
 import argparse
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.report import finish
+from benchmarks.report import as_program, finish
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import Array
 from elastic_ps.native.threads import in_parallel
@@ -71,4 +70,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_program(main)

@@ -7,13 +7,12 @@ leaves, and what exceeds the cheapest window. `runs` is the mean number of runs 
 """
 
 import random
-import sys
 import time
 from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from benchmarks.report import finish, under
+from benchmarks.report import as_program, finish, under
 from coordinator.assignment import best_fit
 from elastic_ps.core.model import runs
 
@@ -97,4 +96,4 @@ def _needed(sizes: Sequence[int], before: Sequence[int | None], servers: int) ->
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_program(main)

@@ -9,14 +9,13 @@ the testbed's speeds; docs/baselines.md says what the rules are and why ours dif
 import argparse
 import json
 import os
-import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from benchmarks.report import Goal, at_least, finish, under
+from benchmarks.report import Goal, as_program, at_least, finish, under
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.policies.registry import POLICY_NAMES, make_policy, rule_of
@@ -105,4 +104,4 @@ def published_jobs(sequence: Mapping[str, Any]) -> list[Job]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_program(main)

@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks import cluster_kube, cluster_pods
 from benchmarks.cluster_local import memory, memory_goals, scalings
-from benchmarks.report import Goal, finish
+from benchmarks.report import Goal, as_program, finish
 from tests.kube import kube_cluster
 from tests.kube.kube_release import definition
 
@@ -90,4 +90,4 @@ def _left_out(what: str, why: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_program(main)

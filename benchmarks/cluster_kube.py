@@ -30,7 +30,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.cluster_world import MOST, CountedApi, World, until
-from benchmarks.report import Goal, at_most, finish, under
+from benchmarks.report import Goal, as_program, at_most, finish, under
 from dl2_scheduler.backends.clock import SystemClock
 from dl2_scheduler.backends.kube.api import KubeApi
 from dl2_scheduler.backends.kube.binder import Binder
@@ -272,4 +272,4 @@ def _rss() -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_program(main)

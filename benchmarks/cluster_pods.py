@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cluster_local import CHANGES, Split, program
-from benchmarks.report import finish
+from benchmarks.report import as_program, finish
 from coordinator.client import CoordinatorClient
 from dl2_scheduler.backends.kube.api import KubeApi, Query
 from dl2_scheduler.backends.kube.objects import SCHEDULER
@@ -298,4 +298,4 @@ def _plans(job: Mapping[str, Any]) -> list[int]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_program(main)

@@ -32,7 +32,7 @@ import numpy as np
 
 from benchmarks.kvstores import Measured, Size, run_mxnet, run_own
 from benchmarks.models import MODELS, TOUCHED
-from benchmarks.report import Goal, at_least, finish, machine, under
+from benchmarks.report import Goal, as_program, at_least, finish, machine, under
 from dl2_scheduler.cluster.errors import TrialFailed
 
 FOLDER = Path("build/bench/dataplane")
@@ -169,4 +169,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_program(main)

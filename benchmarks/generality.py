@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.baselines import FOLDER
-from benchmarks.report import at_least, finish
+from benchmarks.report import as_program, at_least, finish
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.speeds import Speeds
@@ -158,4 +158,4 @@ def _bounds(scene: Scene, setting: Setting, sequences: Sequences) -> dict[str, E
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_program(main)

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from benchmarks.baselines import FOLDER, SIZES, published_jobs
-from benchmarks.report import Goal, at_most, finish
+from benchmarks.report import Goal, as_program, at_most, finish
 from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.bootstrap import BootstrapSettings, bootstrap
@@ -128,4 +128,4 @@ def _goals(rows: list[dict[str, Any]]) -> Iterator[Goal]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_program(main)

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from benchmarks.baselines import FOLDER, published_jobs
-from benchmarks.report import Goal, at_least, at_most, finish
+from benchmarks.report import Goal, as_program, at_least, at_most, finish
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.policy import Outcome
 from dl2_scheduler.cluster.room import NodeRule
@@ -261,4 +261,4 @@ def _goals(last: dict[str, Any], live: Live) -> Iterator[Goal]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_program(main)

@@ -11,7 +11,6 @@ import json
 import os
 import re
 import shutil
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ import numpy as np
 import torch
 
 from benchmarks.emulated import KINDS, SAMPLES
-from benchmarks.report import Goal, at_least, at_most, finish
+from benchmarks.report import Goal, as_program, at_least, at_most, finish
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.policy import AllocationPolicy
 from dl2_scheduler.cluster.room import NodeRule
@@ -293,4 +292,4 @@ def _goals(rows: Sequence[dict[str, Any]], lived: Lived) -> Iterator[Goal]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_program(main)

@@ -19,7 +19,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.report import at_most, finish
+from benchmarks.report import as_program, at_most, finish
 from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.slots import RecordedSlot
@@ -117,4 +117,4 @@ def _rows(played: Round, fitted: Round, policy: str) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_program(main)

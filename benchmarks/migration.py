@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.models import MODELS
-from benchmarks.report import Goal, at_least, finish, under
+from benchmarks.report import Goal, as_program, at_least, finish, under
 from coordinator.archive import Archive
 from dl2_scheduler.backends.trial import Trial, restarted
 from protos import elastic_pb2 as pb
@@ -211,4 +211,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_program(main)

@@ -4,16 +4,18 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
+
+from elastic_ps.core.descendants import descendants_end_with_me
 
 FOLDER = Path("build/bench")
 
@@ -48,6 +50,12 @@ def at_most(name: str, limit: float, value: float, unit: str) -> Goal:
 def at_least(name: str, limit: float, value: float, unit: str) -> Goal:
     """A goal of reaching a limit."""
     return Goal(name, f"at least {limit:g} {unit}", round(value, 4), value >= limit)
+
+
+def as_program(main: Callable[[], int]) -> NoReturn:
+    """Run a benchmark as a program of its own. The jobs that it starts end with it, however that ends."""
+    descendants_end_with_me()
+    sys.exit(main())
 
 
 def machine() -> dict[str, Any]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import finish, under
+from benchmarks.report import as_program, finish, under
 from coordinator.archive import Archive
 from dl2_scheduler.backends.trial import Trial
 from protos import elastic_pb2 as pb
@@ -157,4 +157,4 @@ def _rows(losses: Sequence[Lost]) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_program(main)

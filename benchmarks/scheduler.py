@@ -24,7 +24,7 @@ import gymnasium
 import numpy as np
 import torch
 
-from benchmarks.report import finish, under
+from benchmarks.report import as_program, finish, under
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.room import NodeRule, Room
 from dl2_scheduler.cluster.snapshot import JobState, Snapshot
@@ -165,4 +165,4 @@ def _in_plain_python() -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_program(main)

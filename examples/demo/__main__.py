@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from coordinator.archive import read_archive
+from elastic_ps.core.descendants import descendants_end_with_me
 from examples.demo.claims import Claims, gather
 from examples.demo.story import GLOBAL_BATCH, SAMPLES, Story
 from examples.demo.timeline import draw
@@ -54,4 +55,5 @@ def _verdict(claims: Claims, console: Console) -> int:
 
 
 if __name__ == "__main__":
+    descendants_end_with_me()
     sys.exit(main())

@@ -5,7 +5,6 @@ Writes build/demo-cluster.png and build/demo-cluster/. Exit status 0 only if eve
 
 import json
 import shutil
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from rich.table import Table
 from dl2_scheduler.backends.local.nodes import virtual_nodes
 from dl2_scheduler.cluster.durations import seconds
 from dl2_scheduler.cluster.errors import TrialFailed
+from elastic_ps.core.descendants import descendants_end_with_me
 from examples.demo_cluster.jobs import JOBS, KINDS
 from examples.demo_cluster.picture import draw
 from examples.demo_cluster.play import SLOT, SLOTS, DemoError, Played, command, play
@@ -27,7 +27,6 @@ LEARNING_SECONDS, UPDATES = 60.0, 12
 
 def main() -> int:
     """Play twice, learn in between, then tell and draw."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # jobs are ended then too
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
     console = Console(highlight=False)
@@ -73,4 +72,5 @@ def _cells(played: Played, job: str, unit: str) -> tuple[str, str]:
 
 
 if __name__ == "__main__":
+    descendants_end_with_me()
     sys.exit(main())

@@ -9,7 +9,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-from coordinator.client import ClientError, CoordinatorClient
+from coordinator.client import CALL_SECONDS, ClientError, CoordinatorClient
 from elastic_ps.core.token import read_token
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -17,12 +17,13 @@ POLL_SECONDS = 0.05
 
 
 class Job:
-    """One running job."""
+    """One running job; `call_seconds`: deadline of what its coordinator is asked."""
 
-    def __init__(self, process, folder, log):
+    def __init__(self, process, folder, log, call_seconds=CALL_SECONDS):
         self.process = process
         self.folder = folder
         self.log = log
+        self.call_seconds = call_seconds
         self.client = None
 
     def until(self, ready, what, timeout=60.0):
@@ -40,7 +41,9 @@ class Job:
         try:
             if self.client is None:
                 described = json.loads((self.folder / "job.json").read_text())
-                self.client = CoordinatorClient(described["coordinator"], read_token(self.folder / "token"))
+                self.client = CoordinatorClient(
+                    described["coordinator"], read_token(self.folder / "token"), self.call_seconds
+                )
             return self.client.status()
         except (OSError, ValueError, KeyError, ClientError):
             return None
@@ -93,8 +96,8 @@ def counts(status):
 
 
 @contextmanager
-def run(tmp_path, script, *arguments, name="job", workers=1, servers=1, options=()):
-    """A job under elasticrun; ended when the block ends."""
+def run(tmp_path, script, *arguments, name="job", workers=1, servers=1, options=(), **watched):
+    """A job under elasticrun; ended when the block ends. `watched`: further arguments of `Job`."""
     environment = {
         **os.environ,
         "XDG_STATE_HOME": str(tmp_path / "state"),
@@ -115,7 +118,7 @@ def run(tmp_path, script, *arguments, name="job", workers=1, servers=1, options=
     log = tmp_path / f"{name}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
-    job = Job(process, tmp_path / "state" / "elastic_ps" / "jobs" / name, log)
+    job = Job(process, tmp_path / "state" / "elastic_ps" / "jobs" / name, log, **watched)
     try:
         yield job
     finally:

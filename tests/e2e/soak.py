@@ -24,6 +24,7 @@ from proofs import SCRIPT, finish, undisturbed
 
 from coordinator.archive import read_archive
 from coordinator.client import ClientError
+from elastic_ps.core.descendants import descendants_end_with_me
 
 MODES = {
     "sync": (),
@@ -141,4 +142,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    descendants_end_with_me()
     sys.exit(main())

@@ -120,3 +120,27 @@ def test_a_checkpoint_restores_into_other_numbers_of_nodes(tmp_path):
         (tmp_path / "finish").touch()
         assert job.wait() == 0, job.tail()
     same_as_undisturbed(tmp_path, weights_in(tmp_path))
+
+
+def test_a_run_goes_back_to_exactly_what_it_began_from_though_its_folder_has_newer_ones(tmp_path):
+    shared = tmp_path / "shared"
+    where = ("--checkpoint", str(shared))
+    with jobs.run(tmp_path, SCRIPT, tmp_path, name="first", options=where) as job:
+        job.running(1, 1)
+        named = job.client.checkpoint()
+        job.until(lambda status: status.version > named.version + 10, "steps that make another version")
+        newer = job.client.checkpoint()
+        job.client.stop()
+        job.wait()
+    assert newer.version > named.version
+    with jobs.run(tmp_path, SCRIPT, tmp_path, name="second", options=(*where, "--restore", named.url)) as job:
+        job.running(1, 1)
+        job.until(lambda status: status.version > named.version + 10, "steps that will be lost")
+        job.kill("s0")
+        job.until(lambda status: "s0" not in jobs.member_ids(status, 2) and jobs.counts(status) == (1, 1), "restored")
+        (tmp_path / "finish").touch()
+        assert job.wait() == 0, job.tail()
+    voided = [entry.version for entry in read_archive(job.folder).ledger if entry.voided]
+    assert min(voided) == named.version
+    assert f"restored from {named.url}" in job.log.read_text()
+    same_as_undisturbed(tmp_path, weights_in(tmp_path))

@@ -6,6 +6,7 @@ Trains until the test writes FOLDER/finish, or `--epochs`; writes FOLDER/weights
 """
 
 import argparse
+import os
 import time
 from functools import partial
 from pathlib import Path
@@ -47,6 +48,16 @@ def schedule(rate, updates):
     return Hyper(lr=rate * 0.999**updates, wd=1e-4, rescale_grad=1 / BATCH)
 
 
+def hold(path):
+    """Wait while a test has something to do before this worker goes on; FOLDER/NAME.PID says that it waits."""
+    if path.exists():
+        waits = path.with_name(f"{path.name}.{os.getpid()}")
+        waits.touch()
+        while path.exists():
+            time.sleep(0.01)
+        waits.unlink()
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
@@ -58,11 +69,13 @@ def main():
     parser.add_argument("--lag", type=float, default=0.0, help="seconds that a step takes longer for each rank")
     parser.add_argument("--pace", type=float, default=0.002, help="seconds of each step that stand for computation")
     arguments = parser.parse_args()
+    hold(arguments.folder / "hold-init")
     elastic_ps.init()
     inputs, targets = data()
     weights = parameters()
     arrays = {key: HostArray(value) for key, value in weights.items()}
     store = None
+    beats = (arguments.folder / "beats").open("ab", buffering=0)  # its size: steps that all workers have made
     is_sync = arguments.consistency == "sync"
     size = {"global_batch" if is_sync else "batch": BATCH}
     sampler = elastic_ps.Sampler(SAMPLES, **size, consistency=arguments.consistency, staleness=arguments.staleness)
@@ -72,8 +85,7 @@ def main():
             found, error = gradients(weights, inputs[indices], targets[indices])
             loss += error
             if store is None:
-                while (arguments.folder / "hold").exists():  # a test has something to do before this worker is ready
-                    time.sleep(0.01)
+                hold(arguments.folder / "hold")
                 store = current_job().open_store()
                 store.set_optimizer(
                     OptimizerSpec(arguments.optimizer, ARGS[arguments.optimizer]), partial(schedule, arguments.rate)
@@ -82,6 +94,7 @@ def main():
             store.pushpull(
                 list(found), [[HostArray(gradient)] for gradient in found.values()], [[arrays[key]] for key in found]
             )
+            beats.write(b".")
             time.sleep(arguments.pace + arguments.lag * elastic_ps.rank())
             elastic_ps.report(step, loss=error)
         if elastic_ps.is_chief():

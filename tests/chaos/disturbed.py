@@ -1,0 +1,249 @@
+"""A real job that is disturbed: what it does meanwhile, and when it is itself again."""
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jobs
+from proofs import SCRIPT
+
+from coordinator.client import ClientError
+from tests.chaos.network import NODE, End
+
+BASE, GROWN = (2, 2), (3, 3)
+"""Workers and servers at rest, and after the plan whose phases are hit."""
+
+ROLES = {"worker": 1, "server": 2}
+MODES = {
+    "sync": (),
+    "async": ("--consistency", "async", "--rate", "0.01"),
+    "ssp": ("--consistency", "ssp", "--staleness", "2", "--rate", "0.01"),
+}
+START_SECONDS = 90.0
+_PACE = ("--pace", "0.03")  # a plan's last phase lasts some steps: long enough to be met
+_CHECKPOINT_SECONDS = 3.0
+_LOOK_SECONDS = 0.02
+_CALL_SECONDS = 1.0
+_STEPS = 5  # of each worker, that prove that a job trains
+
+
+class Hung(Exception):
+    """What had to happen did not within its bound."""
+
+
+class Ended(Exception):
+    """The job has ended, which nobody asked for."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A process of the job, as its coordinator knew it a moment ago.
+
+    Attributes:
+        name: its id.
+        role: "worker" or "server".
+        state: as `NodeStatus.state`.
+        pid: of its process.
+        port: that it listens at; 0 for workers.
+    """
+
+    name: str
+    role: str
+    state: str
+    pid: int
+    port: int
+
+    @property
+    def end(self) -> End:
+        """Of its links."""
+        return End(self.pid, self.port)
+
+
+class DisturbedJob:
+    """One job; see `start`.
+
+    Args:
+        job: under elasticrun.
+        folder: of the script.
+        lease: seconds.
+    """
+
+    def __init__(self, job: jobs.Job, folder: Path, lease: float):
+        self.job = job
+        self.folder = folder
+        self.lease = lease
+        self._pids: dict[str, int] = {}  # of every node that was ever seen
+
+    # ---- looking -----------------------------------------------------------------------------------------------
+
+    def status(self) -> Any:
+        """The coordinator's, or None where it does not answer within a second."""
+        if self.job.process.poll() is not None:
+            raise Ended(f"elasticrun has ended with status {self.job.process.returncode}")
+        status = self.job.status()
+        if status is not None:
+            self._pids.update({node.member.id: node.pid for node in status.nodes if node.pid})
+        return status
+
+    def nodes(self, role: str = "", states: tuple[str, ...] = ()) -> list[Node]:
+        """Those whom the coordinator knows now, by role and state; all where these are not given."""
+        names = {number: name for name, number in ROLES.items()}
+        found = [
+            Node(node.member.id, names[node.member.role], node.state, node.pid, node.member.port)
+            for node in self.until(lambda status: status, 30, "an answer of the coordinator").nodes
+        ]
+        return [node for node in found if role in ("", node.role) and (not states or node.state in states)]
+
+    @property
+    def coordinator(self) -> Node:
+        """Its process now."""
+        told = jobs.described(self.job)
+        return Node(
+            "coordinator", "coordinator", "member", told["coordinator_pid"], int(told["coordinator"].split(":")[1])
+        )
+
+    def beats(self) -> int:
+        """Steps that workers have made, all together, those that are made again counted again."""
+        with suppress(FileNotFoundError):
+            return (self.folder / "beats").stat().st_size
+        return 0
+
+    def until(self, look: Callable[[Any], Any], seconds: float, what: str, pause: float = _LOOK_SECONDS) -> Any:
+        """Look at statuses until one will do; returns what `look` returned. Raises Hung, Ended."""
+        deadline = time.monotonic() + seconds
+        while True:
+            status = self.status()
+            if status is not None and (found := look(status)):
+                return found
+            if time.monotonic() > deadline:
+                raise Hung(f"{what} did not come within {seconds:.0f} s")
+            time.sleep(pause)
+
+    # ---- at rest -----------------------------------------------------------------------------------------------
+
+    def strays(self, status: Any) -> dict[str, int]:
+        """Processes by node that live though the job knows them no more: expelled, they must end."""
+        known = {node.member.id for node in status.nodes}
+        return {name: pid for name, pid in self._pids.items() if name not in known and is_alive(pid)}
+
+    def is_whole(self, status: Any) -> bool:
+        """Whether the job is as it is wanted to be, and nothing is under way."""
+        wanted = (status.wanted_workers, status.wanted_servers)
+        quiet = status.phase == "running" and not status.plan.id and not status.queued
+        return quiet and jobs.counts(status) == wanted and status.version > 0
+
+    def settle(self, seconds: float) -> None:
+        """Wait until the job is whole, trains, and nobody is left of those that it has lost."""
+        whole = self.until(
+            lambda status: self.is_whole(status) and not self.strays(status) and status, seconds, "a whole job"
+        )
+        enough = self.beats() + _STEPS * whole.wanted_workers
+        self.until(lambda _: self.beats() >= enough, seconds, "training")
+
+    def scale(self, counts: tuple[int, int]) -> None:
+        """Ask for other numbers, as often as the coordinator is away; nothing is waited for."""
+
+        def asked(_: Any) -> bool:
+            try:
+                self.job.client.scale(*counts)
+            except ClientError:
+                return False
+            return True
+
+        self.until(asked, 30, "an answer to a scaling")
+
+    def abort(self) -> None:
+        """End every process by SIGABRT, at which Python's fault handler writes its threads' stacks into its log."""
+        alive = [pid for pid in self._pids.values() if is_alive(pid)]
+        for pid in [*alive, self.coordinator.pid]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGABRT)
+                os.kill(pid, signal.SIGCONT)
+        time.sleep(1.0)  # they write
+
+    def has_checkpoint(self) -> bool:
+        """Whether a server's death can be mended."""
+        return any((self.job.folder / "checkpoints").glob("version-*/manifest.json"))
+
+    # ---- holding -----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def held(self, name: str) -> Iterator[Path]:
+        """Workers' scripts wait at "hold-init" before they join, at "hold" before they are ready."""
+        path = self.folder / name
+        for waits in self.folder.glob(f"{name}.*"):
+            waits.unlink()
+        path.touch()
+        try:
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+
+    def waiting(self, name: str) -> list[int]:
+        """Processes of scripts that wait at a place that is held."""
+        found = [int(path.name.rpartition(".")[2]) for path in self.folder.glob(f"{name}.*")]
+        return [pid for pid in found if is_alive(pid)]
+
+
+def unregistered(role: str, pid: int) -> Node:
+    """A process that the coordinator does not know yet."""
+    return Node(f"process {pid}", role, "unregistered", pid, 0)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """A process is stopped for a moment, to hold a phase that needs its answer: far less than a lease."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
+def start(folder: Path, mode: str, transport: str, lease: float, network: bool) -> Iterator[DisturbedJob]:
+    """Run a job of two workers and two servers that has a checkpoint.
+
+    Args:
+        folder: its own.
+        mode: one of `MODES`.
+        transport: of tensors.
+        lease: seconds.
+        network: its links can be told apart, so that `network.rules` work.
+    """
+    wraps = [option for role in ROLES for option in (f"--wrap-{role}", str(NODE))] if network else []
+    every = ("--checkpoint-interval", str(_CHECKPOINT_SECONDS), "--max-restarts", "1000", "--grace", "10")
+    every += ("--join-timeout", "20")  # of a process that is frozen before it has registered
+    options = ("--transport", transport, "--lease", str(lease), *every, *wraps)
+    script = (SCRIPT, folder, *_PACE, *MODES[mode])
+    workers, servers = BASE
+    with jobs.run(
+        folder, *script, workers=workers, servers=servers, options=options, call_seconds=_CALL_SECONDS
+    ) as job:
+        disturbed = DisturbedJob(job, folder, lease)
+        disturbed.settle(START_SECONDS)
+        disturbed.until(lambda _: disturbed.has_checkpoint(), START_SECONDS, "a checkpoint")
+        yield disturbed
+
+
+def chosen(nodes: list[Node], chance: random.Random) -> Node:
+    """One of them, by chance."""
+    if not nodes:
+        raise Hung("there is no node of the kind that was to be hit")
+    return chance.choice(sorted(nodes, key=lambda node: node.name))

@@ -1,0 +1,105 @@
+"""How a job is brought to a phase, and kept in it until it has been hit."""
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from tests.chaos.cells import PLAN_PHASES, REST, RESTORE
+from tests.chaos.disturbed import GROWN, DisturbedJob, Node, chosen, stopped
+
+_SECONDS = 30.0
+_INIT, _READY = "hold-init", "hold"
+
+Hit = Callable[[], None]
+
+
+@contextmanager
+def reached(
+    job: DisturbedJob, phase: str, chance: random.Random, choose: Callable[[], tuple[list[Node], Hit]]
+) -> Iterator[tuple[list[Node], int]]:
+    """Bring a job that is whole to a phase and hit it there.
+
+    Joining workers are held before they join, or before they are ready; a member that is not hit is stopped for a
+    moment where a phase would be over as soon as it has answered.
+
+    Args:
+        job: at rest.
+        phase: one of `cells.PHASES`.
+        chance: for who is stopped.
+        choose: called when all whom the fault may meet are there; returns them, and what does it to them.
+
+    Yields:
+        The nodes that were hit, and the plan's id, or 0. The phase is held no more when the block begins.
+    """
+    with ExitStack() as held:
+        if phase == REST:
+            targets, hit = choose()
+        elif phase == RESTORE:
+            _restoring(job, chance, held)
+            targets, hit = choose()
+        else:
+            assert phase in PLAN_PHASES
+            targets, hit = _planned(job, phase, chance, held, choose)
+        plan = _plan(job) if phase in PLAN_PHASES else 0
+        hit()
+    yield targets, plan
+
+
+def _plan(job: DisturbedJob) -> int:
+    status = job.job.status()
+    return status.plan.id if status is not None else 0
+
+
+def _restoring(job: DisturbedJob, chance: random.Random, held: ExitStack) -> None:
+    """A server is killed; its job restores, with its workers held before they join."""
+    victim = chosen(job.nodes("server", ("member",)), chance)
+    held.enter_context(job.held(_INIT))
+    job.job.kill(victim.name)
+    job.until(
+        lambda status: (
+            status.phase in ("restoring", "starting")
+            and len(job.waiting(_INIT)) == status.wanted_workers
+            and sum(node.member.role == 2 for node in status.nodes) == status.wanted_servers
+        ),
+        _SECONDS + 3 * job.lease,
+        "a restore with its servers there",
+    )
+
+
+def _planned(
+    job: DisturbedJob, phase: str, chance: random.Random, held: ExitStack, choose: Callable[[], tuple[list[Node], Hit]]
+) -> tuple[list[Node], Hit]:
+    place = _INIT if phase in ("REGISTERED", "ASSIGNED") else _READY
+    path = held.enter_context(job.held(place))
+    job.scale(GROWN)
+    approach = "REGISTERED" if place == _INIT else "SYNCING"
+    job.until(lambda status: _joiners_wait(job, status, approach, place), _SECONDS, f"a plan in {approach}")
+    targets, hit = choose()
+    if phase == "ASSIGNED":
+        others = [node for node in job.nodes("", ("member",)) if node.pid not in {target.pid for target in targets}]
+        held.enter_context(stopped(chosen(others, chance).pid))
+    if phase in ("ASSIGNED", "ARMED"):
+        path.unlink()
+        _spin(job, phase)
+    return targets, hit
+
+
+def _joiners_wait(job: DisturbedJob, status: Any, phase: str, place: str) -> bool:
+    there = sum(node.member.role == 2 for node in status.nodes) == status.wanted_servers
+    return status.plan.phase == phase and there and bool(job.waiting(place))
+
+
+def _spin(job: DisturbedJob, phase: str) -> None:
+    """Look without a pause until the plan is in a phase that may be short. Raises Missed."""
+    beyond = ("", *PLAN_PHASES[PLAN_PHASES.index(phase) :])
+
+    def looked(status: Any) -> str | None:
+        return (status.plan.phase or "none") if status.plan.phase in beyond else None
+
+    if (found := job.until(looked, _SECONDS, f"a plan in {phase}", pause=0.001)) != phase:
+        raise Missed(f"the plan's phase was {found} when {phase} was to be hit")
+
+
+class Missed(Exception):
+    """A short phase was over before it could be hit."""

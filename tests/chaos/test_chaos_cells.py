@@ -1,0 +1,48 @@
+"""A run's faults are fixed by its seed, and meet every cell before any comes twice."""
+
+import json
+
+import pytest
+
+from tests.chaos.cells import PASSING, JobDraw, cells, draw
+
+
+def faults_of(draws):
+    return [fault for job in draws for fault in job.faults]
+
+
+def test_a_seed_fixes_the_run():
+    assert draw(3, 40, True) == draw(3, 40, True)
+    assert draw(3, 40, True) != draw(4, 40, True)
+
+
+@pytest.mark.parametrize("network", [True, False])
+def test_every_cell_is_met_before_any_comes_twice(network):
+    every = cells(network)
+    assert len(every) <= 100  # one run of `make chaos` meets all
+    met = [fault.cell for fault in faults_of(draw(1, len(every), network))]
+    assert sorted(met) == sorted(every)
+
+
+def test_each_fault_is_made_once():
+    found = faults_of(draw(2, 120, True))
+    assert sorted(fault.number for fault in found) == list(range(120))
+
+
+def test_links_are_those_of_tcp():
+    for job in draw(5, 100, True):
+        assert job.transport == "tcp" or not any(fault.cell.of_network for fault in job.faults)
+
+
+def test_what_passes_lasts_from_half_a_lease_to_four():
+    for fault in faults_of(draw(6, 100, True)):
+        assert (0.5 <= fault.leases <= 4.0) == (fault.cell.kind in PASSING)
+
+
+def test_without_a_network_of_its_own_no_link_is_met():
+    assert not any(fault.cell.of_network for fault in faults_of(draw(1, 100, False)))
+
+
+def test_a_job_is_told_to_its_room():
+    for job in draw(1, 20, True):
+        assert JobDraw.from_json(json.loads(json.dumps(job.to_json()))) == job

@@ -1,0 +1,39 @@
+"""What a run came to, for people and for programs."""
+
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from tests.chaos.cells import draw
+from tests.chaos.result import blank
+from tests.chaos.table import summary, table
+
+
+@pytest.fixture
+def results():
+    """Three faults of one cell, of which one failed, and one of another."""
+    (job, *_) = draw(1, 5, False)
+    some = [blank(job, fault) for fault in job.faults[:4]]
+    cells = [("worker", "ARMED", "kill")] * 3 + [("server", "rest", "stop")]
+    made = [
+        replace(each, role=role, phase=phase, kind=kind) for each, (role, phase, kind) in zip(some, cells, strict=True)
+    ]
+    times = [{"trained": 1.0, "whole": 2.0}, {"trained": 3.0, "whole": 4.0}, {"outcome": "hung"}, {"trained": 0.0}]
+    return [replace(each, **more) for each, more in zip(made, times, strict=True)]
+
+
+def test_a_field_says_how_many_came_back_and_how_soon(results):
+    console = Console(width=160, record=True)
+    console.print(table(results))
+    text = console.export_text()
+    assert "2/3: 2.0 3.0" in text
+    assert "1: 0.0 0.0" in text
+
+
+def test_a_summary_counts_by_outcome_and_kind(results):
+    told = summary(results, [])
+    assert told["outcomes"] == {"recovered": 3, "hung": 1}
+    assert told["kinds"]["worker kill"]["faults"] == 3
+    assert told["kinds"]["worker kill"]["trained"] == {"median": 2.0, "max": 3.0}
+    assert [row["number"] for row in told["rows"]] == sorted(result.number for result in results)
