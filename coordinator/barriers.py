@@ -14,7 +14,8 @@ from protos import elastic_pb2 as pb
 
 def on_barrier_asked(turn: Turn, event: BarrierAsked) -> None:
     """A worker's script is in a barrier. One that has been passed is answered again."""
-    job, here = turn.job, Barrier(event.to, event.node, event.place, event.sharing, event.version)
+    job = turn.job
+    here = Barrier(event.to, event.node, event.place, event.sharing, event.version, _since(turn, event))
     if job.ended or job.loading:
         turn.refuse(event.to, job.reason, Why.ENDING)
     elif job.nodes[event.node].role is not Role.WORKER:
@@ -24,6 +25,12 @@ def on_barrier_asked(turn: Turn, event: BarrierAsked) -> None:
     else:
         others = tuple(barrier for barrier in turn.state.barriers if barrier.node != event.node)
         turn.live(barriers=(*others, here))
+
+
+def _since(turn: Turn, event: BarrierAsked) -> float:
+    """Return since when a worker is in a barrier, also where it asks again."""
+    before = (one.since for one in turn.state.barriers if (one.node, one.place) == (event.node, event.place))
+    return next(before, turn.now)
 
 
 def release(turn: Turn) -> bool:
@@ -38,7 +45,7 @@ def release(turn: Turn) -> bool:
             turn.live(barriers=tuple(other for other in state.barriers if other is not barrier))
             return True
     for place in sorted({barrier.place for barrier in state.barriers}):
-        if not _missing(state, place, members):
+        if not missing(state, place):
             here = [barrier for barrier in state.barriers if barrier.place == place]
             turn.durable(passed=max(state.job.passed, place))
             turn.live(barriers=tuple(barrier for barrier in state.barriers if barrier not in here))
@@ -55,7 +62,7 @@ def _refusal(state: State, barrier: Barrier, members: Set[NodeId]) -> tuple[str,
         return f"{name} has no part in the job any more", Why.ENDING
     if not job.is_sync or job.plan is not None:
         return None
-    for other in sorted(_missing(state, barrier.place, members)):
+    for other in sorted(missing(state, barrier.place)):
         vitals = state.vitals.get(other)
         if vitals is not None and vitals.exchanging and vitals.version == barrier.version:
             text = (
@@ -66,12 +73,14 @@ def _refusal(state: State, barrier: Barrier, members: Set[NodeId]) -> tuple[str,
     return None
 
 
-def _missing(state: State, place: tuple[int, int], members: Set[NodeId]) -> Set[NodeId]:
+def missing(state: State, place: tuple[int, int]) -> Set[NodeId]:
+    """Return who shares a barrier and is not in it yet; the job has a configuration, or none has come to it."""
     job = state.job
-    assert job.configuration is not None
+    if job.configuration is None:
+        return frozenset()
     here = [barrier for barrier in state.barriers if barrier.place == place]
     sharing = {name for barrier in here for name in barrier.sharing or job.configuration.ranks}
-    return (sharing & members) - job.finished - job.dead - {barrier.node for barrier in here}
+    return (sharing & _members(state)) - job.finished - job.dead - {barrier.node for barrier in here}
 
 
 def _members(state: State) -> Set[NodeId]:

@@ -187,6 +187,19 @@ def draw(book: Book, worker: NodeId, number: int, epoch: int | None, spec: DataS
     return _with(book, worker, replace(page, open=batch, answer=answer)), answer
 
 
+def awaited(book: Book, worker: NodeId, spec: DataSpec) -> dict[NodeId, str]:
+    """Return for whom a draw of `worker` that `draw` does not answer waits, and, for people, why for them."""
+    if worker not in book.pages:
+        return {}
+    others = {name: page for name, page in book.pages.items() if name != worker}
+    if _too_far(book, worker, spec):
+        least = min(page.completed for page in others.values())
+        slowest = [name for name, page in others.items() if page.completed == least]
+        return dict.fromkeys(slowest, f"it is the slowest, staleness {spec.staleness}")
+    holders = [name for name, page in others.items() if page.open is not None]
+    return dict.fromkeys(holders, "its batch is one of the epoch's last")
+
+
 def _next_returned(book: Book) -> Batch | None:
     """Return the first whose origin's earlier are done: a block that has taken one takes none of before (`Applied`)."""
     busy = {batch.origin for batch in book.open}

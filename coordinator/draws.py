@@ -24,7 +24,7 @@ def on_draw_asked(turn: Turn, event: DrawAsked) -> None:
     elif not event.number:
         turn.reply(event.to, pb.DrawReply(epoch=turn.state.book.epoch))
     else:
-        turn.live(draws=(*turn.state.draws, Draw(event.to, event.node, event.number, event.epoch)))
+        turn.live(draws=(*turn.state.draws, Draw(event.to, event.node, event.number, event.epoch, turn.now)))
 
 
 def _not_drawn(state: State, event: DrawAsked) -> str:

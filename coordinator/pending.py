@@ -49,23 +49,25 @@ class Told:
 
 @dataclass(frozen=True)
 class Draw:
-    """A worker's Draw that waits for its batch; `epoch` None: whichever the job is in."""
+    """A worker's Draw that waits for its batch, since `since`; `epoch` None: whichever the job is in."""
 
     to: int
     node: NodeId
     number: int
     epoch: int | None
+    since: float
 
 
 @dataclass(frozen=True)
 class Barrier:
-    """A worker that is in a barrier: `place` says which, `sharing` who comes to it; (): all workers."""
+    """A worker that is in a barrier since `since`: `place` says which, `sharing` who comes to it; (): all workers."""
 
     to: int
     node: NodeId
     place: tuple[int, int]
     sharing: tuple[NodeId, ...]
     version: int
+    since: float
 
 
 @dataclass(frozen=True)

@@ -6,18 +6,18 @@ Three kinds of evidence blame a node (docs/protocol.md, "Who is blamed"):
 - *Separation*: it and a peer both report, and one of them cannot reach the other.
 - *A missing answer* of a node that reports, to a directive that a node answers whatever its script does.
 
-A wait for a peer that answers probes blames nobody: the peer's script may be busy. It is told, and `elasticctl evict`
-ends it.
+A wait for a node whose script may be busy blames nobody (`unbounded`). It is told, and `elasticctl evict` ends it.
 """
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from coordinator.directives import awaited_to_sync, unextended
+from coordinator.directives import awaited_to_sync
 from coordinator.partition import Pair, best_cut
 from coordinator.plan import Kind, Phase, Plan
 from coordinator.state import Job, State, Vitals
+from coordinator.unbounded import delays
 from elastic_ps.core.configuration import Configuration, NodeId, Role
 
 GRACE = 0.5
@@ -77,7 +77,8 @@ def suspicions(state: State, now: float) -> tuple[Suspicion, ...]:
     """Return all that stand at `now`, in unix seconds; the most urgent one of each node, waits without end last."""
     if state.job.ended or state.rebuilding is not None:
         return ()
-    found = [*_silent(state, now), *_separated(state, now), *_unanswered(state), *_awaited(state, now)]
+    patient = (Suspicion(delay.node, delay.why, delay.since) for delay in delays(state, now))
+    found = [*_silent(state, now), *_separated(state, now), *_unanswered(state), *patient]
     urgent: dict[NodeId, Suspicion] = {}
     for suspicion in sorted(found, key=_urgency):
         urgent.setdefault(suspicion.node, suspicion)
@@ -270,15 +271,3 @@ def _missing(state: State, plan: Plan) -> tuple[list[NodeId], str]:
     if plan.phase is Phase.ARMED and not plan.decided and not answers.until:
         return [name for name in needed if name not in answers.armed | answers.switched], "ARMED"
     return [], ""
-
-
-def _awaited(state: State, now: float) -> Iterator[Suspicion]:
-    """Yield peers that answer their probes and are waited for all the same, and who has not confirmed new tables."""
-    for name, vitals in state.vitals.items():
-        if name in state.job.nodes and now - vitals.heard <= state.settings.lease:
-            for wait in vitals.waits:
-                if wait.peer in state.job.nodes and not wait.unreachable:
-                    yield Suspicion(wait.peer, f"has kept {name} waiting ({wait.what})", wait.since)
-    if state.grown_at:
-        for name in sorted(unextended(state)):
-            yield Suspicion(name, "has not confirmed the model's new tables", state.grown_at)

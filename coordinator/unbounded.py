@@ -1,0 +1,108 @@
+"""Waits that nobody's fault need be: who is waited for is alive, and its script may take as long as it likes. Pure.
+
+So they end nobody. But people are told of them, for a script may hang, and `elasticctl evict` ends it.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from coordinator import barriers, batches
+from coordinator.directives import awaited_arrivals, landed, unextended
+from coordinator.plan import Phase
+from coordinator.state import State
+from elastic_ps.core.configuration import NodeId, Role
+
+
+@dataclass(frozen=True)
+class Delay:
+    """A node that is waited for.
+
+    Attributes:
+        node: who.
+        why: what it keeps from going on, for people: "has kept w0 waiting (...)".
+        since: unix seconds.
+    """
+
+    node: NodeId
+    why: str
+    since: float
+
+
+def delays(state: State, now: float) -> Iterator[Delay]:
+    """Yield all that stand at `now`, in unix seconds; a node may be in several."""
+    yield from _peers(state, now)
+    yield from _tables(state)
+    yield from _barriers(state)
+    yield from _draws(state)
+    yield from _switch(state)
+
+
+def _peers(state: State, now: float) -> Iterator[Delay]:
+    """Yield peers that answer their probes and are waited for all the same."""
+    for name, vitals in state.vitals.items():
+        if name in state.job.nodes and now - vitals.heard <= state.settings.lease:
+            for wait in vitals.waits:
+                if wait.peer in state.job.nodes and not wait.unreachable:
+                    yield Delay(wait.peer, _kept([name], wait.what), wait.since)
+
+
+def _tables(state: State) -> Iterator[Delay]:
+    if state.grown_at:
+        for name in sorted(unextended(state)):
+            yield Delay(name, "has not confirmed the model's new tables", state.grown_at)
+
+
+def _barriers(state: State) -> Iterator[Delay]:
+    for place in sorted({barrier.place for barrier in state.barriers}):
+        here = [barrier for barrier in state.barriers if barrier.place == place]
+        why = _kept((barrier.node for barrier in here), "in a barrier")
+        for name in sorted(barriers.missing(state, place)):
+            yield Delay(name, why, min(barrier.since for barrier in here))
+
+
+def _draws(state: State) -> Iterator[Delay]:
+    """Yield those for whom draws of batches wait: at an epoch's end, and under ssp."""
+    data = state.job.data
+    if data is None or data.is_sync:
+        return
+    kept: dict[tuple[NodeId, str], dict[NodeId, float]] = {}
+    for draw in state.draws:
+        for name, what in batches.awaited(state.book, draw.node, data).items():
+            waiting = kept.setdefault((name, what), {})
+            waiting[draw.node] = min(draw.since, waiting.get(draw.node, draw.since))
+    for (name, what), waiting in kept.items():
+        yield Delay(name, _kept(waiting, what), min(waiting.values()))
+
+
+def _switch(state: State) -> Iterator[Delay]:
+    """Yield those without whom an armed plan neither comes into force nor ends."""
+    plan, answers = state.job.plan, state.round
+    if plan is None or plan.phase is not Phase.ARMED or not plan.trail or answers.until:
+        return
+    since = max(plan.trail[-1].at, plan.times.last_switched if landed(state) else plan.times.first_switched)
+    needed = [name for name in plan.audience if name in state.job.nodes and name not in state.job.finished]
+    late = [name for name in needed if name not in answers.switched]
+    arriving = awaited_arrivals(state, plan)
+    if not landed(state) and plan.decided:
+        why, names = "has not answered SWITCHED", late
+    elif not landed(state):
+        why, names = f"has not come to version {plan.clock}", _at_work(state, late) or late
+    elif arriving:
+        why, names = "does not hold its new blocks yet", [name for name in needed if name in arriving]
+    else:
+        why, names = "has made no step yet in the new table", _at_work(state, plan.target.ranks if plan.target else ())
+    for name in names:
+        yield Delay(name, f"{why} (plan {plan.id})", since)
+
+
+def _at_work(state: State, names: Iterable[NodeId]) -> list[NodeId]:
+    """Return the workers among some nodes whose scripts are at work: the others wait for these themselves."""
+    nodes, finished = state.job.nodes, state.job.finished
+    workers = [name for name in names if name in nodes and nodes[name].role is Role.WORKER and name not in finished]
+    idle = {barrier.node for barrier in state.barriers} | {draw.node for draw in state.draws}
+    idle |= {name for name, vitals in state.vitals.items() if vitals.exchanging}
+    return [name for name in workers if name not in idle] or workers
+
+
+def _kept(waiting: Iterable[NodeId], what: str) -> str:
+    return f"has kept {', '.join(sorted(waiting))} waiting ({what})"
