@@ -116,6 +116,7 @@ def on_evict_asked(turn: Turn, event: EvictAsked) -> None:
         turn.refuse(event.to, fatal)
     else:
         outcome = _outcome(job, name)
+        turn.durable(evicted=(*job.evicted, job.nodes[name].nonce)[-_EXPELLED:])
         _expel(turn, name, f"evicted {event.cause}")
         turn.reply(event.to, pb.EvictReply(outcome=outcome))
 

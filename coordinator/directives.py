@@ -164,8 +164,9 @@ def wanted(job: Job) -> Wanted:
         nodes=tuple(job.nodes),
         nonces=tuple(node.nonce for node in job.nodes.values()),
         expelled=job.expelled,
+        evicted=job.evicted,
+        restarting=tuple(node.nonce for node in job.nodes.values() if node.stop is not None and node.stop.restart),
         ended=job.ended,
         failed=job.phase is JobPhase.FAILED,
-        restart=any(node.stop is not None and node.stop.restart for node in job.nodes.values()),
         reason=job.reason,
     )

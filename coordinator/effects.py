@@ -170,9 +170,10 @@ class Wanted:
     nodes: tuple[NodeId, ...]
     nonces: tuple[str, ...]
     expelled: tuple[str, ...]
+    evicted: tuple[str, ...]
+    restarting: tuple[str, ...]
     ended: bool
     failed: bool
-    restart: bool
     reason: str
 
 

@@ -152,6 +152,7 @@ class Job:
         saves: the highest number in a checkpoint's name.
         voids: restores so far.
         expelled: nonces of the latest nodes that the job goes on without though nobody saw them end.
+        evicted: those of them that a person wanted to go.
     """
 
     goal: Goal
@@ -187,6 +188,7 @@ class Job:
     saves: int = 0
     voids: tuple[Void, ...] = ()
     expelled: tuple[str, ...] = ()
+    evicted: tuple[str, ...] = ()
 
     @property
     def ended(self) -> bool:

@@ -169,8 +169,9 @@ def wanted_to_pb(value: ef.Wanted) -> "pb.Wanted":
         ended=value.ended,
         failed=value.failed,
         reason=value.reason,
-        restart=value.restart,
+        restarting=value.restarting,
         nodes=value.nodes,
         nonces=value.nonces,
         expelled=value.expelled,
+        evicted=value.evicted,
     )

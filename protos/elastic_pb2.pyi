@@ -638,7 +638,7 @@ class AttachRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class Wanted(_message.Message):
-    __slots__ = ("workers", "servers", "leaving", "starting_workers", "starting_servers", "ended", "failed", "reason", "restart", "nodes", "nonces", "expelled")
+    __slots__ = ("workers", "servers", "leaving", "starting_workers", "starting_servers", "ended", "failed", "reason", "nodes", "nonces", "expelled", "restarting", "evicted")
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     SERVERS_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
@@ -647,10 +647,11 @@ class Wanted(_message.Message):
     ENDED_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
-    RESTART_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     NONCES_FIELD_NUMBER: _ClassVar[int]
     EXPELLED_FIELD_NUMBER: _ClassVar[int]
+    RESTARTING_FIELD_NUMBER: _ClassVar[int]
+    EVICTED_FIELD_NUMBER: _ClassVar[int]
     workers: int
     servers: int
     leaving: _containers.RepeatedScalarFieldContainer[str]
@@ -659,11 +660,12 @@ class Wanted(_message.Message):
     ended: bool
     failed: bool
     reason: str
-    restart: bool
     nodes: _containers.RepeatedScalarFieldContainer[str]
     nonces: _containers.RepeatedScalarFieldContainer[str]
     expelled: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, workers: _Optional[int] = ..., servers: _Optional[int] = ..., leaving: _Optional[_Iterable[str]] = ..., starting_workers: _Optional[int] = ..., starting_servers: _Optional[int] = ..., ended: _Optional[bool] = ..., failed: _Optional[bool] = ..., reason: _Optional[str] = ..., restart: _Optional[bool] = ..., nodes: _Optional[_Iterable[str]] = ..., nonces: _Optional[_Iterable[str]] = ..., expelled: _Optional[_Iterable[str]] = ...) -> None: ...
+    restarting: _containers.RepeatedScalarFieldContainer[str]
+    evicted: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, workers: _Optional[int] = ..., servers: _Optional[int] = ..., leaving: _Optional[_Iterable[str]] = ..., starting_workers: _Optional[int] = ..., starting_servers: _Optional[int] = ..., ended: _Optional[bool] = ..., failed: _Optional[bool] = ..., reason: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ..., nonces: _Optional[_Iterable[str]] = ..., expelled: _Optional[_Iterable[str]] = ..., restarting: _Optional[_Iterable[str]] = ..., evicted: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class NodeExitedRequest(_message.Message):
     __slots__ = ("node", "status", "nonce")

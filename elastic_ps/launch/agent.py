@@ -154,7 +154,7 @@ class Agent:
                 self._coordinator.kill()
 
     def _on_wanted(self, wanted: Wanted) -> None:
-        for nonce in decide.outdated(self._children.locals, self._wanted, wanted):
+        for nonce in decide.outdated(self._children.locals, wanted):
             self._children.kill_in(nonce, self._settings.grace, wanted=False)
         self._wanted = wanted
         expelled = {local.nonce for local in self._children.locals if local.expelled}

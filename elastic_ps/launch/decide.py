@@ -25,8 +25,9 @@ class Wanted:
         leaving: ids of nodes that end by themselves.
         nodes: id by nonce of every node that is registered and alive.
         expelled: nonces of processes that the job goes on without, though nobody saw them end.
+        evicted: those of them that a person wanted to go.
+        restarting: nonces of processes that end with `EXIT_RESTART`, as the job goes back to its checkpoint.
         ended: the job is over; `failed` and `reason` say how.
-        restart: the job goes back to its checkpoint: its processes end with `EXIT_RESTART`.
     """
 
     counts: Mapping[Role, int] = field(default_factory=dict)
@@ -34,9 +35,10 @@ class Wanted:
     leaving: frozenset[str] = frozenset()
     nodes: Mapping[str, str] = field(default_factory=dict)
     expelled: frozenset[str] = frozenset()
+    evicted: frozenset[str] = frozenset()
+    restarting: frozenset[str] = frozenset()
     ended: bool = False
     failed: bool = False
-    restart: bool = False
     reason: str = ""
 
     @staticmethod
@@ -48,9 +50,10 @@ class Wanted:
             leaving=frozenset(message.leaving),
             nodes=dict(zip(message.nonces, message.nodes, strict=True)),
             expelled=frozenset(message.expelled),
+            evicted=frozenset(message.evicted),
+            restarting=frozenset(message.restarting),
             ended=message.ended,
             failed=message.failed,
-            restart=message.restart,
             reason=message.reason,
         )
 
@@ -65,6 +68,7 @@ class Local:
         node: its id in the job; "" until it has registered.
         leaving: the coordinator has said that it ends by itself.
         expelled: the job goes on without it, though nobody saw it end: it may be frozen.
+        evicted: because a person wanted it to go.
         ending: this launcher wants it to end.
         signalled: and has sent it a signal.
     """
@@ -74,6 +78,7 @@ class Local:
     node: str = ""
     leaving: bool = False
     expelled: bool = False
+    evicted: bool = False
     ending: bool = False
     signalled: bool = False
 
@@ -152,24 +157,27 @@ def observe(processes: Iterable[Local], wanted: Wanted) -> tuple[Local, ...]:
             node=(node := process.node or wanted.nodes.get(process.nonce, "")),
             leaving=process.leaving or node in wanted.leaving,
             expelled=process.expelled or process.nonce in wanted.expelled,
+            evicted=process.evicted or process.nonce in wanted.evicted,
         )
         for process in processes
     )
 
 
-def outdated(processes: Iterable[Local], before: Wanted | None, wanted: Wanted) -> tuple[str, ...]:
-    """Return the nonces of those that a restore ends: who had joined when the coordinator first told of it."""
-    begins = wanted.restart and not (before is not None and before.restart)
-    return tuple(process.nonce for process in processes if begins and process.node)
+def outdated(processes: Iterable[Local], wanted: Wanted) -> tuple[str, ...]:
+    """Return the nonces of those that a restore ends and that have no time to end by yet."""
+    return tuple(process.nonce for process in processes if process.nonce in wanted.restarting and not process.ending)
 
 
 def is_death(process: Local, status: int, wanted: Wanted | None) -> bool:
     """Whether the exit of `process` with `status` counts against `--max-restarts`.
 
-    A node that drained or finished exits 0, a job that restores itself exits `EXIT_RESTART`, and what this launcher
-    or the job's end has ended is no surprise. Status 0 without ever having registered is one: the script never joined.
+    A node that drained or finished exits 0, a job that restores itself exits `EXIT_RESTART`, and what this launcher,
+    a person or the job's end has ended is no surprise. Status 0 without ever having registered is one: the script never
+    joined.
     """
-    if process.ending or process.leaving or status == EXIT_RESTART or (wanted is not None and wanted.ended):
+    if process.ending or process.leaving or process.evicted or status == EXIT_RESTART:
+        return False
+    if wanted is not None and wanted.ended:
         return False
     return status != 0 or not process.node
 
@@ -187,7 +195,7 @@ def describe_death(process: Local, status: int, log: str) -> str:
         return f"{process.role} {process.name} ended without having joined the job{hint} (log: {log})"
     if process.expelled:
         return (
-            f"{process.role} {process.name} was silent for too long, or evicted, and its process has ended (log: {log})"
+            f"{process.role} {process.name} was silent or cut off for too long, and its process has ended (log: {log})"
         )
     by_signal = status - 128 in {number.value for number in signal.Signals}
     how = f"was killed by {signal.Signals(status - 128).name}" if by_signal else f"exited with status {status}"

@@ -20,7 +20,10 @@ def mourn(turn: Turn, report: Report) -> bool:
     present = {pod.name for pod in turn.nodes()}
     dead = {pod.name: _how(pod) for pod in turn.nodes() if _has_died(turn, pod)}
     frozen = [pod.name for pod in turn.nodes() if pod.staying and report.has_expelled(pod.name)]
-    dead |= dict.fromkeys(frozen, "it was silent for too long, or evicted")
+    dead |= {
+        name: "it was evicted" if report.has_evicted(name) else "it was silent or cut off for too long"
+        for name in frozen
+    }
     turn.act(*(DeletePod(name, at_once=True) for name in frozen))
     owners = {nonce: nonce.rpartition(".")[0] for nonce in report.members}
     dead |= {pod: "its pod is gone" for pod in owners.values() if pod and pod not in present}
@@ -28,7 +31,7 @@ def mourn(turn: Turn, report: Report) -> bool:
     turn.act(*(DeletePod(pod.name, at_once=True) for pod in turn.nodes() if pod.lost))
     counted = turn.status.counted
     fresh = [name for name in dead if name not in counted]
-    taken = {pod.name for pod in turn.nodes() if pod.lost or pod.disrupted}
+    taken = {pod.name for pod in turn.nodes() if pod.lost or pod.disrupted or report.has_evicted(pod.name)}
     failed = [name for name in fresh if name in present and name not in taken]
     turn.note(
         restarts=turn.status.restarts + len(fresh),

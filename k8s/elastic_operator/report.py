@@ -32,6 +32,7 @@ class Report:
         plans: those that have ended, oldest first.
         left: ids of nodes that plans have let go.
         expelled: names of processes that the job goes on without though nobody saw them end.
+        evicted: those of them that a person wanted to go.
         server_bytes: parameters that the largest server holds; 0: not known.
         rebuilt: the coordinator had no journal, and knows the job from its nodes.
         checkpoint: URL of the newest; "": none yet.
@@ -56,6 +57,7 @@ class Report:
     plans: tuple[Body, ...] = ()
     left: frozenset[str] = frozenset()
     expelled: frozenset[str] = frozenset()
+    evicted: frozenset[str] = frozenset()
     server_bytes: int = 0
     rebuilt: bool = False
     checkpoint: str = ""
@@ -74,12 +76,16 @@ class Report:
         """Return whether a pod's process was expelled, and no later one of the pod has registered."""
         return not self.member(pod) and any(nonce.rpartition(".")[0] == pod for nonce in self.expelled)
 
+    def has_evicted(self, pod: str) -> bool:
+        """Return whether a person wanted a process of the pod to go."""
+        return any(nonce.rpartition(".")[0] == pod for nonce in self.evicted)
+
     @staticmethod
     def of(wanted: pb.Wanted, status: pb.StatusReply, plans: Sequence[pb.Plan]) -> "Report":
         """From the coordinator's messages: `wanted` decides, the others are for people."""
         inside = [node for node in status.nodes if node.rank >= 0]
         phase = ("failed" if wanted.failed else "finished") if wanted.ended else status.phase
-        phase = "restoring" if wanted.restart and not wanted.ended else phase
+        phase = "restoring" if wanted.restarting and not wanted.ended else phase
         transport, fallback = transports(status)
         return Report(
             phase=phase,
@@ -89,6 +95,7 @@ class Report:
             starting=Counts(wanted.starting_workers, wanted.starting_servers),
             members=dict(zip(wanted.nonces, wanted.nodes, strict=True)),
             expelled=frozenset(wanted.expelled),
+            evicted=frozenset(wanted.evicted),
             roster=Counts(*(sum(node.member.role == role for node in inside) for role in (pb.WORKER, pb.SERVER))),
             version=status.version,
             epoch=_epoch(status),

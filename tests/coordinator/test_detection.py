@@ -110,6 +110,7 @@ def test_launchers_are_told_whose_processes_are_to_be_killed():
     passing(world, 16, "w1")
     world.ask(ev.EvictAsked, "w2")
     assert list(world.wanted.expelled) == nonces, "not w0's, which was seen to end"
+    assert list(world.wanted.evicted) == nonces[1:], "which is no failure"
 
 
 def test_a_drain_of_a_frozen_node_ends():

@@ -49,6 +49,27 @@ def test_a_checkpoint_that_a_server_cannot_load_gives_way_to_the_next_older():
     assert not any(node.exited == 1 for node in world.nodes), "no process dies of it"
 
 
+def test_launchers_are_told_by_name_whose_processes_a_restore_ends():
+    """Also where one follows another, and a process that the first was to end is still there."""
+    world, (older, newest) = without_a_server(2, "/ck")
+    world.node("w1").frozen = True
+    (frozen,), old = world.frozen, world.alive
+    world.post(ev.CheckpointFound(world.now, newest.url, newest.manifest))
+    assert set(world.wanted.restarting) == {node.nonce for node in world.nodes if node.exited is None}
+    world.until(Phase.ASSIGNED)
+    for node in old:
+        while node.inbox and node.exited is None:
+            world.hear(node)
+        while node.outbox and node.exited is None:
+            world.speak(node)
+    world.launcher()  # it has seen them end
+    assert world.wanted.restarting == (frozen.nonce,)
+    cannot_load(world)
+    world.post(ev.CheckpointFound(world.now, older.url, older.manifest))
+    assert set(world.wanted.restarting) == {node.nonce for node in world.nodes if node.exited is None}
+    assert len(world.wanted.restarting) == 5
+
+
 def test_what_is_asked_while_the_checkpoint_is_looked_for_is_refused_when_it_is_found():
     """Else the script would wait for its answer for ever, and the job for the script's end."""
     world = World(2, 2, checkpoint="/ck")

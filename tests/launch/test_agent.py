@@ -76,7 +76,7 @@ def test_replaces_dead_nodes_up_to_max_restarts_then_fails(start_job: StartJob) 
 def test_a_restoring_job_is_started_again_without_counting(start_job: StartJob) -> None:
     job, (worker,) = running(start_job, max_restarts=0)
     for _ in range(3):
-        job.fake.want(workers=1, restart=True)
+        job.fake.want(workers=1, nodes={worker.name: "w0"}, restarting=[worker.name])
         worker.tell(f"exit {EXIT_RESTART}")
         assert job.exit_of(worker) == EXIT_RESTART
         job.fake.want(workers=1, starting_workers=1)

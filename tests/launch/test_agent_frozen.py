@@ -27,7 +27,7 @@ def test_a_frozen_node_that_was_expelled_is_killed_and_replaced(start_job: Start
     job.fake.stops.get(timeout=PATIENCE)
     new.tell("exit 0")
     outcome = job.end()
-    assert "worker w1 was silent for too long, or evicted" in outcome.reason
+    assert "worker w1 was silent or cut off for too long" in outcome.reason
     assert "--max-restarts 1 has been used up" in outcome.reason
 
 
@@ -45,7 +45,7 @@ def test_a_silent_leaver_that_may_be_busy_has_the_grace(start_job: StartJob) -> 
 def test_a_frozen_node_does_not_outlive_a_restore_by_more_than_the_grace(start_job: StartJob) -> None:
     job, (frozen,) = running(start_job, max_restarts=0, grace=0.0)
     os.kill(frozen.pid, signal.SIGSTOP)
-    job.fake.want(workers=1, restart=True, nodes={frozen.name: "w0"}, starting_workers=1)
+    job.fake.want(workers=1, nodes={frozen.name: "w0"}, restarting=[frozen.name], starting_workers=1)
     (new,) = job.workers(1)
     assert job.exit_of(frozen) == 128 + signal.SIGKILL
     job.fake.want(workers=1, nodes={new.name: "w1"})
@@ -54,6 +54,36 @@ def test_a_frozen_node_does_not_outlive_a_restore_by_more_than_the_grace(start_j
     assert job.exit_of(new) == 0
     job.fake.want(ended=True, reason="all done")
     assert job.outcome() == Outcome(0, "finished", "all done")
+
+
+def test_each_of_two_restores_in_a_row_ends_what_had_joined(start_job: StartJob) -> None:
+    """There is no moment between them: a process of another launcher takes its time over the first one."""
+    job, (old,) = running(start_job, max_restarts=0, grace=0.0)
+    job.fake.want(workers=1, nodes={old.name: "w0"}, restarting=[old.name, "elsewhere"], starting_workers=1)
+    (first,) = job.workers(1)
+    assert job.exit_of(old) == 128 + signal.SIGKILL
+    job.fake.want(workers=1, nodes={first.name: "w2"}, restarting=["elsewhere"])
+    job.transcript.wait_for("w2 has joined")
+    job.fake.want(workers=1, nodes={first.name: "w2"}, restarting=["elsewhere", first.name], starting_workers=1)
+    (second,) = job.workers(1)
+    assert job.exit_of(first) == 128 + signal.SIGKILL
+    job.fake.want(workers=1, nodes={second.name: "w3"})
+    job.transcript.wait_for("w3 has joined")
+    second.tell("exit 0")
+    assert job.exit_of(second) == 0
+    job.fake.want(ended=True, reason="all done")
+    assert job.outcome() == Outcome(0, "finished", "all done")
+
+
+def test_who_was_evicted_counts_against_no_limit(start_job: StartJob) -> None:
+    job, (worker,) = running(start_job, max_restarts=0)
+    os.kill(worker.pid, signal.SIGSTOP)
+    job.fake.want(workers=1, expelled=[worker.name], evicted=[worker.name], starting_workers=1)
+    (new,) = job.workers(1)
+    assert job.exit_of(worker) == 128 + signal.SIGKILL
+    job.fake.want(workers=1, nodes={new.name: "w1"})
+    job.transcript.wait_for("w1 has joined")
+    assert over(job, new).status == 0
 
 
 def test_a_stopped_process_is_killed_when_the_grace_of_its_jobs_end_is_over(start_job: StartJob) -> None:

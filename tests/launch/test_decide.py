@@ -115,17 +115,16 @@ def test_one_round_reaches_what_is_wanted(workers: int, servers: int, processes:
 
 def test_who_is_expelled_stays_so() -> None:
     before = (Local("a", Role.WORKER, "w0"), Local("b", Role.WORKER))
-    after = observe(before, Wanted(nodes={"x": "w7"}, expelled=frozenset({"a", "y"})))
-    assert [process.expelled for process in after] == [True, False]
+    after = observe(before, Wanted(nodes={"x": "w7"}, expelled=frozenset({"a", "y"}), evicted=frozenset({"a"})))
+    assert [(process.expelled, process.evicted) for process in after] == [(True, True), (False, False)]
     assert observe(after, Wanted()) == after
     assert observe(before, Wanted()) == before, "a coordinator that knows nobody has expelled nobody"
 
 
-def test_a_restore_ends_those_who_had_joined_when_it_began() -> None:
-    processes = (Local("a", Role.WORKER, "w0"), Local("b", Role.WORKER))
-    restart = Wanted(restart=True)
-    assert outdated(processes, None, restart) == outdated(processes, Wanted(), restart) == ("a",)
-    assert outdated(processes, restart, restart) == outdated(processes, Wanted(), Wanted()) == ()
+def test_a_restore_ends_those_whom_the_coordinator_names_once() -> None:
+    processes = (Local("a", Role.WORKER, "w0"), Local("b", Role.WORKER), Local("c", Role.SERVER, ending=True))
+    assert outdated(processes, Wanted(restarting=frozenset({"a", "c", "x"}))) == ("a",)
+    assert outdated(processes, Wanted()) == ()
 
 
 def test_pauses_of_a_coordinator_double_up_to_a_bound() -> None:
@@ -152,6 +151,7 @@ def test_observe_remembers_ids_and_departures() -> None:
         (Local("a", Role.SERVER, "s0", leaving=True), 1, Wanted(), False),
         (Local("a", Role.WORKER, "w0", expelled=True), 137, Wanted(), True),
         (Local("a", Role.WORKER, "w0", expelled=True), 0, Wanted(), False),
+        (Local("a", Role.WORKER, "w0", expelled=True, evicted=True), 137, Wanted(), False),
         (Local("a", Role.WORKER, "w0", leaving=True, expelled=True), 137, Wanted(), False),
         (Local("a", Role.WORKER, ending=True), 143, Wanted(), False),
         (Local("a", Role.WORKER, "w0"), 1, Wanted(ended=True), False),
@@ -169,7 +169,7 @@ def test_a_death_is_described_with_its_log() -> None:
     expelled = replace(worker, expelled=True)
     for status in (1, 137):
         text = describe_death(expelled, status, "L")
-        assert text == "worker w0 was silent for too long, or evicted, and its process has ended (log: L)"
+        assert text == "worker w0 was silent or cut off for too long, and its process has ended (log: L)"
     text = describe_death(Local("worker-1", Role.WORKER), 0, "L")
     assert (
         text == "worker worker-1 ended without having joined the job; does the script call elastic_ps.init()? (log: L)"
@@ -180,12 +180,16 @@ def test_wanted_is_decoded() -> None:
     message = pb.Wanted(
         workers=2, servers=1, starting_workers=1, leaving=["w0"], nodes=["w0", "s0"], nonces=["a", "b"], reason="r"
     )
-    message.expelled.append("c")
+    message.expelled.extend(["c", "d"])
+    message.evicted.append("d")
+    message.restarting.append("a")
     assert Wanted.from_pb(message) == Wanted(
         counts={Role.WORKER: 2, Role.SERVER: 1},
         starting={Role.WORKER: 1, Role.SERVER: 0},
         leaving=frozenset({"w0"}),
         nodes={"a": "w0", "b": "s0"},
-        expelled=frozenset({"c"}),
+        expelled=frozenset({"c", "d"}),
+        evicted=frozenset({"d"}),
+        restarting=frozenset({"a"}),
         reason="r",
     )

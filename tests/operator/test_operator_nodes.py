@@ -138,6 +138,8 @@ def test_a_pod_whose_process_was_expelled_is_killed_and_replaced():
     done = decide(seen, wanted(2, 1))
     assert kinds(done, *PODS) == [DeletePod("digits-worker-2", at_once=True), StartNode(Role.WORKER, 3)]
     assert (done.status.failures, done.status.counted) == (1, ("digits-worker-2",))
+    evicted = replace(seen.report, evicted=frozenset({"digits-worker-2.1"}))
+    assert decide(replace(seen, report=evicted), wanted(2, 1)).status.failures == 0, "a person wanted it to go"
     back = replace(seen.report, members=members(worker(1), worker(2), server(1)), starting=Counts())
     assert not kinds(decide(replace(seen, report=back), wanted(2, 1)), *PODS), "its next process has registered"
 
