@@ -238,6 +238,7 @@ class Reported(Event):
     exchanging: bool = False
     transports: Mapping[NodeId, str] = field(default_factory=dict)
     waits: tuple[Wait, ...] = ()
+    copied: int = 0
 
 
 @dataclass(frozen=True)

@@ -113,11 +113,12 @@ def on_reported(turn: Turn, event: Reported) -> None:
     before = turn.state.vitals[event.node]
     vitals = replace(
         before,
-        grew=turn.now if event.bytes != before.bytes else before.grew,
+        grew=turn.now if (event.bytes, event.copied) != (before.bytes, before.copied) else before.grew,
         step_seconds=event.step_seconds,
         rtt_seconds=event.rtt_seconds,
         rate=event.rate,
         bytes=event.bytes,
+        copied=event.copied,
         metrics=event.metrics,
         exchanging=event.exchanging,
         transports=event.transports,

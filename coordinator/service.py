@@ -230,6 +230,7 @@ class Service(rpc.CoordinatorServicer):
                 request.exchanging,
                 dict(request.transports),
                 waits_from_pb(request, now),
+                request.copied,
             ),
         )
         return pb.ReportReply(term=self._term, ledger_kept=kept)

@@ -242,7 +242,7 @@ class Wait:
 class Vitals:
     """What a node has told lately; seconds, bytes, samples per second.
 
-    `back`: since when it was not silent between; `grew`: when its bytes last changed.
+    `back`: since when it was not silent between; `grew`: when `bytes` or `copied` last changed.
     """
 
     heard: float
@@ -253,6 +253,7 @@ class Vitals:
     rtt_seconds: float = 0.0
     rate: float = 0.0
     bytes: int = 0
+    copied: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
     exchanging: bool = False
     transports: Mapping[NodeId, str] = field(default_factory=dict)

@@ -30,7 +30,7 @@ PROMPT = 3.0
 """Leases in which a node answers a directive whose answer needs nothing but itself and its peers' connections."""
 
 LONG_SECONDS = 600.0
-"""In which blocks are copied, or one of them is loaded from a checkpoint."""
+"""Without a block, in which blocks are copied or loaded from a checkpoint."""
 
 
 class Verdict(StrEnum):
@@ -252,7 +252,7 @@ def _unanswered(state: State) -> Iterator[Suspicion]:
     quick = plan.phase is Phase.ASSIGNED and not plan.restore
     bound = PROMPT * state.settings.lease if quick else LONG_SECONDS
     for name in missing:
-        grew = state.vitals[name].grew if name in state.vitals else 0.0  # a server that loads tells what it has by now
+        grew = state.vitals[name].grew if name in state.vitals else 0.0  # who loads or copies tells how much by now
         begun = max(since, grew)
         yield Suspicion(name, f"has not answered {answer} of plan {plan.id}", begun, begun + bound, verdict)
 

@@ -33,11 +33,15 @@ class Follower:
     Args:
         room: the server's.
         switch: puts the prepared configuration in force.
+
+    Attributes:
+        copied: bytes of snapshots that have come.
     """
 
     def __init__(self, room: Room, switch: Callable[[], None]):
         self._room = room
         self._switch = switch
+        self.copied = 0
         self._moves = Moves()
         self._number = NO_CONFIGURATION
         self._live = False
@@ -115,6 +119,7 @@ class Follower:
             if isinstance(frame.meta, SnapshotMeta):
                 (run,) = frame.runs
                 room.store.load(run, data, frame.version, frame.meta.counts, frame.meta.applied or {})
+                self.copied += data.nbytes
             elif isinstance(frame.meta, RecordMeta):
                 self._record(sender, frame, frame.meta, data)
             elif isinstance(frame.meta, HandoverMeta):

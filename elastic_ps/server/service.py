@@ -206,7 +206,10 @@ class ServerNode:
         with room.changed:
             first, entries = room.ledger.report()
             held = int(room.store.extents[room.owned()].sum())
-            return pb.ReportRequest(version=room.version, ledger=entries, ledger_sequence=first, bytes=held)
+            copied = self.migration.follower.copied
+            return pb.ReportRequest(
+                version=room.version, ledger=entries, ledger_sequence=first, bytes=held, copied=copied
+            )
 
     def reported(self, reply: pb.ReportReply, request: pb.ReportRequest) -> None:
         """See `Handler`."""

@@ -46,6 +46,7 @@ class WorkerNode(Room):
         self.membership = Membership(self)
         self.progress = Progress()
         self.seed = 0
+        self._copied = 0  # bytes of values that have come while none were installed
 
     # ---- for the script's thread -----------------------------------------------------------------------------------
 
@@ -93,6 +94,7 @@ class WorkerNode(Room):
         """See `Handler`."""
         report = self.progress.report(self.version)
         report.transports.update(self.peers.transports())
+        report.copied = self._copied
         return report
 
     def reported(self, reply: pb.ReportReply, request: pb.ReportRequest) -> None:
@@ -168,6 +170,7 @@ class WorkerNode(Room):
             if frame.kind is Kind.SNAPSHOT:
                 self.snapshots.arrived(server, frame)
             elif server in self.receiving:
+                self._copied += frame.payload_bytes if self.inbox.version is None else 0
                 memory, value = self.receiving.pop(server), frame.of(ValueMeta)
                 if isinstance(memory, list):
                     rows = received(self.inbox.model, frame.runs, value.rows or (), memory)

@@ -249,6 +249,43 @@ def test_a_death_plan_does_not_wait_for_a_survivor_that_never_prepares():
     assert world.state.job.configuration.ranks.keys() == {"w0"}
 
 
+@pytest.mark.parametrize("joiner", ["w2", "s1"])
+def test_a_joiner_is_waited_for_as_long_as_blocks_come_to_it(joiner):
+    world = World(2, 1)
+    world.ask(ev.ScaleAsked, 3, 2)
+    world.until(Phase.ASSIGNED)
+    names = [node.id for node in world.alive]
+    for _ in range(3):
+        for name in names:
+            node = world.node(name)
+            if not node.connected:
+                world.listen(node)
+            while node.inbox:
+                world.hear(node)
+            while node.outbox:
+                if (node.id, node.outbox[0][0]) == (joiner, ev.Synced):
+                    node.outbox.popleft()
+                else:
+                    world.speak(node)
+    assert world.plan.phase is Phase.SYNCING
+    copied = 0
+
+    def copying(seconds, grows):
+        nonlocal copied
+        for second in range(0, seconds, 2):
+            for name in world.state.job.nodes:
+                copied += grows if second % 500 == 0 else 0
+                world.post(ev.Reported(world.now, name, copied=copied if name == joiner else 0, version=0))
+            world.tick(2.0)
+
+    copying(1500, grows=100)  # the last time 500 s ago
+    assert joiner in world.state.job.nodes
+    assert world.plan.phase is Phase.SYNCING
+    copying(110, grows=0)
+    assert joiner not in world.state.job.nodes
+    assert f"{joiner} died while it joined: it has not answered SYNCED" in world.records[-1].reason
+
+
 # ---- evictions -------------------------------------------------------------------------------------------------------
 
 

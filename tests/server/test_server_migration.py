@@ -162,6 +162,18 @@ def test_pushes_that_are_earlier_than_the_hand_over_wait(jobs: Jobs) -> None:
     job.controls["s0"].await_answer(pb.SWITCHED, number=new.id)
 
 
+def test_a_new_owner_reports_what_it_copies(jobs: Jobs) -> None:
+    """Its coordinator waits for it as long as that grows; records of later steps are no progress of the copy."""
+    job = jobs.begin(Job(TENSORS, ADAM))
+    job.check_step(0)
+    new = job.prepare_two()
+    reports = {name: server.report() for name, server in job.servers.items()}
+    assert reports["s1"].copied == len(job.image("s1", list(new.blocks_of["s1"])))
+    assert (reports["s1"].bytes, reports["s0"].copied) == (0, 0)
+    job.check_step(1)
+    assert job.servers["s1"].report().copied == reports["s1"].copied
+
+
 def test_pause_migration_sends_nothing_before_the_clock(jobs: Jobs) -> None:
     job = jobs.begin(Job(TENSORS, ADAM))
     job.check_step(0)

@@ -1,7 +1,7 @@
 """How a shadow comes to the job's parameters, whatever breaks on the way, and when it is a member."""
 
 import pytest
-from played_server import ALL, S0, S1, SPLIT
+from played_server import ALL, S0, S1, SPLIT, TIMEOUT
 from worker_harness import ONE, THREE, TWO, Aside, Play
 
 from elastic_ps.core import codec
@@ -57,6 +57,29 @@ def test_a_shadow_follows_the_job_and_is_a_member_from_the_clock(joiner):
     following.result()
     assert joiner.holds(10)
     assert joiner.node.is_member
+
+
+def test_a_shadow_reports_what_it_copies_until_it_holds_a_version(joiner):
+    """Its coordinator waits for it as long as that grows; the steps after it tell nothing of its rehearsal."""
+    joiner.welcome(joiner.table(1, SPLIT))
+    joining(joiner)
+    s0, s1 = joiner.servers.values()
+    for server in (s0, s1):
+        server.await_frames(Kind.SUBSCRIBE, number=ONE)
+    node, copied = joiner.node, [0]
+    entering = Aside(enter, node)
+    for server, version, blocks in ((s0, 7, S0), (s1, 8, S1), (s0, 8, S0)):
+        server.answer(version, blocks, ONE)
+        with node.changed:
+            assert node.changed.wait_for(lambda: node.report().copied > copied[-1], TIMEOUT)
+        copied.append(node.report().copied)
+    entering.result()
+    Aside(follow, node)
+    for server, blocks in ((s0, S0), (s1, S1)):
+        server.answer(9, blocks, ONE)
+    with node.changed:
+        assert node.changed.wait_for(lambda: node.version == 9, TIMEOUT)
+    assert node.report().copied == copied[-1]
 
 
 def test_a_shadow_whose_subscription_was_lost_asks_again(joiner):
