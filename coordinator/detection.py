@@ -49,11 +49,15 @@ def _due(turn: Turn) -> Suspicion | None:
 
 
 def _excuse_own_silence(turn: Turn) -> None:
-    """Give everybody a new lease where the coordinator itself did not run: it could not hear anybody meanwhile."""
+    """Give everybody a new lease, and new time for answers, where the coordinator itself did not run: it could not hear
+    anybody meanwhile."""
     last, lease = turn.state.ticked_at, turn.state.settings.lease
     turn.live(ticked_at=turn.now)
     gap = turn.now - last
-    if not last or 0 <= gap <= lease / 2:
+    if last and 0 <= gap <= lease / 2:
+        return
+    turn.live(awake_since=turn.now)
+    if not last:
         return
     if gap > 0:
         turn.log(f"the coordinator did not run for {gap:.0f} s: every node gets a new lease", warning=True)

@@ -309,6 +309,7 @@ class State:
             they may still come.
         stopping: why the job ends once the checkpoint is written; "": it does not.
         ticked_at: when time last passed; a gap is a silence of the coordinator's own.
+        awake_since: since when there was none; it could hear nobody's answer before.
         doubted_since: when most leases ran out together, so that the fault is likely to be here; 0: they have not.
         suspected: of whom people have been told that the job waits for them.
         resent: when unanswered directives were last sent again, by node.
@@ -341,6 +342,7 @@ class State:
     surplus: Mapping[Role, tuple[int, float]] = field(default_factory=dict)
     stopping: str = ""
     ticked_at: float = 0.0
+    awake_since: float = 0.0
     doubted_since: float = 0.0
     suspected: frozenset[NodeId] = frozenset()
     resent: Mapping[NodeId, float] = field(default_factory=dict)

@@ -246,7 +246,7 @@ def _unanswered(state: State) -> Iterator[Suspicion]:
     plan = state.job.plan
     if plan is None or not plan.trail:
         return
-    since = plan.trail[-1].at
+    since = max(plan.trail[-1].at, state.awake_since)
     missing, answer = _missing(state, plan)
     verdict = Verdict.PLAN_GIVEN_UP if plan.kind is Kind.SCALE and plan.phase is not Phase.ARMED else Verdict.EXPELLED
     quick = plan.phase is Phase.ASSIGNED and not plan.restore

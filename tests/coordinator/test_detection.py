@@ -249,6 +249,24 @@ def test_a_death_plan_does_not_wait_for_a_survivor_that_never_prepares():
     assert world.state.job.configuration.ranks.keys() == {"w0"}
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_after_a_silence_of_its_own_the_coordinator_gives_everybody_new_time_for_answers(restarts):
+    """It stood still, or was away, while a plan was assigned: nobody could answer."""
+    world = unreplaced(3, 1)
+    world.kill(world.node("w1"))
+    world.launcher()
+    assert (world.plan.kind, world.plan.phase) == (Kind.DEATH, Phase.ASSIGNED)
+    world.now += 100
+    if restarts:
+        world.kill_coordinator()
+    world.tick()
+    assert set(world.state.job.nodes) == {"w0", "w2", "s0"}
+    deaf(world, "w2", 25)
+    assert "w2" in world.state.job.nodes
+    deaf(world, "w2", 10)
+    assert "w2" not in world.state.job.nodes
+
+
 @pytest.mark.parametrize("joiner", ["w2", "s1"])
 def test_a_joiner_is_waited_for_as_long_as_blocks_come_to_it(joiner):
     world = World(2, 1)
