@@ -259,6 +259,8 @@ def _line(server: str, sequence: int, entry: "pb.LedgerEntry") -> dict[str, Any]
 def _entry(line: Any) -> "pb.LedgerEntry | None":
     if _marked(line) is not None:
         return None
+    if len(line["runs"]) % 2:
+        raise ValueError("half a pair")
     return pb.LedgerEntry(
         server=line["server"],
         term=line["term"],

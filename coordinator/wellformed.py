@@ -20,11 +20,16 @@ _ANY_BITS = {"seed", "id", "command"}
 _ANY_FLOAT = {"metrics"}
 """What a script hands over: a loss may be nan."""
 
+_OF_PAIRS = {"runs"}
+"""Lists of pairs, one number behind the other."""
+
 _MOST_SHOWN = 100
 
 
 def fault(message: Message, path: str = "") -> str:
-    """Return what is wrong with a message: an unknown enum value, a number or text out of range; empty: nothing.
+    """Return what is wrong with a message: an unknown enum value, a number or text out of range, half a pair.
+
+    Empty: nothing is.
 
     Args:
         message: of any type.
@@ -32,6 +37,8 @@ def fault(message: Message, path: str = "") -> str:
     """
     for field, value in message.ListFields():
         named = f"{path}{field.name}"
+        if field.name in _OF_PAIRS and len(value) % 2:
+            return f"{named}: pairs are meant, not {len(value)} numbers"
         for each in _values(field, value):
             found = fault(each, f"{named}.") if isinstance(each, Message) else _wrong(field, each)
             if found:

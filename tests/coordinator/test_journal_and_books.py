@@ -175,6 +175,7 @@ def test_a_ledger_is_read_from_its_last_mark(tmp_path, monkeypatch):
     again = loaded(path)
     assert again.store("s0", 57, [entry(0)] * 4) == 61
     assert again.store("s1", 57, [entry(0)] * 3) == 60
+    assert "damaged" not in caplog.text, "what is before it was read"
     again.close()
 
 

@@ -120,6 +120,11 @@ def test_random_messages_are_served_or_refused_with_a_sentence(served, stub, see
         ),
         ("Report", pb.ReportRequest(ledger_sequence=2**64 - 1), f"ledger_sequence: {2**64 - 1} is more than {2**62}"),
         ("Report", pb.ReportRequest(step_seconds=float("inf")), "step_seconds: inf is not finite"),
+        (
+            "Report",
+            pb.ReportRequest(ledger=[pb.LedgerEntry(runs=[0, 1, 2])]),
+            "ledger.runs: pairs are meant, not 3 numbers",
+        ),
         ("Drain", pb.DrainRequest(node="x" * 99999), "node: a text of 99999 characters"),
         ("Drain", pb.DrainRequest(node="a\0b"), "a text with a zero in it"),
     ],
