@@ -2,16 +2,20 @@
 
 import errno
 import os
+import resource
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
+from contextlib import ExitStack
 
 import grpc
 import pytest
 from token_channel import showing
 
 from coordinator.__main__ import main
+from coordinator.books import Ledger
 from coordinator.journal import Journal, Unwritten
 from coordinator.state import Job
 from coordinator.wishes import Goal
@@ -109,3 +113,42 @@ def test_a_journal_with_a_page_of_zeros_is_one_sentence(tmp_path, capsys):
     path.write_bytes(path.read_bytes()[:4096] + b"\0" * 4096)
     assert main(command(tmp_path)) == 2
     assert "journal" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_it_listens_before_it_reads_its_ledger(tmp_path, monkeypatch, capsys):
+    listened = []
+
+    def load(_ledger):
+        listened.append("listening on" in capsys.readouterr().out)
+        raise OSError(errno.EACCES, "Permission denied")  # its end
+
+    monkeypatch.setattr(Ledger, "load", load)
+    assert main(command(tmp_path)) == 2
+    assert listened == [True]
+
+
+_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
+"""Of HTTP/2, with settings that set nothing: who has sent it may be silent for a minute."""
+
+
+def test_idle_strangers_do_not_keep_the_jobs_own_from_it(tmp_path):
+    """1,100 connections were more than a process may usually have: nobody got in until they went."""
+    few, many = 256, 4096
+    with (
+        subprocess.Popen(
+            [sys.executable, "-m", "coordinator", *command(tmp_path)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (few, many)),
+        ) as process,
+        ExitStack() as held,
+    ):
+        held.callback(process.terminate)
+        address = process.stdout.readline().decode().removeprefix("listening on ").strip()
+        assert resource.prlimit(process.pid, resource.RLIMIT_NOFILE) == (many, many)
+        host, _, port = address.rpartition(":")
+        for _ in range(few + 50):
+            held.enter_context(socket.create_connection((host, int(port)), 20)).sendall(_GREETING)
+        with grpc.insecure_channel(address) as channel:
+            stub = rpc.CoordinatorStub(showing(channel, TOKEN))
+            assert stub.Status(pb.StatusRequest(), timeout=20).job == "j"

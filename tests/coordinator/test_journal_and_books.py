@@ -157,7 +157,7 @@ def test_a_ledger_that_is_still_read_takes_nothing_and_can_be_read(tmp_path):
     again.close()
 
 
-def test_a_ledger_is_read_from_its_last_mark(tmp_path, monkeypatch):
+def test_a_ledger_is_read_from_its_last_mark(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(books, "MARK_BYTES", 1000)
     monkeypatch.setattr(books, "_BLOCK", 64)  # marks lie across blocks
     path, written = tmp_path / "ledger.jsonl", 0
@@ -218,6 +218,14 @@ def test_damage_within_the_ledger_is_passed_over_and_told(tmp_path, caplog, harm
     found = [e.version for e in again.entries([])]
     assert found == ([0, 2, 3] if harm == "zeros before the next line" else [0, 1, 2, 3])
     again.close()
+
+
+def test_an_entry_with_half_a_run_does_not_keep_the_others_from_being_read(tmp_path, caplog):
+    ledger = loaded(tmp_path / "ledger.jsonl")
+    ledger.store("s0", 0, [pb.LedgerEntry(runs=[0, 1, 2]), entry(1)])
+    assert [e.version for e in ledger.entries([])] == [1]
+    assert "ledger.jsonl is damaged: 1 lines" in caplog.text
+    ledger.close()
 
 
 @pytest.mark.parametrize("end", ["\0" * 4096, '{"worker":"w0","vers', "\0" * 3_000_000])

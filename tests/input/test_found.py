@@ -81,6 +81,11 @@ def test_traces(change: dict[str, Any], sentence: str) -> None:
     refused(dl2, ["simulate", "--policy", "drf", "--trace", "trace.jsonl"], sentence)
 
 
+def test_a_model_that_no_terminal_can_show() -> None:
+    Path("trace.jsonl").write_text(json.dumps({**JOB, "model": "\ud800"}) + "\n")
+    refused(dl2, ["trace", "show", "trace.jsonl"], "trace.jsonl:1: model is")
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [

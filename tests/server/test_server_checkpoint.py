@@ -75,6 +75,19 @@ def test_saved_while_training_goes_on_and_restored_elsewhere(
     assert np.array_equal(again.workers["w0"].slab(8), job.reference.slab)
 
 
+def test_what_blocks_have_taken_comes_with_them(jobs: Jobs, tmp_path: Path) -> None:
+    """Else a batch of an async job that is given again would be taken twice by the blocks that had it."""
+    job = begin_two(jobs, SGD)
+    job.check_step(0)
+    save(job, 2, tmp_path)
+    job.check_step(1)
+    path = manifest(job, 2, tmp_path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "applied": {"w7": [[0, 2, 5], [3, 1, 6]]}}))
+    again = restored(jobs, path, SGD, 1)
+    taken = again.servers["s0"].room.store.applied.image((0, 5))
+    assert {origin: list(last) for origin, last in taken.items()} == {"w7": [5, 5, -1, 6, -1]}
+
+
 def test_updates_do_not_wait_for_the_storage(jobs: Jobs, tmp_path: Path) -> None:
     """Copy on write: the image is that of the clock, though every block was updated before it was written."""
     job = jobs.begin(Job(TENSORS, SGD))
