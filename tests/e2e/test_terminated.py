@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from contextlib import ExitStack
 
 import jobs
@@ -37,9 +36,8 @@ def test_without_a_coordinator_nodes_end_before_their_grace(tmp_path):
         job.until(lambda status: status.phase == "running" and status.version > 5, "training")
         job.coordinator.kill()
         job.coordinator.wait(20)
-        began = time.monotonic()
         for node in job.nodes:
             node.send_signal(signal.SIGTERM)
         assert [node.wait(30) for node in job.nodes] == [143, 143], job.logs()
-        assert time.monotonic() - began < 28
         assert "nor the job be saved" in job.logs()
+        assert "killed" not in job.logs(), "the grace ended first"
