@@ -1,6 +1,7 @@
 """The chart, as far as it can be looked at without helm: what it may not have, and that its values have a schema."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,49 @@ def test_users_have_for_jobs_what_they_have_for_all_else(role, kinds):
     (text,) = [part for part in TEMPLATES["user-roles.yaml"].split("---") if f"dl2-elasticjobs-{role}-" in part]
     found = {line.split("aggregate-to-")[1].split(":")[0] for line in text.splitlines() if "aggregate-to-" in line}
     assert found == set(kinds.split())
+
+
+def place(schema, path):
+    """Return what a schema says of the value at a path."""
+    for name in path.split("."):
+        schema = schema["properties"][name]
+    return schema
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("operator.replicas", {"type": "integer"}),
+        ("scheduler.placement", {"enum": ["spread", "pack", "round-robin"]}),
+        ("scheduler.learn", {"type": "boolean"}),
+        ("metrics.annotations", {"type": ["object", "null"]}),
+        ("namespaces", {"type": "array"}),
+    ],
+)
+def test_values_of_another_type_are_refused(path, told):
+    assert told.items() <= place(json.loads((CHART / "values.schema.json").read_text()), path).items()
+
+
+def test_annotations_that_are_null_leave_whole_services():
+    for name in ("operator.yaml", "scheduler.yaml"):
+        assert "annotations: {{" not in TEMPLATES[name], "null would stand where more follows"
+
+
+@pytest.mark.parametrize("amount", ["1", "500m", "2Gi", ".5", "1e3", "+2", "0.25"])
+def test_quantities_match_the_definition(amount):
+    assert re.fullmatch(quantities(), amount)
+
+
+@pytest.mark.parametrize("amount", ["lots", "", "1 Gi", "-1", "2GiB", "1e", "0x10"])
+def test_what_is_no_quantity_does_not(amount):
+    assert not re.fullmatch(quantities(), amount)
+
+
+def quantities():
+    """Return the pattern of the amounts that a container may ask for."""
+    requests = TEMPLATES["crd.yaml"].split("requests: &amounts")[1]
+    return re.search(r"pattern: '(.*)'", requests)[1]
+
+
+def test_variables_of_the_runtimes_own_are_refused_by_the_definition():
+    assert "!self.startsWith('ELASTIC_')" in TEMPLATES["crd.yaml"]
