@@ -21,7 +21,7 @@ class Strangers(Generic[_Guest]):
     """Those who have connected and not greeted: so many at once, the oldest goes first. Safe from several threads.
 
     Args:
-        turn_out: closes the connection of one that goes.
+        turn_out: ends one that goes. It closes no descriptor that a thread may be using.
         most: at once.
     """
 

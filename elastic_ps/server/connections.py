@@ -91,7 +91,7 @@ class Connections:
         self._lock = threading.Lock()
         self._accepted: dict[tuple[NodeId, str], Link] = {}  # by peer and lane, the latest
         self._links: set[Link] = set()
-        self._strangers: Strangers[Connection] = Strangers(lambda connection: connection.close())
+        self._strangers: Strangers[Connection] = Strangers(lambda connection: connection.hang_up())
         self._turned_away = CountedLog(log)
         self._closed = False
 
@@ -208,7 +208,7 @@ class Connections:
     def _greet(self, connection: Connection) -> None:
         """Answer a peer's HELLO, then receive from it until the connection ends."""
         stranger = connection
-        patience = threading.Timer(GREETING_SECONDS, connection.close)
+        patience = threading.Timer(GREETING_SECONDS, lambda: connection.hang_up())
         patience.daemon = True
         try:
             connection.greet(GREETING_SECONDS)
@@ -218,7 +218,8 @@ class Connections:
                 whole = self._transport.joined(connection, hello)
                 if whole is None:
                     return  # the thread of the last of its sockets goes on
-                connection, hello = whole, whole.receive()
+                connection = whole
+                hello = whole.receive()
             node, lane, refusal = self._judge(hello)
             if refusal:
                 connection.send(Frame(RefusedMeta(reason=Reason.UNKNOWN, detail=refusal)))

@@ -83,8 +83,15 @@ class Connection(Protocol):
     def lying(self) -> Sequence[Raw]:
         """Where the payload of the frame received last lies in shared memory; nothing where it travels."""
 
+    def hang_up(self) -> None:
+        """Break the connection under a thread that uses it; a blocked `receive` on either side raises PeerLost.
+
+        What it takes of the system is kept until `close`, which that thread calls: else the thread could go on with the
+        descriptor of another connection, which has got the same number.
+        """
+
     def close(self) -> None:
-        """Break the connection; a blocked `receive` on either side raises PeerLost."""
+        """Break the connection, as `hang_up`, and give back what it takes."""
 
 
 class Unshared:

@@ -207,6 +207,10 @@ class MemoryConnection(Unshared):
         for buffer in buffers:
             self._fill(flat(buffer))
 
+    def hang_up(self) -> None:
+        """See `Connection.hang_up`."""
+        self.close()
+
     def close(self) -> None:
         """See `Connection.close`."""
         self._out.end()

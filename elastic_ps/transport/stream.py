@@ -138,10 +138,14 @@ class SocketConnection(Unshared):
         """Receive what there is, at least a byte; 0: the connection has ended."""
         return self._socket.recv_into(view)
 
+    def hang_up(self) -> None:
+        """See `Connection.hang_up`."""
+        with suppress(OSError):  # already broken
+            self._socket.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """See `Connection.close`."""
-        with suppress(OSError):  # already broken, or a listener: close ends it all the same
-            self._socket.shutdown(socket.SHUT_RDWR)
+        self.hang_up()
         self._socket.close()
         unsent, self._unsent = self._unsent, []
         for descriptor in unsent:

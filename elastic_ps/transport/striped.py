@@ -76,6 +76,12 @@ class StripedConnection(SocketConnection):
         for other in self._others:
             other.close()
 
+    def hang_up(self) -> None:
+        """See `Connection.hang_up`."""
+        super().hang_up()
+        for other in self._others:
+            other.hang_up()
+
     def close(self) -> None:
         """See `Connection.close`."""
         self._shut()

@@ -1,5 +1,6 @@
 """Raw sockets at a server's data plane: who does not prove the token, or says nothing, is sent away unread."""
 
+import queue
 import socket
 import struct
 import threading
@@ -214,6 +215,28 @@ def test_of_many_strangers_the_oldest_go_and_a_member_gets_in(door, caplog):
             sock.sendall(encode(HELLO))
             assert b"not today" in answer(sock)
     assert 0 < sum("was closed" in record.message for record in caplog.records) < 10
+
+
+@pytest.mark.parametrize("silent", ["before the greeting", "after it"])
+def test_only_the_thread_that_reads_from_a_stranger_closes_its_socket(door, monkeypatch, silent):
+    """Closed by another, its number might be a member's by the time at which the thread reads."""
+    monkeypatch.setattr(connections, "GREETING_SECONDS", 0.3)
+    closed_by, close = queue.SimpleQueue(), stream.SocketConnection.close
+
+    def told(connection):
+        closed_by.put(threading.current_thread().name)
+        close(connection)
+
+    monkeypatch.setattr(stream.SocketConnection, "close", told)
+    with ExitStack() as held:
+        if silent == "after it":
+            crowd = [held.enter_context(greeted(door))]
+        else:
+            crowd = [held.enter_context(door.knock()) for _ in range(MOST_STRANGERS + 3)]
+        for sock in crowd:
+            assert answer(sock) == b""
+        names = [closed_by.get(timeout=20) for _ in crowd]
+    assert {name.partition("-")[0] for name in names} == {"greet"}
 
 
 def test_a_greeted_peer_may_take_its_time(monkeypatch):
