@@ -40,7 +40,7 @@ manifests:  ## plain YAML for kubectl, into build/manifests.yaml
 	@echo "kubectl create namespace dl2-system; kubectl apply --namespace dl2-system -f build/manifests.yaml"
 
 soak: setup  ## random scalings and kills of real jobs, about a minute
-	$(BIN)/python tests/e2e/soak.py
+	$(BIN)/python -m tests.e2e.soak
 
 SEED ?= 1
 FAULTS ?= 100

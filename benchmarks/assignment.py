@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.report import as_program, finish, under
-from coordinator.assignment import best_fit
+from coordinator.core.plans.best_fit import best_fit
 from elastic_ps.core.model import runs
 
 BLOCKS = 10_000

@@ -32,22 +32,22 @@ from typing import Any
 from benchmarks.cluster_world import MOST, CountedApi, World, until
 from benchmarks.report import Goal, as_program, at_most, finish, under
 from dl2_scheduler.backends.clock import SystemClock
-from dl2_scheduler.backends.kube.api import KubeApi
-from dl2_scheduler.backends.kube.binder import Binder
+from dl2_scheduler.backends.kube.apiserver.informers import Informers
+from dl2_scheduler.backends.kube.apiserver.lease import Election
+from dl2_scheduler.backends.kube.apiserver.objects import NodeInfo
+from dl2_scheduler.backends.kube.apiserver.paced_writes import Writer
+from dl2_scheduler.backends.kube.apiserver.rest_client import KubeApi
 from dl2_scheduler.backends.kube.cluster import KubernetesCluster
-from dl2_scheduler.backends.kube.informers import Informers
-from dl2_scheduler.backends.kube.lease import Election
-from dl2_scheduler.backends.kube.memory import Memory
-from dl2_scheduler.backends.kube.objects import NodeInfo
-from dl2_scheduler.backends.kube.writes import Writer
+from dl2_scheduler.backends.kube.placement.binder import Binder
+from dl2_scheduler.backends.kube.scheduler_memory import Memory
+from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.jobs import Job, Node
-from dl2_scheduler.cluster.policy import AllocationPolicy
-from dl2_scheduler.cluster.room import NodeRule, Room
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobId, JobState, Snapshot
-from dl2_scheduler.commands.driving import BASELINE
+from dl2_scheduler.commands.cluster.driving import BASELINE
 from dl2_scheduler.live.history import History
-from dl2_scheduler.live.loop import Loop
 from dl2_scheduler.live.policies import Policies
+from dl2_scheduler.live.slot_loop import Loop
 from dl2_scheduler.policies.registry import make_live_policy
 
 PACKAGES = ("kubernetes", "numpy")

@@ -16,11 +16,11 @@ from typing import Any
 
 from benchmarks.report import Goal, under
 from coordinator.client import CoordinatorClient
-from coordinator.jobs import read_job
+from coordinator.ctl.job_folders import read_job
 from dl2_scheduler.backends.trial import scaled
 from dl2_scheduler.cluster.errors import TrialFailed
 from dl2_scheduler.live.client import ClusterClient
-from elastic_ps.core.token import read_token
+from elastic_ps.control.token import read_token
 from examples.demo_cluster.served import DL2, served
 from protos import elastic_pb2 as pb
 

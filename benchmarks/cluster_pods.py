@@ -35,9 +35,9 @@ from typing import Any
 from benchmarks.cluster_local import CHANGES, Split, program
 from benchmarks.report import as_program, finish
 from coordinator.client import CoordinatorClient
-from dl2_scheduler.backends.kube.api import KubeApi, Query
-from dl2_scheduler.backends.kube.objects import SCHEDULER
-from dl2_scheduler.backends.kube.writes import job_path
+from dl2_scheduler.backends.kube.apiserver.objects import SCHEDULER
+from dl2_scheduler.backends.kube.apiserver.paced_writes import job_path
+from dl2_scheduler.backends.kube.apiserver.rest_client import KubeApi, Query
 from dl2_scheduler.backends.trial import Scaling, age, scaled
 from tests.kube import kube_cluster
 from tests.kube.kube_jobs import START_SECONDS, KubeJob

@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from dl2_scheduler.backends.kube.api import MERGE, ApiError, KubeApi, Query
-from dl2_scheduler.backends.kube.informers import Informers
-from dl2_scheduler.backends.kube.objects import DECISIONS
+from dl2_scheduler.backends.kube.apiserver.informers import Informers
+from dl2_scheduler.backends.kube.apiserver.objects import DECISIONS
+from dl2_scheduler.backends.kube.apiserver.paced_writes import job_path
+from dl2_scheduler.backends.kube.apiserver.rest_client import MERGE, ApiError, KubeApi, Query
 from dl2_scheduler.backends.kube.views import MOST_DECISIONS
-from dl2_scheduler.backends.kube.writes import job_path
 
 MOST = 2  # workers, and servers, of a job
 

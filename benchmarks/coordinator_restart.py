@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import Goal, as_program, finish, under
-from coordinator.books import MARK_BYTES
-from coordinator.journal import Journal
-from coordinator.plan import Kind, Phase, Plan, Times
-from coordinator.state import Job, Node
-from coordinator.wishes import Goal as Wanted
-from elastic_ps.core.channels import coordinator_channel
+from coordinator.core.plans.plan import Kind, Phase, Plan, Times
+from coordinator.core.plans.scale_requests import Goal as Wanted
+from coordinator.core.state import Job, Node
+from coordinator.server.journal import Journal
+from coordinator.server.ledger_files import MARK_BYTES
+from elastic_ps.control.channels import coordinator_channel
 from elastic_ps.core.configuration import Member, Role
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc

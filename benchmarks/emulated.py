@@ -17,8 +17,8 @@ import numpy as np
 
 import elastic_ps
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
-from elastic_ps.worker.host import HostArray
-from elastic_ps.worker.job import current_job
+from elastic_ps.worker.script.host_array import HostArray
+from elastic_ps.worker.script.worker_job import current_job
 
 SAMPLES, GLOBAL_BATCH = 640, 32  # 20 steps an epoch
 KEYS = [f"i:{number}" for number in range(16)]  # a server holds one at least, so there are as many as it takes

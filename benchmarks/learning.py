@@ -28,9 +28,9 @@ from dl2_scheduler.learning.lessons import Lessons
 from dl2_scheduler.learning.online import Online, OnlineSettings
 from dl2_scheduler.learning.rollout import Clusters, Episode, roll_out
 from dl2_scheduler.learning.run_folder import RunFolder
-from dl2_scheduler.policies.dl2 import load
-from dl2_scheduler.policies.drf import Drf
-from dl2_scheduler.policies.weights import Weights
+from dl2_scheduler.policies.learnt.dl2 import load
+from dl2_scheduler.policies.learnt.weights import Weights
+from dl2_scheduler.policies.rules.drf import Drf
 from dl2_scheduler.sim.speeds import interpolated, read_points
 from dl2_scheduler.sim.trace import parse_cluster
 

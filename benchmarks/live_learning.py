@@ -24,9 +24,9 @@ import torch
 
 from benchmarks.baselines import FOLDER, published_jobs
 from benchmarks.report import Goal, as_program, at_least, at_most, finish
+from dl2_scheduler.cluster.free_resources import NodeRule
+from dl2_scheduler.cluster.interfaces import Outcome
 from dl2_scheduler.cluster.jobs import Job
-from dl2_scheduler.cluster.policy import Outcome
-from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.cluster.snapshot import Allocation, JobId, Snapshot, SpeedReport
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.guard.decision import GuardSettings
@@ -37,12 +37,12 @@ from dl2_scheduler.learning.live.process import Learner
 from dl2_scheduler.learning.rollout import Clusters, Episode, roll_out
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.live.history import HISTORY_FILE, History
-from dl2_scheduler.live.loop import Loop
 from dl2_scheduler.live.policies import Policies
-from dl2_scheduler.policies.dl2 import load
-from dl2_scheduler.policies.drf import Drf
+from dl2_scheduler.live.slot_loop import Loop
+from dl2_scheduler.policies.learnt.dl2 import load
+from dl2_scheduler.policies.learnt.weights import Weights
 from dl2_scheduler.policies.registry import DL2, make_live_policy
-from dl2_scheduler.policies.weights import Weights
+from dl2_scheduler.policies.rules.drf import Drf
 from dl2_scheduler.sim.lanes import MEASURED
 from dl2_scheduler.sim.simulator import SimulatedCluster, run
 from dl2_scheduler.sim.speeds import interpolated, read_points

@@ -24,15 +24,15 @@ import torch
 
 from benchmarks.emulated import KINDS, SAMPLES
 from benchmarks.report import Goal, as_program, at_least, at_most, finish
+from dl2_scheduler.cluster.free_resources import NodeRule
+from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.jobs import Job
-from dl2_scheduler.cluster.policy import AllocationPolicy
-from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.recorded import learn_history
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.live.client import ClusterClient
-from dl2_scheduler.policies.drf import Drf
 from dl2_scheduler.policies.registry import DL2, make_policy
+from dl2_scheduler.policies.rules.drf import Drf
 from dl2_scheduler.sim.history import Recording
 from dl2_scheduler.sim.lanes import ScalingCost
 from dl2_scheduler.sim.simulator import SimulatedCluster, run

@@ -20,7 +20,7 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks.report import as_program, at_most, finish
-from dl2_scheduler.cluster.room import NodeRule
+from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.slots import RecordedSlot
 from dl2_scheduler.policies.registry import make_live_policy

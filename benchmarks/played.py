@@ -1,6 +1,6 @@
 """A policy that plays: counts in turn, whatever jobs do, so that a cluster decides and scales for long."""
 
-from dl2_scheduler.cluster.room import Room
+from dl2_scheduler.cluster.free_resources import Room
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 
 EVERY = 20

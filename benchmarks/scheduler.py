@@ -25,16 +25,16 @@ import numpy as np
 import torch
 
 from benchmarks.report import as_program, finish, under
+from dl2_scheduler.cluster.free_resources import NodeRule, Room
 from dl2_scheduler.cluster.jobs import Job
-from dl2_scheduler.cluster.room import NodeRule, Room
 from dl2_scheduler.cluster.snapshot import JobState, Snapshot
 from dl2_scheduler.gym import ID
 from dl2_scheduler.learning.lessons import Lessons
 from dl2_scheduler.learning.networks import SharedPolicy
 from dl2_scheduler.learning.rollout import Clusters, roll_out
-from dl2_scheduler.policies.dl2 import Dl2, load
+from dl2_scheduler.policies.learnt.dl2 import Dl2, load
+from dl2_scheduler.policies.learnt.weights import Weights
 from dl2_scheduler.policies.registry import make_policy
-from dl2_scheduler.policies.weights import Weights
 from dl2_scheduler.sim.arrivals import Pattern, generate
 from dl2_scheduler.sim.catalogue import CATALOGUE
 from dl2_scheduler.sim.shipped import shipped_speeds

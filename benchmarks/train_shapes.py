@@ -10,8 +10,8 @@ import numpy as np
 import elastic_ps
 from benchmarks.models import MODELS
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
-from elastic_ps.worker.host import HostArray
-from elastic_ps.worker.job import current_job
+from elastic_ps.worker.script.host_array import HostArray
+from elastic_ps.worker.script.worker_job import current_job
 
 BATCH = 64
 STEPS = 100  # of an epoch

@@ -16,27 +16,27 @@ from typing import Any
 
 import grpc
 
-from coordinator import checkpoints, metrics
-from coordinator.addresses import reachable
-from coordinator.admission import make_server
-from coordinator.batches import Book
-from coordinator.books import Ledger, Steps
-from coordinator.ending import anew, restored
-from coordinator.journal import Journal
-from coordinator.plan import Migration
-from coordinator.runtime import Runtime
-from coordinator.service import Service
-from coordinator.state import Job, Settings, State
-from coordinator.wishes import Goal
-from elastic_ps.core import storage
+from coordinator.core.batches.book_of_batches import Book
+from coordinator.core.checkpoints.ending import anew, restored
+from coordinator.core.plans.plan import Migration
+from coordinator.core.plans.scale_requests import Goal
+from coordinator.core.state import Job, Settings, State
+from coordinator.server import checkpoint_storage, metrics
+from coordinator.server.addresses import reachable
+from coordinator.server.admission import make_server
+from coordinator.server.journal import Journal
+from coordinator.server.ledger_files import Ledger, Steps
+from coordinator.server.runtime import Runtime
+from coordinator.server.service import Service
+from elastic_ps.control.token import read_token
 from elastic_ps.core.configuration import MOST_NODES
-from elastic_ps.core.data import MOST_SEED
-from elastic_ps.core.descriptors import raise_limit
+from elastic_ps.core.data_order import MOST_SEED
 from elastic_ps.core.errors import EXIT_LATER, ConfigurationError, ElasticError, NotNow, StorageError
-from elastic_ps.core.jsonlog import JsonLines
 from elastic_ps.core.model import DEFAULT_BLOCK_BYTES, Model
-from elastic_ps.core.printable import LogLines, log_to_stderr
-from elastic_ps.core.token import read_token
+from elastic_ps.system import storage
+from elastic_ps.system.file_descriptors import raise_limit
+from elastic_ps.system.jsonlog import JsonLines
+from elastic_ps.system.printable import LogLines, log_to_stderr
 from protos import elastic_pb2_grpc as rpc
 
 log = logging.getLogger("coordinator")
@@ -173,7 +173,7 @@ def _load(options: argparse.Namespace, journal: Journal) -> State:
     return State(settings, job, book=book)
 
 
-def _first(options: argparse.Namespace, job: Job) -> tuple[str, checkpoints.Manifest]:
+def _first(options: argparse.Namespace, job: Job) -> tuple[str, checkpoint_storage.Manifest]:
     """Return what `--restore` names: that checkpoint, or of a folder the job's own newest one, else the newest.
 
     Raises:
@@ -182,10 +182,12 @@ def _first(options: argparse.Namespace, job: Job) -> tuple[str, checkpoints.Mani
 
     def search() -> tuple[str, dict[str, Any]]:
         folder = "" if storage.is_complete(options.restore) else options.checkpoint
-        return checkpoints.find(checkpoints.Search(job.identity, (), folder, "", options.restore, job.damaged))
+        return checkpoint_storage.find(
+            checkpoint_storage.Search(job.identity, (), folder, "", options.restore, job.damaged)
+        )
 
     url, value = storage.patiently(search, _STORAGE_SECONDS)
-    saved = checkpoints.Manifest.from_json(value)
+    saved = checkpoint_storage.Manifest.from_json(value)
     log.info("the job starts from %s, version %d", url, saved.version)
     return url, saved
 

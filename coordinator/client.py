@@ -14,7 +14,7 @@ from typing import Any
 
 import grpc
 
-from elastic_ps.core.channels import NotTheCoordinator, coordinator_channel
+from elastic_ps.control.channels import NotTheCoordinator, coordinator_channel
 from elastic_ps.core.configuration import MOST_NODES
 from elastic_ps.core.errors import ElasticError
 from protos import elastic_pb2 as pb

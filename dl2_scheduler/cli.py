@@ -14,30 +14,30 @@ from typer.main import get_command
 
 from dl2_scheduler.cluster.errors import BadInput, SchedulerError
 from dl2_scheduler.commands.common import group
-from elastic_ps.core.careful import CarefulGroup
-from elastic_ps.core.lastresort import one_sentence
-from elastic_ps.core.terminal import say
+from elastic_ps.system.last_resort import one_sentence
+from elastic_ps.system.option_checks import CarefulGroup
+from elastic_ps.system.terminal import say
 
 _PLACES = {
-    "simulate": "simulate:simulate",
-    "evaluate": "evaluate:evaluate",
-    "bootstrap": "bootstrap:bootstrap",
-    "figure": "figure:figure",
-    "fit": "fit:fit",
-    "learn": "learn:learn",
-    "serve": "serve:serve",
-    "submit": "submit:submit",
-    "jobs": "jobs:jobs",
-    "status": "jobs:status",
-    "why": "jobs:why",
-    "top": "top:top",
-    "logs": "logs:logs",
-    "hold": "operate:hold",
-    "release": "operate:release",
-    "scale": "operate:scale",
-    "stop": "operate:stop",
-    "trace": "trace:traces",
-    "policy": "policy:policies",
+    "simulate": "simulation.simulate:simulate",
+    "evaluate": "simulation.evaluate:evaluate",
+    "bootstrap": "simulation.bootstrap:bootstrap",
+    "figure": "simulation.figure:figure",
+    "fit": "cluster.fit:fit",
+    "learn": "simulation.learn:learn",
+    "serve": "cluster.serve:serve",
+    "submit": "cluster.submit:submit",
+    "jobs": "cluster.jobs:jobs",
+    "status": "cluster.jobs:status",
+    "why": "cluster.jobs:why",
+    "top": "cluster.top:top",
+    "logs": "cluster.logs:logs",
+    "hold": "cluster.operate:hold",
+    "release": "cluster.operate:release",
+    "scale": "cluster.operate:scale",
+    "stop": "cluster.operate:stop",
+    "trace": "simulation.trace:traces",
+    "policy": "cluster.policy:policies",
 }
 """Of each command: its file in `commands`, and what it is there: a function, or a group."""
 

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from coordinator.transitions import TRANSITIONS, Transition
+from coordinator.core.plans.transitions import TRANSITIONS, Transition
+from docs import rooms
 
 HERE = Path(__file__).parent
 
@@ -49,7 +50,10 @@ def phases() -> str:
     return f"{diagram(TRANSITIONS)}\n\n{table(TRANSITIONS)}"
 
 
-SECTIONS: dict[tuple[str, str], Callable[[], str]] = {("protocol.md", "phases"): phases}
+SECTIONS: dict[tuple[str, str], Callable[[], str]] = {
+    ("protocol.md", "phases"): phases,
+    ("architecture.md", "rooms"): rooms.section,
+}
 """(page, name) -> what stands there."""
 
 

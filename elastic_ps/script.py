@@ -1,7 +1,7 @@
 """What a training script calls; `elastic_ps` itself hands these out."""
 
-from elastic_ps.worker.job import current_job
-from elastic_ps.worker.sampler import Sampler, epochs
+from elastic_ps.data.sampler import Sampler, epochs
+from elastic_ps.worker.script.worker_job import current_job
 
 __all__ = ["Sampler", "epochs", "init", "is_chief", "num_workers", "rank", "report"]
 

@@ -3,7 +3,7 @@
 dl2 serve --slots 2x8 --policy examples.fewest_epochs_first:FewestEpochsFirst
 """
 
-from dl2_scheduler.cluster.room import Room
+from dl2_scheduler.cluster.free_resources import Room
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 
 

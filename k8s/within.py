@@ -5,12 +5,12 @@ import sys
 from kubernetes import client
 from kubernetes.stream import stream
 
-from k8s.elastic_operator.manifests import TOKEN_FILE
-from k8s.elastic_operator.model import NODE_LABEL, PORT
+from k8s.elastic_operator.job.manifests import TOKEN_FILE
+from k8s.elastic_operator.job.model import NODE_LABEL, PORT
 
 _CALL_SECONDS = 10
 _LOOK_SECONDS = 1.0
-_ELASTICCTL = "from coordinator.cli import main; main()"
+_ELASTICCTL = "from coordinator.ctl.cli import main; main()"
 
 
 class JobPod:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from coordinator.archive import Archive, read_archive
 from coordinator.client import ClientError, CoordinatorClient
+from coordinator.server.archive import Archive, read_archive
 from dl2_scheduler.cluster.errors import TrialFailed
-from elastic_ps.core.token import read_token
+from elastic_ps.control.token import read_token
 from protos import elastic_pb2 as pb
 
 _POLL_SECONDS = 0.02

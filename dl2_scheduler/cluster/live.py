@@ -6,7 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from dl2_scheduler.cluster.policy import Cluster
+from dl2_scheduler.cluster.interfaces import Cluster
 from dl2_scheduler.cluster.snapshot import Grant
 
 

@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_camel
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.quantities import amount
-from elastic_ps.core.careful import LONGEST_TEXT
+from elastic_ps.system.option_checks import LONGEST_TEXT
 
 SLOTS = "slots"
 """The resource of virtual nodes; a task takes one unless its container says otherwise."""

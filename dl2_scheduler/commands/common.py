@@ -11,8 +11,8 @@ from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 
-from elastic_ps.core.careful import CommandLine
-from elastic_ps.core.terminal import Terminal, say
+from elastic_ps.system.option_checks import CommandLine
+from elastic_ps.system.terminal import Terminal, say
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Folder = Annotated[

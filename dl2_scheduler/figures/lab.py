@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dl2_scheduler.cluster.policy import AllocationPolicy
+from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.figures.recipes import Ours, Paper
 from dl2_scheduler.figures.scale import Scale
@@ -17,7 +17,7 @@ from dl2_scheduler.learning.lessons import Lessons
 from dl2_scheduler.learning.paper.analytic import analytical
 from dl2_scheduler.learning.paper.judging import cluster_of, completion_time
 from dl2_scheduler.learning.run_folder import RunFolder
-from dl2_scheduler.policies.dl2 import learnt, load
+from dl2_scheduler.policies.learnt.dl2 import learnt, load
 from dl2_scheduler.policies.registry import make_policy
 
 Times = list[float]

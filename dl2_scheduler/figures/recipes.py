@@ -24,9 +24,9 @@ from dl2_scheduler.learning.rollout import Clusters, roll_out, taught_by
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.learning.supervised import imitate
 from dl2_scheduler.learning.teacher import PolicyTeacher
-from dl2_scheduler.policies.paper_weights import PaperWeights
+from dl2_scheduler.policies.learnt.paper_weights import PaperWeights
+from dl2_scheduler.policies.learnt.weights import Weights
 from dl2_scheduler.policies.registry import make_policy
-from dl2_scheduler.policies.weights import Weights
 from dl2_scheduler.sim.catalogue import CATALOGUE
 
 ALL_TYPES = tuple(CATALOGUE)

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from dl2_scheduler.cluster.free_resources import NodeRule
+from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.jobs import Job
-from dl2_scheduler.cluster.policy import AllocationPolicy
-from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.cluster.snapshot import JobState, Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.live.deciding import answer
-from dl2_scheduler.live.waiting import Waited, counted
-from dl2_scheduler.policies.speed_fit import FittedSpeeds
+from dl2_scheduler.live.serve_the_waiting import Waited, counted
+from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
 from dl2_scheduler.sim.lanes import ScalingCost
 from dl2_scheduler.sim.simulator import SimulatedCluster
 

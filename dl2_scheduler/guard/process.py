@@ -6,10 +6,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from dl2_scheduler.cluster.room import NodeRule
+from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.guard.decision import Comparison, GuardSettings, Standing, seen, verdict
 from dl2_scheduler.live.policies import Policies
-from dl2_scheduler.live.side import Side
+from dl2_scheduler.live.side_program import Side
 from dl2_scheduler.policies.names import DL2
 
 log = logging.getLogger(__name__)

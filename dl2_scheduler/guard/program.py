@@ -15,19 +15,19 @@ from dataclasses import asdict
 from pathlib import Path
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.room import NodeRule
+from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.guard.counterfactual import completion, with_samples
 from dl2_scheduler.guard.decision import Comparison
 from dl2_scheduler.live.history import History
-from dl2_scheduler.live.side import be_nice, told
+from dl2_scheduler.live.side_program import be_nice, told
 from dl2_scheduler.live.slots import RecordedSlot
 from dl2_scheduler.policies.registry import make_live_policy
-from dl2_scheduler.policies.speed_fit import FittedSpeeds
+from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
 from dl2_scheduler.replay.costs import costs_of
 from dl2_scheduler.replay.measured import MeasuredSpeeds
 from dl2_scheduler.replay.scalings import Scalings
 from dl2_scheduler.sim.lanes import ScalingCost
-from elastic_ps.core.printable import LogLines, log_to_stderr
+from elastic_ps.system.printable import LogLines, log_to_stderr
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from gymnasium import error, spaces
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.gym.episode import SEQUENCES, Episode, Settings
-from dl2_scheduler.policies.features import F32
+from dl2_scheduler.policies.learnt.features import F32
 
 
 class ClusterEnv(gymnasium.Env[F32, np.int64]):

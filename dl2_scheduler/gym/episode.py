@@ -7,13 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.free_resources import NodeRule, Room
 from dl2_scheduler.cluster.jobs import Node
-from dl2_scheduler.cluster.room import NodeRule, Room
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
 from dl2_scheduler.cluster.speeds import Speeds
-from dl2_scheduler.policies.batched import Filling, row_width
-from dl2_scheduler.policies.features import F32
-from dl2_scheduler.policies.fill import ACTIONS
+from dl2_scheduler.policies.learnt.batched import Filling, row_width
+from dl2_scheduler.policies.learnt.features import F32
+from dl2_scheduler.policies.learnt.fill import ACTIONS
 from dl2_scheduler.sim.arrivals import Pattern, generate
 from dl2_scheduler.sim.catalogue import CATALOGUE
 from dl2_scheduler.sim.lanes import MEASURED, ScalingCost

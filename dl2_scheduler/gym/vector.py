@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.gym.environment import sequence_of, spaces_of
 from dl2_scheduler.gym.episode import Episode, Settings
-from dl2_scheduler.policies.features import F32
+from dl2_scheduler.policies.learnt.features import F32
 
 Actions = NDArray[np.int64]
 Flags = NDArray[np.bool_]

@@ -12,8 +12,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from dl2_scheduler.learning.networks import SharedPolicy
 from dl2_scheduler.learning.plain import load_adam
 from dl2_scheduler.learning.sequences import Slots, probabilities
-from dl2_scheduler.policies.features import width
-from dl2_scheduler.policies.weights import Weights
+from dl2_scheduler.policies.learnt.features import width
+from dl2_scheduler.policies.learnt.weights import Weights
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from dl2_scheduler.cluster.policy import AllocationPolicy
+from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.lessons import Lessons, by_cluster
 from dl2_scheduler.learning.networks import SharedPolicy

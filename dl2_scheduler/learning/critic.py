@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dl2_scheduler.cluster.room import Room
+from dl2_scheduler.cluster.free_resources import Room
 from dl2_scheduler.cluster.snapshot import Allocation, JobState, Snapshot
 from dl2_scheduler.learning.experience import Experience, Scaling, scaling
 from dl2_scheduler.learning.networks import ProgressEnsemble, RemainingTime
 from dl2_scheduler.learning.plain import load_adam, numbers
-from dl2_scheduler.policies.features import F32, features, of_room
-from dl2_scheduler.policies.planner import fill_by_jumps
+from dl2_scheduler.policies.learnt.features import F32, features, of_room
+from dl2_scheduler.policies.rules.planner import fill_by_jumps
 
 Floats = NDArray[np.float64]
 

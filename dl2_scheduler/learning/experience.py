@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dl2_scheduler.cluster.interfaces import JobOutcome, Outcome
 from dl2_scheduler.cluster.jobs import MOST_TASKS
-from dl2_scheduler.cluster.policy import JobOutcome, Outcome
 from dl2_scheduler.cluster.ranges import MOST_SPEED
 from dl2_scheduler.cluster.snapshot import JobState, Snapshot
 from dl2_scheduler.learning.plain import numbers, whole
-from dl2_scheduler.policies.features import F32, width
+from dl2_scheduler.policies.learnt.features import F32, width
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dl2_scheduler.learning.experience import Scaling
-from dl2_scheduler.policies.features import KNOTS, SLOT_FEATURES, count_basis, width
-from dl2_scheduler.policies.weights import Weights
+from dl2_scheduler.policies.learnt.features import KNOTS, SLOT_FEATURES, count_basis, width
+from dl2_scheduler.policies.learnt.weights import Weights
 
 Ints = NDArray[np.int64]
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dl2_scheduler.cluster.policy import Outcome
+from dl2_scheduler.cluster.interfaces import Outcome
 from dl2_scheduler.cluster.snapshot import Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.actor import Actor, ActorSettings
@@ -25,8 +25,8 @@ from dl2_scheduler.learning.plain import restored, whole
 from dl2_scheduler.learning.rollout import Clusters, Guidance, roll_out
 from dl2_scheduler.learning.run_folder import Curves, RunFolder
 from dl2_scheduler.learning.teacher import PolicyTeacher
-from dl2_scheduler.policies.arrays import MOST_MODELS, check_models
-from dl2_scheduler.policies.features import F32
+from dl2_scheduler.policies.learnt.array_files import MOST_MODELS, check_models
+from dl2_scheduler.policies.learnt.features import F32
 
 _FIRST_EPISODE = 100_000  # a bootstrap of the same seed has seen those before
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dl2_scheduler.cluster.errors import BadInput
-from elastic_ps.core.bounded import MIB, read_bytes
+from elastic_ps.system.bounded_files import MIB, read_bytes
 
 _MOST_BYTES = 2048 * MIB
 _SCALARS: tuple[type, ...] = (bool, int, float, str)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from dl2_scheduler.cluster.policy import AllocationPolicy
-from dl2_scheduler.cluster.room import Room
+from dl2_scheduler.cluster.free_resources import Room
+from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.bootstrap import Tell, learn
 from dl2_scheduler.learning.lessons import Lessons, by_cluster
@@ -17,9 +17,9 @@ from dl2_scheduler.learning.paper.judging import cluster_of, completion_time
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.learning.sequences import Slots
 from dl2_scheduler.learning.teacher import of_counts
-from dl2_scheduler.policies.features import features, of_room
-from dl2_scheduler.policies.fill import STOP, Ints, filled
-from dl2_scheduler.policies.weights import Weights, share_of
+from dl2_scheduler.policies.learnt.features import features, of_room
+from dl2_scheduler.policies.learnt.fill import STOP, Ints, filled
+from dl2_scheduler.policies.learnt.weights import Weights, share_of
 from dl2_scheduler.sim.history import Decision
 
 

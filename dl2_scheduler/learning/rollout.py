@@ -7,15 +7,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dl2_scheduler.cluster.free_resources import NodeRule, vector
+from dl2_scheduler.cluster.interfaces import Outcome
 from dl2_scheduler.cluster.jobs import Job, Node, resource_names
-from dl2_scheduler.cluster.policy import Outcome
-from dl2_scheduler.cluster.room import NodeRule, vector
 from dl2_scheduler.cluster.snapshot import Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.sequences import Slots
-from dl2_scheduler.policies.features import SlotInputs, features, kinds, shares
-from dl2_scheduler.policies.fill import ACTIONS, NOT_FORCED, STOP, Ints, Tasks, filled
-from dl2_scheduler.policies.weights import Weights, share_of
+from dl2_scheduler.policies.learnt.features import SlotInputs, features, kinds, shares
+from dl2_scheduler.policies.learnt.fill import ACTIONS, NOT_FORCED, STOP, Ints, Tasks, filled
+from dl2_scheduler.policies.learnt.weights import Weights, share_of
 from dl2_scheduler.sim.lanes import NO_COST, Lanes, Progress, ScalingCost
 from dl2_scheduler.sim.simulator import outcome
 from dl2_scheduler.sim.variation import NO_VARIATION, Variation

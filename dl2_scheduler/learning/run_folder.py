@@ -20,10 +20,10 @@ from torch.utils.tensorboard import SummaryWriter
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.learning.plain import read_plain, write_plain
-from dl2_scheduler.policies.dl2 import POLICY_FILE, save
-from dl2_scheduler.policies.paper_weights import PaperWeights
-from dl2_scheduler.policies.weights import Weights
-from elastic_ps.core.bounded import read_text
+from dl2_scheduler.policies.learnt.dl2 import POLICY_FILE, save
+from dl2_scheduler.policies.learnt.paper_weights import PaperWeights
+from dl2_scheduler.policies.learnt.weights import Weights
+from elastic_ps.system.bounded_files import read_text
 
 _PACKAGES = ("elastic-ps", "numpy", "numba", "scipy", "torch")
 

@@ -17,7 +17,7 @@ from dl2_scheduler.cluster.compiled import compiled
 from dl2_scheduler.cluster.jobs import MOST_TASKS
 from dl2_scheduler.learning.networks import SharedPolicy
 from dl2_scheduler.learning.plain import numbers
-from dl2_scheduler.policies.fill import ACTIONS, STOP, Ints, Tasks, allowed, grant, may_stop
+from dl2_scheduler.policies.learnt.fill import ACTIONS, STOP, Ints, Tasks, allowed, grant, may_stop
 
 Floats = NDArray[np.float64]
 

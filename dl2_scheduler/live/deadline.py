@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from dl2_scheduler.cluster.policy import AllocationPolicy
-from dl2_scheduler.cluster.room import Room
+from dl2_scheduler.cluster.free_resources import Room
+from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 
 SECONDS = 120.0

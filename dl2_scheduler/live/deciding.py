@@ -3,13 +3,13 @@
 import logging
 from dataclasses import dataclass
 
-from dl2_scheduler.cluster.answers import UnfitAnswer, check
-from dl2_scheduler.cluster.policy import AllocationPolicy
-from dl2_scheduler.cluster.room import NodeRule, Room
+from dl2_scheduler.cluster.answer_checks import UnfitAnswer, check
+from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
 from dl2_scheduler.live.reasons import explain
-from dl2_scheduler.live.sparing import spared
-from dl2_scheduler.live.waiting import NOBODY, Waited, served
+from dl2_scheduler.live.serve_the_waiting import NOBODY, Waited, served
+from dl2_scheduler.live.shrink_before_suspend import spared
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dl2_scheduler.cluster.errors import BadInput, Unwritten
-from dl2_scheduler.cluster.policy import Outcome
+from dl2_scheduler.cluster.interfaces import Outcome
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot, SpeedReport
 from dl2_scheduler.live.slots import RecordedSlot, of_decision, of_outcome, read_slot
 

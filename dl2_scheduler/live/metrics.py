@@ -10,11 +10,11 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.interfaces import Cluster, Outcome
 from dl2_scheduler.cluster.live import JobStatus, LiveCluster, Phase
-from dl2_scheduler.cluster.policy import Cluster, Outcome
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.core.pages import answered, listening, started
+from elastic_ps.system.http_pages import answered, listening, started
 
 _BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 

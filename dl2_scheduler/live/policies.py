@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from dl2_scheduler.cluster.errors import BadInput, Refused
-from dl2_scheduler.cluster.policy import AllocationPolicy
+from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.snapshot import Allocation
-from elastic_ps.core.bounded import read_text
+from elastic_ps.system.bounded_files import read_text
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """Why a job was granted what it was, for people, where the policy does not say: from what it saw and decided."""
 
-from dl2_scheduler.cluster.room import Room
+from dl2_scheduler.cluster.free_resources import Room
 from dl2_scheduler.cluster.snapshot import Allocation, JobState, Snapshot
 
 

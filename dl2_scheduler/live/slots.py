@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.interfaces import JobOutcome, Outcome
 from dl2_scheduler.cluster.jobs import MOST_TASKS
-from dl2_scheduler.cluster.policy import JobOutcome, Outcome
 from dl2_scheduler.cluster.ranges import LATEST, MOST_AMOUNT, MOST_EPOCHS, MOST_SPEED, MOST_WHOLE, check_range
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot, SpeedReport
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.room import NodeRule
+from dl2_scheduler.cluster.free_resources import NodeRule
 
 SPREAD = "spread"
 """The default: fewest tasks lose their node together, and what is left over is even."""

@@ -4,22 +4,22 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.jobs import Job, Node
-from dl2_scheduler.cluster.policy import AllocationPolicy
-from dl2_scheduler.cluster.room import NodeRule, Room
 from dl2_scheduler.cluster.snapshot import JobState, Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
-from dl2_scheduler.policies.dl2 import learnt, load
-from dl2_scheduler.policies.drf import Drf
-from dl2_scheduler.policies.estimates import TrueSpeeds
-from dl2_scheduler.policies.fifo import Fifo
+from dl2_scheduler.policies.learnt.dl2 import learnt, load
 from dl2_scheduler.policies.names import DL2
-from dl2_scheduler.policies.optimus import Optimus
-from dl2_scheduler.policies.own import Simulated, is_own, make_own
-from dl2_scheduler.policies.planner import Planner
-from dl2_scheduler.policies.speed_fit import EXPLORING, FittedSpeeds
-from dl2_scheduler.policies.srtf import Srtf
-from dl2_scheduler.policies.tetris import Tetris
+from dl2_scheduler.policies.rules.drf import Drf
+from dl2_scheduler.policies.rules.estimates import TrueSpeeds
+from dl2_scheduler.policies.rules.fifo import Fifo
+from dl2_scheduler.policies.rules.optimus import Optimus
+from dl2_scheduler.policies.rules.planner import Planner
+from dl2_scheduler.policies.rules.speed_fit import EXPLORING, FittedSpeeds
+from dl2_scheduler.policies.rules.srtf import Srtf
+from dl2_scheduler.policies.rules.tetris import Tetris
+from dl2_scheduler.policies.user_policy import Simulated, is_own, make_own
 
 _OTHERS = f"{DL2}PATH, MODULE:CLASS"
 _PUBLISHED = "published-"

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.interfaces import JobOutcome, Outcome
 from dl2_scheduler.cluster.jobs import Job
-from dl2_scheduler.cluster.policy import JobOutcome, Outcome
 from dl2_scheduler.cluster.snapshot import JobState, SpeedReport
 from dl2_scheduler.live.slots import RecordedSlot
-from dl2_scheduler.policies.speed_fit import FittedSpeeds
+from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
 
 Counts = tuple[int, int]
 """Servers and workers."""

@@ -4,13 +4,13 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from dl2_scheduler.cluster.free_resources import NodeRule
+from dl2_scheduler.cluster.interfaces import AllocationPolicy, JobOutcome
 from dl2_scheduler.cluster.jobs import Job
-from dl2_scheduler.cluster.policy import AllocationPolicy, JobOutcome
-from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.cluster.snapshot import Grant, JobId, JobState
 from dl2_scheduler.live.deciding import answer
+from dl2_scheduler.live.serve_the_waiting import Waited, counted
 from dl2_scheduler.live.slots import RecordedSlot
-from dl2_scheduler.live.waiting import Waited, counted
 
 
 @dataclass(frozen=True)

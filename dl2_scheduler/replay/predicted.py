@@ -7,8 +7,8 @@ from statistics import median
 
 import numpy as np
 
-from dl2_scheduler.cluster.policy import AllocationPolicy
-from dl2_scheduler.cluster.room import NodeRule
+from dl2_scheduler.cluster.free_resources import NodeRule
+from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.live.slots import RecordedSlot
 from dl2_scheduler.replay.measured import Table

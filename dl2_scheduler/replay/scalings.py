@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dl2_scheduler.cluster.policy import JobOutcome
+from dl2_scheduler.cluster.interfaces import JobOutcome
 from dl2_scheduler.cluster.snapshot import Grant, JobId, JobState
 from dl2_scheduler.live.slots import RecordedSlot
 from dl2_scheduler.replay.measured import Counts, MeasuredAt

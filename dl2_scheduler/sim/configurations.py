@@ -7,8 +7,8 @@ import numpy as np
 from scipy.optimize import linprog
 
 from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.free_resources import SLACK, vector
 from dl2_scheduler.cluster.jobs import Job, Node, resource_names
-from dl2_scheduler.cluster.room import SLACK, vector
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.sim.lanes import Floats
 

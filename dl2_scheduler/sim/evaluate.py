@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.free_resources import NodeRule
+from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.jobs import Job, Node
-from dl2_scheduler.cluster.policy import AllocationPolicy
-from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.sim.bound import hard_bound, lp_bound
 from dl2_scheduler.sim.lanes import NO_COST, ScalingCost

@@ -12,7 +12,7 @@ import typer
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.sim.shipped import COEFFICIENTS, FILE, Fit, terms
 from dl2_scheduler.sim.speeds import Point, read_points
-from elastic_ps.core.terminal import say
+from elastic_ps.system.terminal import say
 
 _ABOUT = "Fitted by dl2_scheduler/sim/fit_speeds.py to measurements of the DL2 testbed; the form is in shipped.py."
 _LEAST_POINTS = 2 * COEFFICIENTS

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.free_resources import Room
+from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.jobs import MOST_TASKS, Job, Node
-from dl2_scheduler.cluster.policy import AllocationPolicy
 from dl2_scheduler.cluster.ranges import LATEST, MOST_EPOCHS, check_range
-from dl2_scheduler.cluster.room import Room
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot
 from dl2_scheduler.sim.jsonlines import Reader, amounts, number, read_fields, read_objects, whole_number
 from dl2_scheduler.sim.trace import JOB_FIELDS, MOST_NODES, UNLESS_USUAL, but_the_usual, check_capacity, write_whole

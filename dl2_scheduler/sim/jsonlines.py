@@ -7,7 +7,7 @@ from typing import Any, TypeGuard
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.ranges import LONGEST_NAME, MOST_WHOLE
-from elastic_ps.core.bounded import MOST_BYTES, read_text
+from elastic_ps.system.bounded_files import MOST_BYTES, read_text
 
 Reader = Callable[[Any], Any]
 """Makes a field's value of what JSON has; raises TypeError with what was wanted."""

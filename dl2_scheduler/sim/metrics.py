@@ -8,8 +8,8 @@ import numpy as np
 from scipy.special import stdtrit
 
 from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.free_resources import vector
 from dl2_scheduler.cluster.jobs import resource_names
-from dl2_scheduler.cluster.room import vector
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.sim.configurations import alone, configurations
 from dl2_scheduler.sim.lanes import Floats

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dl2_scheduler.cluster.free_resources import NodeRule
+from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.jobs import Job, Node
-from dl2_scheduler.cluster.policy import AllocationPolicy
-from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.sim.lanes import Counts, Floats
 from dl2_scheduler.sim.simulator import SimulatedCluster, steps
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from dl2_scheduler.cluster.errors import BadInput, Starved
+from dl2_scheduler.cluster.free_resources import NodeRule, Room, check_minimum_fits
+from dl2_scheduler.cluster.interfaces import AllocationPolicy, Cluster, JobOutcome, Outcome
 from dl2_scheduler.cluster.jobs import Job, Node, check_fits
-from dl2_scheduler.cluster.policy import AllocationPolicy, Cluster, JobOutcome, Outcome
-from dl2_scheduler.cluster.room import NodeRule, Room, check_minimum_fits
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.sim.lanes import NO_COST, Floats, Lanes, Mask, Progress, ScalingCost

@@ -14,7 +14,7 @@ from dl2_scheduler.cluster.jobs import MOST_TASKS
 from dl2_scheduler.cluster.ranges import MOST_SPEED, check_range
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.sim.jsonlines import text
-from elastic_ps.core.bounded import read_text
+from elastic_ps.system.bounded_files import read_text
 
 _LEAST_POINTS, _MOST_POINTS = 2, 5_000  # of a model: a surface through one point is none, and many take long
 _LONGEST_ROW = 10_000  # characters

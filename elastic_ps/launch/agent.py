@@ -11,10 +11,9 @@ import signal
 import time
 from dataclasses import dataclass
 
+from elastic_ps.control.token import read_token
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
-from elastic_ps.core.printable import one_line
-from elastic_ps.core.token import read_token
 from elastic_ps.launch import decide
 from elastic_ps.launch.children import Children
 from elastic_ps.launch.commands import Commands, JobSettings, node_environment
@@ -23,6 +22,7 @@ from elastic_ps.launch.decide import Budget, Local, Wanted
 from elastic_ps.launch.folder import JobFolder
 from elastic_ps.launch.link import CoordinatorLink
 from elastic_ps.launch.output import MergedStream, NodeLog
+from elastic_ps.system.printable import one_line
 from protos import elastic_pb2 as pb
 
 _DELIVERY_SECONDS = 5.0

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from elastic_ps.core import storage
+from elastic_ps.control.token import read_token
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import ConfigurationError, StorageError
 from elastic_ps.core.model import ALIGNMENT
-from elastic_ps.core.token import read_token
+from elastic_ps.system import storage
 
 MOST_SECONDS = 30 * 86_400.0
 """Of any option: thirty days."""

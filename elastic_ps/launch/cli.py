@@ -8,14 +8,8 @@ from typing import NoReturn
 
 import typer
 
-from elastic_ps.core.careful import CommandLine
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
-from elastic_ps.core.lastresort import one_sentence
-from elastic_ps.core.options import grouped
-from elastic_ps.core.signals import signals_to
-from elastic_ps.core.storage import new_identity
-from elastic_ps.core.terminal import say
 from elastic_ps.launch import checks
 from elastic_ps.launch.agent import Agent, Outcome
 from elastic_ps.launch.commands import Commands, JobCommands, JobSettings, NodeCommands, Place
@@ -23,6 +17,12 @@ from elastic_ps.launch.folder import JobFolder, default_name, jobs_folder
 from elastic_ps.launch.member import MemberAgent, MemberSettings
 from elastic_ps.launch.options import JobOptions, NodeOptions, NodesOptions, Program, misplaced
 from elastic_ps.launch.output import MergedStream
+from elastic_ps.system.last_resort import one_sentence
+from elastic_ps.system.option_checks import CommandLine
+from elastic_ps.system.option_groups import grouped
+from elastic_ps.system.signals import signals_to
+from elastic_ps.system.storage import new_identity
+from elastic_ps.system.terminal import say
 
 _USAGE = 2
 

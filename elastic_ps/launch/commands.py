@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from elastic_ps.core.configuration import Role
-from elastic_ps.core.storage import new_identity
+from elastic_ps.system.storage import new_identity
 from elastic_ps.transport.choice import DEFAULT_TRANSPORT, TransportSettings
 
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from elastic_ps.control.token import TOKEN_BYTES
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.core.token import TOKEN_BYTES
 
 _RECORD = "job.json"
 _ROOM = 4096  # bytes that the record takes of the disk from the start, so that a job's end finds room

@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from elastic_ps.core.channels import AWAY, coordinator_channel
+from elastic_ps.control.channels import AWAY, coordinator_channel
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
 from elastic_ps.launch.decide import Wanted
 from protos import elastic_pb2 as pb

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from elastic_ps.control.token import read_token
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import EXIT_RESTART, ConfigurationError, CoordinatorLost
-from elastic_ps.core.token import read_token
 from elastic_ps.launch.commands import Place, node_environment
 from elastic_ps.launch.link import CoordinatorLink, pauses
 from elastic_ps.launch.processes import Process

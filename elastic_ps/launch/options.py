@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from elastic_ps.core.configuration import MOST_NODES, Role
-from elastic_ps.core.data import MOST_SEED
+from elastic_ps.core.data_order import MOST_SEED
 from elastic_ps.core.model import ALIGNMENT
 from elastic_ps.launch.commands import Script
 from elastic_ps.transport.choice import TransportName, TransportSettings

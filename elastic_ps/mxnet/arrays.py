@@ -17,9 +17,9 @@ from mxnet.base import _LIB, check_call
 from numpy.typing import NDArray
 
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.core.rows import Rows
+from elastic_ps.core.sparse_rows import Rows
 from elastic_ps.native.bulk import find_all
-from elastic_ps.worker.api import Array, Dense
+from elastic_ps.worker.script.api import Array, Dense
 
 _KEPT_BYTES = 1 << 16
 """Arrays up to this size are kept from call to call."""

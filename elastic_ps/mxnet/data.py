@@ -10,7 +10,7 @@ from mxnet.gluon.data.dataloader import default_batchify_fn
 from numpy.typing import NDArray
 
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.worker.sampler import Sampler
+from elastic_ps.data.sampler import Sampler
 
 
 class ElasticDataLoader:

@@ -21,15 +21,15 @@ import mxnet as mx
 from mxnet.base import _LIB, KVStoreHandle, c_str, check_call
 
 from elastic_ps.core.compression import Compression
-from elastic_ps.core.data import CONSISTENCIES
+from elastic_ps.core.data_order import CONSISTENCIES
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.mxnet import optimizers
 from elastic_ps.mxnet.arrays import Wrappers, is_sparse, wrap, wrap_rows
 from elastic_ps.mxnet.errors import mxnet_errors, raises_mxnet_errors
 from elastic_ps.mxnet.keys import Grouped, Key, flat, group, key_of_text, key_text, pairs
-from elastic_ps.worker.api import Array, KeyStore
-from elastic_ps.worker.job import current_job
+from elastic_ps.worker.script.api import Array, KeyStore
+from elastic_ps.worker.script.worker_job import current_job
 
 
 def open_store(consistency: str | None) -> KeyStore:

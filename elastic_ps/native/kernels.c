@@ -1,4 +1,4 @@
-/* Update rules in one pass over memory, in the order of operations of elastic_ps/server/optimizers: the same bits.
+/* Update rules in one pass over memory, in the order of operations of elastic_ps/optimizers: the same bits.
  *
  * Compiled without contraction (a * b + c stays two roundings). It knows nothing of Python: called by ctypes, which
  * lets other threads run meanwhile.

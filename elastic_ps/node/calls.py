@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from elastic_ps.core.channels import AWAY, coordinator_channel
+from elastic_ps.control.channels import AWAY, coordinator_channel
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost, JobEnded, Refused
 from elastic_ps.node.settings import NodeSettings

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import grpc
 
-from elastic_ps.core.codec import config_id_to_pb
+from elastic_ps.control.codec import config_id_to_pb
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId, Role
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost, JobEnded, Refused
 from elastic_ps.node.calls import CALL_TIMEOUT, Calls, raise_final, waits

@@ -6,8 +6,8 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from elastic_ps.control.token import read_token
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.core.token import read_token
 from elastic_ps.transport.choice import DEFAULT_TRANSPORT, TransportName, TransportSettings
 from elastic_ps.transport.striped import MOST_SOCKETS
 

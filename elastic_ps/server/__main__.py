@@ -9,15 +9,15 @@ import threading
 import time
 from types import FrameType
 
+from elastic_ps.control.token import read_token
 from elastic_ps.core.configuration import Role
-from elastic_ps.core.descriptors import raise_limit
 from elastic_ps.core.errors import ElasticError, JobEnded
-from elastic_ps.core.printable import LogLines, log_to_stderr
-from elastic_ps.core.token import read_token
 from elastic_ps.node.leaving import EXIT_TERMINATED, leave_or_save
 from elastic_ps.node.session import Session
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.server.service import ServerNode
+from elastic_ps.system.file_descriptors import raise_limit
+from elastic_ps.system.printable import LogLines, log_to_stderr
 from elastic_ps.transport.choice import TransportName, TransportSettings
 from elastic_ps.transport.striped import MOST_SOCKETS
 

@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from elastic_ps.control.strangers import GREETING_SECONDS, CountedLog, Strangers
 from elastic_ps.core.configuration import Member, NodeId, Role
 from elastic_ps.core.errors import ElasticError, PeerLost, ProtocolError
 from elastic_ps.core.segments import Raw
-from elastic_ps.core.strangers import GREETING_SECONDS, CountedLog, Strangers
 from elastic_ps.transport.base import Buffer, Connection, Listener, Transport
+from elastic_ps.transport.frame_kinds import Kind, Reason
+from elastic_ps.transport.frame_metas import AcceptedMeta, HelloMeta, RefusedMeta
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.hello import greeted
-from elastic_ps.transport.image import Image
-from elastic_ps.transport.kinds import Kind, Reason
-from elastic_ps.transport.link import Link
-from elastic_ps.transport.metas import AcceptedMeta, HelloMeta, RefusedMeta
+from elastic_ps.transport.send_queue import Link
+from elastic_ps.transport.shared_image import Image
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from elastic_ps.core.configuration import ConfigId, NodeId
 from elastic_ps.core.model import Run
 from elastic_ps.core.segments import joined
-from elastic_ps.server.aggregate import Share
+from elastic_ps.server.updates.aggregate import Share
 from protos import elastic_pb2 as pb
 
 REPORT_ENTRIES = 2000

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic_ps.core.configuration import ConfigId, Configuration, NodeId
-from elastic_ps.core.data import DataSpec
+from elastic_ps.core.data_order import DataSpec
 from elastic_ps.node.standing import Standing
 
 Bytes = NDArray[np.int8]

@@ -6,26 +6,26 @@ import time
 from collections.abc import Callable, Sequence
 from weakref import WeakSet
 
-from elastic_ps.core import codec
+from elastic_ps.control import codec
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import EXIT_RESTART, ConfigurationError, ProtocolError, RuleFailed
 from elastic_ps.core.segments import Raw
 from elastic_ps.node.standing import Standing
 from elastic_ps.node.waits import Seen
+from elastic_ps.server.checkpoints.restoring import Restorer
+from elastic_ps.server.checkpoints.saving import Saver
 from elastic_ps.server.commands import Commands
 from elastic_ps.server.connections import EXCHANGE, FOLLOW, Connections, Peer
-from elastic_ps.server.exchange import Exchange
-from elastic_ps.server.migration import Migration
-from elastic_ps.server.records import SLOTS
-from elastic_ps.server.restoring import Restorer
-from elastic_ps.server.room import Control, Room
-from elastic_ps.server.saving import Saver
-from elastic_ps.server.streams import Streams
-from elastic_ps.server.trials import Trials
+from elastic_ps.server.migration.follow_streams import Streams
+from elastic_ps.server.migration.plan_steps import Migration
+from elastic_ps.server.migration.update_records import SLOTS
+from elastic_ps.server.node_state import Control, Room
+from elastic_ps.server.optimizer_trials import Trials
+from elastic_ps.server.worker_frames import Exchange
 from elastic_ps.transport.base import Listener, Transport
+from elastic_ps.transport.frame_metas import AppliedMeta, RecordMeta, RefusedMeta
 from elastic_ps.transport.frames import Frame
-from elastic_ps.transport.image import Image
-from elastic_ps.transport.metas import AppliedMeta, RecordMeta, RefusedMeta
+from elastic_ps.transport.shared_image import Image
 from protos import elastic_pb2 as pb
 
 log = logging.getLogger(__name__)

@@ -29,11 +29,11 @@ from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
-from elastic_ps.transport.checks import MOST, Check, short
+from elastic_ps.transport.frame_kinds import Kind
+from elastic_ps.transport.frame_metas import METAS, Meta, OfBlocks
 from elastic_ps.transport.greeting import MAGIC, PROTOCOL_VERSION
-from elastic_ps.transport.kinds import Kind
-from elastic_ps.transport.metas import METAS, Meta, OfBlocks
-from elastic_ps.transport.parts import PLACES, Encoded, Place
+from elastic_ps.transport.json_checks import MOST, Check, short
+from elastic_ps.transport.meta_parts import PLACES, Encoded, Place
 
 MAX_META_BYTES = 16 << 20
 _HEADER = struct.Struct("<4sHHQQQIIQ")

@@ -15,8 +15,8 @@ import struct
 import time
 from collections.abc import Callable
 
+from elastic_ps.control.token_proof import NONCE_BYTES, PROOF_BYTES, Purpose, new_nonce, proof, proves
 from elastic_ps.core.errors import PeerLost, ProtocolError
-from elastic_ps.core.proof import NONCE_BYTES, PROOF_BYTES, Purpose, new_nonce, proof, proves
 
 PROTOCOL_VERSION = 2
 MAGIC = b"ELPS"

@@ -3,13 +3,13 @@
 import threading
 from collections.abc import Iterator
 
+from elastic_ps.control.strangers import GREETING_SECONDS
 from elastic_ps.core.configuration import Member
 from elastic_ps.core.errors import PeerLost, ProtocolError
-from elastic_ps.core.strangers import GREETING_SECONDS
 from elastic_ps.transport.base import Connection, Transport
+from elastic_ps.transport.frame_kinds import Kind
+from elastic_ps.transport.frame_metas import RefusedMeta
 from elastic_ps.transport.frames import Frame
-from elastic_ps.transport.kinds import Kind
-from elastic_ps.transport.metas import RefusedMeta
 
 MEND_SECONDS = 0.2
 """After which a connection that broke is opened again, at first."""

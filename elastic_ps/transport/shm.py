@@ -22,9 +22,9 @@ from elastic_ps.native.library import address as address_of
 from elastic_ps.transport.base import Buffer, Connection, Listener, flat
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.greeting import answer, called
-from elastic_ps.transport.image import Image
-from elastic_ps.transport.meeting import Meeting, check_user
-from elastic_ps.transport.parts import Place
+from elastic_ps.transport.meta_parts import Place
+from elastic_ps.transport.shared_image import Image
+from elastic_ps.transport.shm_rendezvous import Meeting, check_user
 from elastic_ps.transport.stream import Greet, SocketConnection, SocketListener
 from elastic_ps.transport.tcp import TcpTransport, listening_socket
 

@@ -9,8 +9,8 @@ from functools import partial
 
 from elastic_ps.core.errors import PeerLost, ProtocolError
 from elastic_ps.transport.base import Buffer, flat
+from elastic_ps.transport.frame_metas import JoinMeta
 from elastic_ps.transport.frames import Frame
-from elastic_ps.transport.metas import JoinMeta
 from elastic_ps.transport.stream import SocketConnection
 
 MOST_SOCKETS = 16

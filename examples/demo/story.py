@@ -13,9 +13,9 @@ from typing import Any
 from rich.console import Console
 
 from coordinator.client import ClientError, CoordinatorClient
-from coordinator.jobs import UnknownJob, find_job
+from coordinator.ctl.job_folders import UnknownJob, find_job
+from elastic_ps.control.token import read_token
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.core.token import read_token
 from protos import elastic_pb2 as pb
 
 SAMPLES = 1437  # of examples/digits.py's training split

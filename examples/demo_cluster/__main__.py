@@ -15,7 +15,7 @@ from rich.table import Table
 from dl2_scheduler.backends.local.nodes import virtual_nodes
 from dl2_scheduler.cluster.durations import seconds
 from dl2_scheduler.cluster.errors import TrialFailed
-from elastic_ps.core.descendants import descendants_end_with_me
+from elastic_ps.system.descendants import descendants_end_with_me
 from examples.demo_cluster.jobs import JOBS, KINDS
 from examples.demo_cluster.picture import draw
 from examples.demo_cluster.play import SLOT, SLOTS, DemoError, Played, command, play

@@ -13,16 +13,16 @@ from aiohttp import web
 from kubernetes.aio import client
 
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.core.jsonlog import JsonLines
+from elastic_ps.system.jsonlog import JsonLines
 from k8s.elastic_operator import pages
 from k8s.elastic_operator.api import Api
 from k8s.elastic_operator.handlers import Keepers, registry
 from k8s.elastic_operator.health import Readiness, troubles
-from k8s.elastic_operator.keeper import Shared
-from k8s.elastic_operator.key import operator_key
+from k8s.elastic_operator.job.manifests import Defaults
+from k8s.elastic_operator.job_loop import Shared
 from k8s.elastic_operator.lease import Lease, connect
-from k8s.elastic_operator.manifests import Defaults
 from k8s.elastic_operator.metrics import Metrics
+from k8s.elastic_operator.operator_key import operator_key
 
 log = logging.getLogger("k8s.elastic_operator")
 

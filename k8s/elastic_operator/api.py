@@ -10,8 +10,8 @@ from typing import Any
 import aiohttp
 from kubernetes.aio import client
 
-from k8s.elastic_operator.model import GOING, GROUP, KIND, PLURAL, VERSION, Body, Desired, timestamp
-from k8s.elastic_operator.status import Status
+from k8s.elastic_operator.job.model import GOING, GROUP, KIND, PLURAL, VERSION, Body, Desired, timestamp
+from k8s.elastic_operator.job.status import Status
 
 log = logging.getLogger(__name__)
 

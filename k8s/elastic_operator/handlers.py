@@ -8,8 +8,8 @@ import kopf
 
 from k8s.elastic_operator.api import NotLeader
 from k8s.elastic_operator.health import Pulse
-from k8s.elastic_operator.keeper import Keeper, Shared
-from k8s.elastic_operator.model import GROUP, JOB_LABEL, PLURAL, VERSION, Body
+from k8s.elastic_operator.job.model import GROUP, JOB_LABEL, PLURAL, VERSION, Body
+from k8s.elastic_operator.job_loop import Keeper, Shared
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from kubernetes.aio.client import ApiException
 
 from k8s.elastic_operator.api import UNANSWERED
-from k8s.elastic_operator.model import Body
+from k8s.elastic_operator.job.model import Body
 
 LEASE_SECONDS = 60.0
 """Without an attempt to take or renew the lease: one is made every few seconds."""

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 import aiohttp
 from kubernetes.aio import client, config
 
-from dl2_scheduler.cluster.leading import (
+from dl2_scheduler.cluster.leadership import (
     ACTING_SECONDS,
     LEASE_SECONDS,
     RETRY_SECONDS,

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from k8s.elastic_operator.model import Desired
-from k8s.elastic_operator.status import Status
+from k8s.elastic_operator.job.model import Desired
+from k8s.elastic_operator.job.status import Status
 
 _OF_A_JOB = ("namespace", "job")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from kubernetes.aio import client, config
 
-from k8s.elastic_operator.model import GROUP, PLURAL, VERSION, Body
+from k8s.elastic_operator.job.model import GROUP, PLURAL, VERSION, Body
 
 PATIENCE = 240.0
 _NOT_FOUND = 404

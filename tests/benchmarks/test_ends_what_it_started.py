@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.paths import ROOT
+
 MARK = "MARK_OF_A_TEST"
 SECONDS = 30.0
-ROOT = Path(__file__).parents[2]
 
 PROGRAM = """
 import subprocess, sys

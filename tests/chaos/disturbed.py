@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jobs
-from proofs import SCRIPT
-
 from coordinator.client import ClientError
 from tests.chaos.network import NODE, End
+from tests.e2e import jobs
+from tests.e2e.proofs import SCRIPT
 
 BASE, GROWN = (2, 2), (3, 3)
 """Workers and servers at rest, and after the plan whose phases are hit."""

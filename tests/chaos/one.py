@@ -15,7 +15,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
-from proofs import finish, undisturbed
 
 from coordinator.client import ClientError
 from tests.chaos import disturbed
@@ -25,6 +24,7 @@ from tests.chaos.inject import Injection
 from tests.chaos.phases import Missed, reached
 from tests.chaos.result import Result, blank, bound
 from tests.chaos.watch import Watch
+from tests.e2e.proofs import finish, undisturbed
 
 _TRIES = 4
 _TAIL_LINES = 120  # with the stacks of a process's threads
@@ -112,7 +112,7 @@ def story(job: DisturbedJob, draw: JobDraw, done: list[Result]) -> str:
     """What a failing job's nodes last said, its status, and where each of their threads stands. The job is ended."""
     parts = [f"job {draw.number}: {draw.mode}, {draw.transport}, lease {draw.lease:g} s"]
     parts += [json.dumps(asdict(result)) for result in done]
-    ctl = [sys.executable, "-c", "from coordinator.cli import main; main()", "status", "job"]
+    ctl = [sys.executable, "-c", "from coordinator.ctl.cli import main; main()", "status", "job"]
     state = {**os.environ, "XDG_STATE_HOME": str(job.folder / "state")}
     try:
         told = subprocess.run(ctl, capture_output=True, text=True, check=False, timeout=20, env=state)

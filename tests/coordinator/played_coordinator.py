@@ -3,13 +3,13 @@
 import json
 from dataclasses import dataclass, field, replace
 
-from coordinator import effects as ef
-from coordinator import events as ev
-from coordinator.batches import Book
-from coordinator.plan import Phase, Plan
-from coordinator.protocol import step
-from coordinator.records import decode, encode
-from coordinator.state import CancelOrder, Job, Settings, State
+from coordinator.core import effects as ef
+from coordinator.core import events as ev
+from coordinator.core.batches.book_of_batches import Book
+from coordinator.core.plans.plan import Phase, Plan
+from coordinator.core.protocol import step
+from coordinator.core.state import CancelOrder, Job, Settings, State
+from coordinator.server.dataclass_json import decode, encode
 from elastic_ps.core.configuration import ConfigId, NodeId
 
 

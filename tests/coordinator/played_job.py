@@ -8,20 +8,19 @@ it draws batches, and the servers, played as one, take each batch once.
 from collections import Counter, deque
 from dataclasses import replace
 
-from played_coordinator import PlayedCoordinator
-from played_node import PlayedNode
-
-from coordinator import effects as ef
-from coordinator import events as ev
-from coordinator.directives import unextended
-from coordinator.plan import Phase, Plan
-from coordinator.state import Job, JobPhase, Settings
-from coordinator.wishes import Goal
+from coordinator.core import effects as ef
+from coordinator.core import events as ev
+from coordinator.core.directives import unextended
+from coordinator.core.plans.plan import Phase, Plan
+from coordinator.core.plans.scale_requests import Goal
+from coordinator.core.state import Job, JobPhase, Settings
 from elastic_ps.core.configuration import NO_CONFIGURATION, NodeId, Role
-from elastic_ps.core.data import DataSpec
+from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.model import Model, Tensor
 from elastic_ps.core.optimizer import OptimizerSpec
 from protos import elastic_pb2 as pb
+from tests.coordinator.played_coordinator import PlayedCoordinator
+from tests.coordinator.played_node import PlayedNode
 
 OPTIMIZER = OptimizerSpec("sgd").to_json()
 IDENTITY = "played"

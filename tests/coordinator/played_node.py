@@ -5,15 +5,15 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from coordinator import effects as ef
-from coordinator import events as ev
-from coordinator.pending import Introduction
-from coordinator.plan import Migration
+from coordinator.core import effects as ef
+from coordinator.core import events as ev
+from coordinator.core.callers import Introduction
+from coordinator.core.plans.plan import Migration
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, Member, NodeId, Role
 from protos import elastic_pb2 as pb
 
 if TYPE_CHECKING:
-    from played_job import World
+    from tests.coordinator.played_job import World
 
 
 @dataclass

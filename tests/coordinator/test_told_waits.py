@@ -1,10 +1,9 @@
 """Waits that end nobody: the status and the log name who is waited for, and since when."""
 
-from played_job import ASYNC, SSP, STATIC, World
-
-from coordinator import events as ev
-from coordinator.plan import Migration, Phase
-from coordinator.view import status
+from coordinator.core import events as ev
+from coordinator.core.plans.plan import Migration, Phase
+from coordinator.server.status_view import status
+from tests.coordinator.played_job import ASYNC, SSP, STATIC, World
 
 
 def told(world, pushing=()):

@@ -4,8 +4,8 @@ from collections import namedtuple
 
 import grpc
 
-from elastic_ps.core.channels import GREET
-from elastic_ps.core.token import admitted, greeting
+from elastic_ps.control.channels import GREET
+from elastic_ps.control.token import admitted, greeting
 from protos import elastic_pb2 as pb
 
 Details = namedtuple("Details", "method timeout metadata credentials wait_for_ready compression")

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from coordinator.plan import Phase
-from coordinator.transitions import TRANSITIONS, Transition, Trigger
-from docs import generate
+from coordinator.core.plans.plan import Phase
+from coordinator.core.plans.transitions import TRANSITIONS, Transition, Trigger
+from docs import generate, rooms
 
 ARROW = re.compile(r"    (\S+) --> (\S+?)(?:: (.*))?")
 
@@ -67,8 +67,17 @@ def test_insert_wants_its_markers_exactly_once(text):
         generate.insert(text, "x", "new")
 
 
+def test_every_room_says_what_it_is_for():
+    assert [package for package in rooms.packages() if "." not in rooms.purpose(package)] == []
+
+
+def test_an_arrow_that_follows_from_others_is_not_drawn():
+    assert rooms.reduced({("a", "b"), ("b", "c"), ("a", "c"), ("d", "c")}) == [("a", "b"), ("b", "c"), ("d", "c")]
+
+
 @pytest.fixture
-def stale(tmp_path):
+def stale(tmp_path, monkeypatch):
+    monkeypatch.setattr(generate, "SECTIONS", {("protocol.md", "phases"): generate.phases})
     path = tmp_path / "protocol.md"
     path.write_text(page("phases", "stateDiagram of yesterday\n"))
     return path

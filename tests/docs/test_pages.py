@@ -4,18 +4,16 @@ import importlib
 import inspect
 import re
 import shlex
-import tomllib
-from pathlib import Path
 
 import pytest
 from typer.main import get_command
 
 import elastic_ps
-from coordinator import cli as elasticctl
+from coordinator.ctl import cli as elasticctl
 from dl2_scheduler import cli as dl2
 from elastic_ps.launch import cli as elasticrun
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
 CTL = get_command(elasticctl.app).commands
 RUN = get_command(elasticrun.app)
@@ -134,24 +132,6 @@ def test_files_exist(page):
 def test_python_examples_are_python(page):
     for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S):
         assert compile(block, page.name, "exec").co_names, f"an example of nothing:\n{block}"
-
-
-def test_rooms_hold_what_the_architecture_says():
-    text = (ROOT / "docs" / "architecture.md").read_text()
-    rows = re.findall(r"^\| `([\w/]+)/`[^|]*\| (.*) \|$", text, re.M)
-    named: dict[str, set[str]] = {}
-    for room, duty in rows:
-        named.setdefault(room, set()).update(re.findall(r"`(\w+)`", duty))
-    contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["root_packages"]
-    packages = {path.parent for name in contract for path in (ROOT / name).glob("*/__init__.py")}
-    assert {ROOT / room for room in named} >= packages
-    for room, modules in named.items():
-        missing = {
-            module
-            for module in modules
-            if not ((ROOT / room / f"{module}.py").exists() or (ROOT / room / module).exists())
-        }
-        assert missing - {"step", "elasticrun"} == set(), room
 
 
 def shown(function):

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from coordinator.client import CALL_SECONDS, ClientError, CoordinatorClient
-from elastic_ps.core.token import read_token
+from elastic_ps.control.token import read_token
+from tests.paths import ROOT
 
 SCRIPTS = Path(__file__).parent / "scripts"
 POLL_SECONDS = 0.05
@@ -104,7 +105,7 @@ def run(tmp_path, script, *arguments, name="job", workers=1, servers=1, options=
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
         "PYTHONFAULTHANDLER": "1",
-        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
     command = [
         sys.executable,

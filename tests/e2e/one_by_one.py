@@ -4,13 +4,11 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
-
-import jobs
 
 from coordinator.client import ClientError, CoordinatorClient
+from tests.e2e import jobs
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 TOKEN = bytes(range(16))
 PATIENCE = 120.0
 ENVIRONMENT = {

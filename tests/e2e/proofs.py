@@ -1,10 +1,10 @@
 """What a job that trained one of the regressions in `scripts` must show at its end, whatever happened to it."""
 
-import jobs
 import numpy as np
 
-from coordinator.archive import read_archive
-from coordinator.audit import audit
+from coordinator.ctl.audit import audit
+from coordinator.server.archive import read_archive
+from tests.e2e import jobs
 
 SCRIPT = jobs.SCRIPTS / "regression.py"
 SAMPLES, BATCH = 203, 16

@@ -18,13 +18,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import jobs
 import numpy as np
-from proofs import SCRIPT, finish, undisturbed
 
-from coordinator.archive import read_archive
 from coordinator.client import ClientError
-from elastic_ps.core.descendants import descendants_end_with_me
+from coordinator.server.archive import read_archive
+from elastic_ps.system.descendants import descendants_end_with_me
+from tests.e2e import jobs
+from tests.e2e.proofs import SCRIPT, finish, undisturbed
 
 MODES = {
     "sync": (),

@@ -6,12 +6,12 @@ import signal
 from collections import defaultdict
 from itertools import combinations
 
-import jobs
 import numpy as np
 import pytest
-from proofs import SCRIPT, finish, undisturbed
 
-from coordinator.archive import read_archive
+from coordinator.server.archive import read_archive
+from tests.e2e import jobs
+from tests.e2e.proofs import SCRIPT, finish, undisturbed
 
 ASYNC = ("--consistency", "async", "--rate", "0.01")
 SSP = ("--consistency", "ssp", "--staleness", "1", "--rate", "0.01")

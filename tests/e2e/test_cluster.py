@@ -17,15 +17,15 @@ from dl2_scheduler.backends.local import processes
 from dl2_scheduler.backends.local.cluster import LocalCluster
 from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime
 from dl2_scheduler.backends.local.isolation import NoIsolation
+from dl2_scheduler.backends.local.job_records import Records
 from dl2_scheduler.backends.local.nodes import virtual_nodes
-from dl2_scheduler.backends.local.records import Records
 from dl2_scheduler.backends.local.tasks import TaskFiles
 from dl2_scheduler.cluster.errors import NotServed
 from dl2_scheduler.cluster.live import Phase
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
 from dl2_scheduler.live.client import ClusterClient
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 POLL_SECONDS = 0.1
 DOCUMENT = """
 apiVersion: dl2.scheduler/v1alpha1

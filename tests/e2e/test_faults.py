@@ -3,12 +3,12 @@
 import os
 import signal
 
-import jobs
 import numpy as np
 import pytest
-from proofs import SCRIPT, finish, undisturbed, weights_in
 
-from coordinator.archive import read_archive
+from coordinator.server.archive import read_archive
+from tests.e2e import jobs
+from tests.e2e.proofs import SCRIPT, finish, undisturbed, weights_in
 
 
 def same_as_undisturbed(tmp_path, weights):

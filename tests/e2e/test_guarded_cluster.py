@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from test_cluster import ROOT, counts, document, no_job_left, serving, until
 from typer.testing import CliRunner
 
 from dl2_scheduler.cli import app
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.learning.networks import new_policy
-from dl2_scheduler.policies.dl2 import POLICY_FILE, save
-from dl2_scheduler.policies.weights import Weights
+from dl2_scheduler.policies.learnt.dl2 import POLICY_FILE, save
+from dl2_scheduler.policies.learnt.weights import Weights
+from tests.e2e.test_cluster import ROOT, counts, document, no_job_left, serving, until
 
 STOPS_AT_ONCE, NEVER_STOPS, BREAKS = 1e6, -1e6, float("nan")
 

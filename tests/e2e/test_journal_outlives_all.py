@@ -4,10 +4,10 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
-from one_by_one import PATIENCE, Apart
-from proofs import BATCH, SAMPLES, SCRIPT, undisturbed, weights_in
 
-from coordinator.audit import audit
+from coordinator.ctl.audit import audit
+from tests.e2e.one_by_one import PATIENCE, Apart
+from tests.e2e.proofs import BATCH, SAMPLES, SCRIPT, undisturbed, weights_in
 
 
 def stop(job):

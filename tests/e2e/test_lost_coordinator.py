@@ -3,16 +3,16 @@
 import json
 from contextlib import ExitStack
 
-import jobs
 import numpy as np
 import pytest
-from one_by_one import PATIENCE, ROOT, Apart
-from proofs import BATCH as REGRESSION_BATCH
-from proofs import SAMPLES as REGRESSION_SAMPLES
-from proofs import SCRIPT, undisturbed, weights_in
 
-from coordinator.audit import audit
-from coordinator.books import Ledger
+from coordinator.ctl.audit import audit
+from coordinator.server.ledger_files import Ledger
+from tests.e2e import jobs
+from tests.e2e.one_by_one import PATIENCE, ROOT, Apart
+from tests.e2e.proofs import BATCH as REGRESSION_BATCH
+from tests.e2e.proofs import SAMPLES as REGRESSION_SAMPLES
+from tests.e2e.proofs import SCRIPT, undisturbed, weights_in
 
 DIGITS = ROOT / "examples" / "digits.py"
 SAMPLES, BATCH = 1437, 64

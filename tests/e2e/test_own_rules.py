@@ -1,7 +1,8 @@
 """Optimizers that servers cannot run, in real jobs: refused to every worker, or a clear end; no server dies of one."""
 
-import jobs
 import pytest
+
+from tests.e2e import jobs
 
 SCRIPT = jobs.SCRIPTS / "own_rule.py"
 MODULE = "failing_rules"

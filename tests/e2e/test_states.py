@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from signal import SIGKILL
 
 import elastic_ps.mxnet  # noqa: F401
-import jobs
+from tests.e2e import jobs
 import mxnet as mx
 import numpy as np
 import pytest

@@ -2,10 +2,10 @@
 
 import json
 
-import jobs
 import pytest
 
 from coordinator.client import RequestRefused
+from tests.e2e import jobs
 
 DIGITS = jobs.SCRIPTS.parents[2] / "examples" / "digits_static.py"
 

@@ -1,9 +1,10 @@
 """A storm of scalings ends with the weights of the run without it (protocol, invariants 2 and 4)."""
 
-import jobs
 import numpy as np
 import pytest
-from proofs import finish, undisturbed
+
+from tests.e2e import jobs
+from tests.e2e.proofs import finish, undisturbed
 
 SCRIPT = jobs.SCRIPTS / "gluon_regression.py"
 SERVERS_ONLY = [(2, servers) for servers in (2, 4, 1, 3, 2, 4, 3, 1, 2, 1, 4, 2)]

@@ -4,11 +4,12 @@ import os
 import signal
 from contextlib import ExitStack
 
-import jobs
 import numpy as np
 import pytest
-from one_by_one import Apart
-from proofs import SCRIPT, finish, undisturbed
+
+from tests.e2e import jobs
+from tests.e2e.one_by_one import Apart
+from tests.e2e.proofs import SCRIPT, finish, undisturbed
 
 
 @pytest.mark.parametrize("last", ["s0", "w0"])

@@ -21,13 +21,13 @@ from hypothesis import strategies as st
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from coordinator.cli import app as elasticctl
+from coordinator.ctl.cli import app as elasticctl
 from dl2_scheduler.cli import app as dl2
 from dl2_scheduler.live.history import History
 from dl2_scheduler.sim.arrivals import Pattern, generate
 from dl2_scheduler.sim.trace import write_trace
-from elastic_ps.core.careful import Careful, CarefulGroup
 from elastic_ps.launch.cli import app as elasticrun
+from elastic_ps.system.option_checks import Careful, CarefulGroup
 
 EXAMPLES = int(os.environ.get("INPUT_EXAMPLES", "120"))
 FRESH = bool(os.environ.get("INPUT_FRESH"))

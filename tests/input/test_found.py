@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from coordinator.cli import app as elasticctl
+from coordinator.ctl.cli import app as elasticctl
 from dl2_scheduler.cli import app as dl2
 from dl2_scheduler.cluster.document import read_document
 from dl2_scheduler.cluster.errors import BadInput

@@ -20,7 +20,7 @@ from dl2_scheduler.learning.plain import load_adam, read_plain, restored, write_
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.learning.sequences import Slots
 from dl2_scheduler.live.history import History
-from dl2_scheduler.policies.features import width
+from dl2_scheduler.policies.learnt.features import width
 
 MODELS = ("a", "b")
 

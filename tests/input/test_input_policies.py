@@ -11,12 +11,12 @@ from typer.testing import CliRunner
 
 from dl2_scheduler.cli import app
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.policies import dl2
-from dl2_scheduler.policies.arrays import MOST_BYTES
-from dl2_scheduler.policies.features import KNOTS, SLOT_FEATURES, width
-from dl2_scheduler.policies.paper_weights import paper_shapes
+from dl2_scheduler.policies.learnt import dl2
+from dl2_scheduler.policies.learnt.array_files import MOST_BYTES
+from dl2_scheduler.policies.learnt.features import KNOTS, SLOT_FEATURES, width
+from dl2_scheduler.policies.learnt.paper_weights import paper_shapes
+from dl2_scheduler.policies.learnt.weights import shapes
 from dl2_scheduler.policies.registry import make_policy
-from dl2_scheduler.policies.weights import shapes
 from dl2_scheduler.sim.arrivals import Pattern, generate
 from dl2_scheduler.sim.shipped import shipped_speeds
 from dl2_scheduler.sim.trace import write_trace

@@ -9,11 +9,11 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from typer.testing import CliRunner
 
-from coordinator import render
-from coordinator.jobs import Job
+from coordinator.ctl import render
+from coordinator.ctl.job_folders import Job
 from dl2_scheduler import cli
-from dl2_scheduler.commands import kube_target
-from elastic_ps.core.terminal import Terminal
+from dl2_scheduler.commands.cluster import kube_target
+from elastic_ps.system.terminal import Terminal
 from protos import cluster_pb2 as cluster
 from protos import elastic_pb2 as pb
 
@@ -97,7 +97,7 @@ class Told:
 @pytest.mark.parametrize("line", ["jobs", "status a", "why a --shadow", "top", "policy"])
 def test_of_dl2(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kube_target.Where, "client", lambda _: Told())
-    monkeypatch.setattr("dl2_scheduler.commands.policy.client_of", lambda _: Told())
+    monkeypatch.setattr("dl2_scheduler.commands.cluster.policy.client_of", lambda _: Told())
     for form in ([], ["--json"]):
         result = CliRunner().invoke(cli.app, [*line.split(), *form])
         assert result.exit_code == 0, result.output

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from dl2_scheduler.backends.local.records import Records
+from dl2_scheduler.backends.local.job_records import Records
 from dl2_scheduler.cli import app
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.commands.foreground import held
+from dl2_scheduler.commands.cluster.foreground import held
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.service import Service, serving
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.core.private import private_file, private_files, private_folder
+from elastic_ps.system.private_files import private_file, private_files, private_folder
 
 
 def mode(path: Path) -> int:

@@ -8,7 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.paths import ROOT
+
 TOOL = ROOT.parent / "shared" / "tools" / "kube" / "kube"
 IMAGE = "localhost/python:3.11"
 CRD = "elasticjobs.dl2.scheduler"

@@ -5,8 +5,8 @@ import json
 
 import numpy as np
 
-from coordinator.audit import audit
 from coordinator.client import CoordinatorClient
+from coordinator.ctl.audit import audit
 from tests.kube.kube_cluster import ROOT, until
 
 SAMPLES, BATCH = 203, 16  # of tests/e2e/scripts/regression.py

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import yaml
 
-from dl2_scheduler.backends.kube.api import ApiError, KubeApi, NotFound
-from dl2_scheduler.backends.kube.reading import job_of, pod_of
-from dl2_scheduler.backends.kube.writes import job_path
+from dl2_scheduler.backends.kube.apiserver.object_reading import job_of, pod_of
+from dl2_scheduler.backends.kube.apiserver.paced_writes import job_path
+from dl2_scheduler.backends.kube.apiserver.rest_client import ApiError, KubeApi, NotFound
 
 DEADLINE = 60.0
 

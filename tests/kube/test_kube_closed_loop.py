@@ -5,14 +5,14 @@ import os
 
 import pytest
 import torch
-from scheduling import Schedulers
 from typer.testing import CliRunner
 
 from dl2_scheduler.cli import app
 from dl2_scheduler.learning.networks import new_policy
 from dl2_scheduler.learning.run_folder import RunFolder
-from dl2_scheduler.policies.dl2 import load
+from dl2_scheduler.policies.learnt.dl2 import load
 from tests.kube.kube_cluster import until
+from tests.kube.scheduling import Schedulers
 
 REGRESSION = ["{sources}/tests/e2e/scripts/regression.py", "{folder}"]
 

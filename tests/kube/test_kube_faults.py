@@ -1,17 +1,14 @@
 """Whatever is killed, when ever: the cluster comes back to the spec, the result is that of an undisturbed run."""
 
 import random
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from test_kube_smoke import REGRESSION
 
-from tests.kube.kube_cluster import ROOT, until
-
-sys.path.insert(0, str(ROOT / "tests" / "e2e"))  # its jobs of this machine give the results to compare with
-import proofs
+from tests.e2e import proofs
+from tests.kube.kube_cluster import until
+from tests.kube.test_kube_smoke import REGRESSION
 
 CHECKPOINT = {"url": "shared", "interval": "2s"}
 

@@ -4,13 +4,13 @@ import json
 import secrets
 
 import pytest
-from test_kube_faults import assert_undisturbed
-from test_kube_smoke import REGRESSION
 
-from coordinator.audit import audit
-from coordinator.books import Ledger
+from coordinator.ctl.audit import audit
+from coordinator.server.ledger_files import Ledger
 from tests.kube.kube_cluster import until
 from tests.kube.kube_jobs import BATCH, SAMPLES
+from tests.kube.test_kube_faults import assert_undisturbed
+from tests.kube.test_kube_smoke import REGRESSION
 
 
 class Disks:

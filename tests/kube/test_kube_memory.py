@@ -1,9 +1,9 @@
 """Pods that share memory where the document names a folder, and have time to hand over what they hold."""
 
 import pytest
-from test_kube_smoke import REGRESSION
 
 from tests.kube.kube_cluster import until
+from tests.kube.test_kube_smoke import REGRESSION
 
 
 @pytest.fixture

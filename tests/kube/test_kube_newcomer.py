@@ -8,11 +8,11 @@ import time
 
 import pytest
 import yaml
-from test_kube_faults import assert_undisturbed
-from test_kube_smoke import REGRESSION
 
 from tests.kube.kube_cluster import ROOT, until
 from tests.kube.kube_release import CHART
+from tests.kube.test_kube_faults import assert_undisturbed
+from tests.kube.test_kube_smoke import REGRESSION
 
 HOST = "kubernetes.io/hostname"
 OPERATOR = "deploy/dl2-operator"
@@ -214,7 +214,7 @@ def test_roles_of_users_are_those_of_the_cluster(cluster, release, role, may, ma
 
 def elasticctl(*words):
     """As a user runs it; status and what it prints."""
-    program = "from coordinator.cli import main; main()"
+    program = "from coordinator.ctl.cli import main; main()"
     command = [sys.executable, "-c", program, *words, "--kube"]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
@@ -232,7 +232,7 @@ def test_elasticctl_asks_and_acts_from_outside_and_inside_and_a_foreground_delet
     cancelled = elasticctl("cancel", "asked", *here)
     assert (cancelled.returncode, cancelled.stderr.strip()) == (5, "elasticctl: no plan is under way")
     python = str(ROOT / ".venv" / "bin" / "python")
-    program = "from coordinator.cli import main; main()"
+    program = "from coordinator.ctl.cli import main; main()"
     within = job.kubectl("exec", "asked-coordinator", "--", python, "-c", program, "audit")
     assert "exactly once" in within.stdout
     assert "w0 drains" in elasticctl("drain", "asked", "w0", *here).stdout

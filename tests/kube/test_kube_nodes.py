@@ -3,10 +3,10 @@
 import copy
 
 import pytest
-from test_kube_faults import assert_undisturbed
-from test_kube_smoke import REGRESSION
 
 from tests.kube.kube_cluster import until
+from tests.kube.test_kube_faults import assert_undisturbed
+from tests.kube.test_kube_smoke import REGRESSION
 
 HOST = "kubernetes.io/hostname"
 

@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from test_kube_smoke import REGRESSION
+
+from tests.kube.test_kube_smoke import REGRESSION
 
 
 @pytest.fixture

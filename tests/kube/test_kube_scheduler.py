@@ -4,11 +4,11 @@ import signal
 import time
 
 import pytest
-from scheduling import Bench, eventually
 from typer.testing import CliRunner
 
-from dl2_scheduler.backends.kube.writes import job_path
+from dl2_scheduler.backends.kube.apiserver.paced_writes import job_path
 from dl2_scheduler.cli import app
+from tests.kube.scheduling import Bench, eventually
 
 pytestmark = pytest.mark.kube
 

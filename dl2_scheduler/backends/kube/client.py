@@ -8,7 +8,10 @@ from types import TracebackType
 from typing import Any
 
 from dl2_scheduler.backends.kube import loads, views
-from dl2_scheduler.backends.kube.api import (
+from dl2_scheduler.backends.kube.apiserver.object_reading import job_of, node_of, pod_of
+from dl2_scheduler.backends.kube.apiserver.objects import JOB_LABEL, WORKER, JobInfo, PodInfo, RoleInfo
+from dl2_scheduler.backends.kube.apiserver.paced_writes import job_path
+from dl2_scheduler.backends.kube.apiserver.rest_client import (
     MERGE,
     NODES_PATH,
     PODS_PATH,
@@ -18,9 +21,6 @@ from dl2_scheduler.backends.kube.api import (
     NotFound,
     Rejected,
 )
-from dl2_scheduler.backends.kube.objects import JOB_LABEL, WORKER, JobInfo, PodInfo, RoleInfo
-from dl2_scheduler.backends.kube.reading import job_of, node_of, pod_of
-from dl2_scheduler.backends.kube.writes import job_path
 from dl2_scheduler.cluster.document import API_VERSION, KIND
 from dl2_scheduler.cluster.errors import BadInput, NotServed, Refused, UnknownJob
 from dl2_scheduler.cluster.yamltext import read_yaml

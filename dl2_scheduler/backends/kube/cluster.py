@@ -7,14 +7,14 @@ from typing import Any
 
 from dl2_scheduler.backends.clock import Clock
 from dl2_scheduler.backends.kube import views
-from dl2_scheduler.backends.kube.api import Api, ApiError, Conflict, NotFound
-from dl2_scheduler.backends.kube.binder import View
-from dl2_scheduler.backends.kube.memory import Memory
-from dl2_scheduler.backends.kube.objects import JobInfo, PodInfo
-from dl2_scheduler.backends.kube.onlookers import Onlookers
-from dl2_scheduler.backends.kube.reading import job_of
-from dl2_scheduler.backends.kube.writes import NotLeading, Writer, job_path
-from dl2_scheduler.cluster.policy import JobOutcome, Outcome
+from dl2_scheduler.backends.kube.apiserver.object_reading import job_of
+from dl2_scheduler.backends.kube.apiserver.objects import JobInfo, PodInfo
+from dl2_scheduler.backends.kube.apiserver.paced_writes import NotLeading, Writer, job_path
+from dl2_scheduler.backends.kube.apiserver.rest_client import Api, ApiError, Conflict, NotFound
+from dl2_scheduler.backends.kube.placement.binder import View
+from dl2_scheduler.backends.kube.readonly_view import Onlookers
+from dl2_scheduler.backends.kube.scheduler_memory import Memory
+from dl2_scheduler.cluster.interfaces import JobOutcome, Outcome
 from dl2_scheduler.cluster.snapshot import NOTHING, Allocation, Grant, Snapshot
 
 log = logging.getLogger(__name__)

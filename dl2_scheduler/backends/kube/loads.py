@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dl2_scheduler.backends.kube.objects import NodeInfo, PodInfo
-from dl2_scheduler.backends.kube.quantities import PODS, amounts
+from dl2_scheduler.backends.kube.apiserver.objects import NodeInfo, PodInfo
+from dl2_scheduler.backends.kube.apiserver.quantities import PODS, amounts
 from dl2_scheduler.cluster.live import ClusterLoad, NodeLoad, TaskLoad
 
 ALIVE = "status.phase!=Succeeded,status.phase!=Failed"

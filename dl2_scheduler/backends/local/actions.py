@@ -8,7 +8,7 @@ from pathlib import Path
 from dl2_scheduler.backends.clock import Clock
 from dl2_scheduler.backends.local import decide
 from dl2_scheduler.backends.local.decide import Leave, Scale, Start, Suspend
-from dl2_scheduler.backends.local.records import Record, Records
+from dl2_scheduler.backends.local.job_records import Record, Records
 from dl2_scheduler.backends.local.runtime import (
     SERVER,
     WORKER,

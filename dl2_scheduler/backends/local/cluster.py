@@ -9,16 +9,16 @@ from pathlib import Path
 from dl2_scheduler.backends.clock import Clock
 from dl2_scheduler.backends.local import decide, holding, views
 from dl2_scheduler.backends.local.actions import Actions, shape_of, working_folder
+from dl2_scheduler.backends.local.job_records import Changes, Record, Records
 from dl2_scheduler.backends.local.loads import load_of, placed
 from dl2_scheduler.backends.local.placing import Claim, place
-from dl2_scheduler.backends.local.records import Changes, Record, Records
 from dl2_scheduler.backends.local.runtime import Declined, Ending, JobRuntime, Over, Report, Unreachable
 from dl2_scheduler.cluster.document import ElasticJob, read_document
 from dl2_scheduler.cluster.errors import BadInput, Refused, UnknownJob
+from dl2_scheduler.cluster.free_resources import NodeRule
+from dl2_scheduler.cluster.interfaces import Outcome
 from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.cluster.live import ClusterLoad, JobStatus, Phase
-from dl2_scheduler.cluster.policy import Outcome
-from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.cluster.snapshot import NOTHING, Allocation, Grant, Snapshot, SpeedReport
 
 log = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dl2_scheduler.backends.local.records import Changes, Record
+from dl2_scheduler.backends.local.job_records import Changes, Record
 from dl2_scheduler.backends.local.runtime import Ending, Report
 from dl2_scheduler.cluster.live import Phase
 from dl2_scheduler.cluster.snapshot import Grant

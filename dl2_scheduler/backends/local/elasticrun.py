@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from coordinator.client import ClientError, CoordinatorClient, CoordinatorUnreachable
-from coordinator.jobs import Job, jobs_folder, read_job
-from coordinator.wishes import RESTORE
+from coordinator.core.plans.scale_requests import RESTORE
+from coordinator.ctl.job_folders import Job, jobs_folder, read_job
 from dl2_scheduler.backends.local import processes
 from dl2_scheduler.backends.local.runtime import (
     SERVER,
@@ -27,10 +27,10 @@ from dl2_scheduler.backends.local.runtime import (
     Usage,
 )
 from dl2_scheduler.backends.local.tasks import TaskFiles
-from elastic_ps.core import storage
-from elastic_ps.core.codec import data_from_pb
+from elastic_ps.control.codec import data_from_pb
+from elastic_ps.control.token import read_token
 from elastic_ps.core.errors import ConfigurationError, StorageError
-from elastic_ps.core.token import read_token
+from elastic_ps.system import storage
 from protos import elastic_pb2 as pb
 
 _CALL_SECONDS = 5.0

@@ -2,17 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 
+from dl2_scheduler.backends.local.job_records import Changes, Record
 from dl2_scheduler.backends.local.placing import Claim, place
-from dl2_scheduler.backends.local.records import Changes, Record
 from dl2_scheduler.backends.local.runtime import SERVER, WORKER, Report
 from dl2_scheduler.cluster.document import ElasticJob, Scaling
 from dl2_scheduler.cluster.errors import BadInput, Refused
+from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.cluster.live import Phase
-from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.cluster.snapshot import Grant
 from dl2_scheduler.cluster.template import SLOTS
-from elastic_ps.core import storage
+from elastic_ps.system import storage
 
 _PYTHONS = ("python", "python3")
 

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from dl2_scheduler.backends.local.holding import present_claims
+from dl2_scheduler.backends.local.job_records import Record
 from dl2_scheduler.backends.local.placing import Placement, place
-from dl2_scheduler.backends.local.records import Record
 from dl2_scheduler.backends.local.runtime import Task, Usage
+from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.cluster.live import ClusterLoad, NodeLoad, TaskLoad
-from dl2_scheduler.cluster.room import NodeRule
 
 _UNKNOWN = Usage(0.0, 0.0, 0)
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dl2_scheduler.cluster.free_resources import NOWHERE, Amounts, NodeRule, pick_node, take, vectors
 from dl2_scheduler.cluster.jobs import Node, Resources, resource_names
-from dl2_scheduler.cluster.room import NOWHERE, Amounts, NodeRule, pick_node, take, vectors
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from dl2_scheduler.backends.local import enter
+from dl2_scheduler.backends.local import task_entry
 from dl2_scheduler.backends.local.isolation import Isolation
 from dl2_scheduler.backends.local.runtime import Shape
 
@@ -32,7 +32,7 @@ class TaskFiles:
 
     def wrap(self, shape: Shape, role: str) -> str:
         """Command that tasks of a role are run through."""
-        return shlex.join([sys.executable, "-I", "-S", enter.__file__, str(self._path(shape.key)), role])
+        return shlex.join([sys.executable, "-I", "-S", task_entry.__file__, str(self._path(shape.key)), role])
 
     def write(self, shape: Shape) -> None:
         """Say what a job's tasks have, for those that begin from now on."""

@@ -5,13 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from dl2_scheduler.backends.local import decide, holding
+from dl2_scheduler.backends.local.job_records import Record
 from dl2_scheduler.backends.local.placing import Claim, place
-from dl2_scheduler.backends.local.records import Record
 from dl2_scheduler.backends.local.runtime import Report
+from dl2_scheduler.cluster.free_resources import NodeRule
+from dl2_scheduler.cluster.interfaces import JobOutcome, Trained
 from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES, Job, Node
 from dl2_scheduler.cluster.live import JobStatus, Phase
-from dl2_scheduler.cluster.policy import JobOutcome, Trained
-from dl2_scheduler.cluster.room import NodeRule
 from dl2_scheduler.cluster.snapshot import Grant, JobState, SpeedReport
 from dl2_scheduler.cluster.template import SLOTS
 

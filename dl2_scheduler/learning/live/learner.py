@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from dl2_scheduler.cluster.errors import SchedulerError
-from dl2_scheduler.cluster.policy import JobOutcome, Outcome
-from dl2_scheduler.cluster.room import NodeRule, Room
+from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.interfaces import JobOutcome, Outcome
 from dl2_scheduler.cluster.snapshot import JobState, Snapshot
 from dl2_scheduler.learning.actor import Actor, ActorSettings
 from dl2_scheduler.learning.critic import Critic, CriticPolicy, CriticSettings
@@ -29,8 +29,8 @@ from dl2_scheduler.learning.sequences import Slots
 from dl2_scheduler.learning.teacher import PolicyTeacher
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.slots import RecordedSlot
-from dl2_scheduler.policies.arrays import MOST_MODELS, check_models
-from dl2_scheduler.policies.features import features, of_room
+from dl2_scheduler.policies.learnt.array_files import MOST_MODELS, check_models
+from dl2_scheduler.policies.learnt.features import features, of_room
 
 log = logging.getLogger(__name__)
 

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.room import NodeRule
+from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.live.policies import Policies
-from dl2_scheduler.live.side import Side
+from dl2_scheduler.live.side_program import Side
 from dl2_scheduler.policies.names import DL2
-from elastic_ps.core.bounded import read_text
+from elastic_ps.system.bounded_files import read_text
 
 log = logging.getLogger(__name__)
 

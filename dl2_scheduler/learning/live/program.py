@@ -16,13 +16,13 @@ from pathlib import Path
 import torch
 
 from dl2_scheduler.cluster.errors import SchedulerError
-from dl2_scheduler.cluster.room import NodeRule
+from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.learning.live.learner import LiveLearner
 from dl2_scheduler.learning.run_folder import RunFolder
-from dl2_scheduler.live.alone import alone
 from dl2_scheduler.live.history import History
-from dl2_scheduler.live.side import be_nice, told
-from elastic_ps.core.printable import LogLines, log_to_stderr
+from dl2_scheduler.live.side_program import be_nice, told
+from dl2_scheduler.live.single_process import alone
+from elastic_ps.system.printable import LogLines, log_to_stderr
 
 log = logging.getLogger(__name__)
 

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dl2_scheduler.cluster.policy import Cluster, JobOutcome
-from dl2_scheduler.cluster.room import NodeRule, Room
+from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.interfaces import Cluster, JobOutcome
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 from dl2_scheduler.learning.paper.experience import Experience, Floats
-from dl2_scheduler.policies.batched import CHANGING, Mask, Slot, row_width, slot_of, write_row
-from dl2_scheduler.policies.features import F32
-from dl2_scheduler.policies.fill import STOP, Ints
-from dl2_scheduler.policies.paper import NOT_FORCED, allocation, fill, first_of, new_trail
-from dl2_scheduler.policies.paper_weights import PaperWeights
+from dl2_scheduler.policies.learnt.batched import CHANGING, Mask, Slot, row_width, slot_of, write_row
+from dl2_scheduler.policies.learnt.features import F32
+from dl2_scheduler.policies.learnt.fill import STOP, Ints
+from dl2_scheduler.policies.learnt.paper import NOT_FORCED, allocation, fill, first_of, new_trail
+from dl2_scheduler.policies.learnt.paper_weights import PaperWeights
 
 
 class Agent:

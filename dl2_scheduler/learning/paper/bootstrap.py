@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from dl2_scheduler.cluster.policy import AllocationPolicy
-from dl2_scheduler.cluster.room import NodeRule, Room
+from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.snapshot import Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.bootstrap import BootstrapSettings, Tell, follow
@@ -17,8 +17,8 @@ from dl2_scheduler.learning.paper.judging import cluster_of, completion_time
 from dl2_scheduler.learning.paper.networks import PaperPolicy, described
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.learning.teacher import of_grants
-from dl2_scheduler.policies.fill import Ints
-from dl2_scheduler.policies.paper import PaperDl2
+from dl2_scheduler.policies.learnt.fill import Ints
+from dl2_scheduler.policies.learnt.paper import PaperDl2
 from dl2_scheduler.sim.simulator import SimulatedCluster
 
 

@@ -9,13 +9,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dl2_scheduler.cluster.room import NodeRule, Room
+from dl2_scheduler.cluster.free_resources import NodeRule, Room
 from dl2_scheduler.cluster.snapshot import Snapshot
 from dl2_scheduler.learning.paper.networks import PaperPolicy
-from dl2_scheduler.policies.batched import slot_of
-from dl2_scheduler.policies.fill import ACTIONS, BOTH, SERVER, WORKER, Ints
-from dl2_scheduler.policies.paper import NO_DRAWS, fill, new_trail
-from dl2_scheduler.policies.paper_weights import PaperWeights
+from dl2_scheduler.policies.learnt.batched import slot_of
+from dl2_scheduler.policies.learnt.fill import ACTIONS, BOTH, SERVER, WORKER, Ints
+from dl2_scheduler.policies.learnt.paper import NO_DRAWS, fill, new_trail
+from dl2_scheduler.policies.learnt.paper_weights import PaperWeights
 
 LEARNING_RATE = 0.005
 _BATCH = 256

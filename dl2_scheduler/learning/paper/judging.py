@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from dl2_scheduler.cluster.policy import AllocationPolicy
-from dl2_scheduler.cluster.room import NodeRule, Room
+from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.lessons import Lessons
 from dl2_scheduler.learning.rollout import Episode

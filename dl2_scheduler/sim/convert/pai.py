@@ -17,7 +17,7 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import Resources
 from dl2_scheduler.cluster.ranges import MOST_INSTANCES
 from dl2_scheduler.sim.convert.filling import MOST_BYTES, Read, Seen, amount
-from elastic_ps.core.bounded import read_text
+from elastic_ps.system.bounded_files import read_text
 
 RULES = (
     "id, arrival: job_name, and start_time of the job table",

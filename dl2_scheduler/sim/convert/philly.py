@@ -13,7 +13,7 @@ from typing import Any
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.sim.convert.filling import MOST_BYTES, Read, Seen
-from elastic_ps.core.bounded import read_text
+from elastic_ps.system.bounded_files import read_text
 
 RULES = (
     "id, arrival: jobid and submitted_time",

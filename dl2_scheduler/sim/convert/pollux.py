@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.sim.convert.filling import MOST_BYTES, Read, Seen, amount
-from elastic_ps.core.bounded import read_text
+from elastic_ps.system.bounded_files import read_text
 
 APPLICATIONS: Mapping[str, tuple[str, float]] = {
     "imagenet": ("resnet-50", 300.0),

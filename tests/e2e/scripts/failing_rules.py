@@ -1,6 +1,6 @@
 """Update rules that fail, for servers to load."""
 
-from elastic_ps.server.optimizers import Rule
+from elastic_ps.optimizers import Rule
 
 
 class RaisesWhenMade(Rule):

@@ -15,7 +15,7 @@ from ending import last_epoch
 from mxnet import autograd, gluon
 from mxnet.gluon import nn
 
-from elastic_ps.worker import ahead
+from elastic_ps.worker.script import early_sends
 
 SAMPLES, INPUTS, BATCH = 203, 12, 16
 WORDS = 3000  # rows of the table, of which a step touches a few
@@ -31,7 +31,7 @@ def main():
     parser.add_argument("--portion", type=int, help="bytes of gradients that are sent before others are ready")
     arguments = parser.parse_args()
     if arguments.portion:
-        ahead.PORTION_BYTES = arguments.portion
+        early_sends.PORTION_BYTES = arguments.portion
     random = np.random.default_rng(5)
     inputs = random.normal(size=(SAMPLES, INPUTS))
     targets = np.sin(inputs @ random.normal(size=(INPUTS, 3)))

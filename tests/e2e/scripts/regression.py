@@ -16,8 +16,8 @@ from ending import last_epoch
 
 import elastic_ps
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
-from elastic_ps.worker.host import HostArray
-from elastic_ps.worker.job import current_job
+from elastic_ps.worker.script.host_array import HostArray
+from elastic_ps.worker.script.worker_job import current_job
 
 SAMPLES, INPUTS, HIDDEN, BATCH = 203, 12, 40, 16
 ARGS = {"sgd": {"momentum": 0.9}, "adam": {}}

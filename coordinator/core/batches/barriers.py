@@ -1,0 +1,91 @@
+"""Workers' barriers: each is answered when all that share it are in it (docs/protocol.md, "A barrier")."""
+
+from collections.abc import Set
+
+from coordinator.core.callers import Barrier
+from coordinator.core.effects import Why
+from coordinator.core.events import BarrierAsked
+from coordinator.core.plans.plan import Phase
+from coordinator.core.state import State
+from coordinator.core.step_context import Turn
+from elastic_ps.core.configuration import NodeId, Role
+from protos import elastic_pb2 as pb
+
+
+def on_barrier_asked(turn: Turn, event: BarrierAsked) -> None:
+    """A worker's script is in a barrier. One that has been passed is answered again."""
+    job = turn.job
+    here = Barrier(event.to, event.node, event.place, event.sharing, event.version, _since(turn, event))
+    if job.ended or job.loading:
+        turn.refuse(event.to, job.reason, Why.ENDING)
+    elif job.nodes[event.node].role is not Role.WORKER:
+        turn.refuse(event.to, f"{event.node} is no worker: only workers have barriers", Why.INVALID)
+    elif here.place <= job.passed:
+        turn.reply(event.to, pb.BarrierReply())
+    else:
+        others = tuple(barrier for barrier in turn.state.barriers if barrier.node != event.node)
+        turn.live(barriers=(*others, here))
+
+
+def _since(turn: Turn, event: BarrierAsked) -> float:
+    """Return since when a worker is in a barrier, also where it asks again."""
+    before = (one.since for one in turn.state.barriers if (one.node, one.place) == (event.node, event.place))
+    return next(before, turn.now)
+
+
+def release(turn: Turn) -> bool:
+    """Answer those in a barrier that nobody is missing from, and those that have no part in the job any more."""
+    state = turn.state
+    if not state.barriers or state.job.configuration is None:
+        return False
+    members = _members(state)
+    for barrier in state.barriers:
+        if refused := _refusal(state, barrier, members):
+            turn.refuse(barrier.to, *refused)
+            turn.live(barriers=tuple(other for other in state.barriers if other is not barrier))
+            return True
+    for place in sorted({barrier.place for barrier in state.barriers}):
+        if not missing(state, place):
+            here = [barrier for barrier in state.barriers if barrier.place == place]
+            turn.durable(passed=max(state.job.passed, place))
+            turn.live(barriers=tuple(barrier for barrier in state.barriers if barrier not in here))
+            for barrier in here:
+                turn.reply(barrier.to, pb.BarrierReply())
+            return True
+    return False
+
+
+def _refusal(state: State, barrier: Barrier, members: Set[NodeId]) -> tuple[str, Why] | None:
+    """Why a worker need not wait any more: it has no part in the job, or somebody waits for it elsewhere."""
+    job, name = state.job, barrier.node
+    if name not in members or job.nodes[name].departing:
+        return f"{name} has no part in the job any more", Why.ENDING
+    if not job.is_sync or job.plan is not None:
+        return None
+    for other in sorted(missing(state, barrier.place)):
+        vitals = state.vitals.get(other)
+        if vitals is not None and vitals.exchanging and vitals.version == barrier.version:
+            text = (
+                f"{name} is in a barrier that {other} cannot come to: {other} has pushed after version "
+                f"{vitals.version} and waits until {name} has too. All workers must push equally often before a barrier"
+            )
+            return text, Why.PRECONDITION
+    return None
+
+
+def missing(state: State, place: tuple[int, int]) -> Set[NodeId]:
+    """Return who shares a barrier and is not in it yet; the job has a configuration, or none has come to it."""
+    job = state.job
+    if job.configuration is None:
+        return frozenset()
+    here = [barrier for barrier in state.barriers if barrier.place == place]
+    sharing = {name for barrier in here for name in barrier.sharing or job.configuration.ranks}
+    return (sharing & _members(state)) - job.finished - job.dead - {barrier.node for barrier in here}
+
+
+def _members(state: State) -> Set[NodeId]:
+    """Workers in force, and those of a configuration that may be in force somewhere."""
+    job, plan = state.job, state.job.plan
+    assert job.configuration is not None
+    armed = plan.target.ranks.keys() if plan and plan.target and plan.phase is Phase.ARMED else frozenset()
+    return (job.configuration.ranks.keys() | armed) & job.nodes.keys()

@@ -1,0 +1,106 @@
+"""Workers' draws: batches of an `async` or `ssp` job, out of its book (`batches`)."""
+
+from dataclasses import replace
+
+from coordinator.core.batches import book_of_batches
+from coordinator.core.callers import Draw
+from coordinator.core.effects import Why
+from coordinator.core.events import DrawAsked
+from coordinator.core.plans.plan import Phase
+from coordinator.core.state import State
+from coordinator.core.step_context import Turn
+from elastic_ps.core.configuration import NodeId, Role
+from protos import elastic_pb2 as pb
+
+
+def on_draw_asked(turn: Turn, event: DrawAsked) -> None:
+    """A worker wants its next batch, or (number 0) to know the job's epoch."""
+    if turn.job.ended or turn.job.loading:
+        turn.refuse(event.to, turn.job.reason, Why.ENDING)
+    elif why := _not_drawn(turn.state, event):
+        turn.refuse(event.to, why)
+    elif why := _impossible(turn.state, event):
+        turn.refuse(event.to, why, Why.INVALID)
+    elif not event.number:
+        turn.reply(event.to, pb.DrawReply(epoch=turn.state.book.epoch))
+    else:
+        turn.live(draws=(*turn.state.draws, Draw(event.to, event.node, event.number, event.epoch, turn.now)))
+
+
+def _not_drawn(state: State, event: DrawAsked) -> str:
+    """Why the job has no batches to draw, with what to do; "": it has."""
+    data = state.job.data
+    if data is None:
+        return "no Sampler has been declared yet: declare the job's data, then draw" if event.number else ""
+    if data.is_sync:
+        return (
+            "this job is sync: all workers share each step, and nobody draws batches. Batches are drawn where the "
+            'script has elastic_ps.Sampler(..., consistency="async") or "ssp"'
+        )
+    if not data.elastic:
+        return "this job's script draws its own batches (data: static): only an elastic_ps.Sampler's are drawn here"
+    return ""
+
+
+def _impossible(state: State, event: DrawAsked) -> str:
+    """What no correct worker asks; "": it can be."""
+    if state.job.nodes[event.node].role is not Role.WORKER:
+        return f"{event.node} is no worker: only workers draw batches"
+    if event.epoch is not None and event.epoch > state.book.epoch:
+        return f"epoch {event.epoch} has not begun: the job is in epoch {state.book.epoch}"
+    page = state.book.pages.get(event.node)
+    last = page.answer.number if page is not None and page.answer is not None else 0
+    if 0 < event.number < last:
+        return f"draw {event.number} of {event.node} is over: its last one answered is {last}; count them from 1"
+    return ""
+
+
+def answer(turn: Turn) -> bool:
+    """Enter in the book what draws say to be done; then answer those that need not wait."""
+    job, state = turn.job, turn.state
+    if job.data is None or job.data.is_sync or not job.data.elastic:
+        return False
+    members = job.configuration.ranks.keys() if job.configuration is not None else frozenset()
+    book = book_of_batches.enrol(state.book, members - job.finished)
+    for draw in state.draws:
+        if draw.node in book.pages:
+            book = book_of_batches.complete(book, draw.node, draw.number, job.data)
+    waiting: list[Draw] = []
+    given: list[tuple[int, book_of_batches.Batch]] = []
+    for draw in state.draws:
+        if why := _leaving(state, draw.node):
+            turn.refuse(draw.to, why, Why.ENDING)
+            continue
+        answer = None
+        if draw.node in book.pages:
+            book, answer = book_of_batches.draw(book, draw.node, draw.number, draw.epoch, job.data)
+        if answer is None:
+            waiting.append(draw)
+        else:
+            turn.reply(draw.to, _reply(answer))
+            given += [(answer.epoch, answer.batch)] if answer.batch is not None else []
+    if book is state.book and len(waiting) == len(state.draws):
+        return False
+    turn.keep(book)
+    turn.live(draws=tuple(waiting))
+    if state.saving is not None and state.saving.book is not None:
+        turn.live(saving=replace(state.saving, drawn=(*state.saving.drawn, *given)))
+    return True
+
+
+def _leaving(state: State, name: NodeId) -> str:
+    """Why a worker gets no batch any more; "": it does, now or once it is a member."""
+    job, plan = state.job, state.job.plan
+    node = job.nodes.get(name)
+    if node is None or node.departing or name in job.finished:
+        return f"{name} has no part in the job any more"
+    if plan is not None and plan.phase is Phase.ARMED and name in plan.leavers:
+        return f"{name} leaves the job"
+    return ""
+
+
+def _reply(answer: book_of_batches.Answer) -> "pb.DrawReply":
+    if answer.batch is None:
+        return pb.DrawReply(epoch=answer.epoch, over=True)
+    batch = answer.batch
+    return pb.DrawReply(epoch=answer.epoch, step=batch.step, origin=batch.origin, batch=batch.number)

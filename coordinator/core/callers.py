@@ -1,0 +1,215 @@
+"""What is under way, mostly for somebody who waits for its answer: `to` names that caller. All of it ends with the
+process.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from coordinator.core.batches.book_of_batches import Batch, Book
+from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, Member, NodeId, Role
+from elastic_ps.core.data_order import DataSpec
+from elastic_ps.core.model import Tensor
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A script's Declare that waits for its answer."""
+
+    to: int
+    node: NodeId
+    tensors: tuple[Tensor, ...]
+    store: int
+    optimizer: str
+    data: DataSpec | None
+    local_update: bool
+
+
+@dataclass(frozen=True)
+class Trial:
+    """An optimizer that the job does not have yet: every server tries it before it becomes part of the tables.
+
+    Attributes:
+        optimizer: as declared.
+        dtypes: of what it would update.
+        answers: by server, why it cannot take it; "": it can.
+    """
+
+    optimizer: str
+    dtypes: tuple[str, ...]
+    answers: Mapping[NodeId, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Told:
+    """A Declare that is in the tables and waits for the servers to know it."""
+
+    to: int
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A worker's Draw that waits for its batch, since `since`; `epoch` None: whichever the job is in."""
+
+    to: int
+    node: NodeId
+    number: int
+    epoch: int | None
+    since: float
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """A worker that is in a barrier since `since`: `place` says which, `sharing` who comes to it; (): all workers."""
+
+    to: int
+    node: NodeId
+    place: tuple[int, int]
+    sharing: tuple[NodeId, ...]
+    version: int
+    since: float
+
+
+@dataclass(frozen=True)
+class Introduction:
+    """All that a node knows of its job: `Introduction` in the contract, whose fields these are.
+
+    Attributes:
+        member: its name, role and address.
+        pid: for people.
+        nonce: its launcher's name for it.
+        term: the highest that it knows.
+        version: of its parameters; of a server, the highest of its blocks.
+        leaving: the last table that it was to prepare is without it.
+        synced: number of the last table that it answered SYNCED for.
+    """
+
+    member: Member
+    pid: int
+    nonce: str
+    term: int = 0
+    version: int = 0
+    current: Configuration | None = None
+    prepared: Configuration | None = None
+    clock: int | None = None
+    paused: bool = False
+    leaving: bool = False
+    dead: frozenset[NodeId] = frozenset()
+    cancelled: ConfigId = NO_CONFIGURATION
+    synced: ConfigId = NO_CONFIGURATION
+    tensors: tuple[Tensor, ...] = ()
+    optimizers: tuple[str, ...] = ()
+    data: DataSpec | None = None
+    local_update: bool = False
+    seed: int = 0
+    block_bytes: int = 0
+    plan: int = 0
+    passed: tuple[int, int] = (-1, -1)
+    identity: str = ""
+    begun: str = ""
+
+    @property
+    def tables(self) -> tuple[Configuration, ...]:
+        """That it knows."""
+        return tuple(table for table in (self.current, self.prepared) if table is not None)
+
+    @property
+    def number(self) -> ConfigId:
+        """Of the configuration in force there."""
+        return self.current.id if self.current is not None else NO_CONFIGURATION
+
+    @property
+    def is_member(self) -> bool:
+        """Whether it is in the configuration in force there."""
+        return self.current is not None and self.member.id in self.current.members
+
+    @property
+    def has_left(self) -> bool:
+        """By a configuration that is in force there; its plan has not ended."""
+        return self.leaving and not self.is_member
+
+    @property
+    def waits(self) -> bool:
+        """It has come to join, and was never a member."""
+        return not self.is_member and not self.leaving
+
+
+@dataclass(frozen=True)
+class Rebuilding:
+    """Nodes introduce themselves.
+
+    Attributes:
+        settled: unix seconds before which more may come, though nobody is missed.
+        until: when a lease has run out.
+        latest: how long those are waited for whose silence would send the job back.
+        alone: how long anybody is waited for where nobody has come at all.
+        introduced: who has come.
+        knocked: role and nonce of new processes that want to join.
+        ended: nonces of processes that ended well meanwhile.
+    """
+
+    settled: float
+    until: float
+    latest: float
+    alone: float
+    introduced: Mapping[NodeId, Introduction] = field(default_factory=dict)
+    knocked: frozenset[tuple[Role, str]] = frozenset()
+    ended: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Saving:
+    """A checkpoint being written.
+
+    Attributes:
+        root: folder of checkpoints.
+        url: of this one.
+        clock: version that is saved. Without a common version only a number, above every earlier one: servers save at
+            once.
+        book: as it stood before servers were told; None: a sync job.
+        drawn: epoch and batch of each draw that was answered since.
+        begun: unix seconds.
+        saved: each server's JSON.
+        tries: clocks set.
+        writing: the manifest.
+    """
+
+    to: tuple[int, ...]
+    root: str
+    url: str = ""
+    clock: int | None = None
+    book: Book | None = None
+    drawn: tuple[tuple[int, Batch], ...] = ()
+    begun: float = 0.0
+    saved: Mapping[NodeId, str] = field(default_factory=dict)
+    tries: int = 0
+    writing: bool = False
+
+
+@dataclass(frozen=True)
+class Looking:
+    """The search for a checkpoint to go back to.
+
+    Attributes:
+        since: unix seconds.
+        due: when to look again, where no answer has come by then.
+        tries: so far.
+        trouble: why there was none, for people; "": it is looked for the first time.
+    """
+
+    since: float
+    due: float
+    tries: int = 1
+    trouble: str = ""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A script's command at the servers' handlers; its id is the script's, so an old answer completes no other."""
+
+    id: int
+    to: int
+    head: int
+    body: str
+    waiting: frozenset[NodeId]
+    errors: tuple[str, ...] = ()

@@ -1,0 +1,83 @@
+"""What a changed state owes the outside: an entry of the journal, directives to nodes, a wish to launchers."""
+
+from coordinator.core import events as ev
+from coordinator.core.directives import owed, plan_of, standing, wanted, welcome
+from coordinator.core.effects import Announce, Effect, Journal, Send
+from coordinator.core.state import State
+from coordinator.core.step_context import Turn
+
+
+def consequences(before: State, turn: Turn, event: ev.Event) -> list[Effect]:
+    """Return all effects of an event, in the order in which they have to happen: what is told has been journalled.
+
+    Args:
+        before: the state when the event came.
+        turn: what has become of it.
+        event: that was handled.
+    """
+    return [*_journal(before, turn), *turn.effects, *_told(before, turn, event), *_announced(before, turn)]
+
+
+def _journal(before: State, turn: Turn) -> list[Effect]:
+    job = turn.state.job if turn.state.job is not before.job else None
+    book = turn.state.book if turn.state.book is not before.book else None
+    return [Journal(job, tuple(turn.closed), book)] if job or book or turn.closed else []
+
+
+def _told(before: State, turn: Turn, event: ev.Event) -> list[Effect]:
+    """Return the directives that stand now and did not before; for a node that has just opened its stream all."""
+    after = turn.state
+    rebuilt = before.rebuilding is not None and after.rebuilding is None
+    listener = event.node if isinstance(event, ev.Listening) else None
+    resend = _due(turn) if isinstance(event, ev.Tick) else frozenset()
+    if listener is None and not resend and _same_orders(before, after):
+        return []
+    effects: list[Effect] = []
+    for name in after.job.nodes:
+        now = standing(after, name)
+        if name == listener or (rebuilt and after.job.configuration is not None):
+            now = (welcome(after), *now)
+        elif name in resend:
+            unanswered = owed(after, name)
+            told = standing(before, name)
+            now = tuple(d for d in now if d in unanswered or d not in told)
+        else:
+            told = standing(before, name)
+            now = tuple(directive for directive in now if directive not in told)
+        effects += [Send(name, directive, plan_of(after, directive)) for directive in now]
+    return effects
+
+
+def _same_orders(before: State, after: State) -> bool:
+    return (
+        before.job is after.job
+        and before.round is after.round
+        and before.told is after.told
+        and before.extended is after.extended
+        and before.saving is after.saving
+        and before.running is after.running
+        and before.trials is after.trials
+    )
+
+
+def _due(turn: Turn) -> frozenset[str]:
+    """Return the nodes that have owed an answer for `resend_after` seconds."""
+    clock: dict[str, float] = {}
+    due = set()
+    for name in turn.job.nodes:
+        if not owed(turn.state, name):
+            continue
+        since = turn.state.resent.get(name, turn.now)
+        if turn.now - since >= turn.state.settings.resend_after:
+            due.add(name)
+            since = turn.now
+        clock[name] = since
+    turn.live(resent=clock)
+    return frozenset(due)
+
+
+def _announced(before: State, turn: Turn) -> list[Effect]:
+    if turn.state.job is before.job:
+        return []
+    now = wanted(turn.state.job)
+    return [] if now == wanted(before.job) else [Announce(now)]

@@ -1,0 +1,218 @@
+"""The job's tables: tensors, optimizers, data. They only grow; scripts declare, servers confirm (docs/protocol.md)."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+
+from coordinator.core.callers import Declaration, Told
+from coordinator.core.directives import landed
+from coordinator.core.effects import Why
+from coordinator.core.events import Declared, Extended
+from coordinator.core.optimizer_trials import passed
+from coordinator.core.plans.best_fit import extend
+from coordinator.core.plans.lifecycle import cancel
+from coordinator.core.plans.next_configuration import sizes
+from coordinator.core.plans.plan import Kind, Phase
+from coordinator.core.state import Job
+from coordinator.core.step_context import Turn
+from elastic_ps.control.codec import tensor_to_pb
+from elastic_ps.core.data_order import DataSpec
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.optimizer import OptimizerSpec
+from protos import elastic_pb2 as pb
+
+MOST_STORES = 1024
+"""Kvstore objects of one script; a larger number is a mistake."""
+
+
+def on_declared(turn: Turn, event: Declared) -> None:
+    """A script says what it uses. It waits until every server knows it, unless it has been told to end."""
+    if turn.job.nodes[event.node].departing:
+        turn.refuse(event.to, f"{event.node} has no part in the job any more: {turn.job.reason}", Why.ENDING)
+        return
+    waiting = Declaration(
+        event.to, event.node, event.tensors, event.store, event.optimizer, event.data, event.local_update
+    )
+    turn.live(declarations=(*turn.state.declarations, waiting))
+
+
+def on_extended(turn: Turn, event: Extended) -> None:
+    """A node has taken over the tables."""
+    turn.live(extended=turn.state.extended | {event.node})
+
+
+def declare(turn: Turn) -> bool:
+    """Take what was declared, and tried, into the tables, once no switch is half done and the last growth is known."""
+    state, plan = turn.state, turn.job.plan
+    if not state.declarations or turn.job.loading:
+        return False
+    if plan is not None and plan.phase is Phase.ARMED and not landed(state) and not plan.decided:
+        turn.replan(decided=True)  # scripts wait for their answer, so the clock's version would not come
+        return True
+    if plan is not None and not landed(state) and (plan.kind is not Kind.SCALE or plan.phase is Phase.ARMED):
+        return False
+    if state.told or turn.job.configuration is None:
+        return False
+    ready = [declaration for declaration in state.declarations if passed(state, declaration)]
+    if not ready:
+        return False
+    grown = turn.job
+    told = []
+    for declaration in ready:
+        try:
+            grown, warnings = merge(grown, declaration)
+            told.append(Told(declaration.to, warnings))
+        except ConfigurationError as error:
+            turn.refuse(declaration.to, str(error), Why.INVALID)
+    left = tuple(declaration for declaration in state.declarations if declaration not in ready)
+    turn.live(declarations=left, told=tuple(told))
+    if grown is not turn.job:
+        _grow(turn, grown)
+    return True
+
+
+def _grow(turn: Turn, grown: Job) -> None:
+    if turn.job.plan is not None and turn.job.plan.open_ended:
+        cancel(turn, "the script declared new tensors or settings; it is planned again with them")
+    plan, configuration = turn.job.plan, grown.configuration
+    if plan is not None and plan.phase is Phase.ARMED:  # it has landed: the target is in force, and grows with it
+        plan = replace(plan, target=configuration)
+    turn.durable(
+        model=grown.model,
+        optimizers=grown.optimizers,
+        data=grown.data,
+        local_update=grown.local_update,
+        configuration=configuration,
+        plan=plan,
+    )
+    turn.live(extended=frozenset(), grown_at=turn.now)
+    saving = turn.state.saving
+    if saving is not None and not saving.writing:
+        turn.live(saving=replace(saving, clock=None, saved={}))
+
+
+def confirm(turn: Turn) -> bool:
+    """Every server knows the tables: the scripts go on."""
+    job, state = turn.job, turn.state
+    if not state.told or job.configuration is None:
+        return False
+    if not {server.id for server in job.configuration.servers} <= state.extended:
+        return False
+    tables = pb.DeclareReply(
+        tensors=[tensor_to_pb(tensor) for tensor in job.model.tensors],
+        assignment=job.configuration.assignment,
+        optimizers=job.optimizers,
+    )
+    for told in state.told:
+        reply = pb.DeclareReply()
+        reply.CopyFrom(tables)
+        reply.warnings.extend(told.warnings)
+        turn.reply(told.to, reply)
+    turn.live(told=())
+    return True
+
+
+def merge(job: Job, declaration: Declaration) -> tuple[Job, tuple[str, ...]]:
+    """The job with what a script declares. The same object where it says nothing new.
+
+    Returns:
+        The job, and warnings about settings that differ from the job's, which stay.
+
+    Raises:
+        ConfigurationError: it contradicts the job: another shape or dtype of a known key, another consistency, updates
+            elsewhere than on the servers of an `async` or `ssp` job; or it is not an optimizer.
+    """
+    warnings: list[str] = []
+    changes: dict[str, object] = {}
+    model = job.model.extended(declaration.tensors)
+    if len(model.tensors) > len(job.model.tensors):
+        assert job.configuration is not None
+        grown = replace(job, model=model)
+        servers = len(job.configuration.servers)
+        assignment = extend(sizes(grown), job.configuration.assignment, servers)
+        changes |= {"model": model, "configuration": job.configuration.extended(assignment)}
+    optimizers = _optimizers(job.optimizers, declaration, warnings)
+    if optimizers != job.optimizers:
+        changes["optimizers"] = optimizers
+    data = _data(job.data, declaration.data, warnings)
+    if data != job.data:
+        changes["data"] = data
+    if declaration.local_update and not job.local_update:
+        changes["local_update"] = True
+    merged = replace(job, **changes) if changes else job  # type: ignore[arg-type]
+    _check_updates(merged, declaration)
+    return merged, tuple(warnings)
+
+
+def _check_updates(job: Job, declaration: Declaration) -> None:
+    """Without a common step only servers can update. A script without Sampler may set its optimizer later."""
+    if job.is_sync:
+        return
+    assert job.data is not None
+    mode = job.data.consistency
+    if job.local_update:
+        raise ConfigurationError(
+            f'consistency "{mode}" needs the optimizer on the servers, which update on each push: leave '
+            "update_on_kvstore at its default"
+        )
+    trained = any(not tensor.auxiliary for tensor in declaration.tensors)
+    if job.elastic and trained and not any(job.optimizers[declaration.store : declaration.store + 1]):
+        raise ConfigurationError(
+            f'consistency "{mode}" needs an optimizer on the servers, which update on each push, and kvstore '
+            f"{declaration.store} has none: use gluon.Trainer, or call kv.set_optimizer before the first push"
+        )
+
+
+def _optimizers(known: tuple[str, ...], declaration: Declaration, warnings: list[str]) -> tuple[str, ...]:
+    spec = OptimizerSpec.from_json(declaration.optimizer)
+    if spec is None:
+        return known
+    if declaration.store >= MOST_STORES:
+        raise ConfigurationError(f"store {declaration.store}: a job has at most {MOST_STORES} kvstores")
+    padded = [*known, *[""] * (declaration.store + 1 - len(known))]
+    text, old = spec.to_json(), padded[declaration.store]
+    if not old:
+        padded[declaration.store] = text
+    elif (known_rule := json.loads(old)["name"]) != spec.name:
+        warnings.append(f"optimizer {spec.name} is ignored, the job has {known_rule}")
+    elif old != text:
+        warnings += _differences("optimizer", json.loads(old), json.loads(text))
+    return tuple(padded)
+
+
+def _data(known: DataSpec | None, new: DataSpec | None, warnings: list[str]) -> DataSpec | None:
+    """Elastic data stays; a script that has not made its Sampler yet says nothing about it."""
+    if new is None or new == known:
+        return known
+    _check_consistency(known, new)
+    if known is None or not known.elastic:
+        return new if new.elastic or known is None else known
+    if new.elastic:
+        warnings += _differences("data", asdict(known), asdict(new))
+    return known
+
+
+def _check_consistency(known: DataSpec | None, new: DataSpec) -> None:
+    """All workers have one consistency; static data that is sync is also what a script says before its Sampler."""
+    if known is None or (known.consistency, known.staleness) == (new.consistency, new.staleness):
+        return
+    if known.elastic != new.elastic and (known if new.elastic else new).is_sync:
+        return
+    raise ConfigurationError(
+        f"this worker's consistency is {_mode(new)}, but the job's is {_mode(known)}: give every worker the same "
+        "consistency and staleness, in the Sampler and in the kvstore's name"
+    )
+
+
+def _mode(data: DataSpec) -> str:
+    return f'"ssp" with staleness {data.staleness}' if data.staleness else f'"{data.consistency}"'
+
+
+def _differences(name: str, old: dict[str, object], new: dict[str, object], path: str = "") -> Iterable[str]:
+    """One sentence for each setting that differs."""
+    for key in sorted(old.keys() | new.keys()):
+        here, mine, yours = f"{path}{key}", old.get(key), new.get(key)
+        if isinstance(mine, dict) and isinstance(yours, dict):
+            yield from _differences(name, mine, yours, f"{here}.")
+        elif mine != yours:
+            yield f"{name}: {here} = {yours!r} is ignored, the job has {mine!r}"

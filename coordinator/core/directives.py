@@ -1,0 +1,172 @@
+"""What every node is told, and launchers, as functions of the state.
+
+Nothing in the core sends by itself: after each event `protocol.step` compares what stands for a node now with what
+stood before, and sends the difference. A reconnect gets everything that stands, a tick what is still unanswered.
+"""
+
+from collections.abc import Iterator
+
+from coordinator.core.effects import (
+    Adopt,
+    Arm,
+    Committed,
+    Directive,
+    Extend,
+    Prepare,
+    Resume,
+    Run,
+    Save,
+    Try,
+    Wanted,
+    Welcome,
+)
+from coordinator.core.plans.plan import Kind, Migration, Phase, Plan
+from coordinator.core.state import Job, JobPhase, Node, State, StopOrder
+from elastic_ps.core.configuration import NodeId, Role
+
+
+def standing(state: State, name: NodeId) -> tuple[Directive, ...]:
+    """All that a node has to know now, in the order to send it, without the Welcome that opens a stream."""
+    node = state.job.nodes.get(name)
+    if node is None:
+        return ()
+    if node.stop is not None:
+        return (node.stop,)
+    return tuple(_standing(state, node))
+
+
+def _standing(state: State, node: Node) -> Iterator[Directive]:
+    job = state.job
+    if node.cancel is not None:
+        yield node.cancel
+    if node.departing and not node.left:
+        return
+    plan = job.plan
+    if job.configuration is not None and (node.left or (node.id in job.members and not switching(plan))):
+        yield Committed(job.configuration.id)
+    if plan is not None and node.id in plan.audience:
+        yield from _of_plan(state, plan, node)
+    yield from _of_tables(state, node)
+
+
+def switching(plan: Plan | None) -> bool:
+    """Nodes may be in different configurations: the plan, or one whose outcome it carries, is armed."""
+    return plan is not None and (plan.phase is Phase.ARMED or bool(plan.absorbed))
+
+
+def _of_plan(state: State, plan: Plan, node: Node) -> Iterator[Directive]:
+    assert plan.target is not None
+    answers = state.round
+    if plan.phase is not Phase.ARMED:
+        if node.id not in answers.prepared:
+            if node.id in plan.joiners:
+                yield welcome(state)
+            yield Prepare(plan.target, plan.migration, tuple(sorted(plan.dead)), plan.restore)
+        return
+    if plan.decided:
+        if node.id not in answers.switched or node.id in awaited_arrivals(state, plan):
+            yield Adopt(plan.number)
+    elif not answers.until and plan.clock is not None and node.id not in answers.switched:
+        yield Arm(plan.number, plan.clock)
+    pausing = plan.migration is Migration.PAUSE and plan.kind is Kind.SCALE and node.role is Role.WORKER
+    if pausing and landed(state) and not awaited_arrivals(state, plan):
+        yield Resume(plan.number)
+
+
+def awaited_arrivals(state: State, plan: Plan) -> frozenset[NodeId]:
+    """New owners that do not hold all their blocks yet, where no worker's version tells it: pause mode, async, ssp."""
+    if plan.kind is not Kind.SCALE or (plan.migration is Migration.LIVE and state.job.is_sync):
+        return frozenset()
+    return plan.gainers - state.round.arrived
+
+
+def awaited_to_sync(job: Job, plan: Plan) -> frozenset[NodeId]:
+    """Return who has to catch up before the plan can be armed: joining workers; if live, servers that gain blocks."""
+    joining = frozenset(name for name in plan.joiners if name in job.nodes and job.nodes[name].role is Role.WORKER)
+    return joining | (plan.gainers if plan.migration is Migration.LIVE else frozenset())
+
+
+def landed(state: State) -> bool:
+    """Everyone who is alive has switched: the plan's target is in force."""
+    plan = state.job.plan
+    return plan is not None and plan.phase is Phase.ARMED and state.job.configuration == plan.target
+
+
+def _of_tables(state: State, node: Node) -> Iterator[Directive]:
+    job = state.job
+    if node.id in unextended(state):
+        assert job.configuration is not None
+        yield Extend(job.model.tensors, job.configuration.assignment, job.optimizers, job.data)
+    if node.role is not Role.SERVER or node.id not in job.members:
+        return
+    saving = state.saving
+    if saving is not None and saving.clock is not None and not saving.writing and node.id not in saving.saved:
+        yield Save(saving.clock, saving.url)
+    for trial in state.trials:
+        if node.id not in trial.answers:
+            yield Try(trial.optimizer, trial.dtypes)
+    for run in state.running:
+        if node.id in run.waiting:
+            yield Run(run.id, run.head, run.body)
+
+
+def unextended(state: State) -> frozenset[NodeId]:
+    """Who has not confirmed the tables as they are.
+
+    An Extend is about the configuration in force, so none is sent while a switch is half done, and no plan is assigned
+    while one is unanswered: a node never gets one that belongs to a configuration which it has left.
+    """
+    job = state.job
+    if job.configuration is None or not job.model.tensors or (switching(job.plan) and not landed(state)):
+        return frozenset()
+    known = job.members.keys() | state.welcomed
+    return frozenset(name for name in known if name in job.nodes) - state.extended - job.finished
+
+
+def welcome(state: State) -> Welcome:
+    """What is in force. After a restore the tables come before the configuration."""
+    job = state.job
+    return Welcome(job.configuration, job.model.tensors, job.optimizers, job.data, job.identity, job.begun)
+
+
+def owed(state: State, name: NodeId) -> tuple[Directive, ...]:
+    """What stands and has not been answered."""
+    # one Extend and one Try per stream: see `unextended`; one Run, as a handler takes as long as it likes
+    answered: tuple[type, ...] = (Committed, Resume, StopOrder, Extend, Try, Run)
+    if name in state.round.armed:
+        answered = (*answered, Arm)
+    return tuple(directive for directive in standing(state, name) if not isinstance(directive, answered))
+
+
+def plan_of(state: State, directive: Directive) -> int:
+    """The id of the plan that a directive belongs to; 0: none."""
+    plan = state.job.plan
+    return plan.id if plan is not None and isinstance(directive, Prepare | Arm | Adopt | Resume) else 0
+
+
+def wanted(job: Job) -> Wanted:
+    """What launchers have to bring about."""
+    alive = [node for node in job.nodes.values() if node.stop is None]
+    quiet = job.ended or bool(job.finished) or job.loading or job.phase is JobPhase.REBUILDING
+
+    def starting(role: Role) -> int:
+        present = sum(node.role is role and not node.departing and node.id not in job.goal.drains for node in alive)
+        return 0 if quiet else max(0, job.goal.count(role) - present)
+
+    leaving = {node.id for node in alive if node.departing} | (job.goal.drains & job.nodes.keys())
+    leaving |= set(job.plan.leavers) & job.nodes.keys() if job.plan else set()
+    return Wanted(
+        workers=job.goal.workers,
+        servers=job.goal.servers,
+        starting_workers=starting(Role.WORKER),
+        starting_servers=starting(Role.SERVER),
+        leaving=tuple(sorted(leaving)),
+        nodes=tuple(job.nodes),
+        nonces=tuple(node.nonce for node in job.nodes.values()),
+        expelled=job.expelled,
+        evicted=job.evicted,
+        restarting=tuple(node.nonce for node in job.nodes.values() if node.stop is not None and node.stop.restart),
+        ended=job.ended,
+        failed=job.phase is JobPhase.FAILED,
+        reason=job.reason,
+    )

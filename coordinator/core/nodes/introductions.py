@@ -1,0 +1,126 @@
+"""What the introductions of a job's nodes come to, for a coordinator without a journal (`rebuilding`). Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from coordinator.core.callers import Introduction
+from coordinator.core.plans.plan import gainers
+from elastic_ps.core.configuration import ConfigId, Configuration, NodeId, Role
+from elastic_ps.core.model import Model
+
+
+def numbers(told: Introduction) -> list[ConfigId]:
+    """Return the numbers of configurations that a node remembers."""
+    return [*(table.id for table in told.tables), told.cancelled]
+
+
+def beyond(told: Iterable[Introduction], role: Role) -> list[int]:
+    """Return the numbers that come after the names of a role that somebody remembers."""
+    names = {
+        name for one in told for name in (one.member.id, *one.dead, *(n for table in one.tables for n in table.members))
+    }
+    return [int(name[1:]) + 1 for name in names if name.startswith(role[0])]
+
+
+def model(told: Iterable[Introduction], block_bytes: int) -> Model:
+    """Return the job's model. Tables only grow: the longest are the latest."""
+    return Model(max((one.tensors for one in told), key=len, default=()), block_bytes)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What introductions come to.
+
+    Attributes:
+        known: who told what.
+        base: in force where `target` is not yet; None: it is everywhere, or nothing was before.
+        target: in force somewhere, or armed.
+        lagging: who has to go over to it yet.
+        unfinished: a plan has to bring that about, or to let go who left.
+        ended: how many processes have ended well meanwhile.
+    """
+
+    known: Mapping[NodeId, Introduction]
+    base: Configuration | None
+    target: Configuration
+    lagging: tuple[NodeId, ...]
+    unfinished: bool
+    ended: int
+
+    @property
+    def dead(self) -> frozenset[NodeId]:
+        """Return the workers of the target who have not come, or of whom others have been told that they are dead."""
+        told = {name for one in self.known.values() for name in one.dead}
+        return frozenset(name for name in self.target.ranks if name not in self.known or name in told) - self.finished
+
+    @property
+    def finished(self) -> frozenset[NodeId]:
+        """Return those who have not come because their scripts have ended: as many as have ended well."""
+        missing = frozenset(self.target.ranks.keys() - self.known.keys())
+        return missing if len(missing) <= self.ended else frozenset()
+
+    @property
+    def missed(self) -> str:
+        """Return who has not come and cannot be done without, for people; "": nobody."""
+        servers = {server.id for table in (self.base, self.target) if table is not None for server in table.servers}
+        if gone := sorted(servers - self.known.keys()):
+            return f"{', '.join(gone)} did not answer"
+        return "no worker answered" if self.target.ranks.keys() <= self.dead else ""
+
+
+def find(known: Mapping[NodeId, Introduction], ended: int) -> Found | None:
+    """Return what they come to: the highest configuration in force or armed anywhere; None: there is none.
+
+    Args:
+        known: what each node told.
+        ended: how many processes have ended well meanwhile.
+    """
+    force = _latest(one.current for one in known.values())
+    if force is None:
+        return None
+    armed = _latest(
+        one.prepared
+        for one in known.values()
+        if one.prepared is not None and (one.clock is not None or _may_be_armed(known, one.prepared))
+    )
+    target = armed if armed is not None and armed.id > force.id else force
+    lagging = tuple(
+        name
+        for name, one in known.items()
+        if one.number < target.id and (name in target.members or (one.prepared and one.prepared.id == target.id))
+    )
+    base = _latest(known[name].current for name in lagging)
+    left = any(one.has_left for one in known.values() if one.number == target.id)
+    paused = any(one.paused for one in known.values() if one.number == target.id)
+    return Found(known, base, target, lagging, bool(lagging) or left or paused, ended)
+
+
+def _may_be_armed(known: Mapping[NodeId, Introduction], table: Configuration) -> bool:
+    """Return whether somebody who has not come may have been armed for a table that is only prepared at the others.
+
+    So it is where those who have come have answered all that a plan needs for that: they hold it prepared, and who had
+    to catch up has. Then it may be in force by now, as one who switches tells its peers; and it can be finished.
+    """
+    base = _latest(one.current for one in known.values() if one.prepared is not None and one.prepared.id == table.id)
+    if base is None:
+        return False
+    dead = {name for told in known.values() for name in told.dead}
+    audience = (base.members.keys() | table.members.keys()) - dead
+    if audience <= known.keys():
+        return False
+    came = {name: known[name] for name in audience & known.keys()}
+    held = all(one.number >= table.id or (one.prepared and one.prepared.id == table.id) for one in came.values())
+    paused = any(one.paused for one in came.values())
+    to_sync = (table.ranks.keys() - base.ranks.keys()) | (frozenset() if paused else gainers(base, table))
+    return held and all(one.synced >= table.id for name, one in came.items() if name in to_sync)
+
+
+def _latest(tables: Iterable[Configuration | None]) -> Configuration | None:
+    """Return the highest; of several states of it, as the model grew, the last."""
+    found = [table for table in tables if table is not None]
+    return max(found, key=lambda table: (table.id, len(table.assignment)), default=None)
+
+
+def extent(told: Introduction) -> tuple[int, int, bool]:
+    """Return a key that orders what nodes know of the job's tables, which only grow."""
+    return len(told.tensors), sum(map(bool, told.optimizers)), told.data is not None and told.data.elastic

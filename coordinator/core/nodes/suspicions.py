@@ -1,0 +1,273 @@
+"""Whom the job waits for, until when, and what happens then. Pure: people are told exactly what `detection` acts on.
+
+Three kinds of evidence blame a node (docs/protocol.md, "Who is blamed"):
+
+- *Silence*: its lease has run out while the coordinator hears others.
+- *Separation*: it and a peer both report, and one of them cannot reach the other.
+- *A missing answer* of a node that reports, to a directive that a node answers whatever its script does.
+
+A wait for a node whose script may be busy blames nobody (`unbounded`). It is told, and `elasticctl evict` ends it.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from coordinator.core.directives import awaited_to_sync
+from coordinator.core.nodes.partitions import Pair, best_cut
+from coordinator.core.plans.plan import Kind, Phase, Plan
+from coordinator.core.state import Job, State, Vitals
+from coordinator.unbounded import delays
+from elastic_ps.core.configuration import Configuration, NodeId, Role
+
+GRACE = 0.5
+"""Leases beyond the first that a node may be silent where no peer complains about it."""
+
+SUSPICION = 3.0
+"""Leases for which the fault may be here, when most nodes fall silent at once."""
+
+PROMPT = 3.0
+"""Leases in which a node answers a directive whose answer needs nothing but itself and its peers' connections."""
+
+LONG_SECONDS = 600.0
+"""Without a block, in which blocks are copied or loaded from a checkpoint."""
+
+
+class Verdict(StrEnum):
+    """What happens to a suspect when its time is up."""
+
+    EXPELLED = "expelled"
+    LEFT = "taken to have left"
+    PLAN_GIVEN_UP = "the plan is given up"
+
+
+@dataclass(frozen=True)
+class Suspicion:
+    """One node that the job waits for.
+
+    Attributes:
+        node: the suspect.
+        why: evidence, for people: "has been silent", "has had no way to s1".
+        since: unix seconds.
+        until: when the verdict is carried out; None: it is not.
+        verdict: on the suspect.
+    """
+
+    node: NodeId
+    why: str
+    since: float
+    until: float | None = None
+    verdict: Verdict = Verdict.EXPELLED
+
+    def evidence(self, now: float) -> str:
+        """Return what speaks against the node, without its name, as of `now` in unix seconds."""
+        return f"{self.why} for {max(0.0, now - self.since):.0f} s"
+
+    def text(self, now: float) -> str:
+        """Return the suspicion as a sentence for people, as of `now` in unix seconds."""
+        told = f"{self.node} {self.evidence(now)}"
+        if self.until is None:
+            return told
+        left = max(0.0, self.until - now)
+        outcome = self.verdict if self.verdict is Verdict.PLAN_GIVEN_UP else f"{self.node} is {self.verdict}"
+        return f"{told}: {outcome} in {left:.0f} s"
+
+
+def suspicions(state: State, now: float) -> tuple[Suspicion, ...]:
+    """Return all that stand at `now`, in unix seconds; the most urgent one of each node, waits without end last."""
+    if state.job.ended or state.rebuilding is not None:
+        return ()
+    patient = (Suspicion(delay.node, delay.why, delay.since) for delay in delays(state, now))
+    found = [*_silent(state, now), *_separated(state, now), *_unanswered(state), *patient]
+    urgent: dict[NodeId, Suspicion] = {}
+    for suspicion in sorted(found, key=_urgency):
+        urgent.setdefault(suspicion.node, suspicion)
+    return tuple(urgent.values())
+
+
+def _urgency(suspicion: Suspicion) -> tuple[bool, float]:
+    return suspicion.until is None, suspicion.until or suspicion.since
+
+
+# ---- silence -----------------------------------------------------------------------------------------------------
+
+
+def silent(state: State, now: float) -> frozenset[NodeId]:
+    """Return the nodes whose lease has run out."""
+    lease = state.settings.lease
+    return frozenset(name for name in state.job.nodes if now - heard_at(state, name, now) > lease)
+
+
+def heard_at(state: State, name: NodeId, now: float) -> float:
+    """Return when a node was last heard, in unix seconds; one of which nothing is known yet is heard `now`."""
+    vitals = state.vitals.get(name)
+    return vitals.heard if vitals else now
+
+
+def waited_for(job: Job) -> frozenset[NodeId]:
+    """Return the nodes that do not end anyhow."""
+    return frozenset(name for name, node in job.nodes.items() if not node.departing and name not in job.finished)
+
+
+def most_are_silent(state: State, now: float) -> bool:
+    """Return whether more than half of the nodes are silent, so that the fault may be the coordinator's own."""
+    expected = waited_for(state.job)
+    return 2 * len(silent(state, now) & expected) > len(expected) > 1
+
+
+def _silent(state: State, now: float) -> Iterator[Suspicion]:
+    lease, job, quiet = state.settings.lease, state.job, silent(state, now)
+    doubt = state.doubted_since + SUSPICION * lease if state.doubted_since and most_are_silent(state, now) else 0.0
+    deaf = not state.launchers and job.nodes.keys() <= quiet  # nobody would hear what the coordinator decides
+    complaints = _complaints(state, quiet)
+    for name, node in job.nodes.items():
+        heard = heard_at(state, name, now)
+        if now - heard <= lease / 2:
+            continue
+        if node.departing or name in job.finished:
+            yield Suspicion(name, "ends, and has been silent", heard, heard + lease, Verdict.LEFT)
+            continue
+        patience = lease if name in complaints or not is_member(job, name) else (1 + GRACE) * lease
+        until = None if doubt and deaf else max(heard + patience, doubt)
+        verdict = Verdict.LEFT if has_left(state, name) else Verdict.EXPELLED
+        yield Suspicion(name, "has been silent", heard, until, verdict)
+
+
+def _complaints(state: State, quiet: frozenset[NodeId]) -> frozenset[NodeId]:
+    """Return whom a node that is not `quiet` cannot reach."""
+    heard = (state.vitals[name] for name in state.job.nodes.keys() - quiet if name in state.vitals)
+    return frozenset(wait.peer for vitals in heard for wait in vitals.waits if wait.unreachable)
+
+
+def is_member(job: Job, name: NodeId) -> bool:
+    """Return whether a node is in the configuration in force, or in one that may be in force somewhere."""
+    plan = job.plan
+    armed = plan is not None and plan.phase is Phase.ARMED and name in plan.audience
+    assumed = plan is not None and any(name in absorbed.audience for absorbed in plan.absorbed)
+    return name in job.members or armed or assumed
+
+
+def has_left(state: State, name: NodeId) -> bool:
+    """Return whether a silent leaver of an armed plan holds nothing: nobody waits for it in the new table."""
+    plan = state.job.plan
+    if plan is None or plan.phase is not Phase.ARMED or name not in plan.leavers:
+        return False
+    return state.job.nodes[name].role is Role.WORKER or name in state.round.switched
+
+
+# ---- separation --------------------------------------------------------------------------------------------------
+
+
+def separated(state: State, now: float) -> dict[Pair, float]:
+    """Return the pairs of nodes that both live and of which one cannot reach the other, and since when.
+
+    A node that has stopped is unreachable too, before it is silent. So a pair counts only where both were heard well
+    after the one lost the other; and what they tell of a time in which this coordinator did not hear one of them, as
+    its machine or its network stood still, may be over when it hears of it.
+    """
+    plan = state.job.plan
+    involved = waited_for(state.job) & ({*state.job.members} | set(plan.audience if plan is not None else ()))
+    found: dict[Pair, float] = {}
+    for name in involved:
+        for wait in state.vitals[name].waits if name in state.vitals else ():
+            if wait.unreachable and wait.peer in involved and wait.peer != name:
+                pair = frozenset({name, wait.peer})
+                ends = [state.vitals.get(end, Vitals(now, back=now)) for end in pair]
+                since = max(wait.since, *(end.back for end in ends))
+                if min(end.heard for end in ends) >= since + state.settings.lease / 2:
+                    found[pair] = min(since, found.get(pair, since))
+    return found
+
+
+def severed(state: State, names: Collection[NodeId]) -> bool:
+    """Return whether one of some nodes has just said that it cannot reach another of them."""
+    return any(
+        wait.unreachable and wait.peer in names
+        for name in names
+        if name in state.vitals
+        for wait in state.vitals[name].waits
+    )
+
+
+def _separated(state: State, now: float) -> Iterator[Suspicion]:
+    pairs = separated(state, now)
+    leave = best_cut(pairs, lambda names: removal_cost(state.job, names))
+    for name in sorted(leave):
+        mine = {pair: since for pair, since in pairs.items() if name in pair}
+        peers = sorted(end for pair in mine for end in pair - {name})
+        since = min(mine.values())
+        yield Suspicion(name, f"has had no way to {', '.join(peers)}", since, since + state.settings.lease)
+
+
+@dataclass(frozen=True, order=True)
+class RemovalCost:
+    """What the removal of some nodes costs; the lower the better, compared field by field.
+
+    Attributes:
+        restores: the job has to go back to its checkpoint, as after the loss of a server or of the last worker.
+        count: of the nodes.
+        members: those of them that are in a configuration that is, or may be, in force.
+        nbytes: bytes that they own.
+        names: highest first, so that no two sets cost the same.
+    """
+
+    restores: bool
+    count: int
+    members: int
+    nbytes: int
+    names: tuple[NodeId, ...]
+
+
+def removal_cost(job: Job, names: frozenset[NodeId]) -> RemovalCost:
+    """Return what the removal of nodes would cost the job: a plan that is armed counts as if it were committed."""
+    members = frozenset(name for name in names if is_member(job, name))
+    server = any(name in job.nodes and job.nodes[name].role is Role.SERVER for name in members)
+    table = _latest(job)
+    workers = table.ranks.keys() - job.dead if table is not None else frozenset[NodeId]()
+    held = table.blocks_of if table is not None else {}
+    restores = server or (bool(workers) and workers <= names)
+    nbytes = sum(job.model.blocks[block].nbytes for name in members for block in held.get(name, ()))
+    return RemovalCost(restores, len(names), len(members), nbytes, tuple(sorted(names, reverse=True)))
+
+
+def _latest(job: Job) -> Configuration | None:
+    """Return the latest table that is, or may be, in force: the one that the dead are taken off."""
+    plan = job.plan
+    if plan is not None and plan.phase is Phase.ARMED:
+        return plan.target
+    return plan.absorbed[-1].target if plan is not None and plan.absorbed else job.configuration
+
+
+# ---- missing answers ---------------------------------------------------------------------------------------------
+
+
+def _unanswered(state: State) -> Iterator[Suspicion]:
+    """Yield those whose answer the plan under way needs before anything else can happen."""
+    plan = state.job.plan
+    if plan is None or not plan.trail:
+        return
+    since = max(plan.trail[-1].at, state.awake_since)
+    missing, answer = _missing(state, plan)
+    verdict = Verdict.PLAN_GIVEN_UP if plan.kind is Kind.SCALE and plan.phase is not Phase.ARMED else Verdict.EXPELLED
+    quick = plan.phase is Phase.ASSIGNED and not plan.restore
+    bound = PROMPT * state.settings.lease if quick else LONG_SECONDS
+    for name in missing:
+        grew = state.vitals[name].grew if name in state.vitals else 0.0  # who loads or copies tells how much by now
+        begun = max(since, grew)
+        yield Suspicion(name, f"has not answered {answer} of plan {plan.id}", begun, begun + bound, verdict)
+
+
+def _missing(state: State, plan: Plan) -> tuple[list[NodeId], str]:
+    """Return who has not answered yet, and what.
+
+    Not SWITCHED: a worker switches between two steps of its script, which may take as long as they like.
+    """
+    answers, job = state.round, state.job
+    needed = [name for name in plan.audience if name in job.nodes and name not in job.finished]
+    if plan.phase is Phase.ASSIGNED:
+        return [name for name in needed if name not in answers.prepared], "PREPARED"
+    if plan.phase is Phase.SYNCING:
+        return [name for name in needed if name in awaited_to_sync(job, plan) - answers.synced], "SYNCED"
+    if plan.phase is Phase.ARMED and not plan.decided and not answers.until:
+        return [name for name in needed if name not in answers.armed | answers.switched], "ARMED"
+    return [], ""

@@ -1,0 +1,229 @@
+"""What operators ask for: scale, drain, cancel, stop. A refusal says what is wrong and how to mend it."""
+
+from coordinator.core.checkpoints.ending import end
+from coordinator.core.directives import wanted
+from coordinator.core.effects import Why
+from coordinator.core.events import CancelAsked, DrainAsked, ScaleAsked, StopAsked
+from coordinator.core.plans.best_fit import Move, moves
+from coordinator.core.plans.lifecycle import cancel, content, dismiss_waiting, form, grant, withdraw
+from coordinator.core.plans.next_configuration import change, refusal, sizes, target
+from coordinator.core.plans.plan import Kind, Phase
+from coordinator.core.plans.scale_requests import Goal, Wish, uncontradicted
+from coordinator.core.state import Job, JobPhase, StopOrder
+from coordinator.core.step_context import Turn
+from elastic_ps.core.configuration import ConfigId, Member, NodeId, Role
+from protos import elastic_pb2 as pb
+
+BYTES_PER_SECOND = 200e6
+"""Assumed of a migration before the job has seen one."""
+
+OPERATOR_CAUSE = "operator-controller"
+"""How the causes of a Kubernetes operator's requests begin. It guards against mistakes; the token is the authority."""
+
+
+def on_scale_asked(turn: Turn, event: ScaleAsked) -> None:
+    """Scale: wanted counts."""
+    job = turn.job
+    wish = Wish(job.requests + 1, event.cause or "operator", event.workers, event.servers, None, event.migration)
+    why = "" if event.dry_run else not_operators(turn, event.cause, "scale")
+    why = why or _not_running(turn) or refusal(job, _wanted_with(job, wish))
+    if why:
+        turn.refuse(event.to, why)
+    elif event.dry_run:
+        turn.reply(event.to, _dry_run(turn, _wanted_with(job, wish)))
+    elif why := want(turn, wish, event.queue):
+        turn.refuse(event.to, why)
+    else:
+        turn.reply(event.to, _accepted(turn, wish.number))
+
+
+def _wanted_with(job: Job, wish: Wish) -> Goal:
+    """What will be wanted if nothing else comes between."""
+    return job.goal.granting(uncontradicted(job.queued, wish))
+
+
+def not_operators(turn: Turn, cause: str, what: str) -> str:
+    """Why a request is not this coordinator's to take: an operator on Kubernetes keeps the job as its document says."""
+    settings = turn.state.settings
+    if not settings.operator or cause.startswith(OPERATOR_CAUSE):
+        return ""
+    instead = {
+        "scale": f"`elasticctl --kube scale {settings.name} --workers N --servers M`, or `kubectl scale`",
+        "drain": f"`kubectl delete pod` of the node, or `elasticctl --kube scale {settings.name} ...`",
+        "stop": f"`kubectl delete elasticjob {settings.name}`, or set its spec.suspend",
+    }
+    return f"this job is run by an operator on Kubernetes, which would undo it: {instead[what]}"
+
+
+def _not_running(turn: Turn) -> str:
+    if turn.job.ended or turn.state.stopping:
+        return f"the job has ended: {turn.job.reason or 'it is being stopped'}"
+    if turn.job.finished:
+        return "the job is finishing: some of its workers have ended their script"
+    return ""
+
+
+def want(turn: Turn, wish: Wish, queue: bool) -> str:
+    """Take a request up, or queue it behind the plan under way. Returns why not, "" if so."""
+    plan = turn.job.plan
+    if plan is not None:
+        if not queue:
+            return f"plan {plan.id} is under way ({plan.phase}); without --no-wait the request is queued behind it"
+        before = turn.job.queued
+        turn.durable(queued=uncontradicted(before, wish), requests=wish.number)
+        withdraw(turn, before, turn.job.queued, wish)
+        return ""
+    told = wanted(turn.job)
+    turn.durable(requests=wish.number)
+    grant(turn, (wish,))
+    if turn.job.configuration is not None:
+        dismiss_waiting(turn)
+    unstart(turn, told.starting_workers, told.starting_servers)
+    form(turn)
+    return ""
+
+
+def unstart(turn: Turn, workers: int, servers: int) -> None:
+    """Launchers had been told to start so many: those that are not wanted any more may come all the same."""
+    after = wanted(turn.job)
+    if not turn.state.launchers:
+        return
+    until = turn.now + turn.state.settings.join_timeout
+    gone = {Role.WORKER: workers - after.starting_workers, Role.SERVER: servers - after.starting_servers}
+    turn.live(surplus={role: (max(0, count), until) for role, count in gone.items()})
+
+
+def _accepted(turn: Turn, number: int) -> "pb.ScaleReply":
+    """What has become of request `number`; 0: it was not needed."""
+    job = turn.job
+    lines: list[str] = []
+    if any(wish.number == number for wish in job.queued):
+        reply = pb.ScaleReply(queued=True)
+    else:
+        reply = _effect(job, job.goal)
+        reply.plan = job.plan.id if job.plan is not None and number in job.plan.requests else 0
+    reply.request = number
+    if not turn.state.launchers:
+        asked = wanted(job)
+        needed = {Role.SERVER: asked.starting_servers, Role.WORKER: asked.starting_workers}
+        lines = [turn.state.settings.join_command.format(role=role) for role in needed for _ in range(needed[role])]
+    reply.lines.extend(lines)
+    return reply
+
+
+def _effect(job: Job, goal: Goal) -> "pb.ScaleReply":
+    """Who comes and who goes."""
+    asked = change(job, goal)
+    return pb.ScaleReply(joining_workers=asked.workers, joining_servers=asked.servers, leaving=asked.leavers)
+
+
+def _dry_run(turn: Turn, goal: Goal) -> "pb.ScaleReply":
+    job = turn.job
+    asked = change(job, goal)
+    if job.configuration is None or not asked:
+        return pb.ScaleReply()
+    joiners = [
+        Member(f"new {role} {number + 1}", role, "")
+        for role in (Role.WORKER, Role.SERVER)
+        for number in range(asked.joining(role))
+    ]
+    table = target(job, joiners, asked.leavers, ConfigId())
+    blocks = range(len(table.assignment))
+    old = [job.configuration.primary(block) for block in blocks]
+    listed = moves(sizes(job), old, [table.primary(block) for block in blocks])
+    total = sum(move.bytes for move in listed)
+    reply = _effect(job, goal)
+    reply.moves.extend(_move(move) for move in listed)
+    reply.bytes_to_move, reply.seconds_estimated = total, total / _speed(turn)
+    return reply
+
+
+def _move(move: Move) -> "pb.Move":
+    return pb.Move(source=move.source, target=move.target, blocks=move.blocks, bytes=move.bytes)
+
+
+def _speed(turn: Turn) -> float:
+    """Bytes per second of the last migration."""
+    for plan in reversed(turn.state.history):
+        seconds = plan.times.synced - plan.times.prepared
+        if plan.phase is Phase.COMMITTED and plan.moved and seconds > 0:
+            return sum(plan.moved.values()) / seconds
+    return BYTES_PER_SECOND
+
+
+def on_drain_asked(turn: Turn, event: DrainAsked) -> None:
+    """Drain: a plan without one node."""
+    if why := not_operators(turn, event.cause, "drain") or _not_running(turn):
+        turn.refuse(event.to, why)
+    elif event.node not in turn.job.nodes:
+        known = ", ".join(turn.job.nodes) or "none"
+        turn.refuse(event.to, f"no node named {event.node!r} in this job; its nodes: {known}", Why.NOT_FOUND)
+    elif why := drain(turn, event.node, event.cause or "operator", event.queue):
+        turn.refuse(event.to, why)
+    else:
+        turn.reply(event.to, _accepted(turn, _drain_of(turn.job, event.node)))
+
+
+def _drain_of(job: Job, name: NodeId) -> int:
+    """The number of the request that drains a node; 0: there is none."""
+    wishes = (*job.goal.wishes, *job.queued)
+    return next((wish.number for wish in wishes if wish.drain is not None and wish.drain.id == name), 0)
+
+
+def drain(turn: Turn, name: NodeId, cause: str, queue: bool) -> str:
+    """Let a node go; its role's wanted count falls by one. Returns why not, "" if so.
+
+    The last of its role is replaced: the same plan waits for another one, which gets what it has before it goes.
+    """
+    job = turn.job
+    node, plan = job.nodes[name], job.plan
+    leaving = node.departing or name in job.goal.drains or (plan is not None and name in plan.leavers)
+    if leaving or _drain_of(job, name):
+        return ""
+    role = node.role
+    if name not in job.members and (plan is None or name not in plan.audience):
+        turn.durable(goal=job.goal.changed(role, max(1, job.goal.count(role) - 1)))
+        turn.node(name, stop=StopOrder(f"drained: {cause}"))
+        return ""
+    wish = Wish(job.requests + 1, cause, drain=node.member)
+    return refusal(job, _wanted_with(job, wish)) or want(turn, wish, queue)
+
+
+def on_cancel_asked(turn: Turn, event: CancelAsked) -> None:
+    """Cancel: the plan under way. What waits behind it is not touched: it is next."""
+    plan = turn.job.plan
+    if plan is None:
+        turn.refuse(event.to, "no plan is under way")
+    elif plan.kind is not Kind.SCALE:
+        turn.refuse(event.to, f"plan {plan.id} ({plan.cause}) cannot be cancelled: the job cannot go on without it")
+    elif plan.phase is Phase.ARMED:
+        turn.refuse(event.to, f"plan {plan.id} is armed: nodes may have switched. Scale back when it is committed")
+    else:
+        told = wanted(turn.job)
+        cancel(turn, "cancelled by the operator", dismiss=True)
+        content(turn)
+        unstart(turn, told.starting_workers, told.starting_servers)
+        turn.reply(event.to, pb.CancelReply(plan=plan.id, queued="; ".join(map(str, turn.job.queued))))
+
+
+def on_stop_asked(turn: Turn, event: StopAsked) -> None:
+    """Stop: the job ends; a checkpoint that is being written is finished first, unless at once."""
+    if why := not_operators(turn, event.reason, "stop"):
+        turn.refuse(event.to, why)
+        return
+    turn.reply(event.to, pb.StopReply())
+    if turn.job.ended:
+        return
+    turn.live(stopping=event.reason)
+    if event.failed:
+        end(turn, JobPhase.FAILED, event.reason)
+    elif event.at_once:
+        end(turn, JobPhase.FINISHED, event.reason)
+
+
+def stop(turn: Turn) -> bool:
+    """The end that an operator has asked for."""
+    if not turn.state.stopping or turn.job.ended or turn.state.saving is not None:
+        return False
+    end(turn, JobPhase.FINISHED, turn.state.stopping)
+    return True

@@ -1,0 +1,130 @@
+"""From what is wanted to a table: what is refused, who leaves, which configuration comes next. Pure functions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from coordinator.core.plans.best_fit import best_fit, leaving_server_order
+from coordinator.core.plans.scale_requests import Goal
+from coordinator.core.state import Job
+from elastic_ps.core.configuration import ConfigId, Configuration, Member, NodeId, Role
+from elastic_ps.core.errors import ConfigurationError
+
+ELASTIC_LINES = """\
+    import elastic_ps.mxnet
+    elastic_ps.init()
+    sampler = elastic_ps.Sampler(len(dataset), global_batch=B)
+    for epoch in elastic_ps.epochs(n):
+        for step, indices, batch in sampler:"""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a goal asks for, compared with the configuration in force."""
+
+    workers: int = 0
+    servers: int = 0
+    leavers: tuple[NodeId, ...] = ()
+
+    def joining(self, role: Role) -> int:
+        """How many nodes have to join."""
+        return self.workers if role is Role.WORKER else self.servers
+
+    def __bool__(self) -> bool:
+        return bool(self.workers or self.servers or self.leavers)
+
+
+def change(job: Job, goal: Goal) -> Change:
+    """What has to happen. Who leaves: whom the goal names; else servers by bytes to move, workers by rank."""
+    configuration = job.configuration
+    if configuration is None:
+        return Change(goal.workers, goal.servers)
+    workers, left_workers = _split([w.id for w in reversed(configuration.workers)], goal.drains, goal.workers)
+    order = range(len(configuration.servers))
+    if configuration.assignment:
+        order_of_leaving: Sequence[int] = leaving_server_order(sizes(job), configuration.assignment, len(order))
+    else:
+        order_of_leaving = tuple(reversed(order))
+    candidates = [configuration.servers[index].id for index in order_of_leaving]
+    servers, left_servers = _split(candidates, goal.drains, goal.servers)
+    return Change(workers, servers, (*left_workers, *left_servers))
+
+
+def _split(candidates: Sequence[NodeId], drains: frozenset[NodeId], count: int) -> tuple[int, list[NodeId]]:
+    """How many join and who leaves; `candidates` stand in the order in which they would leave."""
+    stay = [node for node in candidates if node not in drains]
+    extra = max(0, len(stay) - count)
+    return max(0, count - len(stay)), [node for node in candidates if node in drains] + stay[:extra]
+
+
+def sizes(job: Job) -> list[int]:
+    """Bytes by block."""
+    return [block.nbytes for block in job.model.blocks]
+
+
+def static_reason(job: Job) -> str:
+    """Why the number of workers cannot change, with what to do; "": it can."""
+    if job.model.blocks and not job.elastic:
+        return (
+            "its script draws its own batches (data: static), so another number of workers would train on other data. "
+            f"These lines make the script elastic:\n{ELASTIC_LINES}"
+        )
+    return ""
+
+
+def refusal(job: Job, goal: Goal) -> str:
+    """Why a goal cannot be reached, with what to do; "": it can.
+
+    Besides counts and blocks: data that the script draws by itself allows no other workers, and optimizers that live in
+    the workers (`update_on_kvstore=False`) could not reach a worker that joins.
+    """
+    for role in Role:
+        if goal.count(role) < 1:
+            return f"a job needs at least 1 {role}, not {goal.count(role)}; `elasticctl stop` ends a job"
+    asked = change(job, goal)
+    if asked.servers and (why := _too_many_servers(job, goal.servers)):
+        return why
+    if job.configuration is None:
+        return ""
+    leaving = [node for node in asked.leavers if node in job.configuration.ranks]
+    if (asked.workers or leaving) and (why := static_reason(job)):
+        return f"workers can neither join nor leave this job: {why}"
+    if asked.workers and job.data is not None and job.elastic and job.is_sync and goal.workers > job.data.global_batch:
+        return (
+            f"{goal.workers} workers, but a step has a global batch of {job.data.global_batch} samples: the workers "
+            "beyond would have none"
+        )
+    if asked.workers and job.local_update:
+        return (
+            "workers cannot join this job: its optimizers live in the workers (update_on_kvstore=False), so a new one "
+            "would not have their state. Leave update_on_kvstore at its default"
+        )
+    return ""
+
+
+def _too_many_servers(job: Job, servers: int) -> str:
+    blocks = len(job.model.blocks)
+    if not blocks or servers <= blocks:
+        return ""
+    held = f"{blocks} block{'s' if blocks > 1 else ''}"
+    return f"{servers} servers, but the model has only {held}, so that some would hold nothing"
+
+
+def target(job: Job, joiners: Sequence[Member], leavers: Sequence[NodeId], number: ConfigId) -> Configuration:
+    """The next configuration (DL2 section 5, step 2).
+
+    Raises:
+        ConfigurationError: servers join that would hold nothing.
+    """
+    old = job.configuration
+    stay = [m for m in (old.members.values() if old else ()) if m.id not in leavers]
+    roster = [*stay, *joiners]
+    workers = tuple(member for member in roster if member.role is Role.WORKER)
+    servers = tuple(member for member in roster if member.role is Role.SERVER)
+    blocks = len(job.model.blocks)
+    if any(joiner.role is Role.SERVER for joiner in joiners) and (why := _too_many_servers(job, len(servers))):
+        raise ConfigurationError(why)
+    if old is not None and servers == old.servers:
+        return Configuration(number, workers, servers, old.assignment)
+    index = {member.id: place for place, member in enumerate(servers)}
+    owners = [index.get(old.primary(block)) for block in range(blocks)] if old else [None] * blocks
+    return Configuration(number, workers, servers, best_fit(sizes(job), owners, len(servers)) if blocks else ())

@@ -1,0 +1,96 @@
+"""What a job is wanted to be, and the requests that make it so. Pure.
+
+A request that comes while a plan runs waits. When the plan has ended, well or not, all that wait are granted
+together, in their order, upon what is wanted then: a wish that was cancelled does not come back with the next.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from coordinator.core.plans.plan import Migration
+from elastic_ps.core.configuration import Member, NodeId, Role
+
+RESTORE = "restore: "
+"""What the cause of a plan begins with that takes the job back to a checkpoint; the rest says why."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """One request.
+
+    Attributes:
+        number: counted by the job.
+        cause: for people.
+        workers: wanted number; 0: as it is.
+        servers: likewise.
+        drain: who must go; None: it is about numbers.
+        migration: of the plan.
+    """
+
+    number: int
+    cause: str
+    workers: int = 0
+    servers: int = 0
+    drain: Member | None = None
+    migration: Migration = Migration.LIVE
+
+    def __str__(self) -> str:
+        if self.drain is not None:
+            return f"drain {self.drain.id} ({self.cause})"
+        counts = ((self.workers, Role.WORKER), (self.servers, Role.SERVER))
+        numbers = [f"{count} {role}{'' if count == 1 else 's'}" for count, role in counts if count]
+        return f"scale to {', '.join(numbers)} ({self.cause})"
+
+    def contradicts(self, older: "Wish") -> bool:
+        """Whether both ask for a number, and not the same."""
+        pairs = ((self.workers, older.workers), (self.servers, older.servers))
+        return any(mine and other and mine != other for mine, other in pairs)
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Numbers of nodes, and who of the present ones must go.
+
+    Attributes:
+        workers: wanted number.
+        servers: likewise.
+        drains: who must go.
+        migration: of the next plan.
+        cause: for people.
+        wishes: requests that it has taken up and that no plan has ended yet.
+    """
+
+    workers: int
+    servers: int
+    drains: frozenset[NodeId] = frozenset()
+    migration: Migration = Migration.LIVE
+    cause: str = "start"
+    wishes: tuple[Wish, ...] = ()
+
+    def count(self, role: Role) -> int:
+        """Wanted number."""
+        return self.workers if role is Role.WORKER else self.servers
+
+    def changed(self, role: Role, count: int) -> "Goal":
+        """Another number of a role."""
+        return replace(self, workers=count) if role is Role.WORKER else replace(self, servers=count)
+
+    def granting(self, wishes: Iterable[Wish]) -> "Goal":
+        """With requests taken up, one after the other."""
+        return reduce(Goal._granting, wishes, self)
+
+    def _granting(self, wish: Wish) -> "Goal":
+        kept = tuple(older for older in self.wishes if not wish.contradicts(older))
+        goal = replace(self, cause=wish.cause, wishes=(*kept, wish))
+        if wish.drain is not None:
+            role = wish.drain.role
+            left = max(1, goal.count(role) - 1)  # in the place of the last of its role comes another, in the same plan
+            return replace(goal.changed(role, left), drains=goal.drains | {wish.drain.id})
+        workers, servers = wish.workers or goal.workers, wish.servers or goal.servers
+        return replace(goal, workers=workers, servers=servers, migration=wish.migration)
+
+
+def uncontradicted(queued: tuple[Wish, ...], wish: Wish) -> tuple[Wish, ...]:
+    """A queue with one request more, which takes the place of those that it contradicts."""
+    return (*(older for older in queued if not wish.contradicts(older)), wish)

@@ -1,0 +1,29 @@
+"""The scaling clock (DL2 section 5, step 2): near, and yet ahead of every node."""
+
+from collections.abc import Iterable
+from math import ceil
+
+from coordinator.core.state import Vitals
+
+MOST_STEPS = 1000
+"""A clock never lies further ahead: a wrong round trip must not stall a plan."""
+
+
+def scaling_clock(vitals: Iterable[Vitals], exchanges: int, margin: int, version: int = 0) -> int:
+    """A step boundary that no node has reached when it hears of it, in all likelihood; LATE mends the rest.
+
+    Args:
+        vitals: of the nodes concerned.
+        exchanges: versions per sampler step.
+        margin: sampler steps on top of the estimate.
+        version: a version that some node is known to have reached besides.
+
+    Returns:
+        max(reported versions) + (ceil(worst round trip / step time) + margin) steps, rounded up to a boundary.
+    """
+    told = tuple(vitals)
+    highest = max([version, *(v.version for v in told)])
+    step = min((v.step_seconds for v in told if v.step_seconds > 0), default=0.0)
+    trip = max((v.rtt_seconds for v in told), default=0.0)
+    ahead = min(MOST_STEPS, (ceil(trip / step) if step else 0) + margin)
+    return (-(-highest // exchanges) + ahead) * exchanges

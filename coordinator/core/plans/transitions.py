@@ -1,0 +1,68 @@
+"""The phases of a plan, as one table. The picture in docs/ is drawn from it."""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from coordinator.core.plans.plan import Passed, Phase, Plan
+
+
+class Trigger(StrEnum):
+    """What moves a plan on."""
+
+    COMPLETE = "complete"
+    PREPARED = "prepared"
+    AGREED = "agreed"
+    SYNCED = "synced"
+    LATE = "late"
+    SWITCHED = "switched"
+    CANCEL = "cancel"
+
+
+@dataclass(frozen=True)
+class Transition:
+    """One arrow of the picture."""
+
+    source: Phase
+    trigger: Trigger
+    target: Phase
+    when: str
+
+
+TRANSITIONS = (
+    Transition(Phase.REGISTERED, Trigger.COMPLETE, Phase.ASSIGNED, "all expected have registered, or join_timeout"),
+    Transition(Phase.ASSIGNED, Trigger.PREPARED, Phase.SYNCING, "all have answered PREPARED"),
+    Transition(Phase.ASSIGNED, Trigger.AGREED, Phase.ARMED, "all have answered PREPARED; start or death: no clock"),
+    Transition(Phase.SYNCING, Trigger.SYNCED, Phase.ARMED, "all joining workers and new owners have answered SYNCED"),
+    Transition(Phase.ARMED, Trigger.LATE, Phase.ARMED, "a node is past the clock and nobody has switched: a later one"),
+    Transition(
+        Phase.ARMED,
+        Trigger.SWITCHED,
+        Phase.COMMITTED,
+        "all have switched; a worker is past the clock, or new owners have all blocks",
+    ),
+    *(
+        Transition(phase, Trigger.CANCEL, Phase.CANCELLED, "an operator, a death, new tensors, a restart")
+        for phase in (Phase.REGISTERED, Phase.ASSIGNED, Phase.SYNCING)
+    ),
+)
+
+_TABLE = {(row.source, row.trigger): row.target for row in TRANSITIONS}
+
+
+class ImpossibleTransitionError(Exception):
+    """A bug: the plan's history is in the message."""
+
+
+def advance(plan: Plan, trigger: Trigger, now: float) -> Plan:
+    """The plan in its next phase.
+
+    Raises:
+        ImpossibleTransitionError: the table has no such row.
+    """
+    target = _TABLE.get((plan.phase, trigger))
+    if target is None:
+        trail = ", ".join(f"{passed.trigger} -> {passed.phase} at {passed.at:.3f}" for passed in plan.trail)
+        raise ImpossibleTransitionError(
+            f"plan {plan.id} ({plan.kind}) cannot {trigger} in {plan.phase}; history: {trail}"
+        )
+    return replace(plan, phase=target, trail=(*plan.trail, Passed(now, trigger, target)))

@@ -1,0 +1,90 @@
+"""One step in the making: the state as it is being changed, and the effects so far. It lives for one call of `step`."""
+
+from dataclasses import replace
+from typing import Any
+
+from coordinator.core.batches.book_of_batches import Book
+from coordinator.core.effects import Effect, Log, Refuse, Reply, Why
+from coordinator.core.plans.plan import Plan
+from coordinator.core.state import Job, Node, Round, State
+from elastic_ps.core.configuration import NodeId
+
+
+class Turn:
+    """See the module.
+
+    Attributes:
+        state: so far.
+        now: the event's time.
+        effects: so far, without what is derived from the state.
+        closed: plans that have ended or changed after their end.
+    """
+
+    def __init__(self, state: State, now: float):
+        self.state = state
+        self.now = now
+        self.effects: list[Effect] = []
+        self.closed: list[Plan] = []
+
+    @property
+    def job(self) -> Job:
+        """The durable part."""
+        return self.state.job
+
+    @property
+    def round(self) -> Round:
+        """Answers in the plan under way."""
+        return self.state.round
+
+    @property
+    def plan(self) -> Plan:
+        """The plan under way; callers know that there is one."""
+        assert self.state.job.plan is not None
+        return self.state.job.plan
+
+    def live(self, **changes: Any) -> None:
+        """Change the volatile part."""
+        self.state = replace(self.state, **changes)
+
+    def durable(self, **changes: Any) -> None:
+        """Change the job."""
+        self.live(job=replace(self.job, **changes))
+
+    def keep(self, book: Book) -> None:
+        """Change the book of batches, which is durable too."""
+        self.live(book=book)
+
+    def replan(self, **changes: Any) -> None:
+        """Change the plan under way."""
+        self.durable(plan=replace(self.plan, **changes))
+
+    def answers(self, **changes: Any) -> None:
+        """Change the round."""
+        self.live(round=replace(self.round, **changes))
+
+    def node(self, name: NodeId, **changes: Any) -> None:
+        """Change a node, where it is still there."""
+        node: Node | None = self.job.nodes.get(name)
+        if node is not None:
+            self.durable(nodes={**self.job.nodes, name: replace(node, **changes)})
+
+    def close(self, plan: Plan) -> None:
+        """A plan belongs to the past; its table is not kept."""
+        ended = replace(plan, base=None, target=None, audience=(), absorbed=(), ended=plan.ended or self.now)
+        kept = tuple(old for old in self.state.history if old.id != plan.id)
+        self.live(history=(*kept, ended))
+        self.closed.append(ended)
+        outcome = f": {plan.reason}" if plan.reason else ""
+        self.log(f"plan {plan.id} {plan.phase} ({plan.cause}){outcome}")
+
+    def reply(self, to: int, message: Any) -> None:
+        """Answer a caller."""
+        self.effects.append(Reply(to, message))
+
+    def refuse(self, to: int, text: str, why: Why = Why.PRECONDITION) -> None:
+        """Answer a caller with no."""
+        self.effects.append(Refuse(to, why, text))
+
+    def log(self, text: str, warning: bool = False) -> None:
+        """Tell people."""
+        self.effects.append(Log(text, warning))

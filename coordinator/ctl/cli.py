@@ -1,0 +1,322 @@
+"""`elasticctl`: what an operator does with running jobs. docs/cli.md is its reference."""
+
+import json
+import sys
+from collections.abc import Callable
+from enum import StrEnum
+from importlib.metadata import entry_points
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from coordinator.client import ClientError, CoordinatorClient, CoordinatorFailed, CoordinatorUnreachable
+from coordinator.ctl import render
+from coordinator.ctl.answering import Exit, fail, note, print_json, result, show
+from coordinator.ctl.job_folders import Job, UnknownJob, all_jobs, jobs_folder
+from coordinator.ctl.job_lookup import Coordinator, JobName, Json, TokenFile, resolve
+from coordinator.ctl.jsontext import to_dict
+from coordinator.ctl.plan_wait import JobOver, RequestWithdrawn, wait_for_plan
+from coordinator.ctl.proving import prove
+from coordinator.ctl.watching import watch_job
+from elastic_ps.control.token import read_token
+from elastic_ps.core.configuration import MOST_NODES
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.system.last_resort import one_sentence
+from elastic_ps.system.option_checks import CarefulGroup, CommandLine
+from elastic_ps.system.terminal import Terminal, say
+from protos import elastic_pb2 as pb
+
+
+class Mode(StrEnum):
+    """How blocks move."""
+
+    LIVE = "live"
+    PAUSE = "pause"
+
+
+_JOBS_CALL_SECONDS = 2.0
+_KUBE = "--kube"
+_NOTHING = "nothing to do: the job is as you want it"
+
+
+class _Errors(CarefulGroup):
+    """Every error of a command becomes one line on stderr and the exit status that docs/cli.md promises."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise typer.Exit(Exit.INTERRUPTED) from None
+        except UnknownJob as error:
+            fail(str(error), Exit.UNKNOWN_JOB)
+        except CoordinatorUnreachable as error:
+            fail(str(error), Exit.UNREACHABLE)
+        except (CoordinatorFailed, JobOver, RequestWithdrawn, ConfigurationError) as error:
+            fail(str(error), Exit.FAILED)
+        except ClientError as error:
+            fail(str(error), Exit.REFUSED)
+
+
+app = CommandLine(
+    cls=_Errors,
+    no_args_is_help=True,
+    help="Operate elastic training jobs: look at them, scale them, save them, end them. Of a Kubernetes cluster: "
+    "elasticctl --kube COMMAND.",
+)
+
+
+@app.command()
+def jobs(
+    every: Annotated[bool, typer.Option("--all", help="Also the jobs that have ended.")] = False, as_json: Json = False
+) -> None:
+    """List the jobs of this user on this machine."""
+    found = [job for job in all_jobs(jobs_folder()) if every or job.ended is None]
+    rows = [(job, *_look(job)) for job in found]
+    if as_json:
+        listed = [
+            {
+                "name": job.name,
+                "state": state,
+                "coordinator": job.coordinator,
+                "folder": str(job.folder),
+                "started": job.started,
+                "ended": job.ended,
+                "exit_status": job.status,
+                "reason": job.reason,
+                "status": None if status is None else to_dict(status),
+            }
+            for job, state, status in rows
+        ]
+        print_json({"jobs": listed})
+    else:
+        show(render.job_table(rows))
+
+
+@app.command()
+def status(
+    job: JobName = None, coordinator: Coordinator = None, token_file: TokenFile = None, as_json: Json = False
+) -> None:
+    """Show a job: roster, versions, speed, bytes per server, the plan under way."""
+    with resolve(job, coordinator, token_file).client as client:
+        reply = client.status()
+    result(as_json, to_dict(reply), render.status_view(reply))
+
+
+@app.command()
+def scale(
+    job: JobName = None,
+    workers: Annotated[int | None, typer.Option(help="Workers wanted; left out: as it is.")] = None,
+    servers: Annotated[int | None, typer.Option(help="Parameter servers wanted; left out: as it is.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would move.")] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Refuse, instead of queueing, while a plan runs.")] = False,
+    mode: Annotated[Mode, typer.Option(help="How blocks move.")] = Mode.LIVE,
+    detach: Annotated[bool, typer.Option("--detach", help="Do not wait until the plan is done.")] = False,
+    coordinator: Coordinator = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """Change a job's numbers of workers and servers, and wait until the plan is done."""
+    if workers is None and servers is None:
+        raise typer.BadParameter("say what to change: --workers N, --servers M, or both")
+    for name, count in (("workers", workers), ("servers", servers)):
+        if count is not None and count < 1:
+            raise typer.BadParameter(f"--{name} must be at least 1, not {count}; to end a job: elasticctl stop")
+        if count is not None and count > MOST_NODES:
+            raise typer.BadParameter(f"--{name} {count}: a job has at most {MOST_NODES} of a role")
+
+    wire_mode = pb.PAUSE if mode is Mode.PAUSE else pb.LIVE
+    with resolve(job, coordinator, token_file).client as client:
+        reply = client.scale(workers, servers, dry_run=dry_run, queue=not no_wait, mode=wire_mode)
+        if dry_run:
+            result(as_json, to_dict(reply), render.dry_run(reply))
+            _show_lines(reply, as_json)
+        else:
+            _follow(client, reply, detach, as_json)
+
+
+@app.command()
+def drain(
+    names: Annotated[list[str], typer.Argument(metavar="[JOB] NODE", help="The node, as `status` names it.")],
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Refuse, instead of queueing, while a plan runs.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Do not wait until the plan is done.")] = False,
+    coordinator: Coordinator = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """Take one node out of a job, and wait until it is out."""
+    job, node = _job_and_node("drain", names)
+    with resolve(job, coordinator, token_file).client as client:
+        _follow(client, client.drain(node, queue=not no_wait), detach, as_json)
+
+
+@app.command()
+def evict(
+    names: Annotated[list[str], typer.Argument(metavar="[JOB] NODE", help="The node, as `status` names it.")],
+    coordinator: Coordinator = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """Expel a node that does not answer, at once, as if it had died; `drain` takes out one that does."""
+    job, node = _job_and_node("evict", names)
+    with resolve(job, coordinator, token_file).client as client:
+        reply = client.evict(node)
+    result(as_json, to_dict(reply), Text(reply.outcome))
+
+
+def _job_and_node(command: str, names: list[str]) -> tuple[str | None, str]:
+    if len(names) > 2:
+        raise typer.BadParameter(f"{command} takes one node at a time: [JOB] NODE, not {' '.join(names)}")
+    return (names[0] if len(names) == 2 else None), names[-1]
+
+
+@app.command()
+def plans(
+    job: JobName = None, coordinator: Coordinator = None, token_file: TokenFile = None, as_json: Json = False
+) -> None:
+    """Show a job's plans: the time of each step, bytes moved, suspension of the workers."""
+    with resolve(job, coordinator, token_file).client as client:
+        history = client.plans()
+    result(as_json, {"plans": [to_dict(plan) for plan in history]}, render.plan_table(history))
+
+
+@app.command()
+def cancel(
+    job: JobName = None, coordinator: Coordinator = None, token_file: TokenFile = None, as_json: Json = False
+) -> None:
+    """Cancel the plan under way, possible until it is armed; what is queued behind it is next."""
+    with resolve(job, coordinator, token_file).client as client:
+        reply = client.cancel()
+    goes_on = f"what was queued is next: {reply.queued}" if reply.queued else "the job goes on as it was"
+    result(as_json, to_dict(reply), f"plan {reply.plan} cancelled; {goes_on}")
+
+
+@app.command()
+def watch(
+    job: JobName = None,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 0.5,
+    coordinator: Coordinator = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """Follow a job live until it ends (--json: one status a line)."""
+    target = resolve(job, coordinator, token_file)
+    with target.client as client:
+        finished = watch_job(client, Terminal(), interval, as_json)
+    if not finished:
+        raise typer.Exit(Exit.FAILED)
+
+
+@app.command()
+def checkpoint(
+    job: JobName = None,
+    url: Annotated[str, typer.Option(help="Folder, by any fsspec URL; left out: the job's own.")] = "",
+    coordinator: Coordinator = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """Save a job while it trains, and wait until the checkpoint is whole."""
+    with resolve(job, coordinator, token_file).client as client:
+        data, reply = client.status().data, client.checkpoint(url)
+    result(as_json, to_dict(reply), render.checkpoint_line(reply, data))
+
+
+@app.command()
+def stop(
+    job: JobName = None,
+    now: Annotated[bool, typer.Option("--now", help="Do not wait for a checkpoint being written.")] = False,
+    coordinator: Coordinator = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """End a job; nothing is saved that a checkpoint has not saved."""
+    with resolve(job, coordinator, token_file).client as client:
+        name = client.status().job
+        client.stop(now=now)
+    result(as_json, {"job": name, "stopping": True}, f"{name} is stopping")
+
+
+@app.command()
+def ledger(
+    job: JobName = None, coordinator: Coordinator = None, token_file: TokenFile = None, as_json: Json = False
+) -> None:
+    """Print every update the servers applied, with the samples in it, one a line."""
+    with resolve(job, coordinator, token_file).client as client:
+        for entry in client.ledger():
+            say(json.dumps(to_dict(entry)) if as_json else render.ledger_line(entry))
+
+
+@app.command(name="audit")
+def audit_command(
+    job: JobName = None, coordinator: Coordinator = None, token_file: TokenFile = None, as_json: Json = False
+) -> None:
+    """Prove from the ledger that every sample of the epochs so far entered every parameter exactly once."""
+    with resolve(job, coordinator, token_file).client as client:
+        proof = prove(client)
+    result(as_json, proof.to_dict(), Text(str(proof)))
+    if not proof.found.exactly_once:
+        raise typer.Exit(Exit.FAILED)
+
+
+def main() -> None:
+    """Entry point of `elasticctl`. With --kube the plug-in that knows Kubernetes does the rest."""
+    with one_sentence("elasticctl"):
+        _program()()
+
+
+def _program() -> Callable[[], None]:
+    """Return what is to run."""
+    if _KUBE not in sys.argv[1:]:
+        return app
+    sys.argv.remove(_KUBE)
+    try:
+        (plug_in,) = entry_points(group="elasticctl.kube")
+        program: Callable[[], None] = plug_in.load()
+    except (ValueError, ModuleNotFoundError) as error:
+        wanted = f"--kube needs the package kubernetes ({error}): pip install 'elastic-ps[kubernetes]'"
+        say(f"elasticctl: {wanted}", err=True)
+        sys.exit(Exit.USAGE)
+    return program
+
+
+def _follow(client: CoordinatorClient, reply: pb.ScaleReply, detach: bool, as_json: bool) -> None:
+    """Say what a request needs, wait for the end of its plan and print it."""
+    _show_lines(reply, as_json)
+    unplanned = {**to_dict(reply), "outcome": None}
+    if not reply.plan and not reply.queued:
+        result(as_json, unplanned, _NOTHING)
+        return
+    waits = render.accepted(reply)
+    if detach:
+        result(as_json, unplanned, waits)
+        return
+    note(waits)
+    try:
+        plan = wait_for_plan(client, reply.request, lambda plan: note(render.plan_line(plan)))
+    except KeyboardInterrupt:
+        note("the plan goes on without you; `elasticctl cancel` stops one that is not armed yet")
+        raise
+    if plan is None:
+        result(as_json, unplanned, _NOTHING)
+        return
+    result(as_json, {**unplanned, "outcome": to_dict(plan)}, render.plan_result(plan))
+    if plan.phase != "COMMITTED" or plan.missing:
+        raise typer.Exit(Exit.FAILED)
+
+
+def _look(job: Job) -> tuple[str, pb.StatusReply | None]:
+    """A job's state in one word, and what its coordinator says where one answers."""
+    if job.ended is not None:
+        return ("failed" if job.status else "finished"), None
+    try:
+        with CoordinatorClient(job.coordinator, read_token(job.token_file), _JOBS_CALL_SECONDS) as client:
+            reply = client.status()
+    except (ClientError, ConfigurationError):
+        # A launcher starts a dead coordinator again; without one nobody does.
+        return ("away" if job.processes_alive else "lost"), None
+    return reply.phase, reply
+
+
+def _show_lines(reply: pb.ScaleReply, as_json: bool) -> None:
+    if reply.lines:
+        Terminal(stderr=as_json).print(render.launch_lines(reply.lines), soft_wrap=True)

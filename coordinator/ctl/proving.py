@@ -1,0 +1,74 @@
+"""Whether a running job's ledger proves that each sample of its epochs so far was used exactly once."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from coordinator.client import CoordinatorClient
+from coordinator.ctl.audit import Audit, audit
+from elastic_ps.core.errors import ConfigurationError
+from protos import elastic_pb2 as pb
+
+LATE_SECONDS = 15.0
+"""That servers may take to report what they applied."""
+_LOOK_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Of epochs `first` to `last`, without `last` itself."""
+
+    first: int
+    last: int
+    found: Audit
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it for programs."""
+        return {
+            "exactly_once": self.found.exactly_once,
+            "first_epoch": self.first,
+            "epochs": self.last - self.first,
+            "updates": self.found.updates,
+            "voided": self.found.voided,
+            "problems": list(self.found.problems),
+        }
+
+    def __str__(self) -> str:
+        epochs = f"epochs {self.first} to {self.last - 1}" if self.last - self.first > 1 else f"epoch {self.first}"
+        counts = f"{self.found.updates} updates" + (f", {self.found.voided} voided" if self.found.voided else "")
+        if self.found.exactly_once:
+            return f"{epochs}: every sample entered every parameter exactly once ({counts})"
+        return "\n".join(
+            [f"{epochs}: NOT every sample entered every parameter exactly once ({counts})", *self.found.problems]
+        )
+
+
+def prove(client: CoordinatorClient) -> Proof:
+    """Check all epochs that are over; waits for what servers report late.
+
+    Raises:
+        ClientError: the coordinator does not answer.
+        ConfigurationError: there is nothing that could be proved, with the reason.
+    """
+    status = client.status()
+    if not status.data.samples:
+        why = "its script draws its own batches (data: static)" if status.blocks else "it has not begun to train"
+        raise ConfigurationError(f"{status.job}: the ledger cannot tell which samples were used: {why}")
+    until = time.monotonic() + LATE_SECONDS
+    while True:
+        proof = _check(status, list(client.ledger()))
+        if proof.found.exactly_once or time.monotonic() > until:
+            return proof
+        time.sleep(_LOOK_SECONDS)
+
+
+def _check(status: pb.StatusReply, entries: list[pb.LedgerEntry]) -> Proof:
+    """Check the epochs before the present one. A ledger that was lost begins within one, which it cannot prove."""
+    last, data = int(status.epoch), status.data
+    first = 1 + min((entry.epoch for entry in entries), default=0) if status.rebuilt else 0
+    if first >= last:
+        raise ConfigurationError(
+            f"{status.job}: no epoch is over that its ledger has from its beginning; ask again later"
+        )
+    before = (entry for entry in entries if entry.epoch < last)
+    return Proof(first, last, audit(before, data.samples, data.global_batch, last, data.last or "short", first))

@@ -1,0 +1,112 @@
+"""The live view of a job."""
+
+import json
+import time
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from coordinator.client import CoordinatorClient, CoordinatorUnreachable
+from coordinator.ctl import render
+from coordinator.ctl.jsontext import to_dict
+from coordinator.ctl.plan_wait import ENDED, Patience
+from protos import elastic_pb2 as pb
+
+_RECENT_PLANS = 5
+
+
+class _View(Protocol):
+    """Where looks at a job go."""
+
+    def show(self, status: pb.StatusReply, plans: list[pb.Plan]) -> None:
+        """One look."""
+
+    def away(self, reason: str) -> None:
+        """The coordinator did not answer."""
+
+
+class _Screen:
+    """A terminal: the whole status, drawn again in place."""
+
+    def __init__(self, live: Live):
+        self._live = live
+        self._last: RenderableType = Text("")
+
+    def show(self, status: pb.StatusReply, plans: list[pb.Plan]) -> None:
+        recent = plans[-_RECENT_PLANS:]
+        self._last = Group(render.status_view(status), *([Text(), render.plan_table(recent)] if recent else []))
+        self._live.update(self._last, refresh=True)
+
+    def away(self, reason: str) -> None:
+        self._live.update(Group(self._last, Text(f"waiting: {reason}", "yellow")), refresh=True)
+
+
+class _Lines:
+    """A pipe or a log: a line whenever the job has moved."""
+
+    def __init__(self, console: Console):
+        self._console = console
+        self._last = ""
+
+    def show(self, status: pb.StatusReply, plans: list[pb.Plan]) -> None:
+        del plans
+        self._print(render.progress_line(status))
+
+    def away(self, reason: str) -> None:
+        self._print(f"waiting: {reason}")
+
+    def _print(self, line: str) -> None:
+        if line != self._last:
+            self._last = line
+            self._console.print(line, soft_wrap=True)
+
+
+class _Json:
+    """A program: one status a line."""
+
+    def __init__(self, console: Console):
+        self._console = console
+
+    def show(self, status: pb.StatusReply, plans: list[pb.Plan]) -> None:
+        del plans
+        self._console.print(json.dumps(to_dict(status)), soft_wrap=True)
+
+    def away(self, reason: str) -> None:
+        self._console.print(json.dumps({"waiting": reason}), soft_wrap=True)
+
+
+def watch_job(client: CoordinatorClient, console: Console, interval: float, as_json: bool) -> bool:
+    """Show a job until it ends.
+
+    Args:
+        client: of the job.
+        console: where to.
+        interval: seconds between two looks.
+        as_json: one JSON document a line instead of a view.
+
+    Returns:
+        Whether it finished well.
+
+    Raises:
+        CoordinatorUnreachable: the coordinator is gone for good.
+    """
+    live = Live(console=console, auto_refresh=False) if console.is_terminal and not as_json else None
+    scope: AbstractContextManager[object] = live or nullcontext()
+    view: _View = _Screen(live) if live else _Json(console) if as_json else _Lines(console)
+    patience = Patience()
+    with scope:
+        while True:
+            try:
+                status, plans = client.status(), client.plans()
+            except CoordinatorUnreachable as error:
+                view.away(str(error))
+                patience.away(error)
+            else:
+                patience.answered()
+                view.show(status, plans)
+                if status.phase in ENDED:
+                    return status.phase == "finished"
+            time.sleep(interval)

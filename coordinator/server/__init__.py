@@ -1,0 +1,1 @@
+"""The process around the core: gRPC service, event loop, journal, ledger files, checkpoint storage, metrics."""

@@ -1,0 +1,105 @@
+"""What survives the coordinator: the job, its plans and its book of batches, in SQLite."""
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+
+from coordinator.core.batches.book_of_batches import Book
+from coordinator.core.plans.plan import Plan
+from coordinator.core.state import Job
+from coordinator.server.dataclass_json import decode, encode
+from elastic_ps.core.errors import ElasticError, NotNow
+
+FORMAT = 2
+
+
+class JournalError(ElasticError):
+    """The journal cannot be used; the message says why."""
+
+
+class Unopened(JournalError, NotNow):
+    """The journal cannot be opened now: no room, no answer of the disk, or another coordinator has it."""
+
+
+class Unwritten(NotNow):
+    """What has happened in a job cannot be written down: its coordinator ends, as it would not know of it later.
+
+    Args:
+        path: of the file.
+        why: not.
+    """
+
+    def __init__(self, path: Path, why: object):
+        super().__init__(f"cannot write {path}: {why}; make room for it: a coordinator that is started again goes on")
+
+
+class Journal:
+    """One job's journal. A write that has returned survives a power cut (WAL, `synchronous=FULL`).
+
+    Args:
+        path: of the database file.
+
+    Raises:
+        JournalError: it cannot be opened, is another coordinator's, or of another format.
+    """
+
+    def __init__(self, path: Path):
+        self._path = path
+        try:
+            self._database = sqlite3.connect(path, isolation_level=None, timeout=0.5)
+            self._database.execute("PRAGMA locking_mode=EXCLUSIVE")  # two coordinators cannot write one journal
+            self._database.execute("PRAGMA journal_mode=WAL")
+            self._database.execute("PRAGMA synchronous=FULL")
+            self._database.execute("CREATE TABLE IF NOT EXISTS job (id INTEGER PRIMARY KEY, format INTEGER, text TEXT)")
+            self._database.execute("CREATE TABLE IF NOT EXISTS plans (id INTEGER PRIMARY KEY, text TEXT)")
+            self._database.execute("CREATE TABLE IF NOT EXISTS batches (id INTEGER PRIMARY KEY, text TEXT)")
+        except sqlite3.Error as error:
+            hint = "; does another coordinator use it?" if "locked" in str(error) else ""
+            kind = Unopened if isinstance(error, sqlite3.OperationalError) else JournalError
+            raise kind(f"cannot open the journal {path}: {error}{hint}") from error
+
+    def load(self) -> tuple[Job, tuple[Plan, ...], Book] | None:
+        """What was written last; None: nothing yet.
+
+        Raises:
+            JournalError: it is not readable.
+        """
+        try:
+            row = self._database.execute("SELECT format, text FROM job").fetchone()
+            plans = self._database.execute("SELECT text FROM plans ORDER BY id").fetchall()
+            book = self._database.execute("SELECT text FROM batches").fetchone()
+            if row is None:
+                return None
+            if row[0] != FORMAT:
+                raise JournalError(f"the journal has format {row[0]}, this program reads {FORMAT}")
+            kept = tuple(decode(Plan, json.loads(text)) for (text,) in plans)
+            return decode(Job, json.loads(row[1])), kept, decode(Book, json.loads(book[0])) if book else Book()
+        except (KeyError, TypeError, ValueError, sqlite3.Error) as error:
+            raise JournalError(f"the journal {self._path} is damaged: {error!r}") from error
+
+    def write(self, job: Job | None, plans: Iterable[Plan] = (), book: Book | None = None) -> None:
+        """The job as it is, plans that have ended, and the book, in one transaction. None: it stays as written.
+
+        Raises:
+            Unwritten: nothing of it is.
+        """
+        rows = [(plan.id, _text(plan)) for plan in plans]
+        try:
+            with self._database:  # commits, or takes back
+                self._database.execute("BEGIN")
+                if job is not None:
+                    self._database.execute("INSERT OR REPLACE INTO job VALUES (0, ?, ?)", (FORMAT, _text(job)))
+                self._database.executemany("INSERT OR REPLACE INTO plans VALUES (?, ?)", rows)
+                if book is not None:
+                    self._database.execute("INSERT OR REPLACE INTO batches VALUES (0, ?)", (_text(book),))
+        except sqlite3.Error as error:
+            raise Unwritten(self._path, error) from error
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._database.close()
+
+
+def _text(record: Job | Plan | Book) -> str:
+    return json.dumps(encode(record), separators=(",", ":"))

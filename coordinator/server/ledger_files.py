@@ -1,0 +1,313 @@
+"""The ledger and the step times of a job: JSON lines in its folder, appended.
+
+Servers keep ledger entries until the coordinator says that they are stored, so an entry is on the disk before it is
+acknowledged, and one that comes twice (the acknowledgement was lost) is stored once.
+
+A disk may lose what had not been synced, or more. Neither keeps a coordinator from starting: an end without its newline
+is cut off, a line that is none is passed over, and both are told in the log.
+"""
+
+import json
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from coordinator.core.checkpoints.ledger_voids import Run, Void, without
+from coordinator.server.journal import Unwritten
+from protos import elastic_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+MARK_BYTES = 4 << 20
+"""After so many bytes the ledger says how far it holds each server's entries: the next start reads it from there."""
+
+_BLOCK = 1 << 20
+_LONGEST_LINE = 1 << 20
+_SEARCHED = 16 * MARK_BYTES
+_MARK = b'{"kept":'
+_HEAD = re.compile(rb'\{"server":"([^"\\]+)","sequence":(\d+),[^\0]*\}\n')
+
+_Row = TypeVar("_Row")
+
+
+class Book:
+    """One file of JSON lines.
+
+    Args:
+        path: of the file.
+    """
+
+    def __init__(self, path: Path):
+        self._path = path
+        if path.exists():
+            _mend(path)
+        self._file = path.open("a", encoding="utf-8")
+
+    @property
+    def size(self) -> int:
+        """Return the bytes that it has."""
+        return self._path.stat().st_size
+
+    def append(self, lines: Sequence[Any], sync: bool) -> int:
+        """Write lines and return how many bytes they are; `sync`: they survive a power cut when this returns.
+
+        Raises:
+            Unwritten: some of them may be written, the last in part: only a new `Book` can go on.
+        """
+        text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+        try:
+            self._file.write(text)
+            self._file.flush()
+            if sync:
+                os.fsync(self._file.fileno())
+        except OSError as error:
+            raise Unwritten(self._path, error.strerror) from error
+        return len(text)
+
+    def lines(self, start: int = 0) -> Iterator[bytes]:
+        """Yield every whole line from byte `start` on, which begins one; one that cannot be a line comes in pieces."""
+        with self._path.open("rb") as file:
+            file.seek(start)
+            while line := file.readline(_LONGEST_LINE):
+                if line.endswith(b"\n") or len(line) == _LONGEST_LINE:  # else it is being written
+                    yield line
+
+    def rows(self, decode: Callable[[Any], _Row | None], start: int = 0) -> Iterator[_Row]:
+        """Yield what `decode` makes of each line from byte `start` on; None is left out, and what it cannot take."""
+        damaged = 0
+        for line in self.lines(start):
+            try:
+                row = decode(json.loads(line))
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                damaged += 1
+                continue
+            if row is not None:
+                yield row
+        self.tell(damaged)
+
+    def tell(self, damaged: int) -> None:
+        """Say in the log how many lines were passed over."""
+        if damaged:
+            log.warning("%s is damaged: %d lines of it cannot be read and do not count", self._path, damaged)
+
+    def tail(self, size: int) -> int:
+        """Return where the first line begins that lies wholly within the last `size` bytes."""
+        with self._path.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            if end <= size:
+                return 0
+            file.seek(end - size)
+            file.readline(_LONGEST_LINE)
+            return file.tell()
+
+    def last(self, head: bytes, within: int) -> tuple[int, Any] | None:
+        """Find the last line that begins with `head`, in the last `within` bytes; return where it begins, and it."""
+        sought = b"\n" + head
+        with self._path.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            low, position = max(0, end - within), end
+            while position > low:
+                position = max(low, position - _BLOCK)
+                file.seek(position)
+                block = file.read(_BLOCK + len(sought))
+                found = len(block)
+                while (found := block.rfind(sought, 0, found)) >= 0:
+                    file.seek(position + found + 1)
+                    with suppress(ValueError):
+                        return position + found + 1, json.loads(file.readline(_LONGEST_LINE))
+        return None
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with suppress(OSError):  # what could not be written was told already
+            self._file.close()
+
+
+def _mend(path: Path) -> None:
+    """Cut off an end that is no whole line: it had not been acknowledged."""
+    with path.open("rb+") as file:
+        size = end = file.seek(0, os.SEEK_END)
+        while end:
+            start = max(0, end - _BLOCK)
+            file.seek(start)
+            cut = file.read(end - start).rfind(b"\n")
+            end = start if cut < 0 else start + cut + 1
+            if cut >= 0:
+                break
+        if end < size:
+            file.truncate(end)
+            log.warning("%s ended within a line: its last %d bytes are cut off", path, size - end)
+
+
+class Ledger:
+    """What servers have applied.
+
+    Its entries can be read at once; before it takes any, `load` finds out how far it holds each server's.
+
+    Args:
+        path: of the file.
+    """
+
+    def __init__(self, path: Path):
+        self._book = Book(path)
+        self._kept: dict[str, int] = {}
+        self._unmarked = 0  # bytes since the last mark
+        self._given_up = False
+        self.loaded = False
+
+    def load(self) -> None:
+        """Read how far the entries of each server are kept, from the last mark on. Any thread may, once.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        start = 0
+        if (found := self._book.last(_MARK, _SEARCHED)) is not None and (kept := _marked(found[1])) is not None:
+            start, self._kept = found[0], kept
+        damaged = 0
+        for line in self._book.lines(start):
+            if match := _HEAD.fullmatch(line):
+                self._kept[match[1].decode()] = int(match[2]) + 1
+            elif not line.startswith(_MARK):
+                damaged += 1
+            if self._given_up:
+                return
+        self._book.tell(damaged)
+        self._unmarked = self._book.size - start
+        self.loaded = True
+
+    def give_up(self) -> None:
+        """End a `load` that is under way at once: the coordinator ends."""
+        self._given_up = True
+
+    def store(self, server: str, first: int, entries: Sequence["pb.LedgerEntry"]) -> int:
+        """Store entries `first`, `first` + 1, ...; returns up to where all are kept, 0 before it is loaded.
+
+        A server sends what has not been acknowledged, from its oldest on: where `first` is beyond what is kept here,
+        the disk has lost what lies between, and nobody has it any more.
+        """
+        if not self.loaded:
+            return 0
+        kept = self._kept.get(server, first)
+        if first > kept:
+            log.warning("the ledger has lost entries %d to %d of %s: an audit will miss them", kept, first - 1, server)
+            kept = first
+        new = entries[kept - first :]
+        if new:
+            lines = [_line(server, kept + n, entry) for n, entry in enumerate(new)]
+            kept += len(new)
+            known = {**self._kept, server: kept}
+            if self._unmarked >= MARK_BYTES:
+                lines.append({"kept": known})
+                self._unmarked = 0
+            self._unmarked += self._book.append(lines, sync=True)
+            self._kept = known
+        return kept
+
+    def entries(self, voids: Sequence[Void]) -> Iterator["pb.LedgerEntry"]:
+        """Yield every entry; those that a restore took back are marked. One that counts for some blocks comes twice."""
+        for entry in self._book.rows(_entry):
+            runs = tuple(zip(entry.runs[::2], entry.runs[1::2], strict=True))
+            kept: Sequence[Run] = runs
+            for void in voids:
+                kept = void.kept(entry.term, entry.version, kept)
+            for part, voided in ((kept, False), (without(runs, kept), True)):
+                if part:
+                    yield _of_blocks(entry, part, voided)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._book.close()
+
+
+def _of_blocks(entry: "pb.LedgerEntry", runs: Sequence[Run], voided: bool) -> "pb.LedgerEntry":
+    """Return an entry as it is for some of its blocks."""
+    part = pb.LedgerEntry()
+    part.CopyFrom(entry)
+    part.runs[:] = [number for run in runs for number in run]
+    part.voided = voided
+    return part
+
+
+def _marked(line: Any) -> dict[str, int] | None:
+    """Return what a mark says; None: it is none."""
+    kept = line.get("kept") if isinstance(line, dict) else None
+    whole = isinstance(kept, dict) and all(isinstance(number, int) for number in kept.values())
+    return kept if whole else None
+
+
+def _line(server: str, sequence: int, entry: "pb.LedgerEntry") -> dict[str, Any]:
+    """Return an entry as it is written; `_HEAD` reads its first two fields."""
+    return {
+        "server": server,
+        "sequence": sequence,
+        "term": entry.term,
+        "number": entry.number,
+        "version": entry.version,
+        "runs": list(entry.runs),
+        "epoch": entry.epoch,
+        "step": entry.step,
+        "exchange": entry.exchange,
+        "slices": [[part.worker, part.low, part.high] for part in entry.slices],
+    }
+
+
+def _entry(line: Any) -> "pb.LedgerEntry | None":
+    if _marked(line) is not None:
+        return None
+    if len(line["runs"]) % 2:
+        raise ValueError("half a pair")
+    return pb.LedgerEntry(
+        server=line["server"],
+        term=line["term"],
+        number=line["number"],
+        version=line["version"],
+        runs=line["runs"],
+        epoch=line["epoch"],
+        step=line["step"],
+        exchange=line["exchange"],
+        slices=[pb.Slice(worker=worker, low=low, high=high) for worker, low, high in line["slices"]],
+    )
+
+
+class Steps:
+    """Times of every step at every worker; a report that comes twice is stored once.
+
+    Args:
+        path: of the file.
+    """
+
+    def __init__(self, path: Path):
+        self._book = Book(path)
+        self._last: dict[str, float] = {}
+        for row in self._book.rows(_step, self._book.tail(MARK_BYTES)):  # only a worker's last report can come again
+            self._last[row.worker] = row.step.end
+
+    def store(self, worker: str, steps: Sequence["pb.StepTime"]) -> None:
+        """Append those that are new."""
+        last = self._last.get(worker, 0.0)
+        new = [step for step in steps if step.end > last]
+        if new:
+            self._last[worker] = new[-1].end
+            rows = [
+                {"worker": worker, "version": s.version, "end": s.end, "seconds": s.seconds, "samples": s.samples}
+                for s in new
+            ]
+            self._book.append(rows, sync=False)
+
+    def rows(self) -> Iterator["pb.StepRow"]:
+        """Yield every one, in the order of arrival."""
+        return self._book.rows(_step)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._book.close()
+
+
+def _step(line: Any) -> "pb.StepRow":
+    names = ("version", "end", "seconds", "samples")
+    return pb.StepRow(worker=line["worker"], step=pb.StepTime(**{name: line[name] for name in names}))

@@ -1,0 +1,104 @@
+"""What a job tells Prometheus. The state is read when it scrapes; nothing is counted beside it."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from prometheus_client import CollectorRegistry, MetricsHandler
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from coordinator.core.plans.plan import Kind, Phase
+from coordinator.core.state import JobPhase, State
+from coordinator.server import status_view
+from elastic_ps.core.configuration import Role
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.system.http_pages import answered, started
+from protos import elastic_pb2 as pb
+
+_STEPS = ("registration", "assignment", "migration", "update")
+"""Of a plan (DL2 section 5)."""
+
+_ROLES = {pb.WORKER: Role.WORKER, pb.SERVER: Role.SERVER}
+
+Family = CounterMetricFamily | GaugeMetricFamily
+
+
+@contextmanager
+def served(state: Callable[[], State], now: Callable[[], float], host: str, port: int) -> Iterator[int]:
+    """Answer scrapes at `host` meanwhile, from a thread of its own; yields the port, a free one for 0.
+
+    Raises:
+        ConfigurationError: the port is taken, or none.
+    """
+    registry = CollectorRegistry()
+    registry.register(JobCollector(state, now))
+    try:
+        server, thread = started(host, port, MetricsHandler.factory(registry))
+    except (OSError, OverflowError) as error:
+        raise ConfigurationError(f"--metrics {port}: {error}; give another port") from error
+    with answered(server, thread) as found:
+        yield found
+
+
+class JobCollector(Collector):
+    """Of one job.
+
+    Args:
+        state: the present one, which never changes itself: any thread may read it.
+        now: unix seconds.
+    """
+
+    def __init__(self, state: Callable[[], State], now: Callable[[], float]):
+        self._state = state
+        self._now = now
+
+    def collect(self) -> Iterator[Family]:
+        """One reading."""
+        state = self._state()
+        yield from _progress(state, self._now())
+        yield from _plans(state)
+
+
+def _progress(state: State, now: float) -> Iterator[Family]:
+    status = status_view.status(state, now)
+    phase = GaugeMetricFamily("elastic_phase", "1 for the phase that the job is in.", labels=["phase"])
+    for each in JobPhase:
+        phase.add_metric([each], each == status.phase)
+    yield phase
+    counted = Counter((node.member.role, node.state) for node in status.nodes)
+    nodes = GaugeMetricFamily("elastic_nodes", "Processes that are registered.", labels=["role", "state"])
+    for (role, standing), count in sorted(counted.items()):
+        nodes.add_metric([_ROLES[role], standing], count)
+    yield nodes
+    wanted = GaugeMetricFamily("elastic_wanted_nodes", "Processes that are wanted.", labels=["role"])
+    wanted.add_metric([Role.WORKER], status.wanted_workers)
+    wanted.add_metric([Role.SERVER], status.wanted_servers)
+    yield wanted
+    yield GaugeMetricFamily("elastic_term", "Starts of the coordinator and restores of the job.", status.term)
+    yield GaugeMetricFamily("elastic_version", "Updates of every parameter so far.", status.version)
+    yield GaugeMetricFamily("elastic_epoch", "That the job is in.", status.epoch)
+    yield GaugeMetricFamily("elastic_samples_per_second", "Of all workers in force.", status.rate)
+    yield GaugeMetricFamily("elastic_model_bytes", "Of all parameters.", status.bytes)
+
+
+def _plans(state: State) -> Iterator[Family]:
+    ended = Counter((plan.kind, plan.phase) for plan in state.history)
+    plans = CounterMetricFamily("elastic_plans", "That have ended, and how.", labels=["kind", "end"])
+    for kind in Kind:
+        for end in (Phase.COMMITTED, Phase.CANCELLED):
+            plans.add_metric([kind, end], ended[kind, end])
+    yield plans
+    dead = {name for plan in state.history for name in plan.dead}
+    yield CounterMetricFamily("elastic_deaths", "Workers that died and were taken off the table.", len(dead))
+    moved = sum(sum(plan.moved.values()) for plan in state.history)
+    yield CounterMetricFamily("elastic_moved_bytes", "Sent from old owners to new ones.", moved)
+    longest = GaugeMetricFamily("elastic_suspension_seconds", "Of a worker by the last plan; the longest.")
+    steps = GaugeMetricFamily("elastic_plan_seconds", "Of the last plan, by step.", labels=["step"])
+    scaled = [plan for plan in state.history if plan.kind is Kind.SCALE and plan.phase is Phase.COMMITTED]
+    for plan in scaled[-1:]:
+        longest.add_metric([], max(plan.suspension.values(), default=0.0) / 1000)
+        for step, milliseconds in zip(_STEPS, status_view.steps_ms(plan), strict=True):
+            steps.add_metric([step], milliseconds / 1000)
+    yield longest
+    yield steps

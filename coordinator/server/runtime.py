@@ -1,0 +1,235 @@
+"""The only loop, and the only owner of the state: events in, effects out, in order."""
+
+import asyncio
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from coordinator.core import effects as ef
+from coordinator.core import events as ev
+from coordinator.core.protocol import step
+from coordinator.core.state import State
+from coordinator.server import checkpoint_storage
+from coordinator.server.bounded_streams import Stream
+from coordinator.server.journal import Journal, Unwritten
+from coordinator.server.wire import directive_to_pb, wanted_to_pb
+from elastic_ps.core.configuration import NodeId
+from elastic_ps.core.errors import CheckpointError, StorageError
+from protos import elastic_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 0.2
+
+
+class RefusedError(Exception):
+    """The core's no to a caller."""
+
+    def __init__(self, why: ef.Why, text: str):
+        super().__init__(text)
+        self.why = why
+        self.text = text
+
+
+class Runtime:
+    """Runs `protocol.step`. All of it happens on one event loop; a step is never interrupted.
+
+    Args:
+        state: from the journal, or new.
+        journal: of the job.
+        clock: unix seconds that never go back.
+    """
+
+    def __init__(self, state: State, journal: Journal, clock: Callable[[], float] | None = None):
+        self.state = state
+        self._journal = journal
+        began, zero = time.time(), time.monotonic()
+        self.now = clock or (lambda: began + time.monotonic() - zero)
+        self._callers: dict[int, asyncio.Future[Any]] = {}
+        self._numbers = itertools.count(1)
+        self._streams: dict[NodeId, Stream] = {}
+        self._launchers: set[Stream] = set()
+        self._ticker: asyncio.Task[None] | None = None
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def start(self, term: int = 0) -> None:
+        """Begin: a new term, at least `term`, is journalled before anything is answered."""
+        self.post(ev.Started(self.now(), term))
+        self._ticker = asyncio.create_task(self._tick(), name="coordinator-tick")
+
+    async def close(self) -> None:
+        """End the streams and the loop; the journal has everything already."""
+        for stream in [*self._streams.values(), *self._launchers]:
+            stream.end()
+        for caller in self._callers.values():
+            caller.cancel()
+        if self._ticker is not None:
+            self._ticker.cancel()
+            await asyncio.gather(self._ticker, return_exceptions=True)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            self.post(ev.Tick(self.now()))
+
+    def post(self, event: ev.Event) -> None:
+        """Take one event in. A failure of core or journal ends the process: a restart is safe, a guess is not.
+
+        Raises:
+            RefusedError: the process ends.
+            Unwritten: likewise, as the journal cannot be written.
+        """
+        if self.failed.done():
+            raise RefusedError(ef.Why.AGAIN, "the coordinator is failing")
+        try:
+            self.state, effects = step(self.state, event)
+            for effect in effects:
+                _ACTS[type(effect)](self, effect)
+        except Unwritten as error:
+            self.fail(error)
+            raise
+        except Exception as error:
+            log.exception("the coordinator failed on %s", type(event).__name__)
+            self.fail(error)
+            raise
+
+    def fail(self, error: Exception) -> None:
+        """End the process."""
+        if not self.failed.done():
+            self.failed.set_exception(error)
+            self.failed.exception()  # it has been told, also where nobody waits for it yet
+
+    async def ask(self, make: Callable[[int], ev.Event]) -> Any:
+        """Post an event whose answer somebody waits for; `make` gets the number that the answer comes under.
+
+        Raises:
+            RefusedError: the core's no.
+        """
+        number = next(self._numbers)
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._callers[number] = answer
+        try:
+            self.post(make(number))
+            return await answer
+        finally:
+            del self._callers[number]
+            if answer.cancelled() and not self.failed.done():
+                self.post(ev.Withdrawn(self.now(), number))
+
+    def listen(self, node: NodeId) -> Stream:
+        """A node's new control stream; an older one ends."""
+        self.unlisten(node, self._streams.get(node))
+        stream = Stream()
+        self._streams[node] = stream
+        return stream
+
+    def unlisten(self, node: NodeId, stream: Stream | None) -> None:
+        """A stream has ended."""
+        if stream is not None and self._streams.get(node) is stream:
+            del self._streams[node]
+            stream.end()
+
+    def attach(self, current: "pb.Wanted") -> Stream:
+        """A launcher's stream, which begins with what is wanted now."""
+        stream = Stream(latest=True)
+        stream.put(current)
+        self._launchers.add(stream)
+        self.post(ev.Attached(self.now(), 1))
+        return stream
+
+    def detach(self, stream: Stream) -> None:
+        """A launcher is gone."""
+        self._launchers.discard(stream)
+        if not self.failed.done():
+            self.post(ev.Attached(self.now(), -1))
+
+    # ---- effects -----------------------------------------------------------------------------------------------------
+
+    def _write(self, effect: ef.Journal) -> None:
+        self._journal.write(effect.job, effect.plans, effect.book)
+
+    def _send(self, effect: ef.Send) -> None:
+        if (stream := self._streams.get(effect.node)) is not None:
+            stream.put(directive_to_pb(effect.directive, self.state.job.term, effect.plan))
+
+    def _reply(self, effect: ef.Reply) -> None:
+        caller = self._callers.get(effect.to)
+        if caller is not None and not caller.done():
+            caller.set_result(effect.message)
+
+    def _refuse(self, effect: ef.Refuse) -> None:
+        caller = self._callers.get(effect.to)
+        if caller is not None and not caller.done():
+            caller.set_exception(RefusedError(effect.why, effect.text))
+
+    def _announce(self, effect: ef.Announce) -> None:
+        message = wanted_to_pb(effect.wanted)
+        for stream in self._launchers:
+            stream.put(message)
+
+    def _log(self, effect: ef.Log) -> None:
+        log.log(logging.WARNING if effect.warning else logging.INFO, "%s", effect.text)
+
+    def _write_manifest(self, effect: ef.WriteManifest) -> None:
+        def work() -> ev.Event:
+            try:
+                return ev.ManifestWritten(self.now(), effect.url, checkpoint_storage.write(effect.url, effect.manifest))
+            except CheckpointError as error:
+                return ev.ManifestWritten(self.now(), effect.url, error=str(error))
+
+        self._spawn(work, "write-manifest")
+
+    def _discard_checkpoint(self, effect: ef.DiscardCheckpoint) -> None:
+        def work() -> None:
+            checkpoint_storage.discard(effect.url)
+
+        self._spawn(work, "discard-checkpoint")
+
+    def _find_checkpoint(self, effect: ef.FindCheckpoint) -> None:
+        def work() -> ev.Event:
+            try:
+                url, manifest = checkpoint_storage.find(effect.search, effect.patient)
+                return ev.CheckpointFound(self.now(), url, manifest)
+            except CheckpointError as error:
+                return ev.CheckpointFound(self.now(), error=str(error))
+            except StorageError as error:
+                return ev.CheckpointFound(self.now(), error=str(error), again=True)
+
+        self._spawn(work, "find-checkpoint")
+
+    def _spawn(self, work: Callable[[], ev.Event | None], name: str) -> None:
+        """Do slow I/O in a thread of its own, which comes back as an event; None: nobody waits for it.
+
+        A storage may hang for ever: neither other work nor the end of the process waits for that thread.
+        """
+        loop = asyncio.get_running_loop()
+
+        def run() -> None:
+            event = work()
+            if event is not None:
+                with suppress(RuntimeError):  # the loop has ended, and nobody is left to hear it
+                    loop.call_soon_threadsafe(self._come_back, event)
+
+        threading.Thread(target=run, name=name, daemon=True).start()
+
+    def _come_back(self, event: ev.Event) -> None:
+        ended = self.failed.done() or (self._ticker is not None and self._ticker.done())
+        if not ended:
+            self.post(event)
+
+
+_ACTS: dict[type, Callable[[Runtime, Any], None]] = {
+    ef.Journal: Runtime._write,
+    ef.Send: Runtime._send,
+    ef.Reply: Runtime._reply,
+    ef.Refuse: Runtime._refuse,
+    ef.Announce: Runtime._announce,
+    ef.Log: Runtime._log,
+    ef.WriteManifest: Runtime._write_manifest,
+    ef.DiscardCheckpoint: Runtime._discard_checkpoint,
+    ef.FindCheckpoint: Runtime._find_checkpoint,
+}

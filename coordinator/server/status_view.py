@@ -1,0 +1,156 @@
+"""What a person sees of a job: status and plans, as messages of the contract. Pure."""
+
+from itertools import pairwise
+
+from coordinator.core.checkpoints import search
+from coordinator.core.nodes.deaths import lost_shares
+from coordinator.core.nodes.suspicions import suspicions
+from coordinator.core.plans.plan import Migration, Phase, Plan, Times
+from coordinator.core.state import Job, Node, State
+from elastic_ps.control.codec import config_id_to_pb, data_to_pb, member_to_pb
+from elastic_ps.core.configuration import Role
+from elastic_ps.core.data_order import DataSpec, place
+from protos import elastic_pb2 as pb
+
+
+def status(state: State, now: float) -> "pb.StatusReply":
+    """The job now."""
+    job = state.job
+    message = pb.StatusReply(
+        job=state.settings.name,
+        phase=job.phase,
+        reason=_reason(state),
+        term=job.term,
+        nodes=[_node(state, node, now) for node in job.nodes.values()],
+        wanted_workers=job.goal.workers,
+        wanted_servers=job.goal.servers,
+        version=state.version,
+        rate=sum(v.rate for name, v in state.vitals.items() if job.configuration and name in job.configuration.ranks),
+        queued=queued(job),
+        requests=[wish.number for wish in job.goal.wishes],
+        queued_requests=[wish.number for wish in job.queued],
+        withdrawn=dict(job.withdrawn),
+        blocks=len(job.model.blocks),
+        bytes=sum(tensor.nbytes for tensor in job.model.tensors),
+        optimizers=job.optimizers,
+        data=data_to_pb(job.data or DataSpec()),
+        unsaved=state.unsaved,
+        checkpoint=job.checkpoints[-1] if job.checkpoints else "",
+        rebuilt=state.rebuilt,
+        waiting=_waiting(state, now),
+    )
+    if job.configuration is not None:
+        message.configuration.CopyFrom(config_id_to_pb(job.configuration.id))
+    message.epoch, message.step = _progress(state)
+    if job.plan is not None:
+        message.plan.CopyFrom(plan(job.plan))
+    return message
+
+
+def _waiting(state: State, now: float) -> list[str]:
+    """Return whom the job waits for, as sentences; what has stood for less than a quarter of a lease is no wait yet."""
+    least = state.settings.lease / 4
+    return [suspicion.text(now) for suspicion in suspicions(state, now) if now - suspicion.since >= least]
+
+
+def _reason(state: State) -> str:
+    """Return why the job is where it is, and what keeps it there."""
+    job = state.job
+    sought = search.words(state.looking)
+    trouble = f"{state.looking.trouble}; asked again {sought}" if state.looking is not None and sought else ""
+    return "; ".join(filter(None, (job.reason or lost_shares(job), trouble)))
+
+
+def _progress(state: State) -> tuple[int, int]:
+    """Epoch, and the step in it; where batches are drawn, how many of it are done."""
+    data = state.job.data
+    if data is None or not data.elastic:
+        return 0, 0
+    if not data.is_sync:
+        return state.book.epoch, state.book.done
+    where = place(data, state.version)
+    return where.epoch, where.step
+
+
+def queued(job: Job) -> str:
+    """What waits behind the plan under way, in words; the names in it stand alone."""
+    if job.queued:
+        return "; ".join(map(str, job.queued))
+    waiting = [name for role in Role for name in job.waiting(role)] if job.plan and job.plan.target else []
+    return f"registered: {' '.join(waiting)}" if waiting else ""
+
+
+def _node(state: State, node: Node, now: float) -> "pb.NodeStatus":
+    job, vitals = state.job, state.vitals.get(node.id)
+    message = pb.NodeStatus(
+        member=member_to_pb(node.member),
+        rank=_rank(job, node),
+        state=_standing(job, node),
+        pid=node.pid,
+        nonce=node.nonce,
+    )
+    if vitals is not None:
+        message.version, message.step_seconds, message.rate = vitals.version, vitals.step_seconds, vitals.rate
+        message.bytes = vitals.bytes
+        message.lease_left = vitals.heard + state.settings.lease - now
+        message.metrics.update(vitals.metrics)
+        message.transports.update(vitals.transports)
+    if node.role is Role.SERVER and job.configuration is not None:
+        held = job.configuration.blocks_of.get(node.id, ())
+        message.bytes = sum(job.model.blocks[block].nbytes for block in held)
+    return message
+
+
+def _rank(job: Job, node: Node) -> int:
+    """Place among its role; -1: not in the configuration."""
+    if job.configuration is None or node.id not in job.members:
+        return -1
+    roster = job.configuration.workers if node.role is Role.WORKER else job.configuration.servers
+    return roster.index(node.member)
+
+
+def _standing(job: Job, node: Node) -> str:
+    plan = job.plan
+    if node.departing or (plan is not None and node.id in plan.leavers):
+        return "leaving"
+    if node.id in job.members:
+        return "member"
+    return "shadow" if plan is not None and node.id in plan.joiners else "joining"
+
+
+def plan(record: Plan) -> "pb.Plan":
+    """A plan, under way or ended."""
+    return pb.Plan(
+        id=record.id,
+        configuration=config_id_to_pb(record.number),
+        phase=record.phase,
+        cause=record.cause,
+        reason=record.reason,
+        requests=record.requests,
+        joined=record.joiners,
+        left=[*record.leavers, *sorted(record.dead)],
+        missing=record.missing,
+        clock=record.clock or 0,
+        steps_ms=steps_ms(record),
+        bytes_moved=sum(record.moved.values()),
+        suspension_ms=dict(record.suspension),
+        mode=pb.PAUSE if record.migration is Migration.PAUSE else pb.LIVE,
+        fell_back=record.fell_back,
+        started=record.started,
+        ended=record.ended,
+    )
+
+
+def steps_ms(record: Plan) -> list[float]:
+    """Milliseconds of registration, assignment, migration, worker update (DL2 section 5); fewer where not reached."""
+    times: Times = record.times
+    marks = [record.started, times.assigned, times.prepared, times.first_switched, times.last_switched]
+    reached = [mark for mark in marks if mark]
+    durations = [(end - begin) * 1000 for begin, end in pairwise(reached)]
+    return durations + [0.0] * (4 - len(durations)) if record.phase is Phase.COMMITTED else durations
+
+
+def plans(state: State) -> "pb.PlansReply":
+    """All plans, oldest first, the one under way last."""
+    listed = [*state.history, *([state.job.plan] if state.job.plan else [])]
+    return pb.PlansReply(plans=[plan(record) for record in sorted(listed, key=lambda record: record.id)])

@@ -1,0 +1,177 @@
+"""Between the core's directives and answers and the contract's messages."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from coordinator.core import effects as ef
+from coordinator.core import events as ev
+from coordinator.core.callers import Introduction
+from coordinator.core.plans.plan import Migration
+from coordinator.core.state import CancelOrder, StopOrder, Wait
+from elastic_ps.control.codec import (
+    config_id_from_pb,
+    config_id_to_pb,
+    configuration_from_pb,
+    configuration_to_pb,
+    data_from_pb,
+    data_to_pb,
+    tensor_from_pb,
+    tensor_to_pb,
+)
+from elastic_ps.core.configuration import Member, Role
+from elastic_ps.core.data_order import DataSpec
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.system.storage import MANIFEST
+from protos import elastic_pb2 as pb
+
+_ROLES: dict[int, Role] = {pb.WORKER: Role.WORKER, pb.SERVER: Role.SERVER}
+_MODES = {Migration.LIVE: pb.LIVE, Migration.PAUSE: pb.PAUSE}
+MIGRATIONS = {number: migration for migration, number in _MODES.items()}
+
+
+def directive_to_pb(directive: ef.Directive, term: int, plan: int) -> "pb.Directive":
+    """Encode, in the coordinator's present term."""
+    name, encode = _ENCODERS[type(directive)]
+    return pb.Directive(term=term, plan=plan, **{name: encode(directive)})
+
+
+def _welcome(value: ef.Welcome) -> "pb.Welcome":
+    message = pb.Welcome(
+        tensors=[tensor_to_pb(tensor) for tensor in value.tensors],
+        optimizers=value.optimizers,
+        identity=value.identity,
+        begun=value.begun,
+    )
+    if value.configuration is not None:
+        message.configuration.CopyFrom(configuration_to_pb(value.configuration))
+    _fill_data(message, value.data)
+    return message
+
+
+def _fill_data(message: "pb.Welcome | pb.Extend", data: DataSpec | None) -> None:
+    if data is not None:
+        message.data.CopyFrom(data_to_pb(data))
+
+
+def _prepare(value: ef.Prepare) -> "pb.Prepare":
+    return pb.Prepare(
+        configuration=configuration_to_pb(value.configuration),
+        mode=_MODES[value.migration],
+        dead=value.dead,
+        restore=f"{value.restore}/{MANIFEST}" if value.restore else "",
+    )
+
+
+def _extend(value: ef.Extend) -> "pb.Extend":
+    tensors = [tensor_to_pb(tensor) for tensor in value.tensors]
+    message = pb.Extend(tensors=tensors, assignment=value.assignment, optimizers=value.optimizers)
+    _fill_data(message, value.data)
+    return message
+
+
+_ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
+    ef.Welcome: ("welcome", _welcome),
+    ef.Prepare: ("prepare", _prepare),
+    ef.Arm: ("arm", lambda d: pb.Arm(configuration=config_id_to_pb(d.number), clock=d.clock)),
+    ef.Adopt: ("adopt", lambda d: pb.Adopt(configuration=config_id_to_pb(d.number))),
+    CancelOrder: (
+        "cancel",
+        lambda d: pb.CancelPlan(configuration=config_id_to_pb(d.number), reason=d.reason, leave=d.leave),
+    ),
+    ef.Committed: ("committed", lambda d: pb.Committed(configuration=config_id_to_pb(d.number))),
+    ef.Resume: ("resume", lambda d: pb.Resume(configuration=config_id_to_pb(d.number))),
+    ef.Extend: ("extend", _extend),
+    ef.Save: ("save", lambda d: pb.Save(clock=d.clock, url=d.url)),
+    StopOrder: ("stop", lambda d: pb.Stop(reason=d.reason, restart=d.restart, failed=d.failed)),
+    ef.Try: ("trial", lambda d: pb.Trial(optimizer=d.optimizer, dtypes=d.dtypes)),
+    ef.Run: ("command", lambda d: pb.ServerCommand(id=d.id, head=d.head, body=d.body)),
+}
+
+
+def introduction_from_pb(request: "pb.ListenRequest") -> Introduction:
+    """What a node that opens its stream knows.
+
+    Raises:
+        ConfigurationError: it cannot be a node's of a job.
+    """
+    told, name = request.introduction, request.caller.node
+    role = _ROLES.get(told.role)
+    if role is None or not re.fullmatch(rf"{role[0]}\d+", name):
+        raise ConfigurationError(f"{name!r} is no name of a node of role {told.role}")
+    return Introduction(
+        Member(name, role, told.host, told.port),
+        told.pid,
+        told.nonce,
+        term=request.caller.term,
+        version=request.version,
+        current=configuration_from_pb(told.current) if told.HasField("current") else None,
+        prepared=configuration_from_pb(told.prepared) if told.HasField("prepared") else None,
+        clock=told.clock if told.HasField("clock") else None,
+        paused=told.paused,
+        leaving=told.leaving,
+        dead=frozenset(told.dead),
+        cancelled=config_id_from_pb(told.cancelled),
+        synced=config_id_from_pb(told.synced),
+        tensors=tuple(tensor_from_pb(tensor) for tensor in told.tensors),
+        optimizers=tuple(told.optimizers),
+        data=data_from_pb(told.data) if told.HasField("data") else None,
+        local_update=told.local_update,
+        seed=told.seed,
+        block_bytes=told.block_bytes,
+        plan=told.plan,
+        passed=(told.barrier_place, told.barrier_number) if told.barred else (-1, -1),
+        identity=told.identity,
+        begun=told.begun,
+    )
+
+
+def waits_from_pb(request: "pb.ReportRequest", now: float) -> tuple[Wait, ...]:
+    """Return whom a node waits for; `now` and the result's times are unix seconds. What is no duration counts as 0."""
+    return tuple(
+        Wait(wait.peer, wait.what, now - (wait.seconds if 0 < wait.seconds < now else 0.0), wait.unreachable)
+        for wait in request.waits
+    )
+
+
+def answer_from_pb(request: "pb.AcknowledgeRequest", now: float) -> ev.Event | None:
+    """The event of an answer; None for a kind that this program does not know."""
+    decode = _DECODERS.get(request.answer)
+    return decode(now, request.caller.node, config_id_from_pb(request.configuration), request) if decode else None
+
+
+_DECODERS: dict[int, Callable[[float, str, Any, Any], ev.Event]] = {
+    pb.PREPARED: lambda now, node, number, r: ev.Prepared(now, node, number, r.version),
+    pb.SYNCED: lambda now, node, number, r: ev.Synced(now, node, number, r.version, r.detail),
+    pb.ARMED: lambda now, node, number, r: ev.Armed(now, node, number, r.version),
+    pb.LATE: lambda now, node, number, r: ev.Late(now, node, number, r.version),
+    pb.SWITCHED: lambda now, node, number, r: ev.Switched(now, node, number, r.version, r.suspension_ms, r.bytes_moved),
+    pb.ARRIVED: lambda now, node, number, r: ev.Arrived(now, node, number),
+    pb.CANCELLED: lambda now, node, number, r: ev.Forgotten(now, node, number),
+    pb.EXTENDED: lambda now, node, number, r: ev.Extended(now, node),
+    pb.SAVED: lambda now, node, number, r: ev.Saved(now, node, r.version, r.detail),
+    pb.UNREADABLE: lambda now, node, number, r: ev.Unreadable(now, node, number, r.detail),
+    pb.UNREAD: lambda now, node, number, r: ev.Unreadable(now, node, number, r.detail, damaged=False),
+    pb.TRIED: lambda now, node, number, r: ev.Tried(now, node, r.optimizer, r.detail),
+    pb.BROKEN: lambda now, node, number, r: ev.Broken(now, node, r.detail),
+    pb.COMMANDED: lambda now, node, number, r: ev.Commanded(now, node, r.command, r.detail),
+}
+
+
+def wanted_to_pb(value: ef.Wanted) -> "pb.Wanted":
+    """Encode."""
+    return pb.Wanted(
+        workers=value.workers,
+        servers=value.servers,
+        leaving=value.leaving,
+        starting_workers=value.starting_workers,
+        starting_servers=value.starting_servers,
+        ended=value.ended,
+        failed=value.failed,
+        reason=value.reason,
+        restarting=value.restarting,
+        nodes=value.nodes,
+        nonces=value.nonces,
+        expelled=value.expelled,
+        evicted=value.evicted,
+    )

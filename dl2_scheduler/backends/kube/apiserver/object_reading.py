@@ -1,0 +1,187 @@
+"""Objects of the API server read: what it writes becomes a `NodeInfo`, `PodInfo` or `JobInfo`. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from dl2_scheduler.backends.kube.apiserver.objects import (
+    DECISIONS,
+    GANG,
+    JOB_LABEL,
+    ROLE_LABEL,
+    SERVER,
+    WORKER,
+    Allotment,
+    JobInfo,
+    NodeInfo,
+    PodInfo,
+    RoleInfo,
+    Told,
+)
+from dl2_scheduler.backends.kube.apiserver.quantities import amount, amounts, pod_requests
+from dl2_scheduler.backends.kube.placement.node_constraints import Taint, constraints_of
+from dl2_scheduler.cluster import durations
+
+_BY_SCHEDULER = "Scheduler"
+_MOST_BY_DEFAULT = 16
+_GANG_SECONDS = 300.0
+
+Object = Mapping[str, Any]
+"""As the API server writes it."""
+
+
+def unix(text: str | None) -> float | None:
+    """Of a time as the API server writes it."""
+    return None if text is None else datetime.fromisoformat(text).timestamp()
+
+
+def node_of(found: Object) -> NodeInfo:
+    """Read a node."""
+    spec, status = found.get("spec") or {}, found.get("status") or {}
+    ready = [each["status"] for each in status.get("conditions") or () if each["type"] == "Ready"]
+    return NodeInfo(
+        name=found["metadata"]["name"],
+        allocatable=amounts(status.get("allocatable") or {}),
+        labels=found["metadata"].get("labels") or {},
+        taints=tuple(Taint(each["key"], each.get("value") or "", each["effect"]) for each in spec.get("taints") or ()),
+        cordoned=bool(spec.get("unschedulable")),
+        ready=ready == ["True"],
+    )
+
+
+def pod_of(found: Object) -> PodInfo:
+    """Read a pod."""
+    metadata, spec, status = found["metadata"], found["spec"], found.get("status") or {}
+    labels = metadata.get("labels") or {}
+    created = unix(metadata["creationTimestamp"]) or 0.0
+    conditions: dict[str, Object] = {each["type"]: each for each in status.get("conditions") or ()}
+    scheduled = conditions.get("PodScheduled", {})
+    node = spec.get("nodeName") or ""
+    gang = (metadata.get("annotations") or {}).get(GANG)
+    return PodInfo(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        created=created,
+        node=node,
+        bound=(unix(scheduled.get("lastTransitionTime")) or created) if node else None,
+        requests=pod_requests(spec),
+        constraints=constraints_of(spec, metadata["namespace"], labels),
+        scheduler=spec.get("schedulerName") or "",
+        gated=bool(spec.get("schedulingGates")),
+        deleting="deletionTimestamp" in metadata,
+        job=labels.get(JOB_LABEL, ""),
+        role=labels.get(ROLE_LABEL, ""),
+        gang=_pair(gang) if gang else None,
+        waits=scheduled.get("message") or "" if not node else "",
+        cores_at_most=_cores_at_most(spec),
+        labels=labels,
+        claims=tuple(_claims(metadata["name"], spec)),
+    )
+
+
+def job_of(found: Object) -> JobInfo:
+    """Read an ElasticJob, which the API server has checked."""
+    metadata, spec = found["metadata"], found["spec"]
+    workers = _role(metadata, WORKER, spec.get("workers") or {})
+    given = spec.get("allocation")
+    return JobInfo(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        version=metadata["resourceVersion"],
+        created=unix(metadata["creationTimestamp"]) or 0.0,
+        deleting="deletionTimestamp" in metadata,
+        model=spec.get("modelType") or _image(spec.get("workers") or {}),
+        epochs=spec.get("epochs"),
+        by_scheduler=spec.get("scaling", _BY_SCHEDULER) == _BY_SCHEDULER,
+        suspend=bool(spec.get("suspend")),
+        workers=workers,
+        servers=_role(metadata, SERVER, spec.get("servers") or {}, spec.get("workers") or {}),
+        gang_seconds=durations.seconds(spec["gangTimeout"]) if spec.get("gangTimeout") else _GANG_SECONDS,
+        allotment=Allotment(
+            given.get("workers", 0), given.get("servers", 0), given.get("reason") or "", given.get("slot", 0)
+        )
+        if given
+        else None,
+        told=_told(found.get("status") or {}),
+        decisions=(metadata.get("annotations") or {}).get(DECISIONS, ""),
+        saves=bool((spec.get("checkpoint") or {}).get("url")),
+    )
+
+
+def _role(job: Object, name: str, role: Object, otherwise: Object | None = None) -> RoleInfo:
+    """Of a role.
+
+    Args:
+        job: metadata of its job.
+        name: of the role.
+        role: as the document has it.
+        otherwise: of whose template its pods are made where it has none: all but the requests.
+    """
+    own = role.get("template") or {}
+    like = own or (otherwise or {}).get("template") or {}
+    labels = {**((like.get("metadata") or {}).get("labels") or {}), JOB_LABEL: job["name"], ROLE_LABEL: name}
+    least = role.get("min", 1)
+    return RoleInfo(
+        replicas=role.get("replicas", least),
+        min=least,
+        max=role.get("max", _MOST_BY_DEFAULT),
+        requests=pod_requests(own.get("spec") or {}),
+        constraints=constraints_of(like.get("spec") or {}, job["namespace"], labels),
+        namespace=job["namespace"],
+        labels=labels,
+    )
+
+
+def _image(role: Object) -> str:
+    containers = ((role.get("template") or {}).get("spec") or {}).get("containers") or ()
+    return next((each["image"] for each in containers if each.get("image")), "")
+
+
+def _told(status: Object) -> Told:
+    plans = status.get("plans") or ()
+    last = plans[-1] if plans else {}
+    missed = last.get("phase") in ("CANCELLED", "FAILED", "Cancelled", "Failed")
+    return Told(
+        phase=status.get("phase") or "",
+        reason=status.get("reason") or "",
+        workers=status.get("workers", 0),
+        servers=status.get("servers", 0),
+        epoch=status.get("epoch") or 0.0,
+        samples_per_epoch=status.get("samplesPerEpoch") or 0.0,
+        samples_per_second=status.get("samplesPerSecond") or 0.0,
+        ended=unix(status.get("completionTime")),
+        plan=f"plan {last.get('id', '')} {last['phase'].lower()}: {last.get('reason') or 'no reason given'}"
+        if missed
+        else "",
+        trained=bool(status.get("trained")),
+        since=_since(plans) if status.get("phase") == "Running" else None,
+        accepted=not any(
+            each["type"] == "Accepted" and each["status"] == "False" for each in status.get("conditions") or ()
+        ),
+    )
+
+
+def _since(plans: Sequence[Object]) -> float | None:
+    """The end of the last plan that was committed."""
+    return max((unix(plan.get("ended")) or 0.0 for plan in plans if plan.get("phase") == "COMMITTED"), default=None)
+
+
+def _claims(pod: str, spec: Object) -> Iterator[str]:
+    """Claims of volumes; one that lives as long as its pod has a claim of the pod's name and its own."""
+    for volume in spec.get("volumes") or ():
+        if "persistentVolumeClaim" in volume:
+            yield volume["persistentVolumeClaim"]["claimName"]
+        elif "ephemeral" in volume:
+            yield f"{pod}-{volume['name']}"
+
+
+def _cores_at_most(spec: Object) -> float:
+    limits = [(each.get("resources") or {}).get("limits") or {} for each in spec.get("containers") or ()]
+    return sum(amount(limit["cpu"]) for limit in limits) if all("cpu" in limit for limit in limits) else 0.0
+
+
+def _pair(gang: str) -> tuple[int, int] | None:
+    parts = gang.split(",")
+    return (int(parts[0]), int(parts[1])) if len(parts) == 2 and all(part.strip().isdigit() for part in parts) else None

@@ -1,0 +1,170 @@
+"""What the scheduler writes to the API server, while it leads and as fast as it may."""
+
+import itertools
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from dl2_scheduler.backends.kube.apiserver.objects import SCHEDULER, JobInfo, PodInfo
+from dl2_scheduler.backends.kube.apiserver.rest_client import GROUP_PATH, MERGE, STRATEGIC, Api, ApiError
+from dl2_scheduler.backends.kube.placement.volumes import SELECTED_NODE
+
+MANAGER = "dl2-scheduler"
+"""Field manager of all that the scheduler writes."""
+
+_RATE, _BURST = 50.0, 1200
+
+
+class NotLeading(ApiError):
+    """Another scheduler leads, or nobody: nothing may be written."""
+
+
+class Pace:
+    """So many writes a second, after so many at once. Safe from several threads.
+
+    Args:
+        rate: a second.
+        burst: at once.
+        clock: steady, in seconds.
+        sleep: waits.
+    """
+
+    def __init__(
+        self,
+        rate: float = _RATE,
+        burst: int = _BURST,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ):
+        self._rate, self._burst = rate, burst
+        self._clock, self._sleep = clock, sleep
+        self._lock = threading.Lock()
+        self._left = float(burst)
+        self._at = clock()
+
+    def take(self) -> None:
+        """One more: returns when it may be made."""
+        with self._lock:
+            now = self._clock()
+            self._left = min(self._burst, self._left + (now - self._at) * self._rate) - 1
+            self._at = now
+            wait = -self._left / self._rate
+        if wait > 0:
+            self._sleep(wait)
+
+
+class Writer:
+    """Writes. Safe from several threads. Every method raises ApiError, NotLeading too.
+
+    Args:
+        api: of the cluster.
+        leads: whether this scheduler may write now.
+        pace: of all writes.
+    """
+
+    def __init__(self, api: Api, leads: Callable[[], bool], pace: Pace | None = None):
+        self._api = api
+        self._leads = leads
+        self._pace = pace or Pace()
+        self._instance = uuid.uuid4().hex[:10]
+        self._events = itertools.count(1)
+
+    def bind(self, pod: PodInfo, node: str) -> None:
+        """Bind a pod; Conflict where it is bound, or another has its name now."""
+        self._begin()
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        self._api.create(f"{_pod(pod)}/binding", body, {"fieldManager": MANAGER})
+
+    def choose(self, namespace: str, claim: str, node: str) -> None:
+        """Have the volume of a claim made near a node."""
+        self._begin()
+        path = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{claim}"
+        self._api.patch(path, {"metadata": {"annotations": {SELECTED_NODE: node}}}, {"fieldManager": MANAGER})
+
+    def delete(self, pod: PodInfo) -> None:
+        """Delete this very pod; Conflict where another has its name now."""
+        self._begin()
+        self._api.delete(_pod(pod), {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": pod.uid}})
+
+    def tell(self, pod: PodInfo, reason: str) -> None:
+        """Say why a pod is not bound: in its conditions, and by an event, as `kubectl describe` shows."""
+        self._begin()
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": reason}
+        if not pod.waits:
+            condition["lastTransitionTime"] = _stamp()
+        body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
+        self._api.patch(f"{_pod(pod)}/status", body, {"fieldManager": MANAGER}, STRATEGIC)
+        about = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
+        self._event(about, "FailedScheduling", reason)
+
+    def tell_job(self, job: JobInfo, reason: str, message: str) -> None:
+        """An event on a job.
+
+        Args:
+            job: which.
+            reason: one word, in camel case.
+            message: for people.
+        """
+        about = {
+            "apiVersion": "dl2.scheduler/v1alpha1",
+            "kind": "ElasticJob",
+            "name": job.name,
+            "namespace": job.namespace,
+            "uid": job.uid,
+        }
+        self._event(about, reason, message)
+
+    def allocate(self, job: JobInfo, body: Mapping[str, Any]) -> str:
+        """Write what a job is given; returns its new version. Conflict where it has changed since it was read."""
+        self._begin()
+        whole = {**body, "metadata": {**body.get("metadata", {}), "uid": job.uid, "resourceVersion": job.version}}
+        query = {"fieldManager": MANAGER, "fieldValidation": "Ignore"}  # to look for unknown fields costs a third of it
+        written = self._api.patch(job_path(job.namespace, job.name), whole, query, MERGE)
+        return str(written["metadata"]["resourceVersion"])
+
+    def _event(self, about: Mapping[str, Any], reason: str, message: str) -> None:
+        self._begin()
+        now = _stamp()
+        body = {
+            "metadata": {
+                "name": f"{about['name']}.{self._instance}{next(self._events):x}",
+                "namespace": about["namespace"],
+            },
+            "involvedObject": about,
+            "reason": reason,
+            "message": message[:1024],
+            "type": "Warning",
+            "count": 1,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "source": {"component": SCHEDULER},
+            "reportingComponent": SCHEDULER,
+            "reportingInstance": self._instance,
+        }
+        self._api.create(f"/api/v1/namespaces/{about['namespace']}/events", body)
+
+    def _begin(self) -> None:
+        self._pace.take()
+        if not self._leads():  # after the wait
+            raise NotLeading("this scheduler does not hold the lease (any more)")
+
+
+def job_path(namespace: str, name: str) -> str:
+    """Of an ElasticJob."""
+    return f"{GROUP_PATH}/namespaces/{namespace}/elasticjobs/{name}"
+
+
+def _pod(pod: PodInfo) -> str:
+    return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+
+
+def _stamp() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

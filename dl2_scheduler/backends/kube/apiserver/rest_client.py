@@ -1,0 +1,277 @@
+"""Requests to the API server, in the words of its REST interface. `KubeApi` is the real one, tests have a played one.
+
+ApiError
+├── NotFound      there is no such object
+├── Conflict      somebody else wrote the object meanwhile, or it exists already, or its pod is bound already
+├── Gone          a watch asks for what the server has forgotten: list again
+├── Rejected      the server will not do it: the message says why
+└── Unavailable   it does not answer, or is too busy: ask again later
+"""
+
+import json
+import os
+import ssl
+import threading
+import time
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlencode
+
+import urllib3
+from kubernetes import client, config
+from kubernetes.config import ConfigException
+
+from dl2_scheduler.cluster.errors import BadInput, SchedulerError
+from elastic_ps.system.bounded_files import read_bytes
+from elastic_ps.system.printable import one_line
+
+GROUP_PATH = "/apis/dl2.scheduler/v1alpha1"
+JOBS_PATH = f"{GROUP_PATH}/elasticjobs"
+NODES_PATH = "/api/v1/nodes"
+PODS_PATH = "/api/v1/pods"
+
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+_JSON = "application/json"
+
+CALL_SECONDS = 10.0
+_SILENCE_SECONDS = 120.0  # of a watch: the server sends a bookmark about every minute
+_CONNECTIONS = 32
+_SAME_TOKEN_SECONDS = 10.0  # to look at it costs more than a small request: the library reads its settings anew
+
+
+class ApiError(SchedulerError):
+    """The API server did not do it."""
+
+
+class NotFound(ApiError):
+    """There is no such object."""
+
+
+class Conflict(ApiError):
+    """It is other than the request says."""
+
+
+class Gone(ApiError):
+    """A watch asks for what has been forgotten."""
+
+
+class Rejected(ApiError):
+    """It will not do it."""
+
+
+class Unavailable(ApiError):
+    """It does not answer now."""
+
+
+Query = Mapping[str, str | int]
+
+
+class Api(Protocol):
+    """Of one cluster. Safe from several threads. Every method raises ApiError."""
+
+    def get(self, path: str, query: Query | None = None) -> dict[str, Any]:
+        """Read an object, or a list of them."""
+
+    def create(self, path: str, body: Mapping[str, Any], query: Query | None = None) -> dict[str, Any]:
+        """Make an object."""
+
+    def replace(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Write an object as a whole."""
+
+    def patch(
+        self, path: str, body: Mapping[str, Any], query: Query | None = None, kind: str = MERGE
+    ) -> dict[str, Any]:
+        """Change parts of an object.
+
+        Args:
+            path: of it.
+            body: the parts.
+            query: as in {"fieldManager": NAME}.
+            kind: how lists are merged: MERGE or STRATEGIC.
+        """
+
+    def delete(self, path: str, body: Mapping[str, Any] | None = None) -> None:
+        """Let an object go.
+
+        Args:
+            path: of it.
+            body: DeleteOptions.
+        """
+
+    def watch(self, path: str, query: Query) -> Generator[dict[str, Any], None, None]:
+        """Events as they come, until the server ends the watch. Closing the generator ends it."""
+
+    def lines(self, path: str, query: Query) -> Generator[str, None, None]:
+        """Lines of a log as they come."""
+
+
+class KubeApi:
+    """See `Api`.
+
+    Args:
+        context: of the kubeconfig; None: the present one.
+        in_cluster: fall back on the service account of the pod that this runs in, where there is no kubeconfig.
+
+    Attributes:
+        namespace: that the context names.
+        requests: made so far, watches too.
+
+    Raises:
+        BadInput: there is no kubeconfig, or no such context.
+    """
+
+    def __init__(self, context: str | None = None, in_cluster: bool = False):
+        settings, self.namespace = _configure(context, in_cluster)
+        settings.connection_pool_maxsize = _CONNECTIONS
+        self._client = client.ApiClient(settings)
+        self._host = settings.host.rstrip("/")
+        self._lock = threading.Lock()
+        self._token: dict[str, str] = {}
+        self._token_until = 0.0
+        self.requests = 0
+
+    def get(self, path: str, query: Query | None = None) -> dict[str, Any]:
+        """See `Api.get`."""
+        return self._call("GET", path, query)
+
+    def create(self, path: str, body: Mapping[str, Any], query: Query | None = None) -> dict[str, Any]:
+        """See `Api.create`."""
+        return self._call("POST", path, query, body)
+
+    def replace(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """See `Api.replace`."""
+        return self._call("PUT", path, None, body)
+
+    def patch(
+        self, path: str, body: Mapping[str, Any], query: Query | None = None, kind: str = MERGE
+    ) -> dict[str, Any]:
+        """See `Api.patch`."""
+        return self._call("PATCH", path, query, body, kind)
+
+    def delete(self, path: str, body: Mapping[str, Any] | None = None) -> None:
+        """See `Api.delete`."""
+        self._call("DELETE", path, None, body)
+
+    def watch(self, path: str, query: Query) -> Generator[dict[str, Any], None, None]:
+        """See `Api.watch`."""
+        with closing(self.lines(path, {**query, "watch": "true"})) as lines:
+            for line in lines:
+                yield json.loads(line)
+
+    def lines(self, path: str, query: Query) -> Generator[str, None, None]:
+        """See `Api.lines`."""
+        timeout = urllib3.Timeout(connect=CALL_SECONDS, read=_SILENCE_SECONDS)
+        with _network():
+            response = self._send("GET", path, query, None, _JSON, timeout)
+        try:
+            _check(response)
+            rest = b""
+            with _network():
+                for part in response.stream(2**16, decode_content=True):
+                    *whole, rest = (rest + part).split(b"\n")
+                    yield from (line.decode() for line in whole if line)
+            if rest:
+                yield rest.decode()
+        finally:
+            response.close()  # not released: what is left of a watch is no one's
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        query: Query | None = None,
+        body: Mapping[str, Any] | None = None,
+        kind: str = _JSON,
+    ) -> dict[str, Any]:
+        with _network():
+            response = self._send(method, path, query, body, kind, urllib3.Timeout(total=CALL_SECONDS))
+            data = response.data
+        _check(response)
+        found: dict[str, Any] = json.loads(data)
+        return found
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Query | None,
+        body: Mapping[str, Any] | None,
+        kind: str,
+        timeout: urllib3.Timeout,
+    ) -> urllib3.BaseHTTPResponse:
+        with self._lock:
+            self.requests += 1
+            headers = {"Accept": _JSON, "Content-Type": kind, "User-Agent": "dl2", **self._who()}
+        text = urlencode({key: str(value) for key, value in (query or {}).items()})
+        response: urllib3.BaseHTTPResponse = self._client.rest_client.pool_manager.request(
+            method,
+            f"{self._host}{path}{'?' + text if text else ''}",
+            body=None if body is None else json.dumps(body).encode(),
+            headers=headers,
+            timeout=timeout,
+            retries=False,
+            preload_content=False,
+        )
+        if response.status == 401:
+            self._token_until = 0.0
+        return response
+
+    def _who(self) -> Mapping[str, str]:
+        """Headers that say who asks; a token changes now and then, and may come of a program."""
+        if time.monotonic() >= self._token_until:
+            self._token = {}
+            self._client.update_params_for_auth(self._token, [], ["BearerToken"], "", "GET", None)
+            self._token_until = time.monotonic() + _SAME_TOKEN_SECONDS
+        return self._token
+
+
+def _configure(context: str | None, in_cluster: bool) -> tuple[Any, str]:
+    settings = client.Configuration()
+    file = os.environ.get("KUBECONFIG") or None  # said here, as the library looks when it is imported only
+    try:
+        for part in (file or "").split(os.pathsep):
+            if part and Path(part).exists():
+                read_bytes(part)  # not a device, nor a pipe
+        config.load_kube_config(file, context, settings)
+        contexts, active = config.list_kube_config_contexts(file)
+        used = next((each for each in contexts if each["name"] == context), active)
+        return settings, used["context"].get("namespace") or "default"
+    except Exception as error:  # of a file that is no kubeconfig the library raises whatever comes first
+        if isinstance(error, ConfigException | OSError) and context is None and in_cluster and _ACCOUNT.exists():
+            config.load_incluster_config(client_configuration=settings)
+            return settings, (_ACCOUNT / "namespace").read_text().strip()
+        why = one_line(str(error))[:300] or type(error).__name__
+        raise BadInput(f"no Kubernetes cluster: {why}; set KUBECONFIG, or give a --context of it") from error
+
+
+_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+@contextmanager
+def _network() -> Iterator[None]:
+    """Foreign errors become Unavailable."""
+    try:
+        yield
+    except (urllib3.exceptions.HTTPError, OSError, ssl.SSLError) as error:
+        raise Unavailable(f"the API server does not answer: {error}") from error
+
+
+def _check(response: urllib3.BaseHTTPResponse) -> None:
+    if 200 <= response.status < 300:
+        return
+    with _network():
+        text = response.data.decode(errors="replace")
+    try:
+        message = json.loads(text)["message"]
+    except (ValueError, KeyError, TypeError):
+        message = text.strip() or str(response.reason)
+    raise error_of(response.status, message)
+
+
+def error_of(status: int, message: str) -> ApiError:
+    """Of a status of HTTP, also in an event of a watch."""
+    kinds: dict[int, type[ApiError]] = {404: NotFound, 409: Conflict, 410: Gone, 429: Unavailable}
+    return kinds.get(status, Unavailable if status >= 500 else Rejected)(message)

@@ -1,0 +1,171 @@
+"""What a pod asks about the pods beside it: required affinity and anti-affinity, spreading, ports of its host. Pure."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dl2_scheduler.backends.kube.placement.label_expressions import Expression, expressions_of
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_ANY_ADDRESS = "0.0.0.0"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Pods of a kind.
+
+    Attributes:
+        namespaces: theirs; None: all.
+        expressions: that their labels meet; None: no pod does.
+        living: those about to go are none of them.
+    """
+
+    namespaces: tuple[str, ...] | None
+    expressions: tuple[Expression, ...] | None
+    living: bool = False
+
+    def has(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Whether a pod is of them."""
+        if self.expressions is None or (self.namespaces is not None and namespace not in self.namespaces):
+            return False
+        return all(each.holds(labels) for each in self.expressions)
+
+
+@dataclass(frozen=True)
+class Term:
+    """Pods of a kind, in one place.
+
+    Attributes:
+        kind: of the pods.
+        key: label whose value is the same on all nodes of a place.
+    """
+
+    kind: Kind
+    key: str
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Pods of a kind, so many in each place.
+
+    Attributes:
+        term: the pods, and the places.
+        skew: most by which a place may have more than the one with the fewest.
+        places: fewest that have to be there, for the fewest not to be 0.
+        by_affinity: only nodes count that the pod's selector and node affinity allow.
+        by_taints: only nodes count whose taints the pod tolerates.
+    """
+
+    term: Term
+    skew: int
+    places: int
+    by_affinity: bool
+    by_taints: bool
+
+
+@dataclass(frozen=True)
+class Port:
+    """Of a pod's host.
+
+    Attributes:
+        number: of it.
+        protocol: TCP, UDP or SCTP.
+        address: of the host; 0.0.0.0: all.
+    """
+
+    number: int
+    protocol: str
+    address: str
+
+    def meets(self, other: "Port") -> bool:
+        """Whether two pods on one node cannot have both."""
+        if (self.number, self.protocol) != (other.number, other.protocol):
+            return False
+        return self.address == other.address or _ANY_ADDRESS in (self.address, other.address)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What a pod asks.
+
+    Attributes:
+        near: pods that must be in its place.
+        apart: pods that must not be in its place; and no pod of these may come there later.
+        spread: over places.
+        ports: of its host.
+        unknown: fields that are not implemented.
+    """
+
+    near: tuple[Term, ...]
+    apart: tuple[Term, ...]
+    spread: tuple[Spread, ...]
+    ports: tuple[Port, ...]
+    unknown: tuple[str, ...]
+
+
+def beside_of(spec: Mapping[str, Any], namespace: str, labels: Mapping[str, str]) -> Beside | None:
+    """Of a pod's spec, or of a template's; None: it asks nothing.
+
+    Args:
+        spec: of the pod.
+        namespace: of the pod.
+        labels: of the pod.
+    """
+    affinity = spec.get("affinity") or {}
+    near, apart = ((affinity.get(kind) or {}).get(_REQUIRED) or () for kind in ("podAffinity", "podAntiAffinity"))
+    spread = [
+        each for each in spec.get("topologySpreadConstraints") or () if each["whenUnsatisfiable"] == "DoNotSchedule"
+    ]
+    ports = tuple(sorted(set(_ports(spec)), key=lambda port: (port.number, port.protocol, port.address)))
+    if not (near or apart or spread or ports):
+        return None
+    unknown = [
+        f"affinity.{kind}.namespaceSelector"
+        for kind, terms in (("podAffinity", near), ("podAntiAffinity", apart))
+        if any(term.get("namespaceSelector") for term in terms)
+    ]
+    return Beside(
+        tuple(_term(term, namespace, labels) for term in near),
+        tuple(_term(term, namespace, labels) for term in apart),
+        tuple(_spread(each, namespace, labels) for each in spread),
+        ports,
+        tuple(unknown),
+    )
+
+
+def _term(term: Mapping[str, Any], namespace: str, labels: Mapping[str, str]) -> Term:
+    """A selector of namespaces by their labels is taken for all: none is nearer to what it keeps away."""
+    everywhere = term.get("namespaceSelector") is not None
+    names = tuple(term.get("namespaces") or ()) or (namespace,)
+    return Term(Kind(None if everywhere else names, _expressions(term, labels)), term["topologyKey"])
+
+
+def _spread(each: Mapping[str, Any], namespace: str, labels: Mapping[str, str]) -> Spread:
+    return Spread(
+        Term(Kind((namespace,), _expressions(each, labels), living=True), each["topologyKey"]),
+        each["maxSkew"],
+        each.get("minDomains") or 1,
+        each.get("nodeAffinityPolicy", "Honor") == "Honor",
+        each.get("nodeTaintsPolicy", "Ignore") == "Honor",
+    )
+
+
+def _expressions(term: Mapping[str, Any], labels: Mapping[str, str]) -> tuple[Expression, ...] | None:
+    """Of a term's labelSelector; with the pod's own values of labels that it names by key."""
+    selector = term.get("labelSelector")
+    if selector is None:
+        return None
+    found = [Expression(key, "In", (value,)) for key, value in sorted((selector.get("matchLabels") or {}).items())]
+    for field, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
+        found += [Expression(key, operator, (labels[key],)) for key in term.get(field) or () if key in labels]
+    return (*found, *expressions_of(selector))
+
+
+def _ports(spec: Mapping[str, Any]) -> Iterator[Port]:
+    """Of its containers, and of those that start first and stay."""
+    stay = [each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"]
+    for container in [*(spec.get("containers") or ()), *stay]:
+        for port in container.get("ports") or ():
+            number = port.get("hostPort") or (port["containerPort"] if spec.get("hostNetwork") else 0)
+            if number:
+                yield Port(number, port.get("protocol") or "TCP", port.get("hostIP") or _ANY_ADDRESS)

@@ -1,0 +1,280 @@
+"""Binds pods as `binding.decide` says, whenever something has changed."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Container, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from dl2_scheduler.backends.kube.apiserver.objects import JobInfo, NodeInfo, PodInfo
+from dl2_scheduler.backends.kube.apiserver.paced_writes import NotLeading, Writer
+from dl2_scheduler.backends.kube.apiserver.rest_client import ApiError, Conflict, NotFound
+from dl2_scheduler.backends.kube.placement.binding import decide, to_bind
+from dl2_scheduler.backends.kube.placement.pod_decisions import Bind, Choice, Decisions, Return, Wait
+from dl2_scheduler.backends.kube.placement.volumes import ClaimKey, Volume
+from dl2_scheduler.backends.kube.views import shape
+from dl2_scheduler.cluster.free_resources import NodeRule
+
+log = logging.getLogger(__name__)
+
+_BATCH_SECONDS = 0.05  # events that come together are answered together
+_REST = 2.0  # of the time that a step took: many who wait for room do not take a whole core
+_AFTER_FAILURE = 1.0
+_SETTLING_SECONDS = 10.0  # that the watch may take to show what was written
+_PATIENCE_SECONDS = 3.0  # a wait as short is not told: a gang's pods come one after the other
+_REPEAT_SECONDS = 60.0  # of one pod, between two reasons
+_TOLD_AT_ONCE = 10
+_THREADS = 8
+
+
+class View(Protocol):
+    """What is known of a cluster."""
+
+    def nodes(self) -> Sequence[NodeInfo]:
+        """All."""
+
+    def pods(self) -> Sequence[PodInfo]:
+        """All that have not ended."""
+
+    def jobs(self) -> Sequence[JobInfo]:
+        """Of the namespaces that are served."""
+
+
+class Volumes(Protocol):
+    """What is known of volumes."""
+
+    def of(self, pods: Sequence[PodInfo]) -> tuple[Mapping[ClaimKey, Volume], bool]:
+        """What the claims of pods mean, and whether something could not be read, so that it is to be tried again."""
+
+
+class NoVolumes:
+    """Nobody knows of any: who claims one waits."""
+
+    def of(self, pods: Sequence[PodInfo]) -> tuple[Mapping[ClaimKey, Volume], bool]:
+        """See `Volumes.of`."""
+        return {}, False
+
+
+@dataclass(frozen=True)
+class _Told:
+    """The reason that a pod was given last."""
+
+    form: str
+    at: float
+
+
+class Binder:
+    """Binds pods, in a thread of its own.
+
+    Args:
+        view: of the cluster.
+        writer: acts.
+        rule: by which pods find their node.
+        namespaces: whose pods are bound; None: all.
+        woken: set by whoever sees a change.
+        now: unix seconds.
+        volumes: that pods claim.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        writer: Writer,
+        rule: NodeRule,
+        namespaces: Container[str] | None = None,
+        woken: threading.Event | None = None,
+        now: Callable[[], float] = time.time,
+        volumes: Volumes | None = None,
+    ):
+        self._view = view
+        self._writer = writer
+        self._rule = rule
+        self._namespaces = namespaces
+        self._now = now
+        self._woken = woken or threading.Event()
+        self._stopped = threading.Event()
+        self._bound: dict[str, tuple[str, float]] = {}  # by uid, what the watch does not show yet: node, since when
+        self._settling: dict[str, float] = {}  # by uid, since when: left alone until the watch has shown more
+        self._told: dict[str, _Told] = {}
+        self._volumes = volumes or NoVolumes()
+        self._chosen: dict[ClaimKey, float] = {}  # claims whose node the watch does not show yet: since when
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="bind")
+        self._thread = threading.Thread(target=self._run, name="binder", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; returns when nothing more is written."""
+        self._stopped.set()
+        self._woken.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._pool.shutdown()
+
+    def step(self) -> float | None:
+        """Decide and act once; returns the seconds until it has to be done again by time alone."""
+        now = self._now()
+        pods = self._known(now)
+        volumes, failed = self._volumes.of(to_bind(pods, self._namespaces))
+        decided = self._decide(pods, now, volumes)
+        failed |= self._choose(decided.choices, volumes, now)
+        failed |= self._bind(decided)
+        failed |= self._give_back(decided.returns)
+        later = self._tell(decided.waits, now)
+        times = [_AFTER_FAILURE] * failed + ([later] if later is not None else [])
+        if decided.again_at is not None:
+            times.append(max(0.0, decided.again_at - now))
+        return min(times, default=None)
+
+    def _decide(self, pods: Sequence[PodInfo], now: float, volumes: Mapping[ClaimKey, Volume]) -> Decisions:
+        """What to do. Gangs that the decision breaks on wait, and say so; the others are decided without them."""
+
+        def about(some: Sequence[PodInfo]) -> Decisions:
+            return decide(self._view.nodes(), some, self._view.jobs(), now, self._rule, self._namespaces, volumes)
+
+        try:
+            return about(pods)
+        except Exception:
+            log.exception("a decision broke: gangs are looked at one by one")
+        waiting = to_bind(pods, self._namespaces)
+        rest = [pod for pod in pods if pod not in waiting]
+        broken: dict[str, str] = {}
+        for key in dict.fromkeys(_gang(pod) for pod in waiting):
+            try:
+                about([*rest, *(pod for pod in waiting if _gang(pod) == key)])
+            except Exception as error:  # noqa: BLE001
+                broken |= {pod.uid: f"the scheduler breaks on it: {error!r}" for pod in waiting if _gang(pod) == key}
+        decided = about([pod for pod in pods if pod.uid not in broken])
+        decided.waits += [Wait(pod, broken[pod.uid]) for pod in waiting if pod.uid in broken]
+        return decided
+
+    def _run(self) -> None:
+        wait: float | None = None
+        spent = 0.0
+        while True:
+            self._woken.wait(wait)
+            if self._stopped.wait(max(_BATCH_SECONDS, _REST * spent)):
+                return
+            self._woken.clear()
+            began = time.monotonic()
+            try:
+                wait = self.step()
+                spent = time.monotonic() - began
+            except NotLeading as error:
+                log.warning("nothing is bound: %s", error)
+                return
+            except Exception:
+                log.exception("nothing was bound; again in %.0f s", _AFTER_FAILURE)
+                wait = _AFTER_FAILURE
+
+    def _known(self, now: float) -> list[PodInfo]:
+        """Pods as the watch shows them, with what was done since."""
+        pods = self._view.pods()
+        there = {pod.uid for pod in pods}
+        for memory in (self._bound, self._settling, self._told):
+            for uid in [uid for uid in memory if uid not in there]:
+                del memory[uid]
+        for pod in pods:
+            if pod.node:
+                self._bound.pop(pod.uid, None)
+        self._settling = {uid: since for uid, since in self._settling.items() if now - since < _SETTLING_SECONDS}
+        return [self._as_done(pod) for pod in pods]
+
+    def _as_done(self, pod: PodInfo) -> PodInfo:
+        if pod.uid in self._bound:
+            node, since = self._bound[pod.uid]
+            return replace(pod, node=node, bound=since)
+        return replace(pod, gated=True) if pod.uid in self._settling else pod
+
+    def _bind(self, decided: Decisions) -> bool:
+        """All, each job's in their order, jobs beside one another; returns whether one failed."""
+        groups: dict[tuple[str, str], list[Bind]] = {}
+        for bind in decided.bindings:
+            groups.setdefault(_gang(bind.pod), []).append(bind)
+        return not all(list(self._pool.map(self._bind_group, groups.values())))
+
+    def _choose(self, choices: Sequence[Choice], volumes: Mapping[ClaimKey, Volume], now: float) -> bool:
+        """Of each claim once, the first pod's; returns whether one failed."""
+        self._chosen = {key: since for key, since in self._chosen.items() if now - since < _SETTLING_SECONDS}
+        failed = False
+        for choice in choices:
+            key = choice.pod.namespace, choice.claim
+            if volumes[key].chosen or key in self._chosen:
+                continue
+            try:
+                self._writer.choose(*key, choice.node)
+                self._chosen[key] = now
+                log.info("%s/%s: its volume is to be made near %s", *key, choice.node)
+            except NotLeading:
+                raise
+            except ApiError as error:
+                log.warning("no node could be chosen for %s/%s: %s", *key, error)
+                failed = True
+        return failed
+
+    def _bind_group(self, group: Sequence[Bind]) -> bool:
+        for bind in group:
+            pod = bind.pod
+            try:
+                self._writer.bind(pod, bind.node)
+            except (Conflict, NotFound) as error:
+                log.info("%s/%s is not bound to %s: %s", pod.namespace, pod.name, bind.node, error)
+                self._settling[pod.uid] = self._now()
+                return False
+            except NotLeading:
+                raise
+            except ApiError as error:
+                log.warning("%s/%s could not be bound: %s", pod.namespace, pod.name, error)
+                return False
+            self._bound[pod.uid] = (bind.node, self._now())
+            log.info("%s/%s: bound to %s", pod.namespace, pod.name, bind.node)
+        return True
+
+    def _give_back(self, returns: Sequence[Return]) -> bool:
+        jobs = {job.key: job for job in self._view.jobs()}
+        failed = False
+        for gone in returns:
+            try:
+                self._writer.delete(gone.pod)
+                self._settling[gone.pod.uid] = self._now()
+                log.warning("%s/%s: deleted: %s", gone.pod.namespace, gone.pod.name, gone.reason)
+                if (job := jobs.pop(gone.pod.key, None)) is not None:
+                    self._writer.tell_job(job, "GangTimeout", gone.reason)
+            except NotLeading:
+                raise
+            except ApiError as error:
+                log.warning("%s/%s could not be deleted: %s", gone.pod.namespace, gone.pod.name, error)
+                failed |= not isinstance(error, Conflict | NotFound)
+        return failed
+
+    def _tell(self, waits: Sequence[Wait], now: float) -> float | None:
+        """Reasons that are new; returns the seconds until the next may be told."""
+        times = []
+        told = 0
+        for wait in waits:
+            pod, form = wait.pod, shape(wait.reason)
+            last = self._told.get(pod.uid)
+            if form == (last.form if last else shape(pod.waits)):
+                continue
+            at = max(pod.created + _PATIENCE_SECONDS, last.at + _REPEAT_SECONDS if last else 0.0)
+            if at > now or told == _TOLD_AT_ONCE:
+                times.append(max(at - now, _AFTER_FAILURE))
+                continue
+            told += 1
+            self._told[pod.uid] = _Told(form, now)
+            try:
+                self._writer.tell(pod, wait.reason)
+            except NotLeading:
+                raise
+            except ApiError as error:
+                log.warning("%s/%s could not be told why it waits: %s", pod.namespace, pod.name, error)
+        return min(times, default=None)
+
+
+def _gang(pod: PodInfo) -> tuple[str, str]:
+    """Whom a pod is bound with: its job's, or nobody."""
+    return pod.key if pod.job else (pod.uid, "")

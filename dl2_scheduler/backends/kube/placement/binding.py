@@ -1,0 +1,199 @@
+"""Which pods go to which nodes now: whole gangs first, in the order of the queue. Pure."""
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+
+from dl2_scheduler.backends.kube.apiserver.objects import SCHEDULER, JobInfo, NodeInfo, PodInfo
+from dl2_scheduler.backends.kube.placement.backfill import Backfill, starving, waited
+from dl2_scheduler.backends.kube.placement.free_resources import Claim, Floor
+from dl2_scheduler.backends.kube.placement.gang_placement import GangTask, claim_all, missing, why_not
+from dl2_scheduler.backends.kube.placement.gangs import Gang, Groups, group, unknown
+from dl2_scheduler.backends.kube.placement.pod_decisions import Bind, Choice, Decisions, Reservation, Return, Wait
+from dl2_scheduler.backends.kube.placement.volumes import ClaimKey, Volume, with_volumes
+from dl2_scheduler.cluster.free_resources import NodeRule
+
+NO_VOLUMES: Mapping[ClaimKey, Volume] = MappingProxyType({})
+
+
+def decide(
+    nodes: Sequence[NodeInfo],
+    pods: Sequence[PodInfo],
+    jobs: Sequence[JobInfo],
+    now: float,
+    rule: NodeRule,
+    namespaces: Container[str] | None = None,
+    volumes: Mapping[ClaimKey, Volume] = NO_VOLUMES,
+) -> Decisions:
+    """Place what is not bound; `_place` says in which order.
+
+    Args:
+        nodes: all.
+        pods: all that have not ended, other people's too; what was bound a moment ago counts as bound.
+        jobs: that this scheduler serves.
+        now: unix seconds.
+        rule: by which a pod finds its node.
+        namespaces: whose pods this scheduler binds; None: all.
+        volumes: of the claims that pods name which it is to bind.
+    """
+    decided = Decisions()
+    bound = [pod for pod in pods if pod.node]
+    ours = with_volumes(to_bind(pods, namespaces), bound, volumes)
+    found = group(jobs, pods, ours)
+    decided.waits += [Wait(pod, f"there is no ElasticJob {pod.job} in {pod.namespace} (yet)") for pod in found.orphans]
+    if found.gangs or found.leaving or found.singles:
+        neighbours = _neighbours_matter(ours, bound, found.gangs)
+        floor = Floor(nodes, bound, _resources(ours, found.gangs), rule, neighbours)
+        backfill = partial(Backfill, nodes, bound, {job.key for job in jobs}, floor)
+        _place(found, _Placing(floor, decided), backfill, now)
+        ends = [gang.late_at for gang in found.gangs if gang.late_at is not None and gang.late_at > now]
+        decided.again_at = min(ends, default=None)
+    return decided
+
+
+def _place(groups: Groups, placing: "_Placing", backfill: Callable[[], Backfill], now: float) -> None:
+    """Place all, one after the other.
+
+    In this order: the missing part of gangs that are bound in part (of a scheduler that was killed, or whose nodes
+    died), what jobs need to save themselves, gangs that have waited too long, the longest first, whole gangs by their
+    jobs' creation, then single pods: those beyond a job's minimum, and those of no job. The first that has waited too
+    long and does not fit keeps room from all that come after it; see `backfill`.
+    """
+    late = [gang for gang in groups.gangs if gang.is_late(now)]
+    begun = [gang for gang in groups.gangs if gang.begun and gang not in late]
+    stuck = [gang for gang in begun if not placing.place(gang)]
+    placing.place_singles(groups.leaving)
+    fresh = [gang for gang in groups.gangs if not gang.begun]
+    if waiting := starving([*stuck, *fresh], now):
+        placing.serve(waiting, backfill(), now)
+    for gang in fresh:
+        placing.place(gang)
+    for gang in [*stuck, *fresh]:
+        placing.wait(gang)
+    for gang in late:
+        placing.give_back(gang)
+    placing.place_singles([*placing.beyond, *groups.singles])
+
+
+def to_bind(pods: Sequence[PodInfo], namespaces: Container[str] | None) -> list[PodInfo]:
+    """Of all pods those that this scheduler is to bind; see `decide`."""
+    return [
+        pod
+        for pod in pods
+        if not pod.node
+        and pod.scheduler == SCHEDULER
+        and not (pod.gated or pod.deleting)
+        and (namespaces is None or pod.namespace in namespaces)
+    ]
+
+
+def _resources(ours: Sequence[PodInfo], gangs: Sequence[Gang]) -> list[str]:
+    """Names of those that are asked for."""
+    asked = {name for pod in ours for name in pod.requests}
+    return sorted(asked.union(*(gang.resources for gang in gangs)))
+
+
+def _neighbours_matter(ours: Sequence[PodInfo], bound: Sequence[PodInfo], gangs: Sequence[Gang]) -> bool:
+    """Whether one of ours asks about pods beside it, or one that is there keeps pods away."""
+    to_come = [role for gang in gangs for role in (gang.job.workers, gang.job.servers)]
+    asks = any(task.constraints.beside for each in (ours, to_come) for task in each)
+    return asks or any(pod.constraints.beside and pod.constraints.beside.apart for pod in bound)
+
+
+class _Placing:
+    """What is placed, one after the other.
+
+    Args:
+        floor: the nodes.
+        decided: takes what is decided.
+
+    Attributes:
+        beyond: pods beyond the minimum of gangs that have theirs, to be placed when all have.
+    """
+
+    def __init__(self, floor: Floor, decided: Decisions):
+        self.floor = floor
+        self.beyond: list[PodInfo] = []
+        self._decided = decided
+        self._said: set[tuple[str, str]] = set()  # jobs whose gangs are placed, or told why not
+
+    def serve(self, waiting: Sequence[Gang], backfill: Backfill, now: float) -> None:
+        """Place gangs that have waited too long; the first that does not fit keeps the room where it will."""
+        for gang in waiting:
+            if self.place(gang):
+                continue
+            claims = backfill.room(gang)
+            tasks = missing(gang)
+            reason = why_not(gang, tasks, self.floor)
+            if claims is None:
+                self._wait(gang, f"{reason}; it would not fit if all other jobs ended, so nothing is kept for it")
+                continue
+            long = waited(now - (gang.waits_since or now))
+            where = self.floor.names_of(claim.node for claim in claims)
+            self._wait(gang, f"{reason}; it has waited {long}: room on {where} is kept for it")
+            self.floor.keep(claims, f"{gang.job.id}, which has waited {long}")
+            for task, claim in zip(tasks, claims, strict=True):
+                self._reserve(gang, task, claim)
+            return
+
+    def place(self, gang: Gang) -> bool:
+        """All that is missing of its minimum, or nothing; returns whether there is no more to be said about it."""
+        if gang.job.key in self._said:
+            return True
+        if refusal := gang.refusal:
+            self._wait(gang, refusal)
+            return True
+        tasks = missing(gang)
+        claims = claim_all(tasks, self.floor)
+        if claims is None:
+            return False
+        self._said.add(gang.job.key)
+        placed = set()
+        for task, claim in zip(tasks, claims, strict=True):
+            if task.pod is None:
+                self._reserve(gang, task, claim)
+            else:
+                placed.add(task.pod.uid)
+                self._bind(task.pod, claim)
+        self.beyond += [pod for pod in gang.waiting if pod.uid not in placed]
+        return True
+
+    def wait(self, gang: Gang) -> None:
+        """Say why a gang is not placed, if that has not been said."""
+        if gang.job.key not in self._said:
+            self._wait(gang, why_not(gang, missing(gang), self.floor))
+
+    def give_back(self, gang: Gang) -> None:
+        """Delete what is bound of a gang that was not whole in time."""
+        reason = (
+            f"{gang.job.id} was not whole ({gang.words}) within its gangTimeout of {gang.job.gang_seconds:g} s: "
+            "its room is free for others until it fits whole"
+        )
+        self._decided.returns += [Return(pod, reason) for pod in gang.bound]
+        self._decided.waits += [Wait(pod, reason) for pod in gang.waiting]
+
+    def place_singles(self, pods: Sequence[PodInfo]) -> None:
+        """Each where it fits."""
+        for pod in pods:
+            if refusal := unknown(pod) if pod.constraints.unknown else pod.refusal:
+                self._decided.waits.append(Wait(pod, refusal))
+            elif claim := self.floor.claim(pod):
+                self._bind(pod, claim)
+            else:
+                self._decided.waits.append(Wait(pod, self.floor.why_not(pod)))
+
+    def _bind(self, pod: PodInfo, claim: Claim) -> None:
+        node = self.floor.nodes[claim.node].name
+        if not pod.unmade:
+            self._decided.bindings.append(Bind(pod, node))
+            return
+        self._decided.choices += [Choice(pod, name, node) for name in pod.unmade]
+        self._decided.waits.append(Wait(pod, f"the volume of its claim {pod.unmade[0]} is being made for it"))
+
+    def _wait(self, gang: Gang, reason: str) -> None:
+        self._said.add(gang.job.key)
+        self._decided.waits += [Wait(pod, reason) for pod in gang.waiting]
+
+    def _reserve(self, gang: Gang, task: GangTask, claim: Claim) -> None:
+        node = self.floor.nodes[claim.node].name
+        self._decided.reservations.append(Reservation(gang.job.id, task.role, node))

@@ -1,0 +1,190 @@
+"""Jobs' gangs: what of a minimum is bound, what is missing, since when. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from dl2_scheduler.backends.kube.apiserver.objects import (
+    COORDINATOR,
+    ROLE_LABEL,
+    ROLES,
+    SCHEDULER,
+    SERVER,
+    WORKER,
+    JobInfo,
+    PodInfo,
+    RoleInfo,
+)
+from dl2_scheduler.backends.kube.apiserver.quantities import PODS
+
+COORDINATOR_REQUESTS: Mapping[str, float] = {"cpu": 0.05, "memory": 128.0 * 2**20, PODS: 1.0}
+"""Of a coordinator's pod, as the operator makes it: its room is kept before the pod is there."""
+
+_TRAINS = ("Running", "Suspending")
+
+
+@dataclass(frozen=True)
+class Gang:
+    """A job's pods against its minimum.
+
+    Attributes:
+        job: whose.
+        minimum: of each role.
+        pods: of the job, that are not about to go.
+        pending: those that this scheduler is to bind, by role.
+    """
+
+    job: JobInfo
+    minimum: Mapping[str, int]
+    pods: Sequence[PodInfo]
+    pending: Mapping[str, Sequence[PodInfo]]
+
+    @cached_property
+    def bound(self) -> list[PodInfo]:
+        """Pods with a node."""
+        return [pod for pod in self.pods if pod.node]
+
+    @cached_property
+    def missing(self) -> dict[str, int]:
+        """Of its minimum, what is not bound, by role."""
+        had = [pod.role for pod in self.bound]
+        return {role: max(0, self.minimum[role] - had.count(role)) for role in ROLES}
+
+    @property
+    def waiting(self) -> list[PodInfo]:
+        """Pods to bind, in the order of binding."""
+        return [pod for role in ROLES for pod in self.pending[role]]
+
+    @property
+    def waits_since(self) -> float | None:
+        """Unix seconds, of its oldest pod that is not bound; None: it has none, or may not be bound."""
+        return None if self.refusal else min((pod.created for pod in self.waiting), default=None)
+
+    @property
+    def begun(self) -> bool:
+        """Some of it is bound, and some of its minimum is not."""
+        return bool(self.bound) and any(self.missing.values())
+
+    @property
+    def late_at(self) -> float | None:
+        """Unix seconds, at which it gives its room back; None: it is whole, holds nothing, or trains."""
+        if not self.begun or self.job.told.phase in _TRAINS or self.job.told.trained:
+            return None
+        return min(pod.bound or 0.0 for pod in self.bound) + self.job.gang_seconds
+
+    def is_late(self, now: float) -> bool:
+        """Whether it has to give its room back."""
+        return self.late_at is not None and self.late_at <= now
+
+    @property
+    def refusal(self) -> str:
+        """Why nothing of it may be bound, for people; "": it may."""
+        asking = [pod for pod in self.waiting if pod.constraints.unknown]
+        if asking:
+            return unknown(asking[0])
+        held = [pod for role in ROLES for pod in self.pending[role][: self.missing[role]] if pod.refusal]
+        if held:
+            return f"{self.job.id} starts whole ({self.words}); {held[0].name}: {held[0].refusal}"
+        if not self.bound and not self.pending[COORDINATOR]:
+            return f"{self.job.id} starts whole ({self.words}); its coordinator has no pod yet"
+        return ""
+
+    @property
+    def words(self) -> str:
+        """Its minimum, for people."""
+        counts = [(self.minimum[WORKER], WORKER), (self.minimum[SERVER], SERVER)]
+        return "coordinator, " + ", ".join(f"{count} {role}{'s' * (count != 1)}" for count, role in counts)
+
+    @property
+    def resources(self) -> set[str]:
+        """Names of all that its pods to come may ask for."""
+        return {name for role in ROLES for name in self.template(role).requests}
+
+    def template(self, role: str) -> RoleInfo:
+        """Of a pod of it that is not there yet."""
+        if role == COORDINATOR:  # made of the servers' template
+            return coordinator_of(self.job, COORDINATOR_REQUESTS)
+        return self.job.servers if role == SERVER else self.job.workers
+
+
+def coordinator_of(job: JobInfo, requests: Mapping[str, float]) -> RoleInfo:
+    """A job's coordinator: it goes where servers may."""
+    labels = {**job.servers.labels, ROLE_LABEL: COORDINATOR}
+    return RoleInfo(1, 1, 1, requests, job.servers.constraints, labels, job.namespace)
+
+
+@dataclass(frozen=True)
+class Groups:
+    """What is to be bound.
+
+    Attributes:
+        gangs: of jobs that are to have pods and lack some, by the jobs' creation.
+        leaving: pods of jobs that are about to have nothing: what they still need, to save themselves.
+        singles: pods of no job, by their own creation.
+        orphans: pods whose label names a job that is not known (yet).
+    """
+
+    gangs: list[Gang]
+    leaving: list[PodInfo]
+    singles: list[PodInfo]
+    orphans: list[PodInfo]
+
+
+def unknown(pod: PodInfo) -> str:
+    """What is said to a pod that asks for what nobody here respects."""
+    return (
+        f"{pod.name} asks for {' and '.join(pod.constraints.unknown)}, which the scheduler {SCHEDULER} does not know: "
+        "leave it out, or name another schedulerName"
+    )
+
+
+def group(jobs: Sequence[JobInfo], pods: Sequence[PodInfo], pending: Sequence[PodInfo]) -> Groups:
+    """Sort pods by whose they are.
+
+    A job that is about to have nothing (suspended, ended) has no gang.
+
+    Args:
+        jobs: that this scheduler serves.
+        pods: all that have not ended.
+        pending: of those, the ones to bind.
+    """
+    known = {job.key: job for job in jobs}
+    wants = {key: job for key, job in known.items() if job.wants_pods}
+    alive: dict[tuple[str, str], list[PodInfo]] = {key: [] for key in wants}
+    waiting: dict[tuple[str, str], list[PodInfo]] = {key: [] for key in wants}
+    for pod in pods:
+        if pod.job and not pod.deleting and pod.key in alive and pod.role in ROLES:
+            alive[pod.key].append(pod)
+    leaving, singles, orphans = [], [], []
+    for pod in pending:
+        if pod.job and pod.key not in known:
+            orphans.append(pod)
+        elif pod.key in wants and pod.role in ROLES:
+            waiting[pod.key].append(pod)
+        elif pod.job:
+            leaving.append(pod)
+        else:
+            singles.append(pod)
+    gangs = [_gang(job, alive[key], waiting[key]) for key, job in wants.items() if alive[key]]
+    return Groups(
+        sorted([gang for gang in gangs if waiting[gang.job.key] or gang.begun], key=_age),
+        leaving,
+        sorted(singles, key=lambda pod: (pod.created, pod.namespace, pod.name)),
+        orphans,
+    )
+
+
+def _age(gang: Gang) -> tuple[float, tuple[str, str]]:
+    return gang.job.created, gang.job.key
+
+
+def _gang(job: JobInfo, pods: Sequence[PodInfo], pending: Sequence[PodInfo]) -> Gang:
+    least = next((pod.gang for pod in pods if pod.gang), (job.workers.min, job.servers.min))
+    by_role = {role: sorted([pod for pod in pending if pod.role == role], key=_order) for role in ROLES}
+    return Gang(job, {COORDINATOR: 1, WORKER: least[0], SERVER: least[1]}, pods, by_role)
+
+
+def _order(pod: PodInfo) -> tuple[float, int, str]:
+    """The older first; of one age the lower number."""
+    number = pod.name.rpartition("-")[2]
+    return pod.created, int(number) if number.isdigit() else 0, pod.name

@@ -1,0 +1,82 @@
+"""Claims of volumes that pods to be bound name: watched from when the first pod names one, volumes read once."""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dl2_scheduler.backends.kube.apiserver.object_watch import Watcher
+from dl2_scheduler.backends.kube.apiserver.objects import PodInfo
+from dl2_scheduler.backends.kube.apiserver.rest_client import Api, ApiError, NotFound
+from dl2_scheduler.backends.kube.placement.volumes import (
+    ClaimInfo,
+    ClaimKey,
+    Volume,
+    bound_volume,
+    claim_of,
+    pending_volume,
+)
+
+log = logging.getLogger(__name__)
+
+CLAIMS_PATH = "/api/v1/persistentvolumeclaims"
+_VOLUMES_PATH = "/api/v1/persistentvolumes"
+_CLASSES_PATH = "/apis/storage.k8s.io/v1/storageclasses"
+
+
+class Claims:
+    """See `binder.Volumes`. For one thread.
+
+    Args:
+        api: of the cluster.
+        changed: called after each change of a claim.
+    """
+
+    def __init__(self, api: Api, changed: Callable[[], None]):
+        self._api = api
+        self._changed = changed
+        self._stopped = threading.Event()
+        self._watcher: Watcher[ClaimInfo] | None = None
+        self._read: dict[str, Mapping[str, Any]] = {}  # volumes and classes: what matters of them does not change
+
+    def stop(self) -> None:
+        """End."""
+        self._stopped.set()
+
+    def of(self, pods: Sequence[PodInfo]) -> tuple[dict[ClaimKey, Volume], bool]:
+        """What the claims of pods mean, and whether something could not be read, so that it is to be tried again."""
+        keys = {(pod.namespace, name) for pod in pods for name in pod.claims}
+        if not keys:
+            return {}, False
+        if self._watcher is None:
+            self._watcher = Watcher(self._api, CLAIMS_PATH, claim_of, self._changed, stopped=self._stopped)
+            self._watcher.start()
+        if not self._watcher.synced:
+            return {}, False  # it tells when it has listed them
+        known = {claim.key: claim for claim in self._watcher.all()}
+        found, failed = {}, False
+        for key in keys:
+            try:
+                found[key] = self._volume(key, known.get(key))
+            except ApiError as error:
+                log.warning("the volume of %s/%s could not be read: %s", *key, error)
+                found[key] = Volume(f"the volume of its claim {key[1]} could not be read: {error}")
+                failed = True
+        return found, failed
+
+    def _volume(self, key: ClaimKey, claim: ClaimInfo | None) -> Volume:
+        if claim is None:
+            return Volume(f"its claim {key[1]} does not exist")
+        if claim.deleting or claim.phase == "Lost":
+            return Volume(f"its claim {key[1]} is {'about to go' if claim.deleting else 'lost'}")
+        if claim.phase == "Bound":
+            return bound_volume(claim, self._get(f"{_VOLUMES_PATH}/{claim.volume}"))
+        return pending_volume(claim, self._get(f"{_CLASSES_PATH}/{claim.storage}") if claim.storage else None)
+
+    def _get(self, path: str) -> Mapping[str, Any]:
+        if path not in self._read:
+            try:
+                self._read[path] = self._api.get(path)
+            except NotFound as error:
+                raise NotFound(f"there is no {path.rpartition('/')[2]}") from error
+        return self._read[path]

@@ -1,0 +1,60 @@
+"""What people ask of the scheduler itself, on its socket: they look. What they want done they ask of the API server."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from dl2_scheduler.backends.kube import loads, views
+from dl2_scheduler.backends.kube.apiserver.objects import PodInfo
+from dl2_scheduler.backends.kube.placement.binder import View
+from dl2_scheduler.cluster.errors import Refused
+from dl2_scheduler.cluster.live import ClusterLoad, JobStatus
+from dl2_scheduler.cluster.snapshot import Grant
+
+
+class Onlookers:
+    """The part of `LiveCluster` for people. The scheduler has no right to make, end or hold anybody's job.
+
+    Args:
+        view: of the cluster.
+    """
+
+    def __init__(self, view: View):
+        self._view = view
+
+    def submit(self, document: str, folder: Path) -> str:
+        """Refused: see `LiveCluster.submit`."""
+        _refuse("submit FILE")
+
+    def stop(self, name: str) -> None:
+        """Refused: see `LiveCluster.stop`."""
+        _refuse(f"stop {name}")
+
+    def hold(self, name: str) -> None:
+        """Refused: see `LiveCluster.hold`."""
+        _refuse(f"hold {name}")
+
+    def release(self, name: str) -> None:
+        """Refused: see `LiveCluster.release`."""
+        _refuse(f"release {name}")
+
+    def scale(self, name: str, workers: int, servers: int) -> Grant:
+        """Refused: see `LiveCluster.scale`."""
+        _refuse(f"scale {name}")
+
+    def jobs(self) -> Sequence[JobStatus]:
+        """See `LiveCluster.jobs`."""
+        pods: dict[tuple[str, str], list[PodInfo]] = {}
+        for pod in self._view.pods():
+            pods.setdefault(pod.key, []).append(pod)
+        jobs = sorted(self._view.jobs(), key=lambda job: (job.created, job.key))
+        return [views.status_of(job, job.id, pods.get(job.key, ())) for job in jobs]
+
+    def load(self) -> ClusterLoad:
+        """See `LiveCluster.load`; what tasks use is not measured here."""
+        pods = self._view.pods()
+        return loads.load(self._view.nodes(), pods, [pod for pod in pods if pod.job and pod.node], None)
+
+
+def _refuse(words: str) -> NoReturn:
+    raise Refused(f"ask the API server, with your own rights: dl2 {words} --kube")

@@ -1,0 +1,211 @@
+"""What the local cluster knows of its jobs, in SQLite: a write that has returned survives a power cut."""
+
+import sqlite3
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from coordinator.ctl.job_folders import all_jobs, jobs_folder
+from dl2_scheduler.backends.local.runtime import Process
+from dl2_scheduler.cluster.document import ElasticJob
+from dl2_scheduler.cluster.errors import BadInput, Unwritten
+from dl2_scheduler.cluster.live import Phase
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Record:
+    """One submission.
+
+    Attributes:
+        number: of it, from 1 on.
+        document: as submitted.
+        folder: that it was submitted from.
+        submitted: unix seconds.
+        phase: where it is.
+        reason: why, for people.
+        stop_asked: somebody wants its end.
+        suspended: it waits until somebody lets it begin.
+        held: its counts are its owner's, and the policy does not decide about it.
+        wanted_workers: that it was last told to have; of a held job: that it is to have.
+        wanted_servers: likewise.
+        saved: its state is in a checkpoint that the end of its processes waited for.
+        process: its launcher; None where it has none.
+        runs: starts so far.
+        losses: launchers that ended without a word.
+        workers: that it has, as last measured.
+        servers: likewise.
+        since: unix seconds: when it began to train with these counts; None: it does not, or it is not known.
+        epochs_done: see `JobState`.
+        most_epochs: the highest that it has told of.
+        back: why it went back to its last checkpoint, for people; "": it did not, or has done again what that cost.
+        cut_off: why its processes ended, where it goes on later; "" from when it trains again.
+        samples_per_epoch: 0: not known yet.
+        samples_per_second: as last measured; 0: not known.
+        slots_run: slots at whose end it had workers and servers.
+        ended: unix seconds; None: it has not.
+    """
+
+    number: int
+    document: ElasticJob
+    folder: Path
+    submitted: float
+    phase: Phase = Phase.WAITING
+    reason: str = ""
+    stop_asked: bool = False
+    suspended: bool = False
+    held: bool = False
+    wanted_workers: int = 0
+    wanted_servers: int = 0
+    saved: bool = False
+    process: Process | None = None
+    runs: int = 0
+    losses: int = 0
+    workers: int = 0
+    servers: int = 0
+    since: float | None = None
+    epochs_done: float = 0.0
+    most_epochs: float = 0.0
+    back: str = ""
+    cut_off: str = ""
+    samples_per_epoch: float = 0.0
+    samples_per_second: float = 0.0
+    slots_run: int = 0
+    ended: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the job."""
+        return self.document.metadata.name
+
+    @property
+    def left_alone(self) -> bool:
+        """Whether the policy does not decide about it."""
+        return self.held or self.suspended
+
+
+_RECORD = TypeAdapter(Record)
+
+
+class Records:
+    """Of all submissions. Safe from several threads: a change applies to the record as it is then.
+
+    Args:
+        path: of the database file, which one `Records` has open at a time.
+        now: unix seconds: when the cluster begins, if it is new.
+
+    Attributes:
+        began: unix seconds: when the cluster began.
+
+    Raises:
+        BadInput: the file is not such a database.
+
+    A method that changes something raises Unwritten where that cannot be written, and changes nothing.
+    """
+
+    def __init__(self, path: Path, now: float):
+        self._lock = threading.Lock()
+        self._path = path
+        _check_not_emptied(path)
+        try:
+            self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._database.execute("PRAGMA journal_mode=WAL")
+            self._database.execute("PRAGMA synchronous=FULL")
+            self._database.execute("CREATE TABLE IF NOT EXISTS jobs (number INTEGER PRIMARY KEY, text TEXT NOT NULL)")
+            self._database.execute("CREATE TABLE IF NOT EXISTS cluster (name TEXT PRIMARY KEY, value REAL NOT NULL)")
+            if self._value("format", FORMAT) != FORMAT:
+                raise BadInput(f"{path} is of another version of dl2: give another --folder")
+            self.began = self._value("began", now)
+            self._slot = int(self._value("slot", 0))
+            rows = self._database.execute("SELECT text FROM jobs ORDER BY number").fetchall()
+            self._records = {record.number: record for (text,) in rows if (record := _RECORD.validate_json(text))}
+        except (sqlite3.Error, ValidationError, ValueError, TypeError, OverflowError) as error:
+            raise BadInput(f"cannot use {path}: {error}; give another --folder") from error
+
+    @property
+    def slot(self) -> int:
+        """Number of the next slot to begin."""
+        return self._slot
+
+    def next_slot(self) -> None:
+        """A slot has begun."""
+        with self._lock:
+            self._execute("REPLACE INTO cluster VALUES ('slot', ?)", (self._slot + 1,))
+            self._slot += 1
+
+    def all(self) -> list[Record]:
+        """In order of submission."""
+        with self._lock:
+            return list(self._records.values())
+
+    def active(self) -> list[Record]:
+        """Those that have not ended."""
+        return [record for record in self.all() if not record.phase.ended]
+
+    def get(self, number: int) -> Record:
+        """A submission, as it is now."""
+        with self._lock:
+            return self._records[number]
+
+    def last(self, name: str) -> Record | None:
+        """The last submission of a name."""
+        return next((record for record in reversed(self.all()) if record.name == name), None)
+
+    def add(self, document: ElasticJob, folder: Path, now: float, **changes: Any) -> Record:
+        """A new submission, with some fields other than they are by default."""
+        with self._lock:
+            return self._write(Record(max(self._records, default=0) + 1, document, folder, now, **changes))
+
+    def change(self, number: int, **changes: Any) -> Record:
+        """Some fields of a record; returns it changed."""
+        with self._lock:
+            record = self._records[number]
+            changed = replace(record, **changes)
+            return changed if changed == record else self._write(changed)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._database.close()
+
+    def _write(self, record: Record) -> Record:
+        text = _RECORD.dump_json(record, by_alias=True, exclude_none=True).decode()
+        self._execute("REPLACE INTO jobs VALUES (?, ?)", (record.number, text))
+        self._records[record.number] = record
+        return record
+
+    def _execute(self, statement: str, values: tuple[object, ...]) -> None:
+        try:
+            self._database.execute(statement, values)
+        except sqlite3.Error as error:
+            raise Unwritten(self._path, error) from error
+
+    def _value(self, name: str, default: float) -> float:
+        self._database.execute("INSERT OR IGNORE INTO cluster VALUES (?, ?)", (name, default))
+        value: float = self._database.execute("SELECT value FROM cluster WHERE name = ?", (name,)).fetchone()[0]
+        return value
+
+
+def _check_not_emptied(path: Path) -> None:
+    """Refuse a file of no bytes beside jobs that have not ended: a disk that was full, or a slip, has emptied it.
+
+    Raises:
+        BadInput: with the jobs, which nobody would know any more.
+    """
+    if not path.exists() or path.stat().st_size:
+        return
+    folder = path.parent
+    lost = [job.name for job in all_jobs(jobs_folder({"XDG_STATE_HOME": str(folder)})) if job.ended is None]
+    if lost:
+        raise BadInput(
+            f"{path} is empty, and no longer knows the jobs {', '.join(lost)}, which have not ended: bring it back, or "
+            f"end them (XDG_STATE_HOME={folder} elasticctl stop {lost[0]}) and delete {path.name}"
+        )
+
+
+Changes = Mapping[str, Any]
+"""Fields of a `Record` and their new values."""

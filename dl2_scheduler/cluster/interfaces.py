@@ -1,0 +1,121 @@
+"""The three interfaces: what decides how many, what decides where, and what both act on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.snapshot import Allocation, JobId, Snapshot, SpeedReport
+
+
+class AllocationPolicy(Protocol):
+    """Gives each job its workers and servers.
+
+    Contract: never over what the room has, nor over a job's maxima; a job gets its minimum of both roles, or more, or
+    nothing; the same calls in the same order give the same answers.
+    """
+
+    def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
+        """Fill `room`, which is empty, at the start of a slot."""
+
+
+@dataclass(frozen=True)
+class JobOutcome:
+    """A job's slot.
+
+    Attributes:
+        id: of the job.
+        workers: it had, which may be other than it was given.
+        servers: it had.
+        epochs: it trained, as far as the slot's ends tell: what `JobState.epochs_done` grew by; 0 where it fell.
+        finished: when it ended, in seconds since the cluster began; None: it goes on.
+        note: why it was other than decided, for people.
+        since: when it began to train with these counts, in seconds since the cluster began; None: not known.
+        again: of `epochs`, those that it had trained before and a restore took back: they tell a speed, but are no
+            progress. `epochs - again`, summed over a job's slots, is what it has trained, each epoch once.
+        lost: by which `epochs_done` fell, as a restore took back more than the slot trained; else 0. Where it is not,
+            the slot tells no speed.
+    """
+
+    id: JobId
+    workers: int
+    servers: int
+    epochs: float
+    finished: float | None
+    note: str = ""
+    since: float | None = None
+    again: float = 0.0
+    lost: float = 0.0
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a slot, from its ends, has made of a job's epochs: see the fields of these names in `JobOutcome`."""
+
+    epochs: float
+    again: float
+    lost: float
+
+    @classmethod
+    def between(cls, before: float, now: float, most: float) -> "Trained":
+        """From what the job had done.
+
+        Args:
+            before: at the slot's start.
+            now: at its end.
+            most: the highest that it had told of until its start; less than `before` where nobody knows.
+        """
+        epochs = max(0.0, now - before)
+        return cls(epochs, min(epochs, max(0.0, most - before)), max(0.0, before - now))
+
+    @property
+    def words(self) -> str:
+        """For people; "": nothing was lost, or done again."""
+        if self.lost:
+            return f"back at its last checkpoint: {self.lost:.3g} epochs were lost"
+        return f"{self.again:.3g} epochs were done again" if self.again else ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a slot.
+
+    Attributes:
+        slot: number.
+        jobs: of the snapshot, in its order.
+        reports: speeds that jobs measured.
+        began: when what jobs had done was looked at before it was decided, in seconds since the cluster began; None:
+            not known.
+        ended: when it was looked at again, likewise.
+    """
+
+    slot: int
+    jobs: Sequence[JobOutcome]
+    reports: tuple[SpeedReport, ...]
+    began: float | None = None
+    ended: float | None = None
+
+
+class Cluster(Protocol):
+    """Where jobs run: simulated, processes of one machine, or Kubernetes."""
+
+    def snapshot(self) -> Snapshot:
+        """As it is now, at the start of a slot."""
+
+    def apply(self, allocation: Allocation) -> None:
+        """Give jobs what was decided, by the differences to what they have."""
+
+    def finish_slot(self) -> Outcome:
+        """Wait for the end of the slot and measure it."""
+
+    @property
+    def done(self) -> bool:
+        """Whether no job is left and none will come."""
+
+
+class PlacementPolicy(Protocol):
+    """Maps tasks to nodes."""
+
+    @property
+    def rule(self) -> NodeRule:
+        """By which the room finds out, while it is filled, whether a task fits."""

@@ -1,0 +1,1 @@
+"""Commands of `dl2` about a cluster that really runs."""

@@ -1,0 +1,140 @@
+"""What drives a live cluster of any kind: its policies, the guard, the learner, and the requests of people."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.free_resources import NodeRule
+from dl2_scheduler.cluster.interfaces import AllocationPolicy
+from dl2_scheduler.cluster.live import LiveCluster
+from dl2_scheduler.guard.decision import GuardSettings
+from dl2_scheduler.guard.process import Guard
+from dl2_scheduler.learning.live.process import Learner, check_learns
+from dl2_scheduler.live.deadline import Bounded
+from dl2_scheduler.live.history import History
+from dl2_scheduler.live.metrics import Metrics, exported
+from dl2_scheduler.live.policies import Maker, Policies
+from dl2_scheduler.live.service import Notes, Service, serving
+from dl2_scheduler.live.slot_limits import Limits
+from dl2_scheduler.live.slot_loop import Beside, Loop
+from dl2_scheduler.policies.names import DL2, absolute
+from dl2_scheduler.policies.registry import make_live_policy
+from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
+from dl2_scheduler.policies.user_policy import is_own
+
+log = logging.getLogger(__name__)
+
+BASELINE = "drf"
+"""The policy that decides where the one that was asked for cannot be trusted; the guard compares with it."""
+
+_FITTED_SLOTS = 1000  # whose reports a new policy begins with
+
+
+@dataclass(frozen=True)
+class Caution:
+    """What keeps a policy from harm, as the options say."""
+
+    most_changes: Annotated[int, typer.Option(help="Tasks that start or end in a slot, of all jobs.")] = 1000
+    least_slots: Annotated[int, typer.Option(help="From one scaling of a job to its next.")] = 1
+    guard_slots: Annotated[int, typer.Option(help="Bad slots in a row that end a learnt policy; 0: no guard.")] = 5
+    guard_margin: Annotated[float, typer.Option(help="Part by which a bad slot is worse than drf's.")] = 0.1
+
+    @property
+    def limits(self) -> Limits:
+        """Of what may change. Raises BadInput."""
+        if self.most_changes < 2:
+            raise BadInput(f"--most-changes is {self.most_changes}: give at least 2, a worker and a server")
+        if self.least_slots < 1:
+            raise BadInput(f"--least-slots is {self.least_slots}: give at least 1, each slot")
+        return Limits(self.most_changes, self.least_slots)
+
+    @property
+    def guard(self) -> GuardSettings | None:
+        """None: there is no guard. Raises BadInput."""
+        slots, margin = self.guard_slots, self.guard_margin
+        if slots < 0 or not 0 <= margin < float("inf"):
+            raise BadInput(
+                f"--guard-slots is {slots}, --guard-margin {margin}: give numbers from 0 on; 0 slots: no guard"
+            )
+        return GuardSettings(margin, slots) if slots else None
+
+
+@dataclass(frozen=True)
+class Driving:
+    """How a live cluster is driven.
+
+    Attributes:
+        policy: by its name; None: the one that was used last in the folder, at first the baseline.
+        rule: by which tasks find their node.
+        limits: of what may change in a slot.
+        guard: see there; None: no guard.
+        learn: the learnt policy goes on learning.
+        metrics: where Prometheus is answered, as [ADDRESS:]PORT; None: nowhere.
+    """
+
+    policy: str | None
+    rule: NodeRule = NodeRule.SPREAD
+    limits: Limits = field(default_factory=Limits)
+    guard: GuardSettings | None = field(default_factory=GuardSettings)
+    learn: bool = False
+    metrics: str | None = None
+
+
+@contextmanager
+def driven(cluster: LiveCluster, history: History, folder: Path, driving: Driving) -> Iterator[Loop]:
+    """The loop of a cluster, which people can talk to meanwhile.
+
+    Args:
+        cluster: acted on.
+        history: of its decisions.
+        folder: of its state.
+        driving: see there.
+
+    Raises:
+        BadInput: the policy cannot be used, or cannot learn.
+    """
+    asked = driving.policy and absolute(driving.policy)
+    if driving.learn and asked and asked.startswith(DL2):
+        check_learns(Path(asked.removeprefix(DL2)))
+    policies = Policies(fitted_by(history), BASELINE, folder, asked)
+    if driving.learn and policies.in_use(DL2) is None:
+        why = f"--learn: {policies.choice.policy} is no network that learns"
+        if driving.policy is not None:
+            raise BadInput(f"{why}: give --policy dl2:RUN too, or leave --learn out")
+        log.warning("%s: nothing learns until `dl2 policy use dl2:RUN`", why)
+    beside: list[Beside] = []
+    notes = Notes()
+    with ExitStack() as stack:
+        if driving.guard is not None:
+            guard = stack.enter_context(closing(Guard(policies, driving.guard, folder, driving.rule)))
+            beside.append(guard)
+            notes.comparison = lambda: guard.summary
+        if driving.learn:
+            learner = stack.enter_context(closing(Learner(policies, folder, driving.rule)))
+            beside.append(learner)
+            notes.learning, notes.updates = lambda: learner.summary, lambda: learner.updates
+        stack.enter_context(serving(Service(cluster, history, policies, notes), folder))
+        metrics = Metrics(cluster)
+        if driving.metrics is not None:
+            where = stack.enter_context(exported(metrics, driving.metrics))
+            log.info("metrics: http://%s/metrics", where)
+        yield Loop(metrics.watching(cluster), policies, driving.rule, history, driving.limits, beside)
+
+
+def fitted_by(history: History) -> Maker:
+    """Makes policies that begin with the speeds which jobs of the cluster reported of late, where they fit speeds."""
+
+    def make(name: str) -> AllocationPolicy:
+        policy = make_live_policy(name)
+        speeds = getattr(policy, "speeds", None)
+        if isinstance(speeds, FittedSpeeds):
+            speeds.observe(history.reports(_FITTED_SLOTS))
+        return Bounded(policy) if is_own(name) else policy
+
+    return make

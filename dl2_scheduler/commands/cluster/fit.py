@@ -1,0 +1,74 @@
+"""`dl2 fit`: speeds, costs of scaling and jobs of a live cluster, as the simulator and learning take them."""
+
+import csv
+import io
+import math
+from contextlib import closing
+from dataclasses import astuple, fields
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.commands.common import Folder, default_folder, new_table, show
+from dl2_scheduler.live.history import History
+from dl2_scheduler.replay.costs import Costs, scaling_costs
+from dl2_scheduler.replay.measured import Row, Table, speed_table
+from dl2_scheduler.replay.past import past_jobs
+from dl2_scheduler.sim.trace import write_trace, write_whole
+from elastic_ps.system.terminal import say
+
+
+def fit(
+    out: Annotated[Path, typer.Option(help="Speed table to write, as CSV, for --speeds.")],
+    folder: Folder = None,
+    trace: Annotated[Path | None, typer.Option(help="Write the jobs too, for --trace.")] = None,
+) -> None:
+    """Fit speeds, and what scaling costs, to what the jobs of a cluster did."""
+    with closing(History.of_folder(folder or default_folder())) as history:
+        slots = list(history.slots())
+    table = speed_table(slots)
+    if trace is not None:
+        known = {row.model for row in table.rows}
+        jobs = [past.job for past in past_jobs(slots) if past.job.model in known]
+        if not jobs:
+            raise BadInput("no job of that history has told its samples of an epoch: let jobs run for some slots first")
+        write_trace(trace, jobs)
+    write_whole(out, _lines(table))
+    view = new_table(type=False, configurations=True, measurements=True, error_of_the_fit=True)
+    for each in table.types:
+        error = "-" if math.isnan(each.error) else f"{each.error:.1%}"
+        view.add_row(each.model, str(each.configurations), str(each.observations), error)
+    show(view)
+    say("error: each configuration, fitted to the others; -: fewer than 3 were measured")
+    _print_costs(scaling_costs(slots, table))
+
+
+def _print_costs(costs: Costs) -> None:
+    view = new_table(cost=False, seconds=True, error=True, measurements=True, cut_off=True, of=False)
+    for name, cost, of in (
+        ("start", costs.start, "from its grant until a job trains"),
+        ("join", costs.join, "from their grant until more tasks train too"),
+        ("end", costs.end, "from its last step until a job's processes have ended"),
+    ):
+        if cost is None:
+            view.add_row(name, "-", "-", "0", "-", of)
+        else:
+            error = "-" if math.isnan(cost.error) else f"{cost.error:.1f}"
+            view.add_row(name, f"{cost.seconds:.1f}", error, str(cost.count), str(cost.cut_off), of)
+    show(view)
+    found = costs.scaling
+    say(f"in simulations: --start-cost {found.start:.1f} --change-cost {found.change:.1f} --join-cost {found.join:.1f}")
+
+
+def _lines(table: Table) -> list[str]:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([field.name for field in fields(Row)])
+    writer.writerows([_rounded(value) for value in astuple(row)] for row in table.rows)
+    return [text.getvalue()]
+
+
+def _rounded(value: object) -> object:
+    return float(f"{value:.6g}") if isinstance(value, float) else value

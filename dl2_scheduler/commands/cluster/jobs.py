@@ -1,0 +1,134 @@
+"""`dl2 jobs`, `status`, `why`: jobs of a cluster that `dl2 serve` runs, and what was decided about them."""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+
+from dl2_scheduler.commands.cluster.kube_target import Where
+from dl2_scheduler.commands.common import Json, default_folder, new_table, show, show_json
+from dl2_scheduler.live.client import ClusterClient
+from elastic_ps.system.option_groups import grouped
+from elastic_ps.system.terminal import say
+from protos import cluster_pb2 as pb
+
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="Its name.")]
+
+
+@grouped
+def jobs(*, where: Where, as_json: Json = False) -> None:
+    """List the jobs of the cluster, the last of every name."""
+    with where.client() as client:
+        found = client.jobs()
+    if as_json:
+        show_json({"jobs": [dictionary(job) for job in found]})
+        return
+    table = new_table(
+        name=False, type=False, phase=False, workers=True, servers=True, epoch=True, speed=True, age=True, reason=False
+    )
+    for job in found:
+        epoch, speed = f"{job.epochs_done:.1f}{_of('/', job)}", _speed(job)
+        counts = (str(job.workers), str(job.servers))
+        table.add_row(job.name, job.model, _phase(job), *counts, epoch, speed, _age(job), job.reason)
+    show(table)
+
+
+@grouped
+def status(job: JobName, *, where: Where, as_json: Json = False) -> None:
+    """Show a job."""
+    with where.client() as client:
+        found = client.status(job)
+    if as_json:
+        show_json(dictionary(found))
+        return
+    lines = {
+        "job": found.name,
+        "type": found.model,
+        "phase": ": ".join(filter(None, (_phase(found), found.reason))),
+        "workers": f"{found.workers}, from {found.min_workers} to {found.max_workers}",
+        "servers": f"{found.servers}, from {found.min_servers} to {found.max_servers}",
+        "epochs": f"{found.epochs_done:.2f}{_of(' of ', found)}",
+        "speed": f"{_speed(found)} samples/s",
+        "age": _age(found),
+        "log": found.log or "-",
+    }
+    for name, value in lines.items():
+        say(f"{name:<9}{value}")
+
+
+@grouped
+def why(
+    job: JobName,
+    last: Annotated[int, typer.Option(min=1, max=100_000, help="Decisions to show.")] = 20,
+    shadow: Annotated[bool, typer.Option("--shadow", help="Also what a policy beside would have granted.")] = False,
+    *,
+    where: Where,
+    as_json: Json = False,
+) -> None:
+    """Show what was decided about a job, slot by slot, why, and what came of it."""
+    with where.client() as client:
+        found, ended = client.why(job, last), bool(client.status(job).ended)
+    now = found[-1].slot if found and not ended else None
+    if as_json:
+        show_json({"decisions": [dictionary(decision) for decision in found]})
+        return
+    beside = {"shadow": False, "would_grant": True} if shadow else {}
+    columns = {"granted": True, **beside, "had": True, "epochs": True, "why": False}
+    table = new_table(slot=True, policy=False, before=True, **columns)
+    for decision in found:
+        happened = decision.happened if decision.HasField("happened") else None
+        had = _counts(happened.workers, happened.servers) if happened else "-"
+        trained = f"{happened.epochs:.2f}" if happened else "-"
+        open_end = "not ended" if decision.slot == now else "cut short: dl2 serve ended in it"
+        reason = "; ".join(filter(None, (decision.reason, happened.note if happened else open_end)))
+        before = _counts(decision.workers_before, decision.servers_before)
+        granted = _counts(decision.workers, decision.servers)
+        other = [decision.shadow.policy or "-", _shadowed(decision)] if shadow else []
+        table.add_row(str(decision.slot), decision.policy, before, granted, *other, had, trained, reason)
+    show(table)
+    say("counts are workers+servers: before the slot, as granted, and as the job had them at its end")
+
+
+def client_of(folder: Path | None) -> ClusterClient:
+    """Of the cluster that a command asks."""
+    return ClusterClient(folder or default_folder())
+
+
+def dictionary(message: Message) -> dict[str, object]:
+    """For programs, every field in it."""
+    found: dict[str, object] = MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    return found
+
+
+def _phase(job: pb.JobStatus) -> str:
+    return f"{job.phase}, held" if job.held else job.phase
+
+
+def _shadowed(decision: pb.Decision) -> str:
+    shadow = decision.shadow
+    return _counts(shadow.workers, shadow.servers) if decision.HasField("shadow") else "-"
+
+
+def _counts(workers: int, servers: int) -> str:
+    return f"{workers}+{servers}"
+
+
+def _of(word: str, job: pb.JobStatus) -> str:
+    """All its epochs, where its document tells them."""
+    return f"{word}{job.epochs:g}" if job.epochs else ""
+
+
+def _speed(job: pb.JobStatus) -> str:
+    return f"{job.samples_per_second:,.0f}" if job.samples_per_second else "-"
+
+
+def _age(job: pb.JobStatus) -> str:
+    """From submission to now, or to the end."""
+    minutes, seconds = divmod(int((job.ended or time.time()) - job.submitted), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{seconds:02}s"

@@ -1,0 +1,144 @@
+"""`dl2 serve --kube`: a policy scales ElasticJobs, and their pods are bound, while this process holds the lease."""
+
+import logging
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from dl2_scheduler.backends.clock import SystemClock
+from dl2_scheduler.backends.kube.apiserver.informers import Informers
+from dl2_scheduler.backends.kube.apiserver.lease import Election
+from dl2_scheduler.backends.kube.apiserver.paced_writes import MANAGER, Writer
+from dl2_scheduler.backends.kube.apiserver.rest_client import KubeApi
+from dl2_scheduler.backends.kube.cluster import KubernetesCluster
+from dl2_scheduler.backends.kube.placement.binder import Binder
+from dl2_scheduler.backends.kube.placement.volume_claims import Claims
+from dl2_scheduler.backends.kube.scheduler_memory import Memory
+from dl2_scheduler.cluster.errors import Refused
+from dl2_scheduler.commands.cluster.driving import Driving, driven
+from dl2_scheduler.commands.cluster.foreground import held, signals_to
+from dl2_scheduler.commands.cluster.kube_health import Health, answering
+from dl2_scheduler.live.history import HISTORY_FILE, History
+
+log = logging.getLogger(__name__)
+
+_SYNC_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class KubeOrder:
+    """What to serve, and how.
+
+    Attributes:
+        slot_seconds: length of a slot.
+        driving: of the cluster.
+        folder: of the scheduler's state.
+        namespaces: whose ElasticJobs are served; (): all.
+        context: of the kubeconfig; None: the present one, or the service account of this pod.
+        probes: where they are answered, as ADDRESS:PORT; None: nowhere.
+    """
+
+    slot_seconds: float
+    driving: Driving
+    folder: Path
+    namespaces: Sequence[str]
+    context: str | None
+    probes: str | None
+
+
+def serve_kube(order: KubeOrder) -> None:
+    """Wait for the lease, then schedule until ended.
+
+    Raises:
+        BadInput: there is no cluster, or the folder or policy cannot be used.
+        Refused: the lease was lost, or a part of this process has died: it has to be started again.
+    """
+    api = KubeApi(order.context, in_cluster=True)
+    ended, trouble = threading.Event(), _Trouble()
+    me = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
+    election = Election(api, api.namespace, MANAGER, me, lost=lambda: trouble.tell("the lease is lost"))
+    health = Health(order.slot_seconds, lambda: election.holder)
+    with answering(health, order.probes):
+        with signals_to(ended.set):
+            log.info("waiting for the lease %s in %s, as %s", MANAGER, api.namespace, me)
+            leads = election.acquire(ended)
+        if not leads:
+            return
+        try:
+            with held(order.folder), trouble.guards_threads():
+                _lead(order, api, election, trouble, health)
+        finally:
+            election.release()
+    if trouble.text:
+        raise Refused(f"{trouble.text}: start this again")
+
+
+class _Trouble:
+    """Why this process has to end.
+
+    Attributes:
+        text: for people; "": it need not.
+    """
+
+    def __init__(self) -> None:
+        self.text = ""
+        self._close: Callable[[], None] = lambda: None
+
+    def tell(self, text: str) -> None:
+        """End the loop. Safe from every thread."""
+        self.text = self.text or text
+        self._close()
+
+    def closes(self, cluster: KubernetesCluster) -> None:
+        """From now on trouble ends this cluster's loop."""
+        self._close = cluster.close
+        if self.text:
+            cluster.close()
+
+    @contextmanager
+    def guards_threads(self) -> Iterator[None]:
+        """The death of a thread is trouble."""
+
+        def died(found: threading.ExceptHookArgs) -> None:
+            name = found.thread.name if found.thread else "a thread"
+            error = found.exc_value
+            log.error("%s has died", name, exc_info=error)
+            self.tell(f"its thread {name} has died: {error}")
+
+        before, threading.excepthook = threading.excepthook, died
+        try:
+            yield
+        finally:
+            threading.excepthook = before
+
+
+def _lead(order: KubeOrder, api: KubeApi, election: Election, trouble: _Trouble, health: Health) -> None:
+    clock = SystemClock()
+    writer = Writer(api, lambda: election.holds)
+    woken = threading.Event()
+    informers = Informers(api, order.namespaces or None, woken.set, clock.wake)
+    claims = Claims(api, woken.set)
+    binder = Binder(informers, writer, order.driving.rule, order.namespaces or None, woken, volumes=claims)
+    with (
+        closing(Memory(order.folder / "kube.sqlite", clock.now())) as memory,
+        closing(History(order.folder / HISTORY_FILE)) as history,
+    ):
+        cluster = KubernetesCluster(informers, api, writer, memory, order.slot_seconds, clock)
+        trouble.closes(cluster)
+        health.leads(lambda: election.holds, lambda: memory.slot)
+        with signals_to(cluster.close), driven(cluster, history, order.folder, order.driving) as loop:
+            cluster.policy = lambda: loop.policy
+            informers.start(_SYNC_SECONDS)
+            binder.start()
+            try:
+                where = ", ".join(order.namespaces) or "all namespaces"
+                log.info("leading: ElasticJobs of %s, %s, slots of %g s", where, loop.policy, order.slot_seconds)
+                loop.run()
+            finally:
+                binder.stop()
+                informers.stop()
+                claims.stop()

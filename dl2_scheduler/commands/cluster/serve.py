@@ -1,0 +1,126 @@
+"""`dl2 serve`: a policy drives jobs of this machine."""
+
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dl2_scheduler.backends.clock import SystemClock
+from dl2_scheduler.backends.local.cgroups import allowed_cores
+from dl2_scheduler.backends.local.cluster import LocalCluster
+from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime
+from dl2_scheduler.backends.local.isolation import Mode, make_isolation
+from dl2_scheduler.backends.local.job_records import Records
+from dl2_scheduler.backends.local.nodes import virtual_nodes
+from dl2_scheduler.backends.local.tasks import TaskFiles
+from dl2_scheduler.cluster.durations import seconds
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.template import SLOTS
+from dl2_scheduler.commands.cluster.driving import Caution, Driving, driven
+from dl2_scheduler.commands.cluster.foreground import held, signals_to
+from dl2_scheduler.commands.cluster.kube_target import Context, Kube
+from dl2_scheduler.commands.common import Folder, default_folder
+from dl2_scheduler.live.history import HISTORY_FILE, History
+from dl2_scheduler.policies.placement import SPREAD, placement_rule
+from elastic_ps.system.jsonlog import JsonLines
+from elastic_ps.system.option_groups import grouped
+from elastic_ps.system.printable import LogLines, log_to_stderr
+from elastic_ps.system.private_files import private_files
+from elastic_ps.system.terminal import say
+
+
+@grouped
+def serve(
+    slots: Annotated[
+        str | None, typer.Option(metavar="NODESxSLOTS", help="Virtual nodes and the task slots of each: 2x8.")
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(help="Name of the policy; a wrong one lists them all. Left out: the one used last, at first drf."),
+    ] = None,
+    slot: Annotated[str, typer.Option(metavar="TIME", help="Between two decisions: 30s, 20m.")] = "20m",
+    placement: Annotated[str, typer.Option(help="spread, pack or round-robin.")] = SPREAD,
+    isolation: Annotated[Mode, typer.Option(help="By which tasks keep to their share of the cores.")] = Mode.AUTO,
+    metrics: Annotated[
+        str | None,
+        typer.Option(metavar="[ADDRESS:]PORT", help="For Prometheus; port 0: a free one, which the log tells."),
+    ] = None,
+    probes: Annotated[
+        str | None, typer.Option(metavar="[ADDRESS:]PORT", help="For /healthz and /readyz, with --kube.")
+    ] = None,
+    folder: Folder = None,
+    *,
+    caution: Caution,
+    learn: Annotated[bool, typer.Option("--learn", help="The policy, dl2:RUN, goes on learning.")] = False,
+    kube: Kube = False,
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Whose ElasticJobs are served, with --kube; may be repeated. Left out: all."),
+    ] = None,
+    context: Context = None,
+) -> None:
+    """Run a cluster in the foreground: on this machine, or with --kube the ElasticJobs of a Kubernetes cluster.
+
+    Its jobs outlive it, and a new one finds them.
+    """
+    length = _slot_seconds(slot)
+    driving = Driving(policy, placement_rule(placement), caution.limits, caution.guard, learn, metrics)
+    state = (folder or default_folder()).absolute()
+    _log(as_json=kube and not sys.stderr.isatty())
+    if kube:
+        if slots is not None or isolation is not Mode.AUTO:
+            raise BadInput("--slots and --isolation are of a cluster of this machine: leave them out with --kube")
+        _serve_kube(length, driving, state, namespace or (), context, probes)
+        return
+    of_kube = {"--namespace": namespace, "--context": context, "--probes": probes}
+    if given := [name for name, value in of_kube.items() if value]:
+        raise BadInput(f"{', '.join(given)}: of a Kubernetes cluster alone: give --kube too, or leave it out")
+    if slots is None:
+        raise BadInput("give --slots, as in 2x8, for a cluster of this machine, or --kube for one of Kubernetes")
+    _serve_local(slots, length, driving, state, isolation)
+
+
+def _log(as_json: bool) -> None:
+    log_to_stderr(JsonLines() if as_json else LogLines())
+
+
+def _serve_local(slots: str, length: float, driving: Driving, state: Path, isolation: Mode) -> None:
+    nodes = virtual_nodes(slots)
+    clock = SystemClock()
+    slots_in_all = sum(node.capacity[SLOTS] for node in nodes)
+    with (
+        private_files() as umask,
+        held(state, private=True),
+        closing(TaskFiles(state / "tasks", make_isolation(isolation, state), allowed_cores(), slots_in_all)) as tasks,
+        closing(Records(state / "jobs.sqlite", clock.now())) as records,
+        closing(History(state / HISTORY_FILE)) as history,
+    ):
+        runtime = ElasticrunRuntime(state, clock.wake, tasks, umask)
+        cluster = LocalCluster(nodes, length, records, runtime, clock, driving.rule)
+        with signals_to(cluster.close), driven(cluster, history, state, driving) as loop:
+            say(f"dl2: serving {state}: {slots} task slots, {loop.policy}, slots of {length:g} s")
+            say(f"dl2: isolation: {tasks.words}")
+            loop.run()
+
+
+def _serve_kube(
+    length: float, driving: Driving, folder: Path, namespaces: Sequence[str], context: str | None, probes: str | None
+) -> None:
+    """Its library is loaded for it alone: it is slow, and may not be there."""
+    try:
+        from dl2_scheduler.commands.cluster.kube_serve import KubeOrder, serve_kube
+    except ModuleNotFoundError as error:
+        raise BadInput(
+            f"--kube needs the package kubernetes ({error}): pip install 'elastic-ps[kubernetes]'"
+        ) from error
+    serve_kube(KubeOrder(length, driving, folder, namespaces, context, probes))
+
+
+def _slot_seconds(slot: str) -> float:
+    try:
+        return seconds(slot)
+    except BadInput as error:
+        raise BadInput(f"--slot: {error}") from error

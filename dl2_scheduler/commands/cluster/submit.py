@@ -1,0 +1,34 @@
+"""`dl2 submit`: a job for a cluster that `dl2 serve` runs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dl2_scheduler.cluster.document import read_document
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.yamltext import LONGEST
+from dl2_scheduler.commands.cluster.kube_target import Where
+from elastic_ps.system.bounded_files import read_text
+from elastic_ps.system.option_groups import grouped
+from elastic_ps.system.terminal import say
+
+
+@grouped
+def submit(
+    document: Annotated[Path, typer.Argument(metavar="FILE", help="An ElasticJob, as YAML.")], *, where: Where
+) -> None:
+    """Submit a job: it gets its first tasks when the next slot begins."""
+    try:
+        text, here = read_text(document, LONGEST), Path.cwd()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"cannot read {document} from the present folder: {error}") from error
+    with where.client() as client:
+        try:
+            notes = () if where.kube else read_document(text).notes
+            name = client.submit(text, here)
+        except BadInput as error:
+            raise BadInput(f"{document}: {error}") from error
+    say(f"{name}: submitted; dl2 status {name} shows it")
+    for note in notes:
+        say(f"note: {note}")

@@ -1,0 +1,1 @@
+"""Commands of `dl2` that simulate, learn and draw."""

@@ -1,0 +1,155 @@
+"""`dl2 bootstrap`: a policy that decides as an existing scheduler does."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.jobs import Node
+from dl2_scheduler.cluster.speeds import Speeds
+from dl2_scheduler.commands.common import new_table, show
+from dl2_scheduler.commands.progress import Bar
+from dl2_scheduler.commands.simulation.simulated import (
+    ChangeCost,
+    JoinCost,
+    SpeedTable,
+    StartCost,
+    known_speeds,
+    scaling_cost,
+)
+from dl2_scheduler.policies.learnt.paper_weights import MOST_PLACES
+from dl2_scheduler.policies.names import DL2
+from dl2_scheduler.policies.registry import make_policy
+from dl2_scheduler.sim.arrivals import Pattern
+from dl2_scheduler.sim.history import read_history
+from dl2_scheduler.sim.lanes import MEASURED
+from dl2_scheduler.sim.simulator import check_jobs
+from dl2_scheduler.sim.trace import parse_cluster
+from elastic_ps.system.terminal import say
+
+if TYPE_CHECKING:
+    from dl2_scheduler.learning.bootstrap import BootstrapSettings, Tell
+    from dl2_scheduler.learning.lessons import Lessons
+    from dl2_scheduler.learning.paper.bootstrap import PaperNetwork
+    from dl2_scheduler.learning.run_folder import RunFolder
+
+_CLUSTERS = "24x8cpu,8gpu 48x8cpu,8gpu 96x8cpu,8gpu"
+_TEACHER = "drf"
+
+
+class Network(StrEnum):
+    """Which one learns."""
+
+    SHARED = "shared"
+    PAPER = "paper"
+
+
+def bootstrap(
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the run is written.")],
+    teacher: Annotated[str | None, typer.Option(help="The policy to imitate; a wrong one lists them [drf].")] = None,
+    history: Annotated[Path | None, typer.Option(help="Recorded decisions to imitate instead.")] = None,
+    network: Annotated[Network, typer.Option(help="Ours, which jobs share, or the paper's.")] = Network.SHARED,
+    places: Annotated[int, typer.Option(min=1, max=MOST_PLACES, help="Jobs that the paper's network sees.")] = 20,
+    clusters: Annotated[str, typer.Option(help="Clusters to learn on, joined by spaces.")] = _CLUSTERS,
+    pattern: Annotated[list[Pattern] | None, typer.Option(help="Of arrivals; may repeat [google].")] = None,
+    jobs: Annotated[int, typer.Option(min=1, max=10_000, help="Of an episode.")] = 60,
+    episodes: Annotated[int, typer.Option(min=1, max=100_000, help="To imitate.")] = 24,
+    warm_up: Annotated[
+        int, typer.Option(min=0, max=100_000, help="Episodes before, for the teacher to learn speeds.")
+    ] = 24,
+    epochs: Annotated[int, typer.Option(min=1, max=100_000, help="Passes over what the teacher did.")] = 12,
+    seed: Annotated[int, typer.Option(min=0, help="Of everything.")] = 0,
+    speeds: SpeedTable = None,
+    start_cost: StartCost = MEASURED.start,
+    change_cost: ChangeCost = MEASURED.change,
+    join_cost: JoinCost = MEASURED.join,
+) -> None:
+    """Learn to decide as an existing scheduler does, from its decisions on a simulated cluster or recorded ones."""
+    # torch takes seconds to import, which no other command should
+    from dl2_scheduler.learning.bootstrap import BootstrapSettings
+    from dl2_scheduler.learning.lessons import Lessons
+    from dl2_scheduler.learning.paper.bootstrap import PaperNetwork
+    from dl2_scheduler.learning.run_folder import RunFolder
+
+    if teacher and history:
+        raise BadInput("--teacher and --history: give one of them")
+    cost, known = scaling_cost(start_cost, change_cost, join_cost), known_speeds(speeds)
+    patterns = tuple(pattern or (Pattern.GOOGLE,))
+    lessons = Lessons(_nodes(clusters), jobs, patterns, seed, cost=cost)
+    for episode in lessons.episodes(0, len(lessons.clusters)):  # what is wrong is told before the folder is there
+        check_jobs(episode.jobs, episode.nodes, known)
+    make = PaperNetwork(places) if network is Network.PAPER else None
+    asked = {"network": network.value, "clusters": clusters.split(), "speeds": str(speeds or ""), "jobs": jobs}
+    of_lessons = {"patterns": [each.value for each in patterns], "cost": asdict(cost), "seed": seed}
+    run = _Run(lessons, known, BootstrapSettings(warm_up, episodes, epochs), make, RunFolder(out), asked | of_lessons)
+    with Bar() as bar:
+        times = run.of_history(history, bar.tell) if history else run.of_teacher(teacher or _TEACHER, bar.tell)
+    show(_table(clusters.split(), times))
+    say(f"Mean completion times in slots, on sequences that were not imitated. Use it as --policy dl2:{out}")
+
+
+def _nodes(clusters: str) -> tuple[tuple[Node, ...], ...]:
+    nodes = tuple(parse_cluster(text) for text in clusters.split())
+    if not nodes:
+        raise BadInput("--clusters is empty: give at least one, as in 24x8cpu,8gpu")
+    return nodes
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What was asked for.
+
+    Attributes:
+        lessons: the episodes.
+        speeds: of the simulated jobs.
+        settings: of the imitation.
+        network: the paper's; None: ours.
+        folder: to be begun.
+        told: settings of the run, without its teacher's.
+    """
+
+    lessons: "Lessons"
+    speeds: Speeds
+    settings: "BootstrapSettings"
+    network: "PaperNetwork | None"
+    folder: "RunFolder"
+    told: Mapping[str, object]
+
+    def of_teacher(self, teacher: str, tell: "Tell") -> Mapping[str, Sequence[float]]:
+        from dl2_scheduler.learning.bootstrap import bootstrap as bootstrap_shared
+        from dl2_scheduler.learning.paper.bootstrap import bootstrap_paper
+
+        decides = make_policy(teacher, self.speeds)
+        self._begin(teacher=teacher)
+        common = decides, self.lessons, self.speeds, self.settings
+        if self.network is None:
+            return bootstrap_shared(*common, self.folder, tell)
+        return bootstrap_paper(*common, self.network, self.folder, tell)
+
+    def of_history(self, path: Path, tell: "Tell") -> Mapping[str, Sequence[float]]:
+        from dl2_scheduler.learning.recorded import judged, learn_history, models_of
+
+        history = read_history(path)
+        models = sorted({*self.speeds.models, *models_of(history)})
+        self._begin(history=str(path))
+        learn_history(history, models, self.network, self.settings.epochs, self.lessons.seed, self.folder, tell)
+        policy = make_policy(f"{DL2}{self.folder.path}", self.speeds)
+        return {"policy": judged(policy, self.lessons, self.speeds, self.settings.validation)}
+
+    def _begin(self, **source: str) -> None:
+        of_network = asdict(self.network) if self.network else {}
+        self.folder.begin({**source, **self.told, **asdict(self.settings), **of_network})
+
+
+def _table(clusters: Sequence[str], times: Mapping[str, Sequence[float]]) -> Table:
+    compared = "teacher" in times
+    table = new_table(cluster=False, **dict.fromkeys([*times, *(["difference"] if compared else [])], True))
+    for name, *values in zip(clusters, *times.values(), strict=True):
+        difference = [f"{values[1] / values[0] - 1:+.1%}"] if compared else []
+        table.add_row(name, *(f"{value:.2f}" for value in values), *difference)
+    return table

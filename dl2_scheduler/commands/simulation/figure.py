@@ -1,0 +1,43 @@
+"""`dl2 figure`: a figure of the paper, from runs of our own."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.commands.simulation.simulated import SpeedTable, known_speeds
+from elastic_ps.system.descendants import descendants_end_with_me
+from elastic_ps.system.terminal import say
+
+
+def figure(
+    number: Annotated[str, typer.Argument(metavar="N", help="9 to 18, table2, loss or reward.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where it is written; runs are kept there.")],
+    speeds: SpeedTable = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of everything.")] = 0,
+) -> None:
+    """Draw a figure of the DL2 paper from runs of our own: a picture, and a CSV file of its numbers."""
+    # torch and matplotlib take seconds to import, which no other command should
+    from dl2_scheduler.figures.lab import Lab
+    from dl2_scheduler.figures.live import Live, LiveScale
+    from dl2_scheduler.figures.registry import LIVE_FIGURES, check_number, draw, draw_live
+    from dl2_scheduler.figures.scale import PAPER_LIKE
+
+    check_number(number)
+    if speeds is not None and number in LIVE_FIGURES:
+        raise BadInput(f"--speeds: figure {number} is of live jobs, whose speeds are their own: leave it out")
+    known = known_speeds(speeds)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"--out {out}: no folder: {error.strerror}") from error
+    if number in LIVE_FIGURES:
+        descendants_end_with_me()
+        say(draw_live(number, Live(out / "live", LiveScale(), seed, _tell), out))
+    else:
+        say(draw(number, Lab(out, known, PAPER_LIKE, seed, _tell), out))
+
+
+def _tell(text: str) -> None:
+    say(text, err=True)

@@ -1,0 +1,292 @@
+"""The paper's network (DL2, section 4.1), and a slot that it fills: one forward pass of all jobs for each task granted.
+
+Two hidden layers of 2/3 of the input's size, each ReLU and then batch normalisation as in the published code, and a
+softmax over what is allowed. For inference the normalisation is folded into the layer that follows it.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dl2_scheduler.cluster.compiled import compiled
+from dl2_scheduler.cluster.free_resources import Room
+from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
+from dl2_scheduler.policies.learnt.batched import CHANGING, Mask, Slot, give, slot_of, whole, write_mask, write_row
+from dl2_scheduler.policies.learnt.features import F32
+from dl2_scheduler.policies.learnt.fill import ACTIONS, NOTHING, SERVER, STOP, WORKER, Ints
+from dl2_scheduler.policies.learnt.paper_weights import Layers, PaperWeights
+
+Floats = NDArray[np.float64]
+
+UNEVEN = 10
+"""A job with so many times more of one role than of the other is in a poor state (section 4.3)."""
+
+
+class Trail(NamedTuple):
+    """The inferences of a slot, in order; only those that had a choice beside stopping.
+
+    Attributes:
+        states: what was seen, (inferences, J, row_width).
+        masks: what was allowed, (inferences, 3 J + 1).
+        actions: what was done.
+        jobs: which job of the slot each action was for; STOP: for none.
+        batches: which J jobs of the slot were seen.
+    """
+
+    states: F32
+    masks: Mask
+    actions: Ints
+    jobs: Ints
+    batches: Ints
+
+
+def new_trail(slot: Slot, places: int, keep: bool) -> Trail:
+    """Memory for a slot's inferences.
+
+    Args:
+        slot: at its start.
+        places: J.
+        keep: False: actions alone, states and masks are not kept.
+    """
+    jobs = len(slot.counts)
+    batches = -(-jobs // places)
+    most = int(slot.most.sum()) + batches
+    kept = most if keep else 0
+    width = slot.fixed.shape[1] + CHANGING
+    return Trail(
+        np.empty((kept, places, width), dtype=np.float32),
+        np.empty((kept, places * ACTIONS + 1), dtype=np.bool_),
+        *(np.empty(most, dtype=np.int64) for _ in range(3)),
+    )
+
+
+@compiled
+def choose(logits: F32, mask: Mask, draw: float) -> int:
+    """The best action that is allowed, or the one that `draw`, from 0 to 1, hits by the softmax; negative: the best."""
+    best = len(mask) - 1
+    for action in range(len(mask)):
+        if mask[action] and logits[action] > logits[best]:
+            best = action
+    if draw < 0:
+        return best
+    total = 0.0
+    for action in range(len(mask)):
+        if mask[action]:
+            total += np.exp(np.float64(logits[action] - logits[best]))
+    left = draw * total
+    for action in range(len(mask)):
+        if mask[action]:
+            left -= np.exp(np.float64(logits[action] - logits[best]))
+            if left < 0:
+                return action
+    return best
+
+
+@compiled
+def repair(slot: Slot, low: int, high: int, mask: Mask) -> int:
+    """The action that mends the first job in a poor state (section 4.3), as far as it is allowed; NOTHING: none.
+
+    Poor is a job with workers and no server, servers and no worker, or over 10 times more of one than of the other.
+    """
+    for job in range(low, high):
+        workers, servers = slot.counts[job]
+        at = (job - low) * ACTIONS
+        if workers > UNEVEN * servers and mask[at + SERVER]:
+            return at + SERVER
+        if servers > UNEVEN * workers and mask[at + WORKER]:
+            return at + WORKER
+    return NOTHING
+
+
+@compiled
+def _next_forced(forced: Ints, cursor: int, low: int, high: int, mask: Mask) -> int:
+    """The next of a teacher's actions from `cursor` on that is allowed in this batch, or their number."""
+    while cursor < len(forced):
+        job = forced[cursor] // ACTIONS
+        if low <= job < high and mask[forced[cursor] - low * ACTIONS]:
+            break
+        cursor += 1
+    return cursor
+
+
+class _View(NamedTuple):
+    """What the network sees of one batch, and its scratch.
+
+    Attributes:
+        state: the rows, (J, row_width).
+        row: scratch of one.
+        mask: what is allowed, (3 J + 1,).
+        first: what the first layer adds up to, kept up to date as rows change, (hidden,).
+        second: scratch, (hidden,).
+        logits: scores, (3 J + 1,).
+    """
+
+    state: F32
+    row: F32
+    mask: Mask
+    first: F32
+    second: F32
+    logits: F32
+
+
+@compiled
+def fill(slot: Slot, layers: Layers, draws: Floats, epsilon: float, teacher: bool, forced: Ints, trail: Trail) -> int:
+    """Fill a slot, batch by batch; the number of inferences.
+
+    Args:
+        slot: at its start.
+        layers: of the network.
+        draws: two uniform random numbers for each inference: of the action, and of its repair; none: the best actions
+            are taken, and nothing is repaired.
+        epsilon: probability of a repair where one is due.
+        teacher: whether the teacher decides.
+        forced: its actions, job * 3 + action; those for which there is no room are left out, and then it stops.
+        trail: written.
+    """
+    actions, units, width = len(layers.out_bias), len(layers.first_bias), slot.fixed.shape[1] + CHANGING
+    places = (actions - 1) // ACTIONS
+    view = _View(
+        np.zeros((places, width), dtype=np.float32),
+        np.zeros(width, dtype=np.float32),
+        np.zeros(actions, dtype=np.bool_),
+        np.zeros(units, dtype=np.float32),
+        np.zeros(units, dtype=np.float32),
+        np.zeros(actions, dtype=np.float32),
+    )
+    count = 0
+    for low in range(0, len(slot.counts), places):
+        count = _fill_batch(slot, layers, low, view, draws, epsilon, teacher, forced, trail, count)
+    return count
+
+
+@compiled
+def _fill_batch(
+    slot: Slot,
+    layers: Layers,
+    low: int,
+    view: _View,
+    draws: Floats,
+    epsilon: float,
+    teacher: bool,
+    forced: Ints,
+    trail: Trail,
+    count: int,
+) -> int:
+    """See `fill`: the jobs from `low` on; the number of inferences with those of the batches before."""
+    places, stop = len(view.state), len(view.mask) - 1
+    high = min(low + places, len(slot.counts))
+    view.state[:] = 0.0
+    view.first[:] = layers.first_bias
+    for job in range(low, high):
+        _renew(slot, layers, job, job - low, view)
+    cursor, action = 0, 0
+    while action != stop and write_mask(slot, low, high, view.mask):
+        if teacher:
+            cursor = _next_forced(forced, cursor, low, high, view.mask)
+            action = forced[cursor] - low * ACTIONS if cursor < len(forced) else stop
+            cursor += 1
+        else:
+            _forward(layers, view)
+            action = choose(view.logits, view.mask, draws[count, 0] if len(draws) > 0 else -1.0)
+            if len(draws) > 0 and draws[count, 1] < epsilon:
+                mended = repair(slot, low, high, view.mask)
+                action = mended if mended != NOTHING else action
+        trail.actions[count] = action
+        trail.batches[count] = low // places
+        trail.jobs[count] = low + action // ACTIONS if action != stop else STOP
+        if len(trail.states) > 0:
+            trail.states[count] = view.state
+            trail.masks[count] = view.mask
+        if action == stop:
+            count += 1
+        elif give(slot, low + action // ACTIONS, action % ACTIONS):
+            count += 1
+            _renew(slot, layers, low + action // ACTIONS, action // ACTIONS, view)
+    return count
+
+
+@compiled
+def _renew(slot: Slot, layers: Layers, job: int, place: int, view: _View) -> None:
+    """Bring a job's row, and what the first layer adds up to, up to date."""
+    places, width = view.state.shape
+    write_row(slot, job, places, view.row)
+    for column in range(width):
+        change = view.row[column] - view.state[place, column]
+        if change != 0:
+            source = place * width + column
+            for unit in range(len(view.first)):
+                view.first[unit] += change * layers.first[source, unit]
+    view.state[place] = view.row
+
+
+@compiled
+def _forward(layers: Layers, view: _View) -> None:
+    """Scores of all actions."""
+    view.second[:] = layers.second_bias
+    for unit in range(len(view.first)):
+        value = view.first[unit]
+        if value > 0:
+            for target in range(len(view.second)):
+                view.second[target] += value * layers.second[unit, target]
+    view.logits[:] = layers.out_bias
+    for unit in range(len(view.second)):
+        value = view.second[unit]
+        if value > 0:
+            for target in range(len(view.logits)):
+                view.logits[target] += value * layers.out[unit, target]
+
+
+def first_of(trail: Trail, count: int) -> Trail:
+    """The first inferences; states and masks only where they were kept."""
+    return Trail(
+        trail.states[:count], trail.masks[:count], trail.actions[:count], trail.jobs[:count], trail.batches[:count]
+    )
+
+
+NO_DRAWS, NOT_FORCED = np.zeros((0, 2)), np.zeros(0, dtype=np.int64)
+
+
+def filled(
+    room: Room, weights: PaperWeights, random: np.random.Generator | None = None, epsilon: float = 0.0
+) -> tuple[Slot, Trail]:
+    """A slot as the network fills it, and its inferences.
+
+    Args:
+        room: of the slot, empty; it is not changed.
+        weights: of the network.
+        random: draws actions; None: the best are taken, and states and masks are not kept.
+        epsilon: see `fill`.
+    """
+    slot = slot_of(room, weights.models, weights.minimum)
+    trail = new_trail(slot, weights.places, random is not None)
+    draws = NO_DRAWS if random is None else random.random((len(trail.actions), 2))
+    count = fill(slot, weights.layers, draws, epsilon, False, NOT_FORCED, trail)
+    return slot, first_of(trail, count)
+
+
+class PaperDl2:
+    """See `AllocationPolicy`: the paper's network decides, the best action each time (DL2, section 3.2).
+
+    Args:
+        weights: of the network.
+
+    Attributes:
+        inferences: of the last slot.
+    """
+
+    def __init__(self, weights: PaperWeights):
+        self.inferences = 0
+        self._weights = weights
+
+    def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
+        """See `AllocationPolicy.allocate`."""
+        slot, trail = filled(room, self._weights)
+        self.inferences = len(trail.actions)
+        return allocation(snapshot, slot)
+
+
+def allocation(snapshot: Snapshot, slot: Slot) -> Allocation:
+    """What a filled slot gives; a job that lacks a role gets nothing."""
+    given = zip(snapshot.jobs, whole(slot.counts).tolist(), strict=True)
+    return Allocation({state.job.id: Grant(workers, servers) for state, (workers, servers) in given})

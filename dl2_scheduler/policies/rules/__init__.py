@@ -1,0 +1,1 @@
+"""Policies that are rules: DRF, FIFO, SRTF, Tetris, Optimus, the planner."""

@@ -1,0 +1,46 @@
+"""Dominant resource fairness (Ghodsi et al., NSDI 2011): progressive filling, the smallest dominant share first."""
+
+import heapq
+from dataclasses import dataclass
+
+import numpy as np
+
+from dl2_scheduler.cluster.free_resources import Amounts, Room
+from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
+from dl2_scheduler.policies.rules.minima import refuse_minima
+
+
+@dataclass(frozen=True)
+class Drf:
+    """A minimum first, then one worker and one server at a time, so that no job lacks either role.
+
+    Attributes:
+        published: end the slot at the first bundle that does not fit, where otherwise that job alone stops.
+    """
+
+    published: bool = False
+
+    def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
+        """See `AllocationPolicy.allocate`."""
+        if self.published:
+            refuse_minima(snapshot)
+        whole = room.capacity.sum(axis=0)
+        shares = [_share(room, whole, number, 1, 1) for number in range(len(snapshot.jobs))]
+        queue = [(0.0, number) for number in range(len(snapshot.jobs))]  # by arrival where shares are equal
+        while queue:
+            share, number = heapq.heappop(queue)
+            if not (self.published or room.workers(number)):
+                if room.give_least(number):
+                    heapq.heappush(queue, (_share(room, whole, number, *room.least[number]), number))
+            elif room.give_together(number) if self.published else room.give(number, 1, 1):
+                heapq.heappush(queue, (share + shares[number], number))
+            elif self.published and room.workers(number) < snapshot.jobs[number].job.max_workers:
+                break
+        return room.allocation()
+
+
+def _share(room: Room, whole: Amounts, job: int, workers: int, servers: int) -> float:
+    """Dominant share of so many tasks, of the whole cluster's amounts."""
+    worker, server = (demands[job] for demands in room.demands)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return float(np.nanmax((workers * worker + servers * server) / whole))

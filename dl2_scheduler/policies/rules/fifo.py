@@ -1,0 +1,49 @@
+"""First in, first out: the oldest job gets all that it can use, then the next."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dl2_scheduler.cluster.free_resources import Room
+from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
+from dl2_scheduler.policies.rules.minima import refuse_minima
+
+
+def fill_in_order(order: Iterable[int], room: Room, published: bool) -> None:
+    """Give each job in turn its minimum, then one worker and one server until it has its maximum.
+
+    Args:
+        order: indices of jobs in the snapshot.
+        room: to fill.
+        published: end the slot at the first bundle that does not fit, where otherwise the next job is tried.
+    """
+    for number in order:
+        if published:
+            if not _fill_published(number, room):
+                return
+        elif room.give_least(number):
+            while room.give(number, 1, 1):
+                pass
+
+
+def _fill_published(number: int, room: Room) -> bool:
+    """False: it ended at a bundle that does not fit."""
+    job = room.snapshot.jobs[number].job
+    return all(room.give_together(number) for _ in range(min(job.max_workers, job.max_servers)))
+
+
+@dataclass(frozen=True)
+class Fifo:
+    """By arrival.
+
+    Attributes:
+        published: see `fill_in_order`.
+    """
+
+    published: bool = False
+
+    def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
+        """See `AllocationPolicy.allocate`."""
+        if self.published:
+            refuse_minima(snapshot)
+        fill_in_order(range(len(snapshot.jobs)), room, self.published)
+        return room.allocation()

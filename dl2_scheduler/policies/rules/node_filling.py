@@ -1,0 +1,153 @@
+"""The nodes of a slot while it is filled: on which each kind of task goes, and what there is no room for any more."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dl2_scheduler.cluster.compiled import inlined
+from dl2_scheduler.cluster.free_resources import NOWHERE, Amounts, NodeRule, fits_on, pick_node, take
+from dl2_scheduler.policies.rules.ranking import Ints, Ranking, changed, first_of, ranking
+
+
+class Nodes(NamedTuple):
+    """Of one cluster; `claim` changes the last four.
+
+    Attributes:
+        demands: of each kind of task, (kinds, resources).
+        capacity: of the nodes, (nodes, resources).
+        rule: a `NodeRule`.
+        free: amount, (nodes, resources).
+        used: see `pick_node`, (nodes,).
+        ranks: of the nodes by use: a question for each kind, and one for whatever the task.
+        first: the first node where each kind fits, or NOWHERE, as `advance` found it.
+    """
+
+    demands: Amounts
+    capacity: Amounts
+    rule: int
+    free: Amounts
+    used: Amounts
+    ranks: Ranking
+    first: Ints
+
+
+@inlined
+def nodes_of(demands: Amounts, capacity: Amounts, rule: int) -> Nodes:
+    """All free.
+
+    Args:
+        demands: see `Nodes`.
+        capacity: see there.
+        rule: see there.
+    """
+    kinds, count = len(demands), len(capacity)
+    first = np.zeros(kinds, dtype=np.int64)
+    nodes = Nodes(demands, capacity, rule, capacity.copy(), np.zeros(count), ranking(kinds + 1, count), first)
+    advance(nodes)
+    return nodes
+
+
+@inlined
+def claim(nodes: Nodes, kind: int, last: int) -> int:
+    """Put a task on the node that `pick_node` would pick; which that is, or NOWHERE."""
+    node = _pick(nodes, kind, last)
+    if node != NOWHERE:
+        _take(nodes, node, nodes.demands[kind])
+    return node
+
+
+@inlined
+def claim_both(nodes: Nodes, kind: int, other: int, last: int) -> int:
+    """Put two tasks on nodes, or none; the node of the last, or NOWHERE."""
+    for one, two in ((kind, other), (other, kind)):  # where the one takes the last place of the other
+        node = claim(nodes, one, last)
+        if node == NOWHERE:
+            return NOWHERE
+        second = claim(nodes, two, node)
+        if second != NOWHERE:
+            return second
+        _take(nodes, node, -nodes.demands[one])
+    return NOWHERE
+
+
+@inlined
+def claim_all(nodes: Nodes, kind: int, count: int, other: int, others: int, last: int) -> int:
+    """Put so many tasks of two kinds on nodes, or none; the node of the last, or NOWHERE."""
+    taken = np.empty(count + others, dtype=np.int64)
+    for turn in range(2):  # where the one kind takes the places of the other
+        node = last
+        placed = 0
+        while placed < len(taken):
+            of_first = placed < count if turn == 0 else placed >= others
+            node = claim(nodes, kind if of_first else other, node)
+            if node == NOWHERE:
+                break
+            taken[placed] = node
+            placed += 1
+        if placed == len(taken):
+            return node
+        for back in range(placed):
+            of_first = back < count if turn == 0 else back >= others
+            _take(nodes, taken[back], -nodes.demands[kind if of_first else other])
+    return NOWHERE
+
+
+@inlined
+def would_fit(nodes: Nodes, kind: int, count: int, other: int, others: int, last: int) -> bool:
+    """Whether `claim_all` would put them all. Afterwards all is as it was, to the last bit."""
+    free, used = nodes.free.copy(), nodes.used.copy()
+    found = claim_all(nodes, kind, count, other, others, last) != NOWHERE
+    nodes.free[:], nodes.used[:] = free, used
+    for node in range(len(free)):
+        changed(nodes.ranks, node)
+    return found
+
+
+@inlined
+def advance(nodes: Nodes) -> bool:
+    """Move on to the first node where each kind fits, after a claim; True: one of them fits nowhere any more."""
+    gone = False
+    for kind in range(len(nodes.first)):
+        if nodes.first[kind] != NOWHERE:
+            nodes.first[kind] = _next_fit(nodes, kind, nodes.first[kind])
+            gone = gone or nodes.first[kind] == NOWHERE
+    return gone
+
+
+@inlined
+def fit_on_two(nodes: Nodes, kind: int, other: int) -> bool:
+    """Whether there is room for two tasks on two different nodes, as of the last `advance`."""
+    first, second = nodes.first[kind], nodes.first[other]
+    if first == NOWHERE or second == NOWHERE:
+        return False
+    return first != second or (
+        _next_fit(nodes, kind, first + 1) != NOWHERE or _next_fit(nodes, other, second + 1) != NOWHERE
+    )
+
+
+@inlined
+def _next_fit(nodes: Nodes, kind: int, start: int) -> int:
+    """The first node from `start` on where a task fits; those before do not come back while a slot is filled."""
+    demand = nodes.demands[kind]
+    for node in range(start, len(nodes.free)):
+        if fits_on(nodes.free, node, demand):
+            return node
+    return NOWHERE
+
+
+@inlined
+def _pick(nodes: Nodes, kind: int, last: int) -> int:
+    demand = nodes.demands[kind]
+    if nodes.rule == NodeRule.ROUND_ROBIN:  # it looks at few
+        return pick_node(nodes.free, nodes.used, demand, nodes.rule, last)
+    if nodes.rule == NodeRule.LEAST_USED_ONLY:
+        node = first_of(nodes.ranks, len(nodes.demands), nodes.used, 1.0, nodes.free, demand[:0])
+        return node if fits_on(nodes.free, node, demand) else NOWHERE
+    sign = -1.0 if nodes.rule == NodeRule.PACK else 1.0
+    return first_of(nodes.ranks, kind, nodes.used, sign, nodes.free, demand)
+
+
+@inlined
+def _take(nodes: Nodes, node: int, demand: Amounts) -> None:
+    take(nodes.free, nodes.used, nodes.capacity, node, demand)
+    changed(nodes.ranks, node)

@@ -1,0 +1,97 @@
+"""Between the domain's types and the control plane's messages."""
+
+from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role
+from elastic_ps.core.data_order import DataSpec
+from elastic_ps.core.model import Tensor
+from protos import elastic_pb2 as pb
+
+_ROLES = {Role.WORKER: pb.WORKER, Role.SERVER: pb.SERVER}
+_ROLES_BACK = {number: role for role, number in _ROLES.items()}
+
+
+def config_id_to_pb(value: ConfigId) -> pb.ConfigId:
+    """Encode."""
+    return pb.ConfigId(term=value.term, number=value.number)
+
+
+def config_id_from_pb(message: pb.ConfigId) -> ConfigId:
+    """Decode."""
+    return ConfigId(message.term, message.number)
+
+
+def member_to_pb(member: Member) -> pb.Member:
+    """Encode."""
+    return pb.Member(id=member.id, role=_ROLES[member.role], host=member.host, port=member.port)
+
+
+def member_from_pb(message: pb.Member) -> Member:
+    """Decode."""
+    return Member(message.id, _ROLES_BACK[message.role], message.host, message.port)
+
+
+def configuration_to_pb(value: Configuration) -> pb.Configuration:
+    """Encode."""
+    return pb.Configuration(
+        id=config_id_to_pb(value.id),
+        workers=[member_to_pb(member) for member in value.workers],
+        servers=[member_to_pb(member) for member in value.servers],
+        assignment=value.assignment,
+    )
+
+
+def configuration_from_pb(message: pb.Configuration) -> Configuration:
+    """Decode."""
+    return Configuration(
+        config_id_from_pb(message.id),
+        tuple(member_from_pb(member) for member in message.workers),
+        tuple(member_from_pb(member) for member in message.servers),
+        tuple(message.assignment),
+    )
+
+
+def tensor_to_pb(tensor: Tensor) -> pb.Tensor:
+    """Encode."""
+    return pb.Tensor(
+        store=tensor.store,
+        key=tensor.key,
+        shape=tensor.shape,
+        dtype=tensor.dtype,
+        auxiliary=tensor.auxiliary,
+        divisible=tensor.divisible,
+    )
+
+
+def tensor_from_pb(message: pb.Tensor) -> Tensor:
+    """Decode."""
+    return Tensor(message.store, message.key, tuple(message.shape), message.dtype, message.auxiliary, message.divisible)
+
+
+def data_to_pb(spec: DataSpec) -> pb.DataSpec:
+    """Encode."""
+    return pb.DataSpec(
+        elastic=spec.elastic,
+        samples=spec.samples,
+        global_batch=spec.global_batch,
+        last=spec.last,
+        loss=spec.loss,
+        exchanges=spec.exchanges,
+        consistency=spec.consistency,
+        staleness=spec.staleness,
+    )
+
+
+def data_from_pb(message: pb.DataSpec) -> DataSpec:
+    """Decode; an absent message is a job whose script draws its own batches."""
+    exchanges, consistency = message.exchanges or 1, message.consistency or "sync"
+    if not message.elastic:
+        return DataSpec(exchanges=exchanges, consistency=consistency)
+    return DataSpec(
+        True,
+        message.samples,
+        message.global_batch,
+        message.last,
+        message.loss,
+        exchanges,
+        consistency,
+        message.staleness,
+    )

@@ -1,0 +1,1 @@
+"""The elastic data order, as a training script iterates over it."""

@@ -1,0 +1,150 @@
+"""The elastic data order, as a training script iterates over it."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic_ps.core.data_order import CONSISTENCIES, DataSpec, indices, permutation, share
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.worker.script.worker_job import WorkerJob, current_job
+
+_LOOKAHEAD = 4
+
+
+class Sampler:
+    """Yields (step, indices, batch) of this worker's part of the data, until the epoch ends.
+
+    Every sample of an epoch is used exactly once by the whole job, whatever joins, leaves or dies. The first batch
+    is a rehearsal: what is pushed then is not counted. Under "sync" all workers share each step, and it may be yielded
+    again where a worker died in it. Under "async" and "ssp" each step is one worker's, which updates the parameters
+    alone.
+
+    Args:
+        samples: N, of one epoch: the length of the data set.
+        global_batch: "sync": B, samples of a step over all workers.
+        load: called with the indices of a step; what it returns is the batch. None: the batch is None.
+        lookahead: called after each step with the indices that will probably come next, for prefetching.
+        last: "short", "drop" or "wrap": what becomes of the N mod B samples at an epoch's end.
+        loss: "sum" where the script's loss is summed over samples (Gluon), "mean" where it is averaged.
+        batch: "async", "ssp": samples of a step, which is one worker's.
+        consistency: "sync", "async" or "ssp", of the whole job.
+        staleness: "ssp": steps that a worker may complete more than the slowest, 1 or more.
+
+    Attributes:
+        spec: what the job is told of it.
+
+    Raises:
+        ConfigurationError: a bad value, or a second sampler of another data set.
+    """
+
+    def __init__(
+        self,
+        samples: int,
+        global_batch: int | None = None,
+        load: Callable[[NDArray[np.int64]], Any] | None = None,
+        lookahead: Callable[[list[NDArray[np.int64]]], None] | None = None,
+        *,
+        last: str = "short",
+        loss: str = "sum",
+        batch: int | None = None,
+        consistency: str = "sync",
+        staleness: int = 0,
+    ):
+        size = _batch_size(consistency, global_batch, batch)
+        self.spec = DataSpec(True, samples, size, last, loss, consistency=consistency, staleness=staleness)
+        self._load = load
+        self._lookahead = lookahead
+        self._order: tuple[int, NDArray[np.int64]] | None = None
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of one update, of all workers or ("async", "ssp") of one: what `trainer.step` takes."""
+        return self.spec.global_batch
+
+    @property
+    def global_batch(self) -> int:
+        """`batch_size`, by the name of its argument under "sync"."""
+        return self.batch_size
+
+    def __iter__(self) -> Iterator[tuple[int, NDArray[np.int64], Any]]:
+        job = current_job()
+        if job.spec is not None and replace(job.spec, exchanges=self.spec.exchanges) != self.spec:
+            raise ConfigurationError(
+                "a job has one elastic sampler: iterate over the same one in every epoch, and use a plain loop for "
+                "validation data"
+            )
+        job.leave_step()
+        if not job.rehearsed:
+            yield self._rehearsal(job)
+            if job.staging.rehearsing:
+                job.perform()
+        epoch = job.epoch
+        while (part := job.begin_step(epoch)) is not None:
+            assert part.place is not None
+            assert job.course is not None
+            if not len(part.positions):
+                job.skip_step()
+                continue
+            chosen = self._indices(job, epoch, part.positions)
+            yield epoch * self.spec.steps_per_epoch + part.place.step, chosen, self._batch(chosen)
+            if job.end_step(part) and self._lookahead is not None:
+                coming = job.course.upcoming(part.place, _LOOKAHEAD)
+                self._lookahead([self._indices(job, epoch, positions) for positions in coming])
+
+    def _rehearsal(self, job: WorkerJob) -> tuple[int, NDArray[np.int64], Any]:
+        """A batch of the usual size, from the epoch's start."""
+        job.rehearse(self.spec)
+        workers = max(len(job.node.configuration.workers), 1) if self.spec.is_sync else 1
+        rank = job.rank if self.spec.is_sync else 0
+        positions = share(self.spec, 0, rank, workers)
+        chosen = self._indices(job, 0, positions if len(positions) else range(1))
+        return 0, chosen, self._batch(chosen)
+
+    def _batch(self, chosen: NDArray[np.int64]) -> Any:
+        return self._load(chosen) if self._load is not None else None
+
+    def _indices(self, job: WorkerJob, epoch: int, positions: range) -> NDArray[np.int64]:
+        if self._order is None or self._order[0] != epoch:
+            self._order = (epoch, permutation(job.node.seed, epoch, self.spec.samples))
+        return indices(self._order[1], positions)
+
+
+def _batch_size(consistency: str, global_batch: int | None, batch: int | None) -> int:
+    """The one that the consistency takes, for a DataSpec.
+
+    Raises:
+        ConfigurationError: the other one is given, or none.
+    """
+    if consistency == "sync":
+        taken, other, rule = global_batch, batch, "global_batch, the samples of a step over all workers, and no batch"
+    else:
+        taken, other, rule = batch, global_batch, "batch, the samples of each worker's own step, and no global_batch"
+    if consistency in CONSISTENCIES and (taken is None or other is not None):
+        raise ConfigurationError(f'consistency "{consistency}" takes {rule}')
+    return taken or 0  # which is refused there, like an unknown consistency
+
+
+def epochs(count: int) -> Iterator[int]:
+    """The epochs from the job's present one to `count` - 1.
+
+    A joiner enters in the job's current epoch, a restored job in its checkpoint's.
+
+    Args:
+        count: epochs of the whole job.
+
+    Raises:
+        ConfigurationError: the loop's body does not iterate over a Sampler.
+    """
+    job = current_job()
+    epoch = job.epoch
+    while epoch < count:
+        yield epoch
+        job.leave_step()
+        if not job.rehearsed:
+            raise ConfigurationError(
+                "the body of `for epoch in elastic_ps.epochs(n)` must iterate over an elastic_ps.Sampler, and train"
+            )
+        epoch = job.epoch

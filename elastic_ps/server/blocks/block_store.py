@@ -1,0 +1,317 @@
+"""The blocks that a server holds: values, optimizer state, versions, counts.
+
+Every block has its place in images of the whole model, of which only what is held takes memory: a run of consecutive
+blocks is one memory range, in the values (two images: see `double_buffer`) and in each state array. A switch of
+configuration changes `status` and nothing else: no byte is moved. Work goes by *segments*: the longest sequences of
+consecutive blocks that one vectorised operation can treat alike.
+
+Not thread-safe: `Room.changed` guards it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic_ps.core.errors import ProtocolError
+from elastic_ps.core.model import Model, Run, Tensor, runs
+from elastic_ps.core.optimizer import Hyper
+from elastic_ps.core.segments import Array, scatter, stretches
+from elastic_ps.core.sparse_rows import Rows
+from elastic_ps.server.blocks.double_buffer import DoubleBuffer
+from elastic_ps.server.blocks.memory_release import Unused
+from elastic_ps.server.blocks.treatments import Treatment, Treatments
+from elastic_ps.server.phases import Status
+from elastic_ps.server.updates.applied import Applied, Batch
+from elastic_ps.server.updates.contributions import Aggregate, Contribution, DType
+from elastic_ps.server.updates.row_updates import Tables
+from elastic_ps.transport.shared_image import Image
+
+
+class Store:
+    """See the module.
+
+    Args:
+        model: the job's, as known so far.
+        modules: those that users' optimizers may come from.
+
+    Attributes:
+        status, versions, counts: by block id. A count is the number of optimizer updates.
+        values: of the blocks.
+        applied: async and ssp: batches that the blocks have taken.
+    """
+
+    def __init__(self, model: Model, modules: tuple[str, ...] = ()):
+        self.model = model
+        self._treatments = Treatments(modules)
+        self.values = DoubleBuffer()
+        self.tables = Tables(self)
+        self._states: dict[int, dict[str, Image]] = {}  # by layout
+        self.applied = Applied()
+        self._set_arrays(0)
+        self.grow(model, ())
+
+    def _set_arrays(self, size: int) -> None:
+        self.status = np.zeros(size, dtype=np.int8)
+        self.versions = np.zeros(size, dtype=np.int64)
+        self.counts = np.zeros(size, dtype=np.int64)
+        self.extents = np.zeros(size, dtype=np.int64)
+        self.positions = np.zeros(size, dtype=np.int64)
+        self._treatment = np.zeros(size, dtype=np.int64)
+
+    # ---- the model -------------------------------------------------------------------------------------------------
+
+    def grow(self, model: Model, optimizers: Sequence[str]) -> None:
+        """Take over a model that has grown at its end, and optimizers (JSON, by kvstore) that were set.
+
+        Raises:
+            ConfigurationError: an optimizer that this server cannot run.
+        """
+        self._treatments.grow(model, optimizers)
+        self.model = model
+        blocks, known = model.blocks, len(self.status)
+        for name in ("status", "versions", "counts", "extents", "positions", "_treatment"):
+            old = getattr(self, name)
+            setattr(self, name, np.append(old, np.zeros(len(blocks) - known, dtype=old.dtype)))
+        self.applied.grow(len(blocks))
+        self.tables.grow(len(blocks))
+        self.extents[known:] = [block.extent for block in blocks[known:]]
+        self.positions[known:] = [block.position for block in blocks[known:]]
+        self._treatment[:] = [self._treatments.of_tensor[block.tensor] for block in blocks]
+        self.values.grow(model)
+        self._grow_states()
+
+    def treatment(self, block: int) -> Treatment:
+        """How a block is updated."""
+        return self._treatments[int(self._treatment[block])]
+
+    def tensor(self, block: int) -> Tensor:
+        """The tensor that a block is part of."""
+        return self.model.tensors[self.model.blocks[block].tensor]
+
+    def refusal(self, block: int, hyper: Hyper | None) -> str:
+        """Why a gradient for a block cannot be taken under `hyper`; empty: it can."""
+        treatment = self.treatment(block)
+        if not treatment.refusal and treatment.rule is not None and hyper is None:
+            return f"key {self.tensor(block).name}: the push has no hyperparameters, which come with the chief's"
+        return treatment.refusal
+
+    def updates(self, blocks: NDArray[np.int64]) -> int:
+        """The highest count of optimizer updates among blocks."""
+        kinds, counts = self._treatment[blocks], self.counts[blocks]
+        optimized = [kind for kind in np.unique(kinds).tolist() if self._treatments[kind].rule is not None]
+        return int(counts[np.isin(kinds, optimized)].max(initial=0))
+
+    # ---- memory ----------------------------------------------------------------------------------------------------
+
+    def _grow_states(self) -> None:
+        """Make room for the state arrays, and give first ones where an optimizer was set just now."""
+        layouts = np.array([self._treatments[treatment].layout for treatment in self._treatment], dtype=np.int64)
+        for layout, item, wanted in self._treatments.layouts():
+            elements = self.model.slab_bytes // item
+            new = layout not in self._states
+            images = self._states.setdefault(layout, {name: Image() for name, _ in wanted})
+            for name, dtype in wanted:
+                images[name].grow(elements * dtype.itemsize)
+            if new:
+                mine = np.flatnonzero((layouts == layout) & (self.status == Status.PRIMARY))
+                for run in runs(mine.tolist()):
+                    self.init_states(run)
+
+    def allocate(self, blocks: Sequence[int], status: Status) -> None:
+        """Hold blocks from now on; their values are zero until they come."""
+        ids = np.asarray(blocks, dtype=np.int64)
+        self.status[ids] = status
+        self.values.sides[ids] = 0
+        self.versions[ids] = 0
+        self.counts[ids] = 0
+
+    def release(self, blocks: Iterable[int], unused: Unused) -> None:
+        """Forget blocks; their memory is `unused`, and must be zero before they are held again."""
+        gone = list(runs(blocks))
+        self.applied.forget(gone)
+        for run in gone:
+            self.tables.forget(run)
+            for segment in self.segments(run):
+                span, item = self.model.span(segment), self.treatment(segment[0]).dtype.itemsize
+                for image in self.values.images:
+                    unused.add(image, span.start, span.stop)
+                for _, image, dtype in self._state_images(segment[0]):
+                    unused.add(image, span.start // item * dtype.itemsize, span.stop // item * dtype.itemsize)
+            self.status[run[0] : run[0] + run[1]] = Status.ABSENT
+
+    # ---- runs ------------------------------------------------------------------------------------------------------
+
+    def held(self, status: Status) -> NDArray[np.int64]:
+        """Ids of the blocks of a status."""
+        return np.flatnonzero(self.status == status)
+
+    def span(self, runs_: Iterable[Run]) -> int:
+        """Bytes of runs' values on the wire.
+
+        Raises:
+            ProtocolError: blocks that the model does not have.
+        """
+        total = 0
+        for first, count in runs_:
+            if first < 0 or count < 1 or first + count > len(self.status):
+                raise ProtocolError(f"blocks {first} to {first + count - 1} of a model that has {len(self.status)}")
+            last = first + count - 1
+            total += int(self.positions[last] + self.extents[last] - self.positions[first])
+        return total
+
+    def segments(self, run: Run, *alike: Array) -> Iterator[Run]:
+        """Cut a run where memory, treatment, or one of the arrays `alike` (last axis: block ids) changes."""
+        window = slice(run[0], run[0] + run[1])
+        kinds: tuple[Array, ...] = (self.values.sides, self._treatment, *alike)
+        for low, high in stretches(*(array[..., window] for array in kinds)):
+            yield run[0] + low, high - low
+
+    def alike(self, blocks: Array, *arrays: Array) -> Iterator[Run]:
+        """Ascending block ids as runs over which each of `arrays` is constant; the treatment may change."""
+        for first, count in runs(blocks.tolist()):
+            window = slice(first, first + count)
+            for low, high in stretches(self.status[window], *(array[window] for array in arrays)):
+                yield first + low, high - low
+
+    def value(self, segment: Run) -> Array:
+        """A segment's values, flat, in its dtype."""
+        return self.values.present(segment).view(self.treatment(segment[0]).dtype)
+
+    def sides(self, segment: Run) -> tuple[Array, Array]:
+        """The values of a segment of one tensor, flat, without padding, and the memory that its update writes to."""
+        last, dtype = self.model.blocks[sum(segment) - 1], self.treatment(segment[0]).dtype
+        end = last.nbytes - last.extent or None
+        return self.values.present(segment)[:end].view(dtype), self.values.coming(segment)[:end].view(dtype)
+
+    def states(self, segment: Run) -> dict[str, Array]:
+        """A segment's state arrays, flat, in the order of the rule."""
+        span, item = self.model.span(segment), self.treatment(segment[0]).dtype.itemsize
+        return {
+            name: image.view(span.start // item, span.stop // item, dtype)
+            for name, image, dtype in self._state_images(segment[0])
+        }
+
+    def _state_images(self, block: int) -> Iterator[tuple[str, Image, DType]]:
+        layout = self.treatment(block).layout
+        for name, dtype in self._treatments.states(layout):
+            yield name, self._states[layout][name], dtype
+
+    # ---- changes ---------------------------------------------------------------------------------------------------
+
+    def part(self, run: Run, data: Contribution, low: int, high: int) -> Contribution:
+        """Of what came for a run off the wire, that of its blocks [low, high)."""
+        if isinstance(data, Rows):
+            return data.between(self.tables.rows((run[0] + low, high - low)))
+        return self.cut(run, data, low, high)
+
+    def cut(self, run: Run, data: NDArray[np.uint8], low: int, high: int) -> NDArray[np.uint8]:
+        """The same of bytes."""
+        first, count = run
+        start = int(self.positions[first + low] - self.positions[first])
+        stop = int(self.positions[first + high] - self.positions[first]) if high < count else data.nbytes
+        return data[start:stop]
+
+    def write(self, run: Run, data: NDArray[np.uint8]) -> None:
+        """Replace a run's values by bytes off the wire."""
+        self.tables.forget(run)
+        scatter(data, self.values.pieces(run))
+
+    def init_states(self, run: Run) -> None:
+        """Give first values their state."""
+        for segment in self.segments(run):
+            rule = self.treatment(segment[0]).rule
+            states = self.states(segment)
+            if rule is not None and states:
+                rule.init(states, self.value(segment))
+
+    def update(
+        self, segment: Run, aggregate: Aggregate | Rows | None, hyper: Hyper | None, batch: Batch | None = None
+    ) -> None:
+        """Take a segment (alike in counts, too) to its next version.
+
+        Args:
+            aggregate: in the values' dtype; rows: the others stay as they are; None: nobody pushed these keys.
+            hyper: of the step; needed where the segment has a rule.
+            batch: async and ssp: what the segment takes by it. There a version counts the block's own updates, so
+                that it stays where the key was not pushed.
+        """
+        first, count = segment
+        window = slice(first, first + count)
+        if isinstance(aggregate, Rows):
+            self.tables.update(segment, aggregate, hyper)
+        elif aggregate is not None:
+            self._update_all(segment, aggregate, hyper)
+        if aggregate is not None:
+            self.counts[window] += 1
+        if batch is not None:
+            self.applied.take(batch, segment)
+        if batch is None or aggregate is not None:
+            self.versions[window] += 1
+
+    def _update_all(self, segment: Run, aggregate: Aggregate, hyper: Hyper | None) -> None:
+        treatment = self.treatment(segment[0])
+        old, new = self.value(segment), self.values.coming(segment).view(treatment.dtype)
+        if treatment.rule is None:
+            aggregate.write(new)
+        else:
+            treatment.rule.apply(old, new, aggregate, self.states(segment), *self.step(segment[0], hyper))
+        self.values.turn(segment)
+        self.tables.forget(segment)
+
+    def step(self, block: int, hyper: Hyper | None) -> tuple[int, Hyper]:
+        """Number and values of a block's coming update."""
+        if hyper is None:
+            raise ProtocolError(f"an update of key {self.tensor(block).name} without hyperparameters")
+        return int(self.counts[block]) + 1, self.treatment(block).hyper(hyper)
+
+    def state_bytes(self, run: Run) -> int:
+        """Bytes of a run's state arrays."""
+        return sum(array.nbytes for segment in self.segments(run) for array in self.states(segment).values())
+
+    def has_one_treatment(self, run: Run) -> bool:
+        """Whether the blocks of a run have the same state arrays, one behind the other."""
+        kinds = self._treatment[run[0] : sum(run)]
+        return bool((kinds == kinds[0]).all())
+
+    def load_states(self, segment: Run, data: NDArray[np.uint8], counts: Sequence[int]) -> None:
+        """Replace a segment's state arrays and counts; its values stay."""
+        scatter(data, self.states(segment).values())
+        self.counts[segment[0] : sum(segment)] = counts
+
+    # ---- blocks as they travel -------------------------------------------------------------------------------------
+
+    def image_bytes(self, segment: Run) -> int:
+        """Bytes of `image`."""
+        return sum(part.nbytes for part in self.image(segment))
+
+    def image(self, segment: Run) -> list[Array]:
+        """A segment's values and states: the memory itself, in the order in which it travels."""
+        return [self.value(segment), *self.states(segment).values()]
+
+    def load(
+        self,
+        segment: Run,
+        data: NDArray[np.uint8],
+        version: int,
+        counts: Sequence[int],
+        applied: Mapping[str, Sequence[int]],
+    ) -> None:
+        """The inverse of `image`, with the blocks' version and counts, and the image of what they have taken.
+
+        Raises:
+            ProtocolError: another number of bytes than these blocks have here.
+        """
+        window = slice(segment[0], segment[0] + segment[1])
+        self.tables.forget(segment)
+        self.values.sides[window] = counts[0] % 2  # so that blocks that come at different versions are in one image
+        parts = self.image(segment)
+        if sum(part.nbytes for part in parts) != data.nbytes:
+            raise ProtocolError(
+                f"blocks {segment[0]} to {segment[0] + segment[1] - 1} with {data.nbytes} bytes of values and state, "
+                f"here they have {sum(part.nbytes for part in parts)}: do all servers run the same optimizer?"
+            )
+        scatter(data, parts)
+        self.versions[window] = version
+        self.counts[window] = counts
+        self.applied.load(segment, applied)

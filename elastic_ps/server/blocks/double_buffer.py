@@ -1,0 +1,64 @@
+"""The values of blocks, double-buffered: an update writes to the image where a block is not.
+
+So its values of a version stay as they are until the version after the next is made, and workers may read them in place
+meanwhile.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from elastic_ps.core.model import Model, Run
+from elastic_ps.core.segments import Raw, stretches
+from elastic_ps.transport.shared_image import Image
+
+
+class DoubleBuffer:
+    """See the module. Blocks have the same places in both images, those of the model's slab.
+
+    Attributes:
+        images: both.
+        sides: by block id, in which of them its values are.
+    """
+
+    def __init__(self) -> None:
+        self.images = Image(), Image()
+        self.sides = np.zeros(0, dtype=np.int8)
+        self._model: Model
+
+    def grow(self, model: Model) -> None:
+        """The model has grown at its end: new blocks are in the first image, zero."""
+        self._model = model
+        self.sides = np.append(self.sides, np.zeros(len(model.blocks) - len(self.sides), dtype=np.int8))
+        for image in self.images:
+            image.grow(model.slab_bytes)
+
+    def present(self, segment: Run) -> Raw:
+        """The bytes of blocks that are in one image, with their padding."""
+        return self._bytes(segment, int(self.sides[segment[0]]))
+
+    def coming(self, segment: Run) -> Raw:
+        """Where their next version is written to; `turn` makes it the present one."""
+        return self._bytes(segment, 1 - int(self.sides[segment[0]]))
+
+    def turn(self, segment: Run) -> None:
+        """The values of blocks that are in one image are in the other now."""
+        self.sides[segment[0] : sum(segment)] = 1 - self.sides[segment[0]]
+
+    def by_image(self, runs: Iterable[Run]) -> list[list[Run]]:
+        """Runs, cut where their values go on in the other image, and those of each image together."""
+        found: tuple[list[Run], list[Run]] = [], []
+        for first, count in runs:
+            sides = self.sides[first : first + count]
+            for low, high in stretches(sides):
+                found[int(sides[low])].append((first + low, high - low))
+        return [cut for cut in found if cut]
+
+    def pieces(self, run: Run) -> list[Raw]:
+        """The memory of a run's values: one array for each stretch in one image."""
+        first, count = run
+        cuts = stretches(self.sides[first : first + count])
+        return [self.present((first + low, high - low)) for low, high in cuts]
+
+    def _bytes(self, run: Run, side: int) -> Raw:
+        return self.images[side].array[self._model.span(run)]

@@ -1,0 +1,38 @@
+"""Memory of blocks that are not held any more, which goes back to the system a little at a time.
+
+To give back what a plan has moved away takes 0.3 ms a MB, with which all at once a step would be longer. Guarded by
+`Room.changed`.
+"""
+
+from collections import deque
+
+from elastic_ps.transport.shared_image import Image
+
+_PIECE = 1 << 20
+
+
+class Unused:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[Image, int, int]] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, image: Image, low: int, high: int) -> None:
+        """Nobody reads or writes the bytes [low, high) any more."""
+        while low < high:
+            end = min(low // _PIECE * _PIECE + _PIECE, high)
+            self._waiting.append((image, low, end))
+            low = end
+
+    def next_piece(self) -> None:
+        """Give back some of it, which is zero from then on."""
+        image, low, high = self._waiting.popleft()
+        image.clear(low, high)
+
+    def give_back(self) -> None:
+        """Give back all of it: blocks come here again."""
+        while self._waiting:
+            self.next_piece()

@@ -1,0 +1,133 @@
+"""How the blocks of each tensor are updated: by which rule, with which factors, beside which state arrays."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from elastic_ps.core.errors import ConfigurationError, RuleFailed
+from elastic_ps.core.model import Model, Tensor
+from elastic_ps.core.optimizer import Hyper, OptimizerSpec
+from elastic_ps.optimizers import Rule, make_rule
+from elastic_ps.server.updates.contributions import DType
+
+StateLayout = tuple[tuple[str, DType], ...]
+
+
+@dataclass(frozen=True)
+class Treatment:
+    """What blocks have in common that are updated by one call.
+
+    Attributes:
+        layout: number of the state layout: (dtype, store, auxiliary).
+        dtype: of the values.
+        auxiliary: a running statistic.
+        rule: None: the aggregate becomes the value.
+        refusal: why a gradient for these blocks cannot be taken; empty: it can.
+    """
+
+    layout: int
+    dtype: DType
+    auxiliary: bool
+    rule: Rule | None
+    lr_mult: float = 1.0
+    wd_mult: float = 1.0
+    whole: int = -1  # tensor index where the rule needs the tensor alone
+    refusal: str = ""
+
+    def takes_rows(self, step: Hyper | None) -> bool:
+        """Whether a gradient of some rows leaves the others as they are."""
+        return self.rule is not None and step is not None and self.rule.skips_absent_rows(self.hyper(step))
+
+    def hyper(self, step: Hyper) -> Hyper:
+        """The step's values with this key's own factors."""
+        return replace(step, lr=step.lr * self.lr_mult, wd=step.wd * self.wd_mult)
+
+
+class Treatments:
+    """The treatment of every tensor of a job, numbered: equal ones have one number.
+
+    Args:
+        modules: those that users' optimizers may come from.
+
+    Attributes:
+        of_tensor: by tensor index, the number of its treatment.
+    """
+
+    def __init__(self, modules: tuple[str, ...]):
+        self.of_tensor: list[int] = []
+        self._modules = modules
+        self._specs: dict[int, OptimizerSpec] = {}
+        self._rules: dict[int, Rule] = {}
+        self._numbers: dict[Treatment, int] = {}
+        self._known: list[Treatment] = []
+        self._layouts: dict[tuple[str, int, bool], int] = {}
+        self._states: dict[int, StateLayout] = {}
+
+    def __getitem__(self, number: int) -> Treatment:
+        return self._known[number]
+
+    def states(self, layout: int) -> StateLayout:
+        """Names and dtypes of the state arrays of a layout."""
+        return self._states.get(layout, ())
+
+    def layouts(self) -> Iterator[tuple[int, int, StateLayout]]:
+        """Those that have state arrays: number, bytes of an element of the values, `states`."""
+        for (dtype, _, _), number in self._layouts.items():
+            if self.states(number):
+                yield number, np.dtype(dtype).itemsize, self.states(number)
+
+    def grow(self, model: Model, optimizers: Sequence[str]) -> None:
+        """Take over a model that has grown at its end, and optimizers (JSON, by kvstore); a kvstore's first one stays.
+
+        Raises:
+            ConfigurationError: an optimizer that this server cannot run.
+        """
+        for store, text in enumerate(optimizers):
+            spec = OptimizerSpec.from_json(text)
+            if spec is not None and store not in self._specs:
+                self._rules[store] = make_rule(spec, self._modules)
+                self._specs[store] = spec
+        self.of_tensor = [self._number(self._treat(model, index)) for index in range(len(model.tensors))]
+
+    def _number(self, treatment: Treatment) -> int:
+        number = self._numbers.setdefault(treatment, len(self._known))
+        if number == len(self._known):
+            self._known.append(treatment)
+        return number
+
+    def _treat(self, model: Model, index: int) -> Treatment:
+        tensor = model.tensors[index]
+        dtype = np.dtype(tensor.dtype)
+        layout = self._layouts.setdefault((tensor.dtype, tensor.store, tensor.auxiliary), len(self._layouts))
+        plain = Treatment(layout, dtype, tensor.auxiliary, None)
+        rule = self._rules.get(tensor.store)
+        if rule is None or tensor.auxiliary:
+            return plain
+        refusal = _refusal(model, index, rule)
+        if refusal:
+            return replace(plain, refusal=refusal)
+        self._states[layout] = rule.states(dtype)
+        factors = self._specs[tensor.store].keys.get(tensor.key, {})
+        return replace(
+            plain,
+            rule=rule,
+            lr_mult=factors.get("lr_mult", 1.0),
+            wd_mult=factors.get("wd_mult", 1.0),
+            whole=-1 if rule.divisible else index,
+        )
+
+
+def _refusal(model: Model, index: int, rule: Rule) -> str:
+    """Why gradients of a tensor cannot be taken; empty: they can."""
+    tensor: Tensor = model.tensors[index]
+    if not rule.divisible and len(model.blocks_of[index]) > 1:
+        return (
+            f"key {tensor.name}: {rule.name} needs whole tensors, but this one is cut into "
+            f"{len(model.blocks_of[index])} blocks: set the optimizer before the first init"
+        )
+    try:
+        rule.states(np.dtype(tensor.dtype))
+    except (ConfigurationError, RuleFailed) as error:
+        return f"key {tensor.name}: {error}"
+    return ""

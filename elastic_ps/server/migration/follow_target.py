@@ -1,0 +1,199 @@
+"""The new owner's end of the follow streams: snapshots, records and hand-overs of the blocks that it gains."""
+
+import logging
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId
+from elastic_ps.core.errors import PeerLost, ProtocolError
+from elastic_ps.core.model import Run
+from elastic_ps.core.sparse_rows import payload_bytes, received
+from elastic_ps.server.node_state import Room
+from elastic_ps.server.phases import Moves, Status
+from elastic_ps.server.updates.applied import Batch
+from elastic_ps.server.updates.contributions import Aggregate
+from elastic_ps.transport.frame_kinds import Kind
+from elastic_ps.transport.frame_metas import HandoverMeta, RecordMeta, SnapshotMeta
+from elastic_ps.transport.frames import Frame
+from protos import elastic_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+_UNKNOWN_SECONDS = 3.0
+
+GRACE_SECONDS = 0.1
+"""How long a server that is armed may finish its step after a peer has switched."""
+
+
+class Follower:
+    """See the module. Public methods that streams call take the room's lock, the others are called under it.
+
+    Args:
+        room: the server's.
+        switch: puts the prepared configuration in force.
+
+    Attributes:
+        copied: bytes of snapshots that have come.
+    """
+
+    def __init__(self, room: Room, switch: Callable[[], None]):
+        self._room = room
+        self._switch = switch
+        self.copied = 0
+        self._moves = Moves()
+        self._number = NO_CONFIGURATION
+        self._live = False
+        self._caught_up: set[NodeId] = set()
+        self._fell_back = False
+
+    def begin(self, moves: Moves, live: bool, number: ConfigId) -> None:
+        """A plan is prepared; `live`: its streams, of configuration `number`, bring everything before the switch."""
+        self._moves, self._live, self._number = moves, live, number
+        self._caught_up, self._fell_back = set(), False
+
+    def owing(self) -> list[NodeId]:
+        """Old owners that have blocks to hand over yet."""
+        status = self._room.store.status
+        return [peer for peer, blocks in self._moves.into.items() if (status[blocks] == Status.FOLLOWER).any()]
+
+    def await_configuration(self, sender: NodeId, number: ConfigId, closed: Callable[[], bool]) -> None:
+        """A stream may be faster than the control plane: wait until `number` is known here, or the stream ends.
+
+        Raises:
+            PeerLost: it has not come for long. The stream is opened again; meanwhile its sender's probes are answered.
+        """
+        with self._room.changed:
+            known = self._room.changed.wait_for(
+                lambda: closed() or not self._room.standing.is_new(number), _UNKNOWN_SECONDS
+            )
+        if not known:
+            raise PeerLost(sender, f"its stream is of configuration {number}, of which nobody has told this server")
+
+    def payload_bytes(self, frame: Frame) -> int:
+        """Return the bytes that a follow stream's frame must bring.
+
+        Raises:
+            ProtocolError: blocks or rows that there are not.
+        """
+        store = self._room.store
+        with self._room.changed:
+            total = store.span(frame.runs)
+            if isinstance(frame.meta, RecordMeta):
+                record = frame.meta
+                if record.rows is not None:
+                    return sum(payload_bytes(store.model, record.runs, record.rows))
+                return 0 if record.absent else total
+            if frame.kind is Kind.SNAPSHOT:
+                return sum(store.image_bytes(run) for run in frame.runs if self._holds(run))
+            return 0
+
+    def _holds(self, run: Run) -> bool:
+        """Return whether a run follows, or has been handed over already and comes again, on another connection."""
+        status = self._room.store.status[run[0] : sum(run)]
+        return bool(np.isin(status, (Status.FOLLOWER, Status.PRIMARY)).all())
+
+    def _follows(self, run: Run) -> bool:
+        return bool((self._room.store.status[run[0] : sum(run)] == Status.FOLLOWER).all())
+
+    def followed(self, sender: NodeId, frame: Frame, data: NDArray[np.uint8], check_open: Callable[[], None]) -> None:
+        """A frame of a follow stream is here.
+
+        Args:
+            sender: the old owner.
+            frame: without its payload.
+            data: that.
+            check_open: raises where the stream has begun again on another connection.
+
+        Raises:
+            ProtocolError: it does not continue what this follower holds.
+        """
+        room = self._room
+        with room.changed:
+            check_open()
+            if frame.kind in (Kind.NOTICE, Kind.HANDOVER):
+                self._adopt(frame.configuration)
+            if frame.kind is Kind.NOTICE or not self._continues(sender, frame):
+                return
+            if isinstance(frame.meta, SnapshotMeta):
+                (run,) = frame.runs
+                room.store.load(run, data, frame.version, frame.meta.counts, frame.meta.applied or {})
+                self.copied += data.nbytes
+            elif isinstance(frame.meta, RecordMeta):
+                self._record(sender, frame, frame.meta, data)
+            elif isinstance(frame.meta, HandoverMeta):
+                self._take_over(sender, frame, empty=frame.meta.empty)
+            else:
+                raise ProtocolError(f"{sender} sent {frame.kind.name} on a follow stream")
+
+    def _adopt(self, number: ConfigId) -> None:
+        """An old owner has switched. Where this server is close to the clock itself, it first finishes its step."""
+        room = self._room
+        if room.standing.clock is not None and len(room.owned()):
+            room.changed.wait_for(lambda: not room.standing.decided(number), GRACE_SECONDS)
+        if room.standing.decided(number):
+            self._switch()
+
+    def _continues(self, sender: NodeId, frame: Frame) -> bool:
+        """Whether the stream is the one that feeds the blocks it names: else it is late, and dropped."""
+        if sender not in self._moves.into or frame.configuration != self._number:
+            log.info("dropped a %s of %s for configuration %s", frame.kind.name, sender, frame.configuration)
+            return False
+        return all(self._follows(run) for run in frame.runs)
+
+    def _record(self, sender: NodeId, frame: Frame, record: RecordMeta, data: NDArray[np.uint8]) -> None:
+        if not record.runs:
+            self._caught_up.add(sender)
+            self._fell_back |= record.pause
+            self.answer_synced()
+            return
+        store = self._room.store
+        self._require_version(sender, frame)
+        (run,) = record.runs
+        batch = Batch(*record.batch) if record.batch is not None else None
+        if record.rows is not None:
+            (rows,) = received(store.model, record.runs, record.rows, [data])
+            store.update(run, rows, record.hyper, batch)
+            return
+        for segment in store.segments(run, store.counts):
+            aggregate = None
+            if not record.absent:
+                start = int(store.positions[segment[0]] - store.positions[run[0]])
+                gradient = data[start : start + store.span([segment])].view(store.treatment(segment[0]).dtype)
+                aggregate = Aggregate([gradient])
+            store.update(segment, aggregate, record.hyper, batch)
+
+    def _require_version(self, sender: NodeId, frame: Frame) -> None:
+        for run in frame.runs:
+            versions = self._room.store.versions[run[0] : sum(run)]
+            if (versions != frame.version).any():
+                raise ProtocolError(
+                    f"{sender} sent {frame.kind.name} of blocks {run} at version {frame.version}, but this follower "
+                    f"holds {versions.min()} to {versions.max()}: an update was lost"
+                )
+
+    def _take_over(self, sender: NodeId, frame: Frame, *, empty: bool) -> None:
+        room = self._room
+        if not empty:
+            self._require_version(sender, frame)
+        for run in frame.runs:
+            room.store.status[run[0] : sum(run)] = Status.EMPTY if empty else Status.PRIMARY
+        self.answer_arrived()
+        room.retry()
+
+    def answer_synced(self) -> None:
+        """Answer SYNCED once every stream has said that it has caught up (its snapshots sent, its queue empty)."""
+        prepared = self._room.standing.prepared
+        if prepared is None or not self._live or not (self._moves.into or self._moves.fresh):
+            return
+        if self._caught_up >= set(self._moves.into):
+            detail = "pause" if self._fell_back else ""
+            self._room.control.acknowledge(pb.SYNCED, prepared.id, self._room.version, detail=detail)
+
+    def answer_arrived(self) -> None:
+        """Say when every hand-over has come, where no worker's version tells it: pause mode, async, ssp."""
+        room = self._room
+        told = not room.standing.paused and room.data.is_sync
+        if not told and self._moves.into and not len(room.store.held(Status.FOLLOWER)):
+            room.control.acknowledge(pb.ARRIVED, room.standing.number, room.version)

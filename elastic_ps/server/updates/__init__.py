@@ -1,0 +1,1 @@
+"""How pushed gradients become updates of blocks: in step, asynchronously, dense, compressed or by rows."""

@@ -1,0 +1,225 @@
+"""PUSH in a `sync` job: contributions are judged by `phases`, gathered, applied to the store, and answered by VALUE."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic_ps.core.configuration import NodeId
+from elastic_ps.core.model import Run
+from elastic_ps.core.optimizer import Hyper
+from elastic_ps.core.segments import Array, Raw, joined
+from elastic_ps.core.sparse_rows import Rows
+from elastic_ps.server.migration.shadows import Subscription
+from elastic_ps.server.node_state import Room
+from elastic_ps.server.phases import Bytes, Given, Outcome, Part, due, outcome, parts
+from elastic_ps.server.updates.aggregate import Share
+from elastic_ps.server.updates.contributions import Aggregate, Contribution
+from elastic_ps.server.updates.intake import Intake
+from elastic_ps.transport.frame_kinds import Reason
+from elastic_ps.transport.frame_metas import PushMeta, ValueMeta
+from elastic_ps.transport.frames import Frame
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Closed:
+    """Updates that are complete.
+
+    Attributes:
+        version: that their blocks had.
+        updated: blocks that have the next one.
+        pushed: those of them whose keys were pushed.
+        rows: and those of which only some rows have changed, with their numbers.
+        refused: why others could not be updated.
+    """
+
+    version: int = 0
+    updated: list[Run] = field(default_factory=list)
+    pushed: list[Run] = field(default_factory=list)
+    rows: list[tuple[Run, NDArray[np.int64]]] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+
+
+class Updates:
+    """See the module. Called under the room's lock.
+
+    Args:
+        room: the server's.
+        switch: puts the prepared configuration in force.
+        intake: of pushes.
+    """
+
+    def __init__(self, room: Room, switch: Callable[[], None], intake: Intake):
+        self._room = room
+        self._switch = switch
+        self._intake = intake
+        self._hyper: Hyper | None = None
+
+    # ---- PUSH --------------------------------------------------------------------------------------------------------
+
+    def push(self, node: NodeId, frame: Frame, data: list[Contribution]) -> None:
+        """A push of the configuration in force, by a worker of its roster."""
+        room = self._room
+        room.subscriptions.pop(node, None)  # it is a member, and up to date
+        rank = room.gathering.workers.index(node)
+        kept: list[Run] = []
+        answer: list[NDArray[np.int64]] = []
+        for part, piece in self._intake.parts(node, frame, data, lambda run: self._judge(run, frame.version)):
+            if part is Part.KEEP:
+                room.gathering.keep(rank, piece.run, piece.given, piece.data)
+                kept.append(piece.run)
+            else:
+                answer.append(np.arange(piece.run[0], sum(piece.run)))
+        if kept:
+            self._note(rank, frame)
+            self._complete(kept)
+        if answer:
+            self._send_values(node, np.concatenate(answer))
+
+    def pull(self, node: NodeId, _frame: Frame, blocks: NDArray[np.int64]) -> None:
+        """Send a worker the values of these blocks, all of which are here."""
+        self._send_values(node, blocks)
+
+    def subscribe(self, node: NodeId) -> None:
+        """A shadow gets every value: now, and with each update."""
+        room = self._room
+        room.subscriptions[node] = Subscription(node, room.store, room.outbox)
+        room.changed.notify_all()
+
+    def _judge(self, run: Run, version: int) -> Bytes:
+        store = self._room.store
+        versions = store.versions[run[0] : sum(run)]
+        return parts(store.status[run[0] : sum(run)], versions == version, versions > version)
+
+    def _note(self, rank: int, frame: Frame) -> None:
+        """Remember what a push says of its step."""
+        push = frame.of(PushMeta)
+        self._room.gathering.shares[rank] = Share(frame.samples, push.slice)
+        if rank == 0 and push.hyper is not None:
+            self._hyper = push.hyper
+
+    # ---- updates -----------------------------------------------------------------------------------------------------
+
+    def _complete(self, kept: Sequence[Run]) -> None:
+        """Update what every worker has contributed to, and answer."""
+        room = self._room
+        closed = _Closed()
+        for run in kept:
+            for ready in room.gathering.complete(run):
+                closed.version = int(room.store.versions[ready[0]])
+                alike: list[Array] = [room.store.counts, room.gathering.given, room.gathering.source, *room.followed()]
+                for segment in room.store.segments(ready, *alike):
+                    self._update(segment, closed)
+                room.gathering.drop(ready)
+        if closed.refused:
+            self._refuse_all("; ".join(dict.fromkeys(closed.refused)))
+        if closed.updated:
+            self._updated(closed)
+
+    def _update(self, segment: Run, closed: _Closed) -> None:
+        room = self._room
+        given = room.gathering.given[:, segment[0]].tolist()
+        result = outcome(given)
+        if result is Outcome.MISMATCH:
+            closed.refused.append(self._mismatch(segment, given))
+            return
+        aggregate: Aggregate | Rows | None = None
+        if result is Outcome.UPDATE:
+            if refusal := room.store.refusal(segment[0], self._hyper):
+                closed.refused.append(refusal)
+                return
+            aggregate = room.gathering.combine(segment, room.store, self._hyper, room.data)
+            closed.pushed.append(segment)
+        room.update(segment, aggregate, self._hyper)
+        closed.updated.append(segment)
+        if isinstance(aggregate, Rows):
+            closed.rows.append((segment, aggregate.numbers))
+
+    def _mismatch(self, segment: Run, given: list[int]) -> str:
+        workers = self._room.gathering.workers
+        names = dict.fromkeys(self._room.store.tensor(block).name for block in range(segment[0], sum(segment)))
+        pushing = [f"{rank} ({workers[rank]})" for rank, kind in enumerate(given) if kind == Given.GRADIENT]
+        lacking = [f"{rank} ({workers[rank]})" for rank, kind in enumerate(given) if kind == Given.ABSENT]
+        return (
+            f"key {', '.join(names)}: pushed by rank {', '.join(pushing)} but not by rank {', '.join(lacking)}; "
+            "every worker must push the same keys in a step"
+        )
+
+    def _refuse_all(self, detail: str) -> None:
+        log.error("refused: %s", detail)
+        for worker in self._room.gathering.workers:
+            self._room.refuse(worker, Reason.MISMATCH, detail)
+
+    def _updated(self, closed: _Closed) -> None:
+        """Tell the workers, the shadows and the ledger what has gone from its version to the next."""
+        room, version = self._room, closed.version
+        tables = {segment for segment, _ in closed.rows}
+        self._tell(room.gathering.workers, version + 1, [run for run in closed.updated if run not in tables])
+        self._tell_rows(version + 1, closed.rows)
+        if closed.pushed:
+            shares = list(zip(room.gathering.workers, room.gathering.shares, strict=True))
+            room.write_down(version, closed.pushed, shares)
+        room.stepped(version + 1)
+        if due(room.standing, room.store.versions[room.owned()]):
+            self._switch()
+        elif room.held:
+            room.retry()
+
+    def _tell(self, workers: Sequence[NodeId], version: int, updated: Sequence[Run]) -> None:
+        room = self._room
+        for cut in room.store.values.by_image(joined(updated)):
+            frame = room.frame(ValueMeta(runs=tuple(cut)), version)
+            payload = [piece for run in cut for piece in room.store.values.pieces(run)]
+            for worker in workers:
+                # Not copied: nobody updates these blocks again before this worker has pushed for them again, which it
+                # does only after it has their values.
+                room.outbox.send(worker, frame, payload)
+            self._tell_shadows(frame, cut, payload)
+
+    def _tell_rows(self, version: int, updated: Sequence[tuple[Run, NDArray[np.int64]]]) -> None:
+        """The same of blocks of which some rows have changed: where values travel, only those do."""
+        if not updated:
+            return
+        room = self._room
+        sharing = [worker for worker in room.gathering.workers if room.outbox.shares(worker)]
+        self._tell(sharing, version, [run for run, _ in updated])
+        if len(sharing) == len(room.gathering.workers):
+            return
+        found = [room.store.tables.values(run, numbers) for run, numbers in updated]
+        meta = ValueMeta(runs=tuple(run for run, _ in updated), rows=tuple(map(len, found)))
+        frame = room.frame(meta, version)
+        for worker in room.gathering.workers:
+            if worker not in sharing:
+                room.outbox.send(worker, frame, [part for rows in found for part in rows.payload()])
+
+    def _tell_shadows(self, frame: Frame, runs: list[Run], payload: list[Raw]) -> None:
+        room = self._room
+        shadows = [shadow for node, shadow in room.subscriptions.items() if node not in room.gathering.workers]
+        armed = room.standing.clock is not None
+        taking = [shadow for shadow in shadows if shadow.takes(frame.version, armed)]
+        listening = [shadow for shadow in taking if room.outbox.is_connected(shadow.node)]
+        copies = [piece.copy() for piece in payload] if listening else []
+        for shadow in listening:
+            room.outbox.send(shadow.node, frame, copies)
+        for shadow in room.subscriptions.values():
+            for run in runs:
+                (shadow.owes if shadow in shadows and shadow not in taking else shadow.sent)(run)
+        if len(taking) < len(shadows):
+            room.changed.notify_all()  # who sends them when the job stands still
+
+    def _send_values(self, node: NodeId, blocks: NDArray[np.int64]) -> None:
+        """One frame for each version.
+
+        Copied, unlike those of an update: the worker may have them already by another connection, go on, and see them
+        change under way.
+        """
+        room = self._room
+        versions = room.store.versions[blocks]
+        for version in np.unique(versions).tolist():
+            runs = list(room.store.alike(np.unique(blocks[versions == version])))
+            pieces = [piece.copy() for run in runs for piece in room.store.values.pieces(run)]
+            room.outbox.send(node, room.frame(ValueMeta(runs=tuple(runs)), version), pieces)

@@ -1,0 +1,99 @@
+"""HTTP pages that a program answers beside its work."""
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+from elastic_ps.control.strangers import GREETING_SECONDS, Strangers
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.system.file_descriptors import SCARCE, Spare
+
+_HERE = "127.0.0.1"
+MOST_PORT = 65535
+
+
+def listening(where: str, listen: Callable[[str, int], tuple[HTTPServer, Thread]]) -> tuple[HTTPServer, Thread]:
+    """A server where an option says.
+
+    Args:
+        where: ADDRESS:PORT, or PORT of this machine alone; port 0: a free one.
+        listen: starts it at an address and a port.
+
+    Raises:
+        ConfigurationError: it is neither, or cannot be had; the message begins with it.
+    """
+    address, _, port = where.rpartition(":")
+    try:
+        if not (port.isdecimal() and int(port) <= MOST_PORT):
+            raise ValueError(f"{port!r} is no port, a number up to {MOST_PORT}")
+        return listen(address or _HERE, int(port))
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{where}: {error}; give PORT or ADDRESS:PORT, port 0 for a free one") from error
+
+
+class BoundedHTTPServer(ThreadingHTTPServer):
+    """Answers whoever asks: at most `MOST_STRANGERS` clients at once, of whom the oldest goes first.
+
+    A client that says nothing for `GREETING_SECONDS` is disconnected. Without descriptors the newcomer is.
+    """
+
+    def __init__(self, host: str, port: int, handler: type[BaseHTTPRequestHandler]):
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._guests: Strangers[socket.socket] = Strangers(_hang_up)
+        self._spare = Spare()
+        super().__init__((host, port), handler)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a client; an error is taken for no client by who calls."""
+        try:
+            return super().get_request()
+        except OSError as error:
+            if error.errno in SCARCE:
+                self._spare.turn_away(self.socket)
+            raise
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a client in a thread of its own."""
+        request.settimeout(GREETING_SECONDS)
+        self._guests.enter(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Say goodbye to a client."""
+        self._guests.leave(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: a client that breaks off, or is turned out, is no news."""
+
+    def server_close(self) -> None:
+        """End it."""
+        super().server_close()
+        self._spare.close()
+
+
+def _hang_up(client: socket.socket) -> None:
+    with suppress(OSError):
+        client.shutdown(socket.SHUT_RDWR)  # its thread closes it
+
+
+def started(host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> tuple[HTTPServer, Thread]:
+    """Return a server that answers from now on, and the thread that runs it; port 0: a free one. Raises OSError."""
+    server = BoundedHTTPServer(host, port, handler)
+    thread = Thread(target=server.serve_forever, name="pages", daemon=True)
+    thread.start()
+    return server, thread
+
+
+@contextmanager
+def answered(server: HTTPServer, thread: Thread) -> Iterator[int]:
+    """A server that a thread runs answers meanwhile, and both end then; yields its port."""
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,123 @@
+"""Commands that refuse what no option can have before anything of them runs: numbers without end, empty paths."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, get_args
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.exceptions import TyperException
+from typer.models import CommandFunctionType
+
+from elastic_ps.system.printable import printable
+
+MOST_NUMBER = 1e15
+"""Of any option: what is meant, in seconds, bytes or numbers of things, is less."""
+
+LONGEST_TEXT = (1 << 17) - 1
+"""Bytes of an option's text: Linux gives a program no longer argument."""
+
+LONGEST_PATH = 4095
+"""Bytes; Linux takes no longer path."""
+
+
+def unusable(value: object, is_path: bool = False) -> str | None:
+    """Return why no option can have a value, and what to give; None: it may.
+
+    Args:
+        value: as it was read from the command line.
+        is_path: of a file or a folder.
+    """
+    if isinstance(value, float | int) and not abs(value) <= MOST_NUMBER:  # written so that NaN is refused
+        shown = f"{value:g}" if isinstance(value, float) else f"a number of {len(str(abs(value)))} digits"
+        return f"{shown}: give a number of at most {MOST_NUMBER:.0e}"
+    if not isinstance(value, str):
+        return None
+    if is_path and not value:
+        return "an empty path: give one, or leave the option out"
+    length, most = len(value.encode(errors="surrogateescape")), LONGEST_PATH if is_path else LONGEST_TEXT
+    if length > most:
+        return f"{length:,} bytes long: give at most {most:,}, and what is longer in a file"
+    if not is_path and any("\ud800" <= character <= "\udfff" for character in value):
+        return "not UTF-8: write it in UTF-8"
+    return None
+
+
+def _refuse_unusable(command: Any, context: Any, words: list[str]) -> None:
+    """Raise typer.BadParameter for the first word that no option can have, before it becomes a path."""
+    given, _, _ = command.make_parser(context).parse_args(args=list(words))
+    for parameter in command.params:
+        kind = getattr(parameter, "type_descriptor", None)
+        is_path = kind is not None and (kind.is_path or Path in get_args(kind.annotation))
+        value = given.get(parameter.name)
+        for each in value if isinstance(value, list | tuple) else [value]:
+            _refuse_if(unusable(each, is_path), context, parameter)
+
+
+def _refuse_numbers(command: Any, context: Any) -> None:
+    """Raise typer.BadParameter for the first number that no option can have."""
+    for parameter in command.params:
+        value = context.params.get(parameter.name)
+        if isinstance(value, float | int):
+            _refuse_if(unusable(value), context, parameter)
+
+
+def _refuse_if(problem: str | None, context: Any, parameter: Any) -> None:
+    if problem is not None:
+        raise typer.BadParameter(problem, ctx=context, param=parameter)
+
+
+@contextmanager
+def _harmless() -> Iterator[None]:
+    """Have what is wrong with a command line told without what would act on the terminal."""
+    try:
+        yield
+    except TyperException as error:
+        if isinstance(message := getattr(error, "message", None), str):
+            error.message = printable(message)
+        raise
+
+
+class _Refusing:
+    """What commands and groups of them do alike: refuse, in their own options, values that no option can have."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """See `click.Command`."""
+        with _harmless():
+            _refuse_unusable(self, ctx, args)
+            rest: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]
+            _refuse_numbers(self, ctx)
+        return rest
+
+    def invoke(self, ctx: Any) -> Any:
+        """See `click.Command`."""
+        with _harmless():
+            return super().invoke(ctx)  # type: ignore[misc]
+
+
+class Careful(_Refusing, TyperCommand):
+    """A command that refuses values which no option can have."""
+
+
+class CarefulGroup(_Refusing, TyperGroup):
+    """A group of commands that refuses them in its own options."""
+
+
+class CommandLine(typer.Typer):
+    """A program's commands, or a group of them, all of them careful; without completion and markup.
+
+    Args:
+        cls: of the group.
+        options: of `typer.Typer`.
+    """
+
+    def __init__(self, *, cls: type[TyperGroup] = CarefulGroup, **options: Any):
+        plain: dict[str, Any] = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
+        super().__init__(cls=cls, **plain, **options)
+
+    def command(
+        self, name: str | None = None, *, cls: type[TyperCommand] | None = Careful, **options: Any
+    ) -> Callable[[CommandFunctionType], CommandFunctionType]:
+        """See `typer.Typer.command`."""
+        return super().command(name, cls=cls, **options)

@@ -1,0 +1,238 @@
+"""Checkpoints lie in a folder of `version-...` folders, by any fsspec URL (`coordinator.server.checkpoint_storage`).
+
+What is written survives a power cut before the call that wrote it returns: on a local file system files and folders are
+synced, elsewhere the storage's own promise is that a closed file stays.
+"""
+
+import logging
+import os
+import re
+import secrets
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from elastic_ps.core.errors import ElasticError, StorageError
+
+log = logging.getLogger(__name__)
+
+MANIFEST = "manifest.json"
+"""The file that makes a folder a checkpoint; written last."""
+
+IDENTITY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""What a job's identity looks like: it is part of its checkpoints' names."""
+
+
+def new_identity() -> str:
+    """Return an identity for a training run that nobody has named."""
+    return secrets.token_hex(6)
+
+
+def name_of(clock: int, identity: str) -> str:
+    """Return the name of the folder of a job's checkpoint."""
+    return f"version-{clock:010d}-{identity}"
+
+
+def is_of(url: str, identity: str) -> bool:
+    """Return whether a folder's name is that of a checkpoint of a job; identity "": of before jobs had one."""
+    suffix = f"-{re.escape(identity)}" if identity else ""
+    return re.fullmatch(rf"version-\d+{suffix}", url.rstrip("/").rpartition("/")[2]) is not None
+
+
+def check_protocol(url: str) -> None:
+    """Do nothing where programs for a URL's storage are installed; nothing is opened.
+
+    Raises:
+        ValueError, ImportError: there are none, with what to do.
+    """
+    *outer, last = url.split("::")
+    for protocol in [*(link.partition("://")[0] for link in outer), fsspec.core.split_protocol(last)[0] or "file"]:
+        fsspec.get_filesystem_class(protocol)
+
+
+@contextmanager
+def asked(url: str) -> Iterator[None]:
+    """Tell what a storage raises, whose programs are others' (boto's errors are no OSError), as one error of ours.
+
+    Raises:
+        FileNotFoundError: there is no such file or folder.
+        StorageError: anything else.
+    """
+    try:
+        yield
+    except (FileNotFoundError, ElasticError):
+        raise
+    except NotADirectoryError as error:
+        raise FileNotFoundError(*error.args) from error
+    except Exception as error:
+        raise StorageError(f"{url} cannot be used: {str(error) or repr(error)}") from error
+
+
+def located(url: str) -> tuple[Any, str]:
+    """Return the file system of a URL, and the path there. What it knows of folders from earlier is not believed."""
+    system, path = fsspec.core.url_to_fs(url)
+    system.invalidate_cache()
+    return system, path
+
+
+_T = TypeVar("_T")
+
+
+def patiently(act: Callable[[], _T], seconds: float, over: Callable[[], bool] = lambda: False) -> _T:
+    """Return what `act` returns; while the storage does not do what it asks for, it is done again, with growing pauses.
+
+    Args:
+        act: asks the storage.
+        seconds: after which its error is raised.
+        over: whether nobody needs it any more: then it is raised, too.
+
+    Raises:
+        StorageError: the storage does not answer; and whatever else `act` raises.
+    """
+    until = time.monotonic() + seconds
+    pause = 0.25
+    while True:
+        try:
+            return act()
+        except StorageError as error:
+            if over() or time.monotonic() + pause > until:
+                raise
+            log.warning("%s; tried again in %g s", error, pause)
+        time.sleep(pause)
+        pause = min(2 * pause, 8.0)
+
+
+# ---- reading ---------------------------------------------------------------------------------------------------------
+
+
+def check_writable(url: str) -> None:
+    """Make a folder of this machine, and write into it; one of elsewhere is left to those who write.
+
+    Raises:
+        OSError: it cannot be made or written.
+    """
+    system, path = fsspec.core.url_to_fs(url)
+    if isinstance(system, LocalFileSystem):
+        Path(path).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+
+
+def candidates(root: str) -> list[str]:
+    """Return the URL of `root`, if it is a checkpoint, else of folders in it that may be one, highest version first.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+        StorageError: the storage cannot be read.
+    """
+    root = root.rstrip("/")
+    with asked(root):
+        system, path = located(root)
+        if system.exists(f"{path}/{MANIFEST}"):
+            return [root]
+        names = (str(entry).rstrip("/").rpartition("/")[2] for entry in system.ls(path, detail=False))
+        return [f"{root}/{name}" for name in sorted(names, reverse=True) if name.startswith("version-")]
+
+
+def is_complete(url: str) -> bool:
+    """Whether a folder has a manifest. Raises as `candidates`."""
+    with asked(url):
+        system, path = located(url)
+        return bool(system.exists(f"{path}/{MANIFEST}"))
+
+
+def read(url: str) -> bytes:
+    """Return the whole of a file. Raises as `candidates`."""
+    with asked(url):
+        system, path = located(url)
+        with system.open(path, "rb") as file:
+            return bytes(file.read())
+
+
+def size(url: str) -> int | None:
+    """Return the bytes of a file; None: this storage does not tell. Raises as `candidates`."""
+    with asked(url):
+        system, path = located(url)
+        found = system.info(path).get("size")
+        return None if found is None else int(found)
+
+
+# ---- writing ---------------------------------------------------------------------------------------------------------
+
+
+def make_folder(url: str) -> None:
+    """Make a folder and those above it, where they are not there yet.
+
+    Raises:
+        StorageError: it cannot be made.
+    """
+    with asked(url):
+        system, path = located(url)
+        made = []
+        above = path.rstrip("/")
+        while isinstance(system, LocalFileSystem) and above and not os.path.exists(above):
+            made.append(above)
+            above = os.path.dirname(above)
+        system.makedirs(path, exist_ok=True)
+        for folder in made:
+            _sync_folder(os.path.dirname(folder) or ".")
+
+
+@contextmanager
+def writing(url: str) -> Iterator[BinaryIO]:
+    """Write a file; where that fails what there is of it is removed.
+
+    Raises:
+        StorageError: it cannot be written, or is not sure to stay; or what `asked` makes of the caller's own error.
+    """
+    with asked(url):
+        system, path = located(url)
+        file = system.open(path, "wb")
+        try:
+            yield file
+            if isinstance(system, LocalFileSystem):
+                file.flush()
+                os.fsync(file.fileno())
+            file.close()
+            if isinstance(system, LocalFileSystem):
+                _sync_folder(os.path.dirname(path))
+        except BaseException:
+            with suppress(Exception):  # the first error is the one to tell
+                file.close()
+            with suppress(Exception):
+                system.rm_file(path)
+            raise
+
+
+def publish(url: str, data: bytes) -> None:
+    """Write a file whole or not at all. Raises as `writing`."""
+    with writing(f"{url}.part") as file:
+        file.write(data)
+    with asked(url):
+        system, path = located(url)
+        system.mv(f"{path}.part", path)
+        if isinstance(system, LocalFileSystem):
+            _sync_folder(os.path.dirname(path))
+
+
+def remove(url: str) -> None:
+    """Remove a checkpoint, if it is there, its manifest first: half of one is none. Raises as `writing`."""
+    with asked(url), suppress(FileNotFoundError):
+        system, path = located(url)
+        with suppress(FileNotFoundError):
+            system.rm_file(f"{path}/{MANIFEST}")
+        system.rm(path, recursive=True)
+
+
+def _sync_folder(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

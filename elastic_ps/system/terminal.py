@@ -1,0 +1,43 @@
+"""Where commands print: tables and lines, in which texts of others are harmless (`printable`)."""
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import typer
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
+from elastic_ps.system.printable import printable
+
+_PIPE_WIDTH = 200
+
+
+class Terminal(Console):
+    """A console of rich: texts are never markup, and no text acts on the terminal.
+
+    It is as wide as the terminal, or wide where the output is piped, so that no table is cut.
+
+    Args:
+        stderr: print there.
+    """
+
+    def __init__(self, stderr: bool = False):
+        stream = sys.stderr if stderr else sys.stdout
+        width = None if stream.isatty() else _PIPE_WIDTH
+        super().__init__(file=stream, width=width, markup=False, highlight=False, emoji=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """See `Console`: a table's cell, before its width is measured."""
+        return super().render_str(printable(text), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """See `Console`: whatever is shown comes by here; styles and the cursor's moves are not in the text."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
+def say(line: object, err: bool = False) -> None:
+    """Print a sentence or a line of ours, with texts of others in it, on stdout or stderr."""
+    typer.echo(printable(str(line)), err=err)

@@ -1,0 +1,293 @@
+"""The JSON part of a frame, its meta: one class a kind. What comes in is checked, on every lane, before it is used.
+
+A name that the kind does not have, a value of another type or out of range, an infinite number: each is a
+`ProtocolError` that names it. Whether the blocks exist that a meta names, only the node that holds a model can say.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from elastic_ps.core.configuration import ConfigId, NodeId, Role
+from elastic_ps.core.model import Run
+from elastic_ps.core.optimizer import Hyper
+from elastic_ps.transport import meta_parts
+from elastic_ps.transport.frame_kinds import Kind, Reason
+from elastic_ps.transport.json_checks import choice, flag, integer, listed, mapping, short, text
+from elastic_ps.transport.meta_parts import BATCH, COUNTS, NAME, RUNS, SLICE, WORDS, Encoded, Slice
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meta:
+    """The meta of some kind. Each field's annotation has the check of what comes in; a default is not sent."""
+
+    kind: ClassVar[Kind]
+
+    @property
+    def fault(self) -> str:
+        """Return why no correct peer sends this, though each field by itself could be; empty: none."""
+        return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfBlocks(Meta):
+    """The meta of a frame that is about blocks.
+
+    Attributes:
+        runs: the payload's blocks, where there is a payload.
+    """
+
+    runs: Annotated[tuple[Run, ...], RUNS] = ()
+
+
+# ---- connections ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinMeta(Meta):
+    """Before HELLO on each socket, where a connection has several.
+
+    Attributes:
+        connection: a name.
+        part: the socket's number in it.
+        of: how many it has.
+    """
+
+    kind = Kind.JOIN
+    connection: Annotated[str, NAME]
+    part: Annotated[int, integer()]
+    of: Annotated[int, integer()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HelloMeta(Meta):
+    """First on every connection.
+
+    Attributes:
+        node: who has connected.
+        role: what it is.
+        lane: "exchange" or "follow".
+    """
+
+    kind = Kind.HELLO
+    node: Annotated[NodeId, NAME]
+    role: Annotated[Role, choice(Role)]
+    lane: Annotated[str, text(16)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptedMeta(Meta):
+    """The answer to HELLO."""
+
+    kind = Kind.ACCEPTED
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefusedMeta(Meta):
+    """From the receiver of a stale or wrong frame to its sender.
+
+    Attributes:
+        reason: which sort of wrong.
+        detail: for people.
+        configuration: in force at the receiver.
+    """
+
+    kind = Kind.REFUSED
+    reason: Annotated[Reason, choice(Reason)] = Reason.UNKNOWN
+    detail: Annotated[str, WORDS] = ""
+    configuration: Annotated[ConfigId | None, meta_parts.configuration] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoticeMeta(Meta):
+    """From who has switched to its peers: the header's configuration is decided."""
+
+    kind = Kind.NOTICE
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoodbyeMeta(Meta):
+    """From a worker: its part in the job is over in order, the connection's end means nothing."""
+
+    kind = Kind.GOODBYE
+
+
+@dataclass(frozen=True, kw_only=True)
+class PingMeta(Meta):
+    """From either end of a connection that has been silent: is anybody there."""
+
+    kind = Kind.PING
+
+
+@dataclass(frozen=True, kw_only=True)
+class PongMeta(Meta):
+    """The answer to PING."""
+
+    kind = Kind.PONG
+
+
+# ---- the exchange lane -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitMeta(OfBlocks):
+    """From the chief: first values."""
+
+    kind = Kind.INIT
+
+
+@dataclass(frozen=True, kw_only=True)
+class PullMeta(OfBlocks):
+    """From a worker: asks for VALUE.
+
+    Attributes:
+        states: asks for SNAPSHOTs with the optimizer's state instead.
+        numbers: and these without payload.
+        request: and these with this number.
+    """
+
+    kind = Kind.PULL
+    states: Annotated[bool, flag] = False
+    numbers: Annotated[bool, flag] = False
+    request: Annotated[int, integer()] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushMeta(OfBlocks):
+    """From a worker: gradients of the header's version.
+
+    In async and ssp `batch` is the name under which each block takes the push once; hyper comes from every worker; the
+    header's version is the worker's own count; the blocks of a frame are of one kvstore, and so are those of a PULL.
+
+    Attributes:
+        absent: blocks that this worker pushes nothing for.
+        slice: what the push is about; None: static data.
+        empty: the rank's slice is empty (agrees with whatever the others push).
+        encoded: how gradients are compressed; None: they are not.
+        rows: how many rows of each run the payload has: their numbers in the tensor as int64, ascending, then their
+            values. None: all.
+        hyper: from the chief only.
+        batch: (origin, batches of the origin times exchanges, plus this exchange).
+    """
+
+    kind = Kind.PUSH
+    absent: Annotated[tuple[Run, ...], RUNS] = ()
+    slice: Annotated[Slice | None, SLICE] = None
+    empty: Annotated[bool, flag] = False
+    encoded: Annotated[Encoded | None, meta_parts.encoded] = None
+    rows: Annotated[tuple[int, ...] | None, COUNTS] = None
+    hyper: Annotated[Hyper | None, meta_parts.hyper] = None
+    batch: Annotated[tuple[NodeId, int] | None, BATCH] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueMeta(OfBlocks):
+    """From a server: parameters at the header's version (async, ssp: that of the PUSH plus 1, or of the PULL).
+
+    Attributes:
+        rows: as in a PUSH; all else is as at the version before.
+        updates: async, ssp: the highest count of optimizer updates among these blocks.
+    """
+
+    kind = Kind.VALUE
+    rows: Annotated[tuple[int, ...] | None, COUNTS] = None
+    updates: Annotated[int, integer()] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubscribeMeta(Meta):
+    """From a shadow: VALUE now and at each update."""
+
+    kind = Kind.SUBSCRIBE
+
+
+# ---- both lanes ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotMeta(OfBlocks):
+    """One run's values and optimizer state. From the chief, to load state, the payload has no values.
+
+    Attributes:
+        state: names of the state arrays in the payload after the values.
+        dtypes: theirs, to a worker.
+        counts: of updates, by block.
+        applied: async, ssp: by origin the number of the last batch that each block has taken; -1: none.
+        request: of the PULL that it answers.
+    """
+
+    kind = Kind.SNAPSHOT
+    state: Annotated[tuple[str, ...], listed(NAME)] = ()
+    dtypes: Annotated[tuple[str, ...], listed(NAME)] = ()
+    counts: Annotated[tuple[int, ...], COUNTS] = ()
+    applied: Annotated[Mapping[NodeId, Sequence[int]] | None, mapping(NAME, listed(integer(least=-1)))] = None
+    request: Annotated[int, integer()] = 0
+
+    @property
+    def fault(self) -> str:
+        """See `Meta`."""
+        told = [self.counts, *(self.applied or {}).values()]
+        if len(self.runs) != 1 or any(len(numbers) != self.runs[0][1] for numbers in told):
+            return f"blocks {short(self.runs)} with {short([len(numbers) for numbers in told])} numbers"
+        return ""
+
+
+# ---- the follow lane: from an old owner to a new one -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordMeta(OfBlocks):
+    """One update of a run: its aggregated gradient, normalised; count increments are implied.
+
+    Attributes:
+        absent: nobody pushed these keys, and there is no payload.
+        rows: as in a PUSH.
+        hyper: that it is applied with.
+        batch: as in a PUSH.
+        slot: where the payload lies in the new owner's memory, for its APPLIED; None: elsewhere.
+        caught_up: of no runs: everything has been sent.
+        pause: of no runs: the stream gives up until the switch.
+    """
+
+    kind = Kind.RECORD
+    absent: Annotated[bool, flag] = False
+    rows: Annotated[tuple[int, ...] | None, COUNTS] = None
+    hyper: Annotated[Hyper | None, meta_parts.hyper] = None
+    batch: Annotated[tuple[NodeId, int] | None, BATCH] = None
+    slot: Annotated[int | None, integer()] = None
+    caught_up: Annotated[bool, flag] = False
+    pause: Annotated[bool, flag] = False
+
+    @property
+    def fault(self) -> str:
+        """See `Meta`."""
+        return f"{len(self.runs)} runs, each of which has its own" if len(self.runs) > 1 else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HandoverMeta(OfBlocks):
+    """These runs are the new owner's now, at the header's version.
+
+    Attributes:
+        empty: their first values have not come.
+    """
+
+    kind = Kind.HANDOVER
+    empty: Annotated[bool, flag] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class AppliedMeta(Meta):
+    """From a new owner: a RECORD is applied, its memory may be written to.
+
+    Attributes:
+        slot: as in the RECORD.
+    """
+
+    kind = Kind.APPLIED
+    slot: Annotated[int, integer()]
+
+
+METAS: Mapping[Kind, type[Meta]] = {
+    meta.kind: meta for meta in (*OfBlocks.__subclasses__(), *Meta.__subclasses__()) if meta is not OfBlocks
+}

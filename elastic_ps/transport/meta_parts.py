@@ -1,0 +1,84 @@
+"""What the metas of several kinds are made of, and the checks of it: runs of blocks, positions, hyperparameters."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from elastic_ps.core.compression import Compression
+from elastic_ps.core.configuration import ConfigId
+from elastic_ps.core.errors import ProtocolError
+from elastic_ps.core.model import Run
+from elastic_ps.core.optimizer import Hyper
+from elastic_ps.transport.json_checks import integer, listed, number, record, short, text
+
+Place = tuple[int, int, int]
+"""Of a payload in shared memory: (number of the image, first byte, bytes)."""
+
+Slice = tuple[int, int, int, int, int]
+"""(epoch, step, exchange, low, high): the positions of an epoch that a push is about."""
+
+NAME = text(256, least=1)
+WORDS = text(1 << 20)
+_MOST_BLOCK = 2**31 - 1
+
+
+def run(value: Any) -> Run:
+    """Check a run of blocks."""
+    if isinstance(value, list) and len(value) == 2:  # a pair
+        first, count = value
+        if type(first) is int and type(count) is int and 0 <= first <= _MOST_BLOCK and 1 <= count <= _MOST_BLOCK:
+            return first, count
+    raise ValueError(f"[first block, number of blocks] is meant, not {short(value)}")
+
+
+def hyper(value: Any) -> Hyper:
+    """Check hyperparameters."""
+    names = ("lr", "wd", "rescale_grad", "clip_gradient")
+    if not isinstance(value, dict) or set(value) != set(names):
+        raise ValueError(f"an object of {', '.join(names)} is meant")
+    lr, wd, rescale = (number(value[name]) for name in names[:3])
+    clip = value["clip_gradient"]
+    return Hyper(lr, wd, rescale, None if clip is None else number(clip))
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """How a push's gradients of float32 are compressed.
+
+    Attributes:
+        compression: of all runs.
+        nbytes: of each run.
+    """
+
+    compression: Compression
+    nbytes: tuple[int, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as it travels."""
+        return {**self.compression.tell(), "nbytes": self.nbytes}
+
+
+_BYTES = listed(integer())
+
+
+def encoded(value: Any) -> Encoded:
+    """Check how gradients are compressed."""
+    if not isinstance(value, dict):
+        raise ValueError("an object is meant")  # noqa: TRY004  # every check raises ValueError
+    try:
+        compression = Compression.told({name: part for name, part in value.items() if name != "nbytes"})
+    except ProtocolError as error:
+        raise ValueError(str(error)) from error
+    return Encoded(compression, _BYTES(value.get("nbytes")))
+
+
+RUNS = listed(run)
+COUNTS = listed(integer())
+BATCH = record(NAME, integer())
+SLICE = record(integer(), integer(), integer(2**32 - 1), integer(), integer())
+PLACES = listed(record(integer(), integer(), integer()))
+_NUMBER = record(integer(2**64 - 1), integer(2**64 - 1))
+
+
+def configuration(value: Any) -> ConfigId:
+    """Check a configuration's number."""
+    return ConfigId(*_NUMBER(value))

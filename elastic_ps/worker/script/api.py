@@ -1,0 +1,152 @@
+"""What an adapter gives to the worker side and gets from it: no framework's type crosses this line."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic_ps.core.compression import Compression
+from elastic_ps.core.optimizer import Hyper, OptimizerSpec
+from elastic_ps.core.sparse_rows import Rows
+
+
+class Dense:
+    """What an `Array` is that has all its rows."""
+
+    rows: NDArray[np.int64] | None = None
+
+    def stored_rows(self) -> Rows | None:
+        """See `Array.stored_rows`."""
+        return None
+
+
+class Array(Protocol):
+    """One framework tensor on one device."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """In elements."""
+
+    @property
+    def dtype(self) -> str:
+        """numpy's name."""
+
+    @property
+    def rows(self) -> NDArray[np.int64] | None:
+        """Ascending numbers of the only rows that `write` takes; None: it takes all."""
+
+    def stored_rows(self) -> Rows | None:
+        """The rows that a row-sparse array stores, after the framework's pending writes; None: it is dense."""
+
+    def read(self) -> NDArray[Any]:
+        """All values, after the framework's pending writes: its own memory where possible, else a copy."""
+
+    @staticmethod
+    def settle(arrays: Sequence["Array"], to_write: bool) -> None:
+        """Wait for the framework's pending writes of arrays of this class, and to write to them for its reads, too."""
+
+    @staticmethod
+    def addresses(arrays: Sequence["Array"]) -> NDArray[np.int64] | int:
+        """Of the memory of each of `arrays`, which are of this class and settled; 0: see `memory`."""
+
+    def memory(self) -> NDArray[Any] | None:
+        """Its own memory, once the array is settled; None: there is none, use `read` and `write`."""
+
+    def write(self, values: NDArray[Any]) -> None:
+        """Replace the values, of `rows` where there are some, after the framework's pending reads and writes.
+
+        `values` may be reused afterwards.
+        """
+
+
+class KeyStore(Protocol):
+    """One kvstore object of the script: its own key space.
+
+    Keys are texts as in `Tensor.key`: "i:3" or "s:weight". All calls come from the script's thread and return when
+    their effect is complete for the caller. `gradients[k]` and `outs[k]` list one array per device for `keys[k]`;
+    gradients of one key are summed.
+
+    Errors are `ConfigurationError`s that name the key and the reason.
+    """
+
+    def init(self, keys: Sequence[str], arrays: Sequence[Array]) -> None:
+        """Define keys; the chief's values count. A known key is an error that names it."""
+
+    def broadcast(self, keys: Sequence[str], arrays: Sequence[Array], outs: Sequence[Sequence[Array]]) -> None:
+        """`init`, then write the job's values to `outs`; arrays that are never pushed become auxiliary state."""
+
+    def push(self, keys: Sequence[str], gradients: Sequence[Sequence[Array]]) -> None:
+        """Stage gradients for the open exchange."""
+
+    def pull(self, keys: Sequence[str], outs: Sequence[Sequence[Array]]) -> None:
+        """Close the open exchange if it concerns these keys, then write their values."""
+
+    def pushpull(
+        self, keys: Sequence[str], gradients: Sequence[Sequence[Array]], outs: Sequence[Sequence[Array]]
+    ) -> None:
+        """Stage gradients, close the exchange, and write the new values to `outs`; `combined` may delay the latter."""
+
+    def combined(self, overlap: bool = False) -> AbstractContextManager[None]:
+        """While open, a `pushpull` only stages; at its end the exchange is closed, and every `outs` is written.
+
+        For a caller that reads nothing in between. After an exception nothing that is staged will be sent.
+
+        Args:
+            overlap: gradients stay as they are until the end, so that they are sent as they become ready, the last keys
+                first: in that order a backward pass makes them.
+        """
+
+    def set_optimizer(self, spec: OptimizerSpec, hyper: Callable[[int], Hyper]) -> list[str]:
+        """Let servers update. `hyper(num_update)` gives the values of an update; it is called once a step, by the chief
+        and under "async" and "ssp" by every worker.
+
+        Returns warnings: settings that differ from the job's own, which stays. Nothing of an optimizer with another
+        rule than this store has declared is taken.
+        """
+
+    @property
+    def rule(self) -> str:
+        """Name of the rule of the optimizer that was taken last, "" before."""
+
+    def set_compression(self, compression: Compression) -> None:
+        """Quantize the gradients of float32 keys from now on, and let fewer bytes of them travel."""
+
+    def set_local_update(self) -> None:
+        """Say that optimizers live in the workers: the store only sums, worker joins are refused.
+
+        Under "async" and "ssp" it is refused itself: each push is an update.
+        """
+
+    def barrier(self) -> None:
+        """Close the open exchange, then wait for all workers; a worker that joins takes part once it is a member."""
+
+    def optimizer_states(self) -> dict[str, dict[str, Any]] | None:
+        """Collect from the servers: key -> {"count": updates, state name: array of the tensor's shape}.
+
+        None in the rehearsal of a worker that joins a running job: there is nothing to be saved then.
+        """
+
+    def load_optimizer_states(self, states: dict[str, dict[str, Any]]) -> None:
+        """The inverse; the chief's copy counts. Call it in all workers.
+
+        Keys that are not in `states` keep theirs, and their count where "count" is absent. Called in the rehearsal,
+        or before the first exchange, it does nothing in a job that has gone on (a joiner, a restored checkpoint).
+        Under "async" and "ssp" each block's state is replaced between two of the pushes of others.
+        """
+
+    def command(self, head: int, body: str) -> None:
+        """Run a registered handler on every server and wait for it."""
+
+    @property
+    def rank(self) -> int:
+        """Of this worker, now."""
+
+    @property
+    def num_workers(self) -> int:
+        """In the configuration in force."""
+
+    @property
+    def mode(self) -> str:
+        """ "sync", "async" or "ssp"."""

@@ -1,0 +1,54 @@
+"""Barriers of a script: where in the job one is, which the coordinator matches among the workers."""
+
+from elastic_ps.core.configuration import NodeId
+from elastic_ps.core.data_order import DataSpec, share
+from elastic_ps.data.data_position import Part
+from elastic_ps.worker.wire.worker_node import WorkerNode
+
+
+class Barriers:
+    """See the module. Used by the script's thread.
+
+    A barrier is known by the last step that was begun, or the epoch's end (under `async` and `ssp` by the epoch), and
+    its number from there. So a worker that joins does not count those before it, and a step that is made again does
+    not wait twice. Those share it who have samples in the step, because the others' scripts do not see it.
+
+    Args:
+        node: this worker.
+    """
+
+    def __init__(self, node: WorkerNode):
+        self._node = node
+        self._place = 0  # before the first step, and of a script that draws its own batches
+        self._number = 0
+        self._sharing: tuple[NodeId, ...] = ()  # (): all workers
+        self._roster: tuple[NodeId, ...] = ()  # of the last step
+
+    def began(self, part: Part | None, epoch: int, spec: DataSpec) -> None:
+        """A step begins; None: the epoch is over."""
+        if not spec.is_sync:
+            self._enter(1 + epoch, ())
+        elif part is None:
+            self._enter(2 * (1 + epoch) * spec.steps_per_epoch, self._roster)
+        else:
+            assert part.place is not None
+            self._roster = part.roster or ()
+            step, workers = part.place.step, len(self._roster)
+            at_work = [name for rank, name in enumerate(self._roster) if share(spec, step, rank, workers)]
+            self._enter(2 * (epoch * spec.steps_per_epoch + step) + 1, tuple(at_work))
+
+    def _enter(self, place: int, sharing: tuple[NodeId, ...]) -> None:
+        if place == self._place and not sharing:  # the next batch of an epoch
+            return
+        self._place, self._number, self._sharing = place, 0, sharing
+
+    def wait(self) -> None:
+        """Wait until every worker that shares the step, or else every one of the job, is here.
+
+        Raises:
+            JobEnded: see `Room.wait`.
+            ConfigurationError: another worker waits for this one's push.
+        """
+        number, self._number = self._number, self._number + 1
+        node = self._node
+        node.ask(lambda: node.session.barrier(self._place, number, self._sharing, node.version))

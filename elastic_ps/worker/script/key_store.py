@@ -1,0 +1,312 @@
+"""The keys of one kvstore object: see `KeyStore` in `api`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import compress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic_ps.core.compression import Compression
+from elastic_ps.core.data_order import DataSpec
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.model import ALIGNMENT, Tensor
+from elastic_ps.core.optimizer import Hyper, OptimizerSpec
+from elastic_ps.native.threads import Copy, copy_all
+from elastic_ps.worker.script.api import Array
+from elastic_ps.worker.script.early_sends import Pushpull, send_ahead
+from elastic_ps.worker.script.optimizer_states import State
+from elastic_ps.worker.script.process_ending import exits
+from elastic_ps.worker.script.staging import Key
+from elastic_ps.worker.script.store_optimizer import UNDIVIDED, Optimizer
+from elastic_ps.worker.script.values import chosen_rows, cut, settle, write_at_once
+from elastic_ps.worker.wire.parameters import First
+
+if TYPE_CHECKING:
+    from elastic_ps.worker.script.worker_job import WorkerJob
+
+log = logging.getLogger(__name__)
+
+
+class Store:
+    """See `KeyStore`.
+
+    Args:
+        job: this worker's.
+        number: of the kvstore object, in order of creation.
+
+    Attributes:
+        declared: the job knows the keys.
+        compression: of gradients; None: they travel as they are.
+        optimizer: of the servers.
+    """
+
+    def __init__(self, job: WorkerJob, number: int):
+        self.declared = False
+        self.compression: Compression | None = None
+        self.optimizer = Optimizer(job.node, number)
+        self._job = job
+        self._number = number
+        self._keys: dict[str, tuple[tuple[int, ...], str]] = {}  # shape and dtype of what was given to init
+        self._first: dict[str, NDArray[Any]] = {}  # its values, until the job's are here
+        self._parameters: dict[str, list[Array]] = {}  # the script's own arrays of each key, from broadcast
+        self._outs: dict[str, list[Array]] = {}  # of the open exchange
+        self._combining = False
+        self._late: list[Pushpull] | None = None  # what pushpulls have asked for while gradients may be read late
+        self._local = False
+
+    # ---- KeyStore --------------------------------------------------------------------------------------------------
+
+    def init(self, keys: Sequence[str], arrays: Sequence[Array]) -> None:
+        """See `KeyStore.init`."""
+        for key, array in zip(keys, arrays, strict=True):
+            if key in self._keys:
+                raise ConfigurationError(f"key {key[2:]}: initialized twice; init each key once")
+            self._first[key] = np.array(array.read())
+            self._keys[key] = self._first[key].shape, self._first[key].dtype.name
+        if keys and not self._job.staging.rehearsing:
+            try:
+                self._declare_keys([self._tensor(key) for key in keys])
+            except ConfigurationError:  # refused as a whole: the script may mend it and define them again
+                for key in keys:
+                    del self._keys[key]
+                raise
+            finally:
+                self._first.clear()
+
+    def broadcast(self, keys: Sequence[str], arrays: Sequence[Array], outs: Sequence[Sequence[Array]]) -> None:
+        """See `KeyStore.broadcast`."""
+        self.init(keys, arrays)
+        self._parameters.update((key, list(targets)) for key, targets in zip(keys, outs, strict=True))
+        self._write(zip(keys, outs, strict=True))
+
+    def push(self, keys: Sequence[str], gradients: Sequence[Sequence[Array]]) -> None:
+        """See `KeyStore.push`."""
+        self._stage(keys, gradients, None)
+
+    def pull(self, keys: Sequence[str], outs: Sequence[Sequence[Array]]) -> None:
+        """See `KeyStore.pull`."""
+        self._check(keys, outs, "pulled")
+        self._stage_late()
+        self._job.exchange.settle((self._number, key) for key in keys)
+        self._write(zip(keys, outs, strict=True))
+
+    def pushpull(
+        self, keys: Sequence[str], gradients: Sequence[Sequence[Array]], outs: Sequence[Sequence[Array]]
+    ) -> None:
+        """See `KeyStore.pushpull`."""
+        if self._late is not None:
+            self._check(keys, gradients, "pushed")
+            self._late += map(Pushpull, keys, gradients, outs)
+            return
+        self._stage(keys, gradients, outs)
+        if not self._combining:
+            self._job.exchange.close()
+
+    @contextmanager
+    def combined(self, overlap: bool = False) -> Iterator[None]:
+        """See `KeyStore.combined`."""
+        self._combining, self._late = True, [] if overlap else None
+        try:
+            yield
+            self._stage_late()
+        except BaseException:
+            self._job.exchange.abandon()
+            self._outs.clear()
+            raise
+        finally:
+            self._combining, self._late = False, None
+        self._job.exchange.close()
+
+    def set_optimizer(self, spec: OptimizerSpec, hyper: Callable[[int], Hyper]) -> list[str]:
+        """See `KeyStore.set_optimizer`."""
+        if self.declared and self.rule and spec.name != self.rule:
+            return [f"optimizer {spec.name} is ignored, the job has {self.rule} and its states"]
+        warnings = self._declare([], spec) if self.declared else []
+        self.optimizer.set(spec, hyper)
+        return warnings
+
+    @property
+    def rule(self) -> str:
+        """See `KeyStore.rule`."""
+        return self.optimizer.spec.name if self.optimizer.spec is not None else ""
+
+    def set_compression(self, compression: Compression) -> None:
+        """See `KeyStore.set_compression`."""
+        self.compression = compression
+
+    def set_local_update(self) -> None:
+        """See `KeyStore.set_local_update`."""
+        if not self._job.is_sync:
+            raise ConfigurationError(
+                f'consistency "{self.mode}" needs an optimizer on the servers, which update on each push: call '
+                "set_optimizer before the first push, and leave update_on_kvstore=False out"
+            )
+        self._local = True
+
+    def barrier(self) -> None:
+        """See `KeyStore.barrier`."""
+        self._job.barrier()
+
+    def optimizer_states(self) -> dict[str, State] | None:
+        """See `KeyStore.optimizer_states`."""
+        self._job.exchange.close()
+        if not self._job.node.is_member:
+            return None
+        return self.optimizer.states()
+
+    def load_optimizer_states(self, states: dict[str, State]) -> None:
+        """See `KeyStore.load_optimizer_states`."""
+        self._job.exchange.close()
+        if self._job.staging.rehearsing:
+            self.optimizer.load_later(states)
+        else:
+            self.optimizer.load(states, self._job.begins)
+
+    def command(self, head: int, body: str) -> None:
+        """See `KeyStore.command`."""
+        with exits():
+            self._job.node.session.command(head, body)
+
+    @property
+    def rank(self) -> int:
+        """See `KeyStore.rank`."""
+        return self._job.rank
+
+    @property
+    def num_workers(self) -> int:
+        """See `KeyStore.num_workers`."""
+        return self._job.num_workers
+
+    @property
+    def mode(self) -> str:
+        """See `KeyStore.mode`."""
+        return self._job.consistency
+
+    # ---- for the job -----------------------------------------------------------------------------------------------
+
+    def declare_rehearsed(self, pushed: frozenset[Key], spec: DataSpec) -> None:
+        """Declare what the rehearsal used. Keys that it broadcast and never pushed are auxiliary state."""
+        self._declare_keys(
+            [
+                self._tensor(key, auxiliary=key in self._parameters and (self._number, key) not in pushed)
+                for key in self._keys
+            ]
+        )
+
+    @property
+    def updates_locally(self) -> bool:
+        """Whether the optimizer lives in the workers."""
+        return self._local
+
+    def auxiliary(self) -> Iterator[tuple[Key, Array]]:
+        """Auxiliary keys with this worker's array of each."""
+        model = self._job.node.inbox.model
+        for key, arrays in self._parameters.items():
+            if model.tensors[model.index[self._number, key]].auxiliary:
+                yield (self._number, key), arrays[0]
+
+    def load_rehearsed(self) -> None:
+        """The rehearsal is over, the job's values are here: load what the script wanted loaded in it."""
+        self._first.clear()
+        self.optimizer.load_now(self._job.begins)
+
+    def write_back(self, keys: Iterable[Key]) -> None:
+        """An exchange over `keys` is installed: write what the script waits for."""
+        self._write((key, self._outs.pop(key, ())) for _, key in keys)
+        self._write((key, self._parameters[key]) for (_, key), _ in self.auxiliary())
+
+    def install(self) -> None:
+        """Write the job's values to the script's own arrays."""
+        self._outs.clear()
+        wanted = ((key, arrays) for key, arrays in self._parameters.items() if not self._local or not self._pushed(key))
+        self._write(wanted)
+
+    # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _pushed(self, key: str) -> bool:
+        return any((self._number, key) in keys for keys in self._job.staging.learnt)
+
+    def _tensor(self, key: str, auxiliary: bool = False) -> Tensor:
+        shape, dtype = self._keys[key]
+        return Tensor(self._number, key, shape, dtype, auxiliary, divisible=self.rule not in UNDIVIDED)
+
+    def _declare_keys(self, tensors: list[Tensor]) -> None:
+        for warning in self._declare(tensors, self.optimizer.spec):
+            log.warning("%s", warning)
+
+    def _declare(self, tensors: list[Tensor], spec: OptimizerSpec | None) -> list[str]:
+        first = First(self._keys.keys(), self._first_bytes)
+        warnings = self._job.declare(self._number, tensors, spec.to_json() if spec else "", self._local, first)
+        self.declared = True
+        return warnings
+
+    def _first_bytes(self, key: str) -> NDArray[np.uint8]:
+        """A key's first value with its padding, as in a slab."""
+        raw = np.ascontiguousarray(self._first[key]).reshape(-1).view(np.uint8)
+        padded = np.zeros(max(ALIGNMENT, -(-raw.nbytes // ALIGNMENT) * ALIGNMENT), dtype=np.uint8)
+        padded[: raw.nbytes] = raw
+        return padded
+
+    def _stage(
+        self, keys: Sequence[str], gradients: Sequence[Sequence[Array]], outs: Sequence[Sequence[Array]] | None
+    ) -> None:
+        self._check(keys, gradients, "pushed")
+        settle((array for arrays in gradients for array in arrays), to_write=False)
+        named = [(self._number, key) for key in keys]
+        done = self._job.exchange.stage_all(named, gradients) if named else []
+        try:
+            for number, (key, arrays) in enumerate(zip(named, gradients, strict=True)):
+                if not done[number]:
+                    self._job.exchange.stage(key, arrays)  # which may close the exchange before, with its own outs
+                if outs is not None:
+                    self._outs[keys[number]] = list(outs[number])
+        finally:
+            self._job.exchange.staged()
+
+    def _stage_late(self) -> None:
+        """Stage what has waited: portion by portion, where there is something to overlap, as they become ready."""
+        late, self._late = self._late, None
+        if not late:
+            return
+        if send_ahead(self._job.exchange, self._number, late):
+            self._outs.update((item.key, list(item.outs)) for item in late)
+        else:
+            self._stage([i.key for i in late], [i.gradients for i in late], [i.outs for i in late])
+
+    def _check(self, keys: Sequence[str], arrays: Sequence[Sequence[Array]], verb: str) -> None:
+        for key, listed in zip(keys, arrays, strict=True):
+            if key not in self._keys:
+                raise ConfigurationError(
+                    f"key {key[2:]}: {verb} before it was initialized; call init or broadcast first"
+                )
+            expected, _ = self._keys[key]
+            for array in listed:
+                if tuple(array.shape) != expected:
+                    raise ConfigurationError(
+                        f"key {key[2:]}: {verb} with shape {tuple(array.shape)}, but initialized with {expected}"
+                    )
+
+    def _write(self, wanted: Iterable[tuple[str, Sequence[Array]]]) -> None:
+        """Write the job's values of keys to arrays."""
+        listed = [(key, target) for key, targets in wanted for target in targets]
+        settle((target for _, target in listed), to_write=True)
+        left = list(compress(listed, ~write_at_once(self._job.node, self._number, listed)))
+        held = self._job.parts(self._number, {key for key, _ in left})
+        copies: list[Copy] = []
+        for key, target in left:
+            parts = held[key] or [self._first[key].reshape(-1)]
+            memory = target.memory()
+            if target.rows is not None:
+                target.write(chosen_rows(parts, target))
+            elif memory is None:
+                whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+                target.write(whole.reshape(target.shape))
+            else:
+                flat = memory.reshape(-1)
+                copies += [(flat, parts[0])] if len(parts) == 1 else cut(flat, parts)
+        copy_all(copies)

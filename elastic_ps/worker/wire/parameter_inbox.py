@@ -1,0 +1,215 @@
+"""Parameters that arrive, until all blocks of a version are here (protocol, invariant 5).
+
+A worker's tensors stay at version v while replies of v+1 gather beside it: in memory of the worker's own, or where a
+server of the same host holds them. A shadow may receive several later versions before one is complete: the first that
+is complete is installed. Versions that passed while its connection was broken are never sent to it, so it need not be
+the next.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic_ps.core.model import Model, Run, runs
+from elastic_ps.core.sparse_rows import Rows, rows_of
+from elastic_ps.native.bulk import Addresses
+from elastic_ps.native.library import address
+from elastic_ps.transport.shared_image import Image
+
+Slab = NDArray[np.uint8]
+
+_CHANGED, _MISSING, _RECEIVED = -2, -1, 0
+"""Where a block of a version is: as in the version before, but for some rows; nowhere; in the buffers. From 1 on: in
+other memory, most often of its server's.
+"""
+
+
+class _Arrivals:
+    """One version's blocks, each at its place in one of several images of the whole model."""
+
+    def __init__(self, blocks: int, received: Image):
+        self.received = received
+        self.shared: list[Slab] = []
+        self.where = np.full(blocks, _MISSING, dtype=np.int64)
+        self.updates: dict[int, int] = defaultdict(int)  # by store
+        self.changed: list[tuple[Run, Rows]] = []
+
+    @property
+    def complete(self) -> bool:
+        return bool((self.where != _MISSING).all())
+
+    def number(self, image: Slab) -> int:
+        """The place in `where` of a server's image."""
+        for number, known in enumerate(self.shared):
+            if known is image:
+                return number + 1
+        self.shared.append(image)
+        return len(self.shared)
+
+    def image(self, number: int) -> Slab:
+        return self.received.array if number == _RECEIVED else self.shared[number - 1]
+
+
+class Inbox:
+    """Values of the installed version, and of later ones on their way. Not thread-safe: its owner holds a lock."""
+
+    def __init__(self, model: Model):
+        self.model = model
+        self.version: int | None = None
+        self._spare: list[Image] = []
+        self._kept = Image()  # blocks of which only changed rows arrive
+        self._installed = self._arrivals()
+        self._later: dict[int, _Arrivals] = defaultdict(self._arrivals)
+
+    def _arrivals(self) -> _Arrivals:
+        return _Arrivals(len(self.model.blocks), self._spare.pop() if self._spare else Image())
+
+    def grow(self, model: Model) -> None:
+        """Make room for tensors that were declared; their values have to come yet."""
+        self.model = model
+        for arrivals in (self._installed, *self._later.values()):
+            new = np.full(len(model.blocks) - len(arrivals.where), _MISSING, dtype=np.int64)
+            arrivals.where = np.append(arrivals.where, new)
+
+    def wants(self, version: int, block_runs: Sequence[Run]) -> bool:
+        """Whether some of these blocks of a version are missing."""
+        arrivals = self._for(version)
+        if arrivals is None:
+            return False
+        return any((arrivals.where[first : first + count] == _MISSING).any() for first, count in block_runs)
+
+    def buffers(self, version: int, block_runs: Sequence[Run]) -> list[Slab]:
+        """Where to receive blocks of a version that is wanted."""
+        arrivals = self._for(version)
+        assert arrivals is not None
+        arrivals.received.grow(self.model.slab_bytes)
+        return [arrivals.received.array[self.model.span(run)] for run in block_runs]
+
+    def arrived(self, version: int, block_runs: Sequence[Run], updates: int = 0, image: Slab | None = None) -> None:
+        """These blocks of a version, of one store, are here.
+
+        Args:
+            version: of the blocks.
+            block_runs: which.
+            updates: the most that any of them has had.
+            image: memory of their server's, in which they stay until this worker's next push; None: in the buffers.
+        """
+        arrivals = self._for(version)
+        if arrivals is None:
+            return
+        number = _RECEIVED if image is None else arrivals.number(image)
+        for first, count in block_runs:
+            arrivals.where[first : first + count] = number
+        if updates:
+            store = self.model.tensors[self.model.blocks[block_runs[0][0]].tensor].store
+            arrivals.updates[store] = max(arrivals.updates[store], updates)
+
+    def changed(self, version: int, run: Run, rows: Rows) -> None:
+        """These blocks of a version, the one after the installed, are what is installed, but for some rows."""
+        arrivals = self._for(version)
+        if arrivals is not None:
+            arrivals.changed.append((run, rows))
+            arrivals.where[run[0] : sum(run)] = _CHANGED
+
+    def updates(self, store: int) -> int:
+        """The most that any tensor of `store` had had, as servers told with the installed values (async, ssp)."""
+        return self._installed.updates[store]
+
+    def _for(self, version: int) -> _Arrivals | None:
+        if self.version is None or version > self.version:
+            return self._later[version]
+        return self._installed if version == self.version else None
+
+    def next_version(self) -> int | None:
+        """The first later version whose blocks are all here; None while something lacks."""
+        return min((version for version, arrivals in self._later.items() if arrivals.complete), default=None)
+
+    def install(self, version: int) -> None:
+        """Make `version`, which is complete, the installed one."""
+        new = self._later.pop(version)
+        for run, rows in new.changed:
+            self._change(new, run, rows)
+        self._spare.append(self._installed.received)
+        self._installed = new
+        self.version = version
+        for old in [known for known in self._later if known <= version]:
+            self._spare.append(self._later.pop(old).received)
+        del self._spare[2:]
+
+    def _change(self, new: _Arrivals, run: Run, rows: Rows) -> None:
+        """Change rows in the memory that is kept for them, to which blocks come from where they are installed."""
+        self._kept.grow(self.model.slab_bytes)
+        kept, installed = self._kept.array, self._installed
+        for block in range(run[0], sum(run)):
+            where = int(installed.where[block])
+            if where in (_RECEIVED, _MISSING) or not np.may_share_memory(installed.image(where), kept):
+                span = self.model.span((block, 1))
+                kept[span] = installed.image(where)[span]
+        new.where[run[0] : sum(run)] = new.number(kept)
+        held = rows_of(self.model, run)
+        assert held is not None, "else these rows were not known"
+        tensor = self.model.tensors[self.model.blocks[run[0]].tensor]
+        table = kept[self.model.span(run)][: len(held) * tensor.row_bytes].view(tensor.dtype)
+        table.reshape(len(held), -1)[rows.numbers - held.start] = rows.values
+
+    def begin(self, version: int) -> None:
+        """Start at `version` with nothing installed: a job whose model is still empty."""
+        self.version = version
+
+    def missing(self, version: int) -> list[Run]:
+        """Runs of blocks of `version` that have not come."""
+        arrivals = self._for(version)
+        return list(runs(np.flatnonzero(arrivals.where == _MISSING).tolist())) if arrivals is not None else []
+
+    def forget(self, block_runs: Sequence[Run], version: int) -> None:
+        """A server that had answered for `version` is dead: what it said of these blocks is void."""
+        if version in self._later:
+            later = self._later[version]
+            for first, count in block_runs:
+                later.where[first : first + count] = _MISSING
+            later.changed = [(run, rows) for run, rows in later.changed if later.where[run[0]] != _MISSING]
+
+    def holds(self, index: int) -> bool:
+        """Whether all blocks of a tensor are here at the installed version."""
+        blocks = self.model.blocks_of[index]
+        where = self._installed.where[blocks.start : blocks.stop].tolist()
+        return self.version is not None and len(where) == len(blocks) and _MISSING not in where
+
+    def parts(self, index: int) -> list[NDArray[Any]]:
+        """The installed values of a tensor, flat and in order; valid until the next `install`."""
+        blocks, installed = self.model.blocks_of[index], self._installed
+        tensor = self.model.tensors[index]
+        where = installed.where[blocks.start : blocks.stop].tolist()
+        if len(set(where)) == 1:  # also most of those that are cut in blocks
+            start = self.model.blocks[blocks.start].position
+            return [installed.image(where[0])[start : start + tensor.nbytes].view(tensor.dtype)]
+        found = []
+        left = tensor.nbytes  # the rest of the last block is padding
+        for number, group in groupby(zip(blocks, where, strict=True), key=itemgetter(1)):
+            members = [block for block, _ in group]
+            span = self.model.span((members[0], len(members)))
+            part = installed.image(number)[span][:left]
+            found.append(part.view(tensor.dtype))
+            left -= part.nbytes
+        return found
+
+    def addresses(self, tensors: Addresses) -> Addresses:
+        """Where the installed values of tensors lie, until the next `install`; 0: not in one piece, or not here."""
+        if self.version is None:
+            return np.zeros(len(tensors), dtype=np.int64)
+        installed = self._installed
+        where, alike = self.model.whole(installed.where, tensors)
+        images = [address(installed.image(number)) for number in range(len(installed.shared) + 1)]
+        lies = np.array(images)[np.maximum(where, 0)] + self.model.extents[tensors, 1]
+        return np.where(alike & (where >= 0), lies, 0)
+
+    def tensor(self, index: int) -> NDArray[Any]:
+        """The installed values of a tensor, in its shape: the memory itself, or a copy where it lies in several."""
+        parts = self.parts(index)
+        whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return whole.reshape(self.model.tensors[index].shape)

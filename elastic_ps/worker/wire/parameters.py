@@ -1,0 +1,177 @@
+"""How a worker comes to hold the job's parameters: by declaring them, by pulling them, by following as a shadow."""
+
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
+
+from elastic_ps.control import codec
+from elastic_ps.core.configuration import NO_CONFIGURATION, NodeId
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.model import members, runs
+from elastic_ps.transport.base import Buffer
+from elastic_ps.transport.frame_metas import InitMeta, PullMeta
+from elastic_ps.worker.wire.worker_node import WorkerNode
+from protos import elastic_pb2 as pb
+
+
+def enter(node: WorkerNode) -> None:
+    """Begin as a member of a new or restored job, or as a shadow of a running one."""
+    node.wait(lambda: node.is_member or node.is_shadow)
+    node.founders = len(node.configuration.workers)
+    if not node.inbox.model.blocks:
+        node.inbox.begin(0)
+        return
+
+    def ready() -> bool:
+        return node.install_next() or node.inbox.version is not None
+
+    if node.is_member or not node.is_sync:  # the servers hold a checkpoint's values, or those of no common version
+        _obtain(node, ready, lambda: _pull(node, node.version), node.version)
+    else:
+        node.wait(ready)
+
+
+def follow(node: WorkerNode) -> None:
+    """A joiner that has rehearsed says so, and returns as a member that is up to date: by following as a shadow, or
+    where there is no common version to follow by taking the values of the moment.
+    """
+    if node.is_member:
+        return
+    told = NO_CONFIGURATION
+
+    def synced() -> bool:
+        prepared = node.standing.prepared
+        return prepared is not None and prepared.id != told and node.inbox.version is not None
+
+    def lost() -> bool:  # the job went on without this joiner, which dropped what it held of the table before
+        return node.is_shadow and not node.is_sync and node.inbox.version is None
+
+    while not node.is_member:
+        if lost():
+            enter(node)
+        if synced():
+            assert node.standing.prepared is not None
+            told = node.standing.prepared.id
+            node.session.acknowledge(pb.SYNCED, told, node.version)
+        node.wait(lambda: node.install_next() or node.is_member or synced() or lost())
+
+    def caught_up() -> bool:
+        while node.install_next():
+            pass
+        return node.membership.is_current
+
+    if node.is_sync:
+        node.wait(caught_up, lambda: node.membership.unheard)
+    else:
+        refresh(node)
+
+
+def refresh(node: WorkerNode) -> None:
+    """Take the values of the moment, which is one more version of this worker's: where there is no common version."""
+    version = node.version + 1
+    _obtain(node, lambda: node.install_next() or node.version == version, lambda: _pull(node, version), version)
+
+
+@dataclass(frozen=True)
+class First:
+    """What this worker's script has initialized of one kvstore.
+
+    Attributes:
+        keys: all of them, whatever has been declared before.
+        values: of a key, its bytes with padding, as they stand in a slab.
+    """
+
+    keys: Set[str]
+    values: Callable[[str], Buffer]
+
+
+def declare(node: WorkerNode, request: pb.DeclareRequest, first: First) -> list[str]:
+    """Declare tensors of a kvstore; the chief gives the first values of new ones, all take them.
+
+    Args:
+        node: this worker.
+        request: without caller.
+        first: of the kvstore.
+
+    Returns:
+        Warnings about settings that differ from the job's.
+
+    Raises:
+        ConfigurationError: another worker has initialized other keys.
+    """
+    reply = node.ask(lambda: node.session.declare(request))
+    with node.changed:
+        node.data = codec.data_from_pb(request.data)
+        node.extend(reply.tensors, reply.assignment)
+        takes_part = node.is_member
+        _check_keys(node, request.store, first.keys)
+        own = [node.inbox.model.index[request.store, key] for key in first.keys]
+
+    def lacking() -> list[int]:  # of the script's own keys: others may be ahead, and have more
+        return [index for index in own if not node.inbox.holds(index)]
+
+    def ask() -> None:
+        if node.is_chief:
+            _initialize(node, lacking(), first)
+        _pull(node, node.version, lacking())
+
+    if takes_part:
+        _obtain(node, lambda: not lacking(), ask, node.version)
+    return list(reply.warnings)
+
+
+def _check_keys(node: WorkerNode, store: int, keys: Set[str]) -> None:
+    """In a new job all scripts initialize the same keys, and who is ahead has more: those that come first are alike."""
+    listed = [tensor.key for tensor in node.inbox.model.tensors if tensor.store == store]
+    foreign = [key for key in listed[: len(keys)] if key not in keys]
+    if foreign and not node.inherited:
+        rank = node.configuration.ranks.get(node.session.node, "of a joiner")
+        lacking = [key[2:] for key in listed[len(keys) :] if key in keys]
+        raise ConfigurationError(
+            f"key {foreign[0][2:]}: another worker has initialized it in kvstore {store} where this one (rank {rank}) "
+            f"has initialized {', '.join(lacking)}; init the same keys in the same order in every worker"
+        )
+
+
+def _obtain(node: WorkerNode, ready: Callable[[], bool], ask: Callable[[], None], version: int) -> None:
+    """Ask for values until they are here: again after a lost connection, and in a new configuration."""
+
+    def lacking() -> dict[NodeId, str]:
+        return node.values_of(version)
+
+    while True:
+        with node.changed:
+            node.check()
+            if ready():
+                return
+            generation = node.generation
+            ask()
+        node.wait(lambda generation=generation: ready() or node.generation != generation, lacking)  # type: ignore[misc]
+
+
+def _initialize(node: WorkerNode, new: Sequence[int], first: First) -> None:
+    model = node.inbox.model
+    for tensor in new:
+        whole = memoryview(first.values(model.tensors[tensor].key)).cast("B")  # type: ignore[arg-type]  # numpy arrays
+        base = model.blocks[model.blocks_of[tensor].start].position
+        for server, blocks in _by_server(node, model.blocks_of[tensor]).items():
+            for run in runs(blocks):
+                span = model.span(run)
+                frame = node.frame(InitMeta(runs=(run,)), node.version)
+                node.peers.send(server, frame, [whole[span.start - base : span.stop - base]])
+
+
+def _pull(node: WorkerNode, version: int, tensors: Sequence[int] | None = None) -> None:
+    """Ask for what is missing, of all tensors or of some."""
+    missing = list(members(node.inbox.missing(version)))
+    if tensors is not None:
+        missing = [block for block in missing if node.inbox.model.blocks[block].tensor in tensors]
+    for server, blocks in _by_server(node, missing).items():
+        for of_store in node.inbox.model.by_store(blocks).values():
+            node.peers.send(server, node.frame(PullMeta(runs=tuple(runs(of_store))), version))
+
+
+def _by_server(node: WorkerNode, blocks: Sequence[int]) -> dict[NodeId, list[int]]:
+    grouped: dict[NodeId, list[int]] = {}
+    for block in blocks:
+        grouped.setdefault(node.configuration.primary(block), []).append(block)
+    return grouped

@@ -1,0 +1,64 @@
+"""Memory that new owners share with this worker, touched before it is needed.
+
+To touch memory first costs several times what it costs to write: the first steps with new owners would bear it all.
+"""
+
+import time
+from collections.abc import Iterator
+
+from elastic_ps.core.configuration import Configuration, NodeId
+from elastic_ps.core.model import Run, runs
+from elastic_ps.transport.shared_image import Image
+from elastic_ps.worker.wire.node_state import Room
+
+_PIECE = 1 << 20
+_PAUSE = 3.0
+"""In times of what a piece took: a quarter of a core."""
+
+_LOOK_SECONDS = 0.05
+
+
+def populate(room: Room, configuration: Configuration) -> None:
+    """Touch a little at a time what workers and servers will exchange under `configuration`, while it is wanted.
+
+    Gradients come first: their values the new owners touch themselves meanwhile, which leaves less to do here.
+    """
+    gained = dict(_gained(room, configuration))
+    for images in slice(0, 1), slice(1, None):
+        for server, blocks in gained.items():
+            for image in room.peers.shared(server)[images]:
+                for run in blocks:
+                    if not _populate(room, configuration, image, run):
+                        return
+
+
+def _gained(room: Room, configuration: Configuration) -> Iterator[tuple[NodeId, list[Run]]]:
+    """By server, the blocks that it gains."""
+    with room.changed:
+        current = room.standing.current
+    owned = current.blocks_of if current is not None else {}
+    for server, blocks in configuration.blocks_of.items():
+        yield server, list(runs(sorted(set(blocks) - set(owned.get(server, ())))))
+
+
+def _populate(room: Room, configuration: Configuration, image: Image, run: Run) -> bool:
+    """Touch a run; False: nobody needs it any more."""
+    span = room.inbox.model.span(run)
+    for low in range(span.start, span.stop, _PIECE):
+        high = min(low + _PIECE, span.stop)
+        while image.array.nbytes < high and _is_wanted(room, configuration):  # a joining server grows into its model
+            time.sleep(_LOOK_SECONDS)
+            image.follow()
+        if not _is_wanted(room, configuration):
+            return False
+        started = time.perf_counter()
+        image.populate(low, high)
+        time.sleep(_PAUSE * (time.perf_counter() - started))
+    return True
+
+
+def _is_wanted(room: Room, configuration: Configuration) -> bool:
+    with room.changed:
+        standing = room.standing
+        known = standing.decided(configuration.id) or standing.number == configuration.id
+        return known and room.ended is None

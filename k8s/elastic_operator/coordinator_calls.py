@@ -1,0 +1,96 @@
+"""What is asked of one job's coordinator, and what has become of it: other counts, an end, a checkpoint."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+
+from coordinator.client import ClientError, CoordinatorClient, RequestRefused
+from k8s.elastic_operator.job import actions as act
+from k8s.elastic_operator.job.ending import RETRY_SECONDS
+from k8s.elastic_operator.job.model import Counts
+from k8s.elastic_operator.job.reconciliation import Saving
+
+log = logging.getLogger(__name__)
+
+_REFUSED_SECONDS = 30.0
+_AWAY_SECONDS = 1.0
+_KILLED = 137
+
+
+class Asking:
+    """Asks one job's coordinator, and keeps what has become of it.
+
+    Args:
+        name: of the job.
+        wake: called when there is something new, or will be, in so many seconds.
+    """
+
+    def __init__(self, name: str, wake: Callable[[float], None]):
+        self._name, self._wake = name, wake
+        self._refused: tuple[Counts, str, float] | None = None
+        self._saving: tuple[Saving, float] | None = None
+        self._saver: asyncio.Task[None] | None = None
+
+    @property
+    def refused(self) -> tuple[Counts, str] | None:
+        """Return the numbers that it would not take a moment ago, and why."""
+        if self._refused is not None and time.monotonic() > self._refused[2]:
+            self._refused = None
+        return self._refused[:2] if self._refused is not None else None
+
+    @property
+    def saving(self) -> Saving | None:
+        """Return the checkpoint that was asked for, if any."""
+        return self._saving[0] if self._saving is not None else None
+
+    async def ask(self, client: CoordinatorClient, action: act.Action) -> None:
+        """Pass an action on."""
+        try:
+            match action:
+                case act.Scale():
+                    counts = action.counts
+                    await asyncio.to_thread(partial(client.scale, counts.workers, counts.servers, cause=action.cause))
+                case act.Stop():
+                    await asyncio.to_thread(partial(client.stop, now=True, reason=action.reason))
+                case act.TellExit():
+                    await asyncio.to_thread(client.node_exited, action.nonce, action.node, _KILLED)
+        except RequestRefused as error:
+            if isinstance(action, act.Scale):
+                self._refused = (action.counts, str(error), time.monotonic() + _REFUSED_SECONDS)
+                self._wake(0.0)
+            self._note(action, error)
+        except ClientError as error:
+            self._note(action, error)
+            self._wake(_AWAY_SECONDS)
+
+    def _note(self, action: act.Action, error: ClientError) -> None:
+        log.warning("%s: %s: %s", self._name, action, error, extra={"job": self._name})
+
+    def save(self, client: CoordinatorClient) -> None:
+        """Have a checkpoint written, unless one is."""
+        if self._saving is None:
+            self._saving = (Saving(), time.monotonic())
+            self._saver = asyncio.create_task(self._write_checkpoint(client), name=f"save-{self._name}")
+
+    async def _write_checkpoint(self, client: CoordinatorClient) -> None:
+        try:
+            reply = await asyncio.to_thread(client.checkpoint)
+            saving = Saving(url=reply.url)
+        except ClientError as error:
+            saving = Saving(error=str(error))
+        self._saving = (saving, time.monotonic())
+        self._wake(0.0)
+
+    def forget_saving(self) -> None:
+        """Nobody waits for a checkpoint any more; one that could not be written is not tried again at once."""
+        if self._saving is not None and not self._saving[0].under_way:
+            saving, ended = self._saving
+            if saving.url or time.monotonic() - ended > RETRY_SECONDS:
+                self._saving = None
+
+    def close(self) -> None:
+        """Wait for nothing any more."""
+        if self._saver is not None:
+            self._saver.cancel()

@@ -1,0 +1,117 @@
+"""One job's coordinator, followed: what it wants comes by its stream, what people read by asking now and then."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+
+import grpc
+
+from coordinator.client import CALL_SECONDS, ClientError, CoordinatorClient
+from elastic_ps.control.channels import NotTheCoordinator, connection_options, greeted
+from k8s.elastic_operator.job.report import Report
+from protos import elastic_pb2 as pb
+from protos import elastic_pb2_grpc as rpc
+
+log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 3.0
+_PLAN_SECONDS = 0.5
+"""Instead, while a plan is under way: the stream does not tell its end."""
+_AWAY_SECONDS = 0.5
+
+
+class Follower:
+    """Follows the coordinator at one address until `close`.
+
+    Args:
+        address: host:port of its pod.
+        token: the job's secret.
+        wake: called when there is something new.
+    """
+
+    def __init__(self, address: str, token: bytes, wake: Callable[[], None]):
+        self.address = address
+        self.client = CoordinatorClient(address, token)
+        self.report: Report | None = None
+        self.heard = time.monotonic()
+        self.stranger = ""  # why the coordinator does not take us for its job's operator
+        self._token = token
+        self._wake = wake
+        self._wanted: pb.Wanted | None = None
+        self._plans: tuple[tuple[int, ...], list[pb.Plan]] = ((), [])
+        self._asked = asyncio.Event()
+        self._tasks = [
+            asyncio.create_task(self._listen(), name=f"listen-{address}"),
+            asyncio.create_task(self._ask(), name=f"ask-{address}"),
+        ]
+
+    async def close(self) -> None:
+        """Stop."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.client.close()
+
+    async def _listen(self) -> None:
+        """Keep the launcher's stream open."""
+        async with grpc.aio.insecure_channel(self.address, options=connection_options()) as channel:
+            stub = rpc.CoordinatorStub(channel)
+            while True:
+                try:
+                    shown = await greeted(channel, self._token)
+                    async for message in stub.Attach(pb.AttachRequest(), metadata=shown):
+                        self._wanted, self.stranger = message, ""
+                        self._asked.set()
+                except grpc.RpcError as error:
+                    self._note(error)
+                self._wanted, self.report = None, None
+                self._wake()
+                await asyncio.sleep(_AWAY_SECONDS)
+
+    def _note(self, error: grpc.RpcError) -> None:
+        """Note that the stream has ended, or has never begun."""
+        log.debug("no stream from %s: %s", self.address, error.code())
+        if not isinstance(error, NotTheCoordinator):
+            return
+        if not self.stranger:
+            log.error("%s refuses the token: the operator's key has changed since the job began", self.address)
+        self.stranger = error.details() or error.code().name
+
+    async def _ask(self) -> None:
+        """Ask for status and plans after every message of the stream, and now and then."""
+        while True:
+            scaling = self.report is not None and self.report.plan
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._asked.wait(), _PLAN_SECONDS if scaling else _POLL_SECONDS)
+            self._asked.clear()
+            if self._wanted is None:
+                continue
+            try:
+                async with asyncio.timeout(2 * CALL_SECONDS):
+                    status = await asyncio.to_thread(self.client.status)
+                    plans = await self._changed_plans(status)
+            except (ClientError, TimeoutError) as error:
+                log.debug("no status from %s: %s", self.address, error)
+                continue
+            self.heard = time.monotonic()
+            wanted = self._wanted
+            if wanted is not None:
+                report = Report.of(wanted, status, plans)
+                if report != self.report:
+                    self.report = report
+                    self._wake()
+
+    async def _changed_plans(self, status: pb.StatusReply) -> list[pb.Plan]:
+        """All plans, asked for only where there may be another one."""
+        mark = (
+            status.term,
+            status.configuration.number,
+            status.plan.id,
+            len(status.withdrawn),
+            status.phase == "running",
+        )
+        if mark != self._plans[0]:
+            self._plans = (mark, await asyncio.to_thread(self.client.plans))
+        return self._plans[1]

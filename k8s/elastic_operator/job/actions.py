@@ -1,0 +1,143 @@
+"""What a reconciliation asks for. Each may be done twice, and may fail: the next one sees what has become of it."""
+
+from dataclasses import dataclass
+
+from elastic_ps.core.configuration import Role
+from k8s.elastic_operator.job.model import Counts
+
+
+@dataclass(frozen=True, slots=True)
+class Ensure:
+    """The token's secret, the coordinator's service and claim, the disruption budgets exist as the document says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Let the API server say whether it would take the job's pods; its verdict is in a later observation."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartCoordinator:
+    """Its pod.
+
+    Attributes:
+        term: at least the one that it has.
+        counts: that the job starts with.
+        restore: from the newest checkpoint.
+        begins: with new nodes only: what a journal has of others is over.
+    """
+
+    term: int
+    counts: Counts
+    restore: bool = False
+    begins: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StartNode:
+    """A worker's or server's pod.
+
+    Attributes:
+        role: what it does.
+        number: of it, among its role.
+        held: bytes that one like it has to hand over before it ends.
+    """
+
+    role: Role
+    number: int
+    held: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod:
+    """End a pod.
+
+    Attributes:
+        name: of it.
+        at_once: its node does not answer, or nobody waits for it: only its object goes now.
+    """
+
+    name: str
+    at_once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LabelPod:
+    """Write on a pod which node of the job it is."""
+
+    name: str
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Ask the coordinator for other numbers."""
+
+    counts: Counts
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class TellExit:
+    """Tell the coordinator that the process of a node is gone."""
+
+    nonce: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Let the coordinator write a checkpoint; it takes a while, and its outcome is in a later observation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Let the coordinator end the job."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetFinalizer:
+    """Put our finalizer on the object, or take it off."""
+
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteJob:
+    """Delete the object, whose time is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """An event on the object.
+
+    Attributes:
+        reason: one word.
+        message: for people.
+        warning: rather than normal.
+    """
+
+    reason: str
+    message: str
+    warning: bool = False
+
+
+Start = StartCoordinator | StartNode
+
+Action = (
+    Ensure
+    | Judge
+    | StartCoordinator
+    | StartNode
+    | DeletePod
+    | LabelPod
+    | Scale
+    | TellExit
+    | Save
+    | Stop
+    | SetFinalizer
+    | DeleteJob
+    | Tell
+)

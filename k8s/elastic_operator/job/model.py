@@ -1,0 +1,258 @@
+"""What the operator sees of a job, and what the job's document wants: plain values, read once at the edge."""
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from dl2_scheduler.cluster import durations
+from elastic_ps.core.configuration import Role
+from elastic_ps.system.jsonlog import plain
+
+GROUP, VERSION, PLURAL, KIND = "dl2.scheduler", "v1alpha1", "elasticjobs", "ElasticJob"
+JOB_LABEL, ROLE_LABEL, NODE_LABEL = f"{GROUP}/job", f"{GROUP}/role", f"{GROUP}/node"
+FINALIZER = f"{GROUP}/end-in-order"
+COORDINATOR = "coordinator"
+PORT = 7000
+"""Of every coordinator, in its pod."""
+CAUSE = "operator-controller"
+"""How requests to a coordinator begin that come from here: others are refused there."""
+
+GOING = "Going"
+"""Instead of the phase of a claim that is not to be counted on."""
+
+Body = Mapping[str, Any]
+
+
+def timestamp(seconds: float) -> str:
+    """RFC 3339, as Kubernetes writes times."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def unix(text: str) -> float:
+    """Seconds of a time of Kubernetes."""
+    return datetime.fromisoformat(text).timestamp()
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Workers and servers."""
+
+    workers: int = 0
+    servers: int = 0
+
+    def of(self, role: Role) -> int:
+        """Of one role."""
+        return self.workers if role is Role.WORKER else self.servers
+
+    def __bool__(self) -> bool:
+        return self.workers > 0 and self.servers > 0
+
+    def __str__(self) -> str:
+        return f"{self.workers}+{self.servers}"
+
+
+@dataclass(frozen=True)
+class Desired:
+    """An ElasticJob's document.
+
+    Attributes:
+        name: of the job.
+        namespace: of the job.
+        uid: of the object.
+        generation: of the document.
+        deleting: whether it is to be deleted.
+        finalizer: whether it has ours.
+        spec: the document's, as it stands.
+    """
+
+    name: str
+    namespace: str
+    uid: str
+    generation: int = 1
+    deleting: bool = False
+    finalizer: bool = True
+    spec: Body = field(default_factory=dict)
+
+    @staticmethod
+    def of(body: Body) -> "Desired":
+        """From the API server's object."""
+        meta = body["metadata"]
+        return Desired(
+            meta["name"],
+            meta["namespace"],
+            meta["uid"],
+            meta.get("generation", 1),
+            "deletionTimestamp" in meta,
+            FINALIZER in meta.get("finalizers", ()),
+            body.get("spec", {}),
+        )
+
+    @property
+    def managed(self) -> bool:
+        """Whether the scheduler says how many."""
+        return bool(self.spec.get("scaling", "Scheduler") == "Scheduler")
+
+    @property
+    def suspended(self) -> bool:
+        """Whether somebody wants it suspended."""
+        return bool(self.spec.get("suspend", False))
+
+    @property
+    def minimum(self) -> Counts:
+        """That it runs with."""
+        return Counts(*(self.spec.get(part, {}).get("min", 1) for part in ("workers", "servers")))
+
+    @property
+    def counts(self) -> Counts:
+        """That shall run now."""
+        if self.deleting or self.suspended:
+            return Counts()
+        if self.managed:
+            granted = self.spec.get("allocation", {})
+            return Counts(granted.get("workers", 0), granted.get("servers", 0))
+        minimum = self.minimum
+        parts = (("workers", minimum.workers), ("servers", minimum.servers))
+        return Counts(*(self.spec.get(part, {}).get("replicas", least) for part, least in parts))
+
+    @property
+    def cause(self) -> str:
+        """Who wants these counts: shown in the plan's record."""
+        if not self.managed:
+            return f"{CAUSE}: replicas"
+        why = self.spec.get("allocation", {}).get("reason", "")
+        return f"{CAUSE}: scheduler" + (f": {why}" if why else "")
+
+    @property
+    def checkpoint(self) -> str:
+        """Folder of the job's checkpoints, its alone, whatever jobs of its name come later; "": none."""
+        url = self.spec.get("checkpoint", {}).get("url", "")
+        return f"{url.rstrip('/')}/{self.name}-{self.uid[:8]}" if url else ""
+
+    @property
+    def interval(self) -> float:
+        """Seconds between checkpoints; 0: on demand only."""
+        given = self.spec.get("checkpoint", {}).get("interval")
+        return durations.seconds(given) if given is not None else 0.0
+
+    @property
+    def shared_memory(self) -> str:
+        """Folder of a node by which pods on it share memory; "": they do not."""
+        return str(self.spec.get("sharedMemory", {}).get("hostPath", ""))
+
+    @property
+    def volume(self) -> Body:
+        """Of the coordinator's journal; empty: it ends with the pod."""
+        found: Body = self.spec.get("coordinator", {}).get("volume", {})
+        return found
+
+    @property
+    def claim(self) -> str:
+        """Name of the claim of that volume, the job's alone, whatever jobs of its name come later; "": none."""
+        return f"{self.name}-{COORDINATOR}-{self.uid[:8]}" if self.volume else ""
+
+    @property
+    def retry_limit(self) -> int:
+        """Deaths that are mended."""
+        return int(self.spec.get("retryLimit", 3))
+
+    @property
+    def ttl(self) -> float | None:
+        """Seconds that the object is kept after the job's end; None: for good."""
+        given = self.spec.get("ttlSecondsAfterFinished")
+        return None if given is None else float(given)
+
+
+@dataclass(frozen=True)
+class Pod:
+    """One pod of the job.
+
+    Attributes:
+        name: of it.
+        role: what it does; None: the coordinator.
+        phase: Kubernetes' word.
+        node: that it is bound to; "": none yet.
+        address: of it; "": none yet.
+        member: id of its node in the job, as its label says; "": it has not been seen to join.
+        deleting: it is to end.
+        deleted: unix seconds, since when.
+        lost: and its node cannot be reached, so nobody knows whether it runs.
+        disrupted: the cluster has ended it: an eviction, a preemption, a node that goes.
+        exit_status: of its container; None: it has not ended.
+        container_restarts: of its container, in place.
+        trouble: why it does not run, in words; "": nothing known.
+    """
+
+    name: str
+    role: Role | None
+    phase: str = "Running"
+    node: str = "node-1"
+    address: str = ""
+    member: str = ""
+    deleting: bool = False
+    deleted: float = 0.0
+    lost: bool = False
+    disrupted: bool = False
+    exit_status: int | None = None
+    container_restarts: int = 0
+    trouble: str = ""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs, or will."""
+        return self.phase in ("Pending", "Running", "Unknown") and not self.lost
+
+    @property
+    def staying(self) -> bool:
+        """Whether it is alive and nobody has deleted it."""
+        return self.alive and not self.deleting
+
+    @staticmethod
+    def of(body: Body, unreachable: Container[str] = ()) -> "Pod":
+        """From the API server's object.
+
+        Args:
+            body: the object.
+            unreachable: names of nodes that do not answer.
+        """
+        meta, status = body["metadata"], body.get("status", {})
+        role = meta.get("labels", {}).get(ROLE_LABEL, COORDINATOR)
+        node = body.get("spec", {}).get("nodeName", "")
+        deleting = "deletionTimestamp" in meta
+        containers: Sequence[Body] = status.get("containerStatuses", ())
+        main: Body = containers[0] if containers else {}
+        ended = main.get("state", {}).get("terminated")
+        return Pod(
+            name=meta["name"],
+            role=None if role == COORDINATOR else Role(role),
+            phase=status.get("phase", "Pending"),
+            node=node,
+            address=status.get("podIP", ""),
+            member=meta.get("labels", {}).get(NODE_LABEL, ""),
+            deleting=deleting,
+            deleted=unix(meta["deletionTimestamp"]) - meta.get("deletionGracePeriodSeconds", 0) if deleting else 0.0,
+            lost=deleting and node in unreachable,
+            disrupted=_condition(status, "DisruptionTarget").get("status") == "True",
+            exit_status=ended.get("exitCode") if ended else None,
+            container_restarts=main.get("restartCount", 0),
+            trouble=_trouble(status, main),
+        )
+
+
+def _condition(status: Body, kind: str) -> Body:
+    return next((one for one in status.get("conditions", ()) if one.get("type") == kind), {})
+
+
+def _trouble(status: Body, container: Body) -> str:
+    """Why a pod does not run."""
+    placed = _condition(status, "PodScheduled")
+    if placed.get("status") == "False":
+        return f"not placed: {placed.get('message') or placed.get('reason', '')}"
+    state = container.get("state", {})
+    last = state.get("terminated") or container.get("lastState", {}).get("terminated") or {}
+    said = [plain(line) for line in str(last.get("message", "")).strip().splitlines()]
+    if (waiting := state.get("waiting")) and waiting.get("reason") not in ("ContainerCreating", "PodInitializing"):
+        return said[-1] if said else f"{waiting.get('reason')}: {waiting.get('message', '')}".strip(": ")
+    if status.get("reason"):
+        return f"{status['reason']}: {status.get('message', '')}".strip(": ")
+    return said[-1] if said else ""

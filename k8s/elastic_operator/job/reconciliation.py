@@ -1,0 +1,188 @@
+"""One reconciliation while it is thought through: what is seen, what is wanted, what has been decided so far."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from elastic_ps.core.configuration import Role
+from k8s.elastic_operator.job.actions import Action, DeletePod, Start, StartCoordinator, StartNode, Tell
+from k8s.elastic_operator.job.model import CAUSE, Counts, Desired, Pod
+from k8s.elastic_operator.job.report import Report
+from k8s.elastic_operator.job.status import Status
+
+
+@dataclass(frozen=True)
+class Saving:
+    """A checkpoint that was asked for.
+
+    Attributes:
+        url: of it, when it is written.
+        error: why it could not be written.
+    """
+
+    url: str = ""
+    error: str = ""
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it is still being written."""
+        return not self.url and not self.error
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the API server says of the job's pods before any is made.
+
+    Attributes:
+        generation: of the document that it judged.
+        reason: one word; "": it takes them.
+        message: its sentence.
+        again: seconds until it is asked once more.
+    """
+
+    generation: int
+    reason: str = ""
+    message: str = ""
+    again: float = 0.0
+
+
+@dataclass(frozen=True)
+class Denial:
+    """Pods that the API server would not make, as where a quota is used up.
+
+    Attributes:
+        message: its sentence.
+        starts: what was refused, and what was not tried since then.
+        again: seconds until it is tried once more; 0: now.
+    """
+
+    message: str
+    starts: tuple[Start, ...]
+    again: float = 0.0
+
+    @property
+    def reason(self) -> str:
+        """The sentence, with what it is about."""
+        about = "quota" if "exceeded quota" in self.message else "the API server refuses a pod"
+        return f"{about}: {self.message}"
+
+    def numbers(self, role: Role) -> list[int]:
+        """Of pods of a role: given out, and never used."""
+        return [start.number for start in self.starts if isinstance(start, StartNode) and start.role is role]
+
+    @property
+    def coordinator(self) -> StartCoordinator | None:
+        """Return the coordinator's start, if that was refused."""
+        return next((start for start in self.starts if isinstance(start, StartCoordinator)), None)
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A job as it is.
+
+    Attributes:
+        status: as it was last written.
+        pods: all of the job's.
+        report: of the coordinator; None: it does not answer.
+        silent: seconds since it last did, or since somebody began to listen.
+        refused: numbers that it would not take a moment ago, and why.
+        saving: the checkpoint that was asked for, if any.
+        claim: phase of the claim of a coordinator that is not placed; "": nobody has looked.
+        verdict: of the API server about the job's pods; None: it has not been asked, or a while ago.
+        denied: pods that it would not make a moment ago.
+        stranger: why the coordinator does not take this operator for the job's; "": it does.
+        trouble: what the last reconciliation broke on; "": nothing.
+    """
+
+    status: Status = field(default_factory=Status)
+    pods: tuple[Pod, ...] = ()
+    report: Report | None = None
+    silent: float = 0.0
+    refused: tuple[Counts, str] | None = None
+    saving: Saving | None = None
+    claim: str = ""
+    verdict: Verdict | None = None
+    denied: Denial | None = None
+    stranger: str = ""
+    trouble: str = ""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do.
+
+    Attributes:
+        actions: in this order, after `status` has been written.
+        status: to write; its `reason` says why.
+        again: seconds until another look is due though nothing has changed; None: none.
+    """
+
+    actions: tuple[Action, ...]
+    status: Status
+    again: float | None = None
+
+
+class Turn:
+    """Collects what is decided. One for each reconciliation."""
+
+    def __init__(self, seen: Observed, desired: Desired, now: float):
+        self.seen, self.desired, self.now = seen, desired, now
+        self.status = seen.status
+        self.actions: list[Action] = []
+        self.again: float | None = None
+
+    @property
+    def report(self) -> Report | None:
+        """What the coordinator says."""
+        return self.seen.report
+
+    @property
+    def coordinator(self) -> Pod | None:
+        """Its pod."""
+        return next((pod for pod in self.seen.pods if pod.role is None), None)
+
+    def nodes(self, role: Role | None = None) -> list[Pod]:
+        """Pods of workers and servers, or of one of them."""
+        return [pod for pod in self.seen.pods if pod.role is not None and role in (None, pod.role)]
+
+    @property
+    def alive(self) -> list[Pod]:
+        """Pods that run, or will."""
+        return [pod for pod in self.seen.pods if pod.alive]
+
+    @property
+    def ended_by_us(self) -> bool:
+        """Whether the job is over because the operator wanted so."""
+        return self.report is not None and self.report.ended and self.report.reason.startswith(CAUSE)
+
+    def note(self, **values: Any) -> None:
+        """Change the status."""
+        self.status = replace(self.status, **values)
+
+    def tell(self, kind: str, value: bool, reason: str, message: str = "") -> None:
+        """Set a condition."""
+        self.status = self.status.told(kind, value, reason, self.now, message)
+
+    def act(self, *actions: Action) -> None:
+        """Ask for actions."""
+        self.actions += actions
+
+    def event(self, reason: str, message: str, warning: bool = False) -> None:
+        """Ask for an event on the object."""
+        self.act(Tell(reason, message, warning))
+
+    def delete(self, pods: Iterable[Pod]) -> None:
+        """Ask for the end of pods that nobody has deleted yet, and of the objects of those that are lost."""
+        self.act(*(DeletePod(pod.name, pod.lost) for pod in pods if pod.lost or not pod.deleting))
+
+    def start(self, role: Role, number: int) -> None:
+        """Ask for a worker's or server's pod."""
+        self.act(StartNode(role, number, self.status.server_bytes if role is Role.SERVER else 0))
+
+    def look_again(self, seconds: float) -> None:
+        """Another look is due by then."""
+        self.again = seconds if self.again is None else min(self.again, seconds)
+
+    def decision(self) -> Decision:
+        """All of it."""
+        return Decision(tuple(self.actions), self.status, self.again)

@@ -1,0 +1,145 @@
+"""What a job's coordinator says, as the operator reads it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from coordinator.ctl.format import transports
+from k8s.elastic_operator.job.model import Body, Counts, timestamp
+from protos import elastic_pb2 as pb
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the coordinator says.
+
+    Attributes:
+        phase: rebuilding, starting, running, restoring, finished, failed.
+        reason: of the phase.
+        term: of the coordinator.
+        wanted: numbers that it goes for.
+        starting: nodes that are to be started, beyond those that have registered.
+        members: id of a node by the name of its process, of all that are registered.
+        roster: members that are in force.
+        version: steps of training.
+        epoch: with the part of it that is done.
+        samples_per_epoch: 0: not known.
+        samples_per_second: of the job.
+        metrics: what the script reports.
+        transport: how tensors travel, in words; "": nobody has told yet.
+        fallback: why, where that is second choice.
+        plan: under way, in words; "": none.
+        plans: those that have ended, oldest first.
+        left: ids of nodes that plans have let go.
+        expelled: names of processes that the job goes on without though nobody saw them end.
+        evicted: those of them that a person wanted to go.
+        server_bytes: parameters that the largest server holds; 0: not known.
+        rebuilt: the coordinator had no journal, and knows the job from its nodes.
+        checkpoint: URL of the newest; "": none yet.
+        unsaved: why the last one that was tried came to nothing; "": it did not.
+    """
+
+    phase: str = "starting"
+    reason: str = ""
+    term: int = 1
+    wanted: Counts = field(default_factory=Counts)
+    starting: Counts = field(default_factory=Counts)
+    members: Mapping[str, str] = field(default_factory=dict)
+    roster: Counts = field(default_factory=Counts)
+    version: int = 0
+    epoch: float = 0.0
+    samples_per_epoch: float = 0.0
+    samples_per_second: float = 0.0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    transport: str = ""
+    fallback: str = ""
+    plan: str = ""
+    plans: tuple[Body, ...] = ()
+    left: frozenset[str] = frozenset()
+    expelled: frozenset[str] = frozenset()
+    evicted: frozenset[str] = frozenset()
+    server_bytes: int = 0
+    rebuilt: bool = False
+    checkpoint: str = ""
+    unsaved: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job is over."""
+        return self.phase in ("finished", "failed")
+
+    def member(self, pod: str) -> str:
+        """The id of a pod's node; "": it has not registered, or is gone."""
+        return next((node for nonce, node in self.members.items() if nonce.rpartition(".")[0] == pod), "")
+
+    def has_expelled(self, pod: str) -> bool:
+        """Return whether a pod's process was expelled, and no later one of the pod has registered."""
+        return not self.member(pod) and any(nonce.rpartition(".")[0] == pod for nonce in self.expelled)
+
+    def has_evicted(self, pod: str) -> bool:
+        """Return whether a person wanted a process of the pod to go."""
+        return any(nonce.rpartition(".")[0] == pod for nonce in self.evicted)
+
+    @staticmethod
+    def of(wanted: pb.Wanted, status: pb.StatusReply, plans: Sequence[pb.Plan]) -> "Report":
+        """From the coordinator's messages: `wanted` decides, the others are for people."""
+        inside = [node for node in status.nodes if node.rank >= 0]
+        phase = ("failed" if wanted.failed else "finished") if wanted.ended else status.phase
+        phase = "restoring" if wanted.restarting and not wanted.ended else phase
+        transport, fallback = transports(status)
+        return Report(
+            phase=phase,
+            reason=wanted.reason or status.reason,
+            term=status.term,
+            wanted=Counts(wanted.workers, wanted.servers),
+            starting=Counts(wanted.starting_workers, wanted.starting_servers),
+            members=dict(zip(wanted.nonces, wanted.nodes, strict=True)),
+            expelled=frozenset(wanted.expelled),
+            evicted=frozenset(wanted.evicted),
+            roster=Counts(*(sum(node.member.role == role for node in inside) for role in (pb.WORKER, pb.SERVER))),
+            version=status.version,
+            epoch=_epoch(status),
+            samples_per_epoch=float(status.data.samples),
+            samples_per_second=status.rate,
+            metrics=_metrics(status),
+            transport=transport,
+            fallback=fallback,
+            plan=f"{status.plan.phase}: {status.plan.cause}" if status.HasField("plan") else "",
+            plans=tuple(_plan(plan) for plan in plans if plan.ended),
+            left=frozenset(node for plan in plans for node in plan.left),
+            server_bytes=max((node.bytes for node in inside if node.member.role == pb.SERVER), default=0),
+            rebuilt=status.rebuilt,
+            checkpoint=status.checkpoint,
+            unsaved=status.unsaved,
+        )
+
+
+def _epoch(status: pb.StatusReply) -> float:
+    steps = -(-status.data.samples // status.data.global_batch) if status.data.global_batch else 0
+    return round(status.epoch + (min(1.0, status.step / steps) if steps else 0.0), 2)
+
+
+def _metrics(status: pb.StatusReply) -> dict[str, float]:
+    """Of all nodes; where several have one, the chief's."""
+    found: dict[str, float] = {}
+    for node in sorted(status.nodes, key=lambda node: node.rank, reverse=True):
+        found.update(node.metrics)
+    return found
+
+
+def _plan(plan: pb.Plan) -> dict[str, Any]:
+    """A plan that has ended, as `status.plans` has it."""
+    steps = ("registration", "assignment", "migration", "update")
+    return {
+        "id": plan.id,
+        "phase": plan.phase,
+        "cause": plan.cause,
+        "reason": plan.reason,
+        "joined": list(plan.joined),
+        "left": list(plan.left),
+        "seconds": round(plan.ended - plan.started, 3),
+        "steps": {name: round(spent / 1000, 4) for name, spent in zip(steps, plan.steps_ms, strict=False)},
+        "suspension": round(max(plan.suspension_ms.values(), default=0.0) / 1000, 4),
+        "bytesMoved": plan.bytes_moved,
+        "ended": timestamp(plan.ended),
+    }

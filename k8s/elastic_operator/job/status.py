@@ -1,0 +1,153 @@
+"""The status of an ElasticJob: what people read, and the little that the operator remembers there."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from k8s.elastic_operator.job.model import Body, Counts, timestamp
+
+WAITING, STARTING, RUNNING = "Waiting", "Starting", "Running"
+SUSPENDING, SUSPENDED = "Suspending", "Suspended"
+COMPLETED, FAILED = "Completed", "Failed"
+ENDED = (COMPLETED, FAILED)
+MOST_PLANS = 10
+_LONGEST = 1024
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One aspect of the job, as `kubectl wait --for=condition=` reads it.
+
+    Attributes:
+        type: Scheduled, Coordinated, Running, Scaled, Suspended, Completed, Failed.
+        status: True, False.
+        reason: one word.
+        message: for people.
+        since: of its present status, RFC 3339.
+    """
+
+    type: str
+    status: str
+    reason: str
+    message: str = ""
+    since: str = ""
+
+    def to_dict(self) -> dict[str, str]:
+        """As the API server has it."""
+        names = {"type": self.type, "status": self.status, "reason": self.reason, "message": self.message}
+        return names | {"lastTransitionTime": self.since}
+
+
+@dataclass(frozen=True)
+class Status:
+    """`status` of the object; camelCase there.
+
+    Attributes:
+        phase: "": nobody has looked at the job yet.
+        reason: of the phase, or why it waits.
+        conditions: by type.
+        workers: in force.
+        servers: in force.
+        epoch: with the part of it that is done.
+        samples_per_epoch: 0: not known yet.
+        samples_per_second: now.
+        metrics: the last that the script reported.
+        transport: of tensors; where it is not the one that was asked for, why.
+        plan: under way, in words.
+        plans: the last that have ended.
+        term: given to the coordinator's pod at its last start.
+        restarts: dead pods that were replaced.
+        failures: of these, those that ended by themselves, which `retryLimit` bounds.
+        start_time: of the first pods.
+        completion_time: of the end.
+        selector: of the workers' pods, for /scale.
+        coordinator: its service.
+        observed_generation: of the document that this answers.
+        checkpoint: URL of the last checkpoint that a suspension made.
+        trained: whether there is anything that could be lost.
+        created: the highest number given to a pod, by role.
+        server_bytes: parameters that the largest server holds, or held last.
+        counted: names of dead pods that are in `restarts`.
+    """
+
+    phase: str = ""
+    reason: str = ""
+    conditions: Mapping[str, Condition] = field(default_factory=dict)
+    workers: int = 0
+    servers: int = 0
+    epoch: float = 0.0
+    samples_per_epoch: float = 0.0
+    samples_per_second: float = 0.0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    transport: str = ""
+    plan: str = ""
+    plans: tuple[Body, ...] = ()
+    term: int = 0
+    restarts: int = 0
+    failures: int = 0
+    start_time: str = ""
+    completion_time: str = ""
+    selector: str = ""
+    coordinator: str = ""
+    observed_generation: int = 0
+    checkpoint: str = ""
+    trained: bool = False
+    created: Counts = field(default_factory=Counts)
+    server_bytes: int = 0
+    counted: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(body: Body) -> "Status":
+        """From the API server's object."""
+        found = dict(body.get("status") or {})
+        given: dict[str, Any] = {}
+        for one in fields(Status):
+            if (value := found.get(_camel(one.name))) is not None:
+                given[one.name] = value
+        if "conditions" in given:
+            given["conditions"] = {
+                one["type"]: Condition(
+                    one["type"], one["status"], one["reason"], one.get("message", ""), one["lastTransitionTime"]
+                )
+                for one in given["conditions"]
+            }
+        if "created" in given:
+            given["created"] = Counts(given["created"].get("workers", 0), given["created"].get("servers", 0))
+        for name in ("plans", "counted"):
+            given[name] = tuple(given.get(name, ()))
+        return Status(**given)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the API server has it; what is empty is left out, but for counts."""
+        kept = {"workers", "servers", "restarts", "phase"}
+        values: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
+        values["conditions"] = [one.to_dict() for one in self.conditions.values()]
+        values["created"] = {"workers": self.created.workers, "servers": self.created.servers} if self.term else {}
+        values["plans"], values["counted"] = list(self.plans), list(self.counted)
+        values["metrics"] = dict(self.metrics)
+        return {_camel(name): value for name, value in values.items() if value or name in kept}
+
+    def told(self, kind: str, value: bool, reason: str, now: float, message: str = "") -> "Status":
+        """With one condition set; its time changes with its status only."""
+        status = str(value)
+        before = self.conditions.get(kind)
+        since = before.since if before is not None and before.status == status else timestamp(now)
+        found = Condition(kind, status, reason, message[:_LONGEST], since)
+        return replace(self, conditions={**self.conditions, kind: found})
+
+    def condition(self, kind: str) -> bool:
+        """Whether a condition is true."""
+        return kind in self.conditions and self.conditions[kind].status == "True"
+
+
+_PROGRESS = ("epoch", "samples_per_second", "metrics")
+
+
+def is_progress(old: Status, new: Status) -> bool:
+    """Whether the only difference is how far training has come, which may be told less often."""
+    return replace(new, **{name: getattr(old, name) for name in _PROGRESS}) == old
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.title() for word in rest)

@@ -1,0 +1,69 @@
+"""The pod templates of a job's document: as they stand, and as pods of each role take them. Pure."""
+
+import contextlib
+import copy
+from typing import Any
+
+from dl2_scheduler.cluster.template import SLOTS
+from elastic_ps.core.configuration import Role
+from k8s.elastic_operator.job.model import Body, Desired
+
+Manifest = dict[str, Any]
+
+
+def _part(job: Desired, role: Role) -> Body:
+    found: Body = job.spec.get("workers" if role is Role.WORKER else "servers") or {}
+    return found
+
+
+def template_of(job: Desired, role: Role) -> tuple[Manifest, Manifest, Manifest]:
+    """Metadata, pod spec and container of a role. Servers that have none take the workers' surroundings."""
+    own = copy.deepcopy(dict(_part(job, role).get("template") or {}))
+    if own:
+        spec = own.get("spec", {})
+        (container,) = spec.pop("containers")
+        _without_slots(container)
+        return own.get("metadata", {}), spec, container
+    meta, spec, container = template_of(job, Role.WORKER)
+    for name in ("command", "args", "workingDir", "resources"):
+        container.pop(name, None)
+    return meta, spec, container
+
+
+def image(job: Desired, role: Role, default: str) -> str:
+    """Return the image of a role's pods."""
+    *_, container = template_of(job, role)
+    return str(container.get("image", default))
+
+
+def written(job: Desired, image: str) -> list[Manifest]:
+    """Pods as the document's author wrote them, with what no pod can be without: for the API server to judge.
+
+    Args:
+        job: of whose document.
+        image: of containers that name none.
+    """
+    found = []
+    for role in Role:
+        own = copy.deepcopy(dict(_part(job, role).get("template") or {}))
+        if not own:
+            continue
+        (container,) = own["spec"]["containers"]
+        _without_slots(container)
+        named = {"image": image, "name": "main", **container}
+        meta = {**own.get("metadata", {}), "name": f"{job.name}-{role}-1", "namespace": job.namespace}
+        spec = {**own["spec"], "containers": [named]}
+        found.append({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+    return found
+
+
+def _without_slots(container: Manifest) -> None:
+    """Slots are of virtual nodes, not of these."""
+    with contextlib.suppress(AttributeError, KeyError, TypeError):  # where it is no such thing: the API server says so
+        container["resources"]["requests"].pop(SLOTS, None)
+
+
+def interpreter(job: Desired) -> str:
+    """Return the interpreter that the workers' command names."""
+    _, _, container = template_of(job, Role.WORKER)
+    return str(container["command"][0])

@@ -1,0 +1,343 @@
+"""One job, kept: gathers what is seen, asks `reconcile.plan`, does what it says.
+
+It remembers nothing that a restart would miss.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from kubernetes.aio.client import ApiException
+
+from elastic_ps.core.errors import ElasticError
+from k8s.elastic_operator.api import CONFLICT, NOT_FOUND, UNANSWERED, Api, NotLeader
+from k8s.elastic_operator.coordinator_calls import Asking
+from k8s.elastic_operator.coordinator_follow import Follower
+from k8s.elastic_operator.health import Pulse, version
+from k8s.elastic_operator.job import actions as act
+from k8s.elastic_operator.job import manifests
+from k8s.elastic_operator.job.model import FINALIZER, JOB_LABEL, NODE_LABEL, PORT, Body, Desired, Pod
+from k8s.elastic_operator.job.reconcile import KEPT, plan
+from k8s.elastic_operator.job.reconciliation import Observed
+from k8s.elastic_operator.job.status import RUNNING, STARTING, SUSPENDING, Status, is_progress
+from k8s.elastic_operator.metrics import Metrics
+from k8s.elastic_operator.pod_creation import PEOPLES, Starter, sentence
+
+log = logging.getLogger(__name__)
+
+_RESYNC_SECONDS = 300.0
+_CONFLICT_SECONDS = 0.2
+_LONGEST_PAUSE = 60.0
+_ENDING_SECONDS = 5.0
+"""Between two looks at a job with pods that are ending: their node may have died."""
+
+
+@dataclass
+class Shared:
+    """What keepers have in common.
+
+    Attributes:
+        api: the API server.
+        key: that job tokens come from.
+        defaults: of pods.
+        metrics: counted here.
+        progress_seconds: between two tellings of how far training has come.
+    """
+
+    api: Api
+    key: bytes
+    defaults: manifests.Defaults
+    metrics: Metrics
+    progress_seconds: Callable[[], float]
+
+
+class Keeper:
+    """Keeps one ElasticJob from its first event until its object is gone.
+
+    Args:
+        shared: with the other keepers.
+        body: the object.
+    """
+
+    def __init__(self, shared: Shared, body: Body):
+        self._shared, self._api = shared, shared.api
+        self.body = body
+        self.pods: dict[str, Body] = {}
+        self.pulse = Pulse()
+        self.pulse.hears(body)
+        self._wake = asyncio.Event()
+        self._wake.set()
+        self._follower: Follower | None = None
+        self._silent_since = time.monotonic()
+        self._synced = self._written = 0.0
+        self._pause, self._gone = 1.0, False
+        self._starter = Starter(shared.api, shared.defaults, self._made)
+        self._asking = Asking(self.name, self._wake_in)
+        self._edited = asyncio.Event()
+        self._complained = self._trouble = ""
+
+    # ---- what others tell -------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Something has changed."""
+        self._wake.set()
+
+    def changed(self, body: Body) -> None:
+        """The object, as a watch brings it."""
+        self.pulse.hears(body)
+        self._take(body)
+
+    def _take(self, body: Body) -> None:
+        """The object as it is; what is older than what was written here is passed over."""
+        if version(body) >= version(self.body):
+            if body["metadata"].get("generation") != self.body["metadata"].get("generation"):
+                self._edited.set()
+            self.body = body
+            self._wake.set()
+
+    def pod_changed(self, body: Body, gone: bool) -> None:
+        """A pod of the job, as a watch brings it."""
+        name = body["metadata"]["name"]
+        if gone:
+            self.pods.pop(name, None)
+        else:
+            self.pods[name] = body
+        self._wake.set()
+
+    def _made(self, body: Body) -> None:
+        """Take in a pod that was made here; its watch may be later."""
+        self.pods.setdefault(body["metadata"]["name"], body)
+
+    # ---- the loop ---------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until cancelled, or the object is gone. Raises `NotLeader`; whatever else is wrong is this job's own."""
+        try:
+            while not await self._is_over():
+                await self._wake.wait()
+                self._wake.clear()
+                self._edited.clear()
+                again, rests = await self._attempt()
+                self.pulse.rests()
+                self._wake_in(again)
+                await self._rest(rests)
+        finally:
+            await self._close()
+
+    async def _attempt(self) -> tuple[float | None, float]:
+        """Reconcile once. Returns in how many seconds another is due, and for how long nothing brings it sooner."""
+        try:
+            self.pulse.steps()
+            with self._shared.metrics.reconciling():
+                again = await self._once()
+        except NotLeader:
+            raise
+        except ApiException as error:
+            if error.status == CONFLICT:
+                again, rests = _CONFLICT_SECONDS, 0.0
+            else:
+                self._gone = error.status == NOT_FOUND
+                again = self._later()
+                rests = again if error.status in PEOPLES else 0.0
+            self._note(f"the API server refuses: {error.status} {error.reason} {error.body or ''}"[:500], again)
+            await self._complain(sentence(error) if error.status in PEOPLES else "")
+            await self._refresh()
+        except (ElasticError, *UNANSWERED) as error:
+            again, rests = self._later(), 0.0
+            self._note(repr(error), again)
+        except Exception as error:
+            again = rests = self._later()
+            log.exception("%s: this operator breaks on the job; again in %.1f s", self.name, again)
+            await self._confess(error)
+        else:
+            self._pause, rests = 1.0, 0.0
+            if self._trouble:
+                self._trouble = ""
+                self._wake.set()
+        return again, rests
+
+    def _later(self) -> float:
+        """Return the seconds until the next try, more each time."""
+        pause, self._pause = self._pause, min(2 * self._pause, _LONGEST_PAUSE)
+        return pause
+
+    async def _is_over(self) -> bool:
+        """Return whether the object is gone, where something of it was not found."""
+        if not self._gone:
+            return False
+        self._gone = False
+        try:
+            found = await self._api.job(Desired.of(self.body))
+        except ApiException as error:
+            return bool(error.status == NOT_FOUND)
+        except UNANSWERED:
+            return False
+        return bool(found["metadata"]["uid"] != self.body["metadata"]["uid"])
+
+    async def _rest(self, seconds: float) -> None:
+        """Let what will not mend by itself rest, whatever happens: what is written about it wakes this keeper, too."""
+        if seconds:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._edited.wait(), seconds)
+
+    async def _confess(self, error: Exception) -> None:
+        """Say on the job that this operator breaks on it: its author can mend it, or tell ours."""
+        before, self._trouble = self._trouble, f"{type(error).__name__}: {error}"[:500]
+        with contextlib.suppress(Exception):
+            status = Status.of(self.body)
+            told = status.told(KEPT, False, "Error", time.time(), self._trouble)
+            self.body = await self._api.write_status(self.body, replace(told, reason=f"the operator: {self._trouble}"))
+        if self._trouble != before:
+            with contextlib.suppress(ApiException, *UNANSWERED):
+                await self._api.tell(Desired.of(self.body), "Error", self._trouble, warning=True)
+
+    def _wake_in(self, seconds: float | None) -> None:
+        if seconds is not None:
+            asyncio.get_running_loop().call_later(seconds, self._wake.set)
+
+    def _note(self, what: str, again: float) -> None:
+        log.warning("%s: %s; again in %.1f s", self.name, what, again, extra={"job": self.name})
+
+    @property
+    def name(self) -> str:
+        """NAMESPACE/NAME."""
+        return f"{self.body['metadata']['namespace']}/{self.body['metadata']['name']}"
+
+    async def _complain(self, what: str) -> None:
+        """Tell people, once, what the API server will not have."""
+        if what and what != self._complained:
+            self._complained = what
+            with contextlib.suppress(ApiException, *UNANSWERED):
+                await self._api.tell(Desired.of(self.body), "Refused", what, warning=True)
+
+    async def _refresh(self) -> None:
+        with contextlib.suppress(ApiException, *UNANSWERED):
+            self._take(await self._api.job(Desired.of(self.body)))
+
+    async def _once(self) -> float | None:
+        """One reconciliation. Returns in how many seconds another is due."""
+        job = Desired.of(self.body)
+        if time.monotonic() > self._synced:
+            listed = await self._api.pods(job.namespace, f"{JOB_LABEL}={job.name}")
+            self.pods = {body["metadata"]["name"]: body for body in listed if _owned(body, job)}
+            self._synced = time.monotonic() + _RESYNC_SECONDS
+        seen = await self._observe(job)
+        decision = plan(seen, job, time.time())
+        status = decision.status
+        if status.phase != SUSPENDING and not job.deleting:
+            self._asking.forget_saving()
+        again = decision.again
+        if status != seen.status:
+            due = self._written + self._shared.progress_seconds() - time.monotonic()
+            if is_progress(seen.status, status) and due > 0 and not decision.actions:
+                again = min(due, again if again is not None else due)
+            else:
+                self.body = await self._api.write_status(self.body, status)
+                self.pulse.wrote(self.body)
+                self._written = time.monotonic()
+                self._shared.metrics.job(job, status)
+                if status.phase != seen.status.phase:
+                    log.info("%s: %s: %s", self.name, status.phase, status.reason, extra={"job": self.name})
+        if status.phase not in (STARTING, RUNNING):
+            self._starter.forget()
+        for action in decision.actions:
+            self.pulse.steps()
+            if not isinstance(action, act.Start):
+                await self._do(action, job)
+        if starts := tuple(action for action in decision.actions if isinstance(action, act.Start)):
+            await self._complain(await self._starter.start(starts, job))
+            self._wake.set()
+        return again
+
+    # ---- gathering --------------------------------------------------------------------------------------------------
+
+    async def _observe(self, job: Desired) -> Observed:
+        bodies = [body for body in self.pods.values() if _owned(body, job)]
+        unreachable = await self._unreachable(bodies)
+        pods = tuple(Pod.of(body, unreachable) for body in bodies)
+        coordinator = next((pod for pod in pods if pod.role is None), None)
+        await self._follow(job, coordinator)
+        heard = self._follower.heard if self._follower is not None else self._silent_since
+        return Observed(
+            status=Status.of(self.body),
+            pods=tuple(sorted(pods, key=lambda pod: pod.name)),
+            report=self._follower.report if self._follower is not None else None,
+            silent=time.monotonic() - heard,
+            refused=self._asking.refused,
+            saving=self._asking.saving,
+            claim=await self._claim(job, coordinator),
+            verdict=self._starter.verdict,
+            denied=self._starter.denied,
+            stranger=self._follower.stranger if self._follower is not None else "",
+            trouble=self._trouble,
+        )
+
+    async def _claim(self, job: Desired, pod: Pod | None) -> str:
+        """What a coordinator that is not placed may wait for."""
+        waits = bool(job.claim) and pod is not None and pod.staying and not pod.node
+        return await self._api.claim_phase(job.namespace, job.claim) if waits else ""
+
+    async def _unreachable(self, bodies: list[Body]) -> set[str]:
+        """Nodes that do not answer, of those that deleted pods are on: there, nobody ends them."""
+        ending = [body for body in bodies if "deletionTimestamp" in body["metadata"]]
+        nodes = {name for body in ending if (name := body["spec"].get("nodeName"))}
+        if nodes:
+            self._wake_in(_ENDING_SECONDS)
+        return {name for name in nodes if not await self._api.answers(name)}
+
+    async def _follow(self, job: Desired, pod: Pod | None) -> None:
+        """Follow the coordinator where it is now."""
+        runs = pod is not None and pod.alive and pod.phase == "Running" and pod.address
+        address = f"{pod.address}:{PORT}" if pod is not None and runs else ""
+        if self._follower is not None and self._follower.address == address:
+            return
+        if self._follower is not None:
+            self._silent_since = time.monotonic()
+            await self._follower.close()
+            self._follower = None
+        if address:
+            self._follower = Follower(address, bytes.fromhex(manifests.token(self._shared.key, job)), self.wake)
+
+    async def _close(self) -> None:
+        self._asking.close()
+        if self._follower is not None:
+            await self._follower.close()
+        self._shared.metrics.forget(Desired.of(self.body))
+
+    # ---- acting -----------------------------------------------------------------------------------------------------
+
+    async def _do(self, action: act.Action, job: Desired) -> None:
+        match action:
+            case act.Tell():
+                await self._api.tell(job, action.reason, action.message, action.warning)
+            case act.Ensure():
+                self._starter.moved()
+                await self._api.create(manifests.secret(job, manifests.token(self._shared.key, job)))
+                if job.claim:
+                    await self._api.create(manifests.claim(job))
+                for manifest in (manifests.service(job), *manifests.budgets(job)):
+                    await self._api.apply(manifest)
+            case act.Judge():
+                await self._starter.judge(job)
+                self._wake.set()
+            case act.DeletePod():
+                await self._api.delete_pod(job.namespace, action.name, action.at_once)
+            case act.LabelPod():
+                await self._api.label_pod(job.namespace, action.name, {NODE_LABEL: action.member})
+            case act.SetFinalizer():
+                kept = [one for one in self.body["metadata"].get("finalizers", ()) if one != FINALIZER]
+                self.body = await self._api.set_finalizers(self.body, [*kept, FINALIZER] if action.on else kept)
+            case act.DeleteJob():
+                await self._api.delete_job(job)
+            case act.Save() if self._follower is not None:
+                self._asking.save(self._follower.client)
+            case _ if self._follower is not None:
+                await self._asking.ask(self._follower.client, action)
+
+
+def _owned(body: Body, job: Desired) -> bool:
+    """Not those of an earlier job of the same name."""
+    return any(owner.get("uid") == job.uid for owner in body["metadata"].get("ownerReferences", ()))

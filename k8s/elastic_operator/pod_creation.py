@@ -1,0 +1,167 @@
+"""A job's pods, made or judged: what the API server refuses of them is remembered, and tried again later and later."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from kubernetes.aio.client import ApiException
+
+from elastic_ps.core.configuration import Role
+from elastic_ps.system import storage
+from k8s.elastic_operator.api import CONFLICT, Api
+from k8s.elastic_operator.job import manifests, templates
+from k8s.elastic_operator.job.actions import Start, StartCoordinator, StartNode
+from k8s.elastic_operator.job.model import Body, Counts, Desired
+from k8s.elastic_operator.job.reconciliation import Denial, Verdict
+
+PEOPLES = (400, 403, 422)
+"""What the API server answers where somebody has to mend something."""
+_FORBIDDEN = 403
+_LONGEST_PAUSE = 60.0
+_LONGEST_MESSAGE = 1000
+_CANNOT_JUDGE = "does not support dry run"
+"""What the API server answers where a webhook of somebody's cannot tell without the real thing."""
+
+
+class Starter:
+    """Makes one job's pods.
+
+    Args:
+        api: the API server.
+        defaults: of pods.
+        made: called with each pod that there is then.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        defaults: manifests.Defaults,
+        made: Callable[[Body], None],
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._api, self._defaults, self._made, self._clock = api, defaults, made, clock
+        self._address = ""
+        self._denial: tuple[Denial, float] | None = None
+        self._verdict: tuple[Verdict, float] | None = None
+        self._pause = 1.0
+
+    # ---- the real thing ---------------------------------------------------------------------------------------------
+
+    @property
+    def denied(self) -> Denial | None:
+        """Return what the API server would not make, and when it is to be tried again."""
+        if self._denial is None:
+            return None
+        denial, until = self._denial
+        return replace(denial, again=max(0.0, until - self._clock()))
+
+    def forget(self) -> None:
+        """Forget what was refused: the job is to have no pods now."""
+        self._denial, self._pause = None, 1.0
+
+    def moved(self) -> None:
+        """Forget the service's address: it has been written, and may have another one."""
+        self._address = ""
+
+    async def start(self, starts: tuple[Start, ...], job: Desired) -> str:
+        """Make pods, in order. The first that the API server refuses is the last to be tried.
+
+        Returns:
+            The API server's sentence where it is news; "": all are made, or it says what it said before.
+        """
+        before = self._denial[0].message if self._denial is not None else ""
+        for place, action in enumerate(starts):
+            try:
+                self._made(await self._api.create_pod(await self._manifest(action, job)))
+            except ApiException as error:
+                if error.status not in PEOPLES:
+                    raise
+                message = sentence(error)
+                self._denial = Denial(message, starts[place:]), self._clock() + self._pause
+                self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+                return message if message != before else ""
+        self.forget()
+        return ""
+
+    async def _manifest(self, action: Start, job: Desired) -> templates.Manifest:
+        if isinstance(action, StartCoordinator):
+            return manifests.coordinator_pod(job, action, self._defaults)
+        if not self._address:
+            self._address = (await self._api.apply(manifests.service(job)))["spec"]["clusterIP"]
+        return manifests.node_pod(job, action, self._defaults, self._address)
+
+    # ---- judged before ----------------------------------------------------------------------------------------------
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Return the API server's verdict on the job's pods; None: it has to be asked, perhaps again."""
+        if self._verdict is None:
+            return None
+        verdict, until = self._verdict
+        left = until - self._clock()
+        if verdict.reason and left <= 0:
+            return None
+        return replace(verdict, again=max(0.0, left))
+
+    async def judge(self, job: Desired) -> None:
+        """Ask whether the API server would take the job's pods; nothing is made."""
+        reason, message = await self._judge(job)
+        known = self._verdict[0] if self._verdict is not None else None
+        if not reason or known is None or known.generation != job.generation:
+            self._pause = 1.0
+        self._verdict = Verdict(job.generation, reason, message[:_LONGEST_MESSAGE]), self._clock() + self._pause
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE) if reason else 1.0
+
+    async def _judge(self, job: Desired) -> tuple[str, str]:
+        if why := self._storage(job):
+            return "InvalidCheckpoint", why
+        for manifest in templates.written(job, self._defaults.image):  # so that errors name its author's own fields
+            reason, message = await self._try(manifest)
+            if reason == "InvalidTemplate":
+                return reason, message
+        try:
+            number = Counts(job.minimum.workers, job.minimum.servers)
+            pods = [manifests.coordinator_pod(job, StartCoordinator(1, number), self._defaults)]
+            pods += [manifests.node_pod(job, StartNode(role, 1), self._defaults, "127.0.0.1") for role in Role]
+        except Exception as error:  # noqa: BLE001  (whatever it is: it is in this job's document)
+            return "InvalidTemplate", f"the template cannot be made a pod of: {error!r}"
+        for manifest in pods:
+            reason, message = await self._try(manifest)
+            if reason:
+                return reason, message
+        return "", ""
+
+    async def _try(self, manifest: templates.Manifest) -> tuple[str, str]:
+        """Return what the API server has against a pod."""
+        try:
+            await self._api.create_pod(manifest, dry_run=True)
+        except ApiException as error:
+            message = sentence(error)
+            if error.status == CONFLICT or _CANNOT_JUDGE in message:
+                return "", ""
+            if error.status not in PEOPLES:
+                raise
+            if error.status == _FORBIDDEN:
+                return ("Quota" if "exceeded quota" in message else "Forbidden"), message
+            return "InvalidTemplate", message
+        return "", ""
+
+    def _storage(self, job: Desired) -> str:
+        """Return why the job could not be saved, where that is known: pods of other images may have other programs."""
+        if not job.checkpoint or templates.image(job, Role.SERVER, self._defaults.image) != self._defaults.image:
+            return ""
+        try:
+            storage.check_protocol(job.checkpoint)
+        except (ValueError, ImportError) as error:
+            return f"checkpoint.url: the image {self._defaults.image} cannot write there: {error}"
+        return ""
+
+
+def sentence(error: ApiException) -> str:
+    """Return what the API server says, without what programs read."""
+    try:
+        return str(json.loads(error.body or "")["message"])
+    except (TypeError, ValueError, KeyError):
+        return f"{error.status} {error.reason}"

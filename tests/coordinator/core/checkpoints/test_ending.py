@@ -1,0 +1,154 @@
+"""How a job ends."""
+
+import pytest
+
+from coordinator.core import effects as ef
+from coordinator.core import events as ev
+from coordinator.core.nodes.deaths import GRACE_SECONDS
+from coordinator.core.plans.plan import Kind, Phase
+from coordinator.server.status_view import status
+from elastic_ps.core.configuration import Role
+from tests.coordinator.played_job import ASYNC, DATA, STATIC, World, text
+
+
+def test_the_job_ends_when_every_worker_has_finished():
+    world = World(2, 1)
+    world.report(world.node("w0"), finished=True)
+    assert not world.state.job.ended
+    world.post(ev.Exited(world.now, "", "w1", 0))
+    assert world.state.job.phase == "finished"
+    assert world.sent(type(world.state.job.nodes["s0"].stop), "s0")
+    assert world.wanted.ended
+    assert not world.wanted.failed
+
+
+def test_a_finishing_job_takes_no_plan():
+    world = World(2, 1)
+    world.report(world.node("w0"), finished=True)
+    assert "finishing" in text(world.ask(ev.ScaleAsked, 3, 0))
+    assert world.wanted.starting_workers == 0
+
+
+def test_a_worker_that_crashes_after_the_last_step_fails_the_job_by_name():
+    world = World(2, 1)
+    world.report(world.node("w0"), finished=True)
+    world.kill(world.node("w1"), 1)
+    world.launcher()
+    assert world.state.job.phase == "failed"
+    assert "w1: exit status 1" in world.state.job.reason
+
+
+def test_a_worker_that_had_finished_and_exits_with_a_status_has_died():
+    world = World(2, 1)
+    world.report(world.node("w1"), finished=True)
+    world.kill(world.node("w1"), 3)
+    world.launcher()
+    assert world.plan.dead == {"w1"}
+    world.settle()
+    assert world.counts == (2, 1), "it is replaced"
+    assert not world.state.job.finished
+
+
+def test_a_job_whose_last_worker_exits_with_a_status_has_failed():
+    world = World(2, 1)
+    for node in ("w0", "w1"):
+        world.report(world.node(node), finished=True)
+    assert world.state.job.phase == "finished"
+    world.kill(world.node("w1"), 3)
+    world.launcher()
+    assert world.state.job.phase == "failed"
+    assert "w1 ended with exit status 3" in world.state.job.reason
+    assert world.wanted.failed
+
+
+def ended(world, name):
+    """A worker's script ends in order, and its process with it."""
+    node = world.node(name)
+    world.report(node, finished=True)
+    world.kill(node, 0)
+    world.launcher()
+
+
+@pytest.mark.parametrize("data", [DATA, ASYNC, STATIC], ids=["sync", "async", "static"])
+def test_a_worker_whose_script_ends_while_others_train_leaves_them_alone(data):
+    world = World(3, 1, data=data)
+    ended(world, "w1")
+    world.tick(GRACE_SECONDS - 0.5)
+    assert world.plan is None, "the others may have ended as well"
+    world.tick(1)
+    assert (world.plan.kind, world.plan.cause) == (Kind.DEATH, "w1 has finished")
+    world.settle()
+    assert world.counts == (2, 1), "nobody takes its place"
+    before = world.node("w0").version
+    for _ in range(3):
+        world.turn()
+    assert world.node("w0").version > before, "the others go on"
+    assert not world.state.job.reason
+    assert not status(world.state, world.now).reason
+    for name in ("w0", "w2"):
+        ended(world, name)
+    assert world.state.job.phase == "finished"
+
+
+def test_the_batch_of_a_worker_whose_script_ends_early_goes_to_another():
+    world = World(2, 1, data=ASYNC)
+    world.turn()
+    ended(world, "w1")
+    world.check_batches(2)
+
+
+def test_a_job_whose_worker_ended_early_scales_again():
+    world = World(2, 1)
+    ended(world, "w1")
+    world.tick(GRACE_SECONDS + 1)
+    world.settle()
+    world.ask(ev.ScaleAsked, 3, 0)
+    world.settle()
+    assert world.counts == (3, 1)
+
+
+def test_a_plan_that_waits_for_a_finished_workers_step_lands_without_it():
+    world = World(2, 1)
+    world.ask(ev.ScaleAsked, 2, 2)
+    armed = world.until(Phase.ARMED)
+    ended(world, "w1")
+    world.tick(GRACE_SECONDS + 1)
+    assert world.plan.absorbed[0].id == armed.id
+    world.settle()
+    assert world.counts == (1, 2)
+
+
+def test_stop_ends_the_job_and_refuses_newcomers():
+    world = World(1, 1)
+    world.ask(ev.StopAsked)
+    assert world.wanted.ended
+    assert world.wanted.reason == "stopped by the operator"
+    refused = world.ask(ev.Joined, Role.WORKER, "h", 0, 1, "new")
+    assert (text(refused), refused.why) == ("the job has ended: stopped by the operator", ef.Why.ENDING)
+
+
+def test_a_launcher_that_gives_up_fails_the_job_with_its_reason():
+    world = World(1, 1)
+    world.ask(ev.StopAsked, True, "w0 was killed by SIGKILL", True)
+    assert (world.state.job.phase, world.wanted.reason) == ("failed", "w0 was killed by SIGKILL")
+
+
+@pytest.mark.parametrize("data", [DATA, ASYNC, STATIC])
+def test_the_version_does_not_fall_when_workers_finish_and_go(data):
+    world = World(2, 1, data=data, drawing=False)
+    server = world.node("s0")
+    told = [world.state.version]
+    for name, version in (("w0", 40), ("w1", 42)):
+        node = world.node(name)
+        node.version = version
+        world.report(node, finished=True)
+        told.append(world.state.version)
+        world.kill(node, 0)
+        world.launcher()
+        told.append(world.state.version)
+        server.version = version - 2  # it tells of what it has applied later
+        world.report(server)
+        told.append(world.state.version)
+    world.tick()
+    assert told == sorted(told)
+    assert told[-1] == world.state.version == 42

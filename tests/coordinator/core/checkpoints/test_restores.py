@@ -1,0 +1,201 @@
+"""Back to a checkpoint, and from one that cannot be loaded to an older one."""
+
+import pytest
+
+from coordinator.core import effects as ef
+from coordinator.core import events as ev
+from coordinator.core.plans.plan import Phase
+from coordinator.core.plans.scale_requests import RESTORE
+from coordinator.core.state import JobPhase
+from coordinator.server.checkpoint_storage import Search
+from coordinator.server.status_view import status
+from elastic_ps.core.configuration import Role
+from tests.coordinator.played_job import IDENTITY, World, text, without_a_server
+
+
+def restoring(kept=2):
+    """A job that goes back to the newest of its checkpoints, whose servers have been told to load it; all of them."""
+    world, manifests = without_a_server(kept, "/ck")
+    world.post(ev.CheckpointFound(world.now, manifests[-1].url, manifests[-1].manifest))
+    world.until(Phase.ASSIGNED)
+    return world, manifests
+
+
+def cannot_load(world):
+    """A server of the start says so, twice."""
+    server = next(node.id for node in world.alive if node.role is Role.SERVER)
+    event = ev.Unreadable(world.now, server, world.plan.number, "block 0 in s0.bin is damaged")
+    world.post(event)
+    if server in world.state.job.nodes:
+        world.post(event)
+    return [effect for effect in world.effects if isinstance(effect, ef.FindCheckpoint)][-1]
+
+
+def test_a_checkpoint_that_a_server_cannot_load_gives_way_to_the_next_older():
+    world, (older, newest) = restoring()
+    term = world.state.job.term
+    find = cannot_load(world)
+    assert (find.search.known, find.search.passed) == ((newest.url, older.url), {newest.url})
+    assert any("cannot load /ck" in line and "block 0 in s0.bin is damaged" in line for line in world.logs)
+    looked = world.effects.count(find)
+    world.kill_coordinator()
+    assert world.effects.count(find) == looked + 1, "it looks again, and still knows"
+    world.post(ev.CheckpointFound(world.now, older.url, older.manifest))
+    world.settle()
+    assert world.counts == (2, 2)
+    assert world.state.job.term == term + 2, "the restart's and the restore's"
+    assert world.sent(ef.Prepare)[-1].restore == older.url
+    assert world.state.job.voids[-1].version == older.manifest["version"]
+    assert not any(node.exited == 1 for node in world.nodes), "no process dies of it"
+
+
+def test_launchers_are_told_by_name_whose_processes_a_restore_ends():
+    """Also where one follows another, and a process that the first was to end is still there."""
+    world, (older, newest) = without_a_server(2, "/ck")
+    world.node("w1").frozen = True
+    (frozen,), old = world.frozen, world.alive
+    world.post(ev.CheckpointFound(world.now, newest.url, newest.manifest))
+    assert set(world.wanted.restarting) == {node.nonce for node in world.nodes if node.exited is None}
+    world.until(Phase.ASSIGNED)
+    for node in old:
+        while node.inbox and node.exited is None:
+            world.hear(node)
+        while node.outbox and node.exited is None:
+            world.speak(node)
+    world.launcher()  # it has seen them end
+    assert world.wanted.restarting == (frozen.nonce,)
+    cannot_load(world)
+    world.post(ev.CheckpointFound(world.now, older.url, older.manifest))
+    assert set(world.wanted.restarting) == {node.nonce for node in world.nodes if node.exited is None}
+    assert len(world.wanted.restarting) == 5
+
+
+def test_what_is_asked_while_the_checkpoint_is_looked_for_is_refused_when_it_is_found():
+    """Else the script would wait for its answer for ever, and the job for the script's end."""
+    world = World(2, 2, checkpoint="/ck")
+    world.turn()
+    world.ask(ev.CheckpointAsked)
+    manifest = world.saved()
+    world.kill(world.node("s1"))
+    world.launcher()
+    assert world.state.job.loading
+    assert world.declare(world.node("w1")) is None, "it waits"
+    asked = world.asked
+    world.post(ev.CheckpointFound(world.now, manifest.url, manifest.manifest))
+    assert "restored from" in text(world.replies[asked])
+    world.settle()
+    assert world.counts == (2, 2)
+
+
+def test_the_version_falls_back_with_the_job_to_its_checkpoint():
+    world = World(2, 1, checkpoint="/ck")
+    world.ask(ev.CheckpointAsked)
+    saved = world.saved()
+    for _ in range(20):
+        world.turn()
+    world.kill(world.node("w1"))  # what it told of is kept without it
+    world.turn()
+    trained = world.state.version
+    world.kill(world.node("s0"))
+    world.launcher()
+    world.post(ev.CheckpointFound(world.now, saved.url, saved.manifest))
+    assert trained > saved.manifest["version"] == world.state.version
+
+
+def test_the_plan_of_a_restore_tells_why():
+    world, _ = restoring(1)
+    assert world.plan.cause == f"{RESTORE}server s1 died (killed by signal 9)"
+
+
+def test_where_no_checkpoint_can_be_loaded_the_job_fails_with_the_reason():
+    world, _ = restoring(1)
+    cannot_load(world)
+    world.post(ev.CheckpointFound(world.now, error="/ck/version-1 is damaged"))
+    assert world.state.job.phase is JobPhase.FAILED
+    assert "block 0 in s0.bin is damaged" in world.state.job.reason
+    assert "there is no checkpoint to go back to" in world.state.job.reason
+
+
+def test_a_job_that_has_saved_nothing_goes_back_to_what_it_began_from():
+    world = World(2, 1, restore="/begun")
+    world.kill(world.node("s0"))
+    world.launcher()
+    find = next(effect for effect in world.effects if isinstance(effect, ef.FindCheckpoint))
+    assert find.search == Search(IDENTITY, restore="/begun")
+
+
+def test_a_checkpoint_that_is_written_again_is_whole_again():
+    world, (newest,) = restoring(1)
+    cannot_load(world)
+    assert world.state.job.damaged == {newest.url}
+    world.post(ev.ManifestWritten(world.now, newest.url, 1))
+    assert not world.state.job.damaged
+
+
+# ---- from time to time -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", ["kill_coordinator", "lose_journal"])
+def test_the_interval_of_checkpoints_does_not_begin_anew_with_each_coordinator(loss):
+    world = World(1, 1, checkpoint="/ck", checkpoint_interval=60.0)
+    world.turn()
+    begun = world.now
+    getattr(world, loss)()
+    world.saved(turns=40)
+    assert world.now < begun + 30.0
+
+
+def test_a_job_that_begins_is_saved_after_one_interval():
+    world = World(1, 1, checkpoint="/ck", checkpoint_interval=60.0)
+    before = len(world.effects)
+    while world.now < 1050.0:
+        world.turn()
+    assert world.state.version
+    assert not [effect for effect in world.effects[before:] if isinstance(effect, ef.WriteManifest)]
+    world.saved(turns=40)
+
+
+def test_a_checkpoint_that_could_not_be_written_is_in_the_status_until_one_is():
+    world = World(1, 1, checkpoint="/ck")
+    world.turn()
+    for error in ("the disk is full", ""):
+        before = len(world.effects)
+        world.ask(ev.CheckpointAsked)
+        for _ in range(20):
+            world.turn()
+            if written := [effect for effect in world.effects[before:] if isinstance(effect, ef.WriteManifest)]:
+                break
+        world.post(ev.ManifestWritten(world.now, written[0].url, 0 if error else 10, error))
+        told = status(world.state, world.now)
+        assert bool(told.unsaved) is bool(error)
+        assert error in told.unsaved
+        assert told.checkpoint == ("" if error else written[0].url)
+
+
+def test_a_server_that_loads_for_long_is_waited_for_as_long_as_blocks_come():
+    """Else a checkpoint that takes longer is begun again and again."""
+    world, _ = restoring()
+    slow = world.plan.target.servers[0].id
+    others = [node for node in world.alive if node.id != slow]
+
+    def passing(seconds, grows):
+        for second in range(seconds):
+            for node in others:
+                world.report(node)
+            if slow in world.state.job.nodes:
+                held = world.state.vitals[slow].bytes + (grows if second % 300 == 0 else 0)
+                world.post(ev.Reported(world.now, slow, 0, bytes=held))
+            world.tick(1.0)
+
+    for node in others:
+        if not node.connected:
+            world.listen(node)
+        while node.inbox:
+            world.hear(node)
+        while node.outbox and node.exited is None:
+            world.speak(node)
+    passing(1500, grows=100)
+    assert slow in world.state.job.nodes
+    assert world.plan.phase is Phase.ASSIGNED
+    passing(620, grows=0)
+    assert slow not in world.state.job.nodes

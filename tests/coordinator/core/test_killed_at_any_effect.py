@@ -1,0 +1,47 @@
+"""A coordinator killed at every boundary between two effects of two whole scalings, out and in."""
+
+import pytest
+
+from coordinator.core import events as ev
+from coordinator.core.state import JobPhase
+from elastic_ps.core.configuration import Role
+from tests.coordinator.played_job import DATA, SSP, World
+
+
+def scale_out_and_in(world, turns):
+    for count in (2, 1):
+        world.ask(ev.ScaleAsked, count, count)
+        for _ in range(turns):
+            world.turn()
+
+
+def effects_of(data, turns):
+    world = World(1, 1, data=data)
+    before = len(world.effects)
+    scale_out_and_in(world, turns)
+    return len(world.effects) - before
+
+
+def killed_job(data, turns, at):
+    """A job at rest whose coordinator was killed when it had done `at` effects of the scalings."""
+    world = World(1, 1, data=data)
+    world.kill_after = at
+    scale_out_and_in(world, turns)
+    world.settle()
+    assert world.kill_after is None, "nobody was killed"
+    assert world.state.job.phase is JobPhase.RUNNING
+    assert {node.role for node in world.alive} == set(Role)
+    return world
+
+
+@pytest.mark.parametrize("at", range(effects_of(DATA, 12)))
+def test_killed_at_any_effect_the_job_ends_as_it_should(at):
+    world = killed_job(DATA, 12, at)
+    assert world.counts in ((1, 1), (2, 2)), world.describe()
+
+
+@pytest.mark.parametrize("at", range(0, effects_of(SSP, 8), 2))
+def test_killed_at_any_effect_each_batch_is_done_once(at):
+    """Every second boundary, draws among them."""
+    world = killed_job(SSP, 8, at)
+    world.check_batches(world.state.book.epoch + 1)

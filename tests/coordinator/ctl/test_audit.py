@@ -1,0 +1,137 @@
+import random
+
+import pytest
+
+from coordinator.ctl.audit import audit
+from elastic_ps.core.data_order import DataSpec, share
+from protos import elastic_pb2 as pb
+
+SAMPLES, BATCH, EPOCHS = 53, 8, 3
+
+
+def ledger(workers_at=lambda version: 2, servers=((0, 3), (3, 2)), spec=None):
+    spec = spec or DataSpec(True, SAMPLES, BATCH)
+    entries, version = [], 0
+    for epoch in range(EPOCHS):
+        for step in range(spec.steps_per_epoch):
+            workers = workers_at(version)
+            slices = [share(spec, step, rank, workers) for rank in range(workers)]
+            for server, (first, count) in enumerate(servers):
+                entries.append(
+                    pb.LedgerEntry(
+                        server=f"s{server}",
+                        version=version,
+                        runs=[first, count],
+                        epoch=epoch,
+                        step=step,
+                        slices=[
+                            pb.Slice(worker=f"w{rank}", low=part.start, high=part.stop)
+                            for rank, part in enumerate(slices)
+                        ],
+                    )
+                )
+            version += 1
+    return entries
+
+
+def check(entries, last="short"):
+    return audit(entries, SAMPLES, BATCH, EPOCHS, last)
+
+
+@pytest.mark.parametrize("last", ["short", "drop", "wrap"])
+def test_a_whole_ledger_is_proof_whatever_the_number_of_workers(last):
+    found = check(ledger(lambda version: 1 + version % 11, spec=DataSpec(True, SAMPLES, BATCH, last)), last)
+    assert found.problems == ()
+    assert found.exactly_once
+    assert found.updates == EPOCHS * (SAMPLES // BATCH + (last != "drop")) * 2
+
+
+def test_one_lost_entry_is_found():
+    entries = ledger()
+    del entries[7]
+    assert not check(entries).exactly_once
+
+
+def test_one_corrupt_position_is_found():
+    entries = ledger()
+    entries[9].slices[0].high -= 1
+    found = check(entries)
+    assert not found.exactly_once
+    assert "used 0 times instead of 1" in found.problems[0]
+
+
+def test_a_swapped_slice_is_found():
+    entries = ledger()
+    first, second = entries[2].slices[1], entries[4].slices[1]
+    first.low, first.high, second.low, second.high = second.low, second.high, first.low + 1, first.high
+    assert not check(entries).exactly_once
+
+
+def test_an_update_applied_twice_is_found():
+    entries = ledger()
+    entries.append(entries[5])
+    assert any("applied twice" in problem for problem in check(entries).problems)
+
+
+def test_updates_past_the_last_epoch_are_found():
+    entries = ledger()
+    entries.append(pb.LedgerEntry(version=999, runs=[0, 5], epoch=EPOCHS, slices=[pb.Slice(low=0, high=8)]))
+    assert any("not to make" in problem for problem in check(entries).problems)
+
+
+def test_voided_entries_do_not_count():
+    entries = ledger()
+    again = pb.LedgerEntry()
+    again.CopyFrom(entries[6])
+    again.voided = True
+    found = check([*entries, again])
+    assert found.exactly_once
+    assert found.voided == 1
+
+
+def test_an_empty_ledger_proves_nothing():
+    assert not check([]).exactly_once
+
+
+# ---- async and ssp: each push an update of its own, in an order of each block's own ----------------------------------
+
+
+def drawn_ledger(spec, seed=3):
+    """Batches by turns of three workers; each server takes them in an order of its own, with versions of its own."""
+    orders = random.Random(seed)
+    entries = []
+    for server, runs in enumerate(([0, 3], [3, 2])):
+        version = 0
+        for epoch in range(EPOCHS):
+            for step in orders.sample(range(spec.steps_per_epoch), spec.steps_per_epoch):
+                part = share(spec, step, 0, 1)
+                piece = pb.Slice(worker=f"w{orders.randrange(3)}", low=part.start, high=part.stop)
+                entries.append(
+                    pb.LedgerEntry(
+                        server=f"s{server}", version=version, runs=runs, epoch=epoch, step=step, slices=[piece]
+                    )
+                )
+                version += 1
+    return entries
+
+
+@pytest.mark.parametrize("last", ["short", "drop", "wrap"])
+def test_drawn_batches_are_proved_in_whatever_order_they_came(last):
+    found = check(drawn_ledger(DataSpec(True, SAMPLES, BATCH, last, consistency="async")), last)
+    assert found.exactly_once, found.problems
+
+
+def test_a_lost_drawn_batch_is_found():
+    entries = drawn_ledger(DataSpec(True, SAMPLES, BATCH, consistency="async"))
+    lost = entries.pop(9)
+    found = check(entries)
+    assert f"epoch {lost.epoch}, block 0: position {lost.slices[0].low} was used 0 times" in found.problems[0]
+
+
+def test_a_doubled_drawn_batch_is_found():
+    entries = drawn_ledger(DataSpec(True, SAMPLES, BATCH, consistency="async"))
+    again = pb.LedgerEntry()
+    again.CopyFrom(entries[9])
+    again.version, again.slices[0].worker = 999, "w7"  # another worker, an update of its own
+    found = check([*entries, again])
+    assert f"position {again.slices[0].low} was used 2 times" in found.problems[0]

@@ -1,0 +1,168 @@
+"""Which job a command means: the state folder, or an address and a token."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.ctl.job_folders import jobs_folder
+
+Ctl = Callable[..., Any]
+AddJob = Callable[..., Path]
+
+
+def ended_pid() -> int:
+    """A process id that nobody has: its owner has ended and was waited for."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/x")
+    assert jobs_folder({}) == Path("/home/x/.local/state/elastic_ps/jobs")
+    assert jobs_folder({"XDG_STATE_HOME": "/state"}) == Path("/state/elastic_ps/jobs")
+
+
+def test_jobs_lists_each_state(ctl: Ctl, add_job: AddJob) -> None:
+    gone = {"pid": ended_pid(), "coordinator_pid": ended_pid(), "coordinator": "127.0.0.1:1"}
+    add_job("digits", started=1.0)
+    add_job("lost-one", started=2.0, **gone)
+    add_job("away-one", started=3.0, coordinator="127.0.0.1:1")
+    add_job("old", started=4.0, ended=5.0, status=0, **gone)
+    add_job("broken", started=6.0, ended=7.0, status=1, **gone)
+    lines = ctl("jobs").stdout.splitlines()
+    assert [line.split()[:2] for line in lines[2:]] == [
+        ["digits", "running"],
+        ["lost-one", "lost"],
+        ["away-one", "away"],
+    ]
+    assert lines[2].split()[2:8] == ["2", "->", "3", "2", "4", "5,267"]
+    listed = json.loads(ctl("jobs", "--all", "--json").stdout)["jobs"]
+    assert [(job["name"], job["state"]) for job in listed[3:]] == [("old", "finished"), ("broken", "failed")]
+    assert listed[0]["status"]["version"] == 120
+    assert listed[1]["status"] is None
+
+
+def test_no_jobs(ctl: Ctl, folder: Path) -> None:
+    result = ctl("jobs")
+    assert result.exit_code == 0
+    assert "elasticrun --workers 2 --servers 1 train.py" in result.stdout
+    assert json.loads(ctl("jobs", "--json").stdout) == {"jobs": []}
+
+
+def test_half_written_and_foreign_folders_are_passed_over(ctl: Ctl, folder: Path, add_job: AddJob) -> None:
+    add_job("digits")
+    for name, text in (("torn", '{"name": "to'), ("list", "[1]"), ("poor", '{"name": "poor"}')):
+        (folder / name).mkdir()
+        (folder / name / "job.json").write_text(text)
+    assert len(ctl("jobs").stdout.splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\0" * 4096,
+        '{"name": "x", "coordinator": "127.0.0.1:1", "pid": 1' + "0" * 22 + "}",
+        '{"name": "x", "coordinator": "127.0.0.1:1", "pid": 1e400}',
+        '{"name": "x", "coordinator": "127.0.0.1:1", "pid": -1}',
+        '{"name": "x", "coordinator": "127.0.0.1:1", "started": NaN}',
+        '{"name": "x", "coordinator": "127.0.0.1:1", "started": 1e300}',
+        '{"name": "x", "coordinator": "127.0.0.1:1", "ended": Infinity}',
+        '{"name": "x", "coordinator": "127.0.0.1:1", "started": 1, "status": 1e400}',
+        '{"name": ' + "[" * 100_000,
+        None,
+    ],
+)
+def test_a_damaged_record_breaks_no_command_for_the_others(
+    ctl: Ctl, folder: Path, add_job: AddJob, text: str | None
+) -> None:
+    add_job("digits")
+    record = folder / "x" / "job.json"
+    record.parent.mkdir()
+    if text is None:
+        record.mkdir()
+    else:
+        record.write_text(text)
+    listed = ctl("jobs")
+    assert (listed.exit_code, len(listed.stdout.splitlines())) == (0, 3)
+    assert ctl("jobs", "--all", "--json").exit_code == 0
+    assert ctl("status").exit_code == 0, "digits is the only one that runs"
+    result = ctl("status", "x")
+    assert result.exit_code == 3
+    assert f"job 'x' cannot be known: {record} is damaged; running: digits" in result.stderr.replace("\n", "")
+
+
+def test_the_only_running_job_needs_no_name(ctl: Ctl, add_job: AddJob) -> None:
+    add_job("old", pid=ended_pid(), coordinator_pid=ended_pid(), coordinator="127.0.0.1:1")
+    add_job("digits")
+    assert ctl("status").exit_code == 0
+
+
+def test_unknown_job_lists_the_running_ones(ctl: Ctl, add_job: AddJob) -> None:
+    add_job("digits")
+    add_job("text")
+    result = ctl("status", "digit")
+    assert result.exit_code == 3
+    assert "no job 'digit'" in result.stderr
+    assert "running: digits, text" in result.stderr
+
+
+def test_an_ended_job_is_not_asked(ctl: Ctl, add_job: AddJob) -> None:
+    add_job("digits", ended=2.0, status=1, reason="s0 died")
+    result = ctl("status", "digits")
+    assert result.exit_code == 3
+    assert "job 'digits' has ended with status 1 (s0 died)" in result.stderr
+
+
+@pytest.mark.parametrize(("names", "words"), [([], "0 run"), (["a", "b"], "2 run")])
+def test_a_name_is_needed_when_it_is_not_clear(ctl: Ctl, add_job: AddJob, names: list[str], words: str) -> None:
+    for name in names:
+        add_job(name)
+    result = ctl("status")
+    assert result.exit_code == 3
+    assert words in result.stderr
+
+
+def test_unreachable(ctl: Ctl, add_job: AddJob) -> None:
+    add_job("digits", coordinator="127.0.0.1:1")
+    result = ctl("status", "digits")
+    assert result.exit_code == 4
+    assert "no coordinator answers at 127.0.0.1:1" in result.stderr
+
+
+def test_wrong_token_is_a_refusal(ctl: Ctl, add_job: AddJob) -> None:
+    (add_job("digits") / "token").write_text("00" * 16)
+    assert ctl("status", "digits").exit_code == 5
+
+
+def test_broken_token_file(ctl: Ctl, add_job: AddJob) -> None:
+    (add_job("digits") / "token").write_text("secret")
+    result = ctl("status", "digits")
+    assert result.exit_code == 1
+    assert "cannot read the job token" in result.stderr
+
+
+def test_by_address(ctl: Ctl, fake: Any, digits: Path) -> None:
+    result = ctl("status", "--coordinator", fake.address, "--token-file", str(digits / "token"), "--json")
+    assert json.loads(result.stdout)["job"] == "digits"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["digits", "--coordinator", "h:1", "--token-file", "f"], "not both"),
+        (["--coordinator", "h:1"], "needs --token-file"),
+        (["--token-file", "f"], "goes with --coordinator"),
+        (["--coordinator", "h", "--token-file", "f"], "HOST:PORT"),
+    ],
+)
+def test_arguments_that_do_not_go_together(ctl: Ctl, arguments: list[str], words: str) -> None:
+    result = ctl("status", *arguments)
+    assert result.exit_code == 2
+    assert words in result.stderr

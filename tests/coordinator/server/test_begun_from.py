@@ -1,0 +1,107 @@
+"""What a coordinator begins from: the journal, what --restore names, its own checkpoints, or nothing."""
+
+from dataclasses import replace
+
+import pytest
+
+from coordinator import __main__ as program
+from coordinator.core.checkpoints.search import search_of
+from coordinator.server import checkpoint_storage
+from coordinator.server.journal import Journal
+from elastic_ps.core.errors import StorageError
+from tests.coordinator.played_job import World
+from tests.coordinator.server.test_checkpoint_storage import save
+
+
+@pytest.fixture
+def begin(tmp_path):
+    """Begins a job with more options, in a folder for its journal; its state."""
+    journals = []
+
+    def begins(*more, folder="job"):
+        for journal in journals:
+            journal.close()
+        where = ("--job", "j", "--folder", str(tmp_path / folder), "--token-file", "token")
+        options = program._parser().parse_args([*where, *map(str, more)])
+        options.folder.mkdir(exist_ok=True)
+        journals.append(Journal(options.folder / "journal.sqlite"))
+        return program._load(options, journals[-1])
+
+    yield begins
+    journals[-1].close()
+
+
+def back_to(state):
+    """Where the job goes when a server dies."""
+    return checkpoint_storage.find(search_of(state.settings, state.job))[0]
+
+
+def test_a_named_checkpoint_is_loaded_though_its_folder_has_newer_ones_and_again_after_a_death(begin, tmp_path):
+    shared = tmp_path / "shared"
+    named, newer = save(shared, 100, "older-run"), save(shared, 200, "older-run", written=9.0)
+    state = begin("--restore", named, "--checkpoint", shared)
+    assert (state.job.restore, state.job.begun) == (named, named)
+    assert back_to(state) == named
+    state = begin("--restore", named, "--checkpoint", shared)
+    assert back_to(state) == named, "a coordinator that comes back knows it from its journal"
+    own = save(shared, 101, state.job.identity)
+    assert back_to(state) == own
+    assert checkpoint_storage.storage.is_complete(newer)
+
+
+def test_of_a_named_folder_the_one_that_was_begun_from_stays(begin, tmp_path):
+    """Another job goes on in that folder: what it writes there later is not what was named."""
+    begun = save(tmp_path / "shared", 100, "older-run", written=5.0)
+    state = begin("--restore", tmp_path / "shared")
+    save(tmp_path / "shared", 200, "older-run", written=9.0)
+    assert back_to(state) == begun
+
+
+def test_a_job_that_began_from_nothing_does_not_come_back_as_another(begin, tmp_path):
+    save(tmp_path / "shared", 200, "older-run")
+    state = begin("--checkpoint", tmp_path / "shared")
+    assert not state.job.restore
+    with pytest.raises(checkpoint_storage.CheckpointError, match="no checkpoint of this job"):
+        back_to(state)
+
+
+def test_runs_of_one_identity_go_on_from_their_own(begin, tmp_path):
+    """As on Kubernetes: all pods are lost, the journal with them, and the folder has others' checkpoints too."""
+    shared = tmp_path / "shared"
+    own = save(shared, 7, "uid-1", written=1.0)
+    save(shared, 300, "uid-2", written=9.0)
+    state = begin("--identity", "uid-1", "--restore", shared, "--checkpoint", shared)
+    assert (state.job.identity, state.job.restore) == ("uid-1", own)
+
+
+def test_each_run_has_its_own_identity_which_its_journal_keeps(begin):
+    first, again = begin().job, begin(folder="other").job
+    assert first.identity
+    assert first.identity != again.identity
+
+
+def test_a_journal_keeps_the_identity_and_one_of_before_gets_one(begin, tmp_path):
+    save(tmp_path / "shared", 5, "older-run")
+    given = begin("--restore", tmp_path / "shared").job.identity
+    assert begin().job.identity == given
+    with_none = replace(World(1, 1).state.job, identity="")
+    journal = Journal(tmp_path / "old.sqlite")
+    journal.write(with_none)
+    options = program._parser().parse_args(["--job", "j", "--folder", ".", "--token-file", "t", "--identity", "uid-1"])
+    assert program._load(options, journal).job.identity == "uid-1"
+    journal.close()
+
+
+def test_a_storage_that_does_not_answer_at_the_start_is_asked_again(begin, tmp_path, monkeypatch):
+    named = save(tmp_path / "shared", 5, "older-run")
+    usual, failed = checkpoint_storage.storage.candidates, []
+
+    def candidates(root):
+        if not failed:
+            failed.append(root)
+            raise StorageError("503 Slow Down")
+        return usual(root)
+
+    monkeypatch.setattr(checkpoint_storage.storage, "candidates", candidates)
+    assert begin("--restore", named).job.restore == named
+    assert failed

@@ -1,0 +1,62 @@
+"""What a job tells Prometheus."""
+
+import urllib.request
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from coordinator.core import events as ev
+from coordinator.server.metrics import served
+from elastic_ps.core.errors import ConfigurationError
+from tests.coordinator.played_job import World
+
+
+def scrape(world):
+    with (
+        served(lambda: world.state, lambda: world.now, "127.0.0.1", 0) as port,
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply,
+    ):
+        text = reply.read().decode()
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found[sample.name, *(sample.labels[name] for name in sorted(sample.labels))] = sample.value
+    return found
+
+
+def test_a_job_that_was_scaled_and_lost_a_worker():
+    world = World(2, 1)
+    world.ask(ev.ScaleAsked, 3, 2)
+    world.settle()
+    world.kill(world.node("w0"))
+    world.settle()
+    found = scrape(world)
+    assert found["elastic_phase", "running"] == 1
+    assert found["elastic_phase", "rebuilding"] == 0
+    assert found["elastic_nodes", "worker", "member"] == found["elastic_wanted_nodes", "worker"] == 3
+    assert found["elastic_nodes", "server", "member"] == found["elastic_wanted_nodes", "server"] == 2
+    assert found["elastic_plans_total", "COMMITTED", "scale"] == 2, "one that was asked for, and the replacement"
+    assert found["elastic_plans_total", "COMMITTED", "death"] == 1
+    assert found["elastic_plans_total", "COMMITTED", "start"] == 1
+    assert found["elastic_deaths_total",] == 1
+    assert found["elastic_moved_bytes_total",] > 0
+    assert found["elastic_suspension_seconds",] == 0.0015
+    assert found["elastic_plan_seconds", "registration"] >= 0
+    assert found["elastic_version",] == world.state.version > 0
+    assert found["elastic_term",] == 1
+
+
+def test_a_job_that_has_not_begun():
+    found = scrape(World(2, 1, declare=False))
+    assert found["elastic_phase", "starting"] == 1
+    assert found["elastic_deaths_total",] == 0
+    assert ("elastic_suspension_seconds",) not in found
+
+
+def test_a_port_that_is_taken_is_said():
+    world = World(1, 1)
+    told = (lambda: world.state), (lambda: world.now), "127.0.0.1"
+    with served(*told, 0) as port:
+        again = served(*told, port)
+        with pytest.raises(ConfigurationError, match=f"--metrics {port}: .*give another port"):
+            again.__enter__()

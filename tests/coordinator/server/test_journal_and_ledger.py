@@ -1,0 +1,284 @@
+"""What is on the disk: journal, ledger, steps, checkpoints."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from coordinator.core import events as ev
+from coordinator.core.checkpoints.ledger_voids import Void
+from coordinator.core.plans.plan import Phase
+from coordinator.core.state import Job
+from coordinator.server import ledger_files
+from coordinator.server.dataclass_json import decode, encode
+from coordinator.server.journal import Journal, JournalError, Unwritten
+from coordinator.server.ledger_files import Ledger, Steps
+from protos import elastic_pb2 as pb
+from tests.coordinator.played_job import ASYNC, World
+
+
+def a_job_in(phase: Phase) -> World:
+    world = World(2, 1)
+    world.ask(ev.ScaleAsked, 3, 2)
+    world.ask(ev.DrainAsked, "w0")
+    world.until(phase)
+    return world
+
+
+@pytest.mark.parametrize("phase", [Phase.REGISTERED, Phase.ASSIGNED, Phase.SYNCING, Phase.ARMED])
+def test_the_journal_gives_back_what_it_was_given(tmp_path, phase):
+    world = a_job_in(phase)
+    journal = Journal(tmp_path / "journal.sqlite")
+    assert journal.load() is None
+    journal.write(world.state.job, world.records)
+    journal.write(world.state.job, [])
+    journal.close()
+    again = Journal(tmp_path / "journal.sqlite")
+    assert again.load() == (world.state.job, tuple(world.records), world.state.book)
+    again.close()
+
+
+def test_the_book_of_batches_is_journalled_on_its_own(tmp_path):
+    world = World(2, 1, data=ASYNC)
+    world.check_batches(1)
+    job, book = world.state.job, world.state.book
+    journal = Journal(tmp_path / "journal.sqlite")
+    journal.write(job, world.records)
+    journal.write(None, book=book)
+    journal.close()
+    again = Journal(tmp_path / "journal.sqlite")
+    assert again.load() == (job, tuple(world.records), book)
+    again.write(job)
+    assert again.load()[2] == book
+    again.close()
+
+
+def test_two_coordinators_cannot_write_one_journal(tmp_path):
+    first = Journal(tmp_path / "journal.sqlite")
+    first.write(World(declare=False).state.job, [])
+    with pytest.raises(JournalError, match="another coordinator"):
+        Journal(tmp_path / "journal.sqlite")
+    first.close()
+
+
+def test_what_cannot_be_written_names_the_file(tmp_path):
+    journal = Journal(tmp_path / "journal.sqlite")
+    journal._database.execute("PRAGMA query_only = 1")
+    with pytest.raises(Unwritten, match=r"cannot write /.*/journal.sqlite: .*readonly database; make room for it: a"):
+        journal.write(World(declare=False).state.job, [])
+    journal.close()
+
+
+def test_a_ledger_on_a_full_disk_names_the_file(tmp_path):
+    ledger = loaded(tmp_path / "ledger.jsonl")
+    ledger._book._file.close()
+    ledger._book._file = open("/dev/full", "a", encoding="utf-8")  # noqa: SIM115  # the ledger closes it
+    with pytest.raises(Unwritten, match=r"cannot write /.*/ledger.jsonl: No space left on device; make room for it"):
+        ledger.store("s0", 0, [entry(0)])
+    ledger.close()
+
+
+def test_a_journal_that_is_none_is_refused(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    path.write_text("not a database, but long enough to be taken for one" * 100)
+    with pytest.raises(JournalError, match="cannot open"):
+        Journal(path)
+
+
+def test_records_refuse_what_is_not_one():
+    job = encode(World(declare=False).state.job)
+    del job["goal"]
+    with pytest.raises(KeyError):
+        decode(Job, json.loads(json.dumps(job)))
+
+
+def test_a_record_of_an_earlier_program_gets_what_has_been_added_since():
+    job = World(declare=False).state.job
+    old = encode(job)
+    del old["identity"], old["begun"]
+    assert decode(Job, json.loads(json.dumps(old))) == replace(job, identity="")
+
+
+def entry(version: int, term: int = 1) -> pb.LedgerEntry:
+    return pb.LedgerEntry(term=term, number=1, version=version, runs=[0, 4], slices=[pb.Slice(worker="w0", high=5)])
+
+
+def loaded(path) -> Ledger:
+    ledger = Ledger(path)
+    ledger.load()
+    return ledger
+
+
+def test_the_ledger_stores_once_and_says_how_far(tmp_path):
+    ledger = loaded(tmp_path / "ledger.jsonl")
+    assert ledger.store("s0", 0, [entry(0), entry(1)]) == 2
+    assert ledger.store("s0", 0, [entry(0), entry(1), entry(2)]) == 3, "the acknowledgement was lost"
+    assert ledger.store("s1", 0, []) == 0
+    ledger.close()
+    again = loaded(tmp_path / "ledger.jsonl")
+    assert again.store("s0", 2, [entry(2), entry(3)]) == 4
+    found = list(again.entries([]))
+    assert [(e.server, e.version) for e in found] == [("s0", version) for version in range(4)]
+    assert found[0].slices[0].worker == "w0"
+    assert list(found[0].runs) == [0, 4]
+    again.close()
+
+
+def test_a_torn_line_is_dropped_and_stored_again(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = loaded(path)
+    ledger.store("s0", 0, [entry(0), entry(1)])
+    ledger.close()
+    path.write_bytes(path.read_bytes()[:-20])
+    again = loaded(path)
+    assert again.store("s0", 0, [entry(0), entry(1)]) == 2
+    assert [e.version for e in again.entries([])] == [0, 1]
+    again.close()
+
+
+def test_what_the_disk_has_lost_of_the_ledger_is_told_and_does_not_stop_the_rest(tmp_path, caplog):
+    ledger = loaded(tmp_path / "ledger.jsonl")
+    ledger.store("s0", 0, [entry(0), entry(1)])
+    assert ledger.store("s0", 5, [entry(5)]) == 6, "else the server keeps its entries for ever"
+    assert "the ledger has lost entries 2 to 4 of s0" in caplog.text
+    ledger.close()
+
+
+def test_a_ledger_that_is_still_read_takes_nothing_and_can_be_read(tmp_path):
+    ledger = loaded(tmp_path / "ledger.jsonl")
+    ledger.store("s0", 0, [entry(0)])
+    ledger.close()
+    again = Ledger(tmp_path / "ledger.jsonl")
+    assert again.store("s0", 1, [entry(1)]) == 0
+    assert [e.version for e in again.entries([])] == [0]
+    again.give_up()
+    again.load()
+    assert not again.loaded
+    again.close()
+
+
+def test_a_ledger_is_read_from_its_last_mark(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(ledger_files, "MARK_BYTES", 1000)
+    monkeypatch.setattr(ledger_files, "_BLOCK", 64)  # marks lie across blocks
+    path, written = tmp_path / "ledger.jsonl", 0
+    ledger = loaded(path)
+    for batch in range(40):
+        written = ledger.store(f"s{batch % 2}", batch // 2 * 3, [entry(v) for v in range(3)])
+    assert written == 60
+    lines = path.read_text().splitlines()
+    marks = [number for number, line in enumerate(lines) if line.startswith('{"kept":')]
+    assert len(marks) > 5
+    assert len(list(ledger.entries([]))) == 120, "marks are no entries"
+    ledger.close()
+    spoilt = "x" * len("\n".join(lines[: marks[-1] - 1]))  # nobody reads what is before the last mark
+    path.write_text("\n".join([spoilt, *lines[marks[-1] - 1 :], ""]))
+    again = loaded(path)
+    assert again.store("s0", 57, [entry(0)] * 4) == 61
+    assert again.store("s1", 57, [entry(0)] * 3) == 60
+    assert "damaged" not in caplog.text, "what is before it was read"
+    again.close()
+
+
+ROW = '{{"worker":"w0","version":{0},"end":{0}.5,"seconds":0.1,"samples":8}}\n'
+HARMS = {
+    "a page of zeros": "\0" * 4096 + "\n",
+    "zeros before the next line": "\0" * 4096,
+    "a line of something else": '{"worker":"w0"}\n[]\nnull\n7\n',
+    "no text": "\udcff\udcfe\n",
+    "a long one": "\0" * 3_000_000 + "\n",
+    "deep nesting": "[" * 100_000 + "\n",
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_damage_within_a_book_is_passed_over_and_told(tmp_path, caplog, harm):
+    path = tmp_path / "steps.jsonl"
+    text = ROW.format(1) + ROW.format(2) + HARMS[harm] + ROW.format(3) + ROW.format(4)
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    steps = Steps(path)
+    assert "steps.jsonl is damaged" in caplog.text
+    steps.store("w0", [pb.StepTime(version=5, end=4.5), pb.StepTime(version=6, end=6.5)])
+    found = [row.step.version for row in steps.rows()]
+    assert found == ([1, 2, 4, 6] if harm == "zeros before the next line" else [1, 2, 3, 4, 6])
+    steps.close()
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_damage_within_the_ledger_is_passed_over_and_told(tmp_path, caplog, harm):
+    path = tmp_path / "ledger.jsonl"
+    ledger = loaded(path)
+    ledger.store("s0", 0, [entry(0)])
+    with path.open("ab") as file:
+        file.write(HARMS[harm].encode(errors="surrogateescape"))
+    ledger.store("s0", 1, [entry(1), entry(2)])
+    ledger.close()
+    again = loaded(path)
+    assert "ledger.jsonl is damaged" in caplog.text
+    assert again.store("s0", 1, [entry(1), entry(2), entry(3)]) == 4
+    found = [e.version for e in again.entries([])]
+    assert found == ([0, 2, 3] if harm == "zeros before the next line" else [0, 1, 2, 3])
+    again.close()
+
+
+def test_an_entry_with_half_a_run_does_not_keep_the_others_from_being_read(tmp_path, caplog):
+    ledger = loaded(tmp_path / "ledger.jsonl")
+    ledger.store("s0", 0, [pb.LedgerEntry(runs=[0, 1, 2]), entry(1)])
+    assert [e.version for e in ledger.entries([])] == [1]
+    assert "ledger.jsonl is damaged: 1 lines" in caplog.text
+    ledger.close()
+
+
+@pytest.mark.parametrize("end", ["\0" * 4096, '{"worker":"w0","vers', "\0" * 3_000_000])
+def test_an_end_that_is_no_line_is_cut_off_and_told(tmp_path, caplog, end):
+    path = tmp_path / "steps.jsonl"
+    path.write_text(ROW.format(1) + end)
+    Steps(path).close()
+    assert path.read_text() == ROW.format(1)
+    assert f"ended within a line: its last {len(end)} bytes are cut off" in caplog.text
+
+
+def test_only_the_end_of_long_step_times_is_read_at_the_start(tmp_path, monkeypatch):
+    monkeypatch.setattr(ledger_files, "MARK_BYTES", 200)
+    path = tmp_path / "steps.jsonl"
+    path.write_text("no line\n" * 1000 + "".join(ROW.format(number) for number in range(1, 9)))
+    steps = Steps(path)
+    steps.store("w0", [pb.StepTime(version=8, end=8.5), pb.StepTime(version=9, end=9.5)])
+    assert [row.step.version for row in steps.rows()] == list(range(1, 10))
+    steps.close()
+
+
+def test_a_restore_voids_what_came_after_its_checkpoint(tmp_path):
+    ledger = loaded(tmp_path / "ledger.jsonl")
+    ledger.store("s0", 0, [entry(4), entry(5), entry(6)])
+    ledger.store("s2", 0, [entry(5, term=2), entry(6, term=2)])
+    found = [(e.term, e.version, e.voided) for e in ledger.entries([Void(2, 5)])]
+    assert found == [(1, 4, False), (1, 5, True), (1, 6, True), (2, 5, False), (2, 6, False)]
+    ledger.close()
+
+
+def test_a_restore_without_a_common_version_voids_what_each_block_did_not_have(tmp_path):
+    """The checkpoint has blocks 0 and 1 at version 9, block 2 at 11, and block 3 not at all."""
+    ledger = loaded(tmp_path / "ledger.jsonl")
+    for server, term in (("s0", 1), ("s1", 2)):
+        ledger.store(server, 0, [pb.LedgerEntry(term=term, version=v, runs=[0, 2, 2, 2]) for v in (8, 9, 11)])
+    void = Void(2, 0, ((0, 2, 9), (2, 1, 11)))
+    found = [(e.term, e.version, list(e.runs), e.voided) for e in ledger.entries([void])]
+    assert found[:5] == [
+        (1, 8, [0, 2, 2, 1], False),
+        (1, 8, [3, 1], True),
+        (1, 9, [2, 1], False),
+        (1, 9, [0, 2, 3, 1], True),
+        (1, 11, [0, 2, 2, 2], True),
+    ]
+    assert found[5:] == [(2, version, [0, 2, 2, 2], False) for version in (8, 9, 11)]
+    ledger.close()
+
+
+def test_steps_come_back_once(tmp_path):
+    steps = Steps(tmp_path / "steps.jsonl")
+    rows = [pb.StepTime(version=v, end=10.0 + v, seconds=1.0, samples=8) for v in (1, 2)]
+    steps.store("w0", rows)
+    steps.store("w0", rows)
+    steps.store("w1", rows[:1])
+    assert [(row.worker, row.step.version) for row in steps.rows()] == [("w0", 1), ("w0", 2), ("w1", 1)]
+    steps.close()

@@ -1,0 +1,125 @@
+"""One of several acts: leases taken, kept, lost and let go of."""
+
+import threading
+
+import pytest
+
+from dl2_scheduler.backends.kube.apiserver.lease import Election
+from dl2_scheduler.backends.kube.apiserver.rest_client import Unavailable
+from dl2_scheduler.cluster.leadership import ACTING_SECONDS, LEASE_SECONDS, Claim, Observed, judge
+from tests.dl2_scheduler.played_kube import PlayedApi
+
+PATH = "/apis/coordination.k8s.io/v1/namespaces/ns/leases/dl2-scheduler"
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def api():
+    return PlayedApi()
+
+
+def candidate(api, me, clock):
+    return Election(api, "ns", "dl2-scheduler", me, lost=lambda: None, clock=clock)
+
+
+@pytest.mark.parametrize(
+    ("lease", "expected"),
+    [
+        (None, Claim.MAKE),
+        (Observed("me", 15, "1", 0), Claim.RENEW),
+        (Observed("", 15, "1", 99), Claim.TAKE),
+        (Observed("other", 15, "1", 84.9), Claim.TAKE),
+        (Observed("other", 15, "1", 85.1), Claim.LEAVE),
+    ],
+)
+def test_what_a_candidate_does(lease, expected):
+    assert judge(lease, "me", 100.0) is expected
+
+
+def test_the_first_has_it_and_the_second_waits_until_it_is_not_renewed(api):
+    clock = Clock()
+    first, second = candidate(api, "first", clock), candidate(api, "second", clock)
+    first.attempt()
+    second.attempt()
+    assert (first.holds, second.holds, second.holder) == (True, False, "first")
+    clock.now += 8
+    first.attempt()
+    clock.now += LEASE_SECONDS - 1
+    second.attempt()  # sees the renewal for the first time: its holder may be alive
+    assert not second.holds
+    assert not first.holds  # it has stopped acting long before
+    clock.now += LEASE_SECONDS + 1
+    second.attempt()
+    assert second.holds
+    assert api.objects[PATH]["spec"]["leaseTransitions"] == 2
+    first.attempt()
+    assert not first.holds
+
+
+def test_who_cannot_renew_stops_acting_before_another_may_begin(api):
+    clock = Clock()
+    first = candidate(api, "first", clock)
+    first.attempt()
+    api.fail = [Unavailable("down")] * 3
+    for _ in range(3):
+        clock.now += ACTING_SECONDS / 3 - 0.01
+        first.attempt()
+        assert first.holds
+    clock.now += 0.1
+    assert not first.holds
+    assert api.fail == []
+    assert ACTING_SECONDS < LEASE_SECONDS
+
+
+def test_a_renewal_counts_from_before_its_request(api):
+    clock = Clock()
+    first = candidate(api, "first", clock)
+    first.attempt()
+    clock.now += 5
+
+    def slow(_path):
+        clock.now += ACTING_SECONDS
+
+    api.before_write = slow
+    first.attempt()
+    assert not first.holds
+
+
+def test_of_two_that_try_at_once_one_has_it(api):
+    clock = Clock()
+    first, second = candidate(api, "first", clock), candidate(api, "second", clock)
+    first.attempt()
+    first.release()
+    assert api.objects[PATH]["spec"]["holderIdentity"] == ""
+
+    def overtaken(_path):
+        api.before_write = lambda path: None
+        second.attempt()
+
+    api.before_write = overtaken
+    first.attempt()
+    assert (first.holds, second.holds) == (False, True)
+
+
+def test_the_loss_is_told_from_its_thread(api, monkeypatch):
+    monkeypatch.setattr("dl2_scheduler.backends.kube.apiserver.lease.RETRY_SECONDS", 0.001)
+    clock, lost = Clock(), threading.Event()
+    first = Election(api, "ns", "dl2-scheduler", "first", lost=lost.set, clock=clock)
+    assert first.acquire(threading.Event())
+    found = api.objects[PATH]
+    api.put(PATH, {**found, "spec": {**found["spec"], "holderIdentity": "thief"}})
+    assert lost.wait(10)
+    assert not first.holds
+
+
+def test_who_is_told_to_end_waits_no_more(api):
+    clock, stopped = Clock(), threading.Event()
+    candidate(api, "first", clock).attempt()
+    stopped.set()
+    assert not candidate(api, "second", clock).acquire(stopped)

@@ -1,0 +1,191 @@
+"""What commands ask of the API server, played."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dl2_scheduler.backends.kube.apiserver.object_reading import job_of
+from dl2_scheduler.backends.kube.apiserver.rest_client import NotFound, Rejected
+from dl2_scheduler.backends.kube.client import KubeClient
+from dl2_scheduler.cluster.errors import BadInput, NotServed, Refused, UnknownJob
+from tests.dl2_scheduler.kube_objects import NOW, gang, job, node, pod
+from tests.dl2_scheduler.played_kube import JOBS, PlayedApi
+
+PATH = JOBS.format("default")
+DOCUMENT = {"apiVersion": "dl2.scheduler/v1alpha1", "kind": "ElasticJob", "metadata": {"name": "one"}, "spec": {}}
+HERE = Path()
+
+
+@pytest.fixture
+def api():
+    return PlayedApi()
+
+
+@pytest.fixture
+def client(api):
+    with KubeClient(api, "default") as made:
+        yield made
+
+
+def found(api, name="one"):
+    return job_of(api.objects[f"{PATH}/{name}"])
+
+
+def test_a_document_goes_to_the_api_server_as_it_is(api, client):
+    assert client.submit(yaml.safe_dump(DOCUMENT), HERE) == "one"
+    assert api.calls[0][:2] == ("create", PATH)
+    with pytest.raises(Refused, match="one exists already"):
+        client.submit(yaml.safe_dump(DOCUMENT), HERE)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "not an ElasticJob document"),
+        ("[", "not YAML"),
+        ("kind: Pod", "not an ElasticJob document"),
+        (yaml.safe_dump({**DOCUMENT, "metadata": {}}), "metadata.name: missing"),
+        (yaml.safe_dump({**DOCUMENT, "metadata": {"name": "a", "namespace": "away"}}), "give --namespace away"),
+    ],
+)
+def test_what_is_no_document_is_refused_before_anything_is_asked(api, client, text, words):
+    with pytest.raises(BadInput, match=words):
+        client.submit(text, HERE)
+    assert api.calls == []
+
+
+def test_what_the_server_refuses_is_bad_input_in_its_words(api, client):
+    api.fail = [Rejected('unknown field "spec.wrkers"')]
+    with pytest.raises(BadInput, match=r"spec\.wrkers"):
+        client.submit(yaml.safe_dump(DOCUMENT), HERE)
+    api.fail = [NotFound("the server could not find the requested resource")]
+    with pytest.raises(NotServed, match="install the chart"):
+        client.submit(yaml.safe_dump(DOCUMENT), HERE)
+
+
+def test_jobs_are_listed_by_submission_with_why_they_wait(api, client):
+    api.add(PATH, job("b", created=5, allocation=None), job("a", created=9))
+    waiting = gang("a")
+    waiting[0]["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": "0/2 nodes"}]
+    api.add("/api/v1/namespaces/default/pods", *waiting)
+    first, second = client.jobs()
+    assert (first.name, first.reason, first.submitted) == ("b", "the scheduler has not decided about it yet", NOW + 5)
+    assert (second.name, second.phase, second.reason, second.max_workers) == ("a", "waiting", "0/2 nodes", 4)
+
+
+def test_a_job_that_is_not_there(api, client):
+    api.add(PATH, job("one"))
+    for ask in (client.status, client.stop, client.hold, client.release, lambda name: client.why(name, 3)):
+        with pytest.raises(UnknownJob, match="no ElasticJob two in the namespace default; there are: one"):
+            ask("two")
+
+
+def test_hold_fixes_the_present_counts_and_release_gives_them_back(api, client):
+    api.add(PATH, job("one", allocation=(3, 2)))
+    client.hold("one")
+    held = found(api)
+    assert (held.by_scheduler, held.workers.replicas, held.servers.replicas) == (False, 3, 2)
+    assert len([call for call in api.calls if call[0] == "patch"]) == 1
+    with pytest.raises(Refused, match="held already"):
+        client.hold("one")
+    assert client.scale("one", 4, 0) == (4, 2)
+    client.release("one")
+    assert found(api).by_scheduler
+    with pytest.raises(Refused, match="is not held"):
+        client.release("one")
+
+
+@pytest.mark.parametrize(
+    ("spec", "counts", "words"),
+    [
+        ({}, (2, 0), "held by the scheduler; dl2 hold one --kube first"),
+        ({"scaling": "Manual"}, (5, 0), "5 workers: its document allows 1 to 4"),
+        ({"scaling": "Manual"}, (0, 9), "9 servers: its document allows 1 to 4"),
+    ],
+)
+def test_counts_that_are_refused(api, client, spec, counts, words):
+    api.add(PATH, job("one", **spec))
+    with pytest.raises(Refused, match=words):
+        client.scale("one", *counts)
+    assert not any(call[0] == "patch" for call in api.calls)
+
+
+def test_holding_a_job_that_has_nothing_keeps_it_so_where_that_can_be(api, client):
+    api.add(PATH, job("one", allocation=(0, 0)), job("two", allocation=(0, 0), checkpoint={"url": "s3://x"}))
+    with pytest.raises(Refused, match="one has nothing now"):
+        client.hold("one")
+    client.hold("two")
+    assert (found(api, "two").suspend, found(api, "two").by_scheduler) == (True, False)
+    assert client.scale("two", 2, 2) == (2, 2)
+    assert not found(api, "two").suspend
+
+
+def test_a_write_in_between_is_read_first(api, client):
+    api.add(PATH, job("one", allocation=(3, 2)))
+
+    def meanwhile(path):
+        api.before_write = lambda path: None
+        api.put(path, {**api.objects[path], "spec": {**api.objects[path]["spec"], "scaling": "Manual"}})
+
+    api.before_write = meanwhile
+    with pytest.raises(Refused, match="held already"):
+        client.hold("one")
+
+
+def test_stop_deletes_what_has_not_ended(api, client):
+    api.add(PATH, job("one"), {**job("done"), "status": {"phase": "Completed"}})
+    client.stop("one")
+    assert f"{PATH}/one" not in api.objects
+    with pytest.raises(Refused, match="has ended"):
+        client.stop("done")
+
+
+def test_why_tells_the_last_decisions(api, client):
+    entry = {
+        "slot": 4,
+        "at": NOW,
+        "policy": "drf",
+        "workers_before": 0,
+        "servers_before": 0,
+        "workers": 2,
+        "servers": 1,
+    }
+    entries = [{**entry, "reason": f"r{number}", "epochs_done": 0.0} for number in range(3)]
+    entries[1]["happened"] = {"workers": 2, "servers": 1, "epochs": 0.5, "note": ""}
+    made = job("one")
+    made["metadata"]["annotations"] = {"dl2.scheduler/decisions": yaml.safe_dump(entries, default_flow_style=True)}
+    api.add(PATH, made)
+    assert client.why("one", 9) == []  # it is no JSON: somebody else wrote it
+    made["metadata"]["annotations"]["dl2.scheduler/decisions"] = str(entries).replace("'", '"')
+    api.add(PATH, made)
+    decisions = client.why("one", 2)
+    assert [(decision.reason, decision.HasField("happened")) for decision in decisions] == [("r1", True), ("r2", False)]
+    assert decisions[0].happened.epochs == 0.5
+
+
+def test_logs_are_of_the_first_worker_or_of_the_pod_that_is_named(api, client):
+    api.add(PATH, job("one"))
+    with pytest.raises(Refused, match="has no pods now"):
+        next(client.logs("one", "", False, None))
+    api.add("/api/v1/namespaces/default/pods", *gang("one", 2, 1))
+    assert b"".join(client.logs("one", "", True, 5)) == b"first\nsecond\n"
+    assert api.calls[-1][1:] == ("/api/v1/namespaces/default/pods/one-worker-0/log", {"follow": "true", "tailLines": 5})
+    list(client.logs("one", "server-0", False, None))
+    assert "one-server-0" in api.calls[-1][1]
+    with pytest.raises(Refused, match="worker-0, worker-1, "):
+        next(client.logs("one", "worker-7", False, None))
+
+
+def test_top_tells_what_is_claimed_and_what_is_used_where_somebody_measures(api, client):
+    api.add("/api/v1/nodes", node("a"), node("b"))
+    there = gang("one", nodes={"one-coordinator": "a", "one-worker-0": "b"})
+    api.add("/api/v1/namespaces/default/pods", *there, pod("x", "2", node="a", schedulerName="default-scheduler"))
+    api.fail = [None, None, NotFound("no metrics.k8s.io")]
+    load = client.top()
+    assert {node.name: (node.capacity["cpu"], node.used["cpu"]) for node in load.nodes} == {"a": (4, 2.1), "b": (4, 1)}
+    assert [(task.job, task.task, task.node) for task in load.tasks] == [
+        ("one", "coordinator", "a"),
+        ("one", "worker-0", "b"),
+    ]
+    assert "no metrics server" in load.isolation

@@ -1,0 +1,303 @@
+"""What a policy sees of a Kubernetes cluster, what is written of its decisions, and what is told of their outcome."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from dl2_scheduler.backends.kube.apiserver.object_reading import job_of, node_of, pod_of
+from dl2_scheduler.backends.kube.views import (
+    MOST_DECISIONS,
+    change_of,
+    changed,
+    decisions_until_now,
+    note_of,
+    outcome_of,
+    phase_of,
+    reason_of,
+    scaled,
+    snapshot_of,
+    status_of,
+)
+from dl2_scheduler.cluster.free_resources import Room
+from dl2_scheduler.cluster.live import Phase
+from dl2_scheduler.cluster.snapshot import Grant
+from tests.dl2_scheduler.kube_objects import NOW, gang, job, node, pod, stamp, template
+
+COORDINATOR = 0.05  # cores that are kept for one
+
+
+def seen(nodes, pods=(), jobs=()):
+    found = scaled([job_of(each) for each in jobs])
+    return snapshot_of(3, 30.0, [node_of(each) for each in nodes], [pod_of(each) for each in pods], found, NOW, {})
+
+
+def cores(snapshot):
+    return {each.name: round(each.capacity["cpu"], 6) for each in snapshot.nodes}
+
+
+def test_room_is_what_others_leave():
+    others = [
+        pod("x", "1", node="a", schedulerName="default-scheduler"),
+        pod("y", "1500m", node="b", job="held", role="worker"),
+    ]
+    found = seen([node("a"), node("b")], others, [job("one", allocation=None), job("held", scaling="Manual")])
+    assert [state.job.id for state in found.jobs] == ["one"]
+    assert cores(found) == {"a": 3 - COORDINATOR, "b": 2.5}
+
+
+def test_tasks_of_jobs_that_the_policy_decides_about_leave_their_room_to_it_but_not_their_coordinators():
+    names = {"one-coordinator": "a", "one-server-0": "a", "one-worker-0": "b"}
+    found = seen([node("a"), node("b")], gang("one", nodes=names), [job("one")])
+    assert cores(found) == {"a": 3.9, "b": 4}
+
+
+def test_coordinators_that_could_come_have_their_room():
+    jobs = [job(f"j{number}", (1, 2), (1, 2), allocation=None) for number in range(9)]
+    found = seen([node("a", "4"), node("b", "2")], (), jobs)
+    kept = 6 - sum(cores(found).values())
+    assert kept == pytest.approx(2 * COORDINATOR)  # a third job's minimum of two cores has no place beside two others'
+    room = Room(found)
+    assert [room.give(number, 1, 1) for number in range(3)] == [True, True, False]
+
+
+def test_jobs_that_are_not_the_policys_are_left_out():
+    jobs = [
+        job("held", scaling="Manual"),
+        job("suspended", suspend=True),
+        {**job("done"), "status": {"phase": "Completed"}},
+        job("old", created=-5),
+        job("new", created=5, namespace="team"),
+    ]
+    found = seen([node("a")], (), jobs)
+    assert [(state.job.id, state.job.arrival) for state in found.jobs] == [("old", 0.0), ("team/new", 5.0)]
+
+
+def test_a_jobs_bounds_demands_and_progress():
+    status = {
+        "phase": "Running",
+        "workers": 2,
+        "servers": 1,
+        "epoch": 2.5,
+        "samplesPerEpoch": 70,
+        "samplesPerSecond": 9,
+    }
+    made = {**job("one", (2, 8), (1, 3), cpu="1500m"), "status": status}
+    found = seen([node("a")], (), [made])
+    state = found.jobs[0]
+    assert (state.job.min_workers, state.job.max_workers, state.job.min_servers, state.job.max_servers) == (2, 8, 1, 3)
+    assert state.job.worker == {"cpu": 1.5, "pods": 1}
+    assert (state.epochs_done, state.workers, state.servers, state.job.samples_per_epoch) == (2.5, 2, 1, 70)
+    assert [(told.workers, told.servers, told.samples_per_second) for told in found.reports] == [(2, 1, 9)]
+    assert not state.starting
+    state.job.check()
+
+
+def test_a_job_whose_pods_start_says_so():
+    found = seen([node("a")], (), [{**job("one"), "status": {"phase": "Starting"}}])
+    assert found.jobs[0].starting
+
+
+def test_extended_resources_are_seen_where_a_job_asks_for_them():
+    asks = {"resources": {"limits": {"nvidia.com/gpu": "1"}}, "image": "i", "command": ["python"]}
+    role = {"max": 4, "template": template(containers=[asks])}
+    found = seen(
+        [node("a", **{"nvidia.com/gpu": "3", "other/thing": "9"})], (), [job("one", workers=role, allocation=None)]
+    )
+    assert found.nodes[0].capacity.keys() == {"cpu", "memory", "pods", "nvidia.com/gpu"}
+    room = Room(found)
+    assert [room.give(0, 3, 1), room.give(0, 1, 0)] == [True, False]
+
+
+def test_nodes_where_nobody_may_go_are_left_out_and_tasks_there_stay():
+    taint = {"key": "gpu", "effect": "NoSchedule"}
+    nodes = [
+        node("a"),
+        node("tainted", taints=[taint]),
+        node("cordoned", unschedulable=True),
+        node("dead", ready=False),
+    ]
+    there = {"one-coordinator": "a", "one-server-0": "cordoned", "one-worker-0": "dead"}
+    found = seen(nodes, gang("one", nodes=there), [job("one")])
+    assert cores(found) == {"a": 3.9, "cordoned": 1}
+
+
+def test_tasks_go_only_where_they_may_though_policies_know_no_constraints():
+    role = {"max": 4, "template": template("1", nodeSelector={"kind": "big"})}
+    jobs = [job("picky", workers=role, allocation=None), job("any", created=1, allocation=None)]
+    found = seen([node("a", "8"), node("b", "3", labels={"kind": "big"})], (), jobs)
+    room = Room(found)
+    assert room.give(0, 2, 1)
+    assert not room.give(0, 2, 0)  # of its two places one is taken, wherever its server went
+    assert room.give(1, 4, 4) is False
+    assert room.give(1, 4, 2)
+
+
+# ---- what is written -----------------------------------------------------------------------------------------------
+
+
+def change(made, grant, reason="why", note=""):
+    return change_of(job_of(made), Grant(*grant), reason, 7, NOW, "drf", note)
+
+
+def given(made, workers, servers, reason):
+    return {
+        **made,
+        "spec": {**made["spec"], "allocation": {"workers": workers, "servers": servers, "reason": reason, "slot": 1}},
+    }
+
+
+def test_a_change_is_the_allocation_and_the_decision():
+    body = change(job("one", allocation=None), (2, 1))
+    assert body["spec"] == {"allocation": {"workers": 2, "servers": 1, "reason": "why", "slot": 7}}
+    (entry,) = json.loads(body["metadata"]["annotations"]["dl2.scheduler/decisions"])
+    assert entry == {
+        "slot": 7, "at": NOW, "policy": "drf", "workers_before": 0, "servers_before": 0, "workers": 2, "servers": 1,
+        "reason": "why", "epochs_done": 0.0,
+    }  # fmt: skip
+
+
+def test_a_job_after_its_change_is_what_the_api_server_makes_of_it():
+    made = job("one", allocation=None)
+    body = change(made, (2, 1))
+    metadata = {**made["metadata"], "resourceVersion": "9", "annotations": body["metadata"]["annotations"]}
+    written = {**made, "metadata": metadata, "spec": {**made["spec"], **body["spec"]}}
+    assert changed(job_of(made), body, "9") == job_of(written)
+
+
+@pytest.mark.parametrize(
+    ("before", "grant", "reason", "written"),
+    [
+        ((2, 1, "3 of 9 jobs"), (2, 1), "3 of 9 jobs", False),
+        ((2, 1, "3 of 9 jobs"), (2, 1), "4 of 17 jobs", False),
+        ((2, 1, "3 of 9 jobs"), (2, 1), "all that it can use", True),
+        ((2, 1, "3 of 9 jobs"), (3, 1), "3 of 9 jobs", True),
+        (None, (0, 0), "", False),
+        (None, (0, 0), "waits", True),
+    ],
+)
+def test_only_what_differs_is_written(before, grant, reason, written):
+    made = given(job("one"), *before) if before else job("one", allocation=None)
+    assert (change(made, grant, reason) is not None) is written
+
+
+def test_decisions_are_closed_by_the_next_and_the_last_ones_kept():
+    made = job("one", allocation=None)
+    for number in range(MOST_DECISIONS + 3):
+        body = change(made, (number % 2 + 1, 1), note="late")
+        made = {**made, "spec": {**made["spec"], **body["spec"]}, "metadata": {**made["metadata"], **body["metadata"]}}
+        made["status"] = {"phase": "Running", "workers": number % 2 + 1, "servers": 1, "epoch": float(number)}
+    entries = json.loads(made["metadata"]["annotations"]["dl2.scheduler/decisions"])
+    assert len(entries) == MOST_DECISIONS
+    assert entries[0]["happened"] == {"workers": 2, "servers": 1, "epochs": 1.0, "note": "late"}
+    assert "happened" not in entries[-1]
+
+
+@pytest.mark.parametrize(("phase", "note"), [("Running", "so far"), ("Completed", "")])
+def test_the_last_decision_tells_what_has_become_of_it(phase, note):
+    body = change(job("one", allocation=None), (2, 1))
+    made = {**job("one"), "status": {"phase": phase, "workers": 2, "servers": 1, "epoch": 40.0}}
+    made["metadata"] |= body["metadata"]
+    (entry,) = decisions_until_now(job_of(made))
+    assert entry["happened"] == {"workers": 2, "servers": 1, "epochs": 40.0, "note": note}
+    del made["status"]
+    assert "happened" not in decisions_until_now(job_of(made))[0]
+
+
+def test_an_annotation_of_somebody_else_is_written_over():
+    made = job("one", allocation=None)
+    made["metadata"]["annotations"] = {"dl2.scheduler/decisions": "{not json"}
+    assert change(made, (1, 1)) is not None
+
+
+# ---- what is told ---------------------------------------------------------------------------------------------------
+
+
+def running(workers=2, servers=1, epoch=3.0, **status):
+    told = {"phase": "Running", "workers": workers, "servers": servers, "epoch": epoch, **status}
+    return job_of({**job("one"), "status": told})
+
+
+def test_an_outcome_is_what_happened():
+    before, now = running(1, 1, 3.0), running(2, 1, 4.5)
+    found = outcome_of(before, now, Grant(3, 1), "plan 4 cancelled", 0.0, NOW - 100, NOW)
+    assert (found.workers, found.servers, found.epochs, found.finished) == (2, 1, 1.5, None)
+    assert found.note == "plan 4 cancelled"
+
+
+def test_a_job_trains_with_its_counts_since_its_last_plan_was_committed():
+    plans = [
+        {"phase": "COMMITTED", "ended": stamp(NOW - 30)},
+        {"phase": "COMMITTED", "ended": stamp(NOW - 20)},
+        {"phase": "CANCELLED", "ended": stamp(NOW - 10)},
+    ]
+    before = running(1, 1)
+    assert outcome_of(before, running(plans=plans), Grant(2, 1), "", 0.0, NOW - 100, NOW).since == 80.0
+    starting = running(0, 0, plans=plans, phase="Starting")
+    assert outcome_of(before, starting, Grant(2, 1), "", 0.0, NOW - 100, NOW).since is None
+    assert outcome_of(before, running(), Grant(2, 1), "", 0.0, NOW - 100, NOW).since is None
+
+
+def test_a_job_that_completed_has_trained_all_its_epochs_with_what_it_had():
+    now = running(0, 0, 38.0, phase="Completed", completionTime=stamp(NOW + 5))
+    found = outcome_of(running(2, 1, 37.0), now, Grant(2, 1), "", 0.0, NOW - 100, NOW + 9)
+    assert (found.workers, found.servers, found.epochs, found.finished) == (2, 1, 3.0, 105.0)
+
+
+@pytest.mark.parametrize(
+    ("trained", "had", "note"),
+    [(False, (0, 0), "Failed before it trained: w0 died"), (True, (2, 1), "Failed: w0 died")],
+)
+def test_a_job_that_failed_before_it_trained_had_nothing(trained, had, note):
+    before, now = running(0, 0, 0.0), running(0, 0, 0.0, phase="Failed", reason="w0 died", trained=trained)
+    grant = Grant(2, 1)
+    found = outcome_of(before, now, grant, note_of(before, now, grant, ()), 0.0, NOW - 100, NOW)
+    assert ((found.workers, found.servers), found.note) == (had, note)
+
+
+def test_a_job_that_is_gone_was_deleted():
+    found = outcome_of(running(), None, Grant(2, 1), "", 0.0, NOW - 100, NOW)
+    assert (found.finished, found.note) == (100.0, "stopped: it was deleted")
+
+
+@pytest.mark.parametrize(
+    ("now", "pods", "expected"),
+    [
+        (running(3, 1), (), ""),
+        (
+            running(2, 1, plans=[{"id": 4, "phase": "CANCELLED", "reason": "a node died"}]),
+            (),
+            "plan 4 cancelled: a node died",
+        ),
+        (running(2, 1, plans=[{"id": 4, "phase": "COMMITTED"}], reason="one joins"), (), "Running: one joins"),
+        (running(2, 1), ("0/2 nodes",), "one-worker-2: 0/2 nodes"),
+        (running(0, 0, phase="Failed", reason="no server left", trained=True), (), "Failed: no server left"),
+    ],
+)
+def test_notes_tell_why_a_job_was_other_than_decided(now, pods, expected):
+    waiting = [replace(pod_of(pod("one-worker-2", job="one", role="worker")), waits=text) for text in pods]
+    assert note_of(running(), now, Grant(3, 1), waiting) == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "phase", "reason"),
+    [
+        ({}, {}, Phase.WAITING, "the policy's words"),
+        ({"suspend": True}, {"phase": "Suspended"}, Phase.WAITING, "suspended: spec.suspend is set"),
+        ({}, {"phase": "Starting", "reason": "2 pods start"}, Phase.STARTING, "the policy's words"),
+        ({"scaling": "Manual"}, {"phase": "Starting", "reason": "2 pods start"}, Phase.STARTING, "2 pods start"),
+        ({}, {"phase": "Running"}, Phase.RUNNING, ""),
+        ({}, {"phase": "Failed", "reason": "exit 3"}, Phase.FAILED, "exit 3"),
+        ({}, {"phase": "Completed"}, Phase.FINISHED, ""),
+    ],
+)
+def test_phases_and_reasons(spec, status, phase, reason):
+    made = given({**job("one", **spec), "status": status}, 0, 0, "the policy's words")
+    found = job_of(made)
+    assert (phase_of(found), reason_of(found, ())) == (phase, reason)
+    assert status_of(found, "one", ()).held is ("scaling" in spec)
+
+
+def test_a_pod_that_waits_says_why_its_job_does():
+    waiting = replace(pod_of(pod("one-worker-2", job="one", role="worker")), waits="0/2 nodes")
+    assert reason_of(job_of({**job("one"), "status": {"phase": "Starting"}}), [waiting]) == "0/2 nodes"

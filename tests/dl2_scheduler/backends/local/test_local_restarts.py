@@ -1,0 +1,104 @@
+"""The local cluster's records: what a restart finds in them, and where they cannot be written or read."""
+
+import sqlite3
+
+import pytest
+
+from dl2_scheduler.backends.local.job_records import Records
+from dl2_scheduler.cluster.errors import BadInput, Unwritten
+from dl2_scheduler.cluster.live import Phase
+from dl2_scheduler.cluster.snapshot import Allocation, Grant
+from tests.dl2_scheduler.local_cases import HERE, only, phases, slot
+from tests.dl2_scheduler.played_cluster import document
+
+
+def test_a_restart_finds_its_jobs_and_tells_them_nothing(serve, runtime, clock):
+    first = serve()
+    for name in ("a", "b"):
+        first.submit(document(name) + "  checkpoint: {interval: 5m}\n  retryLimit: 0\n", HERE)
+    slot(first, a=(2, 2), b=(1, 1))
+    assert (runtime.jobs["a"].order.checkpoint_interval, runtime.jobs["a"].order.retry_limit) == (300, 0)
+    clock.time += 15.0
+    runtime.end("b", 1, "no data")
+    second = serve()
+    told = list(runtime.calls)
+    now = second.snapshot()
+    assert [(state.job.id, state.workers, state.epochs_done) for state in now.jobs] == [("a", 2, pytest.approx(7.0))]
+    assert now.slot == 1
+    slot(second, a=(2, 2))
+    assert runtime.calls == told
+    assert told[-1] == ("watch", runtime.jobs["a"].process.pid)
+    assert phases(second) == {"a": Phase.RUNNING, "b": Phase.FAILED}
+
+
+def test_a_slot_that_a_kill_cut_short_keeps_its_number(serve):
+    first = serve()
+    first.submit(document(), HERE)
+    slot(first, digits=(1, 1))
+    assert first.snapshot().slot == 1
+    first.apply(Allocation({"digits": Grant(2, 1)}))
+    second = serve()
+    assert second.snapshot().slot == 2
+    outcome = slot(second, digits=(2, 1))
+    assert (outcome.slot, only(outcome).workers) == (2, 2)
+
+
+def test_a_restart_in_mid_suspension_ends_it(serve, runtime, monkeypatch):
+    first = serve()
+    first.submit(document(), HERE)
+    slot(first, digits=(2, 2))
+    with monkeypatch.context() as patch:
+        patch.setattr(runtime, "stop", lambda name, process: None)  # killed before it could
+        slot(first)
+        assert phases(first) == {"digits": Phase.SUSPENDING}
+    second = serve()
+    slot(second, digits=(1, 1))
+    assert runtime.calls[-2:] == [("stop", "digits"), ("start", "digits", 1, 1)]
+
+
+def test_a_restart_while_a_job_is_saved_saves_it_again(serve, runtime, clock):
+    first = serve()
+    runtime.save_seconds = 1000.0
+    first.submit(document(), HERE)
+    slot(first, digits=(1, 1))
+    slot(first)
+    runtime.save_seconds = 5.0
+    second = serve()
+    slot(second)
+    assert [call[0] for call in runtime.calls] == ["start", "save", "watch", "save", "stop"]
+    assert phases(second) == {"digits": Phase.WAITING}
+
+
+def test_a_restart_before_a_job_had_a_process_starts_it(serve, tmp_path, clock):
+    serve().submit(document(), HERE)
+    records = Records(tmp_path / "jobs.sqlite", clock.now())
+    records.change(1, phase=Phase.STARTING, runs=1)  # killed right after this was written
+    records.close()
+    second = serve()
+    assert phases(second) == {"digits": Phase.WAITING}
+    assert only(slot(second, digits=(1, 1))).workers == 1
+
+
+def test_what_cannot_be_written_down_is_not_done(tmp_path, serve, runtime):
+    cluster = serve()
+    cluster.submit(document("a"), HERE)
+    cluster._records._database.execute("PRAGMA query_only = 1")
+    with pytest.raises(Unwritten, match=r"cannot write .*jobs\.sqlite: .* readonly database; mend that, and start"):
+        cluster.submit(document("b"), HERE)
+    with pytest.raises(Unwritten):
+        slot(cluster, a=(1, 1))
+    assert (runtime.calls, [job.name for job in cluster.jobs()]) == ([], ["a"])
+    cluster._records._database.execute("PRAGMA query_only = 0")
+    assert slot(cluster, a=(1, 1)).slot == 0
+
+
+def test_a_file_that_is_no_database(tmp_path, serve, clock):
+    (tmp_path / "other").write_text("not SQLite, but long enough to be looked at as one")
+    with pytest.raises(BadInput, match="give another --folder"):
+        Records(tmp_path / "other", 0.0)
+    serve().submit(document(), HERE)
+    with sqlite3.connect(tmp_path / "jobs.sqlite") as database:
+        database.execute("UPDATE cluster SET value = 99 WHERE name = 'format'")
+    database.close()
+    with pytest.raises(BadInput, match="another version of dl2"):
+        Records(tmp_path / "jobs.sqlite", 0.0)

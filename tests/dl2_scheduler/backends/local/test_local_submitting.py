@@ -1,0 +1,53 @@
+"""What the local cluster takes and refuses: documents, folders, nodes."""
+
+import pytest
+
+from dl2_scheduler.backends.local.nodes import virtual_nodes
+from dl2_scheduler.cluster.errors import BadInput, Refused
+from dl2_scheduler.cluster.live import Phase
+from tests.dl2_scheduler.local_cases import HERE, phases, slot
+from tests.dl2_scheduler.played_cluster import document
+
+
+def test_what_cannot_be_submitted(serve):
+    cluster = serve("1x2")
+    with pytest.raises(
+        BadInput, match="digits: a server takes 3 slots, which no node has; the most that a node has is 2"
+    ):
+        cluster.submit(document() + "    template: {spec: {containers: [{resources: {requests: {slots: 3}}}]}}\n", HERE)
+    cluster.submit(document(), HERE)
+    with pytest.raises(Refused, match="digits is waiting: give another name, or stop it first: dl2 stop digits"):
+        cluster.submit(document(), HERE)
+    cluster.stop("digits")
+    cluster.snapshot()
+    assert cluster.submit(document(), HERE) == "digits"
+    assert phases(cluster) == {"digits": Phase.WAITING}
+
+
+def test_a_job_runs_in_any_folder_that_is_there(serve, runtime, tmp_path):
+    cluster = serve()
+    here = tmp_path / "here"
+    here.mkdir()
+    for name, given in (("below", "data"), ("beside", "../data"), ("absolute", str(tmp_path / "data"))):
+        text = document(name).replace("- command:", f"- workingDir: {given}\n            command:")
+        with pytest.raises(BadInput, match=f"{name}: workingDir: there is no folder .*data: make it, or give another"):
+            cluster.submit(text, here)
+        (here / given).mkdir()
+        cluster.submit(text, here)
+        slot(cluster, **{name: (1, 1)})
+        assert runtime.jobs[name].order.folder.samefile(here / given)
+        (here / given).rmdir()
+
+
+def test_virtual_nodes():
+    assert [(node.name, node.capacity) for node in virtual_nodes("2x8+1x4")] == [
+        ("node-0", {"slots": 8}),
+        ("node-1", {"slots": 8}),
+        ("node-2", {"slots": 4}),
+    ]
+    for wrong in ("", "8", "0x8", "2x0", "2x8cpu", "2x-1"):
+        with pytest.raises(BadInput, match="is not NODESxSLOTS"):
+            virtual_nodes(wrong)
+    for huge in ("2000x1", "1000x1+25x1", "1x1000000", f"1x{'9' * 5000}", f"{'9' * 400}x1"):
+        with pytest.raises(BadInput, match="give up to 1024 nodes, of up to 999,999 slots each"):
+            virtual_nodes(huge)

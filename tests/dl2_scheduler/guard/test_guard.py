@@ -1,0 +1,190 @@
+"""The guard: when a policy loses its place (pure), what the futures say, and the program beside the loop."""
+
+import json
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from dl2_scheduler.cluster.free_resources import NodeRule
+from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES
+from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot, SpeedReport
+from dl2_scheduler.guard.counterfactual import MOST_SLOTS, completion, with_samples
+from dl2_scheduler.guard.decision import Comparison, GuardSettings, Standing, seen, verdict
+from dl2_scheduler.guard.process import Guard
+from dl2_scheduler.guard.program import Comparing
+from dl2_scheduler.live.deciding import UnfitAnswer
+from dl2_scheduler.live.history import HISTORY_FILE, History
+from dl2_scheduler.live.serve_the_waiting import MOST_SLOTS as WAITING_SLOTS
+from dl2_scheduler.policies.rules.drf import Drf
+from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
+from dl2_scheduler.sim.lanes import MEASURED
+from tests.dl2_scheduler.hearing import listen
+from tests.dl2_scheduler.learning.test_live_learning import NODES, SLOT, job, live, new_run
+
+SAME = {"slot": 1, "policy": "dl2:run", "unusable": True}
+SETTINGS = GuardSettings(margin=0.1, slots=3)
+
+
+def after(*owns, policy="dl2:run", standing=None):
+    standing = standing or Standing()
+    for slot, own in enumerate(owns):
+        standing = seen(standing, Comparison(slot, policy, own, 10.0, 4), SETTINGS)
+    return standing
+
+
+@pytest.mark.parametrize(
+    ("owns", "falls"),
+    [
+        ((), False),
+        ((20.0, 20.0), False),
+        ((20.0, 20.0, 20.0), True),
+        ((20.0, 20.0, 10.9, 20.0, 20.0), False),  # in a row
+        ((11.1, 11.1, 11.1), True),
+        ((10.9, 10.9, 10.9, 10.9), False),  # within the margin
+    ],
+)
+def test_a_policy_that_is_worse_for_long_loses_its_place(owns, falls):
+    assert bool(verdict(after(*owns), SETTINGS, "drf")) == falls
+
+
+def test_the_verdict_says_why_and_another_policy_begins_anew():
+    standing = after(20.0, 20.0, 20.0)
+    assert verdict(standing, SETTINGS, "drf") == (
+        "for 3 slots in a row jobs would have ended later than under drf by more than 10%; "
+        "in slot 2 after 20.0 slots instead of 10.0"
+    )
+    assert verdict(after(20.0, policy="dl2:other", standing=standing), SETTINGS, "drf") == ""
+
+
+class Starves:
+    """Nobody gets anything."""
+
+    def allocate(self, snapshot, room):
+        return Allocation({state.job.id: Grant(0, 0) for state in snapshot.jobs})
+
+
+class Greedy:
+    """More than a job may have."""
+
+    def allocate(self, snapshot, room):
+        return Allocation({state.job.id: Grant(9, 9) for state in snapshot.jobs})
+
+
+class Stingy:
+    """Everybody gets one of each, as long as there is room."""
+
+    def allocate(self, snapshot, room):
+        for number in range(len(snapshot.jobs)):
+            room.give(number, 1, 1)
+        return room.allocation()
+
+
+def present(*done, counts=(1, 1)):
+    states = [JobState(job(2 * number, 0.0), epochs, 3, *counts) for number, epochs in enumerate(done)]
+    return Snapshot(40, SLOT, NODES, tuple(states))
+
+
+def fitted():
+    found = FittedSpeeds()
+    found.observe([SpeedReport("a0", "a", n, n, 10.0 * n) for n in (1, 2, 3, 4)])
+    return found
+
+
+def test_futures_begin_in_the_present():
+    (few, much), jobs = completion(present(0.0), [Stingy(), Drf()], fitted(), MEASURED, NodeRule.SPREAD, 60.0)
+    assert jobs == 1
+    assert few == pytest.approx(8 * 200 / (10 * SLOT), rel=0.2)  # nothing has to start: it has run 1+1 before
+    assert much < few / 2
+    (nearly, _), _ = completion(present(7.0), [Stingy(), Drf()], fitted(), MEASURED, NodeRule.SPREAD, 60.0)
+    assert nearly == pytest.approx(few / 8, rel=0.05)
+
+
+def test_futures_have_an_end():
+    snapshot = present(-1e6, counts=(0, 0))
+    (long, short), _ = completion(snapshot, [Starves(), Drf()], fitted(), MEASURED, NodeRule.SPREAD, 60.0)
+    assert long == short == MOST_SLOTS
+    (cut, _), _ = completion(snapshot, [Starves(), Drf()], fitted(), MEASURED, NodeRule.SPREAD, 0.0)
+    assert cut <= 1.0
+
+
+def test_futures_are_decided_as_the_live_loop_decides():
+    """Who runs keeps its minimum, nobody waits forever, and answers are checked."""
+    (kept, few, _), _ = completion(
+        present(0.0), [Starves(), Stingy(), Drf()], fitted(), MEASURED, NodeRule.SPREAD, 60.0
+    )
+    assert kept == few
+    waits = present(0.0, counts=(0, 0))
+    (late, soon), _ = completion(waits, [Starves(), Stingy()], fitted(), MEASURED, NodeRule.SPREAD, 60.0)
+    assert late == pytest.approx(soon + WAITING_SLOTS)
+    with pytest.raises(UnfitAnswer, match="it gave a0 9 workers"):
+        completion(waits, [Greedy(), Drf()], fitted(), MEASURED, NodeRule.SPREAD, 60.0)
+
+
+def test_nothing_to_compare():
+    assert completion(present(), [Drf()], fitted(), MEASURED, NodeRule.SPREAD, 1.0) == ([0.0], 0)
+
+
+def test_a_policy_that_never_starts_what_nobody_knows_is_found_out():
+    states = present(0.0, counts=(0, 0)).jobs
+    unknown = replace(states[0], job=replace(states[0].job, samples_per_epoch=UNKNOWN_SAMPLES))
+    snapshot = replace(present(), jobs=(unknown,))
+    alike = with_samples(snapshot, {"a": 200.0}, fitted())
+    assert alike.jobs == states
+    stranger = with_samples(snapshot, {}, fitted())
+    assert stranger.jobs[0].job.samples_per_epoch * 8.0 == pytest.approx(10 * SLOT * 10.0, rel=0.1)
+    (never, soon), jobs = completion(stranger, [Starves(), Stingy()], fitted(), MEASURED, NodeRule.SPREAD, 60.0)
+    assert (jobs, never) == (1, pytest.approx(soon + WAITING_SLOTS))
+    assert soon == pytest.approx(10.0, rel=0.05)
+
+
+def test_a_history_is_compared_from_its_last_slot(tmp_path):
+    with closing(History(tmp_path / HISTORY_FILE)) as history:
+        comparing = Comparing(history, NodeRule.SPREAD, "drf")
+        assert comparing.compared("fifo") is None
+        loop, _, _ = live(history, tmp_path)
+        for _ in range(3):
+            loop.slot()
+        found = comparing.compared("drf")
+        assert (found.slot, found.own, found.above) == (2, found.baseline, 0.0)
+
+
+def test_the_guard_falls_back_beside_the_loop(tmp_path):
+    """A policy that has learnt nothing, made worse still by the judge's settings: any future is too long."""
+    run = new_run(tmp_path / "run")
+    with closing(History(tmp_path / HISTORY_FILE)) as history:
+        loop, policies, _ = live(history, tmp_path, policy=f"dl2:{run.path}")
+        with closing(Guard(policies, GuardSettings(-2.0, 2), tmp_path, NodeRule.SPREAD)) as guard:
+            loop._beside, heard = (guard,), listen(guard._side)
+            for _ in range(2):
+                loop.slot()
+                heard.wait()
+                assert policies.deciding != "drf"
+            guard.before(2)
+            assert policies.deciding == "drf"
+            assert "jobs would have ended later than under drf" in policies.trouble
+            assert f"under {policies.choice.policy}, after" in guard.summary
+            loop.slot()
+            assert list(history.slots())[-1].policy == "drf"
+            policies.use(f"dl2:{run.path}")
+            guard.before(3)
+            assert policies.deciding == f"dl2:{run.path}"  # it has its slots again
+
+
+def test_a_policy_that_can_be_read_no_more_loses_its_place(tmp_path, caplog):
+    run = new_run(tmp_path / "run")
+    with closing(History(tmp_path / HISTORY_FILE)) as history:
+        loop, policies, _ = live(history, tmp_path, policy=f"dl2:{run.path}")
+        (run.path / "policy.npz").unlink()
+        with closing(Guard(policies, SETTINGS, tmp_path, NodeRule.SPREAD)) as guard:
+            loop._beside, heard = (guard,), listen(guard._side)
+            loop.slot()
+            heard.wait()
+            guard.before(1)
+            assert "BadInput: no policy in" in guard.summary
+            assert policies.deciding == "drf", "it could not be guarded, nor used after a restart"
+            assert policies.trouble.startswith("no policy in")
+            guard._side._heard.append(json.dumps({**SAME, "error": guard.summary}))
+            guard.before(2)
+        said = [record.message for record in caplog.records if "could not be compared" in record.message]
+        assert len(said) == 1, "once, not in every slot"

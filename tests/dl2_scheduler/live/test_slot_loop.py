@@ -1,0 +1,274 @@
+"""Decisions, their reasons and what came of them; the service and its client; the commands."""
+
+import json
+import re
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+from typer.testing import CliRunner
+
+from dl2_scheduler.cli import app
+from dl2_scheduler.cluster.errors import BadInput, NotServed, Refused, UnknownJob
+from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.interfaces import JobOutcome, Outcome
+from dl2_scheduler.cluster.jobs import Job, Node
+from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot
+from dl2_scheduler.live.client import ClusterClient
+from dl2_scheduler.live.history import Decision, Happened, History
+from dl2_scheduler.live.policies import Policies
+from dl2_scheduler.live.reasons import explain
+from dl2_scheduler.live.service import Service, serving
+from dl2_scheduler.live.slot_loop import Loop
+from dl2_scheduler.policies.registry import make_live_policy
+from dl2_scheduler.policies.rules.drf import Drf
+from tests.dl2_scheduler.played_cluster import document
+
+ONE = {"slots": 1.0}
+
+
+def snapshot_of(slots, *maxima):
+    jobs = [
+        Job(f"j{place}", float(place), "m", 10.0, 1.0, ONE, ONE, max_workers=workers, max_servers=servers)
+        for place, (workers, servers) in enumerate(maxima)
+    ]
+    return Snapshot(3, 20.0, (Node("n", {"slots": float(slots)}),), tuple(map(JobState, jobs)))
+
+
+def reasons(snapshot):
+    room = Room(snapshot)
+    return list(explain(snapshot, Drf().allocate(snapshot, room), room).values())
+
+
+@pytest.mark.parametrize(
+    ("slots", "maxima", "expected"),
+    [
+        (4, [(1, 1)], ["all that it can use"]),
+        (8, [(4, 2)], ["all the servers that it can use; room was left for another worker"]),
+        (4, [(4, 4)], ["no node has room for more of it"]),
+        (5, [(4, 4)], ["room was left for another worker; room was left for another server"]),
+        (2, [(4, 4), (4, 4)], ["no node has room for more of it", "waits: 1 of 2 jobs were given the nodes"]),
+    ],
+)
+def test_reasons(slots, maxima, expected):
+    assert reasons(snapshot_of(slots, *maxima)) == expected
+
+
+def test_a_policys_own_reason_comes_first():
+    snapshot = snapshot_of(4, (1, 1))
+    assert explain(snapshot, Allocation({"j0": Grant(1, 1, "because")}), Room(snapshot)) == {"j0": "because"}
+
+
+def test_history_survives_and_tells_the_last(tmp_path):
+    snapshot = snapshot_of(4, (4, 4))
+    history = History(tmp_path / "decisions.sqlite")
+    history.decided(7.0, "drf", snapshot, Allocation({"j0": Grant(2, 1, "why")}))
+    undecided = Decision(3, 7.0, "drf", 0, 0, 2, 1, "why", None)
+    assert history.of("j0", 0.0, 9) == [undecided]
+    history.happened(Outcome(3, [JobOutcome("j0", 1, 1, 0.5, None, "slow")], ()))
+    history.close()
+    again = History(tmp_path / "decisions.sqlite")
+    (found,) = again.of("j0", 0.0, 9)
+    assert found.happened == Happened(1, 1, 0.5, "slow")
+    assert (again.of("j0", 8.0, 9), again.of("j1", 0.0, 9)) == ([], [])
+    again.close()
+
+
+def test_no_history_is_refused(tmp_path):
+    (tmp_path / "decisions.sqlite").write_text("not SQLite, but long enough to be looked at as one")
+    with pytest.raises(BadInput, match="give another --folder"):
+        History(tmp_path / "decisions.sqlite")
+
+
+@pytest.fixture
+def served(tmp_path, serve, runtime, clock, monkeypatch):
+    """A cluster with two jobs behind its socket; yields it and its loop."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    folder = tmp_path / "dl2"
+    folder.mkdir()
+    cluster, history = serve(), History(folder / "decisions.sqlite")
+    policies = Policies(make_live_policy, "drf", folder)
+    with serving(Service(cluster, history, policies), folder):
+        yield cluster, Loop(cluster, policies, NodeRule.SPREAD, history, now=clock.now)
+    history.close()
+
+
+@contextmanager
+def client(tmp_path):
+    with ClusterClient(tmp_path / "dl2") as found:
+        yield found
+
+
+def test_over_the_socket(served, tmp_path):
+    _, loop = served
+    with client(tmp_path) as dl2:
+        assert dl2.submit(document("a"), Path("/")) == "a"
+        loop.slot()
+        (job,) = dl2.jobs()
+        assert (job.name, job.phase, job.workers, job.max_servers, job.epochs, job.ended) == (
+            "a",
+            "running",
+            4,
+            4,
+            40,
+            0,
+        )
+        (decision,) = dl2.why("a", 5)
+        assert (decision.slot, decision.policy, decision.workers, decision.happened.epochs) == (0, "drf", 4, 8.0)
+        dl2.stop("a")
+        loop.slot()
+        assert dl2.status("a").phase == "stopped"
+
+
+def test_refusals_over_the_socket(served, tmp_path):
+    with client(tmp_path) as dl2:
+        with pytest.raises(BadInput, match="not an ElasticJob document"):
+            dl2.submit("", Path("/"))
+        for ask in (dl2.stop, dl2.status, lambda name: dl2.why(name, 5)):
+            with pytest.raises(UnknownJob, match="no job a"):
+                ask("a")
+        dl2.submit(document("a"), Path("/"))
+        with pytest.raises(Refused, match="a is waiting"):
+            dl2.submit(document("a"), Path("/"))
+
+
+def test_a_socket_that_a_killed_one_left_is_taken_over_and_a_long_path_refused(served, tmp_path, serve):
+    with (
+        pytest.raises(BadInput, match="longer than a socket's path may be"),
+        serving(Service(served[0], None, None), tmp_path / ("x" * 100)),
+    ):
+        pass
+    with pytest.raises(BadInput, match="give a shorter --folder"):
+        ClusterClient(tmp_path / ("x" * 100))
+    folder = tmp_path / "other"
+    folder.mkdir()
+    (folder / "socket").touch()
+    with serving(Service(served[0], None, None), folder), ClusterClient(folder) as found:
+        assert list(found.jobs()) == []
+
+
+def test_nobody_serves(tmp_path):
+    with ClusterClient(tmp_path) as found, pytest.raises(NotServed, match=r"no dl2 serve answers in .*: start one"):
+        found.jobs()
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (grpc.StatusCode.DEADLINE_EXCEEDED, "has not answered for 30 s: try again"),
+        (grpc.StatusCode.UNKNOWN, r"could not answer \(UNKNOWN: it broke\): its output says why"),
+    ],
+)
+def test_who_serves_and_cannot_answer_is_not_said_to_be_away(tmp_path, code, words):
+    error = type("Error", (grpc.RpcError,), {"code": lambda _: code, "details": lambda _: "it broke"})
+
+    def fails(request, timeout):
+        raise error
+
+    with ClusterClient(tmp_path) as found, pytest.raises(NotServed, match=words):
+        found._call(fails, None)
+
+
+def dl2(*words):
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    return result.exit_code, result.output
+
+
+def test_a_job_that_does_not_tell_its_epochs(served, tmp_path):
+    text = document("a").replace("  epochs: 40\n", "  scaling: Manual\n")
+    (tmp_path / "a.yaml").write_text(text)
+    assert dl2("submit", tmp_path / "a.yaml")[0] == 0
+    shown = dl2("jobs")[1]
+    assert "0.0" in shown.split()
+    assert "/" not in shown
+    assert "epochs   0.00\n" in dl2("status", "a")[1]
+    assert json.loads(dl2("status", "a", "--json")[1])["epochs"] == 0
+
+
+def test_the_commands(served, tmp_path, runtime):
+    _, loop = served
+    (tmp_path / "a.yaml").write_text(document("a"))
+    assert dl2("submit", tmp_path / "a.yaml") == (0, "a: submitted; dl2 status a shows it\n")
+    loop.slot()
+    assert runtime.jobs["a"].order.folder == Path.cwd()
+    status, output = dl2("jobs")
+    assert (status, output.split()[-8:-1]) == (0, ["a", "digits", "running", "4", "4", "8.0/40", "4"])
+    assert "workers  4, from 1 to 4\n" in dl2("status", "a")[1]
+    assert json.loads(dl2("jobs", "--json")[1])["jobs"][0]["phase"] == "running"
+    assert json.loads(dl2("status", "a", "--json")[1])["epochs_done"] == 8.0
+    assert "all that it can use" in dl2("why", "a")[1]
+    assert json.loads(dl2("why", "a", "--json")[1])["decisions"][0]["workers"] == 4
+    assert dl2("stop", "a") == (0, "a: it is being stopped\n")
+
+
+def test_a_slot_that_a_kill_cut_short_is_not_said_to_run(served, monkeypatch):
+    cluster, loop = served
+
+    def killed():
+        raise KeyboardInterrupt
+
+    def cut_short():
+        with monkeypatch.context() as patch:
+            patch.setattr(cluster, "finish_slot", killed)
+            with pytest.raises(KeyboardInterrupt):
+                loop.slot()
+
+    cluster.submit(document("a"), Path())
+    cut_short()
+    assert dl2("why", "a")[1].count("not ended") == 1
+    loop.slot()
+    assert re.findall("not ended|cut short", dl2("why", "a")[1]) == ["cut short"]
+    cut_short()
+    assert re.findall("not ended|cut short", dl2("why", "a")[1]) == ["cut short", "not ended"]
+    cluster.stop("a")
+    loop.slot()
+    assert re.findall("not ended|cut short", dl2("why", "a")[1]) == ["cut short", "cut short"]
+
+
+def test_commands_that_fail(served, tmp_path):
+    (tmp_path / "b.yaml").write_text(document("b", epochs=-1))
+    assert dl2("submit", tmp_path / "b.yaml") == (
+        2,
+        f"dl2: {tmp_path}/b.yaml: spec.epochs is -1: Input should be greater than 0\n",
+    )
+    assert "cannot read" in dl2("submit", tmp_path / "none.yaml")[1]
+    assert dl2("status", "x") == (1, "dl2: no job x; there are: none\n")
+    assert dl2("jobs", "--folder", tmp_path / "empty")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--slots 8 --policy drf", "--slots 8: '8' is not NODESxSLOTS, as in 2x8"),
+        ("--slots 2x8 --policy none", "unknown policy none: give one of drf, fifo"),
+        ("--slots 2x8 --policy planner-true", "policy planner-true is for simulations: give one of"),
+        ("--slots 2x8 --policy drf --slot never", "--slot: never is no length of time"),
+        ("--slots 2x8 --policy drf --placement x", "unknown placement x"),
+        ("--slots 2x8 --policy drf --folder /dev/null/x", "cannot use /dev/null/x"),
+    ],
+)
+def test_what_cannot_be_served(options, words):
+    status, output = dl2("serve", *options.split())
+    assert status == 2
+    assert words in output
+
+
+def test_policies_of_live_clusters_run_on_the_played_one(serve):
+    for name in ("fifo", "srtf", "tetris", "optimus", "planner"):
+        cluster = serve()
+        if not cluster.jobs():
+            cluster.submit(document("a"), Path())
+        snapshot = cluster.snapshot()
+        grants = make_live_policy(name).allocate(snapshot, Room(snapshot)).grants
+        assert grants["a"].workers > 0, name
+
+
+def test_a_closed_cluster_ends_its_slot_and_the_loop(served, clock):
+    cluster, loop = served
+    clock.at(clock.now() + 3.0, cluster.close)
+    worker = threading.Thread(target=loop.run, name="loop")
+    worker.start()
+    worker.join(30)
+    assert (worker.is_alive(), clock.now()) == (False, 1003.0)

@@ -1,0 +1,114 @@
+"""Speeds fitted online: near what was reported, and sensible where nothing was."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dl2_scheduler.cluster.snapshot import SpeedReport
+from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
+from tests.dl2_scheduler.clusters import job
+from tests.dl2_scheduler.peers import needs_data, table
+
+COUNT = st.integers(1, 16)
+WIDE = job(max_workers=16, max_servers=16)
+
+
+def report(servers: int, workers: int, speed: float, model: str = "even") -> SpeedReport:
+    return SpeedReport(1, model, servers, workers, speed)
+
+
+def optimus_speed(servers: int, workers: int) -> float:
+    """A synchronous step of Optimus (section 3.2): a share of the batch each, exchange with servers, and overhead."""
+    return 100.0 / (1.0 / workers + 0.05 + 0.2 * workers / servers + 0.01 * workers + 0.02 * servers)
+
+
+def test_a_model_that_nobody_has_reported_is_guessed() -> None:
+    guess = FittedSpeeds().grid(WIDE)
+    assert guess.shape == (17, 17)
+    assert (guess[1:, 1:] > 0).all()
+    assert not guess[0].any()
+    assert not guess[:, 0].any()
+    assert guess[4, 4] > guess[1, 1]
+
+
+def test_a_grid_ends_at_the_jobs_maxima() -> None:
+    speeds = FittedSpeeds()
+    assert speeds.grid(job(max_workers=3, max_servers=5)).shape == (6, 4)
+    assert speeds.grid(job(max_workers=5, max_servers=3)).shape == (4, 6)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.dictionaries(st.tuples(COUNT, COUNT), st.floats(0.5, 200.0), min_size=1, max_size=12))
+def test_any_reports_give_finite_speeds(reports: dict[tuple[int, int], float]) -> None:
+    speeds = FittedSpeeds()
+    speeds.observe(report(*at, speed) for at, speed in reports.items())
+    fitted = speeds.grid(WIDE)
+    assert np.isfinite(fitted).all()
+    assert (fitted >= 0).all()
+
+
+def test_what_was_reported_is_nearly_kept() -> None:
+    """Although the second of two neighbours is far off any smooth curve."""
+    speeds = FittedSpeeds()
+    speeds.observe([report(1, 1, 50.0), report(8, 8, 300.0), report(2, 8, 90.0), report(12, 2, 200.0)])
+    fitted = speeds.grid(WIDE)
+    for at, speed in {(1, 1): 50.0, (8, 8): 300.0, (2, 8): 90.0, (12, 2): 200.0}.items():
+        assert fitted[at] == pytest.approx(speed, rel=0.15)
+
+
+def test_a_job_of_optimus_form_is_recovered() -> None:
+    speeds = FittedSpeeds()
+    seen = [(1, 1), (2, 1), (1, 4), (4, 4), (8, 4), (4, 12), (16, 16), (16, 6)]
+    speeds.observe(report(*at, optimus_speed(*at)) for at in seen)
+    truth = np.array([[optimus_speed(servers, workers) for workers in range(1, 17)] for servers in range(1, 17)])
+    errors = np.abs(speeds.grid(WIDE)[1:, 1:] / truth - 1)
+    assert np.median(errors) < 0.05
+    assert errors.max() < 0.35
+
+
+def test_one_report_tells_of_the_scale() -> None:
+    speeds = FittedSpeeds()
+    before = speeds.grid(WIDE)[4, 4]
+    speeds.observe([report(4, 4, 1000 * before)])
+    after = speeds.grid(WIDE)
+    assert after[4, 4] == pytest.approx(1000 * before, rel=0.15)
+    assert after[8, 8] > 100 * before
+
+
+def test_reports_of_one_configuration_are_averaged() -> None:
+    one, other = FittedSpeeds(), FittedSpeeds()
+    one.observe([report(2, 2, 80.0)])
+    one.observe([report(2, 2, 120.0)])
+    other.observe([report(2, 2, 100.0)])
+    assert one.grid(WIDE)[2, 2] == pytest.approx(other.grid(WIDE)[2, 2], rel=0.05)
+
+
+def test_what_did_not_run_says_nothing() -> None:
+    one, other = FittedSpeeds(), FittedSpeeds()
+    one.observe([report(2, 2, 80.0), report(3, 3, 0.0)])
+    other.observe([report(2, 2, 80.0)])
+    assert np.array_equal(one.grid(WIDE), other.grid(WIDE))
+
+
+def test_a_model_that_nobody_reported_is_like_the_others() -> None:
+    """In scale: SRTF would take it for the slowest of all else, whatever it is. Its shape is not learnt from them."""
+    speeds = FittedSpeeds()
+    before = speeds.grid(WIDE)[1:, 1:]
+    speeds.observe([report(2, 2, 80.0, "flat")])
+    after = speeds.grid(WIDE)[1:, 1:]
+    assert after[1, 1] == pytest.approx(80.0)
+    assert after / before == pytest.approx(80.0 / before[1, 1])
+
+
+@needs_data
+@pytest.mark.parametrize("model", ["resnet-50", "seq2seq", "dssm"])
+def test_real_speeds_are_found(model: str) -> None:
+    """Of 12 random points; the top speed of the rest is told within a quarter."""
+    truth = table().grids[model][:17, :17]
+    rng = np.random.default_rng(3)
+    speeds = FittedSpeeds()
+    speeds.observe(report(p, w, truth[p, w], model) for p, w in rng.integers(1, 17, (12, 2)).tolist())
+    fitted = speeds.grid(job(model=model, max_workers=16, max_servers=16))
+    best = np.unravel_index(int(fitted.argmax()), fitted.shape)
+    assert truth[best] > 0.75 * truth.max()

@@ -1,0 +1,171 @@
+"""From a history to what the simulator takes, and its decisions asked again."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from dl2_scheduler.cli import app
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.free_resources import NodeRule
+from dl2_scheduler.cluster.interfaces import JobOutcome, Outcome
+from dl2_scheduler.cluster.jobs import Job, Node
+from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot, SpeedReport
+from dl2_scheduler.cluster.speeds import Speeds
+from dl2_scheduler.live.history import HISTORY_FILE, History
+from dl2_scheduler.live.slots import RecordedSlot
+from dl2_scheduler.policies.registry import make_live_policy, make_policy
+from dl2_scheduler.replay.measured import speed_table
+from dl2_scheduler.replay.past import ask_again, past_jobs
+from dl2_scheduler.sim.simulator import SimulatedCluster
+from dl2_scheduler.sim.speeds import read_points
+from dl2_scheduler.sim.trace import read_trace
+
+TASK = {"slots": 1.0}
+NODES = (Node("n0", {"slots": 8.0}), Node("n1", {"slots": 8.0}))
+MOST = 4
+
+
+def true_speeds():
+    servers, workers = np.mgrid[0 : MOST + 2, 0 : MOST + 2].astype(float)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        grid = np.nan_to_num(100.0 / (1 / workers + 0.1 * workers / servers + 0.05))
+    grid[0], grid[:, 0] = 0.0, 0.0
+    return Speeds({"vision": grid, "text": grid / 4})
+
+
+def trace():
+    models = ("vision", "text")
+    return [Job(f"job-{n}", 40.0 * n, models[n % 2], 20.0 + n, 500.0, TASK, TASK, MOST, MOST) for n in range(12)]
+
+
+@pytest.fixture(scope="module")
+def lived():
+    """Slots of a simulated cluster under drf, as a live one records them."""
+    cluster, policy, slots = (
+        SimulatedCluster(trace(), NODES, true_speeds(), slot_seconds=30.0),
+        make_policy("drf", Speeds({})),
+        [],
+    )
+    while not cluster.done:
+        snapshot = cluster.snapshot()
+        (asked,) = ask_again(
+            [RecordedSlot(0, "drf", snapshot, Allocation(), None)], None, lambda _: policy, NodeRule.SPREAD
+        )
+        allocation = Allocation({job: Grant(*counts) for job, counts in asked.again.items()})
+        cluster.apply(allocation)
+        slots.append(RecordedSlot(1e9 + snapshot.slot * 30, "drf", snapshot, allocation, cluster.finish_slot()))
+    return slots
+
+
+def test_the_table_has_what_was_measured_and_fits_the_rest(lived):
+    table, true = speed_table(lived), true_speeds()
+    assert [each.model for each in table.types] == ["text", "vision"]
+    assert len(table.rows) == 2 * MOST * MOST
+    measured = [row for row in table.rows if row.observations]
+    assert 0 < len(measured) < len(table.rows)
+    for row in table.rows:
+        wanted = true.of(row.model, row.servers, row.workers)
+        assert row.samples_per_second == pytest.approx(wanted, rel=1e-9 if row.observations else 0.4)
+    for each in table.types:
+        assert each.observations == sum(row.observations for row in measured if row.model == each.model)
+        assert each.error < 0.2
+
+
+def report(job, speed, servers=1, workers=1):
+    return SpeedReport(job, "m", servers, workers, speed)
+
+
+def slot(reports, before=(1, 1)):
+    job = Job("a", 0.0, "m", 10.0, 100.0, TASK, TASK, 2, 2)
+    snapshot = Snapshot(3, 30.0, NODES, (JobState(job, 1.0, 1, *before),))
+    done = JobOutcome("a", 1, 1, 1.0, None)
+    return RecordedSlot(0.0, "drf", snapshot, Allocation({"a": Grant(1, 1)}), Outcome(3, [done], tuple(reports)))
+
+
+def test_errors_are_those_of_the_mean_and_a_slot_of_change_tells_nothing():
+    table = speed_table(
+        [slot([report("a", speed)]) for speed in (9.0, 10.0, 11.0)] + [slot([report("a", 99.0)], (0, 0))]
+    )
+    (row,) = [row for row in table.rows if row.observations]
+    assert (row.samples_per_second, row.observations) == (10.0, 3)
+    assert row.relative_error == pytest.approx(1 / 3**0.5 / 10)
+    assert math.isnan(table.types[0].error)
+
+
+def test_a_history_without_speeds_says_so():
+    with pytest.raises(BadInput, match="no job has told its speed in that history"):
+        speed_table([slot([])])
+
+
+def test_jobs_are_those_that_came_with_their_real_times(lived):
+    found = past_jobs(lived)
+    assert [past.job for past in found] == trace()
+    assert all(past.seconds is not None and past.seconds > 0 for past in found)
+
+
+def test_a_policy_asked_again_decides_as_it_did(lived):
+    assert [each.other for each in ask_again(lived, None, make_live_policy, NodeRule.SPREAD)] == [[]] * len(lived)
+    others = [each for each in ask_again(lived, "fifo", make_live_policy, NodeRule.SPREAD) if each.other]
+    assert others
+    assert others[0].recorded != others[0].again
+
+
+@pytest.fixture
+def folder(tmp_path, lived):
+    history = History(tmp_path / HISTORY_FILE)
+    for each in lived:
+        history.decided(each.at, each.policy, each.snapshot, each.allocation)
+        history.happened(each.outcome)
+    history.close()
+    return tmp_path
+
+
+def dl2(*words):
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_what_is_fitted_is_what_the_simulator_takes(folder):
+    table, jobs = folder / "speeds.csv", folder / "jobs.jsonl"
+    said = dl2("fit", "--folder", folder, "--out", table, "--trace", jobs)
+    assert "vision" in said
+    assert {len(points) for points in read_points(table).values()} == {MOST * MOST}
+    assert read_trace(jobs) == trace()
+    words = ("--policy", "drf", "--trace", jobs, "--speeds", table, "--cluster", "2x8slots", "--slot", "30", "--json")
+    assert '"jct"' in dl2("simulate", *words) or "mean" in dl2("simulate", *words)
+
+
+def test_a_history_is_replayed(folder):
+    said = dl2("simulate", "--from-history", folder, "--json")
+    assert '"agree": 1.0' in said
+    other = dl2("simulate", "--from-history", folder, "--policy", "fifo")
+    assert "fifo" in other
+    assert "job-3" in other
+
+
+def test_costs_are_the_historys_unless_they_are_given(folder, lived, tmp_path):
+    started = [replace(each, outcome=with_starts(each, 12.0)) for each in lived]
+    other = tmp_path / "started"
+    other.mkdir()
+    history = History(other / HISTORY_FILE)
+    for each in started:
+        history.decided(each.at, each.policy, each.snapshot, each.allocation)
+        history.happened(each.outcome)
+    history.close()
+    assert "--start-cost 12.0 --change-cost 0.1 --join-cost 12.0" in dl2("fit", "--folder", other, "--out", other / "s")
+    replayed = ("simulate", "--from-history", other)
+    assert "start 12.0 s, change 0.1 s, join 12.0 s" in dl2(*replayed)
+    assert "start 12.0 s, change 0.1 s, join 3.0 s" in dl2(*replayed, "--join-cost", "3")
+    assert "start 9.4 s" in dl2("simulate", "--from-history", folder)
+
+
+def with_starts(slot, seconds):
+    """What came of a slot, where jobs that began in it did not train before."""
+    had = {state.job.id: state.workers for state in slot.snapshot.jobs}
+    since = slot.outcome.began + seconds
+    jobs = [done if had[done.id] else replace(done, since=since) for done in slot.outcome.jobs]
+    return replace(slot.outcome, jobs=jobs)

@@ -1,0 +1,39 @@
+"""Fixtures: a job of puppets (launch_stage.py)."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elastic_ps.launch.commands import JobSettings, Script
+from tests.elastic_ps.launch.launch_stage import PATIENCE, FakeCoordinator, Job, Stage
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    stage = Stage()
+    yield stage
+    stage.close()
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[FakeCoordinator]:
+    fake = FakeCoordinator(tmp_path)
+    yield fake
+    fake.close()
+
+
+@pytest.fixture
+def start_job(tmp_path: Path, stage: Stage, fake: FakeCoordinator) -> Iterator[Callable[..., Job]]:
+    """Starts a launcher; takes fields of JobSettings."""
+    jobs: list[Job] = []
+
+    def start(**fields: Any) -> Job:
+        settings = JobSettings(**{"name": "toy", "script": Script("train.py"), "grace": PATIENCE, **fields})
+        jobs.append(Job(tmp_path, stage, fake, settings))
+        return jobs[-1]
+
+    yield start
+    for job in jobs:
+        job.close()

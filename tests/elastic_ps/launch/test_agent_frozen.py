@@ -1,0 +1,113 @@
+"""Frozen processes: the launcher kills them and goes on, with real processes and a played coordinator."""
+
+import os
+import signal
+
+import pytest
+
+from elastic_ps.launch import agent, link
+from elastic_ps.launch.agent import Outcome
+from tests.elastic_ps.launch.launch_stage import PATIENCE, StartJob, over, running, wait_gone
+
+
+def test_a_frozen_node_that_was_expelled_is_killed_and_replaced(start_job: StartJob) -> None:
+    job, (worker, other) = running(start_job, workers=2, max_restarts=1)
+    os.kill(worker.pid, signal.SIGSTOP)
+    job.fake.want(workers=2, nodes={other.name: "w1"}, expelled=[worker.name], starting_workers=1)
+    job.transcript.wait_for("the job goes on without w0: its process is killed in 2 s")
+    (new,) = job.workers(1)
+    assert job.exit_of(worker) == 128 + signal.SIGKILL
+    wait_gone(worker.pid)
+    job.fake.want(workers=2, nodes={other.name: "w1", new.name: "w2"})
+    job.transcript.wait_for("w2 has joined")
+    job.fake.want(workers=2, nodes={new.name: "w2"}, expelled=[worker.name, other.name], starting_workers=1)
+    job.transcript.wait_for("the job goes on without w1")
+    other.tell("exit 1")  # it was not frozen: it hears of it, and ends by itself
+    assert job.exit_of(other) == 1
+    job.fake.stops.get(timeout=PATIENCE)
+    new.tell("exit 0")
+    outcome = job.end()
+    assert "worker w1 was silent or cut off for too long" in outcome.reason
+    assert "--max-restarts 1 has been used up" in outcome.reason
+
+
+def test_a_silent_leaver_that_may_be_busy_has_the_grace(start_job: StartJob) -> None:
+    job, (worker,) = running(start_job, max_restarts=0, grace=0.25)
+    job.fake.want(leaving=["w0"], nodes={worker.name: "w0"})
+    job.transcript.wait_for("w0 is leaving")
+    job.fake.want(expelled=[worker.name])
+    job.transcript.wait_for("the job goes on without w0: its process is killed in 0.25 s")
+    assert job.exit_of(worker) == 128 + signal.SIGKILL
+    job.fake.want(ended=True, reason="all done")
+    assert job.outcome() == Outcome(0, "finished", "all done")
+
+
+def test_a_frozen_node_does_not_outlive_a_restore_by_more_than_the_grace(start_job: StartJob) -> None:
+    job, (frozen,) = running(start_job, max_restarts=0, grace=0.0)
+    os.kill(frozen.pid, signal.SIGSTOP)
+    job.fake.want(workers=1, nodes={frozen.name: "w0"}, restarting=[frozen.name], starting_workers=1)
+    (new,) = job.workers(1)
+    assert job.exit_of(frozen) == 128 + signal.SIGKILL
+    job.fake.want(workers=1, nodes={new.name: "w1"})
+    job.transcript.wait_for("w1 has joined")
+    new.tell("exit 0")
+    assert job.exit_of(new) == 0
+    job.fake.want(ended=True, reason="all done")
+    assert job.outcome() == Outcome(0, "finished", "all done")
+
+
+def test_each_of_two_restores_in_a_row_ends_what_had_joined(start_job: StartJob) -> None:
+    """There is no moment between them: a process of another launcher takes its time over the first one."""
+    job, (old,) = running(start_job, max_restarts=0, grace=0.0)
+    job.fake.want(workers=1, nodes={old.name: "w0"}, restarting=[old.name, "elsewhere"], starting_workers=1)
+    (first,) = job.workers(1)
+    assert job.exit_of(old) == 128 + signal.SIGKILL
+    job.fake.want(workers=1, nodes={first.name: "w2"}, restarting=["elsewhere"])
+    job.transcript.wait_for("w2 has joined")
+    job.fake.want(workers=1, nodes={first.name: "w2"}, restarting=["elsewhere", first.name], starting_workers=1)
+    (second,) = job.workers(1)
+    assert job.exit_of(first) == 128 + signal.SIGKILL
+    job.fake.want(workers=1, nodes={second.name: "w3"})
+    job.transcript.wait_for("w3 has joined")
+    second.tell("exit 0")
+    assert job.exit_of(second) == 0
+    job.fake.want(ended=True, reason="all done")
+    assert job.outcome() == Outcome(0, "finished", "all done")
+
+
+def test_who_was_evicted_counts_against_no_limit(start_job: StartJob) -> None:
+    job, (worker,) = running(start_job, max_restarts=0)
+    os.kill(worker.pid, signal.SIGSTOP)
+    job.fake.want(workers=1, expelled=[worker.name], evicted=[worker.name], starting_workers=1)
+    (new,) = job.workers(1)
+    assert job.exit_of(worker) == 128 + signal.SIGKILL
+    job.fake.want(workers=1, nodes={new.name: "w1"})
+    job.transcript.wait_for("w1 has joined")
+    assert over(job, new).status == 0
+
+
+def test_a_stopped_process_is_killed_when_the_grace_of_its_jobs_end_is_over(start_job: StartJob) -> None:
+    job, (worker,) = running(start_job, grace=1000.0)
+    os.kill(worker.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, worker.pid, os.WSTOPPED | os.WNOWAIT)
+    job.fake.want(workers=1, nodes={worker.name: "w0"}, ended=True, reason="all done")
+    job.transcript.wait_for("the job is over: all done")
+    job.agent.signalled(signal.SIGTERM)  # its patience is over at once
+    assert job.exit_of(worker) == 128 + signal.SIGKILL
+    assert job.end().status == 143
+
+
+def test_a_frozen_coordinator_is_killed_and_started_again(start_job: StartJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "_HEALTH_SECONDS", 0.05)
+    monkeypatch.setattr(agent, "_SILENT_SECONDS", 0.1)
+    job, (worker,) = running(start_job, max_restarts=1, lease=0.1)
+    job.fake.answering.clear()
+    job.transcript.wait_for("the coordinator runs and has not answered for 0 s: killed")
+    monkeypatch.setattr(link, "_HEALTH_SECONDS", PATIENCE)  # the next one has time to answer
+    job.fake.answering.set()
+    wait_gone(job.coordinator.pid)
+    job.coordinator = job.stage.enter("coordinator")
+    job.listen()
+    worker.tell("say still here")
+    assert worker.heard() == "said"
+    assert over(job, worker).status == 0

@@ -1,0 +1,117 @@
+"""A job's folder."""
+
+import errno
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from elastic_ps.control.token import read_token
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.launch.folder import JobFolder, default_name, jobs_folder
+
+
+def test_jobs_are_in_the_users_state_folder() -> None:
+    assert jobs_folder({"XDG_STATE_HOME": "/state"}) == Path("/state/elastic_ps/jobs")
+    assert jobs_folder({}) == Path("~/.local/state/elastic_ps/jobs").expanduser()
+
+
+def test_the_token_is_new_and_its_owners_alone(tmp_path: Path) -> None:
+    one, two = JobFolder("one", tmp_path), JobFolder("two", tmp_path)
+    assert stat.S_IMODE(one.token_file.stat().st_mode) == 0o600
+    assert read_token(one.token_file) != read_token(two.token_file)
+
+
+def test_a_running_name_is_refused(tmp_path: Path) -> None:
+    folder = JobFolder("toy", tmp_path)
+    with pytest.raises(ConfigurationError, match=r"toy runs already .* another --name.*elasticctl stop toy"):
+        JobFolder("toy", tmp_path)
+    assert read_token(folder.token_file)
+
+
+def test_the_folder_of_an_ended_job_is_kept_beside_the_new_one(tmp_path: Path) -> None:
+    for number in range(3):
+        folder = JobFolder("toy", tmp_path)
+        folder.listening(f"127.0.0.1:{number + 1}", 7)
+        folder.over(0, "finished")
+        folder.ended()
+        folder.release()
+    names = {path.parent.name: json.loads(path.read_text()) for path in tmp_path.glob("*/job.json")}
+    assert {name: record["coordinator"] for name, record in names.items()} == {
+        "toy": "127.0.0.1:3",
+        "toy~1": "127.0.0.1:1",
+        "toy~2": "127.0.0.1:2",
+    }
+    assert all(record["name"] == name for name, record in names.items())
+    assert names["toy~1"]["folder"] == str(tmp_path / "toy~1")
+
+
+def test_a_folder_without_a_record_is_kept_too(tmp_path: Path) -> None:
+    JobFolder("toy", tmp_path).release()
+    JobFolder("toy", tmp_path).release()
+    assert (tmp_path / "toy~1" / "token").exists()
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../x", ".hidden", "a" * 64, "toy~1", "a b"])
+def test_what_is_no_name(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="--name"):
+        JobFolder(name, tmp_path / "jobs")
+    assert not (tmp_path / "jobs").exists()
+
+
+@pytest.mark.parametrize(
+    "script", ["train.py", "dir/train.py", "my train!.py", "---.py", "x" * 90 + ".py", "pkg.train"]
+)
+def test_a_default_name_is_a_name(script: str, tmp_path: Path) -> None:
+    name = default_name(script)
+    JobFolder(name, tmp_path).release()
+    assert name != default_name(script)
+
+
+def test_the_end_is_written_where_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = JobFolder("toy", tmp_path)
+    folder.listening("127.0.0.1:1", 7)
+
+    def full(path: Path, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    size = (folder.path / "job.json").stat().st_size
+    folder.over(1, "the coordinator ended")
+    folder.ended()
+    record = json.loads((folder.path / "job.json").read_text())
+    assert (record["status"], record["reason"], record["ended"] > 0) == (1, "the coordinator ended", True)
+    assert (folder.path / "job.json").stat().st_size == size
+    folder.release()
+
+
+def test_an_end_that_cannot_be_written_keeps_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    folder = JobFolder("toy", tmp_path)
+    monkeypatch.setattr(Path, "write_text", full)
+    folder.over(1, "before it listened")
+    assert not (folder.path / "job.json").exists()
+    folder.release()
+
+
+def test_a_state_folder_that_is_a_file_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("no folder")
+    root = jobs_folder({"XDG_STATE_HOME": str(tmp_path / "state")})
+    with pytest.raises(ConfigurationError, match=r"toy cannot be made: Not a directory; have XDG_STATE_HOME name a"):
+        JobFolder("toy", root)
+
+
+@pytest.mark.parametrize("what", ["mkdir", "open"])
+def test_a_state_folder_that_cannot_be_written_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    def refuse(*arguments: object, **options: object) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, what, refuse)
+    with pytest.raises(ConfigurationError, match=r"toy cannot be made: Permission denied; have XDG_STATE_HOME name a"):
+        JobFolder("toy", tmp_path / "jobs")

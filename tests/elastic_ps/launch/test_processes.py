@@ -1,0 +1,133 @@
+"""Children of a launcher and their output."""
+
+import io
+import os
+import queue
+import sys
+from pathlib import Path
+
+import pytest
+
+from elastic_ps.launch.output import ROOM, MergedStream, NodeLog
+from elastic_ps.launch.processes import Process
+from tests.elastic_ps.launch.launch_stage import PATIENCE
+
+
+def run(command: list[str], log: NodeLog) -> int:
+    statuses: queue.SimpleQueue[int] = queue.SimpleQueue()
+    Process("child", command, os.environ, log, statuses.put)
+    return statuses.get(timeout=PATIENCE)
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-I", "-S", "-c", code]
+
+
+class Shown(io.StringIO):
+    """What a reader of the merged stream has seen when all of it is written."""
+
+    merged: MergedStream
+
+    def getvalue(self) -> str:
+        self.merged.flush(PATIENCE)
+        return super().getvalue()
+
+
+@pytest.fixture
+def stream() -> Shown:
+    stream = Shown()
+    stream.merged = MergedStream(stream)
+    return stream
+
+
+@pytest.fixture
+def log(tmp_path: Path, stream: Shown) -> NodeLog:
+    return NodeLog(tmp_path, "worker-1", stream.merged)
+
+
+def test_the_exit_comes_after_the_last_line(log: NodeLog, stream: Shown) -> None:
+    code = "import sys; print('out', flush=True); print('err', file=sys.stderr); print('no newline', end='')"
+    assert run(python(code), log) == 0
+    assert log.path.read_text() == "out\nerr\nno newline"
+    assert stream.getvalue() == "[worker-1] out\n[worker-1] err\n[worker-1] no newline\n"
+
+
+def test_output_that_is_no_text_and_has_no_lines(log: NodeLog, stream: Shown) -> None:
+    assert run(python("import sys; sys.stdout.buffer.write(b'\\xff' + b'x' * 200_000)"), log) == 0
+    assert log.path.stat().st_size == 200_001
+    assert stream.getvalue().startswith("[worker-1] \ufffdxx")
+    assert max(map(len, stream.getvalue().splitlines())) < 100_000
+
+
+def test_a_command_that_does_not_exist(log: NodeLog, stream: Shown) -> None:
+    assert run(["/no/such/program"], log) == 127
+    assert stream.getvalue() == "[worker-1] cannot start /no/such/program: No such file or directory\n"
+
+
+def test_signals_to_what_has_ended_reach_nobody(log: NodeLog) -> None:
+    statuses: queue.SimpleQueue[int] = queue.SimpleQueue()
+    process = Process("child", python(""), os.environ, log, statuses.put)
+    assert statuses.get(timeout=PATIENCE) == 0
+    process.terminate()
+    process.kill()
+
+
+def test_the_log_takes_the_nodes_name(log: NodeLog, stream: Shown, tmp_path: Path) -> None:
+    log.line(b"before\n")
+    log.rename("w3")
+    log.line(b"after\r\n")
+    log.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["w3.log"]
+    assert log.path.read_bytes() == b"before\nafter\r\n"
+    assert stream.getvalue() == "[worker-1] before\n[w3] after\n"
+
+
+def test_colour_is_for_terminals(stream: Shown) -> None:
+    stream.merged = MergedStream(stream, colour=True)
+    stream.merged.line("w0", "text")
+    assert stream.getvalue().startswith("\x1b[")
+    assert stream.getvalue().endswith("m[w0]\x1b[0m text\n")
+
+
+def test_a_full_disk_stops_neither_the_process_nor_the_stream(stream: Shown, tmp_path: Path) -> None:
+    (tmp_path / "w0.log").symlink_to("/dev/full")
+    log = NodeLog(tmp_path, "w0", stream.merged)
+    assert run(python("print('one'); print('two')"), log) == 0
+    complaint, first, second = stream.getvalue().splitlines()
+    assert (first, second) == ("[w0] one", "[w0] two")
+    assert complaint == f"[w0] elasticrun: cannot write {tmp_path / 'w0.log'}: No space left on device"
+
+
+class _Closed(io.StringIO):
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_a_reader_that_has_gone_does_not_stop_the_logs(tmp_path: Path) -> None:
+    merged = MergedStream(_Closed())
+    log = NodeLog(tmp_path, "w0", merged)
+    log.line(b"one\n")
+    merged.flush(PATIENCE)
+    log.line(b"two\n")
+    log.close()
+    assert log.path.read_text() == "one\ntwo\n"
+
+
+def test_output_that_nobody_reads_stops_no_process_and_is_whole_in_the_logs(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as pipe, os.fdopen(reading) as reader:
+        merged = MergedStream(pipe)
+        code = "for n in range(40_000): print(n, 'x' * 90)"
+        assert run(python(code), NodeLog(tmp_path, "w0", merged)) == 0  # the pipe takes 64 kB
+        assert len((tmp_path / "w0.log").read_text().splitlines()) == 40_000
+        merged.flush(0.0)  # it waits no longer than it is told
+        shown = 0
+        while "left out" not in (line := reader.readline()):
+            assert line.startswith(f"[w0] {shown} xxx")
+            shown += 1
+        assert ROOM / 200 < shown < 40_000
+        assert (
+            line == f"[elasticrun] {40_000 - shown} lines are left out here, as nobody read them; the logs have all\n"
+        )
+        merged.line("w0", "read again")
+        assert reader.readline() == "[w0] read again\n"

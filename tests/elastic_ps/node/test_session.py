@@ -1,0 +1,140 @@
+"""What a node reports of its peers, and what it does when it has been away: a real session, a played coordinator."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+
+from elastic_ps.control.token import Door
+from elastic_ps.core.configuration import Role
+from elastic_ps.node.session import Session
+from elastic_ps.node.settings import NodeSettings
+from elastic_ps.node.standing import Standing
+from elastic_ps.node.waits import Seen
+from protos import elastic_pb2 as pb
+from protos import elastic_pb2_grpc as rpc
+
+TIMEOUT = 20.0
+LEASE = 2.0
+TOKEN = bytes(16)
+
+
+class Coordinator(rpc.CoordinatorServicer):
+    """Registers one node, and keeps what it says."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.streams = 0
+        self.reports: list[pb.ReportRequest] = []
+        self.expelled = False
+        self._door = Door(TOKEN)
+
+    def Greet(self, request, context):
+        return self._door.greet(context.invocation_metadata())
+
+    def Register(self, request, context):
+        return pb.RegisterReply(term=1, node="w0", lease_seconds=LEASE)
+
+    def Listen(self, request, context):
+        ended = threading.Event()
+        context.add_callback(ended.set)
+        with self.changed:
+            self.streams += 1
+            self.changed.notify_all()
+        ended.wait(TIMEOUT)
+        yield from ()
+
+    def Report(self, request, context):
+        with self.changed:
+            if self.expelled:
+                context.abort(grpc.StatusCode.NOT_FOUND, "no node 'w0' is registered with this job")
+            self.reports.append(request)
+            self.changed.notify_all()
+        return pb.ReportReply(term=1)
+
+    def wait(self, ready: Callable[[], object]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(ready, TIMEOUT)
+
+
+class Node:
+    """As much of a worker as a session needs."""
+
+    def __init__(self) -> None:
+        self.apart: dict[str, str] = {}
+        self.runs = threading.Event()  # cleared: the process stands still
+        self.runs.set()
+        self.ended = threading.Event()
+        self.reason = ""
+
+    def on_directive(self, directive: pb.Directive) -> None:
+        """There are none."""
+
+    def position(self) -> tuple[Standing, int]:
+        return Standing("w0"), 0
+
+    def report(self) -> pb.ReportRequest:
+        return pb.ReportRequest()
+
+    def reported(self, reply: pb.ReportReply, request: pb.ReportRequest) -> None:
+        """Nothing is kept."""
+
+    def seen(self) -> Seen:
+        assert self.runs.wait(TIMEOUT)
+        return Seen(apart=self.apart)
+
+    def on_expelled(self, reason: str) -> None:
+        self.reason = reason
+        self.ended.set()
+
+
+@pytest.fixture
+def coordinator() -> Coordinator:
+    return Coordinator()
+
+
+@pytest.fixture
+def node(coordinator: Coordinator) -> Iterator[Node]:
+    server = grpc.server(ThreadPoolExecutor(8))
+    rpc.add_CoordinatorServicer_to_server(coordinator, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    session = Session(NodeSettings(f"127.0.0.1:{port}", TOKEN, "127.0.0.1", "nonce"), Role.WORKER)
+    made = Node()
+    session.register()
+    session.run(made)
+    yield made
+    made.runs.set()
+    session.close()
+    server.stop(0)
+
+
+def test_who_cannot_be_reached_is_reported_until_that_is_mended(coordinator: Coordinator, node: Node) -> None:
+    node.apart = {"s1": "connection refused"}
+    coordinator.wait(lambda: coordinator.reports and coordinator.reports[-1].waits)
+    (wait,) = coordinator.reports[-1].waits
+    assert (wait.peer, wait.what, wait.unreachable) == ("s1", "a connection: connection refused", True)
+    assert 1.0 <= wait.seconds < TIMEOUT
+    node.apart = {}
+    coordinator.wait(lambda: not coordinator.reports[-1].waits)
+
+
+def test_a_process_that_has_stood_still_listens_anew_and_accuses_nobody(coordinator: Coordinator, node: Node) -> None:
+    coordinator.wait(lambda: coordinator.streams and coordinator.reports)
+    node.apart = {"s1": "connection refused"}
+    node.runs.clear()
+    threading.Event().wait(LEASE)  # SIGSTOP: the clock goes on, the process does not
+    before, streams = len(coordinator.reports), coordinator.streams
+    node.runs.set()
+    coordinator.wait(lambda: coordinator.streams > streams)
+    coordinator.wait(lambda: len(coordinator.reports) > before)
+    assert not coordinator.reports[before].waits
+
+
+def test_a_process_that_was_expelled_meanwhile_ends_and_says_why(coordinator: Coordinator, node: Node) -> None:
+    coordinator.wait(lambda: coordinator.streams and coordinator.reports)
+    coordinator.expelled = True
+    assert node.ended.wait(TIMEOUT)
+    assert "this node was expelled, and its job goes on without it" in node.reason

@@ -1,0 +1,265 @@
+"""Memory of blocks, contributions, ledger: without threads or sockets."""
+
+import mmap
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elastic_ps.core.configuration import ConfigId
+from elastic_ps.core.data_order import DataSpec
+from elastic_ps.core.errors import ConfigurationError, ProtocolError
+from elastic_ps.core.model import Model, Run, Tensor
+from elastic_ps.core.optimizer import Hyper, OptimizerSpec
+from elastic_ps.core.segments import joined, stretches
+from elastic_ps.server.blocks.block_store import Store
+from elastic_ps.server.blocks.memory_release import Unused
+from elastic_ps.server.ledger import Ledger
+from elastic_ps.server.phases import Given, Status
+from elastic_ps.server.updates.aggregate import Gathering, Share
+from elastic_ps.server.updates.contributions import Aggregate
+from elastic_ps.transport.shared_image import Image
+
+SGD = OptimizerSpec("sgd", {"momentum": 0.9}).to_json()
+
+
+def model(*sizes: int, dtype: str = "float32", divisible: bool = True) -> Model:
+    tensors = [Tensor(0, f"i:{number}", (size,), dtype, divisible=divisible) for number, size in enumerate(sizes)]
+    return Model(tuple(tensors), 128)
+
+
+def store_of(made: Model, optimizer: str = SGD, blocks: list[int] | None = None) -> Store:
+    store = Store(Model(block_bytes=made.block_bytes))
+    store.grow(made, [optimizer])
+    store.allocate(range(len(made.blocks)) if blocks is None else blocks, Status.PRIMARY)
+    return store
+
+
+def ones(store: Store, segment: Run) -> Aggregate:
+    return Aggregate([np.ones_like(store.value(segment))])
+
+
+def test_blocks_that_arrive_together_are_one_segment() -> None:
+    made = model(100, 7, 0, 32)
+    store = store_of(made)
+    everything = (0, len(made.blocks))
+    assert list(store.segments(everything)) == [everything]
+    assert len(store.value(everything)) * 4 == made.slab_bytes
+    assert [len(state) for state in store.states(everything).values()] == [len(store.value(everything))]
+
+
+def test_a_later_arrival_joins_its_neighbours() -> None:
+    made = model(32, 32, 32)
+    store = store_of(made, blocks=[0, 2])
+    store.value((0, 1))[...] = 1
+    store.allocate([1], Status.PRIMARY)
+    assert list(store.segments((0, 3))) == [(0, 3)]
+    assert store.value((0, 3)).tolist() == [1] * 32 + [0] * 64
+    data = np.arange(3 * 128, dtype=np.uint8)
+    store.write((0, 3), data)
+    assert np.concatenate(store.values.pieces((0, 3))).tobytes() == data.tobytes()
+
+
+def test_multipliers_cut_arithmetic_but_not_memory() -> None:
+    made = model(32, 32, 32)
+    spec = OptimizerSpec("sgd", {}, {"i:1": {"lr_mult": 2.0}})
+    store = store_of(made, spec.to_json())
+    assert list(store.segments((0, 3))) == [(0, 1), (1, 1), (2, 1)]
+    assert len(store.values.pieces((0, 3))) == 1
+
+
+def test_an_optimizer_that_is_set_later_gets_its_state() -> None:
+    made = model(32)
+    store = store_of(made, "")
+    assert not store.states((0, 1))
+    store.grow(made, [SGD])
+    assert len(store.states((0, 1))) == 1
+    store.grow(made, [OptimizerSpec("adam").to_json()])  # the first one stays
+    assert len(store.states((0, 1))) == 1
+
+
+def test_release_gives_memory_back_and_forgets() -> None:
+    made = Model((Tensor(0, "i:0", (1 << 16,), "float32"),), 1 << 14)
+    store = store_of(made)
+    store.value((0, 16))[...] = 1
+    unused = Unused()
+    store.release(range(4, 8), unused)
+    assert store.held(Status.PRIMARY).tolist() == [*range(4), *range(8, 16)]
+    unused.give_back()
+    assert not unused
+    assert store.value((0, 4)).min() == store.value((8, 8)).min() == 1
+    assert store.value((4, 4)).max() == 0
+
+
+def test_memory_goes_back_in_pieces_of_whole_pages() -> None:
+    image, size, page = Image(5 << 20), 5 << 20, mmap.PAGESIZE
+    image.array[:] = 1
+    unused = Unused()
+    unused.add(image, 100, size - 100)
+    pieces = 0
+    while unused:
+        unused.next_piece()
+        pieces += 1
+    assert pieces == 5
+    assert os.fstat(image.descriptor).st_blocks * 512 == 2 * page
+    assert image.array.nonzero()[0].tolist() == [*range(100), *range(size - 100, size)]
+
+
+def test_blocks_that_come_at_several_versions_are_in_one_image() -> None:
+    made = Model((Tensor(0, "i:0", (64,), "float32"),), 64)
+    one, other = store_of(made), store_of(made)
+    for block in range(4):
+        data = np.concatenate([part.view(np.uint8) for part in one.image((block, 1))])
+        other.load((block, 1), data, block, [block], {})
+        for behind in range(block + 1):
+            other.update((behind, 1), ones(other, (behind, 1)), Hyper(lr=0.1))
+        one.update((0, 4), ones(one, (0, 4)), Hyper(lr=0.1))
+    assert other.values.by_image([(0, 4)]) == [[(0, 4)]]
+    other.update((1, 2), ones(other, (1, 2)), Hyper(lr=0.1))
+    assert sorted(other.values.by_image([(0, 2), (2, 2)])) == [[(0, 1), (3, 1)], [(1, 1), (2, 1)]]
+
+
+def test_image_and_load_are_inverse() -> None:
+    made = model(50, 9)
+    one, other = store_of(made), store_of(made)
+    hyper = Hyper(lr=0.1)
+    segment = (0, len(made.blocks))
+    one.update(segment, ones(one, segment), hyper)
+    data = np.concatenate([part.view(np.uint8) for part in one.image(segment)])
+    assert data.nbytes == one.image_bytes(segment)
+    other.load(segment, data, 1, [1] * len(made.blocks), {})
+    for store in (one, other):
+        store.update(segment, ones(one, segment), hyper)
+    assert [a.tobytes() for a in one.image(segment)] == [a.tobytes() for a in other.image(segment)]
+    with pytest.raises(ProtocolError, match="same optimizer"):
+        store_of(made, "").load(segment, data, 1, [1] * len(made.blocks), {})
+
+
+def test_values_of_a_version_stay_in_place_until_the_one_after_the_next_is_made() -> None:
+    made = model(50, 9)
+    store = store_of(made)
+    segment, hyper = (0, len(made.blocks)), Hyper(lr=0.1)
+    store.write(segment, np.ones(made.slab_bytes // 4, dtype=np.float32).view(np.uint8))
+    first = store.value(segment)
+    store.update(segment, ones(store, segment), hyper)
+    assert first.tolist() == [1] * len(first)
+    assert store.value(segment).max() < 1
+    second = store.value(segment).copy()
+    store.update(segment, ones(store, segment), hyper)
+    assert first.max() < second.min()
+
+
+def test_blocks_that_were_updated_otherwise_than_their_neighbours_can_be_loaded() -> None:
+    made = model(32, 32)
+    store = store_of(made)
+    store.update((1, 1), ones(store, (1, 1)), Hyper(lr=0.1))
+    assert list(store.segments((0, 2))) == [(0, 1), (1, 1)]
+    assert store.has_one_treatment((0, 2))
+    image = np.full(store.image_bytes((0, 1)) * 2, 7, dtype=np.uint8)
+    store.load((0, 2), image, 5, [1, 1], {})
+    assert b"".join(part.tobytes() for part in store.values.pieces((0, 2))) == bytes([7] * 256)
+
+
+def test_what_cannot_be_optimized_says_so() -> None:
+    whole = store_of(model(100), OptimizerSpec("lamb").to_json())
+    assert "needs whole tensors" in whole.treatment(0).refusal
+    integers = store_of(model(10, dtype="int32"))
+    assert "int32" in integers.treatment(0).refusal
+    with pytest.raises(ConfigurationError, match="--optimizer-module"):
+        store_of(model(10), OptimizerSpec("theirs:Rule").to_json())
+
+
+def test_whole_tensors_are_updated_one_by_one() -> None:
+    store = store_of(model(100, 60, divisible=False), OptimizerSpec("lamb").to_json())
+    assert list(store.segments((0, 2))) == [(0, 1), (1, 1)]
+
+
+@pytest.mark.parametrize("run", [(-1, 1), (0, 0), (0, 99), (7, 1)])
+def test_runs_outside_of_the_model_are_refused(run: tuple[int, int]) -> None:
+    with pytest.raises(ProtocolError):
+        store_of(model(32, 32)).span([run])
+
+
+def gather(contributions: list[np.ndarray], samples: list[int], data: DataSpec) -> np.ndarray:
+    gathering = Gathering(1, [f"w{rank}" for rank in range(len(contributions))])
+    for rank, (array, count) in enumerate(zip(contributions, samples, strict=True)):
+        gathering.shares[rank] = Share(count, None)
+        gathering.keep(rank, (0, 1), Given.GRADIENT, array.view(np.uint8))
+    assert list(gathering.complete((0, 1))) == [(0, 1)]
+    before = [array.copy() for array in contributions]
+    store = store_of(Model((Tensor(0, "i:0", contributions[0].shape, contributions[0].dtype.name),)), "")
+    combined = gathering.combine((0, 1), store, None, data)
+    assert isinstance(combined, Aggregate)
+    whole = combined.whole()
+    assert whole.tobytes() == combined.part(0, len(combined)).tobytes()
+    assert [array.tobytes() for array in contributions] == [array.tobytes() for array in before]  # sent again as it is
+    return whole
+
+
+def test_contributions_are_added_in_rank_order() -> None:
+    arrays = [np.array([value], dtype=np.float32) for value in (1e8, 1.0, -1e8)]
+    assert gather(arrays, [1, 1, 1], DataSpec())[0] == np.float32(np.float32(1e8) + np.float32(1)) - np.float32(1e8)
+    assert gather(arrays[::-1], [1, 1, 1], DataSpec())[0] == 0
+
+
+def test_mean_of_halves_does_not_overflow() -> None:
+    arrays = [np.full(4, 60_000, dtype=np.float16)] * 2
+    assert gather(arrays, [500, 500], DataSpec(True, 10_000, 1000, loss="mean")).tolist() == [60_000.0] * 4
+
+
+def test_integers_are_summed_as_such() -> None:
+    arrays = [np.array([2**53 + 1], dtype=np.int64), np.array([1], dtype=np.int64)]
+    assert gather(arrays, [1, 1], DataSpec())[0] == 2**53 + 2
+    assert gather(arrays[1:] * 2, [1, 1], DataSpec(True, 64, 4))[0] == 4
+
+
+def test_dead_worker_leaves_the_run_incomplete() -> None:
+    gathering = Gathering(4, ["w0", "w1"])
+    data = np.zeros(256, dtype=np.uint8)
+    for rank in (0, 1):
+        gathering.keep(rank, (0, 4), Given.GRADIENT, data)
+    gathering.drop_worker(1)
+    assert not list(gathering.complete((0, 4)))
+    gathering.keep(1, (1, 2), Given.ABSENT)
+    assert list(gathering.complete((0, 4))) == [(1, 2)]
+    gathering.drop((0, 4))
+    assert not gathering._kept
+
+
+def test_ledger_joins_the_chunks_of_a_step_until_it_is_reported() -> None:
+    ledger = Ledger("s0")
+    shares = [("w0", Share(2, (0, 1, 0, 8, 10))), ("w1", Share(0, (0, 1, 0, 10, 10)))]
+    number = ConfigId(1, 2)
+    ledger.append(number, 1, [(0, 2)], shares)
+    ledger.append(number, 1, [(5, 1)], shares)
+    ledger.append(number, 1, [(2, 2)], shares)
+    first, (entry,) = ledger.report()
+    assert first == 0
+    assert list(entry.runs) == [0, 4, 5, 1]
+    assert [(part.worker, part.low, part.high) for part in entry.slices] == [("w0", 8, 10)]
+    ledger.append(number, 1, [(4, 1)], shares)  # what has been reported stays as it is
+    assert [list(one.runs) for one in ledger.report()[1]] == [[0, 4, 5, 1], [4, 1]]
+    ledger.kept(1)
+    assert ledger.report()[0] == 1
+    ledger.kept(1)
+    assert ledger.waiting == 1
+
+
+def test_lost_reports_are_sent_again() -> None:
+    ledger = Ledger("s0")
+    for version in range(3):
+        ledger.append(ConfigId(1, 1), version, [(0, 1)], [])
+    assert [entry.version for entry in ledger.report()[1]] == [0, 1, 2]
+    assert [entry.version for entry in ledger.report()[1]] == [0, 1, 2]
+    ledger.kept(2)
+    assert [entry.version for entry in ledger.report()[1]] == [2]
+
+
+@settings(max_examples=50)
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=20))
+def test_stretches_cut_exactly_where_something_changes(values: list[int]) -> None:
+    found = list(stretches(np.array(values)))
+    assert [low for low, _ in found] == [0] + [i for i in range(1, len(values)) if values[i] != values[i - 1]]
+    assert joined((low, high - low) for low, high in found) == [(0, len(values))]

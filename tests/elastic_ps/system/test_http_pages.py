@@ -1,0 +1,53 @@
+"""Pages that anybody may ask for: a bounded number of clients, of whom the idle cost nobody anything."""
+
+import socket
+import threading
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler
+from urllib.request import urlopen
+
+import pytest
+
+from elastic_ps.control.strangers import MOST_STRANGERS
+from elastic_ps.system import http_pages
+
+
+class Answer(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"here")
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def port():
+    server, thread = http_pages.started("127.0.0.1", 0, Answer)
+    with http_pages.answered(server, thread) as found:
+        yield found
+
+
+def asked(port):
+    with urlopen(f"http://127.0.0.1:{port}/", timeout=20) as answer:
+        return answer.read()
+
+
+def test_idle_clients_hold_neither_threads_nor_the_page(port):
+    before = threading.active_count()
+    with ExitStack() as held:
+        crowd = [held.enter_context(socket.create_connection(("127.0.0.1", port), 20)) for _ in range(200)]
+        assert asked(port) == b"here"
+        for idle in crowd[: 200 - MOST_STRANGERS]:
+            assert idle.recv(1) == b"", "the oldest have gone"
+        assert threading.active_count() - before <= MOST_STRANGERS + 5
+
+
+def test_a_client_that_says_nothing_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(http_pages, "GREETING_SECONDS", 0.2)
+    server, thread = http_pages.started("127.0.0.1", 0, Answer)
+    with http_pages.answered(server, thread) as port, socket.create_connection(("127.0.0.1", port), 20) as idle:
+        idle.sendall(b"GET / HTT")
+        assert idle.recv(1) == b""
+        assert asked(port) == b"here"

@@ -1,0 +1,94 @@
+"""What TCP does beyond the contract."""
+
+import errno
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+
+import pytest
+
+from elastic_ps.core.errors import PeerLost
+from elastic_ps.transport.stream import SocketListener
+from elastic_ps.transport.tcp import TcpTransport
+from tests.elastic_ps.transport.wiring import Aside, Striped, Tcp, join
+
+
+class Exhausted(socket.socket):
+    """A listening socket of a process that has no file descriptors left."""
+
+    def accept(self):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+
+class Strange(Exhausted):
+    def accept(self):
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+
+def test_a_listener_in_trouble_is_not_taken_for_a_closed_one():
+    sock = Strange(socket.AF_INET)
+    sock.bind(("127.0.0.1", 0))
+    sock.listen()
+    listener = SocketListener({sock: lambda _sock, _peer: pytest.fail("nobody came")}, sock.getsockname())
+    with socket.create_connection(sock.getsockname()), pytest.raises(OSError, match="not permitted"):
+        listener.accept()
+    listener.close()
+
+
+@pytest.mark.parametrize(
+    ("wiring", "sockets"), [(Tcp("127.0.0.1"), 1), (Striped("127.0.0.1"), 3)], ids=["one", "three"]
+)
+def test_a_path_that_ends_without_a_reset_breaks_its_connection_within_a_lease(wiring, sockets):
+    connected, accepted, listener = join(wiring)
+    for end in (connected, accepted):
+        parts = [end, *getattr(end, "_others", ())]
+        assert len(parts) == sockets
+        for sock in [part.detached() for part in parts]:
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            idle, every, times = (sock.getsockopt(socket.IPPROTO_TCP, option) for option in options)
+            assert idle + every * times <= 12
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 10_000
+        end.close()
+    listener.close()
+
+
+def test_a_process_without_descriptors_turns_newcomers_away_and_goes_on():
+    """1,050 idle connections ended a server so."""
+    script = """
+import os, resource, socket, sys, threading
+from elastic_ps.transport.tcp import TcpTransport
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+transport = TcpTransport(bytes(16))
+listener = transport.listen("127.0.0.1")
+accepted = []
+threading.Thread(target=lambda: [accepted.append(listener.accept()) for _ in iter(int, 1)], daemon=True).start()
+print(listener.address[1], flush=True)
+for line in sys.stdin:
+    if line.strip() == "close":
+        while accepted:
+            accepted.pop().close()
+    print(len(accepted), flush=True)
+"""
+    process = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with process, ExitStack() as held:
+        port = int(process.stdout.readline())
+        crowd = [held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20)) for _ in range(80)]
+        crowd[-1].settimeout(20)
+        assert crowd[-1].recv(1) == b"", "the last is turned away"
+
+        def said(word):
+            process.stdin.write(word + "\n")
+            process.stdin.flush()
+            return int(process.stdout.readline())
+
+        assert 20 < said("count") < 64
+        assert said("close") == 0
+        newcomer = Aside(TcpTransport(bytes(16)).connect, "127.0.0.1", port, "s0", 5)
+        while said("count") == 0:
+            assert process.poll() is None
+        process.stdin.close()
+        with pytest.raises(PeerLost):
+            newcomer.result()  # it was let in; nobody greets in this process
+        process.terminate()

@@ -1,0 +1,262 @@
+"""A worker's exchange with its servers (protocol, invariants 5 and 6), over connections whose faults are scripted."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from elastic_ps.core.errors import ConfigurationError, ProtocolError
+from elastic_ps.core.model import Tensor
+from elastic_ps.core.optimizer import Hyper
+from elastic_ps.core.sparse_rows import Rows
+from elastic_ps.testing.memory_transport import Action, Fault
+from elastic_ps.transport.frame_kinds import Kind
+from elastic_ps.transport.frame_metas import ValueMeta
+from elastic_ps.transport.frames import Frame
+from protos import elastic_pb2 as pb
+from tests.elastic_ps.worker.played_server import ALL, BLOCK_BYTES, MODEL, S0, S1, SPLIT, TENSORS
+from tests.elastic_ps.worker.worker_harness import ONE, TWO, Aside
+
+TRAVELS = SimpleNamespace(image_at=lambda _places: None)
+"""A connection over which every byte travels."""
+
+
+def test_a_step_goes_to_each_owner_and_is_installed_when_all_have_answered(play):
+    play.start(SPLIT)
+    s0, s1 = play.servers.values()
+    running = play.exchange()
+    for server, blocks in ((s0, S0), (s1, S1)):
+        assert server.await_push(blocks, ONE) == {block: play.gradient(block) for block in blocks}
+        for item in server.of(Kind.PUSH):
+            assert (item.frame.version, item.frame.samples) == (0, 4)
+            assert item.frame.meta.slice == (0, 0, 0, 0, 4)
+            assert item.frame.meta.hyper is None
+    s0.answer(1, S0, ONE)
+    play.await_missing(1, S1)
+    assert not running.ended
+    assert play.node.version == 0
+    s1.answer(1, S1, ONE)
+    play.check_completes(running, 1)
+
+
+def test_rows_go_to_their_owners_and_only_they_come_back(play):
+    """Tensor 0 is two blocks of s0, tensor 1 one of each server, tensor 2 dense."""
+    split = [0, 0, 0, 1, 1, 1]
+    play.start(split)
+    s0, s1 = play.servers.values()
+    numbers = {0: [2, 15, 20], 1: [30]}
+    for tensor, rows in numbers.items():
+        play.rows[tensor] = Rows(np.array(rows), np.arange(len(rows), dtype=np.float32)[:, None] + 10 * tensor)
+    running = play.exchange()
+    sparse = {0: [((0, 2), (3,)), ((2, 1), (0,))], 1: [((3, 1), (1,))]}
+    for number, server in enumerate((s0, s1)):
+        server.await_frames(Kind.PUSH, 2)
+        frames = [item for item in server.of(Kind.PUSH) if item.frame.meta.rows is not None]
+        assert [(item.frame.meta.runs[0], item.frame.meta.rows) for item in frames] == sparse[number]
+        assert b"".join(item.data for item in frames) == b"".join(
+            np.array(part[0]).tobytes() + np.array(part[1], dtype=np.float32).tobytes()
+            for part in ([([2, 15, 20], [0, 1, 2])], [([30], [10])])[number]
+        )
+    before = [play.node.inbox.tensor(index).copy() for index in range(2)]
+    s0.send_rows(1, [[0, 2], [2, 1]], [([15, 20], [7, 8]), ([], [])], ONE)
+    s1.send_rows(1, [[3, 1]], [([30], [9])], ONE)
+    s1.answer(1, [4, 5], ONE)
+    assert running.result() is True
+    before[0][[15, 20]], before[1][30] = (7, 8), 9
+    assert [play.node.inbox.tensor(index).tobytes() for index in range(2)] == [array.tobytes() for array in before]
+
+
+def test_rows_of_another_version_than_the_next_are_a_protocol_error(play):
+    play.start(SPLIT)
+    server = next(iter(play.servers.values()))
+    frame = Frame(ValueMeta(runs=[[0, 1]], rows=[0]), ONE, 2)
+    with pytest.raises(ProtocolError, match="rows of version 2"):
+        play.node.buffers(server.name, frame, TRAVELS)
+
+
+def test_the_chief_alone_sends_hyperparameters(play):
+    play.start(SPLIT, workers=("w0",))
+    running = play.exchange(play.push(hyper=Hyper(lr=0.5)))
+    for server, blocks in zip(play.servers.values(), (S0, S1), strict=True):
+        assert server.await_frames(Kind.PUSH)[0].frame.meta.hyper == Hyper(lr=0.5)
+        server.answer(1, blocks, ONE)
+    running.result()
+
+
+def test_hyperparameters_of_a_worker_that_is_not_the_chief_stay_at_home(play):
+    play.start(SPLIT, workers=("w1", "w0"))
+    running = play.exchange(play.push(hyper=Hyper(lr=0.5)))
+    for server, blocks in zip(play.servers.values(), (S0, S1), strict=True):
+        assert server.await_frames(Kind.PUSH)[0].frame.meta.hyper is None
+        server.answer(1, blocks, ONE)
+    running.result()
+
+
+def test_the_chief_does_not_wait_for_what_it_should_have_initialized(play):
+    """Another worker has, and died of it perhaps: this one is told before it waits for an exchange without end."""
+    play.start(SPLIT)
+    play.extend([*SPLIT, 0], [*TENSORS, Tensor(0, "i:9", (4,), "float32")])
+    with pytest.raises(ConfigurationError, match=r"key 9: another worker .* \(rank 0\), whose values count, has not"):
+        play.exchange().result()
+
+
+def test_tensors_that_are_not_pushed_are_named_as_absent(play):
+    play.start(SPLIT)
+    running = play.exchange(play.push(present=[2]))
+    s0, s1 = play.servers.values()
+    assert s0.await_push([4], ONE).keys() == {4}
+    s0.await_frames(Kind.PUSH, 2)
+    assert [item.frame.meta.absent for item in s0.of(Kind.PUSH)] == [(), ((0, 2),)]
+    assert s1.await_push([5], ONE).keys() == {5}
+    s1.await_frames(Kind.PUSH, 2)
+    assert [item.frame.meta.absent for item in s1.of(Kind.PUSH)] == [(), ((2, 2),)]
+    s0.answer(1, S0, ONE)
+    s1.answer(1, S1, ONE)
+    assert running.result() is True
+
+
+def test_replies_in_any_order_and_twice(play):
+    play.start(SPLIT)
+    s0, s1 = play.servers.values()
+    faults = (
+        Fault(Action.REVERSE, Kind.VALUE, sender="s0", times=3),
+        Fault(Action.DUPLICATE, Kind.VALUE, sender="s1", times=3),
+    )
+    with play.network.faults(*faults):
+        running = play.exchange()
+        s0.await_push(S0, ONE)
+        s0.answer(1, S0, ONE, frames=3)
+        s1.answer(1, S1, ONE, frames=3)
+        play.check_completes(running, 1)
+    running = play.exchange()
+    s0.answer(2, S0, ONE)
+    s1.answer(1, S1, ONE)  # old news
+    s1.answer(2, S1, ONE)
+    play.check_completes(running, 2)
+
+
+def test_a_late_chunk_is_waited_for_and_the_next_versions_chunk_kept(play):
+    play.start(SPLIT)
+    s0, s1 = play.servers.values()
+    hold = Fault(Action.HOLD, Kind.VALUE, sender="s0", version=1, skip=2)
+    with play.network.faults(hold):
+        running = play.exchange()
+        s0.answer(1, S0, ONE, frames=3)
+        s1.answer(1, S1, ONE)
+        s1.answer(2, S1, ONE)  # to a shadow it would be sent so
+        play.await_missing(1, S0[2:])
+        play.await_missing(2, S0)
+        assert not running.ended
+        hold.release()
+        play.check_completes(running, 1)
+    running = play.exchange()
+    s0.answer(2, S0, ONE)
+    play.check_completes(running, 2)
+
+
+def test_a_dead_servers_replies_are_forgotten_and_its_blocks_asked_of_their_new_owner(play):
+    play.start(SPLIT)
+    s0, s1 = play.servers.values()
+    running = play.exchange()
+    s0.await_push(S0, ONE)
+    s1.await_push(S1, ONE)
+    s0.answer(1, S0[:2], ONE)
+    s1.answer(1, S1[:1], ONE)
+    play.await_missing(1, [3, 4, 5])
+    survivors = play.table(2, [0] * 6, servers=("s1",))
+    play.prepare(survivors, dead=["s0"])
+    play.await_missing(1, [0, 1, 3, 4, 5])
+    assert not running.ended
+    play.adopt(survivors)
+    s1.await_push([0, 1, 3, 4, 5], TWO)
+    s1.answer(1, ALL, TWO)
+    play.check_completes(running, 1)
+    assert len(s0.connections) == 1  # nobody has tried to connect to it again
+
+
+def test_a_reply_under_way_when_its_server_dies_does_not_count(play):
+    play.start(SPLIT)
+    frame = Frame(ValueMeta(runs=[[0, 2]]), ONE, 1, payload_bytes=2 * BLOCK_BYTES)
+    play.node.buffers("s0", frame, TRAVELS)
+    play.prepare(play.table(2, [0] * 6, servers=("s1",)), dead=["s0"])
+    play.node.arrived("s0", frame)
+    assert play.missing(1) == ALL
+
+
+def test_a_reply_that_breaks_off_is_asked_for_again_by_a_push_of_what_is_missing(play):
+    play.start(SPLIT)
+    s0, s1 = play.servers.values()
+    with play.network.faults(Fault(Action.CUT, Kind.VALUE, sender="s0", skip=1)):
+        running = play.exchange()
+        s0.await_push(S0, ONE)
+        s1.answer(1, S1, ONE)
+        s0.answer(1, S0[:1], ONE)
+        s0.received.clear()
+        s0.answer(1, S0[1:], ONE)
+        play.await_apart("s0")
+    s0.await_push(S0[1:], ONE)
+    s0.answer(1, S0[1:], ONE)
+    play.check_completes(running, 1)
+
+
+def test_a_push_that_breaks_off_is_sent_again(play):
+    play.start(SPLIT)
+    s0, s1 = play.servers.values()
+    with play.network.faults(Fault(Action.CUT, Kind.PUSH, sender="w0", receiver="s0")):
+        running = play.exchange()
+        s0.await_connections(2)
+    s1.answer(1, S1, ONE)
+    assert s0.await_push(S0, ONE) == {block: play.gradient(block) for block in S0}
+    s0.answer(1, S0, ONE)
+    play.check_completes(running, 1)
+    play.await_apart("s0")
+
+
+def test_a_server_that_is_away_for_a_while_is_found_again(play):
+    play.start(SPLIT)
+    s0, s1 = play.servers.values()
+    s0.stop_listening()
+    s0.connections[-1].close()
+    play.await_apart("s0")
+    running = play.exchange()
+    s1.await_push(S1, ONE)
+    s1.answer(1, S1, ONE)
+    s0.listen_again()
+    s0.await_push(S0, ONE)
+    s0.answer(1, S0, ONE)
+    play.check_completes(running, 1)
+
+
+def test_a_mismatch_ends_the_worker_with_what_the_server_says(play):
+    play.start(SPLIT)
+    s0 = play.servers["s0"]
+    running = play.exchange()
+    s0.await_push(S0, ONE)
+    s0.say(Kind.REFUSED, ONE, reason="mismatch", detail="key 0: pushed by w0, not by w1")
+    with pytest.raises(ConfigurationError, match="s0 refuses: key 0: pushed by w0, not by w1"):
+        running.result()
+
+
+def test_a_reply_of_a_wrong_length_is_not_taken(play):
+    play.start(SPLIT)
+    s0 = play.servers["s0"]
+    running = play.exchange()
+    s0.await_push(S0, ONE)
+    s0.connections[-1].send(Frame(ValueMeta(runs=[[0, 2]]), ONE, 1), [bytes(BLOCK_BYTES)])
+    play.await_apart("s0")
+    play.await_missing(1, ALL)
+    assert not running.ended
+
+
+def test_new_tensors_need_not_wait_for_a_server_that_was_left_in_the_midst_of_a_reply(play):
+    play.start(SPLIT)
+    frame = Frame(ValueMeta(runs=[[0, 2]]), ONE, 1, payload_bytes=2 * BLOCK_BYTES)
+    play.node.buffers("s0", frame, TRAVELS)  # and then nothing more comes
+    moved = play.table(2, [0] * 6, servers=("s1",))
+    play.prepare(moved)
+    play.adopt(moved)
+    play.direct(committed=pb.Committed(configuration=pb.ConfigId(term=1, number=2)))
+    grown = (*MODEL.tensors, Tensor(0, "i:9", (4,), "float32"))
+    Aside(play.extend, [0] * 7, grown).result()
+    play.session.await_answer(pb.EXTENDED, TWO)
+    assert play.node.inbox.model.tensors == grown

@@ -1,0 +1,142 @@
+import numpy as np
+import pytest
+
+from elastic_ps.core.model import Model, Tensor
+from elastic_ps.core.sparse_rows import Rows
+from elastic_ps.worker.wire.parameter_inbox import Inbox
+
+
+@pytest.fixture
+def inbox():
+    tensors = (Tensor(0, "i:0", (4,), "float32"), Tensor(0, "i:1", (2, 3), "float64"), Tensor(0, "i:2", (), "float32"))
+    return Inbox(Model(tensors))
+
+
+def receive(inbox, version, block, value):
+    assert inbox.wants(version, [(block, 1)])
+    (buffer,) = inbox.buffers(version, [(block, 1)])
+    buffer.view(inbox.model.tensors[inbox.model.blocks[block].tensor].dtype)[:] = value
+    inbox.arrived(version, [(block, 1)])
+
+
+def test_a_member_installs_a_version_when_its_last_block_has_come(inbox):
+    inbox.begin(4)
+    receive(inbox, 5, 2, 1.5)
+    receive(inbox, 5, 0, 2.5)
+    assert inbox.next_version() is None
+    assert inbox.missing(5) == [(1, 1)]
+    receive(inbox, 5, 1, 3.5)
+    assert inbox.next_version() == 5
+    inbox.install(5)
+    assert inbox.tensor(1).tolist() == [[3.5] * 3] * 2
+    assert inbox.tensor(2).shape == ()
+    assert inbox.tensor(2) == np.float32(1.5)
+
+
+def test_old_and_repeated_blocks_are_not_wanted(inbox):
+    inbox.begin(4)
+    receive(inbox, 5, 0, 1.0)
+    assert not inbox.wants(5, [(0, 1)])
+    assert not inbox.wants(3, [(0, 1)])
+    assert inbox.wants(5, [(0, 2)])
+
+
+def test_a_shadow_starts_at_the_first_version_that_all_blocks_can_have(inbox):
+    for block, version in ((0, 7), (1, 8), (2, 7)):
+        receive(inbox, version, block, version)
+    assert inbox.next_version() is None
+    receive(inbox, 8, 0, 8)
+    receive(inbox, 9, 0, 9)  # overtakes: another server is ahead
+    assert inbox.next_version() is None
+    receive(inbox, 8, 2, 8)
+    assert inbox.next_version() == 8
+    inbox.install(8)
+    assert [float(inbox.tensor(index).max()) for index in range(3)] == [8, 8, 8]
+    assert inbox.missing(9) == [(1, 2)]
+    for block in (1, 2):
+        receive(inbox, 9, block, 9)
+    assert inbox.next_version() == 9
+
+
+def test_a_dead_servers_answers_are_forgotten(inbox):
+    inbox.begin(0)
+    receive(inbox, 1, 0, 1)
+    receive(inbox, 1, 1, 1)
+    inbox.forget([(0, 1)], 1)
+    assert inbox.missing(1) == [(0, 1), (2, 1)]
+
+
+def test_growing_keeps_what_is_there_and_waits_for_the_new(inbox):
+    inbox.begin(2)
+    for block in range(3):
+        receive(inbox, 2, block, 6)
+    inbox.grow(inbox.model.extended([Tensor(0, "i:3", (5,), "float32")]))
+    assert not inbox.holds(3)
+    assert inbox.missing(2) == [(3, 1)]
+    receive(inbox, 2, 3, 9)
+    assert inbox.holds(3)
+    assert inbox.tensor(0).tolist() == [6] * 4
+    assert inbox.tensor(3).tolist() == [9] * 5
+
+
+def test_a_tensor_may_lie_in_the_memory_of_several_servers():
+    model = Model((Tensor(0, "i:0", (70,), "float32"), Tensor(0, "i:1", (3,), "float32")), 128)
+    inbox = Inbox(model)
+    inbox.begin(0)
+    images = [np.full(model.slab_bytes, number, dtype=np.uint8) for number in (1, 2)]
+    inbox.arrived(1, [(0, 1)], image=images[0])
+    inbox.arrived(1, [(1, 1)], image=images[1])
+    receive(inbox, 1, 2, 0)
+    assert inbox.missing(1) == [(3, 1)]
+    inbox.arrived(1, [(3, 1)], image=images[0])
+    inbox.install(1)
+    assert [part.nbytes for part in inbox.parts(0)] == [128, 128, 24]
+    assert inbox.tensor(0).tobytes() == bytes([1] * 128 + [2] * 128 + [0] * 24)
+    assert np.shares_memory(inbox.tensor(1), images[0])
+
+
+def test_changed_rows_alone_make_the_next_version():
+    model = Model((Tensor(0, "i:0", (48, 2), "float32"), Tensor(0, "i:1", (3,), "float32")), 128)  # three blocks, one
+    inbox, rng = Inbox(model), np.random.default_rng(1)
+    inbox.begin(0)
+    image = rng.random(model.slab_bytes // 4, dtype=np.float32).view(np.uint8)
+    inbox.arrived(1, [(0, 1), (2, 2)], image=image)
+    receive(inbox, 1, 1, 5)
+    inbox.install(1)
+    expected = inbox.tensor(0).copy()
+    for version in (2, 3, 5):  # at 4 a whole block comes
+        if version == 5:
+            receive(inbox, 4, 1, 4)
+            for block in (0, 2):
+                inbox.changed(4, (block, 1), rows_at([]))
+            inbox.arrived(4, [(3, 1)], image=image)
+            inbox.install(4)
+            expected[16:32] = 4
+            assert inbox.tensor(0).tobytes() == expected.tobytes()
+        numbers = sorted(rng.choice(48, 7, replace=False).tolist())
+        rows = Rows(np.array(numbers), rng.random((7, 2), dtype=np.float32))
+        inbox.changed(version, (0, 2), rows.between(range(32)))
+        inbox.changed(version, (2, 1), rows.between(range(32, 48)))
+        assert not inbox.wants(version, [(0, 3)])
+        inbox.arrived(version, [(3, 1)], image=image)
+        inbox.install(version)
+        expected[numbers] = rows.values
+        assert inbox.tensor(0).tobytes() == expected.tobytes()
+    assert image.view("f4").max() <= 1  # the server's own is not written to
+
+
+def rows_at(numbers):
+    return Rows(np.array(numbers, dtype=np.int64), np.zeros((len(numbers), 2), np.float32))
+
+
+def test_rows_of_a_server_that_is_dead_are_forgotten():
+    inbox = Inbox(Model((Tensor(0, "i:0", (8, 2), "float32"),)))
+    inbox.begin(0)
+    receive(inbox, 1, 0, 1)
+    inbox.install(1)
+    inbox.changed(2, (0, 1), rows_at([1]))
+    inbox.forget([(0, 1)], 2)
+    assert inbox.missing(2) == [(0, 1)]
+    receive(inbox, 2, 0, 2)
+    inbox.install(2)
+    assert (inbox.tensor(0) == 2).all()

@@ -1,0 +1,52 @@
+"""What a script hands over with `report`."""
+
+import math
+
+import numpy as np
+import pytest
+
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.worker.wire.progress import REPORT_STEPS, Progress
+
+
+@pytest.fixture
+def play(scripted):
+    return scripted
+
+
+def test_metrics_are_whatever_is_a_number(play):
+    play.job.report(3, {"loss": math.nan, "norm": np.float32(0.5), "rate": np.array([2])[0]})
+    metrics = play.node.report().metrics
+    assert math.isnan(metrics.pop("loss"))
+    assert metrics == {"norm": 0.5, "rate": 2}
+
+
+@pytest.mark.parametrize("value", ["abc", None, np.ones(2)], ids=str)
+def test_what_is_no_number_is_refused_by_name(play, value):
+    with pytest.raises(ConfigurationError, match=r"report: loss = .* is no number; give one, as in loss=0\.31"):
+        play.job.report(3, {"loss": value, "norm": 1})
+    assert not play.node.report().metrics
+
+
+def test_steps_of_a_long_time_without_a_coordinator_are_told_in_parts():
+    """In one report they would fill more than a message may have, and the coordinator's loop with its reading."""
+    progress, told = Progress(), []
+    for version in range(1, 2 * REPORT_STEPS + 2):
+        progress.stepped(version, 1)
+    while (report := progress.report(0)).steps:
+        assert len(report.steps) <= REPORT_STEPS
+        told += [step.version for step in report.steps]
+        progress.reported(report)
+    assert told == list(range(1, 2 * REPORT_STEPS + 2))
+
+
+def test_steps_that_wait_for_a_coordinator_are_bounded(monkeypatch):
+    monkeypatch.setattr("elastic_ps.worker.wire.progress.KEPT_STEPS", 3)
+    progress = Progress()
+    for version in range(3):
+        progress.stepped(version, 1)
+    report = progress.report(0)
+    for version in range(3, 5):
+        progress.stepped(version, 1)  # the oldest two give way while the report is under way
+    progress.reported(report)
+    assert [step.version for step in progress.report(0).steps] == [3, 4]

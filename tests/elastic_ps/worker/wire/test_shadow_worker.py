@@ -1,0 +1,248 @@
+"""How a shadow comes to the job's parameters, whatever breaks on the way, and when it is a member."""
+
+import pytest
+
+from elastic_ps.control import codec
+from elastic_ps.core.data_order import DataSpec
+from elastic_ps.testing.memory_transport import Action, Fault
+from elastic_ps.transport.frame_kinds import Kind
+from elastic_ps.worker.wire.parameters import enter, follow
+from protos import elastic_pb2 as pb
+from tests.elastic_ps.worker.played_server import ALL, S0, S1, SPLIT, TIMEOUT
+from tests.elastic_ps.worker.worker_harness import ONE, THREE, TWO, Aside, Play
+
+
+@pytest.fixture
+def joiner():
+    made = Play(node="w2")
+    yield made
+    made.close()
+
+
+def joining(play, number=2, prepared=True):
+    """Its plan: workers w0, w1 and now w2."""
+    table = play.table(number, SPLIT, workers=("w0", "w1", "w2"))
+    if prepared:
+        play.prepare(table)
+    else:
+        play.order_prepare(table)
+    return table
+
+
+def test_a_shadow_follows_the_job_and_is_a_member_from_the_clock(joiner):
+    joiner.welcome(joiner.table(1, SPLIT))
+    table = joining(joiner)
+    s0, s1 = joiner.servers.values()
+    for server in (s0, s1):
+        assert len(server.await_frames(Kind.SUBSCRIBE, number=ONE)) == 1
+    entering = Aside(enter, joiner.node)
+    s0.answer(7, S0, ONE)
+    s1.answer(8, S1, ONE)  # a step ahead
+    assert not entering.ended
+    s0.answer(8, S0, ONE)
+    entering.result()
+    assert joiner.holds(8)
+    following = Aside(follow, joiner.node)
+    assert joiner.session.await_answer(pb.SYNCED, TWO).version == 8
+    joiner.arm(table, clock=10)
+    assert joiner.session.await_answer(pb.ARMED, TWO).version == 8
+    for version in (9, 10):
+        s0.answer(version, S0, ONE)
+    s0.say(Kind.NOTICE, TWO)
+    joiner.session.await_answer(pb.SWITCHED, TWO)
+    assert not following.ended  # it is a member of a job at version 10, and holds 8
+    for version in (9, 10):
+        s1.answer(version, S1, ONE)  # what a server says under the new configuration comes behind all of the old
+    s1.say(Kind.NOTICE, TWO)
+    following.result()
+    assert joiner.holds(10)
+    assert joiner.node.is_member
+
+
+def test_a_shadow_reports_what_it_copies_until_it_holds_a_version(joiner):
+    """Its coordinator waits for it as long as that grows; the steps after it tell nothing of its rehearsal."""
+    joiner.welcome(joiner.table(1, SPLIT))
+    joining(joiner)
+    s0, s1 = joiner.servers.values()
+    for server in (s0, s1):
+        server.await_frames(Kind.SUBSCRIBE, number=ONE)
+    node, copied = joiner.node, [0]
+    entering = Aside(enter, node)
+    for server, version, blocks in ((s0, 7, S0), (s1, 8, S1), (s0, 8, S0)):
+        server.answer(version, blocks, ONE)
+        with node.changed:
+            assert node.changed.wait_for(lambda: node.report().copied > copied[-1], TIMEOUT)
+        copied.append(node.report().copied)
+    entering.result()
+    Aside(follow, node)
+    for server, blocks in ((s0, S0), (s1, S1)):
+        server.answer(9, blocks, ONE)
+    with node.changed:
+        assert node.changed.wait_for(lambda: node.version == 9, TIMEOUT)
+    assert node.report().copied == copied[-1]
+
+
+def test_a_shadow_whose_subscription_was_lost_asks_again(joiner):
+    joiner.welcome(joiner.table(1, SPLIT))
+    s0, s1 = joiner.servers.values()
+    with joiner.network.faults(Fault(Action.CUT, Kind.SUBSCRIBE, receiver="s1")):
+        joining(joiner)
+        s1.await_connections(2)
+    s1.await_frames(Kind.SUBSCRIBE)
+    entering = Aside(enter, joiner.node)
+    s0.answer(3, S0, ONE)
+    s1.answer(3, S1, ONE)
+    entering.result()
+    assert joiner.holds(3)
+
+
+def test_a_shadow_subscribes_at_a_server_that_could_not_be_reached_at_first(joiner):
+    joiner.welcome(joiner.table(1, SPLIT))
+    s1 = joiner.servers["s1"]
+    s1.stop_listening()
+    joining(joiner, prepared=False)
+    joiner.await_apart("s1")
+    s1.listen_again()
+    (subscription,) = s1.await_frames(Kind.SUBSCRIBE)
+    assert subscription.frame.configuration == ONE
+
+
+def test_a_shadow_skips_versions_that_passed_while_a_connection_was_broken(joiner):
+    joiner.welcome(joiner.table(1, SPLIT))
+    table = joining(joiner)
+    s0, s1 = joiner.servers.values()
+    entering = Aside(enter, joiner.node)
+    s0.answer(3, S0, ONE)
+    s1.answer(3, S1, ONE)
+    entering.result()
+    following = Aside(follow, joiner.node)
+    joiner.session.await_answer(pb.SYNCED, TWO)
+    s1.connections[-1].close()
+    s0.answer(4, S0, ONE)
+    s0.answer(5, S0, ONE)
+    s1.await_connections(2)
+    s1.answer(5, S1, ONE)  # a server sends what it has, not what it had
+    joiner.arm(table, clock=5)
+    joiner.adopt(table)
+    following.result()
+    assert joiner.holds(5)
+
+
+def test_a_joiner_that_waited_for_its_plan_follows_what_came_into_force_meanwhile(joiner):
+    """It registers under configuration 1, another plan brings 2, its own is 3."""
+    joiner.welcome(joiner.table(1, [0] * 6, servers=("s0",)))
+    joiner.welcome(joiner.table(2, SPLIT))
+    table = joining(joiner, number=3)
+    s0, s1 = joiner.servers.values()
+    for server in (s0, s1):
+        server.await_frames(Kind.SUBSCRIBE, number=TWO)
+    entering = Aside(enter, joiner.node)
+    s0.answer(5, S0, TWO)
+    s1.answer(5, S1, TWO)
+    entering.result()
+    joiner.adopt(table)
+    assert joiner.node.configuration == table
+
+
+def test_a_shadow_whose_plan_was_cancelled_starts_again_from_the_tables_that_came_after(joiner):
+    joiner.welcome(joiner.table(1, [0] * 6, servers=("s0",)))
+    first = joiner.table(2, [0] * 6, workers=("w0", "w1", "w2"), servers=("s0",))
+    joiner.prepare(first)
+    s0, s1 = joiner.servers.values()
+    s0.await_frames(Kind.SUBSCRIBE, number=ONE)
+    entering = Aside(enter, joiner.node)
+    s0.answer(4, ALL, ONE)
+    entering.result()
+    joiner.direct(cancel=pb.CancelPlan(configuration=pb.ConfigId(term=1, number=2), reason="a death"))
+    joiner.session.await_answer(pb.CANCELLED, TWO)
+    joiner.welcome(joiner.table(3, SPLIT))  # and its blocks have moved on, unseen
+    table = joining(joiner, number=4)
+    following = Aside(follow, joiner.node)
+    for server in (s0, s1):
+        server.await_frames(Kind.SUBSCRIBE, number=THREE)
+    s0.answer(9, S0, THREE)
+    joiner.await_missing(9, S1)
+    assert not any(answer.answer == pb.SYNCED for answer in joiner.session.answers)  # it holds nothing yet
+    s1.answer(9, S1, THREE)
+    joiner.session.await_answer(pb.SYNCED, table.id)
+    joiner.adopt(table)
+    following.result()
+    assert joiner.holds(9)
+
+
+def test_a_member_takes_no_table_from_a_welcome_that_it_has_not_prepared(play):
+    play.start(SPLIT)
+    play.welcome(play.table(5, [0] * 6))
+    assert play.node.standing.number == ONE
+
+
+def test_a_reconnected_member_learns_from_the_welcome_that_its_plan_was_decided(play):
+    play.start(SPLIT)
+    moved = play.table(2, [1] * 6)
+    play.prepare(moved)
+    play.welcome(moved)
+    play.session.await_answer(pb.SWITCHED, TWO)
+    assert play.node.configuration == moved
+
+
+def test_a_plan_that_was_cancelled_is_not_prepared_again(play):
+    play.start(SPLIT)
+    moved = play.table(2, [1] * 6)
+    play.prepare(moved)
+    play.direct(cancel=pb.CancelPlan(configuration=codec.config_id_to_pb(TWO)))
+    said = len(play.session.answers)
+    play.direct(prepare=pb.Prepare(configuration=codec.configuration_to_pb(moved)))  # a late repetition
+    play.direct(adopt=pb.Adopt(configuration=codec.config_id_to_pb(TWO)))
+    assert [answer.answer for answer in play.session.answers[said:]] == [pb.CANCELLED]
+    assert play.node.standing.number == ONE
+
+
+def test_a_joiner_does_not_wait_for_a_clock_that_came_too_late(joiner):
+    """Armed again for version 9 when somebody had switched at 5 already: nobody gets past 5 without the joiner."""
+    joiner.welcome(joiner.table(1, SPLIT))
+    table = joining(joiner)
+    s0, s1 = joiner.servers.values()
+    entering = Aside(enter, joiner.node)
+    s0.answer(4, S0, ONE)
+    s1.answer(4, S1, ONE)
+    entering.result()
+    following = Aside(follow, joiner.node)
+    joiner.session.await_answer(pb.SYNCED, TWO)
+    joiner.arm(table, clock=9)
+    s0.answer(5, S0, ONE)
+    s0.say(Kind.NOTICE, TWO)
+    joiner.session.await_answer(pb.SWITCHED, TWO)
+    assert not following.ended  # the other server may have more of the old configuration to say
+    s1.answer(5, S1, ONE)
+    s1.say(Kind.NOTICE, TWO)
+    following.result()
+    assert joiner.holds(5)
+
+
+ASYNC = codec.data_to_pb(DataSpec(True, 16, 4, consistency="async"))
+
+
+def test_a_joiner_without_a_common_version_takes_its_values_again_after_a_plan_without_it(joiner):
+    """Its own plan 2 is cancelled, 3 comes into force without it, 4 takes it in."""
+    joiner.welcome(joiner.table(1, SPLIT), data=ASYNC)
+    joining(joiner)
+    entering = Aside(enter, joiner.node)
+    give(joiner, ONE)
+    entering.result()
+    following = Aside(follow, joiner.node)
+    joiner.session.await_answer(pb.SYNCED, TWO)
+    joiner.direct(cancel=pb.CancelPlan(configuration=codec.config_id_to_pb(TWO)))
+    joiner.welcome(joiner.table(3, SPLIT), data=ASYNC)
+    table = joining(joiner, number=4)
+    give(joiner, THREE)
+    joiner.session.await_answer(pb.SYNCED, table.id)
+    joiner.adopt(table)
+    give(joiner, table.id, version=1)
+    following.result()
+
+
+def give(play, number, version=0):
+    """Both servers are asked for their blocks, and answer."""
+    for server, blocks in zip(play.servers.values(), (S0, S1), strict=True):
+        server.await_frames(Kind.PULL, number=number)
+        server.answer(version, blocks, number)

@@ -1,0 +1,106 @@
+"""The chart, as far as it can be looked at without helm: what it may not have, and that its values have a schema."""
+
+import json
+import re
+
+import pytest
+import yaml
+
+from tests.paths import ROOT
+
+CHART = ROOT / "k8s" / "chart"
+TEMPLATES = {path.name: path.read_text() for path in (CHART / "templates").glob("*.yaml")}
+FREE = {"resources", "nodeSelector", "annotations", "requests"}
+"""Whose keys are the user's."""
+
+
+def places(value, path=()):
+    """Paths of all values but those of users' own keys."""
+    yield path
+    if isinstance(value, dict) and not (path and path[-1] in FREE):
+        for name, part in value.items():
+            yield from places(part, (*path, name))
+
+
+def known(schema, path=()):
+    """Paths that a schema allows."""
+    yield path
+    for name, part in schema.get("properties", {}).items():
+        if name not in {"limits", "claims", "global"} and not (path and path[-1] in FREE):
+            yield from known(part, (*path, name))
+
+
+def test_every_value_of_the_chart_has_its_place_in_the_schema_and_no_other_is_allowed():
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert set(known(schema)) == set(places(values))
+    for part in (schema, schema["properties"]["operator"], schema["properties"]["scheduler"]):
+        assert part["additionalProperties"] is False
+
+
+def test_the_chart_renders_no_secret():
+    """Rendered again, as GitOps does, it would be another one, and running jobs be cut off."""
+    assert not [name for name, text in TEMPLATES.items() if "kind: Secret\n" in text or "randAlphaNum" in text]
+
+
+def test_the_definition_is_kept():
+    assert "helm.sh/resource-policy: keep" in TEMPLATES["crd.yaml"].split("spec:")[0]
+
+
+def test_two_operators_stand_on_two_nodes_and_are_drained_one_after_the_other():
+    assert yaml.safe_load((CHART / "values.yaml").read_text())["operator"]["replicas"] == 2
+    assert "podAntiAffinity:" in TEMPLATES["operator.yaml"]
+    assert "kind: PodDisruptionBudget" in TEMPLATES["operator.yaml"]
+
+
+@pytest.mark.parametrize(("role", "kinds"), [("view", "view edit admin"), ("edit", "edit admin")])
+def test_users_have_for_jobs_what_they_have_for_all_else(role, kinds):
+    (text,) = [part for part in TEMPLATES["user-roles.yaml"].split("---") if f"dl2-elasticjobs-{role}-" in part]
+    found = {line.split("aggregate-to-")[1].split(":")[0] for line in text.splitlines() if "aggregate-to-" in line}
+    assert found == set(kinds.split())
+
+
+def place(schema, path):
+    """Return what a schema says of the value at a path."""
+    for name in path.split("."):
+        schema = schema["properties"][name]
+    return schema
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("operator.replicas", {"type": "integer"}),
+        ("scheduler.placement", {"enum": ["spread", "pack", "round-robin"]}),
+        ("scheduler.learn", {"type": "boolean"}),
+        ("metrics.annotations", {"type": ["object", "null"]}),
+        ("namespaces", {"type": "array"}),
+    ],
+)
+def test_values_of_another_type_are_refused(path, told):
+    assert told.items() <= place(json.loads((CHART / "values.schema.json").read_text()), path).items()
+
+
+def test_annotations_that_are_null_leave_whole_services():
+    for name in ("operator.yaml", "scheduler.yaml"):
+        assert "annotations: {{" not in TEMPLATES[name], "null would stand where more follows"
+
+
+@pytest.mark.parametrize("amount", ["1", "500m", "2Gi", ".5", "1e3", "+2", "0.25"])
+def test_quantities_match_the_definition(amount):
+    assert re.fullmatch(quantities(), amount)
+
+
+@pytest.mark.parametrize("amount", ["lots", "", "1 Gi", "-1", "2GiB", "1e", "0x10"])
+def test_what_is_no_quantity_does_not(amount):
+    assert not re.fullmatch(quantities(), amount)
+
+
+def quantities():
+    """Return the pattern of the amounts that a container may ask for."""
+    requests = TEMPLATES["crd.yaml"].split("requests: &amounts")[1]
+    return re.search(r"pattern: '(.*)'", requests)[1]
+
+
+def test_variables_of_the_runtimes_own_are_refused_by_the_definition():
+    assert "!self.startsWith('ELASTIC_')" in TEMPLATES["crd.yaml"]

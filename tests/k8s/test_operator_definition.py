@@ -1,0 +1,108 @@
+"""The definition of ElasticJobs in the chart agrees with the document that `dl2 submit` reads."""
+
+import pytest
+import yaml
+
+from dl2_scheduler.cluster import document
+from dl2_scheduler.cluster.quantities import amount
+from tests.paths import ROOT
+
+CHART = ROOT / "k8s" / "chart"
+SPEC = ("spec",)
+
+
+@pytest.fixture(scope="module")
+def schema():
+    lines = (CHART / "templates" / "crd.yaml").read_text().splitlines()
+    whole = yaml.safe_load("\n".join(line for line in lines if not line.startswith("{{")))
+    (version,) = whole["spec"]["versions"]
+    assert (whole["spec"]["group"], version["name"]) == tuple(document.API_VERSION.split("/"))
+    assert whole["spec"]["names"]["kind"] == document.KIND
+    return version["schema"]["openAPIV3Schema"]
+
+
+def described(schema, path=""):
+    """Paths of parts that have no description."""
+    for name, part in schema.get("properties", {}).items():
+        where = f"{path}.{name}"
+        if where not in (".metadata",) and "description" not in part:
+            yield where
+        yield from described(part, where)
+    if "items" in schema:
+        yield from described(schema["items"], f"{path}[]")
+
+
+def test_every_field_is_described(schema):
+    assert list(described(schema)) == []
+
+
+def fields(part):
+    return {str(field.alias): field for field in part.model_fields.values()}
+
+
+def test_both_have_the_same_fields(schema):
+    spec = schema["properties"]["spec"]["properties"]
+    assert set(spec) == set(fields(document.Spec)) | {"allocation"}
+    for role in ("workers", "servers"):
+        assert set(spec[role]["properties"]) == set(fields(document.Role))
+    assert set(spec["checkpoint"]["properties"]) == set(fields(document.Checkpoint))
+    coordinator = spec["coordinator"]["properties"]
+    assert set(coordinator) == set(fields(document.Coordinator))
+    assert set(coordinator["volume"]["properties"]) == set(fields(document.Volume))
+    assert set(spec["sharedMemory"]["properties"]) == set(fields(document.SharedMemory))
+
+
+def test_both_have_the_same_defaults(schema):
+    spec = schema["properties"]["spec"]["properties"]
+    made = document.Spec.model_construct()
+    assert spec["scaling"]["default"] == made.scaling
+    assert spec["scaling"]["enum"] == [str(one) for one in document.Scaling]
+    assert spec["suspend"]["default"] == made.suspend
+    assert document.durations.seconds(spec["gangTimeout"]["default"]) == made.gang_timeout
+    assert spec["retryLimit"]["default"] == made.retry_limit
+    assert "default" not in spec["ttlSecondsAfterFinished"]
+    size = spec["coordinator"]["properties"]["volume"]["properties"]["size"]
+    assert amount(size["default"]) == document.Volume().size
+    role = document.Role()
+    for name in ("workers", "servers"):
+        properties = spec[name]["properties"]
+        assert (properties["min"]["default"], properties["max"]["default"]) == (role.min, role.max)
+        assert "default" not in properties["replicas"]
+    assert spec["servers"]["default"] == {"min": role.min, "max": role.max}
+
+
+def test_both_have_the_same_bounds(schema):
+    spec = schema["properties"]["spec"]["properties"]
+    for name in ("workers", "servers"):
+        for count in ("replicas", "min", "max"):
+            part = spec[name]["properties"][count]
+            assert (part["minimum"], part["maximum"]) == (1, document.MOST_TASKS)
+    assert (spec["epochs"]["minimum"], spec["epochs"]["exclusiveMinimum"]) == (0, True)
+    assert spec["retryLimit"]["minimum"] == spec["ttlSecondsAfterFinished"]["minimum"] == 0
+
+
+def sentences(part):
+    """Of all rules in a schema."""
+    for rule in part.get("x-kubernetes-validations", ()):
+        yield rule["message"]
+    for inner in part.get("properties", {}).values():
+        yield from sentences(inner)
+
+
+def test_sentences_of_both_are_the_same(schema):
+    """Those that `dl2 submit` says too, word by word."""
+    said = set(sentences(schema))
+    workers = {"template": {"spec": {"containers": [{"command": ["python", "x.py"]}]}}}
+    wrong = [
+        {"epochs": 1, "workers": workers},
+        {"modelType": "a", "workers": workers},
+        {"modelType": "a", "epochs": 1, "workers": {}},
+        {"modelType": "a", "epochs": 1, "workers": workers, "servers": workers},
+        {"modelType": "a", "epochs": 1, "workers": workers, "sharedMemory": {"hostPath": "dl2"}},
+        {"modelType": "a", "epochs": 1, "workers": workers, "coordinator": {"volume": {"size": 0}}},
+    ]
+    for spec in wrong:
+        text = {"apiVersion": document.API_VERSION, "kind": document.KIND, "metadata": {"name": "a"}, "spec": spec}
+        with pytest.raises(document.BadInput) as refused:
+            document.read_document(yaml.safe_dump(text))
+        assert any(message in str(refused.value) for message in said), str(refused.value)

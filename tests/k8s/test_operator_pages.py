@@ -1,0 +1,17 @@
+"""The little that the operator's HTTP pages and log lines say."""
+
+from k8s.elastic_operator.job.model import Desired
+from k8s.elastic_operator.job.status import Status
+from k8s.elastic_operator.metrics import Metrics
+
+
+def test_a_jobs_numbers_come_and_go_with_it():
+    metrics, job = Metrics(), Desired("digits", "ns", "uid")
+    metrics.job(job, Status(phase="Starting", workers=1))
+    metrics.job(job, Status(phase="Running", workers=2, epoch=3.5))
+    text = metrics.text().decode()
+    assert 'dl2_job_info{job="digits",namespace="ns",phase="Running"} 1.0' in text
+    assert 'phase="Starting"' not in text
+    assert 'dl2_job_workers{job="digits",namespace="ns"} 2.0' in text
+    metrics.forget(job)
+    assert "digits" not in metrics.text().decode()

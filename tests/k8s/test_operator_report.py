@@ -1,0 +1,70 @@
+"""What the operator takes from the coordinator's messages, and shows of it."""
+
+import pytest
+
+from elastic_ps.core.configuration import Role
+from k8s.elastic_operator.job.actions import StartNode
+from k8s.elastic_operator.job.model import Counts
+from k8s.elastic_operator.job.reconcile import plan
+from k8s.elastic_operator.job.reconciliation import Observed
+from k8s.elastic_operator.job.report import Report
+from k8s.elastic_operator.job.status import SUSPENDED, Status
+from protos import elastic_pb2 as pb
+from tests.k8s.operator_cases import NOW, job, kinds, running, server, usual, wanted, worker
+
+WHY = "cannot connect to 10.0.0.2:5 by shared memory: not on this host"
+SHARED = {"hostPath": "/dev/shm/dl2"}
+
+
+def report(*transports):
+    """Of a job whose workers reach the server so."""
+    nodes = [
+        pb.NodeStatus(member=pb.Member(id=f"w{number}", role=pb.WORKER), transports={"s0": how})
+        for number, how in enumerate(transports)
+    ]
+    return Report.of(pb.Wanted(), pb.StatusReply(phase="running", nodes=nodes), ())
+
+
+@pytest.mark.parametrize(
+    ("transports", "document", "shown"),
+    [
+        (["shm", "shm"], {"sharedMemory": SHARED}, "shm"),
+        (["tcp: " + WHY], {"sharedMemory": SHARED}, f"tcp (w0 to s0: {WHY})"),
+        (
+            ["shm", "tcp: " + WHY, "tcp: " + WHY],
+            {"sharedMemory": SHARED},
+            f"shm on 1 connection, tcp on 2 connections (w1 to s0: {WHY}; and 1 more)",
+        ),
+        (["tcp: " + WHY], {}, "tcp"),
+        ([], {}, ""),
+    ],
+)
+def test_the_status_says_how_tensors_travel_and_why_not_as_wanted(transports, document, shown):
+    said = report(*transports)
+    seen = usual(report={"transport": said.transport, "fallback": said.fallback})
+    assert plan(seen, job(**document), NOW).status.transport == shown
+
+
+def test_how_tensors_travelled_stays_when_workers_are_gone():
+    seen = usual(status={"transport": "shm"})
+    assert plan(seen, job(sharedMemory=SHARED), NOW).status.transport == "shm"
+
+
+def test_later_servers_are_known_to_hold_what_the_largest_holds_now():
+    nodes = [
+        pb.NodeStatus(member=pb.Member(id=f"n{number}", role=role), rank=rank, bytes=held)
+        for number, (role, rank, held) in enumerate(
+            [(pb.SERVER, 0, 300), (pb.SERVER, 1, 500), (pb.SERVER, -1, 900), (pb.WORKER, 0, 7000)]
+        )
+    ]
+    assert Report.of(pb.Wanted(), pb.StatusReply(nodes=nodes), ()).server_bytes == 500
+    asked = {"server_bytes": 500, "wanted": Counts(1, 2), "starting": Counts(0, 1)}
+    done = plan(running(worker(1), server(1), report=asked), wanted(1, 2), NOW)
+    assert kinds(done, StartNode) == [StartNode(Role.SERVER, 2, held=500)]
+    assert done.status.server_bytes == 500
+
+
+def test_who_comes_back_remembers_what_servers_held():
+    known = Status(phase=SUSPENDED, term=1, trained=True, server_bytes=500)
+    starts = kinds(plan(Observed(known), job(), NOW), StartNode)
+    assert [(start.role, start.held) for start in starts] == [(Role.SERVER, 500), (Role.WORKER, 0), (Role.WORKER, 0)]
