@@ -29,6 +29,13 @@ def joining(play, number=2, prepared=True):
     return table
 
 
+def followed(node):
+    """Follow the job; returns the version that it held when that was over."""
+    follow(node)
+    with node.changed:
+        return node.version
+
+
 def test_a_shadow_follows_the_job_and_is_a_member_from_the_clock(joiner):
     joiner.welcome(joiner.table(1, SPLIT))
     table = joining(joiner)
@@ -42,7 +49,7 @@ def test_a_shadow_follows_the_job_and_is_a_member_from_the_clock(joiner):
     s0.answer(8, S0, ONE)
     entering.result()
     assert joiner.holds(8)
-    following = Aside(follow, joiner.node)
+    following = Aside(followed, joiner.node)
     assert joiner.session.await_answer(pb.SYNCED, TWO).version == 8
     joiner.arm(table, clock=10)
     assert joiner.session.await_answer(pb.ARMED, TWO).version == 8
@@ -54,7 +61,7 @@ def test_a_shadow_follows_the_job_and_is_a_member_from_the_clock(joiner):
     for version in (9, 10):
         s1.answer(version, S1, ONE)  # what a server says under the new configuration comes behind all of the old
     s1.say(Kind.NOTICE, TWO)
-    following.result()
+    assert following.result() == 10, "it was a member before its values were whole"
     assert joiner.holds(10)
     assert joiner.node.is_member
 
