@@ -8,13 +8,20 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: help setup demo demo-cluster test test-kube test-kube-smoke manifests soak chaos chaos-short lint format protos lock docs bench figures clean
+.PHONY: help setup demo demo-cluster test test-numpy2 test-kube test-kube-smoke manifests soak chaos chaos-short lint format protos lock docs bench figures clean
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
 
 setup: $(STAMP)  ## create .venv with the pinned packages
 $(STAMP): requirements/lock.txt pyproject.toml $(wildcard elastic_ps/native/kernels.*)
-	PYTHON=$(PYTHON) ./requirements/install.sh $(VENV)
+	PYTHON=$(PYTHON) ./requirements/install.sh $(VENV) $<
+	@touch $@
+
+# The second environment: numpy 2, and no MXNet, which holds the first one at numpy 1.26.
+VENV_NUMPY2 := .venv-numpy2
+STAMP_NUMPY2 := $(VENV_NUMPY2)/.installed
+$(STAMP_NUMPY2): requirements/lock-numpy2.txt pyproject.toml $(wildcard elastic_ps/native/kernels.*) | $(STAMP)
+	PYTHON=$(PYTHON) UV=$(BIN)/uv ./requirements/install.sh $(VENV_NUMPY2) $<
 	@touch $@
 
 demo: setup  ## train digits elastically: 2w1s -> 4w3s -> drain a server -> 1w1s
@@ -23,8 +30,13 @@ demo: setup  ## train digits elastically: 2w1s -> 4w3s -> drain a server -> 1w1s
 demo-cluster: setup  ## six real jobs on a cluster of this machine, by DRF and by a learnt policy
 	$(BIN)/python -m examples.demo_cluster
 
-test: setup  ## all tests
+test: setup test-numpy2  ## all tests, and test-numpy2
 	$(BIN)/python -m pytest
+
+# What numpy's version can change: arithmetic, bytes, the order of data. And jobs of real processes, a few.
+NUMPY2 ?= tests/elastic_ps tests/coordinator tests/dl2_scheduler tests/k8s
+test-numpy2: $(STAMP_NUMPY2)  ## tests with numpy 2 and without MXNet, in an environment of their own; NUMPY2=tests: all
+	$(VENV_NUMPY2)/bin/python -m pytest $(NUMPY2)
 
 test-kube: setup  ## every test on real pods: the cluster of KUBECONFIG, else the one of ../shared/tools/kube
 	$(BIN)/python -m pytest -m kube tests/kube -s
@@ -80,9 +92,13 @@ figures: setup  ## draw the DL2 paper's figures from runs of our own, into build
 	done
 	@set -e; for number in $(LIVE_FIGURES); do $(BIN)/dl2 figure $$number --out build/figures; done
 
+NUMPY2_EXTRAS := scheduler kubernetes learning figures gym demo dev   # all but mxnet
 lock:  ## pin again what pyproject asks for
 	uv pip compile --quiet --universal --python-version 3.11 --all-extras --no-header --no-emit-index-url \
 	    --no-emit-find-links pyproject.toml -o requirements/lock.txt
+	sed '/^numpy==/d' requirements/lock.txt > requirements/lock-numpy2.txt  # the others as in the first lock
+	uv pip compile --quiet --universal --python-version 3.11 $(addprefix --extra ,$(NUMPY2_EXTRAS)) --no-header \
+	    --no-emit-index-url --no-emit-find-links pyproject.toml -o requirements/lock-numpy2.txt
 
 clean:  ## remove what was built
-	rm -rf build $(VENV)
+	rm -rf build $(VENV) $(VENV_NUMPY2)

@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
-# Create a virtual environment with the pinned packages and this project in place. By uv where it can be had, else pip.
+# Create a virtual environment with the packages that a lock pins, and with this project in place:
+#   install.sh VENV LOCK
+# It is filled by uv (the one in PATH, else $UV, else one that pip installs there), or by pip where there is no uv.
 set -euo pipefail
 venv=$1
+lock=$2
 python=${PYTHON:-python3.11}
 command -v "$python" >/dev/null || python=python3
-"$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || {
-    echo "setup: Python 3.11 is needed (mxnet 1.9.1); $python is $("$python" --version 2>&1). Set PYTHON=/path/to/python3.11" >&2
+if grep -q '^mxnet' "$lock"; then supported="(3, 11) == sys.version_info[:2]" needed="3.11 is needed (mxnet 1.9.1)"; fi
+"$python" -c "import sys; sys.exit(not ${supported:-(3, 11) <= sys.version_info[:2]})" || {
+    echo "setup: Python ${needed:-3.11 or later is needed}; $python is $("$python" --version 2>&1). Set PYTHON=/path/to/python3.11" >&2
     exit 1
 }
 # What takes time is not done: pip's own installation where Python has one that installs elsewhere, bytecode of packages
@@ -18,7 +22,7 @@ pip() { # of the base Python, working in the environment; of its own where that 
         "${in_venv[@]}" -m pip "$@"
     }
 }
-uv=$(command -v uv || true)
+uv=$(command -v uv || command -v "${UV:-}" || true)
 if [ -z "$uv" ] && pip install --quiet --disable-pip-version-check uv 2>/dev/null; then
     uv=$venv/bin/uv
 fi
@@ -27,5 +31,5 @@ if [ -n "$uv" ]; then
 else
     installer=(pip install --quiet --disable-pip-version-check --no-compile)
 fi
-"${installer[@]}" -r requirements/lock.txt
+"${installer[@]}" -r "$lock"
 "${installer[@]}" --no-deps --no-build-isolation -e .  # setuptools is pinned with the rest

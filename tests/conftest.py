@@ -1,8 +1,22 @@
-"""For all tests."""
+"""Fixtures for all tests, and what is left out where MXNet is not installed."""
 
 import logging
+from importlib.util import find_spec
 
 import pytest
+
+WITH_MXNET = find_spec("mxnet") is not None
+
+collect_ignore = [] if WITH_MXNET else ["elastic_ps/mxnet"]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the tests that are marked `mxnet` where it is not installed."""
+    if WITH_MXNET:
+        return
+    left_out = [item for item in items if item.get_closest_marker("mxnet")]
+    items[:] = [item for item in items if not item.get_closest_marker("mxnet")]
+    config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.fixture(autouse=True)

@@ -1,16 +1,14 @@
 """Optimizer states by file, in real jobs: training goes on as if it had never stopped (apache/mxnet#15923)."""
-# ruff: noqa: I001  # elastic_ps.mxnet makes mxnet importable
 
 import os
 import sys
 from contextlib import contextmanager
 from signal import SIGKILL
 
-import elastic_ps.mxnet  # noqa: F401
-from tests.e2e import jobs
-import mxnet as mx
 import numpy as np
 import pytest
+
+from tests.e2e import jobs
 
 BEFORE = 12
 
@@ -26,6 +24,8 @@ def job(tmp_path, name, *arguments, **numbers):
 
 def result(folder):
     """Weights by name, the state arrays in order, and the update count of each key."""
+    from elastic_ps.mxnet.shim import mxnet as mx
+
     weights = {name: value.asnumpy() for name, value in mx.nd.load(str(folder / "net.params")).items()}
     updater = mx.optimizer.get_updater(mx.optimizer.Adam())
     updater.set_states((folder / "trainer.states").read_bytes())
@@ -59,6 +59,8 @@ def test_a_job_goes_on_from_a_file_whoever_is_chief_and_after_a_restore(tmp_path
     with job(tmp_path, "whole", "--epochs", str(BEFORE + after), workers=2, servers=1) as (_, whole):
         pass
     assert updates(whole) == list(range(1, BEFORE + after + 1))
+
+    from elastic_ps.mxnet.shim import mxnet as mx
 
     monkeypatch.setattr(sys.modules["__main__"], "Noted", mx.lr_scheduler.LRScheduler, raising=False)
     expected, found = result(whole), result(second)

@@ -15,7 +15,6 @@ from elastic_ps.core.errors import EXIT_RESTART, JobEnded
 from elastic_ps.core.model import Model, runs
 from elastic_ps.node.standing import ArmAnswer
 from elastic_ps.transport.frame_metas import NoticeMeta, SubscribeMeta
-from elastic_ps.transport.send_queue import Link
 from elastic_ps.worker.wire.node_state import Room
 from elastic_ps.worker.wire.parameter_inbox import Inbox
 from elastic_ps.worker.wire.prefault import populate
@@ -33,7 +32,7 @@ class Membership:
 
     def __init__(self, room: Room):
         self._room = room
-        self._subscribed: dict[NodeId, Link] = {}  # by server, the connection on which it has been asked for its blocks
+        self._subscribed: set[NodeId] = set()
         self._joined_at = 0  # the clock of the last switch: a joiner's first version
         self._before: frozenset[NodeId] = frozenset()  # servers of the configuration before the last switch
         self._heard: dict[NodeId, ConfigId] = {}  # by server: the newest configuration of its frames
@@ -107,7 +106,8 @@ class Membership:
             room.peers.ensure(member)
         with room.changed:
             for member in followed:
-                self.subscribe(member.id)
+                if member.id not in self._subscribed and room.peers.is_connected(member.id):
+                    self.subscribe(member.id)
             self._preparing = configuration.id
             self.answer_prepared()
             room.changed.notify_all()
@@ -193,16 +193,11 @@ class Membership:
     # ---- what frames and the clock say -----------------------------------------------------------------------------
 
     def subscribe(self, server: NodeId) -> None:
-        """Ask a server for its blocks, now and whenever they change, if this worker is a shadow. Call under the lock.
-
-        Once on each connection: whoever sees it first asks, its own thread or that of a directive.
-        """
-        room, link = self._room, self._room.peers.link(server)
-        if link is None or self._subscribed.get(server) is link:
-            return
+        """A shadow asks a server for its blocks, now and whenever they change. Call under the lock."""
+        room = self._room
         if room.is_shadow and room.is_sync and server in room.configuration.blocks_of:
-            self._subscribed[server] = link
-            link.send(room.frame(SubscribeMeta()))
+            self._subscribed.add(server)
+            room.peers.send(server, room.frame(SubscribeMeta()))
 
     def heard(self, server: NodeId, number: ConfigId) -> None:
         """A server has said something under configuration `number`: it is in force there."""

@@ -129,10 +129,6 @@ class Peers:
         """Return whether a server has greeted this worker, and its connection is not known to have broken."""
         return server in self._links
 
-    def link(self, server: NodeId) -> Link | None:
-        """Return the open connection to a server; None: there is none."""
-        return self._links.get(server)
-
     @property
     def links(self) -> Sequence[Link]:
         """Return the open connections."""
