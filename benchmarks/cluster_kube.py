@@ -40,14 +40,14 @@ from dl2_scheduler.backends.kube.apiserver.rest_client import KubeApi
 from dl2_scheduler.backends.kube.cluster import KubernetesCluster
 from dl2_scheduler.backends.kube.placement.binder import Binder
 from dl2_scheduler.backends.kube.scheduler_memory import Memory
-from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobId, JobState, Snapshot
 from dl2_scheduler.commands.cluster.driving import BASELINE
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.policies import Policies
-from dl2_scheduler.live.slot_loop import Loop
+from dl2_scheduler.live.slot_loop import SlotLoop
 from dl2_scheduler.policies.registry import make_live_policy
 
 PACKAGES = ("kubernetes", "numpy")
@@ -93,7 +93,7 @@ class _Shifting:
         self.least: frozenset[JobId] = frozenset()
         self._drf = make_live_policy(BASELINE)
 
-    def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
+    def allocate(self, snapshot: Snapshot, room: FreeResources) -> Allocation:
         """See `AllocationPolicy.allocate`."""
         grants = self._drf.allocate(snapshot, room).grants
         return Allocation({job: Grant(1, 1) if job in self.least else grant for job, grant in grants.items()})
@@ -139,13 +139,13 @@ def measured(nodes: int, jobs: int, slots: int) -> tuple[list[dict[str, Any]], l
 def _compile() -> None:
     job = Job("a", 0.0, "m", 1.0, 1.0, {"cpu": 1.0}, {"cpu": 1.0}, max_workers=2, max_servers=2)
     snapshot = Snapshot(0, 1.0, (Node("a", {"cpu": 8.0}),), (JobState(job),))
-    make_live_policy(BASELINE).allocate(snapshot, Room(snapshot))
+    make_live_policy(BASELINE).allocate(snapshot, FreeResources(snapshot))
 
 
 @contextmanager
 def _scheduler(
     world: World, folder: Path, api: KubeApi, policy: AllocationPolicy
-) -> Iterator[tuple[_Timed, Loop, Informers]]:
+) -> Iterator[tuple[_Timed, SlotLoop, Informers]]:
     clock, woken = SystemClock(), threading.Event()
     election = Election(api, world.name, "dl2-scheduler", "bench", lost=lambda: None)
     if not election.acquire(threading.Event()):
@@ -158,7 +158,7 @@ def _scheduler(
         closing(History(folder / "h.sqlite")) as history,
     ):
         cluster = _Timed(informers, api, writer, memory, 0.001, clock)
-        loop = Loop(cluster, Policies(lambda _: policy, BASELINE, folder, "drf"), NodeRule.SPREAD, history)
+        loop = SlotLoop(cluster, Policies(lambda _: policy, BASELINE, folder, "drf"), NodeRule.SPREAD, history)
         informers.start(_WAIT_SECONDS)
         binder.start()
         try:
@@ -218,7 +218,7 @@ def _gangs(world: World, informers: Informers, api: KubeApi) -> dict[str, Any]:
 
 
 def _written(
-    world: World, scheduler: tuple[_Timed, Loop, Informers], policy: _Shifting, stride: int
+    world: World, scheduler: tuple[_Timed, SlotLoop, Informers], policy: _Shifting, stride: int
 ) -> tuple[float, dict[str, Any]]:
     """Medians of slots in which every so manieth job is given other counts."""
     cluster, loop, informers = scheduler
@@ -236,7 +236,7 @@ def _written(
     return seconds, _row(f"slot that writes {len(names)} jobs, of {_ROUNDS}", seconds, cpu_seconds, len(names))
 
 
-def _steady(world: World, cluster: _Timed, loop: Loop, api: CountedApi) -> tuple[float, list[dict[str, Any]]]:
+def _steady(world: World, cluster: _Timed, loop: SlotLoop, api: CountedApi) -> tuple[float, list[dict[str, Any]]]:
     """Median seconds of a slot while the operator tells of progress; rows of it, and of the requests of all."""
     times, before, began = [], api.requests, time.perf_counter()
     told = 0
@@ -252,7 +252,7 @@ def _steady(world: World, cluster: _Timed, loop: Loop, api: CountedApi) -> tuple
     return seconds, [_row("steady slot", seconds, cpu_seconds), _row(what, requests=requests)]
 
 
-def _memory(loop: Loop, slots: int) -> tuple[float, float]:
+def _memory(loop: SlotLoop, slots: int) -> tuple[float, float]:
     """Growth in percent from a third of the slots to the last; and what is held then."""
     early = 0.0
     for number in range(slots):

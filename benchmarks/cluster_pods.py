@@ -38,7 +38,7 @@ from coordinator.client import CoordinatorClient
 from dl2_scheduler.backends.kube.apiserver.objects import SCHEDULER
 from dl2_scheduler.backends.kube.apiserver.paced_writes import job_path
 from dl2_scheduler.backends.kube.apiserver.rest_client import KubeApi, Query
-from dl2_scheduler.backends.trial import Scaling, age, scaled
+from dl2_scheduler.backends.trial import ScalingResult, age, scaled
 from tests.kube import kube_cluster
 from tests.kube.kube_jobs import START_SECONDS, KubeJob
 from tests.kube.kube_release import Place, Release, definition, prepared
@@ -235,7 +235,7 @@ def new_pod(events: Sequence[Event]) -> str | None:
     return next((event.object["metadata"]["name"] for event in _of("Pod", events) if event.type == "ADDED"), None)
 
 
-def marks(events: Sequence[Event], wanted: tuple[int, int], done: Scaling) -> dict[str, float]:
+def marks(events: Sequence[Event], wanted: tuple[int, int], done: ScalingResult) -> dict[str, float]:
     """When the parts of a scaling ended that one node came with, or went with.
 
     Args:

@@ -25,7 +25,7 @@ import torch
 from benchmarks.baselines import FOLDER, published_jobs
 from benchmarks.report import Goal, as_program, at_least, at_most, finish
 from dl2_scheduler.cluster.free_resources import NodeRule
-from dl2_scheduler.cluster.interfaces import Outcome
+from dl2_scheduler.cluster.interfaces import SlotOutcome
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.snapshot import Allocation, JobId, Snapshot, SpeedReport
 from dl2_scheduler.cluster.speeds import Speeds
@@ -38,7 +38,7 @@ from dl2_scheduler.learning.rollout import Clusters, Episode, roll_out
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.live.policies import Policies
-from dl2_scheduler.live.slot_loop import Loop
+from dl2_scheduler.live.slot_loop import SlotLoop
 from dl2_scheduler.policies.learnt.dl2 import load
 from dl2_scheduler.policies.learnt.weights import Weights
 from dl2_scheduler.policies.registry import DL2, make_live_policy
@@ -103,14 +103,14 @@ class Sequences:
         own = {job.id: allocation.of(self._name(job.id)) for job in self._now.lanes.jobs[0]}
         self._now.apply(Allocation(own))
 
-    def finish_slot(self) -> Outcome:
+    def finish_slot(self) -> SlotOutcome:
         """See `Cluster.finish_slot`."""
         slot, began, found = self.slot, self._offset * SLOT, self._now.finish_slot()
         jobs = [
             replace(job, id=self._name(job.id), finished=None if job.finished is None else job.finished + began)
             for job in found.jobs
         ]
-        return Outcome(slot, jobs, self._named(found.reports))
+        return SlotOutcome(slot, jobs, self._named(found.reports))
 
     def _name(self, job: JobId) -> str:
         return f"{self._number}-{job}"
@@ -213,7 +213,7 @@ class Live:
             closing(Guard(policies, GuardSettings(), STATE, NodeRule.SPREAD)) as guard,
         ):
             now = lambda: self._cluster.slot * SLOT  # noqa: E731
-            loop = Loop(self._cluster, policies, NodeRule.SPREAD, history, beside=(learner, guard), now=now)
+            loop = SlotLoop(self._cluster, policies, NodeRule.SPREAD, history, beside=(learner, guard), now=now)
             lived = 0
             while not self._cluster.done:
                 outcome = loop.slot()

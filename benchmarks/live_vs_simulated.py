@@ -25,7 +25,7 @@ from dl2_scheduler.live.history import History
 from dl2_scheduler.live.slots import RecordedSlot
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.replay.costs import Costs, scaling_costs
-from dl2_scheduler.replay.measured import Table, speed_table
+from dl2_scheduler.replay.measured import SpeedFit, speed_table
 from dl2_scheduler.replay.predicted import predict
 from examples.demo_cluster.jobs import JOBS, Job
 from examples.demo_cluster.play import play
@@ -48,7 +48,7 @@ class Round:
 
     number: int
     slots: list[RecordedSlot]
-    table: Table
+    table: SpeedFit
     costs: Costs
     load: float
 

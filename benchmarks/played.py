@@ -1,6 +1,6 @@
 """A policy that plays: counts in turn, whatever jobs do, so that a cluster decides and scales for long."""
 
-from dl2_scheduler.cluster.free_resources import Room
+from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 
 EVERY = 20
@@ -10,7 +10,7 @@ EVERY = 20
 class InTurn:
     """One worker, and one server or two in turn."""
 
-    def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
+    def allocate(self, snapshot: Snapshot, room: FreeResources) -> Allocation:
         """See `AllocationPolicy.allocate`."""
         servers = 1 + snapshot.slot // EVERY % 2
         for number in range(len(snapshot.jobs)):

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from benchmarks.report import as_program, finish, under
-from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.snapshot import JobState, Snapshot
 from dl2_scheduler.gym import ID
@@ -87,7 +87,7 @@ def _slot(weights: Weights, nodes: int, jobs: int) -> dict[str, Any]:
     times = []
     for _ in range(REPEATS + 1):  # the first one compiles
         started = time.perf_counter()
-        allocation = policy.allocate(snapshot, Room(snapshot))
+        allocation = policy.allocate(snapshot, FreeResources(snapshot))
         times.append(1000 * (time.perf_counter() - started))
     whole = median(times[1:])
     return {
@@ -97,7 +97,7 @@ def _slot(weights: Weights, nodes: int, jobs: int) -> dict[str, Any]:
         "inferences": policy.inferences,
         "tasks": sum(grant.workers + grant.servers for grant in allocation.grants.values()),
         "inference ms": whole / policy.inferences,
-        "start ms": _median_ms(lambda: Room(snapshot)),
+        "start ms": _median_ms(lambda: FreeResources(snapshot)),
     }
 
 

@@ -42,7 +42,7 @@ _PLACES = {
 """Of each command: its file in `commands`, and what it is there: a function, or a group."""
 
 
-class Exit(IntEnum):
+class ExitStatus(IntEnum):
     """Exit statuses of every command."""
 
     OK = 0
@@ -81,18 +81,18 @@ class _Dl2(CarefulGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            raise typer.Exit(Exit.INTERRUPTED) from None
+            raise typer.Exit(ExitStatus.INTERRUPTED) from None
         except BadInput as error:
             say(f"dl2: {error}", err=True)
-            raise typer.Exit(Exit.USAGE) from None
+            raise typer.Exit(ExitStatus.USAGE) from None
         except SchedulerError as error:
             say(f"dl2: {error}", err=True)
-            raise typer.Exit(Exit.FAILED) from None
+            raise typer.Exit(ExitStatus.FAILED) from None
         except OSError as error:
             if error.errno == errno.EPIPE:  # as in `| head`; typer ends without a word
                 raise
             say(f"dl2: {error.filename or 'reading or writing failed'}: {error.strerror}", err=True)
-            raise typer.Exit(Exit.FAILED) from None
+            raise typer.Exit(ExitStatus.FAILED) from None
 
 
 app = group(

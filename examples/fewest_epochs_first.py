@@ -3,14 +3,14 @@
 dl2 serve --slots 2x8 --policy examples.fewest_epochs_first:FewestEpochsFirst
 """
 
-from dl2_scheduler.cluster.free_resources import Room
+from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 
 
 class FewestEpochsFirst:
     """By the epochs that they need still."""
 
-    def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
+    def allocate(self, snapshot: Snapshot, room: FreeResources) -> Allocation:
         """Every job gets its minimum in that order, then as many more of both as fit."""
         order = sorted(range(len(snapshot.jobs)), key=lambda number: snapshot.jobs[number].remaining_epochs)
         for number in order:

@@ -35,7 +35,7 @@ class Trial:
     Attributes:
         folder: of the job.
         process: of elasticrun.
-        start_seconds: as in `Scaling`, of all scalings.
+        start_seconds: as in `ScalingResult`, of all scalings.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Scaling:
+class ScalingResult:
     """What a wish for other counts led to.
 
     Attributes:
@@ -134,7 +134,7 @@ class Scaling:
     seen: Mapping[str, float]
 
 
-def scaled(client: CoordinatorClient, ask: Callable[[], object], seconds: float = 600.0) -> Scaling:
+def scaled(client: CoordinatorClient, ask: Callable[[], object], seconds: float = 600.0) -> ScalingResult:
     """Wish for other counts of a running job, and look until they are there.
 
     Args:
@@ -157,7 +157,7 @@ def scaled(client: CoordinatorClient, ask: Callable[[], object], seconds: float 
             if plan.id not in known and plan.phase in ("COMMITTED", "CANCELLED"):
                 if plan.phase == "CANCELLED":
                     raise TrialFailed(f"plan {plan.id} was cancelled: {plan.reason}")
-                return Scaling(plan, {node: starts.get(node, 0.0) for node in plan.joined}, seen)
+                return ScalingResult(plan, {node: starts.get(node, 0.0) for node in plan.joined}, seen)
         time.sleep(_POLL_SECONDS)
     raise TrialFailed(f"no plan was committed within {seconds:g} s")
 

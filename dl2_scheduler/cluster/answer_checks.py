@@ -4,7 +4,7 @@ import reprlib
 
 import numpy as np
 
-from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot
 
 
@@ -12,7 +12,7 @@ class UnfitAnswer(Exception):
     """What a policy answered cannot be done; the message says why."""
 
 
-def check(snapshot: Snapshot, allocation: Allocation, room: Room) -> Room:
+def check(snapshot: Snapshot, allocation: Allocation, room: FreeResources) -> FreeResources:
     """Refuse what cannot be done; returns a room that is filled with it.
 
     Args:
@@ -35,7 +35,7 @@ def check(snapshot: Snapshot, allocation: Allocation, room: Room) -> Room:
     if counts == [(room.workers(number), room.servers(number)) for number in range(len(counts))]:
         return room
     for rule in (room.rule, NodeRule.PACK):
-        again = Room(snapshot, rule)
+        again = FreeResources(snapshot, rule)
         if _fill(again, counts):
             return again
     raise UnfitAnswer("its grants do not fit on the nodes")
@@ -59,7 +59,7 @@ def _check_counts(state: JobState, grant: Grant) -> None:
             raise UnfitAnswer(f"it gave {job.id} {count} {role}, which may have {least} to {most}, or nothing at all")
 
 
-def _fill(room: Room, counts: list[tuple[int, int]]) -> bool:
+def _fill(room: FreeResources, counts: list[tuple[int, int]]) -> bool:
     """Return whether it all fits. Largest tasks first: what fits at all nearly always fits so."""
     tasks = [
         (float(demands[number].max()), -number, -role)

@@ -33,7 +33,7 @@ from dl2_scheduler.cluster import durations
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import MOST_TASKS, UNKNOWN_SAMPLES, Job
 from dl2_scheduler.cluster.ranges import MOST_EPOCHS
-from dl2_scheduler.cluster.template import SLOTS, Amount, Container, KubernetesOnly, Part, Template, Text
+from dl2_scheduler.cluster.template import SLOTS, Amount, Container, DocumentPart, KubernetesOnly, Template, Text
 from dl2_scheduler.cluster.yamltext import read_yaml
 
 API_VERSION = "dl2.scheduler/v1alpha1"
@@ -62,7 +62,7 @@ class Scaling(StrEnum):
     MANUAL = "Manual"
 
 
-class Role(Part):
+class RoleSpec(DocumentPart):
     """Workers, or servers.
 
     Attributes:
@@ -102,7 +102,7 @@ class Role(Part):
         return resources.requests.get(SLOTS, 1.0) if resources else 1.0
 
 
-class Checkpoint(Part):
+class Checkpoint(DocumentPart):
     """When the job saves itself, and where.
 
     Attributes:
@@ -114,7 +114,7 @@ class Checkpoint(Part):
     url: Text | None = None
 
 
-class Volume(Part):
+class Volume(DocumentPart):
     """Of the coordinator's folder.
 
     Attributes:
@@ -133,7 +133,7 @@ class Volume(Part):
         return size
 
 
-class Coordinator(Part):
+class CoordinatorSpec(DocumentPart):
     """Of the job.
 
     Attributes:
@@ -143,7 +143,7 @@ class Coordinator(Part):
     volume: Annotated[Volume, KubernetesOnly("journal and ledger lie in the cluster's folder")]
 
 
-class SharedMemory(Part):
+class SharedMemory(DocumentPart):
     """Between pods of one node.
 
     Attributes:
@@ -160,7 +160,7 @@ class SharedMemory(Part):
         return path
 
 
-class Spec(Part):
+class Spec(DocumentPart):
     """What the job is.
 
     Attributes:
@@ -181,14 +181,14 @@ class Spec(Part):
     model_type: Text | None = None
     epochs: Annotated[float | None, Field(gt=0, le=MOST_EPOCHS, allow_inf_nan=False)] = None
     scaling: Annotated[Scaling, Field(strict=False)] = Scaling.SCHEDULER
-    workers: Role
-    servers: Role = Role()
+    workers: RoleSpec
+    servers: RoleSpec = RoleSpec()
     checkpoint: Checkpoint | None = None
     suspend: bool = False
     gang_timeout: Annotated[Duration, KubernetesOnly()] = 300.0
     retry_limit: Annotated[int, Field(ge=0, le=_MOST_RETRIES)] = 3
     ttl_seconds_after_finished: Annotated[int | None, Field(ge=0, le=_LONGEST_TTL), KubernetesOnly()] = None
-    coordinator: Coordinator | None = None
+    coordinator: CoordinatorSpec | None = None
     shared_memory: SharedMemory | None = None
 
     @model_validator(mode="after")
@@ -205,7 +205,7 @@ class Spec(Part):
         return self
 
 
-class Metadata(Part):
+class Metadata(DocumentPart):
     """Whose document it is.
 
     Attributes:
@@ -221,7 +221,7 @@ class Metadata(Part):
     annotations: Annotated[dict[str, str] | None, KubernetesOnly()] = None
 
 
-class ElasticJob(Part):
+class ElasticJob(DocumentPart):
     """A document."""
 
     api_version: Literal["dl2.scheduler/v1alpha1"]

@@ -3,10 +3,10 @@
 SchedulerError
 ├── BadInput        a file or an option is wrong; the text says where, and how to mend it
 ├── Starved         a policy gives jobs nothing, for ever
-├── UnknownJob      a live cluster has no job of that name
-├── Refused         a live cluster will not do it, and says why
+├── NoSuchJob       a live cluster has no job of that name
+├── RequestRefused  a live cluster will not do it, and says why
 ├── NotServed       no `dl2 serve` answers
-├── Unwritten       the state of a live cluster cannot be written down, so nothing more is done
+├── StateNotWritten the state of a live cluster cannot be written down, so nothing more is done
 └── TrialFailed     a job that was started to be measured has not done its part
 """
 
@@ -25,11 +25,11 @@ class Starved(SchedulerError):
     """Jobs are left that a policy never gives enough."""
 
 
-class UnknownJob(SchedulerError):
+class NoSuchJob(SchedulerError):
     """No job of that name has been submitted."""
 
 
-class Refused(SchedulerError):
+class RequestRefused(SchedulerError):
     """The cluster will not do it; the message says why."""
 
 
@@ -37,7 +37,7 @@ class NotServed(SchedulerError):
     """Nobody serves the cluster of a folder."""
 
 
-class Unwritten(SchedulerError):
+class StateNotWritten(SchedulerError):
     """What shall be done cannot be written down before it is.
 
     Args:

@@ -86,7 +86,7 @@ def vectors(each: Sequence[Resources], names: Sequence[str]) -> Amounts:
     return np.array(rows, dtype=float).reshape(len(each), len(names) + 1)
 
 
-class Room:
+class FreeResources:
     """The nodes of a snapshot, all free at first, and what jobs have been given of them.
 
     Args:
@@ -203,7 +203,7 @@ def check_minimum_fits(job: Job, nodes: Sequence[Node]) -> None:
     Raises:
         BadInput: with the minimum, and how many nodes there are.
     """
-    room = Room(Snapshot(0, 1.0, tuple(nodes), (JobState(job),)), NodeRule.PACK)
+    room = FreeResources(Snapshot(0, 1.0, tuple(nodes), (JobState(job),)), NodeRule.PACK)
     if not room.give_least(0):
         raise BadInput(
             f"its minimum, {job.min_workers} workers and {job.min_servers} servers, does not fit on the {len(nodes)} "

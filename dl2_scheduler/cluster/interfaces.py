@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.snapshot import Allocation, JobId, Snapshot, SpeedReport
 
 
@@ -15,7 +15,7 @@ class AllocationPolicy(Protocol):
     nothing; the same calls in the same order give the same answers.
     """
 
-    def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
+    def allocate(self, snapshot: Snapshot, room: FreeResources) -> Allocation:
         """Fill `room`, which is empty, at the start of a slot."""
 
 
@@ -77,7 +77,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SlotOutcome:
     """What became of a slot.
 
     Attributes:
@@ -105,7 +105,7 @@ class Cluster(Protocol):
     def apply(self, allocation: Allocation) -> None:
         """Give jobs what was decided, by the differences to what they have."""
 
-    def finish_slot(self) -> Outcome:
+    def finish_slot(self) -> SlotOutcome:
         """Wait for the end of the slot and measure it."""
 
     @property

@@ -22,7 +22,7 @@ def steady() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-class Claim(Enum):
+class LeaseAction(Enum):
     """What a candidate does about a lease."""
 
     MAKE = "make"  # there is none
@@ -32,7 +32,7 @@ class Claim(Enum):
 
 
 @dataclass(frozen=True)
-class Observed:
+class ObservedLease:
     """A lease as last seen.
 
     Attributes:
@@ -48,7 +48,7 @@ class Observed:
     since: float
 
 
-def judge(lease: Observed | None, me: str, now: float) -> Claim:
+def judge(lease: ObservedLease | None, me: str, now: float) -> LeaseAction:
     """What to do.
 
     Args:
@@ -57,9 +57,9 @@ def judge(lease: Observed | None, me: str, now: float) -> Claim:
         now: of its own clock.
     """
     if lease is None:
-        return Claim.MAKE
+        return LeaseAction.MAKE
     if lease.holder == me:
-        return Claim.RENEW
+        return LeaseAction.RENEW
     if not lease.holder or now - lease.since > lease.seconds:
-        return Claim.TAKE
-    return Claim.LEAVE
+        return LeaseAction.TAKE
+    return LeaseAction.LEAVE

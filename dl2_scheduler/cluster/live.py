@@ -10,7 +10,7 @@ from dl2_scheduler.cluster.interfaces import Cluster
 from dl2_scheduler.cluster.snapshot import Grant
 
 
-class Phase(StrEnum):
+class JobPhase(StrEnum):
     """Of a job.
 
     waiting     it has no processes: not begun, or suspended with a checkpoint
@@ -35,12 +35,12 @@ class Phase(StrEnum):
     @property
     def ended(self) -> bool:
         """Whether nothing comes after it."""
-        return self in (Phase.FINISHED, Phase.FAILED, Phase.STOPPED)
+        return self in (JobPhase.FINISHED, JobPhase.FAILED, JobPhase.STOPPED)
 
     @property
     def has_processes(self) -> bool:
         """Whether something of it runs."""
-        return not self.ended and self is not Phase.WAITING
+        return not self.ended and self is not JobPhase.WAITING
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class JobStatus:
 
     name: str
     model: str
-    phase: Phase
+    phase: JobPhase
     reason: str
     workers: int
     servers: int
@@ -149,31 +149,31 @@ class LiveCluster(Cluster, Protocol):
 
         Raises:
             BadInput: the document is wrong, or a task of the job fits no node.
-            Refused: a job of that name has not ended.
+            RequestRefused: a job of that name has not ended.
         """
 
     def stop(self, name: str) -> None:
         """End a job. Returns when the wish is noted.
 
         Raises:
-            UnknownJob: there is none.
-            Refused: it has ended.
+            NoSuchJob: there is none.
+            RequestRefused: it has ended.
         """
 
     def hold(self, name: str) -> None:
         """Leave a job's counts as they are from now on: the policy decides about it no more.
 
         Raises:
-            UnknownJob: there is none.
-            Refused: it has ended, or is held.
+            NoSuchJob: there is none.
+            RequestRefused: it has ended, or is held.
         """
 
     def release(self, name: str) -> None:
         """Let the policy decide about a held job again, or a job begin that was submitted suspended.
 
         Raises:
-            UnknownJob: there is none.
-            Refused: it has ended, or is neither.
+            NoSuchJob: there is none.
+            RequestRefused: it has ended, or is neither.
         """
 
     def scale(self, name: str, workers: int, servers: int) -> Grant:
@@ -185,8 +185,8 @@ class LiveCluster(Cluster, Protocol):
             servers: likewise.
 
         Raises:
-            UnknownJob: there is none.
-            Refused: it is not held, or cannot have them, and why.
+            NoSuchJob: there is none.
+            RequestRefused: it is not held, or cannot have them, and why.
         """
 
     def load(self) -> ClusterLoad:

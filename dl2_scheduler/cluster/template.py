@@ -52,7 +52,7 @@ Word = Annotated[str, AfterValidator(_word)]
 """That a program is given."""
 
 
-class Part(BaseModel):
+class DocumentPart(BaseModel):
     """Of a document: a field that it does not know is refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, strict=True)
@@ -71,11 +71,11 @@ class Part(BaseModel):
             if marks and value is not None:
                 yield f"{where} is for Kubernetes; here {marks[0].here}"
             for number, part in enumerate(value if isinstance(value, tuple) else [value]):
-                if isinstance(part, Part):
+                if isinstance(part, DocumentPart):
                     yield from part.remarks(f"{where}.{number}" if isinstance(value, tuple) else where)
 
 
-class OpenPart(Part):
+class OpenDocumentPart(DocumentPart):
     """Of a document: Kubernetes' own fields, by their names alone, are taken beside those declared here."""
 
     model_config = ConfigDict(extra="allow")
@@ -93,7 +93,7 @@ class OpenPart(Part):
         return self
 
 
-class Resources(OpenPart):
+class Resources(OpenDocumentPart):
     """What a task takes.
 
     Attributes:
@@ -111,14 +111,14 @@ class Resources(OpenPart):
         return self
 
     def remarks(self, path: str) -> Iterator[str]:
-        """See `Part`."""
+        """See `DocumentPart`."""
         yield from super().remarks(path)
         for name in sorted(self.requests):
             if name != SLOTS:
                 yield f"{path}.requests.{name} is for Kubernetes; here a task takes {SLOTS} and nothing else"
 
 
-class Variable(Part):
+class Variable(DocumentPart):
     """Of a container's environment.
 
     Attributes:
@@ -147,7 +147,7 @@ class Variable(Part):
         return self
 
 
-class Container(OpenPart):
+class Container(OpenDocumentPart):
     """The one container of a task.
 
     Attributes:
@@ -180,7 +180,7 @@ class Container(OpenPart):
         return self
 
 
-class PodSpec(OpenPart):
+class PodSpec(OpenDocumentPart):
     """What Kubernetes calls a pod's spec.
 
     Attributes:
@@ -199,7 +199,7 @@ class PodSpec(OpenPart):
     containers: Annotated[tuple[Container], Field(strict=False)]
 
 
-class TemplateMetadata(Part):
+class TemplateMetadata(DocumentPart):
     """Of every pod of a template.
 
     Attributes:
@@ -211,7 +211,7 @@ class TemplateMetadata(Part):
     annotations: Annotated[dict[str, str] | None, KubernetesOnly()] = None
 
 
-class Template(Part):
+class Template(DocumentPart):
     """What Kubernetes calls a pod's template."""
 
     metadata: TemplateMetadata = TemplateMetadata()

@@ -41,7 +41,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Standing:
+class PolicyStanding:
     """Of one policy.
 
     Attributes:
@@ -55,15 +55,15 @@ class Standing:
     last: Comparison | None = None
 
 
-def seen(standing: Standing, comparison: Comparison, settings: GuardSettings) -> Standing:
+def seen(standing: PolicyStanding, comparison: Comparison, settings: GuardSettings) -> PolicyStanding:
     """After one more comparison; another policy begins anew."""
     if comparison.policy != standing.policy:
-        standing = Standing(comparison.policy)
+        standing = PolicyStanding(comparison.policy)
     worse = standing.worse + 1 if comparison.above > settings.margin else 0
     return replace(standing, worse=worse, last=comparison)
 
 
-def verdict(standing: Standing, settings: GuardSettings, baseline: str) -> str:
+def verdict(standing: PolicyStanding, settings: GuardSettings, baseline: str) -> str:
     """Why the policy loses its place, for people; "": it keeps it."""
     last = standing.last
     if last is None or standing.worse < settings.slots:

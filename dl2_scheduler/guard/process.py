@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from dl2_scheduler.cluster.free_resources import NodeRule
-from dl2_scheduler.guard.decision import Comparison, GuardSettings, Standing, seen, verdict
+from dl2_scheduler.guard.decision import Comparison, GuardSettings, PolicyStanding, seen, verdict
 from dl2_scheduler.live.policies import Policies
-from dl2_scheduler.live.side_program import Side
+from dl2_scheduler.live.side_program import SideProgram
 from dl2_scheduler.policies.names import DL2
 
 log = logging.getLogger(__name__)
@@ -28,8 +28,8 @@ class Guard:
     def __init__(self, policies: Policies, settings: GuardSettings, folder: Path, rule: NodeRule):
         self._policies, self._settings = policies, settings
         command = [sys.executable, "-m", "dl2_scheduler.guard.program", str(folder), str(int(rule))]
-        self._side = Side("the guard", [*command, policies.fallback_name], folder / "logs" / "guard.log")
-        self._standing = Standing()
+        self._side = SideProgram("the guard", [*command, policies.fallback_name], folder / "logs" / "guard.log")
+        self._standing = PolicyStanding()
         self._error = ""
 
     def before(self, slot: int) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
 from dl2_scheduler.cluster.speeds import Speeds
@@ -163,7 +163,7 @@ class Episode:
             snapshot = self.cluster.snapshot()
             self._jobs = [state.job for state in snapshot.jobs]
             self._filling = Filling(
-                Room(snapshot, settings.rule), settings.pace.models, settings.places, settings.minimum
+                FreeResources(snapshot, settings.rule), settings.pace.models, settings.places, settings.minimum
             )
             if not self._filling.done:
                 return

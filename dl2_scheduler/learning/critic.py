@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dl2_scheduler.cluster.free_resources import Room
+from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.snapshot import Allocation, JobState, Snapshot
 from dl2_scheduler.learning.experience import Experience, Scaling, scaling
 from dl2_scheduler.learning.networks import ProgressEnsemble, RemainingTime
@@ -136,7 +136,7 @@ class Critic:
             losses.append(_step(self._remaining_optimizer, loss))
         return float(np.mean(losses))
 
-    def values(self, snapshot: Snapshot, room: Room, optimistic: bool) -> list[Floats]:
+    def values(self, snapshot: Snapshot, room: FreeResources, optimistic: bool) -> list[Floats]:
         """What configurations of each job are worth, in slots that it waits less, by (servers, workers).
 
         Args:
@@ -238,7 +238,7 @@ class CriticPolicy:
     critic: Critic
     optimistic: bool = False
 
-    def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
+    def allocate(self, snapshot: Snapshot, room: FreeResources) -> Allocation:
         """See `AllocationPolicy.allocate`."""
         if not snapshot.jobs:
             return Allocation()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dl2_scheduler.cluster.interfaces import JobOutcome, Outcome
+from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.jobs import MOST_TASKS
 from dl2_scheduler.cluster.ranges import MOST_SPEED
 from dl2_scheduler.cluster.snapshot import JobState, Snapshot
@@ -84,7 +84,7 @@ class Experience:
             raise ValueError(f"no configuration: {found}")
         return found
 
-    def record(self, cluster: Hashable, snapshot: Snapshot, rows: F32, outcome: Outcome) -> None:
+    def record(self, cluster: Hashable, snapshot: Snapshot, rows: F32, outcome: SlotOutcome) -> None:
         """A slot of a cluster.
 
         Args:

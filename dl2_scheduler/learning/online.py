@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dl2_scheduler.cluster.interfaces import Outcome
+from dl2_scheduler.cluster.interfaces import SlotOutcome
 from dl2_scheduler.cluster.snapshot import Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.actor import Actor, ActorSettings
@@ -135,7 +135,7 @@ class Online:
             explores = random.random() < self._settings.exploration
             return Guidance(explorer(snapshot) if explores else None, improved(snapshot))
 
-        def watch(lane: int, snapshot: Snapshot, rows: F32, outcome: Outcome) -> None:
+        def watch(lane: int, snapshot: Snapshot, rows: F32, outcome: SlotOutcome) -> None:
             self._experience.record(lane, snapshot, rows, outcome)
 
         clusters = Clusters(episodes, self._speeds, self._actor.models, cost=self._lessons.cost)

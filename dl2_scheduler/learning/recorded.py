@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from dl2_scheduler.cluster.free_resources import Room
+from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.bootstrap import Tell, learn
@@ -49,12 +49,14 @@ def learn_history(
         tell: see `Tell`.
     """
     taught = [
-        (now, np.array(of_counts(grants, Room(now).least), dtype=np.int64)) for now, grants in history if now.jobs
+        (now, np.array(of_counts(grants, FreeResources(now).least), dtype=np.int64))
+        for now, grants in history
+        if now.jobs
     ]
     if network is None:
         torch.manual_seed(seed)
         policy = SharedPolicy(models)
-        slots = Slots.joined([slot_of(Room(now), actions, policy.weights()) for now, actions in taught])
+        slots = Slots.joined([slot_of(FreeResources(now), actions, policy.weights()) for now, actions in taught])
         learn(policy, slots, epochs, seed, folder, tell)
     else:
         learner = paper.new_policy(network, models, seed)
@@ -75,7 +77,7 @@ def judged(policy: AllocationPolicy, lessons: Lessons, speeds: Speeds, count: in
     return by_cluster(times, len(lessons.clusters))
 
 
-def slot_of(room: Room, actions: Ints, weights: Weights) -> Slots:
+def slot_of(room: FreeResources, actions: Ints, weights: Weights) -> Slots:
     """A slot as a teacher filled it, for the network that all jobs share.
 
     Args:

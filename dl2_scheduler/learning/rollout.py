@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dl2_scheduler.cluster.free_resources import NodeRule, vector
-from dl2_scheduler.cluster.interfaces import Outcome
+from dl2_scheduler.cluster.interfaces import SlotOutcome
 from dl2_scheduler.cluster.jobs import Job, Node, resource_names
 from dl2_scheduler.cluster.snapshot import Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
@@ -40,7 +40,7 @@ class Guidance(NamedTuple):
 Guide = Callable[[int, Snapshot], Guidance]
 """Of a lane, whose number is given."""
 
-Watch = Callable[[int, Snapshot, NDArray[np.float32], Outcome], None]
+Watch = Callable[[int, Snapshot, NDArray[np.float32], SlotOutcome], None]
 """Told of each lane's slot when it is over: the features of its jobs, and what became of it."""
 
 

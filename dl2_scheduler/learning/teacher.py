@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.snapshot import Grant, Snapshot
 from dl2_scheduler.policies.learnt.fill import ACTIONS, BOTH, SERVER, WORKER, Ints
@@ -69,6 +69,6 @@ class PolicyTeacher:
 
     def __call__(self, snapshot: Snapshot) -> Ints:
         """The actions of a slot."""
-        room = Room(snapshot, self._rule)
+        room = FreeResources(snapshot, self._rule)
         self._policy.allocate(snapshot, room)
         return np.array(of_grants(room.grants, room.least), dtype=np.int64)

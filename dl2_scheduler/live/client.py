@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from dl2_scheduler.cluster.errors import BadInput, NotServed, Refused, SchedulerError, UnknownJob
+from dl2_scheduler.cluster.errors import BadInput, NoSuchJob, NotServed, RequestRefused, SchedulerError
 from protos import cluster_pb2 as pb
 from protos import cluster_pb2_grpc as rpc
 
@@ -20,8 +20,8 @@ _CALL_SECONDS = 30.0
 _USE_SECONDS = 300.0  # a learnt policy is compiled first, once after an installation
 _ERRORS: dict[grpc.StatusCode, type[SchedulerError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: BadInput,
-    grpc.StatusCode.NOT_FOUND: UnknownJob,
-    grpc.StatusCode.FAILED_PRECONDITION: Refused,
+    grpc.StatusCode.NOT_FOUND: NoSuchJob,
+    grpc.StatusCode.FAILED_PRECONDITION: RequestRefused,
 }
 
 
@@ -46,7 +46,7 @@ class ClusterClient:
     Raises:
         BadInput: see `socket_path`.
 
-    Every method raises NotServed, and what the cluster refuses with: BadInput, UnknownJob, Refused.
+    Every method raises NotServed, and what the cluster refuses with: BadInput, NoSuchJob, RequestRefused.
     """
 
     def __init__(self, folder: Path):

@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass
 
 from dl2_scheduler.cluster.answer_checks import UnfitAnswer, check
-from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
 from dl2_scheduler.live.reasons import explain
@@ -62,7 +62,7 @@ def answer(policy: AllocationPolicy, snapshot: Snapshot, rule: NodeRule, waited:
         UnfitAnswer: it is for a job that is not there, breaks a job's bounds, or does not fit.
         Exception: whatever the policy raises.
     """
-    room = Room(snapshot, rule)
+    room = FreeResources(snapshot, rule)
     allocation = policy.allocate(snapshot, room)
     allocation, room = spared(snapshot, allocation, check(snapshot, allocation, room))
     allocation, again = served(snapshot, allocation, rule, waited)

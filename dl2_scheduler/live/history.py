@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dl2_scheduler.cluster.errors import BadInput, Unwritten
-from dl2_scheduler.cluster.interfaces import Outcome
+from dl2_scheduler.cluster.errors import BadInput, StateNotWritten
+from dl2_scheduler.cluster.interfaces import SlotOutcome
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot, SpeedReport
 from dl2_scheduler.live.slots import RecordedSlot, of_decision, of_outcome, read_slot
 
@@ -83,7 +83,7 @@ class Shadowed:
 
 
 @dataclass(frozen=True)
-class Decision:
+class JobDecision:
     """About one job in one slot.
 
     Attributes:
@@ -121,7 +121,7 @@ class History:
     Raises:
         BadInput: the file is not such a database.
 
-    A method that writes raises Unwritten where it cannot.
+    A method that writes raises StateNotWritten where it cannot.
     """
 
     def __init__(self, path: Path, most_slots: int = MOST_SLOTS):
@@ -178,7 +178,7 @@ class History:
             [(slot, str(job), policy, grant.workers, grant.servers) for job, grant in allocation.grants.items()],
         )
 
-    def happened(self, outcome: Outcome) -> None:
+    def happened(self, outcome: SlotOutcome) -> None:
         """Write what became of a slot."""
         self._write(
             "UPDATE decisions SET workers_had = ?, servers_had = ?, epochs = ?, note = ? WHERE slot = ? AND job = ?",
@@ -207,7 +207,7 @@ class History:
             if len(rows) < _PAGE:
                 return
 
-    def of(self, job: str, since: float, most: int) -> list[Decision]:
+    def of(self, job: str, since: float, most: int) -> list[JobDecision]:
         """The latest decisions about a job, oldest first.
 
         Args:
@@ -255,13 +255,13 @@ class History:
                 self._database.execute("BEGIN")
                 self._database.executemany(statement, rows)
         except sqlite3.Error as error:
-            raise Unwritten(self._path, error) from error
+            raise StateNotWritten(self._path, error) from error
 
 
-def _decision(row: Sequence[Any]) -> Decision:
+def _decision(row: Sequence[Any]) -> JobDecision:
     """Of the columns of `_OF_JOB`; what happened is empty until the slot has ended."""
     known, happened, shadow = row[: len(_DECIDED)], row[len(_DECIDED) : -3], row[-3:]
-    return Decision(
+    return JobDecision(
         **dict(zip(_DECIDED, known, strict=True)),
         happened=None if happened[0] is None else Happened(*happened),
         shadow=None if shadow[0] is None else Shadowed(*shadow),

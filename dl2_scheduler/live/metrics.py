@@ -10,8 +10,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.interfaces import Cluster, Outcome
-from dl2_scheduler.cluster.live import JobStatus, LiveCluster, Phase
+from dl2_scheduler.cluster.interfaces import Cluster, SlotOutcome
+from dl2_scheduler.cluster.live import JobPhase, JobStatus, LiveCluster
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.system.http_pages import answered, listening, started
@@ -19,7 +19,7 @@ from elastic_ps.system.http_pages import answered, listening, started
 _BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 
-class Metrics:
+class ClusterMetrics:
     """Of one cluster.
 
     Args:
@@ -53,10 +53,10 @@ class _Jobs(Collector):
         jobs = self._cluster.jobs()
         phases = Counter(job.phase for job in jobs)
         by_phase = GaugeMetricFamily("dl2_jobs", "Jobs, the last of every name.", labels=["phase"])
-        for phase in Phase:
+        for phase in JobPhase:
             by_phase.add_metric([str(phase)], phases[phase])
         yield by_phase
-        yield GaugeMetricFamily("dl2_failures", "Jobs that have failed.", phases[Phase.FAILED])
+        yield GaugeMetricFamily("dl2_failures", "Jobs that have failed.", phases[JobPhase.FAILED])
         families: dict[str, tuple[str, Callable[[JobStatus], float]]] = {
             "dl2_job_workers": ("Workers that a job has.", lambda job: job.workers),
             "dl2_job_servers": ("Servers that a job has.", lambda job: job.servers),
@@ -89,9 +89,9 @@ class _Jobs(Collector):
 
 
 class _Watched:
-    """See `Metrics.watching`."""
+    """See `ClusterMetrics.watching`."""
 
-    def __init__(self, cluster: Cluster, metrics: Metrics):
+    def __init__(self, cluster: Cluster, metrics: ClusterMetrics):
         self._cluster = cluster
         self._metrics = metrics
         self._seen = 0.0
@@ -108,7 +108,7 @@ class _Watched:
         self._metrics.decision.observe(time.perf_counter() - self._seen)
         self._cluster.apply(allocation)
 
-    def finish_slot(self) -> Outcome:
+    def finish_slot(self) -> SlotOutcome:
         """See `Cluster.finish_slot`."""
         return self._cluster.finish_slot()
 
@@ -119,7 +119,7 @@ class _Watched:
 
 
 @contextmanager
-def exported(metrics: Metrics, where: str) -> Iterator[str]:
+def exported(metrics: ClusterMetrics, where: str) -> Iterator[str]:
     """Answer Prometheus meanwhile; yields ADDRESS:PORT.
 
     Args:

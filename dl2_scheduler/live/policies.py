@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from dl2_scheduler.cluster.errors import BadInput, Refused
+from dl2_scheduler.cluster.errors import BadInput, RequestRefused
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.snapshot import Allocation
 from elastic_ps.system.bounded_files import read_text
@@ -25,7 +25,7 @@ Maker = Callable[[str], AllocationPolicy]
 
 
 @dataclass(frozen=True)
-class Choice:
+class PolicyChoice:
     """What survives a restart of the scheduler.
 
     Attributes:
@@ -40,7 +40,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Turn:
+class SlotPolicies:
     """Who decides a slot.
 
     Attributes:
@@ -73,7 +73,7 @@ class Policies:
         self._lock = threading.RLock()
         self._make, self._file = make, folder / POLICY_FILE
         self.fallback_name, self.fallback = fallback, make(fallback)
-        self._choice = self._stored() or Choice(asked or fallback)
+        self._choice = self._stored() or PolicyChoice(asked or fallback)
         self._policy: AllocationPolicy | None = None
         self._shadow: AllocationPolicy | None = None
         self._fault = ""
@@ -98,7 +98,7 @@ class Policies:
             promoted = name == self._choice.shadow and self._shadow is not None
             policy = self._shadow if promoted else made
             shadow = "" if name == self._choice.shadow else self._choice.shadow
-            self._write(Choice(name, shadow))
+            self._write(PolicyChoice(name, shadow))
             self._policy, self._fault = policy, ""
             self._shadow = self._shadow if shadow else None
             self._agreed.clear()
@@ -109,19 +109,19 @@ class Policies:
 
         Raises:
             BadInput: it cannot be used.
-            Refused: it decides already.
+            RequestRefused: it decides already.
         """
         shadow = self._make(name) if name else None
         with self._lock:
             if name == self._choice.policy and not self._choice.fallen:
-                raise Refused(f"{name} decides already: give another policy")
+                raise RequestRefused(f"{name} decides already: give another policy")
             self._write(replace(self._choice, shadow=name))
             self._shadow = shadow
             self._agreed.clear()
         log.warning("policy: %s", f"{name} decides beside, without acting" if name else "no shadow any more")
 
     @property
-    def choice(self) -> Choice:
+    def choice(self) -> PolicyChoice:
         """As it is now."""
         with self._lock:
             return self._choice
@@ -152,13 +152,13 @@ class Policies:
 
     # ---- the loop --------------------------------------------------------------------------------------------------
 
-    def turn(self) -> Turn:
+    def turn(self) -> SlotPolicies:
         """Who decides the slot that begins."""
         with self._lock:
             shadow = self._choice.shadow if self._shadow is not None else ""
             if self._choice.fallen or self._policy is None:
-                return Turn(self.fallback_name, self.fallback, shadow, self._shadow)
-            return Turn(self._choice.policy, self._policy, shadow, self._shadow)
+                return SlotPolicies(self.fallback_name, self.fallback, shadow, self._shadow)
+            return SlotPolicies(self._choice.policy, self._policy, shadow, self._shadow)
 
     def fall_back(self, reason: str) -> None:
         """Decide by the fallback, until somebody chooses anew."""
@@ -220,18 +220,18 @@ class Policies:
             log.warning("policy: no shadow any more: %s", error)
             self._choice = replace(self._choice, shadow="")
 
-    def _stored(self) -> Choice | None:
+    def _stored(self) -> PolicyChoice | None:
         try:
             stored = json.loads(read_text(self._file))
             if not all(isinstance(value, str) for value in stored.values()):
                 raise TypeError("a value is no text")
-            return Choice(**stored)
+            return PolicyChoice(**stored)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise BadInput(f"cannot use {self._file}: {error}: delete it, and choose by --policy") from error
 
-    def _write(self, choice: Choice) -> None:
+    def _write(self, choice: PolicyChoice) -> None:
         partial = self._file.with_suffix(".partial")
         try:
             partial.write_text(json.dumps(asdict(choice), indent=2) + "\n")

@@ -1,10 +1,10 @@
 """Why a job was granted what it was, for people, where the policy does not say: from what it saw and decided."""
 
-from dl2_scheduler.cluster.free_resources import Room
+from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.snapshot import Allocation, JobState, Snapshot
 
 
-def explain(snapshot: Snapshot, allocation: Allocation, room: Room) -> dict[str, str]:
+def explain(snapshot: Snapshot, allocation: Allocation, room: FreeResources) -> dict[str, str]:
     """A sentence for each job, by its id as text.
 
     Args:
@@ -19,7 +19,7 @@ def explain(snapshot: Snapshot, allocation: Allocation, room: Room) -> dict[str,
     }
 
 
-def _sentence(number: int, state: JobState, allocation: Allocation, room: Room) -> str:
+def _sentence(number: int, state: JobState, allocation: Allocation, room: FreeResources) -> str:
     grant = allocation.grants[state.job.id]
     if not (grant.workers and grant.servers):
         beside = len([given for given in allocation.grants.values() if given.workers])

@@ -7,7 +7,7 @@ such jobs first, then what others run with. As jobs end, each of them comes to i
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobId, Snapshot
 from dl2_scheduler.live.shrink_before_suspend import give_back
 from dl2_scheduler.live.slots import RecordedSlot
@@ -45,7 +45,7 @@ def waited_in(slots: Iterable[RecordedSlot]) -> dict[JobId, int]:
 
 def served(
     snapshot: Snapshot, allocation: Allocation, rule: NodeRule, waited: Waited
-) -> tuple[Allocation, Room | None]:
+) -> tuple[Allocation, FreeResources | None]:
     """A decision in which those that have waited too long have their minimum, and a room filled with it.
 
     Args:
@@ -61,7 +61,7 @@ def served(
     owed = [n for n, state in enumerate(snapshot.jobs) if waited.get(state.job.id, 0) >= MOST_SLOTS]
     if all(grants[number].workers for number in owed):
         return allocation, None
-    room = Room(snapshot, rule)
+    room = FreeResources(snapshot, rule)
     begun = [number for number in owed if room.give_least(number) and not grants[number].workers]
     if not begun:
         return allocation, None
@@ -74,7 +74,7 @@ def served(
     return Allocation({state.job.id: grant for state, grant in zip(snapshot.jobs, found, strict=True)}), room
 
 
-def _grant(room: Room, number: int, grants: Sequence[Grant], begun: Sequence[int], names: str) -> Grant:
+def _grant(room: FreeResources, number: int, grants: Sequence[Grant], begun: Sequence[int], names: str) -> Grant:
     """With its reason, where it is other than decided."""
     wanted, (workers, servers) = grants[number], (room.workers(number), room.servers(number))
     if (workers, servers) == (wanted.workers, wanted.servers):

@@ -9,10 +9,10 @@ from typing import Any
 
 import grpc
 
-from dl2_scheduler.cluster.errors import BadInput, SchedulerError, UnknownJob
-from dl2_scheduler.cluster.live import JobStatus, LiveCluster, Phase
+from dl2_scheduler.cluster.errors import BadInput, NoSuchJob, SchedulerError
+from dl2_scheduler.cluster.live import JobPhase, JobStatus, LiveCluster
 from dl2_scheduler.live.client import socket_path
-from dl2_scheduler.live.history import Decision, History
+from dl2_scheduler.live.history import History, JobDecision
 from dl2_scheduler.live.policies import Policies
 from protos import cluster_pb2 as pb
 from protos import cluster_pb2_grpc as rpc
@@ -38,7 +38,7 @@ class Notes:
         self.updates: Callable[[], int] = int
 
 
-class Service(rpc.ClusterServicer):
+class ClusterService(rpc.ClusterServicer):
     """One cluster on the wire.
 
     Args:
@@ -99,7 +99,7 @@ class Service(rpc.ClusterServicer):
 
     def _with_decision(self, job: JobStatus) -> JobStatus:
         """A job that waits says why, by the last decision about it too."""
-        if job.phase is not Phase.WAITING or job.held:
+        if job.phase is not JobPhase.WAITING or job.held:
             return job
         last = self._history.of(job.name, job.submitted, 1)
         decided = "" if job.reason else "the next slot decides about it"
@@ -130,7 +130,7 @@ class Service(rpc.ClusterServicer):
     def _job(self, name: str) -> JobStatus:
         found = {job.name: job for job in self._cluster.jobs()}
         if name not in found:
-            raise UnknownJob(f"no job {name}; there are: {', '.join(found) or 'none'}")
+            raise NoSuchJob(f"no job {name}; there are: {', '.join(found) or 'none'}")
         return found[name]
 
 
@@ -139,7 +139,7 @@ def _refusals(context: Context) -> Iterator[None]:
     try:
         yield
     except SchedulerError as error:
-        codes = {BadInput: grpc.StatusCode.INVALID_ARGUMENT, UnknownJob: grpc.StatusCode.NOT_FOUND}
+        codes = {BadInput: grpc.StatusCode.INVALID_ARGUMENT, NoSuchJob: grpc.StatusCode.NOT_FOUND}
         context.abort(codes.get(type(error), grpc.StatusCode.FAILED_PRECONDITION), str(error))
 
 
@@ -147,14 +147,14 @@ def _status(job: JobStatus) -> pb.JobStatus:
     return pb.JobStatus(**{**asdict(job), "ended": job.ended or 0.0, "log": str(job.log or "")})
 
 
-def _decision(decision: Decision) -> pb.Decision:
+def _decision(decision: JobDecision) -> pb.Decision:
     happened = pb.Happened(**asdict(decision.happened)) if decision.happened else None
     shadow = pb.Shadowed(**asdict(decision.shadow)) if decision.shadow else None
     return pb.Decision(**{**asdict(decision), "happened": happened, "shadow": shadow})
 
 
 @contextmanager
-def serving(service: Service, folder: Path) -> Iterator[None]:
+def serving(service: ClusterService, folder: Path) -> Iterator[None]:
     """Answer on the folder's socket meanwhile.
 
     Raises:

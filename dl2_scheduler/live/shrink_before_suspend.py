@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from operator import itemgetter
 
-from dl2_scheduler.cluster.free_resources import Room
+from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
 
 
-def spared(snapshot: Snapshot, allocation: Allocation, room: Room) -> tuple[Allocation, Room]:
+def spared(snapshot: Snapshot, allocation: Allocation, room: FreeResources) -> tuple[Allocation, FreeResources]:
     """A decision that gives a job with processes nothing only where all minima do not fit; a room filled with it.
 
     Jobs that a policy would suspend, also while they start, get their minimum, the oldest first, as far as it fits
@@ -25,7 +25,7 @@ def spared(snapshot: Snapshot, allocation: Allocation, room: Room) -> tuple[Allo
     suspended = [number for number, grant in enumerate(grants) if runs[number] and not grant.workers]
     if not suspended:
         return allocation, room
-    again = Room(snapshot, room.rule)
+    again = FreeResources(snapshot, room.rule)
     if not all(again.give_least(number) for number in granted):  # in another order than the policy's, they may not fit
         return allocation, room
     kept = [number for number in suspended if again.give_least(number)]
@@ -37,19 +37,19 @@ def spared(snapshot: Snapshot, allocation: Allocation, room: Room) -> tuple[Allo
     return Allocation(found), again
 
 
-def give_back(room: Room, grants: Sequence[Grant], granted: Sequence[int]) -> None:
+def give_back(room: FreeResources, grants: Sequence[Grant], granted: Sequence[int]) -> None:
     """Tasks of those that were shrunk, in turn: of the role of which a job has the smaller part of its grant."""
     waiting = list(granted)
     while waiting:
         waiting = [number for number in waiting if _give_one(room, number, grants[number])]
 
 
-def _give_one(room: Room, number: int, grant: Grant) -> bool:
+def _give_one(room: FreeResources, number: int, grant: Grant) -> bool:
     lacks = [(room.workers(number) / grant.workers, 1, 0), (room.servers(number) / grant.servers, 0, 1)]
     return any(room.give(number, *role) for part, *role in sorted(lacks, key=itemgetter(0)) if part < 1)
 
 
-def _grant(room: Room, number: int, wanted: Grant, names: str) -> Grant:
+def _grant(room: FreeResources, number: int, wanted: Grant, names: str) -> Grant:
     """With its reason, where it is other than decided."""
     workers, servers = room.workers(number), room.servers(number)
     if (workers, servers) == (wanted.workers, wanted.servers):

@@ -18,7 +18,7 @@ _LONG = 10  # lines that a program has to be told before its end is none of a ro
 _MOST_DOUBLINGS = 6  # of the lines between two starts
 
 
-class Side:
+class SideProgram:
     """A program that is told lines on its stdin and says lines on its stdout. It ends where its stdin does.
 
     It is started when there is something to tell it, and so again after it has ended; ever less often where it always

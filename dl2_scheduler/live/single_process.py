@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dl2_scheduler.cluster.errors import Refused
+from dl2_scheduler.cluster.errors import RequestRefused
 
 
 @contextmanager
@@ -18,7 +18,7 @@ def alone(file: Path, refusal: str) -> Iterator[None]:
         refusal: for people: what to do where another has it.
 
     Raises:
-        Refused: another has it.
+        RequestRefused: another has it.
         OSError: the file cannot be used.
     """
     lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -26,7 +26,7 @@ def alone(file: Path, refusal: str) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Refused(refusal) from None
+            raise RequestRefused(refusal) from None
         yield
     finally:
         os.close(lock)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobId, JobState, Snapshot
 from dl2_scheduler.live.slots import RecordedSlot
 
@@ -12,7 +12,7 @@ Counts = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Limits:
+class SlotLimits:
     """Of a live cluster.
 
     Attributes:
@@ -38,7 +38,7 @@ def changed(snapshot: Snapshot, allocation: Allocation) -> list[JobId]:
 
 
 def limited(
-    snapshot: Snapshot, allocation: Allocation, limits: Limits, scaled: Mapping[JobId, int], rule: NodeRule
+    snapshot: Snapshot, allocation: Allocation, limits: SlotLimits, scaled: Mapping[JobId, int], rule: NodeRule
 ) -> Allocation:
     """What of a decision is done now.
 
@@ -58,7 +58,7 @@ def limited(
     if not any(move.frozen for move in moves) and sum(move.size for move in moves) <= limits.most_changes:
         return allocation
     left = _shrink(moves, limits.most_changes)
-    room = Room(snapshot, rule)
+    room = FreeResources(snapshot, rule)
     kept = [room.give(number, *move.now) for number, move in enumerate(moves) if move.now != (0, 0)]
     if not all(kept):
         return allocation
@@ -86,7 +86,9 @@ class _Move:
     no_room: bool = False
 
     @staticmethod
-    def of(state: JobState, allocation: Allocation, limits: Limits, scaled: Mapping[JobId, int], slot: int) -> "_Move":
+    def of(
+        state: JobState, allocation: Allocation, limits: SlotLimits, scaled: Mapping[JobId, int], slot: int
+    ) -> "_Move":
         """At its beginning."""
         before, wanted = (state.workers, state.servers), allocation.of(state.job.id)
         ago = slot - scaled.get(state.job.id, -limits.least_slots)
@@ -104,7 +106,7 @@ class _Move:
         """Tasks to start or to end still."""
         return abs(self.goal[0] - self.now[0]) + abs(self.goal[1] - self.now[1])
 
-    def grant(self, limits: Limits) -> Grant:
+    def grant(self, limits: SlotLimits) -> Grant:
         """With its reason, where it is other than decided."""
         wanted = self.wanted.workers, self.wanted.servers
         if self.now == wanted:
@@ -140,7 +142,7 @@ def _part(fewer: Counts, most: Counts, count: int) -> Counts:
     return workers, max(0, min(fewer[1], most[1], count - workers))
 
 
-def _grow(number: int, move: _Move, room: Room, left: int, bound: int) -> int:
+def _grow(number: int, move: _Move, room: FreeResources, left: int, bound: int) -> int:
     """Start tasks of a job, as many as fit; how many more may be started, of all jobs."""
     job = move.state.job
     if move.size and move.now == (0, 0):

@@ -6,18 +6,18 @@ from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 from dl2_scheduler.cluster.free_resources import NodeRule
-from dl2_scheduler.cluster.interfaces import Cluster, Outcome
+from dl2_scheduler.cluster.interfaces import Cluster, SlotOutcome
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobId, Snapshot
 from dl2_scheduler.live.deciding import Decided, answer, decide
 from dl2_scheduler.live.history import History
-from dl2_scheduler.live.policies import Policies, Turn
+from dl2_scheduler.live.policies import Policies, SlotPolicies
 from dl2_scheduler.live.serve_the_waiting import REMEMBERED_SLOTS, Waited, counted, waited_in
-from dl2_scheduler.live.slot_limits import Limits, changed, limited, scaled_in
+from dl2_scheduler.live.slot_limits import SlotLimits, changed, limited, scaled_in
 
 log = logging.getLogger(__name__)
 
 
-class Beside(Protocol):
+class SlotObserver(Protocol):
     """What goes on beside the loop, off the path of its decisions: a guard, a learner."""
 
     def before(self, slot: int) -> None:
@@ -27,7 +27,7 @@ class Beside(Protocol):
         """A slot has been decided, written down and applied: there is something new to look at. Returns at once."""
 
 
-class Loop:
+class SlotLoop:
     """A policy drives a cluster, of whatever kind.
 
     Args:
@@ -36,7 +36,7 @@ class Loop:
         rule: by which tasks find their node.
         history: takes decisions and outcomes.
         limits: of what may change.
-        beside: see `Beside`.
+        beside: see `SlotObserver`.
         now: unix seconds.
     """
 
@@ -46,8 +46,8 @@ class Loop:
         policies: Policies,
         rule: NodeRule,
         history: History,
-        limits: Limits = Limits(),  # noqa: B008  # frozen
-        beside: Sequence[Beside] = (),
+        limits: SlotLimits = SlotLimits(),  # noqa: B008  # frozen
+        beside: Sequence[SlotObserver] = (),
         now: Callable[[], float] = time.time,
     ):
         self._cluster = cluster
@@ -70,7 +70,7 @@ class Loop:
         while not self._cluster.done:
             self.slot()
 
-    def slot(self) -> Outcome:
+    def slot(self) -> SlotOutcome:
         """One slot, from its start to its end."""
         snapshot = self._cluster.snapshot()
         self._look_beside("before", snapshot.slot)
@@ -104,7 +104,7 @@ class Loop:
             except Exception:
                 log.exception("slot %d: %s has failed", slot, type(each).__name__)
 
-    def _explained(self, turn: Turn, decided: Decided) -> Allocation:
+    def _explained(self, turn: SlotPolicies, decided: Decided) -> Allocation:
         """With what was wrong, where the fallback decided."""
         if not decided.fault:
             return decided.allocation
@@ -125,7 +125,7 @@ class Loop:
         self._scaled |= dict.fromkeys(changed(snapshot, found), snapshot.slot)
         return found
 
-    def _ask_shadow(self, turn: Turn, snapshot: Snapshot, decided: Allocation) -> None:
+    def _ask_shadow(self, turn: SlotPolicies, snapshot: Snapshot, decided: Allocation) -> None:
         """When all is applied: nothing waits for it, and whatever it does changes nothing."""
         if turn.shadow is None:
             return

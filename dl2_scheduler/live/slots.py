@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.interfaces import JobOutcome, Outcome
+from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.jobs import MOST_TASKS
 from dl2_scheduler.cluster.ranges import LATEST, MOST_AMOUNT, MOST_EPOCHS, MOST_SPEED, MOST_WHOLE, check_range
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot, SpeedReport
@@ -34,7 +34,7 @@ class RecordedSlot:
     policy: str
     snapshot: Snapshot
     allocation: Allocation
-    outcome: Outcome | None
+    outcome: SlotOutcome | None
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def of_decision(snapshot: Snapshot, allocation: Allocation) -> bytes:
     return zlib.compress(_DECIDED.dump_json(_Decided(snapshot, allocation)))
 
 
-def of_outcome(outcome: Outcome) -> bytes:
+def of_outcome(outcome: SlotOutcome) -> bytes:
     """What came of it, for a row."""
     jobs = tuple(outcome.jobs)
     return zlib.compress(
@@ -83,7 +83,7 @@ def read_slot(row: Sequence[Any]) -> RecordedSlot:
     happened = None
     if outcome is not None:
         found = _HAPPENED.validate_json(_unpacked(outcome))
-        happened = Outcome(found.slot, found.jobs, found.reports, found.began, found.ended)
+        happened = SlotOutcome(found.slot, found.jobs, found.reports, found.began, found.ended)
     try:
         _check(decided, happened)
     except BadInput as error:
@@ -102,7 +102,7 @@ def _unpacked(blob: Any) -> bytes:
     return found
 
 
-def _check(decided: _Decided, outcome: Outcome | None) -> None:
+def _check(decided: _Decided, outcome: SlotOutcome | None) -> None:
     """Refuse numbers that cannot be: arrays are made of them. Raises BadInput."""
     snapshot, jobs = decided.snapshot, {state.job.id for state in decided.snapshot.jobs}
     check_range("slot_seconds", snapshot.slot_seconds, LATEST, zero=False)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.snapshot import JobState, Snapshot
@@ -89,7 +89,7 @@ def make_live_policy(name: str) -> AllocationPolicy:
         raise BadInput(f"{wrong}: give one of {', '.join(LIVE_NAMES)}, {_OTHERS}")
     policy = make_own(name) if is_own(name) else make_policy(name, Speeds({}))
     if name.startswith(DL2):
-        policy.allocate(_ONE_JOB, Room(_ONE_JOB))
+        policy.allocate(_ONE_JOB, FreeResources(_ONE_JOB))
     return policy
 
 

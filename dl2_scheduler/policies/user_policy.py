@@ -7,7 +7,7 @@ import traceback
 
 from dl2_scheduler.cluster.answer_checks import UnfitAnswer, check
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.free_resources import Room
+from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 
@@ -54,7 +54,7 @@ class Simulated:
     def __init__(self, name: str, policy: AllocationPolicy):
         self._name, self._policy = name, policy
 
-    def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
+    def allocate(self, snapshot: Snapshot, room: FreeResources) -> Allocation:
         """See `AllocationPolicy.allocate`.
 
         Raises:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dl2_scheduler.live.slots import RecordedSlot
-from dl2_scheduler.replay.measured import Table
-from dl2_scheduler.replay.scalings import Scalings, Wait
+from dl2_scheduler.replay.measured import SpeedFit
+from dl2_scheduler.replay.scalings import ScalingDelay, Scalings
 from dl2_scheduler.sim.lanes import MEASURED, ScalingCost
 
 
@@ -57,7 +57,7 @@ class Costs:
         return ScalingCost(self.start.seconds + end, MEASURED.change, (self.join or self.start).seconds)
 
 
-def scaling_costs(slots: Sequence[RecordedSlot], table: Table) -> Costs:
+def scaling_costs(slots: Sequence[RecordedSlot], table: SpeedFit) -> Costs:
     """Of all types together, from slots whose times are known.
 
     Args:
@@ -76,7 +76,7 @@ def costs_of(scalings: Scalings) -> Costs:
     return Costs(*map(mean_wait, (scalings.starts, scalings.joins, scalings.ends)))
 
 
-def mean_wait(waits: Collection[Wait]) -> Cost | None:
+def mean_wait(waits: Collection[ScalingDelay]) -> Cost | None:
     """Mean of waits of which some were cut off, by Kaplan and Meier; None: none was seen to its end.
 
     Without those that were cut off the mean would be too small: a long wait is cut off more often than a short one. The

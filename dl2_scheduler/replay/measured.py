@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.interfaces import JobOutcome, Outcome
+from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.snapshot import JobState, SpeedReport
 from dl2_scheduler.live.slots import RecordedSlot
@@ -22,7 +22,7 @@ _LEAST_CONFIGURATIONS = 3  # from which on leaving one out says something about 
 
 
 @dataclass(frozen=True)
-class Observed:
+class MeasuredConfiguration:
     """One configuration of a type.
 
     Attributes:
@@ -37,7 +37,7 @@ class Observed:
 
 
 @dataclass(frozen=True)
-class Row:
+class SpeedRow:
     """Of a speed table.
 
     Attributes:
@@ -77,7 +77,7 @@ class TypeFit:
 
 
 @dataclass(frozen=True)
-class Table:
+class SpeedFit:
     """What a history says about speeds.
 
     Attributes:
@@ -85,11 +85,11 @@ class Table:
         types: by name.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[SpeedRow, ...]
     types: tuple[TypeFit, ...]
 
 
-def speed_table(slots: Sequence[RecordedSlot]) -> Table:
+def speed_table(slots: Sequence[RecordedSlot]) -> SpeedFit:
     """Speeds of all types that were measured.
 
     Raises:
@@ -102,13 +102,13 @@ def speed_table(slots: Sequence[RecordedSlot]) -> Table:
     for slot in slots:
         for state in slot.snapshot.jobs:
             largest[state.job.model] = _larger(largest.get(state.job.model, state.job), state.job)
-    rows: list[Row] = []
+    rows: list[SpeedRow] = []
     types: list[TypeFit] = []
     for model, known in sorted(observed.items()):
         error = _cross_validated(model, known, largest[model])
         types.append(TypeFit(model, len(known), sum(each.slots for each in known.values()), error))
         rows += _rows(model, known, largest[model], error)
-    return Table(tuple(rows), tuple(types))
+    return SpeedFit(tuple(rows), tuple(types))
 
 
 class MeasuredSpeeds:
@@ -146,7 +146,7 @@ def _speeds(slot: RecordedSlot) -> Iterator[SpeedReport]:
             yield replace(report, samples_per_second=speed)
 
 
-def _speed(outcome: Outcome, state: JobState, done: JobOutcome, report: SpeedReport, told: bool) -> float:
+def _speed(outcome: SlotOutcome, state: JobState, done: JobOutcome, report: SpeedReport, told: bool) -> float:
     """Samples that the job trained in the slot, by its seconds; 0: it did not tell how far it was at both its ends.
 
     What jobs report leaves out what they do between epochs. It is taken where the history has no times.
@@ -159,7 +159,7 @@ def _speed(outcome: Outcome, state: JobState, done: JobOutcome, report: SpeedRep
     return done.epochs * state.job.samples_per_epoch / (until - outcome.began)
 
 
-def _observed(reports: Iterable[SpeedReport]) -> dict[str, dict[Counts, Observed]]:
+def _observed(reports: Iterable[SpeedReport]) -> dict[str, dict[Counts, MeasuredConfiguration]]:
     values: dict[str, dict[Counts, list[float]]] = {}
     for report in reports:
         of_model = values.setdefault(report.model, {})
@@ -167,10 +167,10 @@ def _observed(reports: Iterable[SpeedReport]) -> dict[str, dict[Counts, Observed
     return {model: {at: _mean(each) for at, each in sorted(known.items())} for model, known in values.items()}
 
 
-def _mean(speeds: Sequence[float]) -> Observed:
+def _mean(speeds: Sequence[float]) -> MeasuredConfiguration:
     mean, count = float(np.mean(speeds)), len(speeds)
     error = float(np.std(speeds, ddof=1)) / count**0.5 / mean if count > 1 else float("nan")
-    return Observed(mean, count, error)
+    return MeasuredConfiguration(mean, count, error)
 
 
 def _larger(one: Job, other: Job) -> Job:
@@ -179,13 +179,13 @@ def _larger(one: Job, other: Job) -> Job:
     return Job(one.id, 0.0, one.model, 1.0, 1.0, one.worker, one.server, **counts)
 
 
-def _fitted(model: str, known: Mapping[Counts, Observed]) -> FittedSpeeds:
+def _fitted(model: str, known: Mapping[Counts, MeasuredConfiguration]) -> FittedSpeeds:
     speeds = FittedSpeeds()
     speeds.observe(SpeedReport(0, model, *at, each.samples_per_second) for at, each in known.items())
     return speeds
 
 
-def _cross_validated(model: str, known: Mapping[Counts, Observed], job: Job) -> float:
+def _cross_validated(model: str, known: Mapping[Counts, MeasuredConfiguration], job: Job) -> float:
     """See `TypeFit.error`."""
     if len(known) < _LEAST_CONFIGURATIONS:
         return float("nan")
@@ -197,13 +197,13 @@ def _cross_validated(model: str, known: Mapping[Counts, Observed], job: Job) -> 
     return float(np.sqrt(np.mean(np.square(missed))))
 
 
-def _rows(model: str, known: Mapping[Counts, Observed], job: Job, error: float) -> Iterator[Row]:
+def _rows(model: str, known: Mapping[Counts, MeasuredConfiguration], job: Job, error: float) -> Iterator[SpeedRow]:
     grid = _fitted(model, known).grid(job)
     for servers in range(1, job.max_servers + 1):
         for workers in range(1, job.max_workers + 1):
             measured = known.get((servers, workers))
             if measured is None:
-                yield Row(model, servers, workers, float(grid[servers, workers]), 0, error)
+                yield SpeedRow(model, servers, workers, float(grid[servers, workers]), 0, error)
             else:
                 own = error if np.isnan(measured.error) else measured.error
-                yield Row(model, servers, workers, measured.samples_per_second, measured.slots, own)
+                yield SpeedRow(model, servers, workers, measured.samples_per_second, measured.slots, own)

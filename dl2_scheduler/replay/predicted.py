@@ -11,7 +11,7 @@ from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.live.slots import RecordedSlot
-from dl2_scheduler.replay.measured import Table
+from dl2_scheduler.replay.measured import SpeedFit
 from dl2_scheduler.replay.past import PastJob, past_jobs
 from dl2_scheduler.sim.lanes import ScalingCost
 from dl2_scheduler.sim.simulator import SimulatedCluster, run
@@ -36,7 +36,7 @@ class Predicted:
         return None if self.past.seconds is None else self.seconds / self.past.seconds - 1
 
 
-def speeds_of(table: Table) -> Speeds:
+def speeds_of(table: SpeedFit) -> Speeds:
     """As the simulator takes them, with one task more of each role than jobs use."""
     points: dict[str, list[Point]] = {}
     for row in table.rows:
@@ -46,7 +46,7 @@ def speeds_of(table: Table) -> Speeds:
 
 
 def predict(
-    slots: Sequence[RecordedSlot], table: Table, policy: AllocationPolicy, rule: NodeRule, cost: ScalingCost
+    slots: Sequence[RecordedSlot], table: SpeedFit, policy: AllocationPolicy, rule: NodeRule, cost: ScalingCost
 ) -> list[Predicted]:
     """Simulate the jobs whose types' speeds are known, by arrival, on the nodes of the last slot.
 

@@ -16,7 +16,7 @@ Key = tuple[JobId, float]
 
 
 @dataclass(frozen=True)
-class Wait:
+class ScalingDelay:
     """Of one job.
 
     Attributes:
@@ -96,9 +96,9 @@ class Scalings:
     """
 
     def __init__(self, speeds: Mapping[MeasuredAt, float], most: int | None = None):
-        self.starts: deque[Wait] = deque(maxlen=most)
-        self.joins: deque[Wait] = deque(maxlen=most)
-        self.ends: deque[Wait] = deque(maxlen=most)
+        self.starts: deque[ScalingDelay] = deque(maxlen=most)
+        self.joins: deque[ScalingDelay] = deque(maxlen=most)
+        self.ends: deque[ScalingDelay] = deque(maxlen=most)
         self._speeds = speeds
         self._starting: dict[Key, float] = {}
         self._joining: dict[Key, _Asked] = {}
@@ -124,7 +124,7 @@ class Scalings:
         if not all(lived.granted) or (runs and lived.granted != lived.before):
             began = self._starting.pop(key, None)
             if began is not None and not runs:
-                self.starts.append(Wait(lived.began - began, seen=False))
+                self.starts.append(ScalingDelay(lived.began - began, seen=False))
             return
         if not runs and not lived.state.starting:  # else it was started before, maybe before the history begins
             self._starting.setdefault(key, lived.began)
@@ -132,7 +132,7 @@ class Scalings:
             return
         since = lived.done.since
         if since is not None and since >= self._starting[key]:
-            self.starts.append(Wait(since - self._starting.pop(key)))
+            self.starts.append(ScalingDelay(since - self._starting.pop(key)))
         elif runs:  # it is not known when it began to train
             del self._starting[key]
 
@@ -143,7 +143,7 @@ class Scalings:
             joined = lived.before == asked.wanted
             if asked.wanted != lived.granted or lived.done.finished is not None:
                 if not joined:  # it still waited when this slot began
-                    self.joins.append(Wait(lived.began - asked.began, seen=False))
+                    self.joins.append(ScalingDelay(lived.began - asked.began, seen=False))
                 asked = None
         if asked is None:
             more = any(granted > had > 0 for granted, had in zip(lived.granted, lived.before, strict=True))
@@ -152,7 +152,7 @@ class Scalings:
             asked, joined = _Asked(lived.began, lived.granted), False
         seconds = lived.trains_since(asked.began)
         if seconds is not None:
-            self.joins.append(Wait(seconds))
+            self.joins.append(ScalingDelay(seconds))
         elif not joined:  # else it has what it wanted for a slot, and nobody knows since when
             self._joining[key] = asked
 
@@ -167,7 +167,7 @@ class Scalings:
         if expected is None or done.finished is None or not trained_all(state, done):
             return
         if speed := self._speeds.get(expected.at, 0.0):
-            self.ends.append(Wait(done.finished - expected.began - expected.samples / speed))
+            self.ends.append(ScalingDelay(done.finished - expected.began - expected.samples / speed))
 
 
 def _lived(slot: RecordedSlot) -> Iterator[_Lived]:

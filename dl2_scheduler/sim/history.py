@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.free_resources import Room
+from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.jobs import MOST_TASKS, Job, Node
 from dl2_scheduler.cluster.ranges import LATEST, MOST_EPOCHS, check_range
@@ -51,7 +51,7 @@ class Recording:
         self.decisions: list[Decision] = []
         self._policy = policy
 
-    def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
+    def allocate(self, snapshot: Snapshot, room: FreeResources) -> Allocation:
         """See `AllocationPolicy.allocate`."""
         found = self._policy.allocate(snapshot, room)
         if snapshot.jobs:

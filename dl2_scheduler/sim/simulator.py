@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from dl2_scheduler.cluster.errors import BadInput, Starved
-from dl2_scheduler.cluster.free_resources import NodeRule, Room, check_minimum_fits
-from dl2_scheduler.cluster.interfaces import AllocationPolicy, Cluster, JobOutcome, Outcome
+from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule, check_minimum_fits
+from dl2_scheduler.cluster.interfaces import AllocationPolicy, Cluster, JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.jobs import Job, Node, check_fits
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
@@ -58,7 +58,7 @@ class SimulatedCluster:
         """See `Cluster.apply`."""
         self._allocation = allocation
 
-    def finish_slot(self) -> Outcome:
+    def finish_slot(self) -> SlotOutcome:
         """See `Cluster.finish_slot`."""
         lanes = self.lanes
         present = lanes.present
@@ -69,7 +69,7 @@ class SimulatedCluster:
         return outcome(lanes, 0, present, lanes.advance(workers, servers))
 
 
-def outcome(lanes: Lanes, lane: int, present: Mask, progress: Progress) -> Outcome:
+def outcome(lanes: Lanes, lane: int, present: Mask, progress: Progress) -> SlotOutcome:
     """What became of a lane's slot.
 
     Args:
@@ -89,7 +89,7 @@ def outcome(lanes: Lanes, lane: int, present: Mask, progress: Progress) -> Outco
         for number in present[lane].nonzero()[0].tolist()
     ]
     began, ended = ((lanes.slot - slots) * lanes.slot_seconds for slots in (1, 0))
-    return Outcome(lanes.slot - 1, jobs, lanes.reports(lane), began, ended)
+    return SlotOutcome(lanes.slot - 1, jobs, lanes.reports(lane), began, ended)
 
 
 def check_jobs(jobs: Sequence[Job], nodes: Sequence[Node], speeds: Speeds) -> None:
@@ -139,7 +139,7 @@ def check_length(job: Job, speeds: Speeds, slot_seconds: float, fastest: float) 
 
 def steps(
     cluster: Cluster, policy: AllocationPolicy, rule: NodeRule, most_slots: int = MOST_SLOTS
-) -> Iterator[Outcome]:
+) -> Iterator[SlotOutcome]:
     """Run until every job has ended, and tell of each slot.
 
     Raises:
@@ -149,7 +149,7 @@ def steps(
         snapshot = cluster.snapshot()
         if snapshot.slot >= most_slots:
             raise Starved(f"{len(snapshot.jobs)} jobs are left after {most_slots} slots: the policy starves them")
-        cluster.apply(policy.allocate(snapshot, Room(snapshot, rule)))
+        cluster.apply(policy.allocate(snapshot, FreeResources(snapshot, rule)))
         yield cluster.finish_slot()
 
 

@@ -16,8 +16,8 @@ from dl2_scheduler.cluster.leadership import (
     ACTING_SECONDS,
     LEASE_SECONDS,
     RETRY_SECONDS,
-    Claim,
-    Observed,
+    LeaseAction,
+    ObservedLease,
     judge,
     steady,
 )
@@ -50,7 +50,7 @@ class Lease:
     def __init__(self, name: str, namespace: str, identity: str, lost: Callable[[], None]):
         self._name, self._namespace, self._identity = name, namespace, identity
         self._lost = lost
-        self._seen: Observed | None = None
+        self._seen: ObservedLease | None = None
         self._until = 0.0
         self._tried = steady()
         self._acquired, self._closed = threading.Event(), threading.Event()
@@ -141,8 +141,8 @@ class Lease:
         version = (lease.metadata and lease.metadata.resource_version) or ""
         if self._seen is None or self._seen.version != version:
             seconds = float(spec.lease_duration_seconds or LEASE_SECONDS)
-            self._seen = Observed(spec.holder_identity or "", seconds, version, steady())
-        if judge(self._seen, self._identity, steady()) is Claim.LEAVE:
+            self._seen = ObservedLease(spec.holder_identity or "", seconds, version, steady())
+        if judge(self._seen, self._identity, steady()) is LeaseAction.LEAVE:
             return False
         if spec.holder_identity != self._identity:
             spec.holder_identity, spec.acquire_time = self._identity, now

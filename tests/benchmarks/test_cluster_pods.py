@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.cluster_pods import AFTER, PARTS, Event, marks, new_pod, split
-from dl2_scheduler.backends.trial import Scaling
+from dl2_scheduler.backends.trial import ScalingResult
 from protos import elastic_pb2 as pb
 
 BEGAN = 100.0
@@ -21,7 +21,7 @@ def pod(at, kind, name, node=""):
 
 
 def scaling(seen, steps=(2500, 20, 110, 10), **plan):
-    return Scaling(pb.Plan(id=7, started=100.5, ended=103.15, steps_ms=steps, **plan), {}, seen)
+    return ScalingResult(pb.Plan(id=7, started=100.5, ended=103.15, steps_ms=steps, **plan), {}, seen)
 
 
 COMES = [

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.snapshot import Allocation, JobState, Snapshot, SpeedReport
 from dl2_scheduler.cluster.speeds import Grid, Speeds
@@ -66,7 +66,7 @@ def snapshot(
 
 def given(policy: Any, now: Snapshot, rule: NodeRule = NodeRule.SPREAD) -> dict[int | str, tuple[int, int]]:
     """(workers, servers) of each job, as the policy decides."""
-    return counts(policy.allocate(now, Room(now, rule)))
+    return counts(policy.allocate(now, FreeResources(now, rule)))
 
 
 def counts(allocation: Allocation) -> dict[int | str, tuple[int, int]]:

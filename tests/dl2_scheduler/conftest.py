@@ -10,7 +10,7 @@ from dl2_scheduler.backends.kube.apiserver.paced_writes import Writer
 from dl2_scheduler.backends.kube.cluster import KubernetesCluster
 from dl2_scheduler.backends.kube.scheduler_memory import Memory
 from dl2_scheduler.backends.local.cluster import LocalCluster
-from dl2_scheduler.backends.local.job_records import Records
+from dl2_scheduler.backends.local.job_records import JobRecords
 from dl2_scheduler.backends.local.nodes import virtual_nodes
 from tests.dl2_scheduler.kube_objects import NOW, job, node, template
 from tests.dl2_scheduler.played_cluster import PlayedClock, PlayedRuntime
@@ -33,7 +33,7 @@ def serve(tmp_path: Path, clock: PlayedClock, runtime: PlayedRuntime) -> Iterato
     with ExitStack() as stack:
 
         def make(slots: str = "2x8", slot: float = 20.0) -> LocalCluster:
-            records = stack.enter_context(closing(Records(tmp_path / "jobs.sqlite", clock.now())))
+            records = stack.enter_context(closing(JobRecords(tmp_path / "jobs.sqlite", clock.now())))
             return LocalCluster(virtual_nodes(slots), slot, records, runtime, clock)
 
         yield make

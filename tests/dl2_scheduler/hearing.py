@@ -3,7 +3,7 @@
 import threading
 from collections import deque
 
-from dl2_scheduler.live.side_program import Side
+from dl2_scheduler.live.side_program import SideProgram
 
 SECONDS = 120.0
 
@@ -25,13 +25,13 @@ class Heard(deque[str]):
             assert self._lines.acquire(timeout=SECONDS), "it says nothing"
 
 
-def listen(side: Side) -> Heard:
+def listen(side: SideProgram) -> Heard:
     """To a program that has not been told anything yet."""
     side._heard = heard = Heard()
     return heard
 
 
-def kill(side: Side) -> None:
+def kill(side: SideProgram) -> None:
     """A program; what it said before has been heard."""
     process = side._process
     assert process is not None

@@ -3,7 +3,16 @@
 import heapq
 from dataclasses import dataclass, field
 
-from dl2_scheduler.backends.local.runtime import Declined, Ending, Over, Process, Report, Task, Unreachable, Usage
+from dl2_scheduler.backends.local.runtime import (
+    Declined,
+    JobReport,
+    LauncherEnding,
+    LauncherProcess,
+    Over,
+    RunningTask,
+    Unreachable,
+    Usage,
+)
 
 SAMPLES = 10.0
 
@@ -59,13 +68,13 @@ class PlayedClock:
 @dataclass
 class PlayedJob:
     order: object
-    process: Process
+    process: LauncherProcess
     workers: int
     servers: int
     epochs: float
     since: float
-    ending: Ending | None = None
-    over: Ending | None = None
+    ending: LauncherEnding | None = None
+    over: LauncherEnding | None = None
     answers: bool = True
     refuses: str = ""
 
@@ -89,7 +98,7 @@ class PlayedRuntime:
     def start(self, order, started):
         if order.command[1] == "gone.py":
             raise Declined("its folder is gone")
-        process = Process(len(self.calls) + 100, "played")
+        process = LauncherProcess(len(self.calls) + 100, "played")
         started(process)
         epochs = self.saved.get(order.submission, 0.0)
         self.calls.append(("start", order.name, order.workers, order.servers))
@@ -114,7 +123,7 @@ class PlayedRuntime:
 
     def end(self, name, status, reason):
         self.train(self.jobs[name])
-        self.jobs[name].ending = Ending(status, reason, self.clock.now())
+        self.jobs[name].ending = LauncherEnding(status, reason, self.clock.now())
         self.clock.wake()
 
     def watch(self, process):
@@ -144,10 +153,10 @@ class PlayedRuntime:
         finally:
             self.jobs[name].refuses = refuses
         counts = job.workers, job.servers
-        tasks = [Task(f"w{place}", "worker", 1000 + place) for place in range(job.workers)]
-        tasks += [Task(f"s{place}", "server", 2000 + place) for place in range(job.servers)]
+        tasks = [RunningTask(f"w{place}", "worker", 1000 + place) for place in range(job.workers)]
+        tasks += [RunningTask(f"s{place}", "server", 2000 + place) for place in range(job.servers)]
         told = (job.epochs > 0, job.epochs, SAMPLES, float(min(counts)), tuple(tasks))
-        return Report(True, "", *counts, *counts, *told)
+        return JobReport(True, "", *counts, *counts, *told)
 
     def since(self, name):
         self.asked(name)

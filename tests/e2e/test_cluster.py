@@ -17,11 +17,11 @@ from dl2_scheduler.backends.local import processes
 from dl2_scheduler.backends.local.cluster import LocalCluster
 from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime
 from dl2_scheduler.backends.local.isolation import NoIsolation
-from dl2_scheduler.backends.local.job_records import Records
+from dl2_scheduler.backends.local.job_records import JobRecords
 from dl2_scheduler.backends.local.nodes import virtual_nodes
 from dl2_scheduler.backends.local.tasks import TaskFiles
 from dl2_scheduler.cluster.errors import NotServed
-from dl2_scheduler.cluster.live import Phase
+from dl2_scheduler.cluster.live import JobPhase
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
 from dl2_scheduler.live.client import ClusterClient
 from tests.paths import ROOT
@@ -62,7 +62,7 @@ def no_job_left(folder):
         yield
     finally:
         clock = SystemClock()
-        records = Records(folder / "jobs.sqlite", clock.now())
+        records = JobRecords(folder / "jobs.sqlite", clock.now())
         left = [record.process for record in records.all() if record.process is not None]
         records.close()
         for process in left:
@@ -139,7 +139,7 @@ def test_drf_drives_two_jobs_and_a_restart_finds_them(tmp_path):
 def test_a_suspended_job_goes_on_from_its_checkpoint(tmp_path):
     clock = SystemClock()
     tasks = TaskFiles(tmp_path / "tasks", NoIsolation(), 2.0, 2.0)
-    runtime, records = ElasticrunRuntime(tmp_path, clock.wake, tasks), Records(tmp_path / "jobs.sqlite", clock.now())
+    runtime, records = ElasticrunRuntime(tmp_path, clock.wake, tasks), JobRecords(tmp_path / "jobs.sqlite", clock.now())
     cluster = LocalCluster(virtual_nodes("1x2"), 0.5, records, runtime, clock)
 
     def slot(granted):
@@ -151,10 +151,10 @@ def test_a_suspended_job_goes_on_from_its_checkpoint(tmp_path):
     with no_job_left(tmp_path):
         cluster.submit(document("a", 30), ROOT)
         ran = until(lambda: (job := slot(1)).epochs_done > 1 and job, "training")
-        assert (ran.phase, ran.workers, ran.servers) == (Phase.RUNNING, 1, 1)
-        suspended = until(lambda: (job := slot(0)).phase is Phase.WAITING and job, "suspension")
+        assert (ran.phase, ran.workers, ran.servers) == (JobPhase.RUNNING, 1, 1)
+        suspended = until(lambda: (job := slot(0)).phase is JobPhase.WAITING and job, "suspension")
         assert (suspended.workers, suspended.log) == (0, ran.log)
-        job = until(lambda: (job := slot(1)).phase is Phase.FINISHED and job, "the end")
+        job = until(lambda: (job := slot(1)).phase is JobPhase.FINISHED and job, "the end")
         records.close()
     epochs = [line for line in job.log.read_text().splitlines() if "] epoch " in line]
     assert job.log != ran.log

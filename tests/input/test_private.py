@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from dl2_scheduler.backends.local.job_records import Records
+from dl2_scheduler.backends.local.job_records import JobRecords
 from dl2_scheduler.cli import app
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.commands.cluster.foreground import held
 from dl2_scheduler.live.history import History
-from dl2_scheduler.live.service import Service, serving
+from dl2_scheduler.live.service import ClusterService, serving
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.system.private_files import private_file, private_files, private_folder
 
@@ -61,13 +61,13 @@ def test_an_empty_path_is_no_folder() -> None:
 
 
 def test_the_socket_is_its_users_alone(tmp_path: Path) -> None:
-    with serving(Service(None, None, None), tmp_path):  # type: ignore[arg-type]  # nobody asks
+    with serving(ClusterService(None, None, None), tmp_path):  # type: ignore[arg-type]  # nobody asks
         assert mode(tmp_path / "socket") == 0o600
 
 
 def test_databases_are_their_users_alone(tmp_path: Path) -> None:
     with private_files() as before:
-        Records(tmp_path / "jobs.sqlite", 0.0).close()
+        JobRecords(tmp_path / "jobs.sqlite", 0.0).close()
         History(tmp_path / "decisions.sqlite").close()
         (tmp_path / "policy.json").touch()
     assert (before, {mode(path) for path in tmp_path.iterdir()}) == (0, {0o600})
@@ -77,12 +77,12 @@ def test_databases_are_their_users_alone(tmp_path: Path) -> None:
 
 def test_an_emptied_database_orphans_nobody(tmp_path: Path) -> None:
     (tmp_path / "jobs.sqlite").touch()
-    Records(tmp_path / "jobs.sqlite", 1.0).close()  # no job is lost
+    JobRecords(tmp_path / "jobs.sqlite", 1.0).close()  # no job is lost
     (tmp_path / "jobs.sqlite").unlink()
     (tmp_path / "jobs.sqlite").touch()
     job = tmp_path / "elastic_ps" / "jobs" / "digits"
     job.mkdir(parents=True)
     (job / "job.json").write_text('{"name": "digits", "coordinator": "127.0.0.1:1", "ended": null}')
     with pytest.raises(BadInput, match="is empty, and no longer knows the jobs digits"):
-        Records(tmp_path / "jobs.sqlite", 1.0)
+        JobRecords(tmp_path / "jobs.sqlite", 1.0)
     assert not (tmp_path / "jobs.sqlite").stat().st_size

@@ -22,7 +22,7 @@ from dl2_scheduler.backends.kube.apiserver.rest_client import (
     Rejected,
 )
 from dl2_scheduler.cluster.document import API_VERSION, KIND
-from dl2_scheduler.cluster.errors import BadInput, NotServed, Refused, UnknownJob
+from dl2_scheduler.cluster.errors import BadInput, NoSuchJob, NotServed, RequestRefused
 from dl2_scheduler.cluster.yamltext import read_yaml
 from protos import cluster_pb2 as pb
 
@@ -39,8 +39,8 @@ class KubeClient:
         api: of the cluster.
         namespace: of the jobs.
 
-    Every method raises ApiError, and what is refused: BadInput, UnknownJob, Refused; NotServed where the cluster does
-    not know ElasticJobs.
+    Every method raises ApiError, and what is refused: BadInput, NoSuchJob, RequestRefused; NotServed where the
+    cluster does not know ElasticJobs.
     """
 
     def __init__(self, api: Api, namespace: str):
@@ -71,7 +71,9 @@ class KubeClient:
         try:
             self._api.create(self._jobs_path, made, {"fieldValidation": "Strict", "fieldManager": _USER})
         except Conflict:
-            raise Refused(f"{name} exists already: give another name, or remove it: dl2 stop {name} --kube") from None
+            raise RequestRefused(
+                f"{name} exists already: give another name, or remove it: dl2 stop {name} --kube"
+            ) from None
         except Rejected as error:
             raise BadInput(str(error)) from error
         except NotFound as error:
@@ -100,7 +102,7 @@ class KubeClient:
         """End a job: it is deleted, and all of it; returns when the wish is noted."""
         found = self._job(job)
         if found.told.over:
-            raise Refused(f"{job} has ended ({found.told.phase}); kubectl delete elasticjob {job} removes it")
+            raise RequestRefused(f"{job} has ended ({found.told.phase}); kubectl delete elasticjob {job} removes it")
         self._api.delete(self._path(job), {"preconditions": {"uid": found.uid}, "propagationPolicy": "Background"})
 
     def hold(self, job: str) -> None:
@@ -109,10 +111,10 @@ class KubeClient:
         def change(found: JobInfo) -> Mapping[str, Any]:
             _must_go_on(found)
             if not found.by_scheduler:
-                raise Refused(f"{job} is held already: dl2 scale {job} --kube changes its counts")
+                raise RequestRefused(f"{job} is held already: dl2 scale {job} --kube changes its counts")
             given = found.allotment
             if (given is None or not given.workers) and not found.saves:
-                raise Refused(
+                raise RequestRefused(
                     f"{job} has nothing now, and without checkpoint.url cannot be kept so; to begin it with its "
                     f'replicas: kubectl patch elasticjob {job} --type merge -p \'{{"spec":{{"scaling":"Manual"}}}}\''
                 )
@@ -129,7 +131,7 @@ class KubeClient:
         def change(found: JobInfo) -> Mapping[str, Any]:
             _must_go_on(found)
             if found.by_scheduler and not found.suspend:
-                raise Refused(f"{job} is not held: the scheduler decides about it")
+                raise RequestRefused(f"{job} is not held: the scheduler decides about it")
             return {"scaling": "Scheduler", "suspend": False}
 
         self._change(job, change)
@@ -140,7 +142,7 @@ class KubeClient:
         def change(found: JobInfo) -> Mapping[str, Any]:
             _must_go_on(found)
             if found.by_scheduler:
-                raise Refused(f"{job} is held by the scheduler; dl2 hold {job} --kube first")
+                raise RequestRefused(f"{job} is held by the scheduler; dl2 hold {job} --kube first")
             wanted = _allowed(found.workers, "workers", workers), _allowed(found.servers, "servers", servers)
             return {**_counts(*wanted), "suspend": False}
 
@@ -178,9 +180,9 @@ class KubeClient:
         pods = sorted((pod_of(each) for each in found), key=lambda pod: (pod.role != WORKER, _number(pod), pod.name))
         names = {pod.name.removeprefix(f"{job}-"): pod.name for pod in pods}
         if not names:
-            raise Refused(f"{job} has no pods now, and so no output")
+            raise RequestRefused(f"{job} has no pods now, and so no output")
         if node and node not in names:
-            raise Refused(f"{job} has no pod {node}; there are: {', '.join(names)}")
+            raise RequestRefused(f"{job} has no pod {node}; there are: {', '.join(names)}")
         query: dict[str, str | int] = {"follow": str(follow).lower()}
         if tail is not None:
             query["tailLines"] = tail
@@ -209,7 +211,7 @@ class KubeClient:
             return job_of(self._api.get(self._path(name)))
         except NotFound:
             names = ", ".join(job.name for job in self._list()) or "none"
-            raise UnknownJob(f"no ElasticJob {name} in the namespace {self.namespace}; there are: {names}") from None
+            raise NoSuchJob(f"no ElasticJob {name} in the namespace {self.namespace}; there are: {names}") from None
 
     def _change(self, name: str, change: Callable[[JobInfo], Mapping[str, Any]]) -> JobInfo:
         """One patch of what was read; again where somebody wrote in between."""
@@ -220,7 +222,7 @@ class KubeClient:
                 return job_of(self._api.patch(self._path(name), body, {"fieldManager": _USER}, MERGE))
             except Conflict:
                 continue
-        raise Refused(f"{name} is being changed all the time: try again")
+        raise RequestRefused(f"{name} is being changed all the time: try again")
 
     def _not_installed(self, error: NotFound) -> NotServed:
         return NotServed(f"the cluster knows no ElasticJobs ({error}): install the chart k8s/chart first")
@@ -242,7 +244,7 @@ def _status(job: JobInfo, pods: Sequence[PodInfo]) -> pb.JobStatus:
 
 def _must_go_on(job: JobInfo) -> None:
     if job.told.over or job.deleting:
-        raise Refused(f"{job.name} has ended" if job.told.over else f"{job.name} is being stopped")
+        raise RequestRefused(f"{job.name} has ended" if job.told.over else f"{job.name} is being stopped")
 
 
 def _clamped(role: RoleInfo, count: int) -> int:
@@ -251,7 +253,7 @@ def _clamped(role: RoleInfo, count: int) -> int:
 
 def _allowed(role: RoleInfo, name: str, count: int) -> int:
     if count and not role.min <= count <= role.max:
-        raise Refused(f"{count} {name}: its document allows {role.min} to {role.max}")
+        raise RequestRefused(f"{count} {name}: its document allows {role.min} to {role.max}")
     return count or role.replicas
 
 

@@ -14,7 +14,7 @@ from dl2_scheduler.backends.kube.apiserver.rest_client import Api, ApiError, Con
 from dl2_scheduler.backends.kube.placement.binder import View
 from dl2_scheduler.backends.kube.readonly_view import Onlookers
 from dl2_scheduler.backends.kube.scheduler_memory import Memory
-from dl2_scheduler.cluster.interfaces import JobOutcome, Outcome
+from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.snapshot import NOTHING, Allocation, Grant, Snapshot
 
 log = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ class KubernetesCluster(Onlookers):
             some = [each for each in grants if (_more(*each) < 0) is shrinks]
             list(self._pool.map(self._give, some))
 
-    def finish_slot(self) -> Outcome:
+    def finish_slot(self) -> SlotOutcome:
         """See `Cluster.finish_slot`. It ends early where nothing runs (any more) while a job waits."""
         end = self._began_slot + self._slot_seconds
         while not self._closing and (left := end - self._clock.now()) > 0:
@@ -162,7 +162,7 @@ class KubernetesCluster(Onlookers):
         known, now = {job.uid for job in self._before}, {job.uid for job in jobs}
         return bool(now - known) or bool({uid for uid, grant in self._granted.items() if grant.workers} - now)
 
-    def _measure(self) -> Outcome:
+    def _measure(self) -> SlotOutcome:
         now = {job.uid: job for job in self._view.jobs()}
         pods: dict[tuple[str, str], list[PodInfo]] = {}
         for pod in self._view.pods():
@@ -186,7 +186,7 @@ class KubernetesCluster(Onlookers):
         self._memory.ran(runs, most)
         self._notes = notes
         speeds = tuple(views.speeds(views.scaled(list(now.values()))))
-        return Outcome(self._slot, outcomes, speeds, self._began_slot - self._memory.began, at - self._memory.began)
+        return SlotOutcome(self._slot, outcomes, speeds, self._began_slot - self._memory.began, at - self._memory.began)
 
 
 def _more(job: JobInfo, grant: Grant) -> int:

@@ -7,7 +7,7 @@ from typing import NoReturn
 from dl2_scheduler.backends.kube import loads, views
 from dl2_scheduler.backends.kube.apiserver.objects import PodInfo
 from dl2_scheduler.backends.kube.placement.binder import View
-from dl2_scheduler.cluster.errors import Refused
+from dl2_scheduler.cluster.errors import RequestRefused
 from dl2_scheduler.cluster.live import ClusterLoad, JobStatus
 from dl2_scheduler.cluster.snapshot import Grant
 
@@ -23,23 +23,23 @@ class Onlookers:
         self._view = view
 
     def submit(self, document: str, folder: Path) -> str:
-        """Refused: see `LiveCluster.submit`."""
+        """RequestRefused: see `LiveCluster.submit`."""
         _refuse("submit FILE")
 
     def stop(self, name: str) -> None:
-        """Refused: see `LiveCluster.stop`."""
+        """RequestRefused: see `LiveCluster.stop`."""
         _refuse(f"stop {name}")
 
     def hold(self, name: str) -> None:
-        """Refused: see `LiveCluster.hold`."""
+        """RequestRefused: see `LiveCluster.hold`."""
         _refuse(f"hold {name}")
 
     def release(self, name: str) -> None:
-        """Refused: see `LiveCluster.release`."""
+        """RequestRefused: see `LiveCluster.release`."""
         _refuse(f"release {name}")
 
     def scale(self, name: str, workers: int, servers: int) -> Grant:
-        """Refused: see `LiveCluster.scale`."""
+        """RequestRefused: see `LiveCluster.scale`."""
         _refuse(f"scale {name}")
 
     def jobs(self) -> Sequence[JobStatus]:
@@ -57,4 +57,4 @@ class Onlookers:
 
 
 def _refuse(words: str) -> NoReturn:
-    raise Refused(f"ask the API server, with your own rights: dl2 {words} --kube")
+    raise RequestRefused(f"ask the API server, with your own rights: dl2 {words} --kube")

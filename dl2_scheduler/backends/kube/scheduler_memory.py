@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from dl2_scheduler.cluster.errors import BadInput, Unwritten
+from dl2_scheduler.cluster.errors import BadInput, StateNotWritten
 
 
 class Memory:
@@ -24,7 +24,7 @@ class Memory:
     Raises:
         BadInput: the file is not such a database.
 
-    A method that changes something raises Unwritten where that cannot be written.
+    A method that changes something raises StateNotWritten where that cannot be written.
     """
 
     def __init__(self, path: Path, now: float):
@@ -73,12 +73,12 @@ class Memory:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """All of it, or nothing and Unwritten."""
+        """All of it, or nothing and StateNotWritten."""
         try:
             with self._database:
                 yield
         except sqlite3.Error as error:
-            raise Unwritten(self._path, error) from error
+            raise StateNotWritten(self._path, error) from error
 
     def close(self) -> None:
         """Let go of the file."""

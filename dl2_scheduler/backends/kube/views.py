@@ -10,21 +10,21 @@ from dl2_scheduler.backends.kube.apiserver.objects import DECISIONS, Allotment, 
 from dl2_scheduler.backends.kube.capacity import Demands, capacity
 from dl2_scheduler.cluster.interfaces import JobOutcome, Trained
 from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES, Job
-from dl2_scheduler.cluster.live import JobStatus, Phase
+from dl2_scheduler.cluster.live import JobPhase, JobStatus
 from dl2_scheduler.cluster.snapshot import Grant, JobState, Snapshot, SpeedReport
 
 MOST_DECISIONS = 10
 """That a job keeps of itself."""
 
-_PHASES: Mapping[str, Phase] = {
-    "": Phase.WAITING,
-    "Waiting": Phase.WAITING,
-    "Suspended": Phase.WAITING,
-    "Starting": Phase.STARTING,
-    "Running": Phase.RUNNING,
-    "Suspending": Phase.SUSPENDING,
-    "Completed": Phase.FINISHED,
-    "Failed": Phase.FAILED,
+_PHASES: Mapping[str, JobPhase] = {
+    "": JobPhase.WAITING,
+    "Waiting": JobPhase.WAITING,
+    "Suspended": JobPhase.WAITING,
+    "Starting": JobPhase.STARTING,
+    "Running": JobPhase.RUNNING,
+    "Suspending": JobPhase.SUSPENDING,
+    "Completed": JobPhase.FINISHED,
+    "Failed": JobPhase.FAILED,
 }
 
 
@@ -289,9 +289,9 @@ def status_of(job: JobInfo, name: str, pods: Sequence[PodInfo]) -> JobStatus:
     )
 
 
-def phase_of(job: JobInfo) -> Phase:
+def phase_of(job: JobInfo) -> JobPhase:
     """In the words that all backends share."""
-    return Phase.STOPPING if job.deleting else _PHASES.get(job.told.phase, Phase.WAITING)
+    return JobPhase.STOPPING if job.deleting else _PHASES.get(job.told.phase, JobPhase.WAITING)
 
 
 def reason_of(job: JobInfo, pods: Sequence[PodInfo]) -> str:

@@ -7,21 +7,21 @@ from pathlib import Path
 
 from dl2_scheduler.backends.clock import Clock
 from dl2_scheduler.backends.local import decide
-from dl2_scheduler.backends.local.decide import Leave, Scale, Start, Suspend
-from dl2_scheduler.backends.local.job_records import Record, Records
+from dl2_scheduler.backends.local.decide import LeaveJob, ScaleJob, StartJob, SuspendJob
+from dl2_scheduler.backends.local.job_records import JobRecord, JobRecords
 from dl2_scheduler.backends.local.runtime import (
     SERVER,
     WORKER,
     Declined,
+    JobReport,
     JobRuntime,
-    Order,
-    Process,
-    Report,
-    Shape,
+    LauncherProcess,
+    LaunchOrder,
+    TaskShape,
     Unreachable,
 )
 from dl2_scheduler.cluster.document import ElasticJob
-from dl2_scheduler.cluster.live import Phase
+from dl2_scheduler.cluster.live import JobPhase
 from dl2_scheduler.cluster.snapshot import Grant
 
 log = logging.getLogger(__name__)
@@ -39,14 +39,14 @@ class Actions:
         notes: what went wrong with jobs' grants in this slot, by the number of the submission.
     """
 
-    def __init__(self, records: Records, runtime: JobRuntime, clock: Clock):
+    def __init__(self, records: JobRecords, runtime: JobRuntime, clock: Clock):
         self.notes: dict[int, str] = {}
         self._records = records
         self._runtime = runtime
         self._clock = clock
         self._saves: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
 
-    def give(self, record: Record, report: Report | None, grant: Grant) -> None:
+    def give(self, record: JobRecord, report: JobReport | None, grant: Grant) -> None:
         """Take a job to its counts by the difference to what it has; what it will not follow is noted.
 
         Args:
@@ -56,32 +56,32 @@ class Actions:
         """
         try:
             match decide.difference(record, report, grant):
-                case Start(workers, servers):
+                case StartJob(workers, servers):
                     self._start(record, workers, servers)
-                case Scale(workers, servers):
+                case ScaleJob(workers, servers):
                     self._runtime.scale(record.name, workers, servers)
                     log.info("%s: scaled to %d workers and %d servers", record.name, workers, servers)
-                case Suspend(save):
+                case SuspendJob(save):
                     self._suspend(record, save)
-                case Leave(note) if note:
+                case LeaveJob(note) if note:
                     self._note(record, note)
         except (Unreachable, Declined) as error:
             self._note(record, str(error))
 
-    def end(self, record: Record, phase: Phase, reason: str) -> None:
+    def end(self, record: JobRecord, phase: JobPhase, reason: str) -> None:
         """End a job's processes."""
         self._records.change(record.number, phase=phase, reason=reason)
         if record.process is not None:
             self._runtime.stop(record.name, record.process)
         log.info("%s: %s", record.name, phase)
 
-    def resume(self, record: Record) -> None:
+    def resume(self, record: JobRecord) -> None:
         """Tell a job of an earlier cluster what it may not have heard: its end, or to save itself before."""
         if record.process is None:
             return
-        if record.phase is Phase.SUSPENDING and not record.saved:
+        if record.phase is JobPhase.SUSPENDING and not record.saved:
             self._save(record)
-        elif record.phase in (Phase.SUSPENDING, Phase.STOPPING):
+        elif record.phase in (JobPhase.SUSPENDING, JobPhase.STOPPING):
             self._runtime.stop(record.name, record.process)
 
     def tend(self) -> None:
@@ -97,25 +97,25 @@ class Actions:
             elif record.process is not None:
                 self._runtime.stop(record.name, record.process)
 
-    def _suspend(self, record: Record, save: bool) -> None:
+    def _suspend(self, record: JobRecord, save: bool) -> None:
         if not save:
-            self.end(self._records.change(record.number, saved=True), Phase.SUSPENDING, decide.SUSPENDED)
+            self.end(self._records.change(record.number, saved=True), JobPhase.SUSPENDING, decide.SUSPENDED)
             return
-        self._records.change(record.number, phase=Phase.SUSPENDING, saved=False, reason="it is being saved")
-        log.info("%s: %s", record.name, Phase.SUSPENDING)
+        self._records.change(record.number, phase=JobPhase.SUSPENDING, saved=False, reason="it is being saved")
+        log.info("%s: %s", record.name, JobPhase.SUSPENDING)
         self._save(record)
 
-    def _save(self, record: Record) -> None:
+    def _save(self, record: JobRecord) -> None:
         def done(problem: str) -> None:
             self._saves.put((record.number, problem))
             self._clock.wake()
 
         self._runtime.save(record.name, done)
 
-    def _start(self, record: Record, workers: int, servers: int) -> None:
+    def _start(self, record: JobRecord, workers: int, servers: int) -> None:
         started = self._records.change(
             record.number,
-            phase=Phase.STARTING,
+            phase=JobPhase.STARTING,
             reason="",
             runs=record.runs + 1,
             saved=False,
@@ -126,22 +126,22 @@ class Actions:
             self._runtime.start(order_of(started, workers, servers), self._writer(record.number))
         except Declined as error:
             ended = self._clock.now()
-            self._records.change(record.number, phase=Phase.FAILED, reason=str(error), process=None, ended=ended)
+            self._records.change(record.number, phase=JobPhase.FAILED, reason=str(error), process=None, ended=ended)
             raise
         log.info("%s: started with %d workers and %d servers", record.name, workers, servers)
 
-    def _writer(self, number: int) -> Callable[[Process], None]:
-        def write(process: Process) -> None:
+    def _writer(self, number: int) -> Callable[[LauncherProcess], None]:
+        def write(process: LauncherProcess) -> None:
             self._records.change(number, process=process)
 
         return write
 
-    def _note(self, record: Record, note: str) -> None:
+    def _note(self, record: JobRecord, note: str) -> None:
         self.notes[record.number] = note
         log.warning("%s: %s", record.name, note)
 
 
-def order_of(record: Record, workers: int, servers: int) -> Order:
+def order_of(record: JobRecord, workers: int, servers: int) -> LaunchOrder:
     """What a job's launcher is to start.
 
     Args:
@@ -151,7 +151,7 @@ def order_of(record: Record, workers: int, servers: int) -> Order:
     """
     container = record.document.spec.workers.container
     saving = record.document.spec.checkpoint
-    return Order(
+    return LaunchOrder(
         shape=shape_of(record),
         submitted=record.submitted,
         run=record.runs,
@@ -170,11 +170,11 @@ def working_folder(document: ElasticJob, folder: Path) -> Path:
     return folder / (document.spec.workers.container.working_dir or "")
 
 
-def shape_of(record: Record) -> Shape:
+def shape_of(record: JobRecord) -> TaskShape:
     """What a job's tasks are like."""
     spec = record.document.spec
     roles = {WORKER: spec.workers, SERVER: spec.servers}
-    return Shape(
+    return TaskShape(
         record.name,
         record.number,
         slots={name: role.slots for name, role in roles.items()},

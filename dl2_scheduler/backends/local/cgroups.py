@@ -14,7 +14,7 @@ for it; the least quota is too much of it for a small share."""
 _PROBE = "probe"
 
 
-class Unavailable(Exception):
+class CgroupsUnavailable(Exception):
     """There are none that we may use; the message says why."""
 
 
@@ -86,7 +86,7 @@ def open_cgroups(name: str, proc: Path = Path("/proc/self")) -> Cgroups:
         proc: what the kernel says about this process.
 
     Raises:
-        Unavailable: it cannot.
+        CgroupsUnavailable: it cannot.
     """
     parent, version = _own_group(proc)
     groups = Cgroups(parent / name, version)
@@ -104,7 +104,7 @@ def open_cgroups(name: str, proc: Path = Path("/proc/self")) -> Cgroups:
         finally:
             probe.rmdir()
     except OSError as error:
-        raise Unavailable(f"{error.filename or groups.folder}: {error.strerror}") from error
+        raise CgroupsUnavailable(f"{error.filename or groups.folder}: {error.strerror}") from error
     return groups
 
 
@@ -117,7 +117,7 @@ def allowed_cores(proc: Path = Path("/proc/self")) -> float:
     cores = float(len(os.sched_getaffinity(0)))
     try:
         group, version = _own_group(proc)
-    except (Unavailable, OSError):
+    except (CgroupsUnavailable, OSError):
         return cores
     quotas = (_quota(folder, version) for folder in (group, *group.parents))
     return min([cores, *(quota for quota in quotas if quota)])
@@ -156,7 +156,7 @@ def _own_group(proc: Path) -> tuple[Path, int]:
                 group = _below(Path(fields[4]), fields[3], path)
                 if "cpu" in (group / "cgroup.controllers").read_text().split():
                     return group, 2
-    raise Unavailable("no cpu controller is mounted")
+    raise CgroupsUnavailable("no cpu controller is mounted")
 
 
 def _below(mount: Path, root: str, path: str) -> Path:

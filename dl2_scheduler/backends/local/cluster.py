@@ -9,16 +9,16 @@ from pathlib import Path
 from dl2_scheduler.backends.clock import Clock
 from dl2_scheduler.backends.local import decide, holding, views
 from dl2_scheduler.backends.local.actions import Actions, shape_of, working_folder
-from dl2_scheduler.backends.local.job_records import Changes, Record, Records
+from dl2_scheduler.backends.local.job_records import Changes, JobRecord, JobRecords
 from dl2_scheduler.backends.local.loads import load_of, placed
-from dl2_scheduler.backends.local.placing import Claim, place
-from dl2_scheduler.backends.local.runtime import Declined, Ending, JobRuntime, Over, Report, Unreachable
+from dl2_scheduler.backends.local.placing import TaskDemand, place
+from dl2_scheduler.backends.local.runtime import Declined, JobReport, JobRuntime, LauncherEnding, Over, Unreachable
 from dl2_scheduler.cluster.document import ElasticJob, read_document
-from dl2_scheduler.cluster.errors import BadInput, Refused, UnknownJob
+from dl2_scheduler.cluster.errors import BadInput, NoSuchJob, RequestRefused
 from dl2_scheduler.cluster.free_resources import NodeRule
-from dl2_scheduler.cluster.interfaces import Outcome
+from dl2_scheduler.cluster.interfaces import SlotOutcome
 from dl2_scheduler.cluster.jobs import Node
-from dl2_scheduler.cluster.live import ClusterLoad, JobStatus, Phase
+from dl2_scheduler.cluster.live import ClusterLoad, JobPhase, JobStatus
 from dl2_scheduler.cluster.snapshot import NOTHING, Allocation, Grant, Snapshot, SpeedReport
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class LocalCluster:
         self,
         nodes: Sequence[Node],
         slot_seconds: float,
-        records: Records,
+        records: JobRecords,
         runtime: JobRuntime,
         clock: Clock,
         rule: NodeRule = NodeRule.SPREAD,
@@ -55,9 +55,9 @@ class LocalCluster:
         self._closing = False
         self._began_slot = clock.now()
         self._slot = records.slot
-        self._before: list[Record] = []
-        self._reports: dict[int, Report] = {}
-        self._over: dict[int, Ending] = {}
+        self._before: list[JobRecord] = []
+        self._reports: dict[int, JobReport] = {}
+        self._over: dict[int, LauncherEnding] = {}
         self._speeds: tuple[SpeedReport, ...] = ()
         self._granted: Mapping[int, Grant] = {}
         self._find_again()
@@ -71,7 +71,9 @@ class LocalCluster:
         _check_working_folder(read, folder)
         last = self._records.last(read.metadata.name)
         if last is not None and not last.phase.ended:
-            raise Refused(f"{last.name} is {last.phase}: give another name, or stop it first: dl2 stop {last.name}")
+            raise RequestRefused(
+                f"{last.name} is {last.phase}: give another name, or stop it first: dl2 stop {last.name}"
+            )
         record = self._records.add(read, folder, self._clock.now(), **holding.submitted(read))
         self._clock.wake()
         return record.name
@@ -104,14 +106,14 @@ class LocalCluster:
         claims = holding.held_claims(self._records.active())
         return [self._status(record, claims) for record in sorted(last.values(), key=lambda record: record.number)]
 
-    def _status(self, record: Record, claims: Sequence[Claim]) -> JobStatus:
+    def _status(self, record: JobRecord, claims: Sequence[TaskDemand]) -> JobStatus:
         heard, note = self._hear(record), views.why_waits(record, self._nodes, claims) or self._owners_note(record)
         log_file = self._runtime.log(record.name, record.number, record.runs)
-        if isinstance(heard, Ending):
+        if isinstance(heard, LauncherEnding):
             return views.status_of(record, None, log_file, "it is over, and its processes end")
         return views.status_of(record, heard, log_file, note)
 
-    def _owners_note(self, record: Record) -> str:
+    def _owners_note(self, record: JobRecord) -> str:
         """What a held job would not follow; of other jobs the decisions tell it."""
         return self._actions.notes.get(record.number, "") if record.left_alone else ""
 
@@ -128,22 +130,22 @@ class LocalCluster:
         self._closing = True
         self._clock.wake()
 
-    def _active(self, name: str) -> Record:
+    def _active(self, name: str) -> JobRecord:
         last = self._records.last(name)
         if last is None:
             names = ", ".join(record.name for record in self._records.active()) or "none"
-            raise UnknownJob(f"no job {name}; those that have not ended: {names}")
+            raise NoSuchJob(f"no job {name}; those that have not ended: {names}")
         if last.phase.ended:
-            raise Refused(f"{name} has ended: it is {last.phase}")
+            raise RequestRefused(f"{name} has ended: it is {last.phase}")
         return last
 
-    def _staying(self, name: str) -> Record:
+    def _staying(self, name: str) -> JobRecord:
         record = self._active(name)
         if record.stop_asked:
-            raise Refused(f"{name} is being stopped")
+            raise RequestRefused(f"{name} is being stopped")
         return record
 
-    def _change(self, record: Record, changes: Changes) -> None:
+    def _change(self, record: JobRecord, changes: Changes) -> None:
         self._records.change(record.number, **changes)
         self._clock.wake()
 
@@ -180,7 +182,7 @@ class LocalCluster:
                 self._records.change(record.number, wanted_workers=grant.workers, wanted_servers=grant.servers)
             self._actions.give(record, self._reports.get(record.number), grant)
 
-    def finish_slot(self) -> Outcome:
+    def finish_slot(self) -> SlotOutcome:
         """See `Cluster.finish_slot`. It ends early where nothing runs (any more) while a job waits."""
         end = self._began_slot + self._slot_seconds
         while not self._closing and (left := end - self._clock.now()) > 0:
@@ -191,10 +193,10 @@ class LocalCluster:
         self._observe()
         return self._measure()
 
-    def _may_grant(self, record: Record) -> bool:
+    def _may_grant(self, record: JobRecord) -> bool:
         return record.number in self._granted and _is_decided(record)
 
-    def _is_owned(self, record: Record) -> bool:
+    def _is_owned(self, record: JobRecord) -> bool:
         """Whether its owner decides about it."""
         return record.left_alone and _goes_on(record) and record.number not in self._over
 
@@ -204,7 +206,7 @@ class LocalCluster:
         """Jobs of an earlier cluster: told again what they may not have heard, and their ends noticed."""
         for record in self._records.active():
             if record.process is None and record.phase.has_processes:
-                self._records.change(record.number, phase=Phase.WAITING)  # it was never begun
+                self._records.change(record.number, phase=JobPhase.WAITING)  # it was never begun
             elif record.process is not None and self._runtime.is_alive(record.process):
                 self._runtime.watch(record.process)
                 self._actions.resume(record)
@@ -218,11 +220,11 @@ class LocalCluster:
                 ending = self._runtime.ending(record.name, record.process, path)
                 record = self._records.change(record.number, **decide.ended(record, ending, self._clock.now()))
                 log.info("%s: %s %s", record.name, record.phase, record.reason)
-            if record.stop_asked and record.phase is Phase.WAITING:
+            if record.stop_asked and record.phase is JobPhase.WAITING:
                 ended = self._clock.now()
-                self._records.change(record.number, phase=Phase.STOPPED, reason="as asked", ended=ended)
-            elif record.stop_asked and not record.phase.ended and record.phase is not Phase.STOPPING:
-                self._actions.end(record, Phase.STOPPING, "as asked")
+                self._records.change(record.number, phase=JobPhase.STOPPED, reason="as asked", ended=ended)
+            elif record.stop_asked and not record.phase.ended and record.phase is not JobPhase.STOPPING:
+                self._actions.end(record, JobPhase.STOPPING, "as asked")
         self._tend_held()
         self._runtime.tend([shape_of(record) for record in self._records.active()])
 
@@ -245,16 +247,16 @@ class LocalCluster:
         self._reports, self._over = {}, {}
         for record in self._records.active():
             match self._hear(record):
-                case Report() as report:
+                case JobReport() as report:
                     self._reports[record.number] = report
                     other = (report.workers, report.servers) != (record.workers, record.servers)
                     since = self._since(record) if other or record.since is None else record.since
                     back = self._why_back(record) if decide.has_gone_back(record, report) else ""
                     self._records.change(record.number, since=since, **decide.reported(record, report, back))
-                case Ending() as ending if decide.ends(record, ending):
+                case LauncherEnding() as ending if decide.ends(record, ending):
                     self._over[record.number] = ending
 
-    def _hear(self, record: Record) -> Report | Ending | None:
+    def _hear(self, record: JobRecord) -> JobReport | LauncherEnding | None:
         """What its coordinator says; how it ends, where it is over and its launcher still runs; None: nothing."""
         if record.process is None:
             return None
@@ -265,23 +267,23 @@ class LocalCluster:
         except (Unreachable, Declined):
             return None
 
-    def _ask(self, record: Record) -> Report | None:
+    def _ask(self, record: JobRecord) -> JobReport | None:
         heard = self._hear(record)
-        return heard if isinstance(heard, Report) else None
+        return heard if isinstance(heard, JobReport) else None
 
-    def _since(self, record: Record) -> float | None:
+    def _since(self, record: JobRecord) -> float | None:
         try:
             return self._runtime.since(record.name)
         except (Unreachable, Declined):
             return None
 
-    def _why_back(self, record: Record) -> str:
+    def _why_back(self, record: JobRecord) -> str:
         try:
             return self._runtime.why_back(record.name)
         except (Unreachable, Declined):
             return ""
 
-    def _measure(self) -> Outcome:
+    def _measure(self) -> SlotOutcome:
         now = {record.number: self._as_ended(record) for record in self._records.all()}
         began = self._records.began
         outcomes = []
@@ -294,9 +296,9 @@ class LocalCluster:
         told = [record for record in self._records.active() if record.number in self._reports]
         speeds = map(views.speed_of, told)  # of held jobs too: they tell about their types
         self._speeds = tuple(speed for speed in speeds if speed is not None)
-        return Outcome(self._slot, outcomes, self._speeds, self._began_slot - began, self._clock.now() - began)
+        return SlotOutcome(self._slot, outcomes, self._speeds, self._began_slot - began, self._clock.now() - began)
 
-    def _as_ended(self, record: Record) -> Record:
+    def _as_ended(self, record: JobRecord) -> JobRecord:
         """A job that is over has ended, though its launcher has not: no later slot's outcome would tell it."""
         ending = self._over.get(record.number)
         return record if ending is None else replace(record, **decide.ended(record, ending, self._clock.now()))
@@ -309,19 +311,19 @@ def _check_working_folder(document: ElasticJob, folder: Path) -> None:
         raise BadInput(f"{document.metadata.name}: workingDir: there is no folder {found}: make it, or give another")
 
 
-def _is_decided(record: Record) -> bool:
+def _is_decided(record: JobRecord) -> bool:
     """Whether the policy decides about it."""
     return not record.left_alone and _goes_on(record)
 
 
-def _goes_on(record: Record) -> bool:
-    return not record.phase.ended and record.phase is not Phase.STOPPING
+def _goes_on(record: JobRecord) -> bool:
+    return not record.phase.ended and record.phase is not JobPhase.STOPPING
 
 
-def _own(record: Record) -> Grant:
+def _own(record: JobRecord) -> Grant:
     """What the owner of a job that the policy leaves alone wants it to have."""
     return NOTHING if record.suspended else Grant(record.wanted_workers, record.wanted_servers)
 
 
-def _growth(record: Record, grant: Grant) -> int:
+def _growth(record: JobRecord, grant: Grant) -> int:
     return grant.workers + grant.servers - record.workers - record.servers

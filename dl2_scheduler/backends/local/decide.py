@@ -2,16 +2,16 @@
 
 from dataclasses import dataclass
 
-from dl2_scheduler.backends.local.job_records import Changes, Record
-from dl2_scheduler.backends.local.runtime import Ending, Report
-from dl2_scheduler.cluster.live import Phase
+from dl2_scheduler.backends.local.job_records import Changes, JobRecord
+from dl2_scheduler.backends.local.runtime import JobReport, LauncherEnding
+from dl2_scheduler.cluster.live import JobPhase
 from dl2_scheduler.cluster.snapshot import Grant
 
 SUSPENDED = "suspended: it was granted nothing"
 
 
 @dataclass(frozen=True)
-class Start:
+class StartJob:
     """Start the job with these counts."""
 
     workers: int
@@ -19,7 +19,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Scale:
+class ScaleJob:
     """Ask for these counts."""
 
     workers: int
@@ -27,7 +27,7 @@ class Scale:
 
 
 @dataclass(frozen=True)
-class Suspend:
+class SuspendJob:
     """Save the job and end it, to go on later.
 
     Attributes:
@@ -38,7 +38,7 @@ class Suspend:
 
 
 @dataclass(frozen=True)
-class Leave:
+class LeaveJob:
     """Do nothing.
 
     Attributes:
@@ -48,10 +48,10 @@ class Leave:
     note: str = ""
 
 
-Action = Start | Scale | Suspend | Leave
+Action = StartJob | ScaleJob | SuspendJob | LeaveJob
 
 
-def difference(record: Record, report: Report | None, grant: Grant) -> Action:
+def difference(record: JobRecord, report: JobReport | None, grant: Grant) -> Action:
     """From what a job has to what it is granted.
 
     Args:
@@ -61,37 +61,37 @@ def difference(record: Record, report: Report | None, grant: Grant) -> Action:
     """
     counts = grant.workers, grant.servers
     match record.phase:
-        case Phase.WAITING:
-            return Start(*counts) if all(counts) else Leave()
-        case Phase.SUSPENDING:
-            return Leave("it is still being suspended" if all(counts) else "")
-        case Phase.STARTING if not all(counts) and (report is None or not report.has_trained):
-            return Suspend(save=False)
-        case Phase.STARTING if report is None and counts == (record.wanted_workers, record.wanted_servers):
-            return Leave()  # it was started with them
+        case JobPhase.WAITING:
+            return StartJob(*counts) if all(counts) else LeaveJob()
+        case JobPhase.SUSPENDING:
+            return LeaveJob("it is still being suspended" if all(counts) else "")
+        case JobPhase.STARTING if not all(counts) and (report is None or not report.has_trained):
+            return SuspendJob(save=False)
+        case JobPhase.STARTING if report is None and counts == (record.wanted_workers, record.wanted_servers):
+            return LeaveJob()  # it was started with them
         case _ if report is None:
-            return Leave("its coordinator does not answer")
+            return LeaveJob("its coordinator does not answer")
         case _ if not all(counts):
-            return Suspend(save=report.has_trained)
+            return SuspendJob(save=report.has_trained)
         case _ if counts == (report.wanted_workers, report.wanted_servers):
-            return Leave()
+            return LeaveJob()
         case _:
-            return Scale(*counts)
+            return ScaleJob(*counts)
 
 
-def saved(record: Record, problem: str) -> Changes:
+def saved(record: JobRecord, problem: str) -> Changes:
     """What becomes of a job that was to be saved and then suspended.
 
     Args:
         record: of the job.
         problem: why it could not be saved; "": it is.
     """
-    if record.phase is not Phase.SUSPENDING:  # it has ended, or somebody stops it
+    if record.phase is not JobPhase.SUSPENDING:  # it has ended, or somebody stops it
         return {}
-    return {"phase": Phase.RUNNING, "reason": ""} if problem else {"saved": True}
+    return {"phase": JobPhase.RUNNING, "reason": ""} if problem else {"saved": True}
 
 
-def has_gone_back(record: Record, report: Report) -> bool:
+def has_gone_back(record: JobRecord, report: JobReport) -> bool:
     """Whether a job has gone back to a checkpoint since its last word.
 
     A coordinator that has just been started again does not know how far its workers are, nor how fast: it waits.
@@ -99,7 +99,7 @@ def has_gone_back(record: Record, report: Report) -> bool:
     return report.trains and report.samples_per_second > 0 and report.epochs < record.epochs_done
 
 
-def reported(record: Record, report: Report, back: str = "") -> Changes:
+def reported(record: JobRecord, report: JobReport, back: str = "") -> Changes:
     """What a coordinator's word changes in a job's record.
 
     Args:
@@ -120,8 +120,8 @@ def reported(record: Record, report: Report, back: str = "") -> Changes:
         "samples_per_epoch": report.samples_per_epoch or record.samples_per_epoch,
         "samples_per_second": report.samples_per_second if report.trains else 0.0,
     }
-    if record.phase in (Phase.STARTING, Phase.RUNNING):
-        changes["phase"] = Phase.RUNNING if report.trains else Phase.STARTING
+    if record.phase in (JobPhase.STARTING, JobPhase.RUNNING):
+        changes["phase"] = JobPhase.RUNNING if report.trains else JobPhase.STARTING
         changes["reason"] = _done_again(epochs, most, why) if report.trains else report.reason
     return changes
 
@@ -132,13 +132,13 @@ def _done_again(epochs: float, most: float, back: str) -> str:
     return f"epochs up to {most:.1f} are done again: back at its last checkpoint{f', as {back}' if back else ''}"
 
 
-def ends(record: Record, ending: Ending) -> bool:
+def ends(record: JobRecord, ending: LauncherEnding) -> bool:
     """Whether a job that is over ends for good, and not to go on later."""
-    phase: Phase = ended(record, ending, 0.0)["phase"]
+    phase: JobPhase = ended(record, ending, 0.0)["phase"]
     return phase.ended
 
 
-def ended(record: Record, ending: Ending, now: float) -> Changes:
+def ended(record: JobRecord, ending: LauncherEnding, now: float) -> Changes:
     """What the end of its launcher makes of a job.
 
     Args:
@@ -149,18 +149,18 @@ def ended(record: Record, ending: Ending, now: float) -> Changes:
     gone = {"process": None, "workers": 0, "servers": 0, "since": None}
     changes: dict[str, object] = {**gone, "samples_per_second": 0.0}
     over = {**changes, "ended": ending.at or now}
-    if record.phase is Phase.STOPPING:
-        return {**over, "phase": Phase.STOPPED, "reason": "as asked"}
-    if record.phase is Phase.SUSPENDING and record.saved:
-        return {**changes, "phase": Phase.WAITING, "reason": SUSPENDED, "cut_off": SUSPENDED}
+    if record.phase is JobPhase.STOPPING:
+        return {**over, "phase": JobPhase.STOPPED, "reason": "as asked"}
+    if record.phase is JobPhase.SUSPENDING and record.saved:
+        return {**changes, "phase": JobPhase.WAITING, "reason": SUSPENDED, "cut_off": SUSPENDED}
     if ending.status == 0:
         epochs = record.document.spec.epochs or record.epochs_done
-        return {**over, "phase": Phase.FINISHED, "reason": ending.reason, "epochs_done": epochs}
+        return {**over, "phase": JobPhase.FINISHED, "reason": ending.reason, "epochs_done": epochs}
     if ending.status is not None:
-        return {**over, "phase": Phase.FAILED, "reason": ending.reason}
+        return {**over, "phase": JobPhase.FAILED, "reason": ending.reason}
     losses, limit = record.losses + 1, record.document.spec.retry_limit
     if losses > limit:
         used_up = f"; retryLimit {limit} has been used up" if limit else ""
-        return {**over, "phase": Phase.FAILED, "reason": f"its launcher was lost: {ending.reason}{used_up}"}
+        return {**over, "phase": JobPhase.FAILED, "reason": f"its launcher was lost: {ending.reason}{used_up}"}
     lost = f"its launcher was lost: {ending.reason}"
-    return {**changes, "losses": losses, "phase": Phase.WAITING, "reason": lost, "cut_off": lost}
+    return {**changes, "losses": losses, "phase": JobPhase.WAITING, "reason": lost, "cut_off": lost}

@@ -16,13 +16,13 @@ from dl2_scheduler.backends.local.runtime import (
     SERVER,
     WORKER,
     Declined,
-    Ending,
-    Order,
+    JobReport,
+    LauncherEnding,
+    LauncherProcess,
+    LaunchOrder,
     Over,
-    Process,
-    Report,
-    Shape,
-    Task,
+    RunningTask,
+    TaskShape,
     Unreachable,
     Usage,
 )
@@ -59,7 +59,7 @@ class ElasticrunRuntime:
         self._environment = {**os.environ, "XDG_STATE_HOME": str(folder)}
         (folder / "logs").mkdir(exist_ok=True)
 
-    def start(self, order: Order, started: Callable[[Process], None]) -> None:
+    def start(self, order: LaunchOrder, started: Callable[[LauncherProcess], None]) -> None:
         """See `JobRuntime.start`."""
         _python, *arguments = order.command
         command = [sys.executable, "-m", "elastic_ps.launch", *self._options(order), *arguments]
@@ -72,7 +72,7 @@ class ElasticrunRuntime:
         except ValueError as error:  # \0 or half a character: documents have none, but records of before may
             raise Declined(f"its command cannot be given to a program: {error}") from error
 
-    def _options(self, order: Order) -> list[str]:
+    def _options(self, order: LaunchOrder) -> list[str]:
         root = f"{order.checkpoint_url or self._folder / 'checkpoints'}/{order.shape.key}"
         identity = f"{order.shape.key}-{order.submitted:.0f}"
         options = {
@@ -92,37 +92,37 @@ class ElasticrunRuntime:
             options["--restore"] = root
         return [word for option in options.items() for word in option]
 
-    def _join_seconds(self, order: Order) -> float:
+    def _join_seconds(self, order: LaunchOrder) -> float:
         """A task that has a part of a core takes so much longer to begin."""
         least = min(self._tasks.share(order.shape, role) for role in order.shape.slots)
         return _JOIN_CORE_SECONDS / min(1.0, least)
 
-    def watch(self, process: Process) -> None:
+    def watch(self, process: LauncherProcess) -> None:
         """See `JobRuntime.watch`."""
         processes.watch(process, self._ended)
 
-    def is_alive(self, process: Process) -> bool:
+    def is_alive(self, process: LauncherProcess) -> bool:
         """See `JobRuntime.is_alive`."""
         return processes.is_alive(process)
 
-    def ending(self, name: str, process: Process, log: Path) -> Ending:
+    def ending(self, name: str, process: LauncherProcess, log: Path) -> LauncherEnding:
         """See `JobRuntime.ending`."""
         job = self._job(name)
         if job is not None and job.pid == process.pid:
-            return Ending(job.status, _words(job.reason) or _UNSAID, job.ended or 0.0)
+            return LauncherEnding(job.status, _words(job.reason) or _UNSAID, job.ended or 0.0)
         said = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
         at = log.stat().st_mtime if log.exists() else 0.0
-        return Ending(1, said[-1], at) if said else Ending(None, _UNSAID, at)
+        return LauncherEnding(1, said[-1], at) if said else LauncherEnding(None, _UNSAID, at)
 
-    def report(self, name: str, process: Process) -> Report:
+    def report(self, name: str, process: LauncherProcess) -> JobReport:
         """See `JobRuntime.report`."""
         job = self._job(name)
         if job is not None and job.pid == process.pid and job.status is not None:
-            raise Over(name, Ending(job.status, _words(job.reason), job.ended or 0.0))
+            raise Over(name, LauncherEnding(job.status, _words(job.reason), job.ended or 0.0))
         with self._client(name) as client:
             status = client.status()
         if status.phase in _OVER:
-            raise Over(name, Ending(_OVER[status.phase], _words(status.reason), 0.0))
+            raise Over(name, LauncherEnding(_OVER[status.phase], _words(status.reason), 0.0))
         return report_of(status)
 
     def since(self, name: str) -> float | None:
@@ -155,7 +155,7 @@ class ElasticrunRuntime:
         finally:
             done(problem)
 
-    def stop(self, name: str, process: Process) -> None:
+    def stop(self, name: str, process: LauncherProcess) -> None:
         """See `JobRuntime.stop`."""
         try:
             with self._client(name) as client:
@@ -163,7 +163,7 @@ class ElasticrunRuntime:
         except (Unreachable, Declined):
             processes.terminate(process)
 
-    def usage(self, tasks: Sequence[Task]) -> Mapping[int, Usage]:
+    def usage(self, tasks: Sequence[RunningTask]) -> Mapping[int, Usage]:
         """See `JobRuntime.usage`."""
         before, began = processes.totals(), time.monotonic()
         time.sleep(_USAGE_SECONDS)
@@ -183,7 +183,7 @@ class ElasticrunRuntime:
         """See `JobRuntime.isolation`."""
         return self._tasks.words
 
-    def tend(self, shapes: Sequence[Shape]) -> None:
+    def tend(self, shapes: Sequence[TaskShape]) -> None:
         """See `JobRuntime.tend`."""
         self._tasks.tend(shapes)
 
@@ -225,11 +225,11 @@ def _has_checkpoint(root: str, identity: str) -> bool:
         raise Declined(f"its checkpoints in {root} cannot be read, so it would begin anew: {error}") from error
 
 
-def _task(node: pb.NodeStatus) -> Task:
-    return Task(node.member.id, WORKER if node.member.role == pb.WORKER else SERVER, node.pid)
+def _task(node: pb.NodeStatus) -> RunningTask:
+    return RunningTask(node.member.id, WORKER if node.member.role == pb.WORKER else SERVER, node.pid)
 
 
-def _order(task: Task) -> tuple[str, int]:
+def _order(task: RunningTask) -> tuple[str, int]:
     return task.role, int(task.id[1:])  # w10 comes after w9
 
 
@@ -246,12 +246,12 @@ def why_back_of(plans: Sequence[pb.Plan]) -> str:
     return causes[-1] if causes else ""
 
 
-def report_of(status: pb.StatusReply) -> Report:
+def report_of(status: pb.StatusReply) -> JobReport:
     """A coordinator's words, as the cluster takes them."""
     members = [node.member.role for node in status.nodes if node.state == "member"]
     data = data_from_pb(status.data)
     progress = status.epoch + (status.step / data.steps_per_epoch if data.elastic else 0.0)
-    return Report(
+    return JobReport(
         trains=status.phase == "running",
         reason=status.reason,
         workers=members.count(pb.WORKER),

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
-from dl2_scheduler.backends.local.job_records import Changes, Record
-from dl2_scheduler.backends.local.placing import Claim, place
-from dl2_scheduler.backends.local.runtime import SERVER, WORKER, Report
+from dl2_scheduler.backends.local.job_records import Changes, JobRecord
+from dl2_scheduler.backends.local.placing import TaskDemand, place
+from dl2_scheduler.backends.local.runtime import SERVER, WORKER, JobReport
 from dl2_scheduler.cluster.document import ElasticJob, Scaling
-from dl2_scheduler.cluster.errors import BadInput, Refused
+from dl2_scheduler.cluster.errors import BadInput, RequestRefused
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.jobs import Node
-from dl2_scheduler.cluster.live import Phase
+from dl2_scheduler.cluster.live import JobPhase
 from dl2_scheduler.cluster.snapshot import Grant
 from dl2_scheduler.cluster.template import SLOTS
 from elastic_ps.system import storage
@@ -17,12 +17,12 @@ from elastic_ps.system import storage
 _PYTHONS = ("python", "python3")
 
 
-def claims_of(document: ElasticJob, workers: int, servers: int) -> tuple[Claim, Claim]:
+def claims_of(document: ElasticJob, workers: int, servers: int) -> tuple[TaskDemand, TaskDemand]:
     """What so many tasks of a job take."""
     name, spec = document.metadata.name, document.spec
     return (
-        Claim(name, WORKER, workers, {SLOTS: spec.workers.slots}),
-        Claim(name, SERVER, servers, {SLOTS: spec.servers.slots}),
+        TaskDemand(name, WORKER, workers, {SLOTS: spec.workers.slots}),
+        TaskDemand(name, SERVER, servers, {SLOTS: spec.servers.slots}),
     )
 
 
@@ -78,20 +78,20 @@ def _first_counts(document: ElasticJob) -> tuple[int, int]:
     return workers.min, servers.min
 
 
-def present_claims(record: Record) -> tuple[Claim, Claim]:
+def present_claims(record: JobRecord) -> tuple[TaskDemand, TaskDemand]:
     """Of an active job: what it has, or is to have where that is more."""
-    if record.suspended or (record.phase is Phase.WAITING and not record.held):
+    if record.suspended or (record.phase is JobPhase.WAITING and not record.held):
         return claims_of(record.document, record.workers, record.servers)
     workers, servers = max(record.workers, record.wanted_workers), max(record.servers, record.wanted_servers)
     return claims_of(record.document, workers, servers)
 
 
-def held_claims(records: Sequence[Record]) -> list[Claim]:
+def held_claims(records: Sequence[JobRecord]) -> list[TaskDemand]:
     """Of all active jobs that the policy does not decide about."""
     return [claim for record in records if record.left_alone for claim in present_claims(record)]
 
 
-def hold(record: Record, report: Report | None) -> Changes:
+def hold(record: JobRecord, report: JobReport | None) -> Changes:
     """From now on the job keeps the counts that it was last asked to have.
 
     Args:
@@ -99,32 +99,32 @@ def hold(record: Record, report: Report | None) -> Changes:
         report: what its coordinator just said; None: nobody answers.
 
     Raises:
-        Refused: it is held already.
+        RequestRefused: it is held already.
     """
     if record.held:
-        raise Refused(f"{record.name} is held already; dl2 scale {record.name} gives it other counts")
+        raise RequestRefused(f"{record.name} is held already; dl2 scale {record.name} gives it other counts")
     counts = (record.wanted_workers, record.wanted_servers)
     if report is not None:
         counts = (report.wanted_workers, report.wanted_servers)
     return {"held": True, "wanted_workers": counts[0], "wanted_servers": counts[1]}
 
 
-def release(record: Record) -> Changes:
+def release(record: JobRecord) -> Changes:
     """The job begins, where it was submitted suspended; else the policy decides about it again.
 
     Raises:
-        Refused: it is neither suspended so nor held.
+        RequestRefused: it is neither suspended so nor held.
     """
     if record.suspended:
         return {"suspended": False}
     if not record.held:
-        raise Refused(f"{record.name} is not held: the policy decides about it")
+        raise RequestRefused(f"{record.name} is not held: the policy decides about it")
     if record.document.spec.epochs is None:
-        raise Refused(f"{record.name} has no spec.epochs, which policies need: submit it again with them")
+        raise RequestRefused(f"{record.name} has no spec.epochs, which policies need: submit it again with them")
     return {"held": False}
 
 
-def scale(record: Record, workers: int, servers: int, nodes: Sequence[Node], others: Sequence[Claim]) -> Grant:
+def scale(record: JobRecord, workers: int, servers: int, nodes: Sequence[Node], others: Sequence[TaskDemand]) -> Grant:
     """Counts that a held job is to have.
 
     Args:
@@ -135,15 +135,15 @@ def scale(record: Record, workers: int, servers: int, nodes: Sequence[Node], oth
         others: of all other held jobs.
 
     Raises:
-        Refused: it is not held, or cannot have them, and why.
+        RequestRefused: it is not held, or cannot have them, and why.
     """
     name, spec = record.name, record.document.spec
     if record.suspended:
-        raise Refused(f"{name} is suspended; dl2 release {name} first")
+        raise RequestRefused(f"{name} is suspended; dl2 release {name} first")
     if not record.held:
-        raise Refused(f"{name} is scaled by the policy; dl2 hold {name} first")
+        raise RequestRefused(f"{name} is scaled by the policy; dl2 hold {name} first")
     if not (workers or servers):
-        raise Refused(f"no counts for {name}: give --workers N, --servers N, or both")
+        raise RequestRefused(f"no counts for {name}: give --workers N, --servers N, or both")
     grant = Grant(
         workers or record.wanted_workers or spec.workers.min, servers or record.wanted_servers or spec.servers.min
     )
@@ -152,12 +152,12 @@ def scale(record: Record, workers: int, servers: int, nodes: Sequence[Node], oth
         ("servers", grant.servers, spec.servers),
     ):
         if not allowed.min <= count <= allowed.max:
-            raise Refused(f"{count} {role} for {name}: its document allows {allowed.min} to {allowed.max}")
+            raise RequestRefused(f"{count} {role} for {name}: its document allows {allowed.min} to {allowed.max}")
     placed = place(nodes, [*others, *claims_of(record.document, grant.workers, grant.servers)], NodeRule.SPREAD)
     if name in placed.over:
         free = place(nodes, others, NodeRule.SPREAD)
         left = "; ".join(f"{node.name}: {_amounts(amounts)}" for node, amounts in zip(nodes, free.free, strict=True))
-        raise Refused(
+        raise RequestRefused(
             f"{name} with {grant.workers} workers and {grant.servers} servers does not fit on the nodes beside the "
             f"other held jobs; there is left: {left}"
         )

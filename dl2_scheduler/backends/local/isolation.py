@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from dl2_scheduler.backends.local.cgroups import Cgroups, Unavailable, open_cgroups
+from dl2_scheduler.backends.local.cgroups import Cgroups, CgroupsUnavailable, open_cgroups
 from dl2_scheduler.backends.local.runtime import WORKER
 from dl2_scheduler.cluster.errors import BadInput
 
@@ -17,7 +17,7 @@ CPU_SHARE = "ELASTIC_CPU_SHARE"
 _KEY_LENGTH = 10
 
 
-class Mode(StrEnum):
+class IsolationMode(StrEnum):
     """What `dl2 serve --isolation` takes."""
 
     AUTO = "auto"
@@ -165,7 +165,7 @@ class Quotas:
         return f"cgroup quotas of every task (version {self._groups.version}, {self._groups.folder})"
 
 
-def make_isolation(mode: Mode, folder: Path) -> Isolation:
+def make_isolation(mode: IsolationMode, folder: Path) -> Isolation:
     """What can be done here, or what was asked for.
 
     Args:
@@ -175,14 +175,14 @@ def make_isolation(mode: Mode, folder: Path) -> Isolation:
     Raises:
         BadInput: cgroups were asked for, and there are none for us.
     """
-    if mode is Mode.NONE:
+    if mode is IsolationMode.NONE:
         return NoIsolation()
-    if mode is Mode.PACING:
+    if mode is IsolationMode.PACING:
         return Pacing()
     key = hashlib.sha256(str(folder).encode()).hexdigest()[:_KEY_LENGTH]
     try:
         return Quotas(open_cgroups(f"dl2-{key}"))
-    except Unavailable as error:
-        if mode is Mode.CGROUP:
+    except CgroupsUnavailable as error:
+        if mode is IsolationMode.CGROUP:
             raise BadInput(f"--isolation cgroup: {error}; give auto, pacing or none") from error
         return Pacing(str(error))

@@ -10,16 +10,16 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from coordinator.ctl.job_folders import all_jobs, jobs_folder
-from dl2_scheduler.backends.local.runtime import Process
+from dl2_scheduler.backends.local.runtime import LauncherProcess
 from dl2_scheduler.cluster.document import ElasticJob
-from dl2_scheduler.cluster.errors import BadInput, Unwritten
-from dl2_scheduler.cluster.live import Phase
+from dl2_scheduler.cluster.errors import BadInput, StateNotWritten
+from dl2_scheduler.cluster.live import JobPhase
 
 FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Record:
+class JobRecord:
     """One submission.
 
     Attributes:
@@ -55,7 +55,7 @@ class Record:
     document: ElasticJob
     folder: Path
     submitted: float
-    phase: Phase = Phase.WAITING
+    phase: JobPhase = JobPhase.WAITING
     reason: str = ""
     stop_asked: bool = False
     suspended: bool = False
@@ -63,7 +63,7 @@ class Record:
     wanted_workers: int = 0
     wanted_servers: int = 0
     saved: bool = False
-    process: Process | None = None
+    process: LauncherProcess | None = None
     runs: int = 0
     losses: int = 0
     workers: int = 0
@@ -89,14 +89,14 @@ class Record:
         return self.held or self.suspended
 
 
-_RECORD = TypeAdapter(Record)
+_RECORD = TypeAdapter(JobRecord)
 
 
-class Records:
+class JobRecords:
     """Of all submissions. Safe from several threads: a change applies to the record as it is then.
 
     Args:
-        path: of the database file, which one `Records` has open at a time.
+        path: of the database file, which one `JobRecords` has open at a time.
         now: unix seconds: when the cluster begins, if it is new.
 
     Attributes:
@@ -105,7 +105,7 @@ class Records:
     Raises:
         BadInput: the file is not such a database.
 
-    A method that changes something raises Unwritten where that cannot be written, and changes nothing.
+    A method that changes something raises StateNotWritten where that cannot be written, and changes nothing.
     """
 
     def __init__(self, path: Path, now: float):
@@ -138,30 +138,30 @@ class Records:
             self._execute("REPLACE INTO cluster VALUES ('slot', ?)", (self._slot + 1,))
             self._slot += 1
 
-    def all(self) -> list[Record]:
+    def all(self) -> list[JobRecord]:
         """In order of submission."""
         with self._lock:
             return list(self._records.values())
 
-    def active(self) -> list[Record]:
+    def active(self) -> list[JobRecord]:
         """Those that have not ended."""
         return [record for record in self.all() if not record.phase.ended]
 
-    def get(self, number: int) -> Record:
+    def get(self, number: int) -> JobRecord:
         """A submission, as it is now."""
         with self._lock:
             return self._records[number]
 
-    def last(self, name: str) -> Record | None:
+    def last(self, name: str) -> JobRecord | None:
         """The last submission of a name."""
         return next((record for record in reversed(self.all()) if record.name == name), None)
 
-    def add(self, document: ElasticJob, folder: Path, now: float, **changes: Any) -> Record:
+    def add(self, document: ElasticJob, folder: Path, now: float, **changes: Any) -> JobRecord:
         """A new submission, with some fields other than they are by default."""
         with self._lock:
-            return self._write(Record(max(self._records, default=0) + 1, document, folder, now, **changes))
+            return self._write(JobRecord(max(self._records, default=0) + 1, document, folder, now, **changes))
 
-    def change(self, number: int, **changes: Any) -> Record:
+    def change(self, number: int, **changes: Any) -> JobRecord:
         """Some fields of a record; returns it changed."""
         with self._lock:
             record = self._records[number]
@@ -172,7 +172,7 @@ class Records:
         """Let go of the file."""
         self._database.close()
 
-    def _write(self, record: Record) -> Record:
+    def _write(self, record: JobRecord) -> JobRecord:
         text = _RECORD.dump_json(record, by_alias=True, exclude_none=True).decode()
         self._execute("REPLACE INTO jobs VALUES (?, ?)", (record.number, text))
         self._records[record.number] = record
@@ -182,7 +182,7 @@ class Records:
         try:
             self._database.execute(statement, values)
         except sqlite3.Error as error:
-            raise Unwritten(self._path, error) from error
+            raise StateNotWritten(self._path, error) from error
 
     def _value(self, name: str, default: float) -> float:
         self._database.execute("INSERT OR IGNORE INTO cluster VALUES (?, ?)", (name, default))
@@ -208,4 +208,4 @@ def _check_not_emptied(path: Path) -> None:
 
 
 Changes = Mapping[str, Any]
-"""Fields of a `Record` and their new values."""
+"""Fields of a `JobRecord` and their new values."""

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from dl2_scheduler.backends.local.holding import present_claims
-from dl2_scheduler.backends.local.job_records import Record
+from dl2_scheduler.backends.local.job_records import JobRecord
 from dl2_scheduler.backends.local.placing import Placement, place
-from dl2_scheduler.backends.local.runtime import Task, Usage
+from dl2_scheduler.backends.local.runtime import RunningTask, Usage
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.cluster.live import ClusterLoad, NodeLoad, TaskLoad
@@ -13,14 +13,14 @@ from dl2_scheduler.cluster.live import ClusterLoad, NodeLoad, TaskLoad
 _UNKNOWN = Usage(0.0, 0.0, 0)
 
 
-def placed(records: Sequence[Record], nodes: Sequence[Node], rule: NodeRule) -> Placement:
+def placed(records: Sequence[JobRecord], nodes: Sequence[Node], rule: NodeRule) -> Placement:
     """Where the tasks of all active jobs are counted: those of held jobs first, then by submission."""
     by_hand = sorted(records, key=lambda record: not record.left_alone)
     return place(nodes, [claim for record in by_hand for claim in present_claims(record)], rule)
 
 
 def load_of(
-    placement: Placement, tasks: Mapping[str, Sequence[Task]], usage: Mapping[int, Usage], isolation: str
+    placement: Placement, tasks: Mapping[str, Sequence[RunningTask]], usage: Mapping[int, Usage], isolation: str
 ) -> ClusterLoad:
     """For operators.
 
@@ -37,7 +37,9 @@ def load_of(
     return ClusterLoad(nodes, list(_tasks(placement, tasks, usage)), isolation)
 
 
-def _tasks(placement: Placement, tasks: Mapping[str, Sequence[Task]], usage: Mapping[int, Usage]) -> Iterator[TaskLoad]:
+def _tasks(
+    placement: Placement, tasks: Mapping[str, Sequence[RunningTask]], usage: Mapping[int, Usage]
+) -> Iterator[TaskLoad]:
     """A job's nth task of a role is the nth that is counted; one more, which is leaving, is counted nowhere."""
     for job, members in tasks.items():
         places = {key: iter(names) for key, names in placement.where.items()}

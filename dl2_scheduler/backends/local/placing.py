@@ -10,7 +10,7 @@ from dl2_scheduler.cluster.jobs import Node, Resources, resource_names
 
 
 @dataclass(frozen=True)
-class Claim:
+class TaskDemand:
     """Tasks of one role of a job.
 
     Attributes:
@@ -50,7 +50,7 @@ class Placement:
         )
 
 
-def place(nodes: Sequence[Node], claims: Sequence[Claim], rule: NodeRule) -> Placement:
+def place(nodes: Sequence[Node], claims: Sequence[TaskDemand], rule: NodeRule) -> Placement:
     """Count tasks on nodes, in the order of the claims.
 
     Args:

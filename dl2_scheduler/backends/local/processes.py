@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from dl2_scheduler.backends.local.runtime import Process
+from dl2_scheduler.backends.local.runtime import LauncherProcess
 
 _GATE = 'read -r go || exit 0; exec "$@" </dev/null'
 """The program begins when its parent has written down who it is; where the parent dies before, it never does."""
@@ -27,7 +27,7 @@ def start(
     environment: Mapping[str, str],
     folder: Path,
     log: Path,
-    started: Callable[[Process], None],
+    started: Callable[[LauncherProcess], None],
     ended: Callable[[], None],
     umask: int = -1,
 ) -> None:
@@ -60,13 +60,13 @@ def start(
     assert child.stdin is not None, "asked for above"
     with child.stdin as gate:
         if (birth := _birth(child.pid)) is not None:  # a program that somebody killed at once has none
-            started(Process(child.pid, birth))
+            started(LauncherProcess(child.pid, birth))
             with suppress(BrokenPipeError):
                 gate.write(b"go\n")
                 gate.flush()
 
 
-def is_alive(process: Process) -> bool:
+def is_alive(process: LauncherProcess) -> bool:
     """Whether this very process runs, and not another that has its number now."""
     return _birth(process.pid) == process.birth
 
@@ -98,7 +98,7 @@ def totals() -> Mapping[int, Totals]:
     return found
 
 
-def terminate(process: Process) -> None:
+def terminate(process: LauncherProcess) -> None:
     """SIGTERM to this very process; nothing where it has ended."""
     with suppress(ProcessLookupError):
         descriptor = os.pidfd_open(process.pid)
@@ -109,12 +109,12 @@ def terminate(process: Process) -> None:
             os.close(descriptor)
 
 
-def watch(process: Process, ended: Callable[[], None]) -> None:
+def watch(process: LauncherProcess, ended: Callable[[], None]) -> None:
     """Call `ended`, from a thread, when a process ends that is nobody's child here."""
     threading.Thread(target=_await_end, args=(process, ended), name=f"watch-{process.pid}", daemon=True).start()
 
 
-def _await_end(process: Process, ended: Callable[[], None]) -> None:
+def _await_end(process: LauncherProcess, ended: Callable[[], None]) -> None:
     with suppress(ProcessLookupError):
         descriptor = os.pidfd_open(process.pid)
         try:

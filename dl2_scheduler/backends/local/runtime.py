@@ -20,7 +20,7 @@ class Declined(SchedulerError):
 
 
 @dataclass(frozen=True)
-class Process:
+class LauncherProcess:
     """A launcher's process, which no other can be taken for.
 
     Attributes:
@@ -33,7 +33,7 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Shape:
+class TaskShape:
     """What a job's tasks are like.
 
     Attributes:
@@ -55,7 +55,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Order:
+class LaunchOrder:
     """A job to start.
 
     Attributes:
@@ -71,7 +71,7 @@ class Order:
         retry_limit: deaths of tasks that the launcher mends.
     """
 
-    shape: Shape
+    shape: TaskShape
     submitted: float
     run: int
     command: tuple[str, ...]
@@ -89,12 +89,12 @@ class Order:
 
     @property
     def submission(self) -> int:
-        """See `Shape`."""
+        """See `TaskShape`."""
         return self.shape.submission
 
 
 @dataclass(frozen=True)
-class Task:
+class RunningTask:
     """A node of a job.
 
     Attributes:
@@ -124,7 +124,7 @@ class Usage:
 
 
 @dataclass(frozen=True)
-class Report:
+class JobReport:
     """What a job's coordinator says of it.
 
     Attributes:
@@ -151,11 +151,11 @@ class Report:
     epochs: float
     samples_per_epoch: float
     samples_per_second: float
-    tasks: tuple[Task, ...] = ()
+    tasks: tuple[RunningTask, ...] = ()
 
 
 @dataclass(frozen=True)
-class Ending:
+class LauncherEnding:
     """What a launcher has left behind.
 
     Attributes:
@@ -176,7 +176,7 @@ class Over(Unreachable):
         ending: what it will leave behind, as far as is known now.
     """
 
-    def __init__(self, name: str, ending: Ending):
+    def __init__(self, name: str, ending: LauncherEnding):
         super().__init__(f"{name} is over: {ending.reason}")
         self.ending = ending
 
@@ -184,7 +184,7 @@ class Over(Unreachable):
 class JobRuntime(Protocol):
     """Runs jobs. Every method names a job by its name."""
 
-    def start(self, order: Order, started: Callable[[Process], None]) -> None:
+    def start(self, order: LaunchOrder, started: Callable[[LauncherProcess], None]) -> None:
         """Start a launcher; it goes on from the submission's last checkpoint where there is one.
 
         Args:
@@ -195,16 +195,16 @@ class JobRuntime(Protocol):
             Declined: it cannot be started.
         """
 
-    def watch(self, process: Process) -> None:
+    def watch(self, process: LauncherProcess) -> None:
         """Wake the cluster's clock when this process, of another `dl2 serve`, ends."""
 
-    def is_alive(self, process: Process) -> bool:
+    def is_alive(self, process: LauncherProcess) -> bool:
         """Whether this very process runs."""
 
-    def ending(self, name: str, process: Process, log: Path) -> Ending:
+    def ending(self, name: str, process: LauncherProcess, log: Path) -> LauncherEnding:
         """What an ended launcher has left behind."""
 
-    def report(self, name: str, process: Process) -> Report:
+    def report(self, name: str, process: LauncherProcess) -> JobReport:
         """Ask the coordinator.
 
         Args:
@@ -244,17 +244,17 @@ class JobRuntime(Protocol):
             done: called once, from any thread: "" when the job is saved, else why it is not.
         """
 
-    def stop(self, name: str, process: Process) -> None:
+    def stop(self, name: str, process: LauncherProcess) -> None:
         """Ask the job to end, by its coordinator or else by a signal to its launcher."""
 
-    def tend(self, shapes: Sequence[Shape]) -> None:
+    def tend(self, shapes: Sequence[TaskShape]) -> None:
         """Give running tasks their shares of the machine as it is now divided, and tidy up after those that ended.
 
         Args:
             shapes: of all jobs that have not ended.
         """
 
-    def usage(self, tasks: Sequence[Task]) -> Mapping[int, Usage]:
+    def usage(self, tasks: Sequence[RunningTask]) -> Mapping[int, Usage]:
         """Of tasks that run, by their pids, measured over a while."""
 
     @property

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dl2_scheduler.backends.local import task_entry
 from dl2_scheduler.backends.local.isolation import Isolation
-from dl2_scheduler.backends.local.runtime import Shape
+from dl2_scheduler.backends.local.runtime import TaskShape
 
 
 class TaskFiles:
@@ -30,11 +30,11 @@ class TaskFiles:
         self._written: dict[str, str] = {}
         folder.mkdir(exist_ok=True, mode=0o700)
 
-    def wrap(self, shape: Shape, role: str) -> str:
+    def wrap(self, shape: TaskShape, role: str) -> str:
         """Command that tasks of a role are run through."""
         return shlex.join([sys.executable, "-I", "-S", task_entry.__file__, str(self._path(shape.key)), role])
 
-    def write(self, shape: Shape) -> None:
+    def write(self, shape: TaskShape) -> None:
         """Say what a job's tasks have, for those that begin from now on."""
         text = json.dumps({role: self._task(shape, role) for role in shape.slots})
         if self._written.get(shape.key) == text:
@@ -47,7 +47,7 @@ class TaskFiles:
         draft.replace(path)  # at once or not at all: a task may begin now
         self._written[shape.key] = text
 
-    def tend(self, shapes: Sequence[Shape]) -> None:
+    def tend(self, shapes: Sequence[TaskShape]) -> None:
         """See `JobRuntime.tend`."""
         for shape in shapes:
             self.write(shape)
@@ -63,7 +63,7 @@ class TaskFiles:
         if not any(self._folder.iterdir()):
             self.isolation.close()
 
-    def share(self, shape: Shape, role: str) -> float:
+    def share(self, shape: TaskShape, role: str) -> float:
         """Cores that a task may count on."""
         return self._cores * shape.slots[role] / self._slots
 
@@ -72,7 +72,7 @@ class TaskFiles:
         """How tasks are kept to their share, for people."""
         return f"{self.isolation.words}; a slot is {self._cores / self._slots:.3g} of {self._cores:g} cores"
 
-    def _task(self, shape: Shape, role: str) -> dict[str, object]:
+    def _task(self, shape: TaskShape, role: str) -> dict[str, object]:
         confinement = self.isolation.confine(shape.key, role, self.share(shape, role))
         return {
             "group": confinement.group,

@@ -5,18 +5,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from dl2_scheduler.backends.local import decide, holding
-from dl2_scheduler.backends.local.job_records import Record
-from dl2_scheduler.backends.local.placing import Claim, place
-from dl2_scheduler.backends.local.runtime import Report
+from dl2_scheduler.backends.local.job_records import JobRecord
+from dl2_scheduler.backends.local.placing import TaskDemand, place
+from dl2_scheduler.backends.local.runtime import JobReport
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import JobOutcome, Trained
 from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES, Job, Node
-from dl2_scheduler.cluster.live import JobStatus, Phase
+from dl2_scheduler.cluster.live import JobPhase, JobStatus
 from dl2_scheduler.cluster.snapshot import Grant, JobState, SpeedReport
 from dl2_scheduler.cluster.template import SLOTS
 
 
-def job_of(record: Record, began: float) -> Job:
+def job_of(record: JobRecord, began: float) -> Job:
     """As submitted, with what it has told of its data.
 
     Args:
@@ -27,21 +27,21 @@ def job_of(record: Record, began: float) -> Job:
     return record.document.job(arrival, record.samples_per_epoch or UNKNOWN_SAMPLES)
 
 
-def state_of(record: Record, began: float) -> JobState:
+def state_of(record: JobRecord, began: float) -> JobState:
     """For a policy."""
     job = job_of(record, began)
-    starting = record.phase is Phase.STARTING
+    starting = record.phase is JobPhase.STARTING
     return JobState(job, record.epochs_done, record.slots_run, record.workers, record.servers, starting)
 
 
-def speed_of(record: Record) -> SpeedReport | None:
+def speed_of(record: JobRecord) -> SpeedReport | None:
     """As the job measured it; None: it did not."""
     if not (record.samples_per_second > 0 and record.workers and record.servers):
         return None
     return SpeedReport(record.name, record.document.model, record.servers, record.workers, record.samples_per_second)
 
 
-def outcome_of(before: Record, now: Record, grant: Grant, note: str, began: float) -> JobOutcome:
+def outcome_of(before: JobRecord, now: JobRecord, grant: Grant, note: str, began: float) -> JobOutcome:
     """What became of a job in a slot.
 
     Args:
@@ -70,18 +70,18 @@ def outcome_of(before: Record, now: Record, grant: Grant, note: str, began: floa
     )
 
 
-def _never_trained(before: Record, now: Record) -> bool:
+def _never_trained(before: JobRecord, now: JobRecord) -> bool:
     """Whether a job has failed before anybody heard that it trained: what it was granted is not what it had."""
-    return now.phase is Phase.FAILED and not (before.workers and before.servers)
+    return now.phase is JobPhase.FAILED and not (before.workers and before.servers)
 
 
-def _news(before: Record, now: Record) -> str:
+def _news(before: JobRecord, now: JobRecord) -> str:
     if _never_trained(before, now):
         return f"{now.phase} before it told of any training: {now.reason}"
     return f"{now.phase}: {now.reason}" if now.reason and now.reason != before.reason else ""
 
 
-def why_waits(record: Record, nodes: Sequence[Node], held: Sequence[Claim]) -> str:
+def why_waits(record: JobRecord, nodes: Sequence[Node], held: Sequence[TaskDemand]) -> str:
     """Why a job has no processes; "": it has, or only the policy knows.
 
     Args:
@@ -89,7 +89,7 @@ def why_waits(record: Record, nodes: Sequence[Node], held: Sequence[Claim]) -> s
         nodes: with their whole capacity.
         held: what held jobs take, this one too if it is.
     """
-    if record.phase is not Phase.WAITING:
+    if record.phase is not JobPhase.WAITING:
         return ""
     if record.suspended:
         return f"suspended when it was submitted: dl2 release {record.name} lets it begin"
@@ -108,7 +108,7 @@ def why_waits(record: Record, nodes: Sequence[Node], held: Sequence[Claim]) -> s
     return "held: it begins with the next slot" if record.held else ""
 
 
-def status_of(record: Record, report: Report | None, log: Path, waits: str) -> JobStatus:
+def status_of(record: JobRecord, report: JobReport | None, log: Path, waits: str) -> JobStatus:
     """For operators.
 
     Args:

@@ -18,11 +18,11 @@ from dl2_scheduler.guard.process import Guard
 from dl2_scheduler.learning.live.process import Learner, check_learns
 from dl2_scheduler.live.deadline import Bounded
 from dl2_scheduler.live.history import History
-from dl2_scheduler.live.metrics import Metrics, exported
+from dl2_scheduler.live.metrics import ClusterMetrics, exported
 from dl2_scheduler.live.policies import Maker, Policies
-from dl2_scheduler.live.service import Notes, Service, serving
-from dl2_scheduler.live.slot_limits import Limits
-from dl2_scheduler.live.slot_loop import Beside, Loop
+from dl2_scheduler.live.service import ClusterService, Notes, serving
+from dl2_scheduler.live.slot_limits import SlotLimits
+from dl2_scheduler.live.slot_loop import SlotLoop, SlotObserver
 from dl2_scheduler.policies.names import DL2, absolute
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
@@ -46,13 +46,13 @@ class Caution:
     guard_margin: Annotated[float, typer.Option(help="Part by which a bad slot is worse than drf's.")] = 0.1
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> SlotLimits:
         """Of what may change. Raises BadInput."""
         if self.most_changes < 2:
             raise BadInput(f"--most-changes is {self.most_changes}: give at least 2, a worker and a server")
         if self.least_slots < 1:
             raise BadInput(f"--least-slots is {self.least_slots}: give at least 1, each slot")
-        return Limits(self.most_changes, self.least_slots)
+        return SlotLimits(self.most_changes, self.least_slots)
 
     @property
     def guard(self) -> GuardSettings | None:
@@ -80,14 +80,14 @@ class Driving:
 
     policy: str | None
     rule: NodeRule = NodeRule.SPREAD
-    limits: Limits = field(default_factory=Limits)
+    limits: SlotLimits = field(default_factory=SlotLimits)
     guard: GuardSettings | None = field(default_factory=GuardSettings)
     learn: bool = False
     metrics: str | None = None
 
 
 @contextmanager
-def driven(cluster: LiveCluster, history: History, folder: Path, driving: Driving) -> Iterator[Loop]:
+def driven(cluster: LiveCluster, history: History, folder: Path, driving: Driving) -> Iterator[SlotLoop]:
     """The loop of a cluster, which people can talk to meanwhile.
 
     Args:
@@ -108,7 +108,7 @@ def driven(cluster: LiveCluster, history: History, folder: Path, driving: Drivin
         if driving.policy is not None:
             raise BadInput(f"{why}: give --policy dl2:RUN too, or leave --learn out")
         log.warning("%s: nothing learns until `dl2 policy use dl2:RUN`", why)
-    beside: list[Beside] = []
+    beside: list[SlotObserver] = []
     notes = Notes()
     with ExitStack() as stack:
         if driving.guard is not None:
@@ -119,12 +119,12 @@ def driven(cluster: LiveCluster, history: History, folder: Path, driving: Drivin
             learner = stack.enter_context(closing(Learner(policies, folder, driving.rule)))
             beside.append(learner)
             notes.learning, notes.updates = lambda: learner.summary, lambda: learner.updates
-        stack.enter_context(serving(Service(cluster, history, policies, notes), folder))
-        metrics = Metrics(cluster)
+        stack.enter_context(serving(ClusterService(cluster, history, policies, notes), folder))
+        metrics = ClusterMetrics(cluster)
         if driving.metrics is not None:
             where = stack.enter_context(exported(metrics, driving.metrics))
             log.info("metrics: http://%s/metrics", where)
-        yield Loop(metrics.watching(cluster), policies, driving.rule, history, driving.limits, beside)
+        yield SlotLoop(metrics.watching(cluster), policies, driving.rule, history, driving.limits, beside)
 
 
 def fitted_by(history: History) -> Maker:

@@ -14,7 +14,7 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.commands.common import Folder, default_folder, new_table, show
 from dl2_scheduler.live.history import History
 from dl2_scheduler.replay.costs import Costs, scaling_costs
-from dl2_scheduler.replay.measured import Row, Table, speed_table
+from dl2_scheduler.replay.measured import SpeedFit, SpeedRow, speed_table
 from dl2_scheduler.replay.past import past_jobs
 from dl2_scheduler.sim.trace import write_trace, write_whole
 from elastic_ps.system.terminal import say
@@ -62,10 +62,10 @@ def _print_costs(costs: Costs) -> None:
     say(f"in simulations: --start-cost {found.start:.1f} --change-cost {found.change:.1f} --join-cost {found.join:.1f}")
 
 
-def _lines(table: Table) -> list[str]:
+def _lines(table: SpeedFit) -> list[str]:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([field.name for field in fields(Row)])
+    writer.writerow([field.name for field in fields(SpeedRow)])
     writer.writerows([_rounded(value) for value in astuple(row)] for row in table.rows)
     return [text.getvalue()]
 

@@ -28,7 +28,7 @@ def held(folder: Path, private: bool = False) -> Iterator[None]:
 
     Raises:
         BadInput: the folder cannot be used, or others can read it.
-        Refused: another has it.
+        RequestRefused: another has it.
     """
     with ExitStack() as stack:
         try:

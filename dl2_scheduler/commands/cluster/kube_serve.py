@@ -18,7 +18,7 @@ from dl2_scheduler.backends.kube.cluster import KubernetesCluster
 from dl2_scheduler.backends.kube.placement.binder import Binder
 from dl2_scheduler.backends.kube.placement.volume_claims import Claims
 from dl2_scheduler.backends.kube.scheduler_memory import Memory
-from dl2_scheduler.cluster.errors import Refused
+from dl2_scheduler.cluster.errors import RequestRefused
 from dl2_scheduler.commands.cluster.driving import Driving, driven
 from dl2_scheduler.commands.cluster.foreground import held, signals_to
 from dl2_scheduler.commands.cluster.kube_health import Health, answering
@@ -55,7 +55,7 @@ def serve_kube(order: KubeOrder) -> None:
 
     Raises:
         BadInput: there is no cluster, or the folder or policy cannot be used.
-        Refused: the lease was lost, or a part of this process has died: it has to be started again.
+        RequestRefused: the lease was lost, or a part of this process has died: it has to be started again.
     """
     api = KubeApi(order.context, in_cluster=True)
     ended, trouble = threading.Event(), _Trouble()
@@ -74,7 +74,7 @@ def serve_kube(order: KubeOrder) -> None:
         finally:
             election.release()
     if trouble.text:
-        raise Refused(f"{trouble.text}: start this again")
+        raise RequestRefused(f"{trouble.text}: start this again")
 
 
 class _Trouble:

@@ -11,7 +11,7 @@ from typing import Annotated, BinaryIO
 import typer
 
 from dl2_scheduler.backends.local.outputs import node_log
-from dl2_scheduler.cluster.errors import Refused
+from dl2_scheduler.cluster.errors import RequestRefused
 from dl2_scheduler.commands.cluster.jobs import JobName
 from dl2_scheduler.commands.cluster.kube_target import Where
 from dl2_scheduler.commands.common import default_folder
@@ -51,16 +51,16 @@ def logs(
 
 
 def _file_of(client: ClusterClient, folder: Path, job: str, node: str) -> Callable[[], tuple[Path, bool]]:
-    """Asks which file it is now, and whether the job has ended. Raises Refused where there is none."""
+    """Asks which file it is now, and whether the job has ended. Raises RequestRefused where there is none."""
     status = client.status(job)
     if not status.log:
-        raise Refused(f"{job} has no output: it has not begun ({status.reason or status.phase})")
+        raise RequestRefused(f"{job} has no output: it has not begun ({status.reason or status.phase})")
     of_node = node_log(folder, job, node)
     if not node and not Path(status.log).exists():
-        raise Refused(f"{job} has no output (yet): there is no {status.log}")
+        raise RequestRefused(f"{job} has no output (yet): there is no {status.log}")
     if node and not of_node.exists():
         there = ", ".join(sorted(found.stem for found in of_node.parent.glob("*.log"))) or "none"
-        raise Refused(f"{job} has no node {node} since its last start; there is output of: {there}")
+        raise RequestRefused(f"{job} has no node {node} since its last start; there is output of: {there}")
 
     def look() -> tuple[Path, bool]:
         now = client.status(job)

@@ -12,8 +12,8 @@ from dl2_scheduler.backends.clock import SystemClock
 from dl2_scheduler.backends.local.cgroups import allowed_cores
 from dl2_scheduler.backends.local.cluster import LocalCluster
 from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime
-from dl2_scheduler.backends.local.isolation import Mode, make_isolation
-from dl2_scheduler.backends.local.job_records import Records
+from dl2_scheduler.backends.local.isolation import IsolationMode, make_isolation
+from dl2_scheduler.backends.local.job_records import JobRecords
 from dl2_scheduler.backends.local.nodes import virtual_nodes
 from dl2_scheduler.backends.local.tasks import TaskFiles
 from dl2_scheduler.cluster.durations import seconds
@@ -43,7 +43,9 @@ def serve(
     ] = None,
     slot: Annotated[str, typer.Option(metavar="TIME", help="Between two decisions: 30s, 20m.")] = "20m",
     placement: Annotated[str, typer.Option(help="spread, pack or round-robin.")] = SPREAD,
-    isolation: Annotated[Mode, typer.Option(help="By which tasks keep to their share of the cores.")] = Mode.AUTO,
+    isolation: Annotated[
+        IsolationMode, typer.Option(help="By which tasks keep to their share of the cores.")
+    ] = IsolationMode.AUTO,
     metrics: Annotated[
         str | None,
         typer.Option(metavar="[ADDRESS:]PORT", help="For Prometheus; port 0: a free one, which the log tells."),
@@ -71,7 +73,7 @@ def serve(
     state = (folder or default_folder()).absolute()
     _log(as_json=kube and not sys.stderr.isatty())
     if kube:
-        if slots is not None or isolation is not Mode.AUTO:
+        if slots is not None or isolation is not IsolationMode.AUTO:
             raise BadInput("--slots and --isolation are of a cluster of this machine: leave them out with --kube")
         _serve_kube(length, driving, state, namespace or (), context, probes)
         return
@@ -87,7 +89,7 @@ def _log(as_json: bool) -> None:
     log_to_stderr(JsonLines() if as_json else LogLines())
 
 
-def _serve_local(slots: str, length: float, driving: Driving, state: Path, isolation: Mode) -> None:
+def _serve_local(slots: str, length: float, driving: Driving, state: Path, isolation: IsolationMode) -> None:
     nodes = virtual_nodes(slots)
     clock = SystemClock()
     slots_in_all = sum(node.capacity[SLOTS] for node in nodes)
@@ -95,7 +97,7 @@ def _serve_local(slots: str, length: float, driving: Driving, state: Path, isola
         private_files() as umask,
         held(state, private=True),
         closing(TaskFiles(state / "tasks", make_isolation(isolation, state), allowed_cores(), slots_in_all)) as tasks,
-        closing(Records(state / "jobs.sqlite", clock.now())) as records,
+        closing(JobRecords(state / "jobs.sqlite", clock.now())) as records,
         closing(History(state / HISTORY_FILE)) as history,
     ):
         runtime = ElasticrunRuntime(state, clock.wake, tasks, umask)

@@ -42,7 +42,7 @@ _CLUSTERS = "24x8cpu,8gpu 48x8cpu,8gpu 96x8cpu,8gpu"
 _TEACHER = "drf"
 
 
-class Network(StrEnum):
+class NetworkKind(StrEnum):
     """Which one learns."""
 
     SHARED = "shared"
@@ -53,7 +53,7 @@ def bootstrap(
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the run is written.")],
     teacher: Annotated[str | None, typer.Option(help="The policy to imitate; a wrong one lists them [drf].")] = None,
     history: Annotated[Path | None, typer.Option(help="Recorded decisions to imitate instead.")] = None,
-    network: Annotated[Network, typer.Option(help="Ours, which jobs share, or the paper's.")] = Network.SHARED,
+    network: Annotated[NetworkKind, typer.Option(help="Ours, which jobs share, or the paper's.")] = NetworkKind.SHARED,
     places: Annotated[int, typer.Option(min=1, max=MOST_PLACES, help="Jobs that the paper's network sees.")] = 20,
     clusters: Annotated[str, typer.Option(help="Clusters to learn on, joined by spaces.")] = _CLUSTERS,
     pattern: Annotated[list[Pattern] | None, typer.Option(help="Of arrivals; may repeat [google].")] = None,
@@ -83,7 +83,7 @@ def bootstrap(
     lessons = Lessons(_nodes(clusters), jobs, patterns, seed, cost=cost)
     for episode in lessons.episodes(0, len(lessons.clusters)):  # what is wrong is told before the folder is there
         check_jobs(episode.jobs, episode.nodes, known)
-    make = PaperNetwork(places) if network is Network.PAPER else None
+    make = PaperNetwork(places) if network is NetworkKind.PAPER else None
     asked = {"network": network.value, "clusters": clusters.split(), "speeds": str(speeds or ""), "jobs": jobs}
     of_lessons = {"patterns": [each.value for each in patterns], "cost": asdict(cost), "seed": seed}
     run = _Run(lessons, known, BootstrapSettings(warm_up, episodes, epochs), make, RunFolder(out), asked | of_lessons)

@@ -19,7 +19,7 @@ from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.commands.common import Json, new_table, show, show_json
-from dl2_scheduler.commands.simulation.simulated import Simulated
+from dl2_scheduler.commands.simulation.simulated import SimulationOptions
 from dl2_scheduler.policies.registry import make_policy, rule_of
 from dl2_scheduler.sim.evaluate import Bounds, Contender, Result, bounds, compare
 from dl2_scheduler.sim.metrics import Estimate
@@ -35,7 +35,7 @@ def evaluate(
     policies: Annotated[str, typer.Option(help="Names, joined by commas; the first is the baseline.")],
     traces: Annotated[list[str], typer.Option(help="Trace, or a pattern of several as in 'val/*.jsonl'; may repeat.")],
     *,
-    simulated: Simulated,
+    simulated: SimulationOptions,
     with_bounds: Annotated[bool, typer.Option("--bounds", help="Also what no scheduler can beat.")] = False,
     as_json: Json = False,
 ) -> None:

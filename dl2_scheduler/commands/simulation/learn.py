@@ -10,7 +10,7 @@ import typer
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.commands.common import new_table, show
 from dl2_scheduler.commands.progress import Bar
-from dl2_scheduler.commands.simulation.bootstrap import Network
+from dl2_scheduler.commands.simulation.bootstrap import NetworkKind
 from dl2_scheduler.commands.simulation.simulated import known_speeds
 from dl2_scheduler.sim.arrivals import Pattern
 from dl2_scheduler.sim.lanes import ScalingCost
@@ -62,7 +62,7 @@ def learn(
         f"Use it as --policy dl2:{out or start}"
     )
     folder = RunFolder(out or start)
-    if told["network"] == Network.PAPER or at_rest(folder.path / "learning.csv"):
+    if told["network"] == NetworkKind.PAPER or at_rest(folder.path / "learning.csv"):
         lacking = None
     folder.write_settings({**folder.settings(), _SHORTAGE: lacking and lacking.as_dict()})
     if lacking is not None:
@@ -75,7 +75,7 @@ def _begun(told: Mapping[str, Any], before: "RunFolder", out: Path | None) -> "O
     from dl2_scheduler.learning.run_folder import RunFolder
 
     before.checkpoint()  # what is wrong is told before anything is written
-    settings = PaperSettings() if told["network"] == Network.PAPER else OnlineSettings()
+    settings = PaperSettings() if told["network"] == NetworkKind.PAPER else OnlineSettings()
     whole = {**told, _LEARNING: asdict(settings)}
     folder = before
     if out is not None:
@@ -109,7 +109,7 @@ def _made(told: Mapping[str, Any], folder: "RunFolder", start: "RunFolder | None
     from dl2_scheduler.learning.paper.settings import PaperSettings
 
     lessons, speeds = _lessons(told), known_speeds(Path(told["speeds"]) if told["speeds"] else None)
-    if told["network"] == Network.PAPER:
+    if told["network"] == NetworkKind.PAPER:
         return PaperOnline(folder, lessons, speeds, PaperSettings(**told[_LEARNING]), start)
     return Online(folder, lessons, speeds, OnlineSettings.of(told[_LEARNING]), start)
 

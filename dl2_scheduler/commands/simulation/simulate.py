@@ -9,7 +9,7 @@ import typer
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.commands.common import Json, new_table, show, show_json
 from dl2_scheduler.commands.simulation.replay import replay
-from dl2_scheduler.commands.simulation.simulated import Simulated
+from dl2_scheduler.commands.simulation.simulated import SimulationOptions
 from dl2_scheduler.policies.registry import make_policy, rule_of
 from dl2_scheduler.sim.history import Recording, write_history
 from dl2_scheduler.sim.lanes import ScalingCost
@@ -34,7 +34,7 @@ def simulate(
         Path | None, typer.Option(metavar="FOLDER", help="Of a live cluster: ask again what it decided.")
     ] = None,
     *,
-    simulated: Simulated,
+    simulated: SimulationOptions,
     keep: Annotated[Path | None, typer.Option("--record", help="Write what was decided, for dl2 bootstrap.")] = None,
     as_json: Json = False,
 ) -> None:

@@ -34,7 +34,7 @@ VariationSeed = Annotated[int, typer.Option(help="Of the speeds' deviations.")]
 
 
 @dataclass(frozen=True)
-class Simulated:
+class SimulationOptions:
     """What is simulated, as the options say."""
 
     cluster: Cluster = DEFAULT_CLUSTER

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from dl2_scheduler.cluster.errors import SchedulerError
-from dl2_scheduler.cluster.free_resources import NodeRule, Room
-from dl2_scheduler.cluster.interfaces import JobOutcome, Outcome
+from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
+from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.snapshot import JobState, Snapshot
 from dl2_scheduler.learning.actor import Actor, ActorSettings
 from dl2_scheduler.learning.critic import Critic, CriticPolicy, CriticSettings
@@ -164,7 +164,7 @@ class LiveLearner:
         state = {**self._actor.state(), **learners, "models": self._actor.models, "updates": self._simulated}
         return {**state, _KEY: live}
 
-    def _record(self, slot: RecordedSlot, outcome: Outcome, seconds: float) -> None:
+    def _record(self, slot: RecordedSlot, outcome: SlotOutcome, seconds: float) -> None:
         """What jobs did, as the critic learns it.
 
         Args:
@@ -173,7 +173,7 @@ class LiveLearner:
             seconds: that it lasted.
         """
         snapshot, models = slot.snapshot, self._actor.models
-        inputs, _ = of_room(Room(snapshot, self._rule), models)
+        inputs, _ = of_room(FreeResources(snapshot, self._rule), models)
         rows = features(inputs, len(models))
         whole = _LENGTHS[0] <= seconds / snapshot.slot_seconds <= _LENGTHS[1]
         kept, states, outcomes = [], [], []
@@ -195,7 +195,7 @@ class LiveLearner:
         """What the critic would have done."""
         teacher = PolicyTeacher(CriticPolicy(self._critic), self._rule)
         for slot in slots:
-            yield slot_of(Room(slot.snapshot, self._rule), teacher(slot.snapshot), self._actor.weights())
+            yield slot_of(FreeResources(slot.snapshot, self._rule), teacher(slot.snapshot), self._actor.weights())
 
 
 def _actor(found: Mapping[str, Any], settings: LiveSettings) -> Actor:

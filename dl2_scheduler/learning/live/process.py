@@ -9,7 +9,7 @@ from pathlib import Path
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.live.policies import Policies
-from dl2_scheduler.live.side_program import Side
+from dl2_scheduler.live.side_program import SideProgram
 from dl2_scheduler.policies.names import DL2
 from elastic_ps.system.bounded_files import read_text
 
@@ -32,7 +32,7 @@ class Learner:
         self.updates = 0
         self._policies, self._folder, self._rule = policies, folder, rule
         self._name: str | None = None
-        self._side: Side | None = None
+        self._side: SideProgram | None = None
         self._said = ""
 
     def before(self, slot: int) -> None:
@@ -84,7 +84,7 @@ class Learner:
             return
         command = [sys.executable, "-m", "dl2_scheduler.learning.live.program", str(run), str(self._folder)]
         output = self._folder / "logs" / "learning.log"
-        self._side = Side("learning", [*command, str(int(self._rule))], output)
+        self._side = SideProgram("learning", [*command, str(int(self._rule))], output)
 
 
 def check_learns(run: Path) -> None:

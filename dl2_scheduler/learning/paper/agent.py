@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.interfaces import Cluster, JobOutcome
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 from dl2_scheduler.learning.paper.experience import Experience, Floats
@@ -33,7 +33,7 @@ class Agent:
         while self._begun is None and not self.cluster.done:
             now = self.cluster.snapshot()
             if now.jobs:
-                self._begun = now, slot_of(Room(now, self._rule), weights.models, weights.minimum)
+                self._begun = now, slot_of(FreeResources(now, self._rule), weights.models, weights.minimum)
             else:
                 self.cluster.apply(Allocation())
                 self.cluster.finish_slot()

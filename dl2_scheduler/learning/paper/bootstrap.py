@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.snapshot import Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
@@ -107,7 +107,7 @@ def observed(teacher: AllocationPolicy, cluster: SimulatedCluster) -> Iterator[t
     """Run a policy, and tell of each slot with jobs what it did, as actions in its own order."""
     while not cluster.done:
         now = cluster.snapshot()
-        room = Room(now, NodeRule.SPREAD)
+        room = FreeResources(now, NodeRule.SPREAD)
         cluster.apply(teacher.allocate(now, room))
         if now.jobs:
             yield now, np.array(of_grants(room.grants, room.least), dtype=np.int64)

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.snapshot import Snapshot
 from dl2_scheduler.learning.paper.networks import PaperPolicy
 from dl2_scheduler.policies.learnt.batched import slot_of
@@ -56,7 +56,7 @@ def decisions(
     """
     parts = []
     for now, actions in taught:
-        slot = slot_of(Room(now, NodeRule.SPREAD), weights.models, weights.minimum)
+        slot = slot_of(FreeResources(now, NodeRule.SPREAD), weights.models, weights.minimum)
         forced = beyond_minimum(actions, len(now.jobs)) if weights.minimum else actions
         trail = new_trail(slot, weights.places, True)
         count = fill(slot, weights.layers, NO_DRAWS, 0.0, True, forced, trail)

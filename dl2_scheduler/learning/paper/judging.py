@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.lessons import Lessons
@@ -29,6 +29,6 @@ def completion_time(cluster: SimulatedCluster, policy: AllocationPolicy) -> floa
     lanes = cluster.lanes
     while not cluster.done and lanes.slot < MOST_SLOTS:
         snapshot = cluster.snapshot()
-        cluster.apply(policy.allocate(snapshot, Room(snapshot, NodeRule.SPREAD)))
+        cluster.apply(policy.allocate(snapshot, FreeResources(snapshot, NodeRule.SPREAD)))
         cluster.finish_slot()
     return float(np.where(np.isnan(lanes.finish), lanes.slot, lanes.finish)[0].mean() - lanes.arrival[0].mean())

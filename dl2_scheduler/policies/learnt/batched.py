@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dl2_scheduler.cluster.compiled import compiled
-from dl2_scheduler.cluster.free_resources import NOWHERE, Amounts, Room, fits_on, pick_node, take
+from dl2_scheduler.cluster.free_resources import NOWHERE, Amounts, FreeResources, fits_on, pick_node, take
 from dl2_scheduler.policies.learnt.features import F32, kinds
 from dl2_scheduler.policies.learnt.fill import ACTIONS, BOTH, SERVER, WORKER, Ints
 from dl2_scheduler.policies.rules.minima import refuse_minima
@@ -78,7 +78,7 @@ def row_width(models: int) -> int:
     return models + _OWN
 
 
-def slot_of(room: Room, models: Sequence[str], minimum: bool = True) -> Slot:
+def slot_of(room: FreeResources, models: Sequence[str], minimum: bool = True) -> Slot:
     """The start of a slot.
 
     Args:
@@ -270,7 +270,7 @@ class Filling:
         mask: which actions there are, (3 * places + 1,).
     """
 
-    def __init__(self, room: Room, models: Sequence[str], places: int = 20, minimum: bool = True):
+    def __init__(self, room: FreeResources, models: Sequence[str], places: int = 20, minimum: bool = True):
         self.slot = slot_of(room, models, minimum)
         self.done = False
         self.observation = np.zeros((places, row_width(len(models))), dtype=np.float32)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.free_resources import Room
+from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
 from dl2_scheduler.policies.learnt.array_files import MOST_MODELS, check_arrays, check_models, read_arrays
 from dl2_scheduler.policies.learnt.features import features, of_room
@@ -39,7 +39,7 @@ class Dl2:
         self.inferences = 0
         self._weights = weights
 
-    def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
+    def allocate(self, snapshot: Snapshot, room: FreeResources) -> Allocation:
         """See `AllocationPolicy.allocate`."""
         if not snapshot.jobs:
             return Allocation()
@@ -51,7 +51,7 @@ class Dl2:
             }
         )
 
-    def _counts(self, room: Room) -> Ints:
+    def _counts(self, room: FreeResources) -> Ints:
         inputs, tasks = of_room(room, self._weights.models)
         rows = features(inputs, len(self._weights.models))
         scores = self._weights.scores(rows, share_of(inputs), int(tasks.most.max()))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dl2_scheduler.cluster.free_resources import Room
+from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.policies.learnt.fill import Ints, Tasks
 
 Floats = NDArray[np.float64]
@@ -121,7 +121,7 @@ def kinds(demands: Floats) -> tuple[Floats, Ints]:
     return found, where.reshape(-1, all_three.shape[1])
 
 
-def of_room(room: Room, models: Sequence[str]) -> tuple[SlotInputs, Tasks]:
+def of_room(room: FreeResources, models: Sequence[str]) -> tuple[SlotInputs, Tasks]:
     """A live cluster's slot, and what its jobs may get.
 
     Args:

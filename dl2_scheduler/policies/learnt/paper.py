@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dl2_scheduler.cluster.compiled import compiled
-from dl2_scheduler.cluster.free_resources import Room
+from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
 from dl2_scheduler.policies.learnt.batched import CHANGING, Mask, Slot, give, slot_of, whole, write_mask, write_row
 from dl2_scheduler.policies.learnt.features import F32
@@ -248,7 +248,7 @@ NO_DRAWS, NOT_FORCED = np.zeros((0, 2)), np.zeros(0, dtype=np.int64)
 
 
 def filled(
-    room: Room, weights: PaperWeights, random: np.random.Generator | None = None, epsilon: float = 0.0
+    room: FreeResources, weights: PaperWeights, random: np.random.Generator | None = None, epsilon: float = 0.0
 ) -> tuple[Slot, Trail]:
     """A slot as the network fills it, and its inferences.
 
@@ -279,7 +279,7 @@ class PaperDl2:
         self.inferences = 0
         self._weights = weights
 
-    def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
+    def allocate(self, snapshot: Snapshot, room: FreeResources) -> Allocation:
         """See `AllocationPolicy.allocate`."""
         slot, trail = filled(room, self._weights)
         self.inferences = len(trail.actions)

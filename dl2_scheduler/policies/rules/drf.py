@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dl2_scheduler.cluster.free_resources import Amounts, Room
+from dl2_scheduler.cluster.free_resources import Amounts, FreeResources
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 from dl2_scheduler.policies.rules.minima import refuse_minima
 
@@ -20,7 +20,7 @@ class Drf:
 
     published: bool = False
 
-    def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
+    def allocate(self, snapshot: Snapshot, room: FreeResources) -> Allocation:
         """See `AllocationPolicy.allocate`."""
         if self.published:
             refuse_minima(snapshot)
@@ -39,7 +39,7 @@ class Drf:
         return room.allocation()
 
 
-def _share(room: Room, whole: Amounts, job: int, workers: int, servers: int) -> float:
+def _share(room: FreeResources, whole: Amounts, job: int, workers: int, servers: int) -> float:
     """Dominant share of so many tasks, of the whole cluster's amounts."""
     worker, server = (demands[job] for demands in room.demands)
     with np.errstate(divide="ignore", invalid="ignore"):

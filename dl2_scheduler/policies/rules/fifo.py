@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dl2_scheduler.cluster.free_resources import Room
+from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 from dl2_scheduler.policies.rules.minima import refuse_minima
 
 
-def fill_in_order(order: Iterable[int], room: Room, published: bool) -> None:
+def fill_in_order(order: Iterable[int], room: FreeResources, published: bool) -> None:
     """Give each job in turn its minimum, then one worker and one server until it has its maximum.
 
     Args:
@@ -25,7 +25,7 @@ def fill_in_order(order: Iterable[int], room: Room, published: bool) -> None:
                 pass
 
 
-def _fill_published(number: int, room: Room) -> bool:
+def _fill_published(number: int, room: FreeResources) -> bool:
     """False: it ended at a bundle that does not fit."""
     job = room.snapshot.jobs[number].job
     return all(room.give_together(number) for _ in range(min(job.max_workers, job.max_servers)))
@@ -41,7 +41,7 @@ class Fifo:
 
     published: bool = False
 
-    def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
+    def allocate(self, snapshot: Snapshot, room: FreeResources) -> Allocation:
         """See `AllocationPolicy.allocate`."""
         if self.published:
             refuse_minima(snapshot)

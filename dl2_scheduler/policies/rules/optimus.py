@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dl2_scheduler.cluster.free_resources import Room
+from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.snapshot import Allocation, JobState, Snapshot
 from dl2_scheduler.cluster.speeds import Grid
 from dl2_scheduler.policies.rules.estimates import SpeedEstimates
@@ -29,7 +29,7 @@ class Optimus:
     speeds: SpeedEstimates
     published: bool = False
 
-    def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
+    def allocate(self, snapshot: Snapshot, room: FreeResources) -> Allocation:
         """See `AllocationPolicy.allocate`."""
         if self.published:
             refuse_minima(snapshot)
@@ -55,7 +55,7 @@ class Optimus:
             return state.remaining_epochs * job.samples_per_epoch / self.speeds.grid(job)
 
     @staticmethod
-    def _next(room: Room, time: Grid, number: int) -> list[_Step]:
+    def _next(room: FreeResources, time: Grid, number: int) -> list[_Step]:
         """The better of the job's next steps, if one is a gain."""
         workers, servers = room.workers(number), room.servers(number)
         if not workers and room.least[number] != (1, 1):
@@ -75,6 +75,6 @@ class Optimus:
         return [(-float(gain), number, more_workers, more_servers)] if gain > 0 else []
 
     @staticmethod
-    def _is_full(room: Room, number: int, workers: int, servers: int) -> bool:
+    def _is_full(room: FreeResources, number: int, workers: int, servers: int) -> bool:
         job = room.snapshot.jobs[number].job
         return room.workers(number) + workers > job.max_workers or room.servers(number) + servers > job.max_servers

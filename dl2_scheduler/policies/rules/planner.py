@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dl2_scheduler.cluster.free_resources import Room
+from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 from dl2_scheduler.cluster.speeds import Grid
 from dl2_scheduler.policies.rules.estimates import SpeedEstimates
@@ -26,14 +26,14 @@ class Planner:
 
     speeds: SpeedEstimates
 
-    def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
+    def allocate(self, snapshot: Snapshot, room: FreeResources) -> Allocation:
         """See `AllocationPolicy.allocate`."""
         self.speeds.observe(snapshot.reports)
         grids = [np.maximum(self.speeds.grid(state.job), 0.0) for state in snapshot.jobs]
         return fill_by_jumps(room, [grid / max(grid.max(), _LEAST_COST) for grid in grids])
 
 
-def fill_by_jumps(room: Room, values: Sequence[Grid]) -> Allocation:
+def fill_by_jumps(room: FreeResources, values: Sequence[Grid]) -> Allocation:
     """Fill a room greedily so that the sum of values grows.
 
     Args:

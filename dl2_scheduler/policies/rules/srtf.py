@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dl2_scheduler.cluster.free_resources import Room
+from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.snapshot import Allocation, JobState, Snapshot
 from dl2_scheduler.policies.rules.estimates import SpeedEstimates
 from dl2_scheduler.policies.rules.fifo import fill_in_order
@@ -21,7 +21,7 @@ class Srtf:
     speeds: SpeedEstimates
     published: bool = False
 
-    def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
+    def allocate(self, snapshot: Snapshot, room: FreeResources) -> Allocation:
         """See `AllocationPolicy.allocate`."""
         if self.published:
             refuse_minima(snapshot)

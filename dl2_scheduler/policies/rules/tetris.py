@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dl2_scheduler.cluster.free_resources import Amounts, Room
+from dl2_scheduler.cluster.free_resources import Amounts, FreeResources
 from dl2_scheduler.cluster.snapshot import Allocation, JobState, Snapshot
 from dl2_scheduler.policies.rules.estimates import SpeedEstimates
 from dl2_scheduler.policies.rules.minima import refuse_minima
@@ -32,7 +32,7 @@ class Tetris:
     speeds: SpeedEstimates
     published: bool = False
 
-    def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
+    def allocate(self, snapshot: Snapshot, room: FreeResources) -> Allocation:
         """See `AllocationPolicy.allocate`."""
         if self.published:
             refuse_minima(snapshot)
@@ -46,7 +46,9 @@ class Tetris:
             self._fill(room, node, bundles, preference, shut)
         return room.allocation()
 
-    def _fill(self, room: Room, node: int, bundles: Amounts, preference: _Scores, shut: NDArray[np.bool_]) -> None:
+    def _fill(
+        self, room: FreeResources, node: int, bundles: Amounts, preference: _Scores, shut: NDArray[np.bool_]
+    ) -> None:
         """`shut`: jobs whose minimum has no room, to which is added."""
         whole = np.maximum(room.capacity[node], 1e-12)
         while True:
@@ -78,7 +80,7 @@ class Tetris:
         return seconds * float(demand.sum())
 
 
-def _is_open(room: Room, number: int) -> bool:
+def _is_open(room: FreeResources, number: int) -> bool:
     """Whether a job can use a bundle more."""
     job = room.snapshot.jobs[number].job
     return room.workers(number) < job.max_workers and room.servers(number) < job.max_servers

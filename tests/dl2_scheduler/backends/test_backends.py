@@ -12,7 +12,7 @@ from dl2_scheduler.cluster.snapshot import Allocation, Grant
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.policies import Policies
-from dl2_scheduler.live.slot_loop import Loop
+from dl2_scheduler.live.slot_loop import SlotLoop
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.sim.simulator import SimulatedCluster
 from tests.dl2_scheduler.played_cluster import SAMPLES, document
@@ -133,7 +133,7 @@ def test_a_job_ends_within_its_slot_and_is_gone(cluster):
 
 def test_drf_takes_every_job_to_its_end(cluster, tmp_path):
     history = History(tmp_path / "decisions.sqlite")
-    loop = Loop(cluster, Policies(make_live_policy, "drf", tmp_path), NodeRule.SPREAD, history, now=lambda: 5.0)
+    loop = SlotLoop(cluster, Policies(make_live_policy, "drf", tmp_path), NodeRule.SPREAD, history, now=lambda: 5.0)
     finished = {}
     while len(finished) < len(NAMES):
         for job in loop.slot().jobs:

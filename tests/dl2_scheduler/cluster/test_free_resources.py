@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dl2_scheduler.cluster.free_resources import NOWHERE, NodeRule, Room, pick_node
+from dl2_scheduler.cluster.free_resources import NOWHERE, FreeResources, NodeRule, pick_node
 from dl2_scheduler.cluster.snapshot import Snapshot
 from tests.dl2_scheduler.clusters import counts, job, nodes, snapshot, snapshots
 
@@ -42,7 +42,7 @@ def test_nodes_are_picked_as_the_rules_say(data: st.DataObject, rule: NodeRule, 
 @settings(deadline=None)
 @given(snapshots(), RULES, st.lists(st.tuples(st.integers(0, 5), st.integers(0, 4), st.integers(0, 4)), max_size=30))
 def test_a_grant_is_given_whole_or_not_at_all(now: Snapshot, rule: NodeRule, asks: list[tuple[int, int, int]]) -> None:
-    room = Room(now, rule)
+    room = FreeResources(now, rule)
     for ask, workers, servers in asks:
         if ask >= len(now.jobs):
             continue
@@ -59,7 +59,7 @@ def test_a_grant_is_given_whole_or_not_at_all(now: Snapshot, rule: NodeRule, ask
     check_books(room)
 
 
-def check_books(room: Room) -> None:
+def check_books(room: FreeResources) -> None:
     """Nothing is over capacity, and what is in use is what jobs were given."""
     assert (room.free >= -1e-6).all()
     jobs = range(len(room.snapshot.jobs))
@@ -78,7 +78,7 @@ def check_books(room: Room) -> None:
 
 
 def test_over_a_maximum_is_refused() -> None:
-    room = Room(snapshot([job(max_workers=2, max_servers=1)], nodes({"cpu": 8})))
+    room = FreeResources(snapshot([job(max_workers=2, max_servers=1)], nodes({"cpu": 8})))
     assert not room.give(0, 3, 1)
     assert not room.give(0, 1, 2)
     assert room.give(0, 2, 1)
@@ -87,33 +87,33 @@ def test_over_a_maximum_is_refused() -> None:
 
 
 def test_a_bundle_goes_to_one_node() -> None:
-    room = Room(snapshot([job(worker={"cpu": 2}, server={"cpu": 2})], nodes({"cpu": 3}, {"cpu": 3})))
+    room = FreeResources(snapshot([job(worker={"cpu": 2}, server={"cpu": 2})], nodes({"cpu": 3}, {"cpu": 3})))
     assert not room.give_together(0)
     assert room.give(0, 1, 1)
 
 
 def test_one_role_alone_is_nothing() -> None:
-    room = Room(snapshot([job(1), job(2)], nodes({"cpu": 8})))
+    room = FreeResources(snapshot([job(1), job(2)], nodes({"cpu": 8})))
     room.give(0, 2, 0)
     room.give(1, 1, 1)
     assert counts(room.allocation()) == {1: (0, 0), 2: (1, 1)}
 
 
 def test_reasons_are_kept() -> None:
-    room = Room(snapshot([job(1), job(2)], nodes({"cpu": 2})))
+    room = FreeResources(snapshot([job(1), job(2)], nodes({"cpu": 2})))
     room.give(0, 1, 1)
     grants = room.allocation(["first", "no room"]).grants
     assert (grants[1].reason, grants[2].reason) == ("first", "no room")
 
 
 def test_what_no_node_has_fits_nowhere() -> None:
-    room = Room(snapshot([job(worker={"tpu": 1})], nodes({"cpu": 8})))
+    room = FreeResources(snapshot([job(worker={"tpu": 1})], nodes({"cpu": 8})))
     assert not room.give(0, 1, 1)
 
 
 def test_ten_tenths_fit_a_whole() -> None:
     """0.1 ten times is more than 1 where binary fractions are added."""
-    room = Room(
+    room = FreeResources(
         snapshot([job(worker={"cpu": 0.1}, server={"cpu": 0.1}, max_workers=5, max_servers=5)], nodes({"cpu": 1}))
     )
     assert room.give(0, 5, 5)
@@ -129,6 +129,6 @@ def test_ten_tenths_fit_a_whole() -> None:
     ],
 )
 def test_rules_by_hand(rule: NodeRule, free: list[float]) -> None:
-    room = Room(snapshot([job()], nodes(*[{"cpu": 4}] * 3)), rule)
+    room = FreeResources(snapshot([job()], nodes(*[{"cpu": 4}] * 3)), rule)
     assert room.give(0, 3, 3)
     assert room.free[:, 0].tolist() == free

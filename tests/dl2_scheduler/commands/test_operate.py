@@ -14,8 +14,8 @@ from dl2_scheduler.commands.cluster import top
 from dl2_scheduler.commands.cluster.logs import pieces, skip_to_tail
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.policies import Policies
-from dl2_scheduler.live.service import Service, serving
-from dl2_scheduler.live.slot_loop import Loop
+from dl2_scheduler.live.service import ClusterService, serving
+from dl2_scheduler.live.slot_loop import SlotLoop
 from dl2_scheduler.policies.registry import make_live_policy
 from tests.dl2_scheduler.played_cluster import document
 
@@ -29,8 +29,8 @@ def loop(tmp_path, serve, runtime, clock, monkeypatch):
     cluster, history = serve("1x4"), History(folder / "decisions.sqlite")
     policies = Policies(make_live_policy, "drf", folder)
     runtime.log = lambda name, submission, run: tmp_path / f"{name}-{submission}.{run}.log"
-    with serving(Service(cluster, history, policies), folder):
-        loop = Loop(cluster, policies, NodeRule.SPREAD, history, now=clock.now)
+    with serving(ClusterService(cluster, history, policies), folder):
+        loop = SlotLoop(cluster, policies, NodeRule.SPREAD, history, now=clock.now)
         cluster.submit(document("a"), Path())
         loop.slot()
         minimum = yaml.safe_load(document("b"))

@@ -10,7 +10,7 @@ from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot, SpeedReport
 from dl2_scheduler.guard.counterfactual import MOST_SLOTS, completion, with_samples
-from dl2_scheduler.guard.decision import Comparison, GuardSettings, Standing, seen, verdict
+from dl2_scheduler.guard.decision import Comparison, GuardSettings, PolicyStanding, seen, verdict
 from dl2_scheduler.guard.process import Guard
 from dl2_scheduler.guard.program import Comparing
 from dl2_scheduler.live.deciding import UnfitAnswer
@@ -27,7 +27,7 @@ SETTINGS = GuardSettings(margin=0.1, slots=3)
 
 
 def after(*owns, policy="dl2:run", standing=None):
-    standing = standing or Standing()
+    standing = standing or PolicyStanding()
     for slot, own in enumerate(owns):
         standing = seen(standing, Comparison(slot, policy, own, 10.0, 4), SETTINGS)
     return standing

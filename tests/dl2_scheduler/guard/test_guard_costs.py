@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from dl2_scheduler.cluster.free_resources import NodeRule
-from dl2_scheduler.cluster.interfaces import JobOutcome, Outcome
+from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.snapshot import NOTHING, Allocation, Grant, JobState, Snapshot, SpeedReport
-from dl2_scheduler.guard.decision import GuardSettings, Standing, seen, verdict
+from dl2_scheduler.guard.decision import GuardSettings, PolicyStanding, seen, verdict
 from dl2_scheduler.guard.program import Comparing
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.sim.lanes import MEASURED, ScalingCost
@@ -50,7 +50,7 @@ def started(history, slot, seconds, number=8):
     began = slot * SLOT
     since = None if seconds is None else began + seconds
     done = JobOutcome(f"a{number}", 4, 4, 1.0, None, since=since)
-    history.happened(Outcome(slot, (done,), (), began, began + SLOT))
+    history.happened(SlotOutcome(slot, (done,), (), began, began + SLOT))
 
 
 def present(history, slot):
@@ -74,7 +74,7 @@ def test_what_starts_cost_decides_whether_a_policy_may_restart_jobs_all_the_time
     present(history, 1)
     found = compared(history)
     assert found.baseline == pytest.approx((20 + 24) / 2, abs=1.0), "it starts each job once"
-    assert bool(verdict(seen(Standing(), found, SETTINGS), SETTINGS, "drf")) == falls, found
+    assert bool(verdict(seen(PolicyStanding(), found, SETTINGS), SETTINGS, "drf")) == falls, found
 
 
 def test_costs_are_those_of_the_slots_that_have_ended_each_counted_once(history):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from dl2_scheduler.cluster.free_resources import Room
-from dl2_scheduler.cluster.interfaces import JobOutcome, Outcome
+from dl2_scheduler.cluster.free_resources import FreeResources
+from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.snapshot import JobState, Snapshot
 from dl2_scheduler.learning.critic import Critic, CriticPolicy, CriticSettings
 from dl2_scheduler.learning.experience import Configuration, Experience, Scaling, scaling
@@ -22,12 +22,12 @@ def at(slot, *states):
 
 
 def rows(snapshot):
-    inputs, _ = of_room(Room(snapshot), MODELS)
+    inputs, _ = of_room(FreeResources(snapshot), MODELS)
     return features(inputs, len(MODELS))
 
 
 def record(experience, snapshot, *outcomes, cluster=0):
-    experience.record(cluster, snapshot, rows(snapshot), Outcome(snapshot.slot, outcomes, ()))
+    experience.record(cluster, snapshot, rows(snapshot), SlotOutcome(snapshot.slot, outcomes, ()))
 
 
 def test_speeds_are_means_of_what_was_seen_last():
@@ -107,7 +107,7 @@ def test_it_learns_both(trained):
     critic, losses = trained
     assert critic.ready
     assert set(losses) == {"critic/progress", "critic/remaining"}
-    room = Room(at(0, JobState(job(epochs=1000.0))))
+    room = FreeResources(at(0, JobState(job(epochs=1000.0))))
     (value,) = critic.values(room.snapshot, room, optimistic=False)
     assert value.shape == (5, 5)
     assert not value[0].any()
@@ -118,17 +118,17 @@ def test_it_learns_both(trained):
 
 def test_its_decisions_follow(trained):
     critic, _ = trained
-    room = Room(at(0, JobState(job(1, epochs=1000.0)), JobState(job(2, model="flat", epochs=1000.0))))
+    room = FreeResources(at(0, JobState(job(1, epochs=1000.0)), JobState(job(2, model="flat", epochs=1000.0))))
     grants = CriticPolicy(critic).allocate(room.snapshot, room).grants
     assert (grants[1].workers, grants[1].servers) == (3, 3)
     assert (grants[2].workers, grants[2].servers) == (1, 1)
-    empty = Room(at(0))
+    empty = FreeResources(at(0))
     assert not CriticPolicy(critic).allocate(empty.snapshot, empty).grants
 
 
 def test_a_job_that_ends_in_the_slot_is_worth_the_rest_of_it_too(trained):
     critic, _ = trained
-    room = Room(at(0, JobState(job(1, epochs=5.0)), JobState(job(2, epochs=1000.0))))
+    room = FreeResources(at(0, JobState(job(1, epochs=5.0)), JobState(job(2, epochs=1000.0))))
     short, long = critic.values(room.snapshot, room, optimistic=False)
     assert short[1, 1] > 0.5 > long[1, 1]  # half of the slot, and what it would have taken after it
     assert short[2, 2] - short[1, 1] == pytest.approx(0.25, rel=0.2)
@@ -142,7 +142,7 @@ def test_optimism_is_for_what_was_not_tried():
     record(experience, at(1, JobState(job())), JobOutcome(1, 1, 1, 10.0, 15.0))
     critic = Critic(MODELS, CriticSettings(steps=300))
     critic.learn(experience, np.random.default_rng(0))
-    room = Room(at(0, JobState(job(epochs=1000.0))))
+    room = FreeResources(at(0, JobState(job(epochs=1000.0))))
     (plain,), (hopeful,) = (critic.values(room.snapshot, room, optimistic) for optimistic in (False, True))
     ratio = hopeful[1:, 1:] / plain[1:, 1:]
     assert ratio.min() >= 1 - 1e-6
@@ -151,7 +151,7 @@ def test_optimism_is_for_what_was_not_tried():
 
 def test_a_type_that_it_does_not_know_is_hoped_to_train_faster_than_jobs_usually_do(trained):
     critic, _ = trained
-    room = Room(at(0, JobState(job(1, model="unknown", epochs=5e4)), JobState(job(2, epochs=5e4))))
+    room = FreeResources(at(0, JobState(job(1, model="unknown", epochs=5e4)), JobState(job(2, epochs=5e4))))
     unknown, usual = critic.values(room.snapshot, room, optimistic=False)
     assert not unknown[0].any()
     assert not unknown[:, 0].any()
@@ -175,7 +175,7 @@ def test_its_state_goes_on(trained):
     critic, _ = trained
     again = Critic(MODELS, CriticSettings(steps=400))
     again.load_state(critic.state())
-    room = Room(at(0, JobState(job())))
+    room = FreeResources(at(0, JobState(job())))
     first, second = (each.values(room.snapshot, room, optimistic=True)[0] for each in (critic, again))
     assert np.array_equal(first, second)
 

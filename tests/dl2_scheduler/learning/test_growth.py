@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from dl2_scheduler.cluster.free_resources import Room
-from dl2_scheduler.cluster.interfaces import JobOutcome, Outcome
+from dl2_scheduler.cluster.free_resources import FreeResources
+from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.snapshot import JobState
 from dl2_scheduler.learning.actor import Actor, ActorSettings
 from dl2_scheduler.learning.critic import Critic, CriticPolicy, CriticSettings
@@ -45,15 +45,15 @@ def learnt():
     actor, critic, experience = Actor(policy, ActorSettings(batch=4)), Critic(MODELS, SETTINGS), Experience(MODELS)
     for seed in range(6):
         now = cluster(seed)
-        inputs, _ = of_room(Room(now), MODELS)
+        inputs, _ = of_room(FreeResources(now), MODELS)
         done = [
             JobOutcome(state.job.id, 2, 1, 3.0, 900.0 if number == seed % 5 else None)
             for number, state in enumerate(now.jobs)
         ]
-        experience.record("here", now, features(inputs, len(MODELS)), Outcome(0, done, ()))
+        experience.record("here", now, features(inputs, len(MODELS)), SlotOutcome(0, done, ()))
         critic.learn(experience, random)
         actions = np.array(of_grants([(0, 2, 3), (1, 1, 1)], [(1, 1)] * 5))
-        actor.learn(slot_of(Room(now), actions, actor.weights()), random)
+        actor.learn(slot_of(FreeResources(now), actions, actor.weights()), random)
     state = {**actor.state(), "critic": critic.state(), "experience": experience.state(), "models": MODELS}
     return copy.deepcopy({**state, "updates": 6})
 
@@ -79,9 +79,9 @@ def test_decisions_about_known_types_stay(checkpoint):
     assert wider.models == ("even", "flat", "new", "newer")
     for seed in range(40):
         now = cluster(seed)
-        before, after = (Dl2(each.weights()).allocate(now, Room(now)) for each in (actor, wider))
+        before, after = (Dl2(each.weights()).allocate(now, FreeResources(now)) for each in (actor, wider))
         assert counts(before) == counts(after)
-        pair = (each.values(now, Room(now), False) for each in (critic, wider_critic))
+        pair = (each.values(now, FreeResources(now), False) for each in (critic, wider_critic))
         for value, again in zip(*pair, strict=True):
             np.testing.assert_allclose(value, again, rtol=1e-5, atol=1e-7)
 
@@ -103,7 +103,7 @@ def test_a_new_type_is_decided_about_as_jobs_usually_are(checkpoint):
     alike = [snapshot([job(1, model=model)], NODES) for model in ("even", "flat", "new")]
     bases = []
     for now in alike:
-        inputs, _ = of_room(Room(now), actor.models)
+        inputs, _ = of_room(FreeResources(now), actor.models)
         bases.append(actor.weights().scores(features(inputs, 3), np.zeros((1, 2), np.float32), 4).base[0])
     np.testing.assert_allclose(bases[2], (bases[0] + bases[1]) / 2, rtol=1e-5, atol=1e-6)
 
@@ -111,14 +111,14 @@ def test_a_new_type_is_decided_about_as_jobs_usually_are(checkpoint):
 def test_a_run_learns_on_with_more_types(checkpoint):
     actor, critic, experience = restored(grown(checkpoint, ["new"]))
     now = cluster(3, ("even", "flat", "new"))
-    inputs, _ = of_room(Room(now), actor.models)
+    inputs, _ = of_room(FreeResources(now), actor.models)
     done = [JobOutcome(state.job.id, 2, 1, 3.0, None) for state in now.jobs]
-    experience.record("here", now, features(inputs, 3), Outcome(0, done, ()))
+    experience.record("here", now, features(inputs, 3), SlotOutcome(0, done, ()))
     before = actor.weights().arrays["base.weight"].copy()
     numbers = critic.learn(experience, np.random.default_rng(1))
     assert np.isfinite(list(numbers.values())).all()
     actions = np.array(of_grants([(number, 1, 1) for number in range(5)], [(1, 1)] * 5))
-    assert np.isfinite(actor.learn(slot_of(Room(now), actions, actor.weights()), np.random.default_rng(1)))
+    assert np.isfinite(actor.learn(slot_of(FreeResources(now), actions, actor.weights()), np.random.default_rng(1)))
     assert (actor.weights().arrays["base.weight"][:, 2] != before[:, 2]).any()
     assert {key.model for key in experience.speeds} == {0, 1, 2}
 
@@ -131,8 +131,8 @@ def test_what_it_knows_already_changes_nothing(checkpoint):
 def test_a_type_that_was_never_seen_is_worth_a_try(checkpoint, widened):
     _, critic, _ = restored(grown(checkpoint, ["new"]) if widened else checkpoint)
     strangers = snapshot([job(1, model="new", epochs=900.0), job(2, epochs=900.0)], nodes({"cpu": 4}))
-    worth, usual = critic.values(strangers, Room(strangers), False)
+    worth, usual = critic.values(strangers, FreeResources(strangers), False)
     assert worth.max() > usual.max() > 0
     assert worth[0].max() == worth[:, 0].max() == 0.0
-    found = counts(CriticPolicy(critic).allocate(strangers, Room(strangers)))
+    found = counts(CriticPolicy(critic).allocate(strangers, FreeResources(strangers)))
     assert min(found[1]) > 0

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from dl2_scheduler.cluster.errors import BadInput, Refused
-from dl2_scheduler.cluster.free_resources import NodeRule, Room
-from dl2_scheduler.cluster.interfaces import JobOutcome, Outcome
+from dl2_scheduler.cluster.errors import BadInput, RequestRefused
+from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
+from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
@@ -21,7 +21,7 @@ from dl2_scheduler.learning.networks import new_policy
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.live.policies import Policies
-from dl2_scheduler.live.slot_loop import Loop
+from dl2_scheduler.live.slot_loop import SlotLoop
 from dl2_scheduler.policies.learnt.dl2 import load
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.sim.simulator import SimulatedCluster
@@ -60,7 +60,7 @@ def live(history, folder, beside=(), policy="drf", jobs=10):
     cluster = SimulatedCluster([job(number, number * 40.0) for number in range(jobs)], NODES, SPEEDS, SLOT)
     policies = Policies(make_live_policy, "drf", folder, policy)
     now = lambda: 1e9 + cluster.lanes.slot * SLOT  # noqa: E731
-    return Loop(cluster, policies, NodeRule.SPREAD, history, beside=beside, now=now), policies, cluster
+    return SlotLoop(cluster, policies, NodeRule.SPREAD, history, beside=beside, now=now), policies, cluster
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_types_that_it_did_not_know_become_known_and_are_not_starved(history, tm
     again = learner_of(run, history)
     assert (again.updates, again.slot) == (learner.updates, learner.slot)
     both = next(slot for slot in history.slots() if len(slot.snapshot.jobs) > 1)
-    granted = make_live_policy(f"dl2:{run.path}").allocate(both.snapshot, Room(both.snapshot)).grants
+    granted = make_live_policy(f"dl2:{run.path}").allocate(both.snapshot, FreeResources(both.snapshot)).grants
     assert {name[0] for name, grant in granted.items() if grant.workers} == {"a", "b"}
 
 
@@ -157,7 +157,7 @@ def lived(history, slot, at, *done, samples=200.0):
     grants = {state.job.id: Grant(1, 1) for state in states}
     history.decided(at, "drf", Snapshot(slot, SLOT, NODES, tuple(states)), Allocation(grants))
     outcomes = [JobOutcome(f"a{n}", 1, 1, epochs, end) for n, (_, epochs, end) in enumerate(done)]
-    history.happened(Outcome(slot, outcomes, ()))
+    history.happened(SlotOutcome(slot, outcomes, ()))
 
 
 def seen(history, tmp_path):
@@ -220,7 +220,7 @@ def test_a_run_is_kept_as_it_was_and_held_by_one(tmp_path):
     run.save(new_policy(("a",), 9).weights(), {})
     keep(run.path)
     assert same(arrays(RunFolder(run.path / "before-live")), before)
-    with held(run.path), pytest.raises(Refused, match="another dl2 serve learns"), held(run.path):
+    with held(run.path), pytest.raises(RequestRefused, match="another dl2 serve learns"), held(run.path):
         pass
 
 

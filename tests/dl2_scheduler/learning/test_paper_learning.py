@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from dl2_scheduler.cluster.free_resources import Room
+from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.interfaces import JobOutcome
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.snapshot import JobState, Snapshot
@@ -264,7 +264,7 @@ def test_a_teachers_slots() -> None:
     assert 10 < len(some.actions) <= 15
     assert some.masks[np.arange(len(some.actions)), some.actions].all()
     now, actions = taught[0]
-    room = Room(now)
+    room = FreeResources(now)
     Drf().allocate(now, room)
     assert len(actions) == sum(max(workers, servers) for _, workers, servers in room.grants)
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dl2_scheduler.cli import app
-from dl2_scheduler.cluster.free_resources import Room
+from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.learning.recorded import slot_of
 from dl2_scheduler.learning.teacher import of_counts
 from dl2_scheduler.policies.learnt.dl2 import load
@@ -40,7 +40,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_what_was_recorded_is_what_was_decided(history: Path) -> None:
     for now, grants in read_history(history):
-        decided = Drf().allocate(now, Room(now)).grants
+        decided = Drf().allocate(now, FreeResources(now)).grants
         assert [decided[state.job.id] for state in now.jobs] == list(grants)
 
 
@@ -66,7 +66,9 @@ def test_counts_are_reached_by_the_shared_network(history: Path) -> None:
 
     now, grants = max(read_history(history), key=lambda each: len(each[0].jobs))
     models = sorted({state.job.model for state in now.jobs})
-    slot = slot_of(Room(now), np.array(of_counts(grants, Room(now).least)), SharedPolicy(models).weights())
+    slot = slot_of(
+        FreeResources(now), np.array(of_counts(grants, FreeResources(now).least)), SharedPolicy(models).weights()
+    )
     workers = sum(grant.workers for grant in grants)
     given = int(np.isin(slot.actions[slot.actions >= 0] % 3, (0, 2)).sum())
     assert given == pytest.approx(workers, abs=1), "but for what another order has no room for"

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.commands.cluster.driving import fitted_by
 from dl2_scheduler.live.deadline import Bounded
 from dl2_scheduler.live.deciding import decide
@@ -61,7 +61,7 @@ def test_a_policy_that_never_answers():
 def test_elsewhere_than_in_the_main_thread_it_has_all_the_time():
     found, snapshot = [], snapshot_of(4, (0, 0))
     bounded = Bounded(Drf(), SOON)
-    thread = threading.Thread(target=lambda: found.append(bounded.allocate(snapshot, Room(snapshot))))
+    thread = threading.Thread(target=lambda: found.append(bounded.allocate(snapshot, FreeResources(snapshot))))
     thread.start()
     thread.join()
     assert [allocation.grants["j0"].workers for allocation in found] == [2]

@@ -10,16 +10,16 @@ import pytest
 from typer.testing import CliRunner
 
 from dl2_scheduler.cli import app
-from dl2_scheduler.cluster.errors import BadInput, Refused
+from dl2_scheduler.cluster.errors import BadInput, RequestRefused
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
 from dl2_scheduler.learning.networks import new_policy
 from dl2_scheduler.live.deciding import UnfitAnswer, answer, decide
 from dl2_scheduler.live.history import History, Shadowed
 from dl2_scheduler.live.policies import POLICY_FILE, Policies
-from dl2_scheduler.live.service import Notes, Service, serving
-from dl2_scheduler.live.slot_limits import Limits
-from dl2_scheduler.live.slot_loop import Loop
+from dl2_scheduler.live.service import ClusterService, Notes, serving
+from dl2_scheduler.live.slot_limits import SlotLimits
+from dl2_scheduler.live.slot_loop import SlotLoop
 from dl2_scheduler.policies.learnt.dl2 import save
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.policies.rules.drf import Drf
@@ -121,7 +121,7 @@ def played(tmp_path, serve, clock):
     cluster, history = serve(), History(tmp_path / "decisions.sqlite")
     cluster.submit(document("a"), Path())
     policies = Policies(make, "drf", tmp_path)
-    yield Loop(cluster, policies, NodeRule.SPREAD, history, now=clock.now), policies, history
+    yield SlotLoop(cluster, policies, NodeRule.SPREAD, history, now=clock.now), policies, history
     history.close()
 
 
@@ -153,7 +153,7 @@ def test_a_shadow_decides_beside_and_is_then_used(played):
     loop.slot()
     assert (counts(history), policies.choice.shadow) == ([("one", 1, 1)], "")
     assert history.of("a", 0.0, 1)[0].shadow is None
-    with pytest.raises(Refused, match="one decides already"):
+    with pytest.raises(RequestRefused, match="one decides already"):
         policies.use_shadow("one")
     policies.use_shadow("breaks")
     loop.slot()
@@ -192,14 +192,14 @@ def test_a_choice_survives_a_restart_unless_another_is_asked_for(tmp_path):
 
 def test_what_limits_hold_back_is_told(played, clock):
     loop, policies, history = played
-    loop = Loop(loop._cluster, policies, NodeRule.SPREAD, history, Limits(4, 3), now=clock.now)
+    loop = SlotLoop(loop._cluster, policies, NodeRule.SPREAD, history, SlotLimits(4, 3), now=clock.now)
     loop.slot()
     loop.slot()
     first, second = history.of("a", 0.0, 2)
     assert (first.workers, first.servers, second.workers) == (2, 2, 2)
     assert "at most 4 tasks start or end in a slot" in first.reason
     assert "scaled 1 slot ago, at least 3 lie between" in second.reason
-    again = Loop(loop._cluster, policies, NodeRule.SPREAD, history, Limits(4, 3), now=clock.now)  # restarted
+    again = SlotLoop(loop._cluster, policies, NodeRule.SPREAD, history, SlotLimits(4, 3), now=clock.now)  # restarted
     again.slot()
     again.slot()
     third, fourth = history.of("a", 0.0, 2)
@@ -248,9 +248,9 @@ def test_the_commands_of_policies(tmp_path, serve, clock, monkeypatch):
     cluster, history = serve("1x8"), History(folder / "decisions.sqlite")
     policies, notes = Policies(make_live_policy, "drf", folder), Notes()
     notes.comparison = lambda: "2 jobs"
-    loop = Loop(cluster, policies, NodeRule.SPREAD, history, now=clock.now)
+    loop = SlotLoop(cluster, policies, NodeRule.SPREAD, history, now=clock.now)
     cluster.submit(document("a", workers=2, servers=2), Path())
-    with serving(Service(cluster, history, policies, notes), folder):
+    with serving(ClusterService(cluster, history, policies, notes), folder):
         assert dl2("policy", "use", "dl2:.", "--shadow")[0] == 0
         loop.slot()
         status, output = dl2("policy")

@@ -15,7 +15,7 @@ from dl2_scheduler.cluster.snapshot import Allocation, Grant
 from dl2_scheduler.commands.cluster.driving import Driving, driven
 from dl2_scheduler.commands.cluster.kube_health import Health, answering
 from dl2_scheduler.live.history import HISTORY_FILE, History
-from dl2_scheduler.live.metrics import Metrics, exported
+from dl2_scheduler.live.metrics import ClusterMetrics, exported
 from tests.dl2_scheduler.played_cluster import document
 
 
@@ -32,7 +32,7 @@ def scraped(where):
 
 def test_jobs_nodes_and_decisions_are_told(serve, runtime):
     cluster = serve()
-    metrics = Metrics(cluster)
+    metrics = ClusterMetrics(cluster)
     watched = metrics.watching(cluster)
     for name in ("a", "b"):
         cluster.submit(document(name), Path())
@@ -61,7 +61,7 @@ def test_jobs_nodes_and_decisions_are_told(serve, runtime):
 def page(request, serve):
     """An option that opens a page, and what opens it."""
     if request.param == "--metrics":
-        return request.param, partial(exported, Metrics(serve()))
+        return request.param, partial(exported, ClusterMetrics(serve()))
     return request.param, partial(answering, Health(30.0, lambda: ""))
 
 

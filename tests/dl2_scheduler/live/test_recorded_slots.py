@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from dl2_scheduler.cluster.errors import BadInput, Unwritten
+from dl2_scheduler.cluster.errors import BadInput, StateNotWritten
 from dl2_scheduler.cluster.free_resources import NodeRule
-from dl2_scheduler.cluster.interfaces import JobOutcome, Outcome
+from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot, SpeedReport
 from dl2_scheduler.commands.cluster.driving import fitted_by
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.live.policies import Policies
-from dl2_scheduler.live.slot_loop import Loop
+from dl2_scheduler.live.slot_loop import SlotLoop
 from dl2_scheduler.live.slots import of_decision, read_slot
 from dl2_scheduler.policies.registry import make_live_policy
 from tests.dl2_scheduler.played_cluster import document
@@ -35,7 +35,7 @@ def write(history, slot):
 
 def outcome_of(slot):
     done = JobOutcome("a", 1, 1, 0.5, None, "slow", since=12.5)
-    return Outcome(slot, (done,), (SpeedReport("a", "m", 1, 1, 7.0),), began=20.0 * slot, ended=20.0 * slot + 20)
+    return SlotOutcome(slot, (done,), (SpeedReport("a", "m", 1, 1, 7.0),), began=20.0 * slot, ended=20.0 * slot + 20)
 
 
 def test_slots_come_back_as_they_were(tmp_path):
@@ -60,14 +60,14 @@ def test_a_slot_that_was_written_before_its_times_were_kept():
     )
     decision = of_decision(recorded(3), Allocation())
     found = read_slot((103.0, "drf", decision, zlib.compress(written)))
-    assert found.outcome == Outcome(3, (JobOutcome("a", 1, 1, 0.5, None),), ())
+    assert found.outcome == SlotOutcome(3, (JobOutcome("a", 1, 1, 0.5, None),), ())
 
 
 def test_a_slot_that_cannot_be_written_is_told_and_the_next_one_can_be(tmp_path):
     history = History(tmp_path / HISTORY_FILE)
     write(history, 3)
     words = r"cannot write .*sqlite: database or disk is full; mend that, and start"
-    with full(history), pytest.raises(Unwritten, match=words):
+    with full(history), pytest.raises(StateNotWritten, match=words):
         history.shadowed(3, "x" * 100_000, Allocation({"a": Grant(2, 1)}))
     write(history, 4)
     history.close()
@@ -109,7 +109,7 @@ def test_a_policy_that_fits_speeds_begins_with_what_was_reported(tmp_path):
 
 def test_what_a_job_did_is_recorded_not_what_it_was_told(tmp_path, serve, clock, runtime):
     cluster, history = serve("1x8"), History(tmp_path / HISTORY_FILE)
-    loop = Loop(cluster, Policies(make_live_policy, "drf", tmp_path), NodeRule.SPREAD, history, now=clock.now)
+    loop = SlotLoop(cluster, Policies(make_live_policy, "drf", tmp_path), NodeRule.SPREAD, history, now=clock.now)
     cluster.submit(document("a"), Path())
     loop.slot()
     cluster.submit(document("b"), Path())

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.live.policies import Policies
 from dl2_scheduler.live.serve_the_waiting import MOST_SLOTS, counted, served
-from dl2_scheduler.live.slot_loop import Loop
+from dl2_scheduler.live.slot_loop import SlotLoop
 from dl2_scheduler.policies.registry import LIVE_NAMES, make_live_policy
 from dl2_scheduler.policies.rules.drf import Drf
 from dl2_scheduler.sim.simulator import SimulatedCluster
@@ -64,10 +64,10 @@ def test_slots_are_counted_in_a_row_until_it_is_owed():
 @settings(deadline=None, max_examples=60)
 @given(clusters(), st.sampled_from(LIVE_NAMES), st.data())
 def test_whatever_a_policy_decides_it_fits_and_the_oldest_that_can_begin_does(now, name, data):
-    decided = make_live_policy(name).allocate(now, Room(now))
+    decided = make_live_policy(name).allocate(now, FreeResources(now))
     owed = data.draw(st.sets(st.sampled_from([each.job.id for each in now.jobs])))
     found, _ = served(now, decided, NodeRule.SPREAD, dict.fromkeys(owed, MOST_SLOTS))
-    room, alone = Room(now), Room(now)
+    room, alone = FreeResources(now), FreeResources(now)
     for number, each in enumerate(now.jobs):
         granted = counts(found).get(each.job.id, (0, 0))
         assert granted == (0, 0) or (granted[0] >= each.job.min_workers and granted[1] >= each.job.min_servers)
@@ -96,10 +96,10 @@ def test_a_loop_serves_a_gang_that_its_policy_passes_for_ever_also_after_a_resta
     cluster = SimulatedCluster([gang, *map(small, range(60))], (Node("n", {"slots": 8.0}),), SPEEDS, SLOT)
     policies = Policies(lambda name: Drf() if name == "drf" else SmallOnly(), "drf", tmp_path, "small-only")
     with closing(History(tmp_path / HISTORY_FILE)) as history:
-        loop = Loop(cluster, policies, NodeRule.SPREAD, history)
+        loop = SlotLoop(cluster, policies, NodeRule.SPREAD, history)
         for slot in range(2 * MOST_SLOTS):
             if restarts and slot in (MOST_SLOTS // 2, MOST_SLOTS + 1):
-                loop = Loop(cluster, policies, NodeRule.SPREAD, history)
+                loop = SlotLoop(cluster, policies, NodeRule.SPREAD, history)
             loop.slot()
         told = history.of("gang", 0.0, 1000)
     assert [each.workers for each in told[:MOST_SLOTS]] == [0] * MOST_SLOTS

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot
 from dl2_scheduler.live.shrink_before_suspend import spared
@@ -24,7 +24,7 @@ def snapshot(*states, slots=(8, 8)):
 
 
 def kept(now, decided, rule=NodeRule.SPREAD):
-    found, room = spared(now, decided, Room(now, rule))
+    found, room = spared(now, decided, FreeResources(now, rule))
     given = [(room.workers(number), room.servers(number)) for number in range(len(now.jobs))]
     assert found is decided or given == list(counts(found).values()), "the room is filled with what was found"
     return found
@@ -37,7 +37,7 @@ def counts(allocation):
 def test_what_suspends_nobody_stays_as_it_was_decided():
     now = snapshot(state("a", (2, 2)), state("b"))
     decided = Allocation({"a": Grant(8, 8), "b": Grant(0, 0)})
-    room = Room(now)
+    room = FreeResources(now)
     assert spared(now, decided, room) == (decided, room)
 
 
@@ -88,9 +88,9 @@ def clusters(draw):
 @settings(deadline=None, max_examples=60)
 @given(clusters(), st.sampled_from(LIVE_NAMES), st.sampled_from([NodeRule.SPREAD, NodeRule.PACK]))
 def test_whatever_a_policy_decides(now, name, rule):
-    decided = make_live_policy(name).allocate(now, Room(now, rule))
+    decided = make_live_policy(name).allocate(now, FreeResources(now, rule))
     found = kept(now, decided, rule)
-    room = Room(now, rule)
+    room = FreeResources(now, rule)
     wanted = counts(decided)
     for number, each in enumerate(now.jobs):
         given_, job = counts(found)[each.job.id], each.job

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from dl2_scheduler.live.side_program import Side, told
+from dl2_scheduler.live.side_program import SideProgram, told
 from tests.dl2_scheduler.hearing import listen
 
 SECONDS = 60.0
@@ -29,7 +29,7 @@ def test_the_last_of_what_was_told_meanwhile():
 
 
 def test_a_program_is_started_again_after_it_died(tmp_path):
-    side = Side("echo", [sys.executable, "-c", ECHO], tmp_path / "logs" / "echo.log")
+    side = SideProgram("echo", [sys.executable, "-c", ECHO], tmp_path / "logs" / "echo.log")
     heard = listen(side)
     side.tell("one")
     heard.wait()
@@ -49,7 +49,7 @@ def test_a_program_is_started_again_after_it_died(tmp_path):
 
 
 def test_a_program_that_always_dies_is_started_ever_less_often(tmp_path):
-    side = Side("dies", [sys.executable, "-c", "print('up', flush=True)"], tmp_path / "log")
+    side = SideProgram("dies", [sys.executable, "-c", "print('up', flush=True)"], tmp_path / "log")
     starts = []
     for line in range(12):
         side.tell(str(line))
@@ -61,7 +61,7 @@ def test_a_program_that_always_dies_is_started_ever_less_often(tmp_path):
 
 
 def test_a_program_that_cannot_be_started(tmp_path):
-    side = Side("none", [str(tmp_path / "none")], tmp_path / "log")
+    side = SideProgram("none", [str(tmp_path / "none")], tmp_path / "log")
     side.tell("one")
     assert side.trouble.startswith("it cannot be started: ")
     side.close()

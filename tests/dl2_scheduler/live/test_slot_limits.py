@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot
-from dl2_scheduler.live.slot_limits import Limits, changed, limited, scaled_in
+from dl2_scheduler.live.slot_limits import SlotLimits, changed, limited, scaled_in
 from dl2_scheduler.live.slots import RecordedSlot
 
 ONE = {"slots": 1.0}
@@ -39,7 +39,7 @@ def done(snapshot, allocation, limits, scaled=None):
 
 def test_within_the_limits_nothing_is_touched():
     snapshot, wanted = snapshot_of(16, (2, 2), (0, 0)), wish((4, 4), (4, 4))
-    assert limited(snapshot, wanted, Limits(12, 1), {}, NodeRule.SPREAD) is wanted
+    assert limited(snapshot, wanted, SlotLimits(12, 1), {}, NodeRule.SPREAD) is wanted
     assert changed(snapshot, wanted) == ["j0", "j1"]
 
 
@@ -55,7 +55,7 @@ def test_within_the_limits_nothing_is_touched():
     ],
 )
 def test_the_bound_of_a_slot(slots, had, wanted, bound, expected):
-    counts, reasons = done(snapshot_of(slots, *had), wish(*wanted), Limits(bound, 1))
+    counts, reasons = done(snapshot_of(slots, *had), wish(*wanted), SlotLimits(bound, 1))
     assert counts == expected
     for now, goal, reason in zip(counts, wanted, reasons, strict=True):
         assert reason.startswith("as wanted") == (now == goal)
@@ -65,23 +65,23 @@ def test_the_bound_of_a_slot(slots, had, wanted, bound, expected):
 
 def test_a_minimum_over_the_bound_goes_alone():
     snapshot = snapshot_of(16, (0, 0), (0, 0), least=(3, 3))
-    assert done(snapshot, wish((3, 3), (3, 3)), Limits(4, 1))[0] == [(3, 3), (0, 0)]
+    assert done(snapshot, wish((3, 3), (3, 3)), SlotLimits(4, 1))[0] == [(3, 3), (0, 0)]
     snapshot = snapshot_of(8, (3, 3), (0, 0), least=(3, 3))
-    assert done(snapshot, wish((0, 0), (4, 4)), Limits(4, 1))[0] == [(0, 0), (0, 0)]
+    assert done(snapshot, wish((0, 0), (4, 4)), SlotLimits(4, 1))[0] == [(0, 0), (0, 0)]
 
 
 def test_a_job_is_not_scaled_too_often_but_may_always_start():
     snapshot = snapshot_of(8, (2, 2), (0, 0))
-    counts, reasons = done(snapshot, wish((1, 1), (3, 3)), Limits(100, 3), {"j0": 8, "j1": 9})
+    counts, reasons = done(snapshot, wish((1, 1), (3, 3)), SlotLimits(100, 3), {"j0": 8, "j1": 9})
     assert counts == [(2, 2), (2, 2)]  # what may not shrink leaves less room to what starts
     assert reasons[0].startswith("held at 2+2 instead of 1+1: scaled 2 slots ago, at least 3 lie between")
     assert "what others keep for now leaves no room" in reasons[1]
-    assert done(snapshot, wish((1, 1), (3, 3)), Limits(100, 3), {"j0": 7})[0] == [(1, 1), (3, 3)]
+    assert done(snapshot, wish((1, 1), (3, 3)), SlotLimits(100, 3), {"j0": 7})[0] == [(1, 1), (3, 3)]
 
 
 def test_what_fits_no_more_is_not_kept():
     snapshot = snapshot_of(4, (4, 4), (4, 4))
-    assert done(snapshot, wish((1, 1), (1, 1)), Limits(2, 5), {"j0": 9, "j1": 9})[0] == [(1, 1), (1, 1)]
+    assert done(snapshot, wish((1, 1), (1, 1)), SlotLimits(2, 5), {"j0": 9, "j1": 9})[0] == [(1, 1), (1, 1)]
 
 
 def test_the_last_scaling_of_a_history():
@@ -105,8 +105,8 @@ def test_never_more_than_fits_nor_than_the_bound(jobs, bound):
     slots = max(sum(map(sum, had)), sum(map(sum, wanted)), 1)
     snapshot = snapshot_of(slots, *had)
     scaled = {f"j{place}": job[2] for place, job in enumerate(jobs)}
-    found, _ = done(snapshot, wish(*wanted), Limits(bound, 3), scaled)
-    room = Room(snapshot)
+    found, _ = done(snapshot, wish(*wanted), SlotLimits(bound, 3), scaled)
+    room = FreeResources(snapshot)
     assert all(room.give(number, *given) for number, given in enumerate(found))
     assert (
         sum(abs(a - b) for now, then in zip(found, had, strict=True) for a, b in zip(now, then, strict=True)) <= bound
@@ -123,5 +123,5 @@ def test_slot_by_slot_it_gets_there(jobs, bound):
     for slot in range(100):
         if had == wanted:
             return
-        had, _ = done(snapshot_of(slots, *had, slot=slot), wish(*wanted), Limits(bound, 1))
+        had, _ = done(snapshot_of(slots, *had, slot=slot), wish(*wanted), SlotLimits(bound, 1))
     assert had == wanted

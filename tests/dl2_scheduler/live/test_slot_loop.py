@@ -11,17 +11,17 @@ import pytest
 from typer.testing import CliRunner
 
 from dl2_scheduler.cli import app
-from dl2_scheduler.cluster.errors import BadInput, NotServed, Refused, UnknownJob
-from dl2_scheduler.cluster.free_resources import NodeRule, Room
-from dl2_scheduler.cluster.interfaces import JobOutcome, Outcome
+from dl2_scheduler.cluster.errors import BadInput, NoSuchJob, NotServed, RequestRefused
+from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
+from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot
 from dl2_scheduler.live.client import ClusterClient
-from dl2_scheduler.live.history import Decision, Happened, History
+from dl2_scheduler.live.history import Happened, History, JobDecision
 from dl2_scheduler.live.policies import Policies
 from dl2_scheduler.live.reasons import explain
-from dl2_scheduler.live.service import Service, serving
-from dl2_scheduler.live.slot_loop import Loop
+from dl2_scheduler.live.service import ClusterService, serving
+from dl2_scheduler.live.slot_loop import SlotLoop
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.policies.rules.drf import Drf
 from tests.dl2_scheduler.played_cluster import document
@@ -38,7 +38,7 @@ def snapshot_of(slots, *maxima):
 
 
 def reasons(snapshot):
-    room = Room(snapshot)
+    room = FreeResources(snapshot)
     return list(explain(snapshot, Drf().allocate(snapshot, room), room).values())
 
 
@@ -58,16 +58,16 @@ def test_reasons(slots, maxima, expected):
 
 def test_a_policys_own_reason_comes_first():
     snapshot = snapshot_of(4, (1, 1))
-    assert explain(snapshot, Allocation({"j0": Grant(1, 1, "because")}), Room(snapshot)) == {"j0": "because"}
+    assert explain(snapshot, Allocation({"j0": Grant(1, 1, "because")}), FreeResources(snapshot)) == {"j0": "because"}
 
 
 def test_history_survives_and_tells_the_last(tmp_path):
     snapshot = snapshot_of(4, (4, 4))
     history = History(tmp_path / "decisions.sqlite")
     history.decided(7.0, "drf", snapshot, Allocation({"j0": Grant(2, 1, "why")}))
-    undecided = Decision(3, 7.0, "drf", 0, 0, 2, 1, "why", None)
+    undecided = JobDecision(3, 7.0, "drf", 0, 0, 2, 1, "why", None)
     assert history.of("j0", 0.0, 9) == [undecided]
-    history.happened(Outcome(3, [JobOutcome("j0", 1, 1, 0.5, None, "slow")], ()))
+    history.happened(SlotOutcome(3, [JobOutcome("j0", 1, 1, 0.5, None, "slow")], ()))
     history.close()
     again = History(tmp_path / "decisions.sqlite")
     (found,) = again.of("j0", 0.0, 9)
@@ -90,8 +90,8 @@ def served(tmp_path, serve, runtime, clock, monkeypatch):
     folder.mkdir()
     cluster, history = serve(), History(folder / "decisions.sqlite")
     policies = Policies(make_live_policy, "drf", folder)
-    with serving(Service(cluster, history, policies), folder):
-        yield cluster, Loop(cluster, policies, NodeRule.SPREAD, history, now=clock.now)
+    with serving(ClusterService(cluster, history, policies), folder):
+        yield cluster, SlotLoop(cluster, policies, NodeRule.SPREAD, history, now=clock.now)
     history.close()
 
 
@@ -127,17 +127,17 @@ def test_refusals_over_the_socket(served, tmp_path):
         with pytest.raises(BadInput, match="not an ElasticJob document"):
             dl2.submit("", Path("/"))
         for ask in (dl2.stop, dl2.status, lambda name: dl2.why(name, 5)):
-            with pytest.raises(UnknownJob, match="no job a"):
+            with pytest.raises(NoSuchJob, match="no job a"):
                 ask("a")
         dl2.submit(document("a"), Path("/"))
-        with pytest.raises(Refused, match="a is waiting"):
+        with pytest.raises(RequestRefused, match="a is waiting"):
             dl2.submit(document("a"), Path("/"))
 
 
 def test_a_socket_that_a_killed_one_left_is_taken_over_and_a_long_path_refused(served, tmp_path, serve):
     with (
         pytest.raises(BadInput, match="longer than a socket's path may be"),
-        serving(Service(served[0], None, None), tmp_path / ("x" * 100)),
+        serving(ClusterService(served[0], None, None), tmp_path / ("x" * 100)),
     ):
         pass
     with pytest.raises(BadInput, match="give a shorter --folder"):
@@ -145,7 +145,7 @@ def test_a_socket_that_a_killed_one_left_is_taken_over_and_a_long_path_refused(s
     folder = tmp_path / "other"
     folder.mkdir()
     (folder / "socket").touch()
-    with serving(Service(served[0], None, None), folder), ClusterClient(folder) as found:
+    with serving(ClusterService(served[0], None, None), folder), ClusterClient(folder) as found:
         assert list(found.jobs()) == []
 
 
@@ -261,7 +261,7 @@ def test_policies_of_live_clusters_run_on_the_played_one(serve):
         if not cluster.jobs():
             cluster.submit(document("a"), Path())
         snapshot = cluster.snapshot()
-        grants = make_live_policy(name).allocate(snapshot, Room(snapshot)).grants
+        grants = make_live_policy(name).allocate(snapshot, FreeResources(snapshot)).grants
         assert grants["a"].workers > 0, name
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dl2_scheduler.cluster.free_resources import SLACK, NodeRule, Room
+from dl2_scheduler.cluster.free_resources import SLACK, FreeResources, NodeRule
 from dl2_scheduler.cluster.snapshot import JobState, Snapshot
 from dl2_scheduler.policies.learnt.batched import Filling, row_width
 from dl2_scheduler.policies.learnt.fill import ACTIONS, BOTH, SERVER, WORKER
@@ -31,7 +31,7 @@ def fits(free: np.ndarray, demands: Sequence[np.ndarray]) -> bool:
     return False
 
 
-def plain_mask(filling: Filling, room: Room, low: int, dead: set[int]) -> list[bool]:
+def plain_mask(filling: Filling, room: FreeResources, low: int, dead: set[int]) -> list[bool]:
     """As the mask is meant to be."""
     mask = [False] * (PLACES * ACTIONS)
     for number in range(low, min(low + PLACES, len(room.snapshot.jobs))):
@@ -57,7 +57,7 @@ def walk(filling: Filling, seed: int) -> list[tuple[int, int]]:
 @settings(deadline=None, max_examples=60)
 @given(snapshots(), PLACEMENTS, st.integers(0, 99), st.booleans())
 def test_what_may_be_given_is_what_there_is_room_for(now: Snapshot, rule: NodeRule, seed: int, minimum: bool) -> None:
-    room, random = Room(now, rule), np.random.default_rng(seed)
+    room, random = FreeResources(now, rule), np.random.default_rng(seed)
     filling = Filling(room, MODELS, PLACES, minimum)
     dead = {number for number in range(len(now.jobs)) if minimum and not filling.slot.counts[number].all()}
     while not filling.done:
@@ -83,12 +83,14 @@ def test_what_may_be_given_is_what_there_is_room_for(now: Snapshot, rule: NodeRu
 @settings(deadline=None, max_examples=20)
 @given(snapshots(), st.integers(0, 99))
 def test_the_same_again(now: Snapshot, seed: int) -> None:
-    assert walk(Filling(Room(now), MODELS, PLACES), seed) == walk(Filling(Room(now), MODELS, PLACES), seed)
+    assert walk(Filling(FreeResources(now), MODELS, PLACES), seed) == walk(
+        Filling(FreeResources(now), MODELS, PLACES), seed
+    )
 
 
 def test_a_row() -> None:
     state = JobState(job(model="flat", epochs=100.0, worker={"cpu": 1, "gpu": 4}, max_workers=9), 25.0, 3)
-    filling = Filling(Room(snapshot([state], nodes({"cpu": 20, "gpu": 40}))), MODELS, PLACES)
+    filling = Filling(FreeResources(snapshot([state], nodes({"cpu": 20, "gpu": 40}))), MODELS, PLACES)
     filling.act(BOTH)
     filling.act(WORKER)
     wanted = [0, 0, 1, np.log(4) / 4, 0.75, 3 * 12 / 40, 3 / 16, 2 / 16]
@@ -98,12 +100,12 @@ def test_a_row() -> None:
 
 
 def test_a_type_that_the_policy_does_not_know() -> None:
-    filling = Filling(Room(snapshot([job(model="gpt")], nodes({"cpu": 20}))), MODELS, PLACES)
+    filling = Filling(FreeResources(snapshot([job(model="gpt")], nodes({"cpu": 20}))), MODELS, PLACES)
     assert not filling.observation[0, : len(MODELS)].any()
 
 
 def test_more_jobs_than_places_go_in_batches() -> None:
-    filling = Filling(Room(snapshot([job(number) for number in range(8)], nodes({"cpu": 99}))), MODELS, PLACES)
+    filling = Filling(FreeResources(snapshot([job(number) for number in range(8)], nodes({"cpu": 99}))), MODELS, PLACES)
     seen = []
     while not filling.done:
         seen.append(int(filling.observation.any(axis=1).sum()))
@@ -115,7 +117,7 @@ def test_more_jobs_than_places_go_in_batches() -> None:
 
 def test_a_full_batch_is_not_asked() -> None:
     jobs = [job(number, max_workers=1 + number // 3, max_servers=1) for number in range(6)]
-    filling = Filling(Room(snapshot(jobs, nodes({"cpu": 99}))), MODELS, PLACES)
+    filling = Filling(FreeResources(snapshot(jobs, nodes({"cpu": 99}))), MODELS, PLACES)
     assert filling.mask.nonzero()[0].tolist() == [WORKER, ACTIONS + WORKER, 2 * ACTIONS + WORKER, PLACES * ACTIONS]
     for place in range(3):
         filling.act(place * ACTIONS + WORKER)
@@ -125,10 +127,10 @@ def test_a_full_batch_is_not_asked() -> None:
 
 def test_the_minimum_goes_to_those_that_came_first() -> None:
     now = snapshot([job(number, max_workers=1, max_servers=1) for number in range(3)], nodes({"cpu": 5}))
-    filling = Filling(Room(now), MODELS, PLACES)
+    filling = Filling(FreeResources(now), MODELS, PLACES)
     assert filling.done, "what is left is no use to the last, which has no minimum"
     assert filling.counts.tolist() == [[1, 1], [1, 1], [0, 0]]
-    without = Filling(Room(now), MODELS, PLACES, minimum=False)
+    without = Filling(FreeResources(now), MODELS, PLACES, minimum=False)
     assert not without.counts.any()
     without.act(2 * ACTIONS + SERVER)
     assert without.slot.counts.tolist() == [[0, 0], [0, 0], [0, 1]]
@@ -136,7 +138,7 @@ def test_the_minimum_goes_to_those_that_came_first() -> None:
 
 
 def test_what_the_mask_does_not_have() -> None:
-    filling = Filling(Room(snapshot([job()], nodes({"cpu": 9}))), MODELS, PLACES)
+    filling = Filling(FreeResources(snapshot([job()], nodes({"cpu": 9}))), MODELS, PLACES)
     with pytest.raises(ValueError, match=f"action {ACTIONS} cannot"):
         filling.act(ACTIONS)
     filling.act(PLACES * ACTIONS)
@@ -145,6 +147,6 @@ def test_what_the_mask_does_not_have() -> None:
 
 
 def test_no_jobs() -> None:
-    filling = Filling(Room(snapshot([], nodes({"cpu": 9}))), MODELS, PLACES)
+    filling = Filling(FreeResources(snapshot([], nodes({"cpu": 9}))), MODELS, PLACES)
     assert filling.done
     assert filling.counts.shape == (0, 2)

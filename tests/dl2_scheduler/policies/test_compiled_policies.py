@@ -11,7 +11,7 @@ DECIDES = """
 import gc, sys
 from numba.core.registry import CPUDispatcher
 from dl2_scheduler.cluster.jobs import Job, Node
-from dl2_scheduler.cluster.free_resources import Room
+from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.snapshot import JobState, Snapshot
 from dl2_scheduler.policies.registry import make_live_policy
 
@@ -23,7 +23,7 @@ before = compiled()
 need = {"slots": 2.0, "gpu": 1.0}
 states = tuple(JobState(Job(f"j{n}", 0.0, "ab"[n % 2], 9.0, 50.0, need, need), 1.5, n, n, n) for n in range(5))
 now = Snapshot(7, 30.0, tuple(Node(f"n{n}", {"slots": 16.0, "gpu": 4.0}) for n in range(3)), states, ())
-assert policy.allocate(now, Room(now)).grants
+assert policy.allocate(now, FreeResources(now)).grants
 assert any(before.values()) and compiled() == before, (before, compiled())
 """
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.snapshot import Snapshot
 from dl2_scheduler.policies.learnt.batched import Filling, row_width, slot_of
 from dl2_scheduler.policies.learnt.dl2 import load, save
@@ -49,8 +49,8 @@ def plain_logits(weights: PaperWeights, state: np.ndarray) -> np.ndarray:
 @given(snapshots(), st.integers(0, 99), st.booleans())
 def test_the_best_is_taken_each_time(now: Snapshot, seed: int, minimum: bool) -> None:
     weights = weights_of(seed, minimum)
-    slot, trail = filled(Room(now), weights)
-    filling = Filling(Room(now), MODELS, PLACES, minimum)
+    slot, trail = filled(FreeResources(now), weights)
+    filling = Filling(FreeResources(now), MODELS, PLACES, minimum)
     for action in trail.actions:
         logits = np.where(filling.mask, plain_logits(weights, filling.observation), -np.inf)
         assert logits[action] == pytest.approx(logits.max(), abs=1e-4)
@@ -62,10 +62,10 @@ def test_the_best_is_taken_each_time(now: Snapshot, seed: int, minimum: bool) ->
 @settings(deadline=None, max_examples=25)
 @given(snapshots(), st.integers(0, 99), st.booleans(), st.sampled_from(NodeRule))
 def test_contract(now: Snapshot, seed: int, minimum: bool, rule: NodeRule) -> None:
-    filling = filled(Room(now, rule), weights_of(seed, minimum))[0]
+    filling = filled(FreeResources(now, rule), weights_of(seed, minimum))[0]
     assert (filling.free >= -1e-6).all()
     policy = PaperDl2(weights_of(seed, minimum))
-    room = Room(now, rule)
+    room = FreeResources(now, rule)
     first, second = policy.allocate(now, room), PaperDl2(weights_of(seed, minimum)).allocate(now, room)
     assert first == second
     assert list(first.grants) == [state.job.id for state in now.jobs]
@@ -80,8 +80,8 @@ def test_contract(now: Snapshot, seed: int, minimum: bool, rule: NodeRule) -> No
 @given(snapshots(), st.integers(0, 99))
 def test_what_is_kept_of_a_slot(now: Snapshot, seed: int) -> None:
     weights = weights_of(seed)
-    slot, trail = filled(Room(now), weights, np.random.default_rng(seed))
-    filling = Filling(Room(now), MODELS, PLACES)
+    slot, trail = filled(FreeResources(now), weights, np.random.default_rng(seed))
+    filling = Filling(FreeResources(now), MODELS, PLACES)
     for state, mask, action, of_job, batch in zip(*trail, strict=True):
         assert state == pytest.approx(filling.observation)
         assert (mask == filling.mask).all()
@@ -115,7 +115,7 @@ def test_actions_are_drawn_by_the_softmax() -> None:
 def test_poor_states_are_mended(counts: list[tuple[int, int]], wanted: int | None) -> None:
     """The three of section 4.3."""
     now = snapshot([job(number, max_workers=16, max_servers=16) for number in range(2)], nodes({"cpu": 99}))
-    slot = slot_of(Room(now), MODELS, minimum=False)
+    slot = slot_of(FreeResources(now), MODELS, minimum=False)
     slot.counts[:] = counts
     found = repair(slot, 0, 2, np.ones(7, dtype=bool))
     assert found == wanted if wanted is not None else found < 0
@@ -128,7 +128,7 @@ def test_exploration_is_job_aware() -> None:
     lacking = {}
     for epsilon in (0.0, 1.0):
         filled_up = [
-            filled(Room(now), weights_of(seed, minimum=False), np.random.default_rng(seed), epsilon)[0]
+            filled(FreeResources(now), weights_of(seed, minimum=False), np.random.default_rng(seed), epsilon)[0]
             for seed in range(30)
         ]
         lacking[epsilon] = sum(int(((slot.counts > 0).sum(axis=1) == 1).sum()) for slot in filled_up)
@@ -138,14 +138,14 @@ def test_exploration_is_job_aware() -> None:
 def test_what_a_teacher_does_is_done_but_for_what_does_not_fit() -> None:
     jobs = [job(0, max_servers=2), job(1, worker={"cpu": 50}), job(2), job(3)]
     weights = weights_of(1)
-    slot = slot_of(Room(snapshot(jobs, nodes({"cpu": 12}))), MODELS)
+    slot = slot_of(FreeResources(snapshot(jobs, nodes({"cpu": 12}))), MODELS)
     trail = new_trail(slot, PLACES, True)
     forced = np.array([3 * ACTIONS + BOTH, SERVER, SERVER, ACTIONS + BOTH, 2 * ACTIONS + WORKER])
     count = fill(slot, weights.layers, NO_DRAWS, 0.0, True, forced, trail)
     stop = PLACES * ACTIONS
     assert trail.actions[:count].tolist() == [SERVER, 2 * ACTIONS + WORKER, stop, BOTH, stop]
     assert slot.counts.tolist() == [[1, 2], [0, 0], [2, 1], [2, 2]]
-    empty = slot_of(Room(snapshot([], nodes({"cpu": 12}))), MODELS)
+    empty = slot_of(FreeResources(snapshot([], nodes({"cpu": 12}))), MODELS)
     assert fill(empty, weights.layers, NO_DRAWS, 0.0, True, NOT_FORCED, new_trail(empty, PLACES, True)) == 0
 
 
@@ -166,5 +166,5 @@ def test_in_files(tmp_path: Path) -> None:
 
 
 def decide_counts(policy: PaperDl2, now: Snapshot) -> dict[int | str, tuple[int, int]]:
-    allocation = policy.allocate(now, Room(now))
+    allocation = policy.allocate(now, FreeResources(now))
     return {name: (grant.workers, grant.servers) for name, grant in allocation.grants.items()}

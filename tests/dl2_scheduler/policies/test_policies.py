@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.snapshot import Snapshot
 from dl2_scheduler.learning.networks import new_policy
@@ -26,7 +26,7 @@ PLACEMENTS = st.sampled_from([NodeRule.SPREAD, NodeRule.PACK, NodeRule.ROUND_ROB
 
 def decide(policy: AllocationPolicy, now: Snapshot, rule: NodeRule) -> dict[int | str, tuple[int, int]]:
     """What a policy decides, once all that the contract asks has been checked."""
-    room = Room(now, rule)
+    room = FreeResources(now, rule)
     given = counts(policy.allocate(now, room))
     check_books(room)
     assert list(given) == [state.job.id for state in now.jobs]
@@ -63,7 +63,7 @@ def test_contract_with_gangs(name: str, data: st.DataObject, asked: NodeRule) ->
 @given(data=st.data(), asked=PLACEMENTS, seed=st.integers(0, 3))
 def test_the_learnt_policy_keeps_to_minima_too(data: st.DataObject, asked: NodeRule, seed: int) -> None:
     now = data.draw(snapshots(gangs=True))
-    given = counts(Dl2(new_policy(SPEEDS.models, seed).weights()).allocate(now, Room(now, asked)))
+    given = counts(Dl2(new_policy(SPEEDS.models, seed).weights()).allocate(now, FreeResources(now, asked)))
     assert list(given) == [state.job.id for state in now.jobs]
     held = {name: 0.0 for node in now.nodes for name in node.capacity}
     for state in now.jobs:

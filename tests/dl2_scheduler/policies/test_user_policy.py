@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.free_resources import Room
+from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.policies.registry import make_live_policy, make_policy
 from tests.dl2_scheduler.clusters import SPEEDS, job, nodes, snapshot
 from tests.paths import ROOT
@@ -25,7 +25,7 @@ class NoPolicy:
 def test_the_documented_example_decides(make):
     long, short = job(1, epochs=50, max_workers=2, max_servers=2), job(2, epochs=3, max_workers=2, max_servers=2)
     now = snapshot([long, short], nodes({"cpu": 6}))
-    room = Room(now)
+    room = FreeResources(now)
     grants = make().allocate(now, room).grants
     assert [(grants[number].workers, grants[number].servers) for number in (1, 2)] == [(1, 1), (2, 2)]
     assert grants[2].reason == "place 1 in the queue"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dl2_scheduler.cluster.free_resources import NodeRule
-from dl2_scheduler.cluster.interfaces import JobOutcome, Outcome
+from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.snapshot import NOTHING, Allocation, Grant, JobState, Snapshot, SpeedReport
 from dl2_scheduler.live.slots import RecordedSlot
@@ -16,7 +16,7 @@ from dl2_scheduler.replay.costs import Cost, mean_wait, scaling_costs
 from dl2_scheduler.replay.measured import MeasuredSpeeds, speed_table
 from dl2_scheduler.replay.past import past_jobs
 from dl2_scheduler.replay.predicted import predict
-from dl2_scheduler.replay.scalings import Scalings, Wait
+from dl2_scheduler.replay.scalings import ScalingDelay, Scalings
 from dl2_scheduler.sim.lanes import MEASURED, ScalingCost
 
 TASK = {"slots": 1.0}
@@ -95,7 +95,7 @@ class Life:
                 told, over = (), ended <= until
                 trained = 0.0 if not over or self.fails else self.epochs - before
                 done = JobOutcome(self.name, *known[0], trained, ended if over else None)
-            outcome = Outcome(slot, (done,), told, began, until)
+            outcome = SlotOutcome(slot, (done,), told, began, until)
             found.append(RecordedSlot(began, "drf", snapshot, Allocation({self.name: grant}), outcome))
         return found
 
@@ -172,7 +172,7 @@ def test_a_join_that_came_about_nobody_knows_when_was_not_cut_off():
 
 
 def waits(*seen, cut_off=()):
-    return [*map(Wait, seen), *(Wait(seconds, seen=False) for seconds in cut_off)]
+    return [*map(ScalingDelay, seen), *(ScalingDelay(seconds, seen=False) for seconds in cut_off)]
 
 
 def test_a_mean_of_waits_of_which_some_were_cut_off():
@@ -188,7 +188,7 @@ def test_a_mean_of_waits_of_which_some_were_cut_off():
 def test_long_waits_are_cut_off_more_often_and_count_all_the_same():
     random = np.random.default_rng(5)
     joins, patience = random.uniform(5.0, 35.0, 400), random.uniform(0.0, 60.0, 400)
-    found = mean_wait([Wait(min(join, most), join <= most) for join, most in zip(joins, patience, strict=True)])
+    found = mean_wait([ScalingDelay(min(join, most), join <= most) for join, most in zip(joins, patience, strict=True)])
     assert found.count + found.cut_off == 400
     assert abs(found.seconds - 20.0) < 3 * found.error < 2.0
     assert joins[joins <= patience].mean() < 20.0 - 3 * found.error  # of those that were seen alone

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from dl2_scheduler.cli import app
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.free_resources import NodeRule
-from dl2_scheduler.cluster.interfaces import JobOutcome, Outcome
+from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot, SpeedReport
 from dl2_scheduler.cluster.speeds import Speeds
@@ -82,7 +82,7 @@ def slot(reports, before=(1, 1)):
     job = Job("a", 0.0, "m", 10.0, 100.0, TASK, TASK, 2, 2)
     snapshot = Snapshot(3, 30.0, NODES, (JobState(job, 1.0, 1, *before),))
     done = JobOutcome("a", 1, 1, 1.0, None)
-    return RecordedSlot(0.0, "drf", snapshot, Allocation({"a": Grant(1, 1)}), Outcome(3, [done], tuple(reports)))
+    return RecordedSlot(0.0, "drf", snapshot, Allocation({"a": Grant(1, 1)}), SlotOutcome(3, [done], tuple(reports)))
 
 
 def test_errors_are_those_of_the_mean_and_a_slot_of_change_tells_nothing():

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.snapshot import Grant, Snapshot
 from dl2_scheduler.policies.rules.drf import Drf
 from dl2_scheduler.sim.history import Recording, read_history, write_history
@@ -53,7 +53,7 @@ def test_whatever_was_decided(tmp_path_factory: pytest.TempPathFactory, slots: l
     policy = Recording(Drf())
     for now in slots:
         if all(any(node.capacity.values()) for node in now.nodes):
-            policy.allocate(now, Room(now))
+            policy.allocate(now, FreeResources(now))
     if not policy.decisions:
         return
     path = tmp_path_factory.mktemp("history") / "a.jsonl"

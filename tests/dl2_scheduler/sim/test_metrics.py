@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
 from dl2_scheduler.sim.metrics import Summary, differences, estimate, jain, over_sequences, summarise
 from dl2_scheduler.sim.record import Record, record
@@ -25,7 +25,7 @@ class Script:
 
     slots: list[dict[int, tuple[int, int]]]
 
-    def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
+    def allocate(self, snapshot: Snapshot, room: FreeResources) -> Allocation:
         return Allocation({number: Grant(*counts) for number, counts in self.slots[snapshot.slot].items()})
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dl2_scheduler.cluster.errors import BadInput, Starved
-from dl2_scheduler.cluster.free_resources import NodeRule, Room
+from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
@@ -122,7 +122,7 @@ class Fixed:
     workers: int = 1
     servers: int = 1
 
-    def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
+    def allocate(self, snapshot: Snapshot, room: FreeResources) -> Allocation:
         return Allocation({state.job.id: Grant(self.workers, self.servers) for state in snapshot.jobs})
 
 
@@ -190,7 +190,7 @@ def test_a_job_that_ends_before_its_new_tasks_join_gains_nothing() -> None:
     class Grows:
         grants: list[Grant]
 
-        def allocate(self, snapshot: Snapshot, room: Room) -> Allocation:
+        def allocate(self, snapshot: Snapshot, room: FreeResources) -> Allocation:
             return Allocation({1: self.grants[min(snapshot.slot, len(self.grants) - 1)]})
 
     policy = Grows([Grant(1, 1), Grant(2, 2)])

@@ -17,8 +17,8 @@ from dl2_scheduler.cluster.leadership import (
     ACTING_SECONDS,
     LEASE_SECONDS,
     RETRY_SECONDS,
-    Claim,
-    Observed,
+    LeaseAction,
+    ObservedLease,
     judge,
     steady,
 )
@@ -53,7 +53,7 @@ class Election:
         self._me = me
         self._lost = lost
         self._clock = clock
-        self._seen: Observed | None = None
+        self._seen: ObservedLease | None = None
         self._renewed: float | None = None
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -100,7 +100,7 @@ class Election:
         began = self._clock()
         try:
             found = self._read()
-            if judge(self._seen, self._me, self._clock()) is Claim.LEAVE:
+            if judge(self._seen, self._me, self._clock()) is LeaseAction.LEAVE:
                 self._renewed = None
                 return
             self._write(found, self._me)
@@ -127,7 +127,7 @@ class Election:
         spec, version = found.get("spec") or {}, found["metadata"]["resourceVersion"]
         if self._seen is None or self._seen.version != version:
             seconds = float(spec.get("leaseDurationSeconds") or LEASE_SECONDS)
-            self._seen = Observed(spec.get("holderIdentity") or "", seconds, version, self._clock())
+            self._seen = ObservedLease(spec.get("holderIdentity") or "", seconds, version, self._clock())
         return found
 
     def _write(self, found: Mapping[str, Any] | None, holder: str) -> None:
@@ -148,4 +148,4 @@ class Election:
             written = self._api.create(self._folder, made)
         else:
             written = self._api.replace(f"{self._folder}/{self._name}", {**found, "spec": spec})
-        self._seen = Observed(holder, LEASE_SECONDS, written["metadata"]["resourceVersion"], self._clock())
+        self._seen = ObservedLease(holder, LEASE_SECONDS, written["metadata"]["resourceVersion"], self._clock())

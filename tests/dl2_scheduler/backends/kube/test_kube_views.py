@@ -19,8 +19,8 @@ from dl2_scheduler.backends.kube.views import (
     snapshot_of,
     status_of,
 )
-from dl2_scheduler.cluster.free_resources import Room
-from dl2_scheduler.cluster.live import Phase
+from dl2_scheduler.cluster.free_resources import FreeResources
+from dl2_scheduler.cluster.live import JobPhase
 from dl2_scheduler.cluster.snapshot import Grant
 from tests.dl2_scheduler.kube_objects import NOW, gang, job, node, pod, stamp, template
 
@@ -57,7 +57,7 @@ def test_coordinators_that_could_come_have_their_room():
     found = seen([node("a", "4"), node("b", "2")], (), jobs)
     kept = 6 - sum(cores(found).values())
     assert kept == pytest.approx(2 * COORDINATOR)  # a third job's minimum of two cores has no place beside two others'
-    room = Room(found)
+    room = FreeResources(found)
     assert [room.give(number, 1, 1) for number in range(3)] == [True, True, False]
 
 
@@ -105,7 +105,7 @@ def test_extended_resources_are_seen_where_a_job_asks_for_them():
         [node("a", **{"nvidia.com/gpu": "3", "other/thing": "9"})], (), [job("one", workers=role, allocation=None)]
     )
     assert found.nodes[0].capacity.keys() == {"cpu", "memory", "pods", "nvidia.com/gpu"}
-    room = Room(found)
+    room = FreeResources(found)
     assert [room.give(0, 3, 1), room.give(0, 1, 0)] == [True, False]
 
 
@@ -126,7 +126,7 @@ def test_tasks_go_only_where_they_may_though_policies_know_no_constraints():
     role = {"max": 4, "template": template("1", nodeSelector={"kind": "big"})}
     jobs = [job("picky", workers=role, allocation=None), job("any", created=1, allocation=None)]
     found = seen([node("a", "8"), node("b", "3", labels={"kind": "big"})], (), jobs)
-    room = Room(found)
+    room = FreeResources(found)
     assert room.give(0, 2, 1)
     assert not room.give(0, 2, 0)  # of its two places one is taken, wherever its server went
     assert room.give(1, 4, 4) is False
@@ -282,13 +282,13 @@ def test_notes_tell_why_a_job_was_other_than_decided(now, pods, expected):
 @pytest.mark.parametrize(
     ("spec", "status", "phase", "reason"),
     [
-        ({}, {}, Phase.WAITING, "the policy's words"),
-        ({"suspend": True}, {"phase": "Suspended"}, Phase.WAITING, "suspended: spec.suspend is set"),
-        ({}, {"phase": "Starting", "reason": "2 pods start"}, Phase.STARTING, "the policy's words"),
-        ({"scaling": "Manual"}, {"phase": "Starting", "reason": "2 pods start"}, Phase.STARTING, "2 pods start"),
-        ({}, {"phase": "Running"}, Phase.RUNNING, ""),
-        ({}, {"phase": "Failed", "reason": "exit 3"}, Phase.FAILED, "exit 3"),
-        ({}, {"phase": "Completed"}, Phase.FINISHED, ""),
+        ({}, {}, JobPhase.WAITING, "the policy's words"),
+        ({"suspend": True}, {"phase": "Suspended"}, JobPhase.WAITING, "suspended: spec.suspend is set"),
+        ({}, {"phase": "Starting", "reason": "2 pods start"}, JobPhase.STARTING, "the policy's words"),
+        ({"scaling": "Manual"}, {"phase": "Starting", "reason": "2 pods start"}, JobPhase.STARTING, "2 pods start"),
+        ({}, {"phase": "Running"}, JobPhase.RUNNING, ""),
+        ({}, {"phase": "Failed", "reason": "exit 3"}, JobPhase.FAILED, "exit 3"),
+        ({}, {"phase": "Completed"}, JobPhase.FINISHED, ""),
     ],
 )
 def test_phases_and_reasons(spec, status, phase, reason):

@@ -3,16 +3,18 @@
 import pytest
 
 from dl2_scheduler.backends.kube.scheduler_memory import Memory
-from dl2_scheduler.cluster.errors import Unwritten
+from dl2_scheduler.cluster.errors import StateNotWritten
 
 
 def test_it_is_told_and_later_it_can_be(tmp_path):
     memory = Memory(tmp_path / "kube.sqlite", 1000.0)
     memory.ran({"a": 1}, {})
     memory._database.execute("PRAGMA query_only = 1")
-    with pytest.raises(Unwritten, match=r"cannot write .*kube\.sqlite: .* readonly database; mend that, and start"):
+    with pytest.raises(
+        StateNotWritten, match=r"cannot write .*kube\.sqlite: .* readonly database; mend that, and start"
+    ):
         memory.ran({"a": 2}, {})
-    with pytest.raises(Unwritten):
+    with pytest.raises(StateNotWritten):
         memory.next_slot(0)
     memory._database.execute("PRAGMA query_only = 0")
     assert memory.slots_run == {"a": 1}

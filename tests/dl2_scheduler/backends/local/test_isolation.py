@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from dl2_scheduler.backends.local import cgroups, task_entry
-from dl2_scheduler.backends.local.cgroups import Cgroups, Unavailable, open_cgroups
-from dl2_scheduler.backends.local.isolation import Mode, NoIsolation, Pacing, Quotas, make_isolation
-from dl2_scheduler.backends.local.runtime import Shape
+from dl2_scheduler.backends.local.cgroups import Cgroups, CgroupsUnavailable, open_cgroups
+from dl2_scheduler.backends.local.isolation import IsolationMode, NoIsolation, Pacing, Quotas, make_isolation
+from dl2_scheduler.backends.local.runtime import TaskShape
 from dl2_scheduler.backends.local.tasks import TaskFiles
 from dl2_scheduler.cluster.errors import BadInput
 
-SHAPE = Shape("a", 1, {"worker": 2.0, "server": 1.0}, {"worker": {"WORD": "of a worker"}, "server": {}})
+SHAPE = TaskShape("a", 1, {"worker": 2.0, "server": 1.0}, {"worker": {"WORD": "of a worker"}, "server": {}})
 SPINS = """
 import os, time
 print(os.environ.get('WORD'), flush=True)
@@ -56,11 +56,11 @@ def test_groups_are_made_below_our_own(tmp_path, monkeypatch, version, files):
 
 def test_where_there_are_none(tmp_path):
     proc, _ = kernel(tmp_path, 2, controllers="memory")
-    with pytest.raises(Unavailable, match="no cpu controller is mounted"):
+    with pytest.raises(CgroupsUnavailable, match="no cpu controller is mounted"):
         open_cgroups("dl2-x", proc)
     proc, _ = kernel(tmp_path / "other", 1)
     (tmp_path / "other" / "proc" / "cgroup").write_text("4:cpu:/nowhere\n")
-    with pytest.raises(Unavailable, match=r"nowhere.*: No such file"):
+    with pytest.raises(CgroupsUnavailable, match=r"nowhere.*: No such file"):
         open_cgroups("dl2-x", proc)
 
 
@@ -114,16 +114,16 @@ def test_a_container_has_the_cores_of_its_quota(tmp_path):
 
 
 def test_modes(tmp_path, monkeypatch):
-    assert isinstance(make_isolation(Mode.NONE, tmp_path), NoIsolation)
-    assert isinstance(make_isolation(Mode.PACING, tmp_path), Pacing)
+    assert isinstance(make_isolation(IsolationMode.NONE, tmp_path), NoIsolation)
+    assert isinstance(make_isolation(IsolationMode.PACING, tmp_path), Pacing)
 
     def none(name):
-        raise Unavailable("no cpu controller is mounted")
+        raise CgroupsUnavailable("no cpu controller is mounted")
 
     monkeypatch.setattr("dl2_scheduler.backends.local.isolation.open_cgroups", none)
-    assert make_isolation(Mode.AUTO, tmp_path).words.endswith("no cgroup quotas: no cpu controller is mounted")
+    assert make_isolation(IsolationMode.AUTO, tmp_path).words.endswith("no cgroup quotas: no cpu controller is mounted")
     with pytest.raises(BadInput, match="--isolation cgroup: no cpu controller is mounted; give auto"):
-        make_isolation(Mode.CGROUP, tmp_path)
+        make_isolation(IsolationMode.CGROUP, tmp_path)
 
 
 def run(files, role, code=SPINS):
@@ -171,7 +171,7 @@ def test_a_paced_worker_is_told_its_share_and_has_its_environment(tmp_path, monk
 @pytest.fixture
 def quotas(tmp_path):
     try:
-        found = make_isolation(Mode.CGROUP, tmp_path)
+        found = make_isolation(IsolationMode.CGROUP, tmp_path)
     except BadInput as error:
         pytest.skip(f"this machine lets nobody limit processor time: {error}")
     yield found

@@ -6,33 +6,35 @@ from pathlib import Path
 import pytest
 
 from dl2_scheduler.backends.local import decide
-from dl2_scheduler.backends.local.decide import Leave, Scale, Start, Suspend
-from dl2_scheduler.backends.local.job_records import Record
-from dl2_scheduler.backends.local.runtime import Ending, Process, Report
+from dl2_scheduler.backends.local.decide import LeaveJob, ScaleJob, StartJob, SuspendJob
+from dl2_scheduler.backends.local.job_records import JobRecord
+from dl2_scheduler.backends.local.runtime import JobReport, LauncherEnding, LauncherProcess
 from dl2_scheduler.cluster.document import read_document
-from dl2_scheduler.cluster.live import Phase
+from dl2_scheduler.cluster.live import JobPhase
 from dl2_scheduler.cluster.snapshot import Grant
 from tests.dl2_scheduler.played_cluster import document
 
-RECORD = Record(1, read_document(document()), Path(), 0.0, process=Process(7, "b"), wanted_workers=1, wanted_servers=1)
-REPORT = Report(True, "", 2, 1, 2, 1, True, 3.5, 100.0, 50.0)
+RECORD = JobRecord(
+    1, read_document(document()), Path(), 0.0, process=LauncherProcess(7, "b"), wanted_workers=1, wanted_servers=1
+)
+REPORT = JobReport(True, "", 2, 1, 2, 1, True, 3.5, 100.0, 50.0)
 NEW = replace(REPORT, trains=False, has_trained=False)
 
 
 @pytest.mark.parametrize(
     ("phase", "report", "grant", "action"),
     [
-        (Phase.WAITING, None, (2, 1), Start(2, 1)),
-        (Phase.WAITING, None, (0, 0), Leave()),
-        (Phase.RUNNING, REPORT, (2, 1), Leave()),
-        (Phase.RUNNING, REPORT, (3, 1), Scale(3, 1)),
-        (Phase.STARTING, NEW, (3, 2), Scale(3, 2)),
-        (Phase.RUNNING, REPORT, (0, 0), Suspend(save=True)),
-        (Phase.STARTING, None, (0, 0), Suspend(save=False)),
-        (Phase.STARTING, NEW, (0, 0), Suspend(save=False)),
-        (Phase.STARTING, replace(REPORT, trains=False), (0, 0), Suspend(save=True)),
-        (Phase.SUSPENDING, None, (0, 0), Leave()),
-        (Phase.STARTING, None, (1, 1), Leave()),
+        (JobPhase.WAITING, None, (2, 1), StartJob(2, 1)),
+        (JobPhase.WAITING, None, (0, 0), LeaveJob()),
+        (JobPhase.RUNNING, REPORT, (2, 1), LeaveJob()),
+        (JobPhase.RUNNING, REPORT, (3, 1), ScaleJob(3, 1)),
+        (JobPhase.STARTING, NEW, (3, 2), ScaleJob(3, 2)),
+        (JobPhase.RUNNING, REPORT, (0, 0), SuspendJob(save=True)),
+        (JobPhase.STARTING, None, (0, 0), SuspendJob(save=False)),
+        (JobPhase.STARTING, NEW, (0, 0), SuspendJob(save=False)),
+        (JobPhase.STARTING, replace(REPORT, trains=False), (0, 0), SuspendJob(save=True)),
+        (JobPhase.SUSPENDING, None, (0, 0), LeaveJob()),
+        (JobPhase.STARTING, None, (1, 1), LeaveJob()),
     ],
 )
 def test_only_differences_are_done(phase, report, grant, action):
@@ -42,40 +44,42 @@ def test_only_differences_are_done(phase, report, grant, action):
 @pytest.mark.parametrize(
     ("phase", "grant", "word"),
     [
-        (Phase.RUNNING, (0, 0), "does not answer"),  # what it trained would be lost
-        (Phase.RUNNING, (3, 1), "does not answer"),
-        (Phase.STARTING, (3, 1), "does not answer"),
-        (Phase.SUSPENDING, (1, 1), "still being suspended"),
+        (JobPhase.RUNNING, (0, 0), "does not answer"),  # what it trained would be lost
+        (JobPhase.RUNNING, (3, 1), "does not answer"),
+        (JobPhase.STARTING, (3, 1), "does not answer"),
+        (JobPhase.SUSPENDING, (1, 1), "still being suspended"),
     ],
 )
 def test_what_cannot_be_done_is_noted(phase, grant, word):
     action = decide.difference(replace(RECORD, phase=phase), None, Grant(*grant))
-    assert isinstance(action, Leave)
+    assert isinstance(action, LeaveJob)
     assert word in action.note
 
 
-@pytest.mark.parametrize(("status", "becomes"), [(0, Phase.FINISHED), (1, Phase.FAILED), (None, Phase.WAITING)])
+@pytest.mark.parametrize(
+    ("status", "becomes"), [(0, JobPhase.FINISHED), (1, JobPhase.FAILED), (None, JobPhase.WAITING)]
+)
 def test_an_end_before_the_job_was_saved_is_its_own(status, becomes):
-    record = replace(RECORD, phase=Phase.SUSPENDING)
-    changed = replace(record, **decide.ended(record, Ending(status, "why", 9.0), 10.0))
+    record = replace(RECORD, phase=JobPhase.SUSPENDING)
+    changed = replace(record, **decide.ended(record, LauncherEnding(status, "why", 9.0), 10.0))
     assert (changed.phase, changed.losses) == (becomes, 0 if status is not None else 1)
 
 
 def test_what_is_saved_may_end_and_what_could_not_be_goes_on():
-    saving = replace(RECORD, phase=Phase.SUSPENDING)
+    saving = replace(RECORD, phase=JobPhase.SUSPENDING)
     assert decide.saved(saving, "") == {"saved": True}
-    assert decide.saved(saving, "disk full")["phase"] is Phase.RUNNING
-    for phase in (Phase.STOPPING, Phase.WAITING, Phase.FINISHED):
+    assert decide.saved(saving, "disk full")["phase"] is JobPhase.RUNNING
+    for phase in (JobPhase.STOPPING, JobPhase.WAITING, JobPhase.FINISHED):
         assert decide.saved(replace(RECORD, phase=phase), "") == {}
 
 
 def test_a_report_moves_the_phase():
-    starting = replace(RECORD, phase=Phase.STARTING, epochs_done=3.0, samples_per_epoch=100.0)
+    starting = replace(RECORD, phase=JobPhase.STARTING, epochs_done=3.0, samples_per_epoch=100.0)
     changes = decide.reported(starting, replace(REPORT, samples_per_epoch=0.0))
-    assert (changes["phase"], changes["epochs_done"], changes["samples_per_epoch"]) == (Phase.RUNNING, 3.5, 100.0)
-    back = decide.reported(replace(starting, phase=Phase.RUNNING), replace(NEW, reason="s0 died"))
-    assert (back["phase"], back["reason"], back["samples_per_second"]) == (Phase.STARTING, "s0 died", 0.0)
-    assert "phase" not in decide.reported(replace(starting, phase=Phase.STOPPING), REPORT)
+    assert (changes["phase"], changes["epochs_done"], changes["samples_per_epoch"]) == (JobPhase.RUNNING, 3.5, 100.0)
+    back = decide.reported(replace(starting, phase=JobPhase.RUNNING), replace(NEW, reason="s0 died"))
+    assert (back["phase"], back["reason"], back["samples_per_second"]) == (JobPhase.STARTING, "s0 died", 0.0)
+    assert "phase" not in decide.reported(replace(starting, phase=JobPhase.STOPPING), REPORT)
 
 
 def told(record, back="", **report):
@@ -83,7 +87,7 @@ def told(record, back="", **report):
 
 
 def test_epochs_that_are_done_again_are_told_until_they_are_done():
-    record = told(replace(RECORD, phase=Phase.RUNNING), epochs=9.5)
+    record = told(replace(RECORD, phase=JobPhase.RUNNING), epochs=9.5)
     assert (record.epochs_done, record.reason) == (9.5, "")
     record = told(record, "server s0 died", epochs=2.0)
     words = "epochs up to 9.5 are done again: back at its last checkpoint, as server s0 died"
@@ -96,14 +100,14 @@ def test_epochs_that_are_done_again_are_told_until_they_are_done():
 
 @pytest.mark.parametrize("report", [{"trains": False}, {"samples_per_second": 0.0}])
 def test_a_coordinator_that_has_heard_of_no_training_takes_no_epochs_back(report):
-    record = replace(RECORD, phase=Phase.RUNNING, epochs_done=9.5)
+    record = replace(RECORD, phase=JobPhase.RUNNING, epochs_done=9.5)
     assert told(record, epochs=0.0, **report).epochs_done == 9.5
 
 
 def test_a_job_whose_launcher_was_lost_says_so_when_it_does_epochs_again():
-    record = replace(RECORD, phase=Phase.RUNNING, epochs_done=9.5)
-    record = replace(record, **decide.ended(record, Ending(None, "it was killed", 9.0), 10.0))
-    record = told(replace(record, phase=Phase.STARTING), epochs=2.0)
+    record = replace(RECORD, phase=JobPhase.RUNNING, epochs_done=9.5)
+    record = replace(record, **decide.ended(record, LauncherEnding(None, "it was killed", 9.0), 10.0))
+    record = told(replace(record, phase=JobPhase.STARTING), epochs=2.0)
     assert record.reason.endswith("checkpoint, as its launcher was lost: it was killed")
     assert told(told(record, epochs=9.5), epochs=8.0).reason.endswith("back at its last checkpoint")
 
@@ -111,20 +115,20 @@ def test_a_job_whose_launcher_was_lost_says_so_when_it_does_epochs_again():
 @pytest.mark.parametrize(
     ("phase", "losses", "status", "becomes"),
     [
-        (Phase.RUNNING, 0, 0, Phase.FINISHED),
-        (Phase.RUNNING, 0, 1, Phase.FAILED),
-        (Phase.STARTING, 0, 2, Phase.FAILED),
-        (Phase.RUNNING, 0, None, Phase.WAITING),
-        (Phase.RUNNING, 3, None, Phase.FAILED),
-        (Phase.SUSPENDING, 0, 0, Phase.WAITING),
-        (Phase.SUSPENDING, 0, None, Phase.WAITING),
-        (Phase.STOPPING, 0, 0, Phase.STOPPED),
-        (Phase.STOPPING, 0, 143, Phase.STOPPED),
+        (JobPhase.RUNNING, 0, 0, JobPhase.FINISHED),
+        (JobPhase.RUNNING, 0, 1, JobPhase.FAILED),
+        (JobPhase.STARTING, 0, 2, JobPhase.FAILED),
+        (JobPhase.RUNNING, 0, None, JobPhase.WAITING),
+        (JobPhase.RUNNING, 3, None, JobPhase.FAILED),
+        (JobPhase.SUSPENDING, 0, 0, JobPhase.WAITING),
+        (JobPhase.SUSPENDING, 0, None, JobPhase.WAITING),
+        (JobPhase.STOPPING, 0, 0, JobPhase.STOPPED),
+        (JobPhase.STOPPING, 0, 143, JobPhase.STOPPED),
     ],
 )
 def test_the_end_of_a_launcher(phase, losses, status, becomes):
     record = replace(RECORD, phase=phase, losses=losses, workers=2, servers=1, saved=True)
-    changed = replace(record, **decide.ended(record, Ending(status, "why", 9.0), 10.0))
+    changed = replace(record, **decide.ended(record, LauncherEnding(status, "why", 9.0), 10.0))
     assert (changed.phase, changed.process, changed.workers) == (becomes, None, 0)
     assert changed.ended == (9.0 if becomes.ended else None)
-    assert changed.epochs_done == (40.0 if becomes is Phase.FINISHED else 0.0)
+    assert changed.epochs_done == (40.0 if becomes is JobPhase.FINISHED else 0.0)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from dl2_scheduler.backends.local.runtime import Ending
-from dl2_scheduler.cluster.errors import Refused, UnknownJob
-from dl2_scheduler.cluster.live import Phase
+from dl2_scheduler.backends.local.runtime import LauncherEnding
+from dl2_scheduler.cluster.errors import NoSuchJob, RequestRefused
+from dl2_scheduler.cluster.live import JobPhase
 from tests.dl2_scheduler.local_cases import HERE, only, phases, slot
 from tests.dl2_scheduler.played_cluster import document
 
@@ -38,18 +38,21 @@ def test_a_job_that_is_over_is_not_decided_about_while_its_launcher_lives(serve,
 
     def over():
         runtime.train(runtime.jobs["a"])
-        runtime.jobs["a"].over = Ending(status, "why", 0.0)
+        runtime.jobs["a"].over = LauncherEnding(status, "why", 0.0)
 
     slot(cluster, a=(1, 1), b=(1, 1))
     clock.at(1030.0, over)
     a, _ = slot(cluster, a=(1, 1), b=(1, 1)).jobs
     assert (a.finished, a.epochs, a.workers) == (40.0, 38 if status == 0 else 0, 1)
     assert [state.job.id for state in cluster.snapshot().jobs] == ["b"]
-    assert (cluster.jobs()[0].phase, cluster.jobs()[0].reason) == (Phase.RUNNING, "it is over, and its processes end")
+    assert (cluster.jobs()[0].phase, cluster.jobs()[0].reason) == (
+        JobPhase.RUNNING,
+        "it is over, and its processes end",
+    )
     clock.at(1041.5, lambda: runtime.end("a", status, "why"))
     assert [job.id for job in slot(cluster, b=(1, 1)).jobs] == ["b"]
     found = cluster.jobs()[0]
-    assert (found.phase, found.reason) == (Phase.FAILED if status else Phase.FINISHED, "why")
+    assert (found.phase, found.reason) == (JobPhase.FAILED if status else JobPhase.FINISHED, "why")
     assert found.ended == pytest.approx(1041.5)
 
 
@@ -59,7 +62,7 @@ def test_a_held_job_that_is_over_is_given_nothing(serve, runtime):
     slot(cluster, digits=(1, 1))
     cluster.hold("digits")
     cluster.scale("digits", 2, 2)
-    runtime.jobs["digits"].over = Ending(0, "finished", 0.0)
+    runtime.jobs["digits"].over = LauncherEnding(0, "finished", 0.0)
     slot(cluster)
     assert cluster.jobs()[0].reason == "it is over, and its processes end"
     assert runtime.calls == [("start", "digits", 1, 1)]
@@ -71,12 +74,12 @@ def test_a_job_that_is_over_as_it_was_suspended_is_decided_about(serve, runtime,
     slot(cluster, digits=(1, 1))
 
     def stop(name, process):
-        runtime.jobs[name].over = Ending(0, "stopped by an operator", 0.0)
+        runtime.jobs[name].over = LauncherEnding(0, "stopped by an operator", 0.0)
 
     monkeypatch.setattr(runtime, "stop", stop)
     slot(cluster)
     (state,) = cluster.snapshot().jobs
-    assert (state.job.id, phases(cluster)) == ("digits", {"digits": Phase.SUSPENDING})
+    assert (state.job.id, phases(cluster)) == ("digits", {"digits": JobPhase.SUSPENDING})
 
 
 def test_a_job_that_ends_while_it_is_saved_has_finished(serve, runtime):
@@ -86,14 +89,14 @@ def test_a_job_that_ends_while_it_is_saved_has_finished(serve, runtime):
     slot(cluster, digits=(2, 2))
     for _ in range(9):
         outcome = slot(cluster)
-    assert (phases(cluster), only(outcome).finished) == ({"digits": Phase.FINISHED}, pytest.approx(200.0))
+    assert (phases(cluster), only(outcome).finished) == ({"digits": JobPhase.FINISHED}, pytest.approx(200.0))
 
 
 def test_a_job_that_cannot_be_started_has_failed(serve):
     cluster = serve()
     cluster.submit(document().replace("digits.py", "gone.py"), HERE)
     assert only(slot(cluster, digits=(1, 1))).note == "its folder is gone"
-    assert phases(cluster) == {"digits": Phase.FAILED}
+    assert phases(cluster) == {"digits": JobPhase.FAILED}
 
 
 def test_a_lost_launcher_is_started_again_but_not_for_ever(serve, runtime):
@@ -114,11 +117,11 @@ def test_stopped_in_mid_slot(serve, clock, runtime):
     clock.at(1004.0, lambda: cluster.stop("b"))
     clock.at(1004.5, lambda: cluster.stop("a"))
     a, b = slot(cluster, a=(1, 1)).jobs
-    assert (a.finished, b.finished, phases(cluster)) == (4.5, 4.0, {"a": Phase.STOPPED, "b": Phase.STOPPED})
+    assert (a.finished, b.finished, phases(cluster)) == (4.5, 4.0, {"a": JobPhase.STOPPED, "b": JobPhase.STOPPED})
     assert runtime.calls[-1] == ("stop", "a")
-    with pytest.raises(Refused, match="a has ended: it is stopped"):
+    with pytest.raises(RequestRefused, match="a has ended: it is stopped"):
         cluster.stop("a")
-    with pytest.raises(UnknownJob, match="no job c; those that have not ended: none"):
+    with pytest.raises(NoSuchJob, match="no job c; those that have not ended: none"):
         cluster.stop("c")
 
 
@@ -128,7 +131,7 @@ def test_a_job_that_is_being_stopped_takes_no_orders(serve):
     cluster.stop("a")
     cluster.stop("a")  # twice is no mistake
     for order in (cluster.hold, cluster.release, lambda name: cluster.scale(name, 1, 1)):
-        with pytest.raises(Refused, match="a is being stopped"):
+        with pytest.raises(RequestRefused, match="a is being stopped"):
             order("a")
 
 
@@ -139,4 +142,4 @@ def test_a_job_that_is_being_stopped_wants_nothing_more(serve, runtime, monkeypa
     cluster.stop("digits")
     monkeypatch.setattr(runtime, "stop", lambda name, process: None)  # it takes its time
     assert cluster.snapshot().jobs == ()
-    assert phases(cluster) == {"digits": Phase.STOPPING}
+    assert phases(cluster) == {"digits": JobPhase.STOPPING}

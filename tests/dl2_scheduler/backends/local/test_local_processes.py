@@ -16,7 +16,15 @@ from dl2_scheduler.backends.clock import SystemClock
 from dl2_scheduler.backends.local import processes
 from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime, report_of, since_of, why_back_of
 from dl2_scheduler.backends.local.isolation import NoIsolation
-from dl2_scheduler.backends.local.runtime import Declined, Ending, Order, Over, Process, Shape, Unreachable
+from dl2_scheduler.backends.local.runtime import (
+    Declined,
+    LauncherEnding,
+    LauncherProcess,
+    LaunchOrder,
+    Over,
+    TaskShape,
+    Unreachable,
+)
 from dl2_scheduler.backends.local.tasks import TaskFiles
 from elastic_ps.launch import decide
 from elastic_ps.launch.decide import Budget
@@ -34,7 +42,7 @@ class Started:
         command = [sys.executable, "-c", code]
         processes.start(command, dict(os.environ), folder, self.log, self._started, self.over.set)
 
-    def _started(self, process: Process) -> None:
+    def _started(self, process: LauncherProcess) -> None:
         self.process, self.log_then = process, self.log.read_text()
 
 
@@ -81,7 +89,7 @@ processes.start([{sys.executable!r}, '-c', 'open("begun", "w")'], dict(os.enviro
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=60)
     pid, birth = (tmp_path / "pid").read_text().split()
     over = threading.Event()
-    processes.watch(Process(int(pid), birth), over.set)
+    processes.watch(LauncherProcess(int(pid), birth), over.set)
     assert over.wait(SECONDS)
     assert not (tmp_path / "begun").exists()
 
@@ -92,8 +100,8 @@ def runtime(tmp_path):
 
 
 def order(tmp_path, **changes):
-    shape = Shape("digits", 3, {"worker": 1.0, "server": 1.0}, {"worker": {}, "server": {}})
-    return replace(Order(shape, 1700000000.5, 1, ("python", "x.py"), tmp_path, 2, 1, "", None, 3), **changes)
+    shape = TaskShape("digits", 3, {"worker": 1.0, "server": 1.0}, {"worker": {}, "server": {}})
+    return replace(LaunchOrder(shape, 1700000000.5, 1, ("python", "x.py"), tmp_path, 2, 1, "", None, 3), **changes)
 
 
 def test_commands_that_cannot_be_run_here(runtime, tmp_path):
@@ -163,7 +171,7 @@ def test_as_many_deaths_are_mended_as_the_document_says_and_by_its_word(options,
     for (action,), words in zip(said, ("w0 exited with status 1", "b; retryLimit 1 has been used up"), strict=True):
         told = {"name": "digits", "coordinator": "h:1", "pid": 7, "ended": 9.5, "status": 1, "reason": action.reason}
         job_json(tmp_path, json.dumps(told))
-        assert runtime.ending("digits", Process(7, "b"), tmp_path / "log").reason == words
+        assert runtime.ending("digits", LauncherProcess(7, "b"), tmp_path / "log").reason == words
 
 
 def job_json(tmp_path, text):
@@ -173,19 +181,21 @@ def job_json(tmp_path, text):
 
 
 def test_what_a_launcher_left_behind(runtime, tmp_path):
-    process, log = Process(7, "b"), runtime.log("digits", 3, 1)
-    assert runtime.ending("digits", process, log) == Ending(None, "it was killed, or the machine went down", 0.0)
+    process, log = LauncherProcess(7, "b"), runtime.log("digits", 3, 1)
+    assert runtime.ending("digits", process, log) == LauncherEnding(
+        None, "it was killed, or the machine went down", 0.0
+    )
     job_json(
         tmp_path, '{"name": "digits", "coordinator": "h:1", "pid": 7, "ended": 9.5, "status": 1, "reason": "no data"}'
     )
-    assert runtime.ending("digits", process, log) == Ending(1, "no data", 9.5)
+    assert runtime.ending("digits", process, log) == LauncherEnding(1, "no data", 9.5)
     with pytest.raises(Over) as over:
         runtime.report("digits", process)
-    assert over.value.ending == Ending(1, "no data", 9.5)
+    assert over.value.ending == LauncherEnding(1, "no data", 9.5)
     job_json(tmp_path, '{"name": "digits", "coordinator": "h:1", "pid": 7, "status": 0, "reason": "finished"}')
     with pytest.raises(Over) as over:
         runtime.report("digits", process)  # its coordinator ends, and its launcher then
-    assert over.value.ending == Ending(0, "finished", 0.0)
+    assert over.value.ending == LauncherEnding(0, "finished", 0.0)
     job_json(tmp_path, '{"name": "digits", "coordinator": "h:1", "pid": 7, "ended": 9.5, "status": 0}')
     with pytest.raises(Unreachable, match="no coordinator"):
         runtime.report("digits", replace(process, pid=8))  # which has not yet put its own there
@@ -221,8 +231,8 @@ def test_a_job_that_is_over_is_not_one_that_trains(runtime, tmp_path, monkeypatc
     said = pb.StatusReply(phase=phase, reason="w0 died; --max-restarts 3 has been used up")
     monkeypatch.setattr(runtime, "_client", lambda name: nullcontext(SimpleNamespace(status=lambda: said)))
     with pytest.raises(Over) as over:
-        runtime.report("digits", Process(7, "b"))
-    assert over.value.ending == Ending(status, "w0 died; retryLimit 3 has been used up", 0.0)
+        runtime.report("digits", LauncherProcess(7, "b"))
+    assert over.value.ending == LauncherEnding(status, "w0 died; retryLimit 3 has been used up", 0.0)
 
 
 def test_the_machines_clock_is_woken_also_before_it_waits():

@@ -4,9 +4,9 @@ import sqlite3
 
 import pytest
 
-from dl2_scheduler.backends.local.job_records import Records
-from dl2_scheduler.cluster.errors import BadInput, Unwritten
-from dl2_scheduler.cluster.live import Phase
+from dl2_scheduler.backends.local.job_records import JobRecords
+from dl2_scheduler.cluster.errors import BadInput, StateNotWritten
+from dl2_scheduler.cluster.live import JobPhase
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
 from tests.dl2_scheduler.local_cases import HERE, only, phases, slot
 from tests.dl2_scheduler.played_cluster import document
@@ -28,7 +28,7 @@ def test_a_restart_finds_its_jobs_and_tells_them_nothing(serve, runtime, clock):
     slot(second, a=(2, 2))
     assert runtime.calls == told
     assert told[-1] == ("watch", runtime.jobs["a"].process.pid)
-    assert phases(second) == {"a": Phase.RUNNING, "b": Phase.FAILED}
+    assert phases(second) == {"a": JobPhase.RUNNING, "b": JobPhase.FAILED}
 
 
 def test_a_slot_that_a_kill_cut_short_keeps_its_number(serve):
@@ -50,7 +50,7 @@ def test_a_restart_in_mid_suspension_ends_it(serve, runtime, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(runtime, "stop", lambda name, process: None)  # killed before it could
         slot(first)
-        assert phases(first) == {"digits": Phase.SUSPENDING}
+        assert phases(first) == {"digits": JobPhase.SUSPENDING}
     second = serve()
     slot(second, digits=(1, 1))
     assert runtime.calls[-2:] == [("stop", "digits"), ("start", "digits", 1, 1)]
@@ -66,16 +66,16 @@ def test_a_restart_while_a_job_is_saved_saves_it_again(serve, runtime, clock):
     second = serve()
     slot(second)
     assert [call[0] for call in runtime.calls] == ["start", "save", "watch", "save", "stop"]
-    assert phases(second) == {"digits": Phase.WAITING}
+    assert phases(second) == {"digits": JobPhase.WAITING}
 
 
 def test_a_restart_before_a_job_had_a_process_starts_it(serve, tmp_path, clock):
     serve().submit(document(), HERE)
-    records = Records(tmp_path / "jobs.sqlite", clock.now())
-    records.change(1, phase=Phase.STARTING, runs=1)  # killed right after this was written
+    records = JobRecords(tmp_path / "jobs.sqlite", clock.now())
+    records.change(1, phase=JobPhase.STARTING, runs=1)  # killed right after this was written
     records.close()
     second = serve()
-    assert phases(second) == {"digits": Phase.WAITING}
+    assert phases(second) == {"digits": JobPhase.WAITING}
     assert only(slot(second, digits=(1, 1))).workers == 1
 
 
@@ -83,9 +83,11 @@ def test_what_cannot_be_written_down_is_not_done(tmp_path, serve, runtime):
     cluster = serve()
     cluster.submit(document("a"), HERE)
     cluster._records._database.execute("PRAGMA query_only = 1")
-    with pytest.raises(Unwritten, match=r"cannot write .*jobs\.sqlite: .* readonly database; mend that, and start"):
+    with pytest.raises(
+        StateNotWritten, match=r"cannot write .*jobs\.sqlite: .* readonly database; mend that, and start"
+    ):
         cluster.submit(document("b"), HERE)
-    with pytest.raises(Unwritten):
+    with pytest.raises(StateNotWritten):
         slot(cluster, a=(1, 1))
     assert (runtime.calls, [job.name for job in cluster.jobs()]) == ([], ["a"])
     cluster._records._database.execute("PRAGMA query_only = 0")
@@ -95,10 +97,10 @@ def test_what_cannot_be_written_down_is_not_done(tmp_path, serve, runtime):
 def test_a_file_that_is_no_database(tmp_path, serve, clock):
     (tmp_path / "other").write_text("not SQLite, but long enough to be looked at as one")
     with pytest.raises(BadInput, match="give another --folder"):
-        Records(tmp_path / "other", 0.0)
+        JobRecords(tmp_path / "other", 0.0)
     serve().submit(document(), HERE)
     with sqlite3.connect(tmp_path / "jobs.sqlite") as database:
         database.execute("UPDATE cluster SET value = 99 WHERE name = 'format'")
     database.close()
     with pytest.raises(BadInput, match="another version of dl2"):
-        Records(tmp_path / "jobs.sqlite", 0.0)
+        JobRecords(tmp_path / "jobs.sqlite", 0.0)

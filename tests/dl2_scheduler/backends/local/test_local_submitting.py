@@ -3,8 +3,8 @@
 import pytest
 
 from dl2_scheduler.backends.local.nodes import virtual_nodes
-from dl2_scheduler.cluster.errors import BadInput, Refused
-from dl2_scheduler.cluster.live import Phase
+from dl2_scheduler.cluster.errors import BadInput, RequestRefused
+from dl2_scheduler.cluster.live import JobPhase
 from tests.dl2_scheduler.local_cases import HERE, phases, slot
 from tests.dl2_scheduler.played_cluster import document
 
@@ -16,12 +16,12 @@ def test_what_cannot_be_submitted(serve):
     ):
         cluster.submit(document() + "    template: {spec: {containers: [{resources: {requests: {slots: 3}}}]}}\n", HERE)
     cluster.submit(document(), HERE)
-    with pytest.raises(Refused, match="digits is waiting: give another name, or stop it first: dl2 stop digits"):
+    with pytest.raises(RequestRefused, match="digits is waiting: give another name, or stop it first: dl2 stop digits"):
         cluster.submit(document(), HERE)
     cluster.stop("digits")
     cluster.snapshot()
     assert cluster.submit(document(), HERE) == "digits"
-    assert phases(cluster) == {"digits": Phase.WAITING}
+    assert phases(cluster) == {"digits": JobPhase.WAITING}
 
 
 def test_a_job_runs_in_any_folder_that_is_there(serve, runtime, tmp_path):

@@ -6,7 +6,7 @@ import pytest
 
 from dl2_scheduler.backends.kube.apiserver.lease import Election
 from dl2_scheduler.backends.kube.apiserver.rest_client import Unavailable
-from dl2_scheduler.cluster.leadership import ACTING_SECONDS, LEASE_SECONDS, Claim, Observed, judge
+from dl2_scheduler.cluster.leadership import ACTING_SECONDS, LEASE_SECONDS, LeaseAction, ObservedLease, judge
 from tests.dl2_scheduler.played_kube import PlayedApi
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/ns/leases/dl2-scheduler"
@@ -31,11 +31,11 @@ def candidate(api, me, clock):
 @pytest.mark.parametrize(
     ("lease", "expected"),
     [
-        (None, Claim.MAKE),
-        (Observed("me", 15, "1", 0), Claim.RENEW),
-        (Observed("", 15, "1", 99), Claim.TAKE),
-        (Observed("other", 15, "1", 84.9), Claim.TAKE),
-        (Observed("other", 15, "1", 85.1), Claim.LEAVE),
+        (None, LeaseAction.MAKE),
+        (ObservedLease("me", 15, "1", 0), LeaseAction.RENEW),
+        (ObservedLease("", 15, "1", 99), LeaseAction.TAKE),
+        (ObservedLease("other", 15, "1", 84.9), LeaseAction.TAKE),
+        (ObservedLease("other", 15, "1", 85.1), LeaseAction.LEAVE),
     ],
 )
 def test_what_a_candidate_does(lease, expected):
