@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from elastic_ps.launch import decide
-from elastic_ps.launch.decide import Local, Wanted
+from elastic_ps.launch.decide import LocalProcess, WantedNodes
 from elastic_ps.launch.output import MergedStream, NodeLog
-from elastic_ps.launch.processes import Process
+from elastic_ps.launch.processes import ChildProcess
 
 
 @dataclass
 class _Child:
     """A running process; its deadlines are monotonic seconds, None where there is none (any more)."""
 
-    local: Local
-    process: Process
+    local: LocalProcess
+    process: ChildProcess
     log: NodeLog
     term_at: float | None = None
     kill_at: float | None = None
@@ -43,18 +43,18 @@ class Children:
         return bool(self._children)
 
     @property
-    def locals(self) -> list[Local]:
+    def locals(self) -> list[LocalProcess]:
         """What decisions see, in order of start."""
         return [child.local for child in self._children.values()]
 
-    def start(self, local: Local, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    def start(self, local: LocalProcess, command: Sequence[str], environment: Mapping[str, str]) -> None:
         """Start a process."""
         log = NodeLog(self._logs, local.nonce, self._merged)
         exited = self._exited
-        process = Process(local.nonce, command, environment, log, lambda status: exited(local.nonce, status))
+        process = ChildProcess(local.nonce, command, environment, log, lambda status: exited(local.nonce, status))
         self._children[local.nonce] = _Child(local, process, log)
 
-    def observe(self, wanted: Wanted) -> list[str]:
+    def observe(self, wanted: WantedNodes) -> list[str]:
         """Take what the coordinator's word tells about these processes; returns the news in it, for people."""
         news: list[str] = []
         for local in decide.observe(self.locals, wanted):
@@ -67,7 +67,7 @@ class Children:
             child.local = local
         return news
 
-    def remove(self, nonce: str) -> tuple[Local, Path]:
+    def remove(self, nonce: str) -> tuple[LocalProcess, Path]:
         """Forget a process that has exited; returns it and its log."""
         child = self._children.pop(nonce)
         return child.local, child.log.path

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -11,11 +12,11 @@ import typer
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
 from elastic_ps.launch import checks
-from elastic_ps.launch.agent import Agent, Outcome
-from elastic_ps.launch.commands import Commands, JobCommands, JobSettings, NodeCommands, Place
-from elastic_ps.launch.folder import JobFolder, default_name, jobs_folder
-from elastic_ps.launch.member import MemberAgent, MemberSettings
-from elastic_ps.launch.options import JobOptions, NodeOptions, NodesOptions, Program, misplaced
+from elastic_ps.launch.commands import JobCommands, JoinSettings, NodeCommands, ProcessCommands
+from elastic_ps.launch.job_agent import JobAgent, JobOutcome
+from elastic_ps.launch.job_folder import JobFolder, default_name, jobs_folder
+from elastic_ps.launch.member_agent import MemberAgent, MemberSettings
+from elastic_ps.launch.options import JobOptions, JobSettings, NodeOptions, NodesOptions, ProgramOptions, misplaced
 from elastic_ps.launch.output import MergedStream
 from elastic_ps.system.last_resort import one_sentence
 from elastic_ps.system.option_checks import CommandLine
@@ -41,7 +42,7 @@ def main() -> None:
 )
 @grouped
 def elasticrun(
-    context: typer.Context, program: Program, job: JobOptions, node: NodeOptions, nodes: NodesOptions
+    context: typer.Context, program: ProgramOptions, job: JobOptions, node: NodeOptions, nodes: NodesOptions
 ) -> None:
     """Train SCRIPT as an elastic job on this machine, or with --role join one node to a running job."""
     _refuse_if(
@@ -58,19 +59,19 @@ def elasticrun(
     raise typer.Exit(_train(program, job, nodes) if node.role is None else _join(node.role, program, node, nodes))
 
 
-def _join(role: Role, program: Program, node: NodeOptions, nodes: NodesOptions) -> int:
+def _join(role: Role, program: ProgramOptions, node: NodeOptions, nodes: NodesOptions) -> int:
     assert node.token_file is not None, "checked as missing above"
     _refuse_if(
         checks.address_problem(node.coordinator)
         or checks.token_problem(node.token_file)
         or checks.host_problem(nodes.host, listens=role is Role.SERVER)
     )
-    place = Place(node.coordinator, node.token_file, nodes.host, nodes.wire)
-    settings = MemberSettings(role, place, nodes.join_timeout, nodes.grace, node.nonce_prefix)
-    return run_member(settings, partial(NodeCommands(program.of_workers(), nodes.modules).node, role, place))
+    join = JoinSettings(node.coordinator, node.token_file, nodes.host, nodes.wire)
+    settings = MemberSettings(role, join, nodes.join_timeout, nodes.grace, node.nonce_prefix)
+    return run_member(settings, partial(NodeCommands(program.of_workers(), nodes.modules).node, role, join))
 
 
-def _train(program: Program, job: JobOptions, nodes: NodesOptions) -> int:
+def _train(program: ProgramOptions, job: JobOptions, nodes: NodesOptions) -> int:
     script = program.of_workers()
     assert script is not None, "checked as missing above"
     _refuse_if(
@@ -82,29 +83,15 @@ def _train(program: Program, job: JobOptions, nodes: NodesOptions) -> int:
         or checks.wrap_problem("--wrap-worker", job.wrap_worker)
         or checks.wrap_problem("--wrap-server", job.wrap_server)
     )
-    settings = JobSettings(
-        name=job.name or default_name(program.script),
-        script=script,
-        workers=job.workers,
-        servers=job.servers,
-        host=nodes.host,
-        max_restarts=job.max_restarts,
-        grace=nodes.grace,
-        lease=job.lease or JobSettings.lease,
-        checkpoint=job.checkpoint,
-        identity=job.identity or new_identity(),
-        coordinator_options=job.for_coordinator(nodes.join_timeout),
-        optimizer_modules=nodes.modules,
-        transport=nodes.wire,
-        wraps=job.wraps,
-    )
+    named = replace(job, name=job.name or default_name(program.script), identity=job.identity or new_identity())
+    settings = JobSettings(script, named, nodes)
     try:
         return run_job(settings, JobCommands(settings), MergedStream(sys.stdout), jobs_folder()).status
     except ConfigurationError as error:
         _refuse(str(error))
 
 
-def run_job(settings: JobSettings, commands: Commands, merged: MergedStream, root: Path) -> Outcome:
+def run_job(settings: JobSettings, commands: ProcessCommands, merged: MergedStream, root: Path) -> JobOutcome:
     """Run a whole job from the main thread, with this process's signals.
 
     Args:
@@ -116,9 +103,9 @@ def run_job(settings: JobSettings, commands: Commands, merged: MergedStream, roo
     Raises:
         ConfigurationError: a job of that name runs, or the name is none.
     """
-    folder = JobFolder(settings.name, root)
+    folder = JobFolder(settings.job.name, root)
     try:
-        agent = Agent(settings, folder, commands, merged)
+        agent = JobAgent(settings, folder, commands, merged)
         with signals_to(agent.signalled):
             return agent.run()
     finally:

@@ -16,7 +16,7 @@ from protos import elastic_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedNodes:
     """The coordinator's latest word to launchers.
 
     Attributes:
@@ -42,9 +42,9 @@ class Wanted:
     reason: str = ""
 
     @staticmethod
-    def from_pb(message: pb.Wanted) -> "Wanted":
+    def from_pb(message: pb.Wanted) -> "WantedNodes":
         """Decode."""
-        return Wanted(
+        return WantedNodes(
             counts={Role.WORKER: message.workers, Role.SERVER: message.servers},
             starting={Role.WORKER: message.starting_workers, Role.SERVER: message.starting_servers},
             leaving=frozenset(message.leaving),
@@ -59,7 +59,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Local:
+class LocalProcess:
     """A process of this launcher, as its decisions see it.
 
     Attributes:
@@ -117,7 +117,7 @@ def pause(ends: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartProcesses:
     """Start `count` processes."""
 
     role: Role
@@ -125,7 +125,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class EndProcess:
     """End a process that is no longer wanted and has not registered."""
 
     nonce: str
@@ -146,10 +146,10 @@ class GiveUp:
     reason: str
 
 
-Action = Start | End | Finish | GiveUp
+Action = StartProcesses | EndProcess | Finish | GiveUp
 
 
-def observe(processes: Iterable[Local], wanted: Wanted) -> tuple[Local, ...]:
+def observe(processes: Iterable[LocalProcess], wanted: WantedNodes) -> tuple[LocalProcess, ...]:
     """The processes with what `wanted` tells about them. Ids and departures are remembered once told."""
     return tuple(
         replace(
@@ -163,12 +163,12 @@ def observe(processes: Iterable[Local], wanted: Wanted) -> tuple[Local, ...]:
     )
 
 
-def outdated(processes: Iterable[Local], wanted: Wanted) -> tuple[str, ...]:
+def outdated(processes: Iterable[LocalProcess], wanted: WantedNodes) -> tuple[str, ...]:
     """Return the nonces of those that a restore ends and that have no time to end by yet."""
     return tuple(process.nonce for process in processes if process.nonce in wanted.restarting and not process.ending)
 
 
-def is_death(process: Local, status: int, wanted: Wanted | None) -> bool:
+def is_death(process: LocalProcess, status: int, wanted: WantedNodes | None) -> bool:
     """Whether the exit of `process` with `status` counts against `--max-restarts`.
 
     A node that drained or finished exits 0, a job that restores itself exits `EXIT_RESTART`, and what this launcher,
@@ -182,13 +182,13 @@ def is_death(process: Local, status: int, wanted: Wanted | None) -> bool:
     return status != 0 or not process.node
 
 
-def is_failure(process: Local, status: int) -> bool:
+def is_failure(process: LocalProcess, status: int) -> bool:
     """Whether a job that has finished has failed all the same: a worker of it ended so, of its own accord."""
     worker = process.role is Role.WORKER and process.node != ""
     return worker and not process.signalled and status not in (0, EXIT_RESTART)
 
 
-def describe_death(process: Local, status: int, log: str) -> str:
+def describe_death(process: LocalProcess, status: int, log: str) -> str:
     """A death for people, with where to read about it."""
     if status == 0:
         hint = "" if process.role is Role.SERVER else "; does the script call elastic_ps.init()?"
@@ -202,7 +202,7 @@ def describe_death(process: Local, status: int, log: str) -> str:
     return f"{process.role} {process.name} {how} (log: {log})"
 
 
-def plan(wanted: Wanted | None, processes: Sequence[Local], budget: Budget) -> tuple[Action, ...]:
+def plan(wanted: WantedNodes | None, processes: Sequence[LocalProcess], budget: Budget) -> tuple[Action, ...]:
     """What to do now.
 
     Args:
@@ -212,7 +212,7 @@ def plan(wanted: Wanted | None, processes: Sequence[Local], budget: Budget) -> t
 
     Returns:
         Actions in the order to take them. The same arguments give the same actions, so the caller applies them
-        (a `Start` adds to `processes`, an `End` marks one as ending) before it asks again.
+        (a `StartProcesses` adds to `processes`, an `EndProcess` marks one as ending) before it asks again.
     """
     if wanted is not None and wanted.ended:
         return (Finish(wanted.failed, wanted.reason),)
@@ -224,11 +224,11 @@ def plan(wanted: Wanted | None, processes: Sequence[Local], budget: Budget) -> t
     return tuple(action for role in (Role.SERVER, Role.WORKER) for action in _match(wanted, processes, role))
 
 
-def _match(wanted: Wanted, processes: Sequence[Local], role: Role) -> Iterable[Action]:
+def _match(wanted: WantedNodes, processes: Sequence[LocalProcess], role: Role) -> Iterable[Action]:
     """Start or end processes of one role. The newest unregistered ones go first: they have done least."""
     pending = [process for process in processes if process.role is role and not process.node and not process.ending]
     missing = wanted.starting.get(role, 0) - len(pending)
     if missing > 0:
-        yield Start(role, missing)
+        yield StartProcesses(role, missing)
     for process in pending[len(pending) + min(missing, 0) :]:
-        yield End(process.nonce)
+        yield EndProcess(process.nonce)

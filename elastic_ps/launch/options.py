@@ -1,33 +1,61 @@
-"""The options of `elasticrun`, by what they are for."""
+"""This module declares the options of `elasticrun`, grouped by what they are for.
+
+An option of the coordinator is declared here once, marked `FOR_COORDINATOR`: the launcher passes it on by its own name,
+and `coordinator.options` declares what it means there.
+"""
 
 import shlex
-from dataclasses import dataclass, fields
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
 from elastic_ps.core.configuration import MOST_NODES, Role
 from elastic_ps.core.data_order import MOST_SEED
 from elastic_ps.core.model import ALIGNMENT
-from elastic_ps.launch.commands import Script
 from elastic_ps.transport.choice import TransportName, TransportSettings
 from elastic_ps.transport.striped import MOST_SOCKETS
 
 _MOST_BLOCK_BYTES = 1 << 40
 
+FOR_COORDINATOR = "for the coordinator"
+"""Marks an option that `python -m coordinator` has too, by the same name: it is passed on where it is given."""
 
-class Migration(StrEnum):
-    """How blocks move to other servers."""
+
+class MigrationMode(StrEnum):
+    """An operator chooses here how blocks move to other servers."""
 
     LIVE = "live"
     PAUSE = "pause"
 
 
 @dataclass(frozen=True)
-class Program:
-    """What is trained."""
+class Script:
+    """A `Script` is the user's training program.
+
+    Attributes:
+        target: a file, or a module's name.
+        arguments: passed on untouched.
+        module: run `target` as `python -m` does.
+    """
+
+    target: str
+    arguments: tuple[str, ...] = ()
+    module: bool = False
+
+    @property
+    def command(self) -> list[str]:
+        """The argv of a worker that runs it."""
+        return [sys.executable, *(["-m"] if self.module else []), self.target, *self.arguments]
+
+
+@dataclass(frozen=True)
+class ProgramOptions:
+    """These arguments say what is trained."""
 
     script: Annotated[
         str, typer.Argument(metavar="SCRIPT", help="Training script, or with -m a module.", show_default=False)
@@ -38,36 +66,52 @@ class Program:
     module: Annotated[bool, typer.Option("-m", help="Run SCRIPT as `python -m` does.")] = False
 
     def of_workers(self) -> Script | None:
-        """What they run; None: there is none."""
+        """Return what workers run; None where no script is given."""
         return Script(self.script, tuple(self.arguments or ()), self.module) if self.script else None
 
 
 @dataclass(frozen=True)
 class JobOptions:
-    """Of a whole job."""
+    """These options describe a whole job."""
 
-    workers: Annotated[int, typer.Option(metavar="N", min=1, max=MOST_NODES, help="Workers at the start.")] = 1
-    servers: Annotated[int, typer.Option(metavar="N", min=1, max=MOST_NODES, help="Servers at the start.")] = 1
+    workers: Annotated[
+        int, typer.Option(metavar="N", min=1, max=MOST_NODES, help="Workers at the start."), FOR_COORDINATOR
+    ] = 1
+    servers: Annotated[
+        int, typer.Option(metavar="N", min=1, max=MOST_NODES, help="Servers at the start."), FOR_COORDINATOR
+    ] = 1
     name: Annotated[str, typer.Option(metavar="NAME", help="Of the job; by default made from the script's.")] = ""
     max_restarts: Annotated[int, typer.Option(metavar="N", min=0, help="Dead processes that are replaced, in all.")] = 3
     seed: Annotated[
-        int | None, typer.Option(metavar="N", min=0, max=MOST_SEED, help="Of the order of the samples.")
+        int | None,
+        typer.Option(metavar="N", min=0, max=MOST_SEED, help="Of the order of the samples."),
+        FOR_COORDINATOR,
     ] = None
     block_bytes: Annotated[
-        int | None, typer.Option(metavar="N", min=ALIGNMENT, max=_MOST_BLOCK_BYTES, help="Largest block of a tensor.")
+        int | None,
+        typer.Option(metavar="N", min=ALIGNMENT, max=_MOST_BLOCK_BYTES, help="Largest block of a tensor."),
+        FOR_COORDINATOR,
     ] = None
-    migration: Annotated[Migration | None, typer.Option(help="How blocks move to other servers.")] = None
+    migration: Annotated[
+        MigrationMode | None, typer.Option(help="How blocks move to other servers."), FOR_COORDINATOR
+    ] = None
     checkpoint: Annotated[
-        str, typer.Option(metavar="URL", help="Folder of checkpoints, any fsspec URL [the job's folder].")
+        str,
+        typer.Option(metavar="URL", help="Folder of checkpoints, any fsspec URL [the job's folder]."),
+        FOR_COORDINATOR,
     ] = ""
     checkpoint_interval: Annotated[
-        float | None, typer.Option(metavar="SECONDS", min=0.1, help="Seconds between checkpoints.")
+        float | None, typer.Option(metavar="SECONDS", min=0.1, help="Seconds between checkpoints."), FOR_COORDINATOR
     ] = None
     restore: Annotated[
-        str, typer.Option(metavar="URL", help="Start from this checkpoint, or from the newest in this folder.")
+        str,
+        typer.Option(metavar="URL", help="Start from this checkpoint, or from the newest in this folder."),
+        FOR_COORDINATOR,
     ] = ""
     identity: Annotated[
-        str, typer.Option(metavar="TEXT", help="Of this training run, in its checkpoints; runs may go on as one [new].")
+        str,
+        typer.Option(metavar="TEXT", help="Of this training run, in its checkpoints; runs may go on as one [new]."),
+        FOR_COORDINATOR,
     ] = ""
     wrap_worker: Annotated[
         str, typer.Option(metavar="COMMAND", help="Program that runs each worker, as in 'nice -n 5'.")
@@ -76,33 +120,19 @@ class JobOptions:
         str, typer.Option(metavar="COMMAND", help="Program that runs each server, as in 'nice -n 5'.")
     ] = ""
     lease: Annotated[
-        float | None, typer.Option(metavar="SECONDS", min=1.0, help="Seconds that a node may be silent [10].")
-    ] = None
-
-    def for_coordinator(self, join_timeout: float) -> tuple[str, ...]:
-        """Those that were given, as the coordinator's command line has them."""
-        values: dict[str, object] = {
-            "seed": self.seed,
-            "block-bytes": self.block_bytes,
-            "migration": self.migration,
-            "checkpoint-interval": self.checkpoint_interval,
-            "restore": self.restore or None,
-            "join-timeout": join_timeout,
-            "lease": self.lease,
-        }
-        given = {f"--{name}": str(value) for name, value in values.items() if value is not None}
-        return tuple(text for option in given.items() for text in option)
+        float, typer.Option(metavar="SECONDS", min=1.0, help="Seconds that a node may be silent."), FOR_COORDINATOR
+    ] = 10.0
 
     @property
     def wraps(self) -> dict[Role, tuple[str, ...]]:
-        """See `JobSettings`."""
+        """The program and arguments, by role, that a node's own command follows: that program becomes the node."""
         commands = {Role.WORKER: self.wrap_worker, Role.SERVER: self.wrap_server}
         return {role: tuple(shlex.split(command)) for role, command in commands.items() if command}
 
 
 @dataclass(frozen=True)
 class NodeOptions:
-    """Of one node that joins a job."""
+    """These options describe one node that joins a job."""
 
     role: Annotated[Role | None, typer.Option(help="Join one node to a running job.")] = None
     coordinator: Annotated[str, typer.Option(metavar="HOST:PORT", help="Of the job that --role joins.")] = ""
@@ -114,11 +144,11 @@ class NodeOptions:
 
 @dataclass(frozen=True)
 class NodesOptions:
-    """Of every node, of a job or alone."""
+    """These options are for every node, of a job or alone."""
 
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address that other nodes reach this machine at.")] = (
-        "127.0.0.1"
-    )
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Address that other nodes reach this machine at."), FOR_COORDINATOR
+    ] = "127.0.0.1"
     transport: Annotated[TransportName, typer.Option(help="Of tensors; auto: shared memory on one host, else TCP.")] = (
         TransportName.AUTO
     )
@@ -130,7 +160,7 @@ class NodesOptions:
         list[str] | None, typer.Option(metavar="MODULE", help="Module with update rules for servers.")
     ] = None
     join_timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Seconds to wait for nodes, or for the job.")
+        float, typer.Option(metavar="SECONDS", help="Seconds to wait for nodes, or for the job."), FOR_COORDINATOR
     ] = 60.0
     grace: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.0, help="Seconds that processes get to end in order.")
@@ -138,20 +168,49 @@ class NodesOptions:
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """That servers load update rules from."""
+        """The modules that servers load update rules from."""
         return tuple(self.optimizer_module or ())
 
     @property
     def wire(self) -> TransportSettings:
-        """Of tensors."""
+        """How tensors travel."""
         return TransportSettings(self.transport, self.tcp_sockets)
+
+
+@dataclass(frozen=True)
+class JobSettings:
+    """A `JobSettings` describes a job to run on this machine: what was given to `elasticrun`, as a whole.
+
+    Attributes:
+        script: what workers run.
+        job: options of the job; its name and its identity are filled in.
+        nodes: options of every node.
+    """
+
+    script: Script
+    job: JobOptions = field(default_factory=JobOptions)
+    nodes: NodesOptions = field(default_factory=NodesOptions)
+
+    def for_coordinator(self) -> Iterator[str]:
+        """Yield the arguments of `python -m coordinator` for the options that it has too, where they are given."""
+        for group in (self.job, self.nodes):
+            for name, value in _marked(group):
+                if value is not None and value != "":
+                    yield from (f"--{name.replace('_', '-')}", str(value))
+
+
+def _marked(group: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the names and values of a group's options that are for the coordinator."""
+    for name, hint in get_type_hints(type(group), include_extras=True).items():
+        if FOR_COORDINATOR in get_args(hint)[1:]:
+            yield name, getattr(group, name)
 
 
 _NEEDED = ("coordinator", "token_file")
 
 
 def misplaced(context: typer.Context, role: Role | None) -> str | None:
-    """What was given, or is missing, with or without --role; None: nothing."""
+    """Return what was given and does not belong, or is missing, with or without --role; None where all is well."""
     of_a_job, of_a_node = ({field.name for field in fields(group)} for group in (JobOptions, NodeOptions))
     sources = {name: context.get_parameter_source(name) for name in of_a_job | of_a_node}
     given = {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}

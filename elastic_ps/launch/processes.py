@@ -27,7 +27,7 @@ class Sink(Protocol):
         """There is no more."""
 
 
-class Process:
+class ChildProcess:
     """One child with its own process group.
 
     Start it from a thread that lives as long as the launcher does: the child dies with that thread (`guard`).

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from elastic_ps.launch.commands import JobSettings, Script
+from elastic_ps.launch.options import JobOptions, JobSettings, NodesOptions, Script
 from tests.elastic_ps.launch.launch_stage import PATIENCE, FakeCoordinator, Job, Stage
 
 
@@ -26,11 +26,11 @@ def fake(tmp_path: Path) -> Iterator[FakeCoordinator]:
 
 @pytest.fixture
 def start_job(tmp_path: Path, stage: Stage, fake: FakeCoordinator) -> Iterator[Callable[..., Job]]:
-    """Starts a launcher; takes fields of JobSettings."""
+    """Starts a launcher; takes fields of JobOptions, and `grace`."""
     jobs: list[Job] = []
 
-    def start(**fields: Any) -> Job:
-        settings = JobSettings(**{"name": "toy", "script": Script("train.py"), "grace": PATIENCE, **fields})
+    def start(grace: float = PATIENCE, **fields: Any) -> Job:
+        settings = JobSettings(Script("train.py"), JobOptions(name="toy", **fields), NodesOptions(grace=grace))
         jobs.append(Job(tmp_path, stage, fake, settings))
         return jobs[-1]
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from elastic_ps.core.configuration import Role
 from elastic_ps.launch.cli import run_job, run_member
-from elastic_ps.launch.commands import JobSettings, Place, Script
-from elastic_ps.launch.member import MemberSettings
+from elastic_ps.launch.commands import JoinSettings
+from elastic_ps.launch.member_agent import MemberSettings
+from elastic_ps.launch.options import JobOptions, JobSettings, NodesOptions, Script
 from elastic_ps.launch.output import MergedStream
 from tests.elastic_ps.launch.launch_stage import PuppetCommands, puppet_command
 
@@ -17,10 +18,10 @@ from tests.elastic_ps.launch.launch_stage import PuppetCommands, puppet_command
 def main() -> None:
     root, port, grace, *member = sys.argv[1:]
     if member:
-        place = Place(member[0], Path(root) / "token", "127.0.0.1")
-        settings = MemberSettings(Role.WORKER, place, 30.0, float(grace), *member[1:])
+        join = JoinSettings(member[0], Path(root) / "token", "127.0.0.1")
+        settings = MemberSettings(Role.WORKER, join, 30.0, float(grace), *member[1:])
         sys.exit(run_member(settings, lambda nonce: puppet_command(int(port), nonce)))
-    job = JobSettings(name="toy", script=Script("train.py"), grace=float(grace))
+    job = JobSettings(Script("train.py"), JobOptions(name="toy"), NodesOptions(grace=float(grace)))
     sys.exit(run_job(job, PuppetCommands(int(port)), MergedStream(sys.stdout), Path(root)).status)
 
 

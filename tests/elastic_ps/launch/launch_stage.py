@@ -18,9 +18,10 @@ import grpc
 
 from elastic_ps.control.token import Door, read_token
 from elastic_ps.core.configuration import Role
-from elastic_ps.launch.agent import Agent, Outcome
-from elastic_ps.launch.commands import JobSettings, Place
-from elastic_ps.launch.folder import JobFolder
+from elastic_ps.launch.commands import JoinSettings
+from elastic_ps.launch.job_agent import JobAgent, JobOutcome
+from elastic_ps.launch.job_folder import JobFolder
+from elastic_ps.launch.options import JobSettings
 from elastic_ps.launch.output import MergedStream
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
@@ -195,7 +196,7 @@ class PuppetCommands:
         self.ports.append(port)
         return puppet_command(self.stage_port, "coordinator")
 
-    def node(self, role: Role, place: Place, nonce: str) -> list[str]:
+    def node(self, role: Role, join: JoinSettings, nonce: str) -> list[str]:
         return puppet_command(self.stage_port, nonce)
 
 
@@ -225,9 +226,9 @@ class Job:
         self.stage = stage
         self.commands = PuppetCommands(stage.port)
         self.transcript = Transcript()
-        self.folder = JobFolder(settings.name, root)
-        self.agent = Agent(settings, self.folder, self.commands, MergedStream(self.transcript))
-        self._outcomes: queue.SimpleQueue[Outcome | BaseException] = queue.SimpleQueue()
+        self.folder = JobFolder(settings.job.name, root)
+        self.agent = JobAgent(settings, self.folder, self.commands, MergedStream(self.transcript))
+        self._outcomes: queue.SimpleQueue[JobOutcome | BaseException] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
         self.coordinator = stage.enter("coordinator")
@@ -252,13 +253,13 @@ class Job:
         assert request.nonce == puppet.name
         return request.status
 
-    def end(self) -> Outcome:
+    def end(self) -> JobOutcome:
         """The coordinator obeys SIGTERM; how the launcher has ended."""
         assert self.coordinator.heard() == "term"
         self.coordinator.tell("exit 0")
         return self.outcome()
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> JobOutcome:
         outcome = self._outcomes.get(timeout=PATIENCE)
         self._thread.join(PATIENCE)
         if isinstance(outcome, BaseException):
@@ -294,7 +295,7 @@ def registered(job: Job, puppets: list[Puppet], **fields: object) -> None:
         job.transcript.wait_for(f"{nodes[puppet.name]} has joined (pid {puppet.pid})")
 
 
-def over(job: Job, *puppets: Puppet, status: int = 0) -> Outcome:
+def over(job: Job, *puppets: Puppet, status: int = 0) -> JobOutcome:
     """The job finishes, these processes end with it; how the launcher ends."""
     job.fake.want(workers=2, servers=1, ended=True, reason="all done")
     job.transcript.wait_for("the job is over: all done")

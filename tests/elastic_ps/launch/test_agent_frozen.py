@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
-from elastic_ps.launch import agent, link
-from elastic_ps.launch.agent import Outcome
+from elastic_ps.launch import coordinator_link, job_agent
+from elastic_ps.launch.job_agent import JobOutcome
 from tests.elastic_ps.launch.launch_stage import PATIENCE, StartJob, over, running, wait_gone
 
 
@@ -39,7 +39,7 @@ def test_a_silent_leaver_that_may_be_busy_has_the_grace(start_job: StartJob) -> 
     job.transcript.wait_for("the job goes on without w0: its process is killed in 0.25 s")
     assert job.exit_of(worker) == 128 + signal.SIGKILL
     job.fake.want(ended=True, reason="all done")
-    assert job.outcome() == Outcome(0, "finished", "all done")
+    assert job.outcome() == JobOutcome(0, "finished", "all done")
 
 
 def test_a_frozen_node_does_not_outlive_a_restore_by_more_than_the_grace(start_job: StartJob) -> None:
@@ -53,7 +53,7 @@ def test_a_frozen_node_does_not_outlive_a_restore_by_more_than_the_grace(start_j
     new.tell("exit 0")
     assert job.exit_of(new) == 0
     job.fake.want(ended=True, reason="all done")
-    assert job.outcome() == Outcome(0, "finished", "all done")
+    assert job.outcome() == JobOutcome(0, "finished", "all done")
 
 
 def test_each_of_two_restores_in_a_row_ends_what_had_joined(start_job: StartJob) -> None:
@@ -72,7 +72,7 @@ def test_each_of_two_restores_in_a_row_ends_what_had_joined(start_job: StartJob)
     second.tell("exit 0")
     assert job.exit_of(second) == 0
     job.fake.want(ended=True, reason="all done")
-    assert job.outcome() == Outcome(0, "finished", "all done")
+    assert job.outcome() == JobOutcome(0, "finished", "all done")
 
 
 def test_who_was_evicted_counts_against_no_limit(start_job: StartJob) -> None:
@@ -98,12 +98,12 @@ def test_a_stopped_process_is_killed_when_the_grace_of_its_jobs_end_is_over(star
 
 
 def test_a_frozen_coordinator_is_killed_and_started_again(start_job: StartJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "_HEALTH_SECONDS", 0.05)
-    monkeypatch.setattr(agent, "_SILENT_SECONDS", 0.1)
+    monkeypatch.setattr(coordinator_link, "_HEALTH_SECONDS", 0.05)
+    monkeypatch.setattr(job_agent, "_SILENT_SECONDS", 0.1)
     job, (worker,) = running(start_job, max_restarts=1, lease=0.1)
     job.fake.answering.clear()
     job.transcript.wait_for("the coordinator runs and has not answered for 0 s: killed")
-    monkeypatch.setattr(link, "_HEALTH_SECONDS", PATIENCE)  # the next one has time to answer
+    monkeypatch.setattr(coordinator_link, "_HEALTH_SECONDS", PATIENCE)  # the next one has time to answer
     job.fake.answering.set()
     wait_gone(job.coordinator.pid)
     job.coordinator = job.stage.enter("coordinator")

@@ -10,12 +10,12 @@ from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import EXIT_RESTART
 from elastic_ps.launch.decide import (
     Budget,
-    End,
+    EndProcess,
     Finish,
     GiveUp,
-    Local,
-    Start,
-    Wanted,
+    LocalProcess,
+    StartProcesses,
+    WantedNodes,
     describe_death,
     is_death,
     observe,
@@ -28,41 +28,44 @@ from protos import elastic_pb2 as pb
 BUDGET = Budget(3)
 
 
-def starting(workers: int = 0, servers: int = 0) -> Wanted:
-    return Wanted(starting={Role.WORKER: workers, Role.SERVER: servers})
+def starting(workers: int = 0, servers: int = 0) -> WantedNodes:
+    return WantedNodes(starting={Role.WORKER: workers, Role.SERVER: servers})
 
 
-def pending(*nonces: str, role: Role = Role.WORKER) -> list[Local]:
-    return [Local(nonce, role) for nonce in nonces]
+def pending(*nonces: str, role: Role = Role.WORKER) -> list[LocalProcess]:
+    return [LocalProcess(nonce, role) for nonce in nonces]
 
 
 def test_starts_what_is_wanted_servers_first() -> None:
-    assert plan(starting(2, 1), [], BUDGET) == (Start(Role.SERVER, 1), Start(Role.WORKER, 2))
+    assert plan(starting(2, 1), [], BUDGET) == (StartProcesses(Role.SERVER, 1), StartProcesses(Role.WORKER, 2))
 
 
 def test_waits_for_processes_that_have_not_registered() -> None:
     assert plan(starting(workers=2), pending("a", "b"), BUDGET) == ()
-    assert plan(starting(workers=3), pending("a", "b"), BUDGET) == (Start(Role.WORKER, 1),)
+    assert plan(starting(workers=3), pending("a", "b"), BUDGET) == (StartProcesses(Role.WORKER, 1),)
 
 
 def test_registered_processes_do_not_count_as_starting() -> None:
-    registered = Local("a", Role.WORKER, node="w0")
-    assert plan(starting(workers=1), [registered], BUDGET) == (Start(Role.WORKER, 1),)
+    registered = LocalProcess("a", Role.WORKER, node="w0")
+    assert plan(starting(workers=1), [registered], BUDGET) == (StartProcesses(Role.WORKER, 1),)
 
 
 def test_ends_the_newest_unregistered_process_when_it_is_not_wanted() -> None:
-    assert plan(starting(workers=1), pending("old", "new"), BUDGET) == (End("new"),)
-    assert plan(starting(), pending("old", "new"), BUDGET) == (End("old"), End("new"))
+    assert plan(starting(workers=1), pending("old", "new"), BUDGET) == (EndProcess("new"),)
+    assert plan(starting(), pending("old", "new"), BUDGET) == (EndProcess("old"), EndProcess("new"))
 
 
 def test_never_ends_a_registered_process() -> None:
-    assert plan(starting(), [Local("a", Role.WORKER, node="w0"), Local("b", Role.SERVER, node="s0")], BUDGET) == ()
+    assert (
+        plan(starting(), [LocalProcess("a", Role.WORKER, node="w0"), LocalProcess("b", Role.SERVER, node="s0")], BUDGET)
+        == ()
+    )
 
 
 def test_what_is_ending_counts_neither_as_coming_nor_as_surplus() -> None:
-    ending = [Local("a", Role.WORKER, ending=True)]
+    ending = [LocalProcess("a", Role.WORKER, ending=True)]
     assert plan(starting(), ending, BUDGET) == ()
-    assert plan(starting(workers=1), ending, BUDGET) == (Start(Role.WORKER, 1),)
+    assert plan(starting(workers=1), ending, BUDGET) == (StartProcesses(Role.WORKER, 1),)
 
 
 def test_nothing_before_the_coordinator_has_spoken() -> None:
@@ -76,7 +79,7 @@ def test_ended_beats_everything() -> None:
 
 def test_gives_up_when_more_has_died_than_may() -> None:
     budget = Budget(2, ("a died", "b died"))
-    assert plan(starting(workers=1), [], budget) == (Start(Role.WORKER, 1),)
+    assert plan(starting(workers=1), [], budget) == (StartProcesses(Role.WORKER, 1),)
     (action,) = plan(starting(workers=1), [], budget.spend("c died"))
     assert action == GiveUp("c died; --max-restarts 2 has been used up")
     assert plan(None, [], Budget(0).spend("c died")) == (GiveUp("c died"),)
@@ -87,7 +90,7 @@ def test_gives_up_when_more_has_died_than_may() -> None:
     servers=st.integers(0, 5),
     processes=st.lists(
         st.builds(
-            Local,
+            LocalProcess,
             nonce=st.text(min_size=3, max_size=8),
             role=st.sampled_from(Role),
             node=st.sampled_from(["", "n1"]),
@@ -98,13 +101,13 @@ def test_gives_up_when_more_has_died_than_may() -> None:
         unique_by=lambda local: local.nonce,
     ),
 )
-def test_one_round_reaches_what_is_wanted(workers: int, servers: int, processes: list[Local]) -> None:
+def test_one_round_reaches_what_is_wanted(workers: int, servers: int, processes: list[LocalProcess]) -> None:
     wanted = starting(workers, servers)
     by_nonce = {local.nonce: local for local in processes}
     for action in plan(wanted, processes, BUDGET):
-        if isinstance(action, Start):
-            by_nonce |= {f"+{action.role}{number}": Local("", action.role) for number in range(action.count)}
-        elif isinstance(action, End):
+        if isinstance(action, StartProcesses):
+            by_nonce |= {f"+{action.role}{number}": LocalProcess("", action.role) for number in range(action.count)}
+        elif isinstance(action, EndProcess):
             assert not by_nonce[action.nonce].node
             del by_nonce[action.nonce]
     after = list(by_nonce.values())
@@ -114,17 +117,21 @@ def test_one_round_reaches_what_is_wanted(workers: int, servers: int, processes:
 
 
 def test_who_is_expelled_stays_so() -> None:
-    before = (Local("a", Role.WORKER, "w0"), Local("b", Role.WORKER))
-    after = observe(before, Wanted(nodes={"x": "w7"}, expelled=frozenset({"a", "y"}), evicted=frozenset({"a"})))
+    before = (LocalProcess("a", Role.WORKER, "w0"), LocalProcess("b", Role.WORKER))
+    after = observe(before, WantedNodes(nodes={"x": "w7"}, expelled=frozenset({"a", "y"}), evicted=frozenset({"a"})))
     assert [(process.expelled, process.evicted) for process in after] == [(True, True), (False, False)]
-    assert observe(after, Wanted()) == after
-    assert observe(before, Wanted()) == before, "a coordinator that knows nobody has expelled nobody"
+    assert observe(after, WantedNodes()) == after
+    assert observe(before, WantedNodes()) == before, "a coordinator that knows nobody has expelled nobody"
 
 
 def test_a_restore_ends_those_whom_the_coordinator_names_once() -> None:
-    processes = (Local("a", Role.WORKER, "w0"), Local("b", Role.WORKER), Local("c", Role.SERVER, ending=True))
-    assert outdated(processes, Wanted(restarting=frozenset({"a", "c", "x"}))) == ("a",)
-    assert outdated(processes, Wanted()) == ()
+    processes = (
+        LocalProcess("a", Role.WORKER, "w0"),
+        LocalProcess("b", Role.WORKER),
+        LocalProcess("c", Role.SERVER, ending=True),
+    )
+    assert outdated(processes, WantedNodes(restarting=frozenset({"a", "c", "x"}))) == ("a",)
+    assert outdated(processes, WantedNodes()) == ()
 
 
 def test_pauses_of_a_coordinator_double_up_to_a_bound() -> None:
@@ -133,36 +140,36 @@ def test_pauses_of_a_coordinator_double_up_to_a_bound() -> None:
 
 
 def test_observe_remembers_ids_and_departures() -> None:
-    processes = (Local("a", Role.WORKER), Local("b", Role.WORKER))
-    seen = observe(processes, Wanted(nodes={"a": "w0", "x": "w7"}, leaving=frozenset({"w0"})))
-    assert seen == (Local("a", Role.WORKER, "w0", leaving=True), Local("b", Role.WORKER))
-    assert observe(seen, Wanted()) == seen
+    processes = (LocalProcess("a", Role.WORKER), LocalProcess("b", Role.WORKER))
+    seen = observe(processes, WantedNodes(nodes={"a": "w0", "x": "w7"}, leaving=frozenset({"w0"})))
+    assert seen == (LocalProcess("a", Role.WORKER, "w0", leaving=True), LocalProcess("b", Role.WORKER))
+    assert observe(seen, WantedNodes()) == seen
 
 
 @pytest.mark.parametrize(
     ("process", "status", "wanted", "counts"),
     [
-        (Local("a", Role.WORKER, "w0"), 1, Wanted(), True),
-        (Local("a", Role.WORKER, "w0"), 137, None, True),
-        (Local("a", Role.WORKER, "w0"), 0, Wanted(), False),
-        (Local("a", Role.WORKER), 0, Wanted(), True),
-        (Local("a", Role.WORKER), 1, Wanted(), True),
-        (Local("a", Role.SERVER, "s0"), EXIT_RESTART, Wanted(), False),
-        (Local("a", Role.SERVER, "s0", leaving=True), 1, Wanted(), False),
-        (Local("a", Role.WORKER, "w0", expelled=True), 137, Wanted(), True),
-        (Local("a", Role.WORKER, "w0", expelled=True), 0, Wanted(), False),
-        (Local("a", Role.WORKER, "w0", expelled=True, evicted=True), 137, Wanted(), False),
-        (Local("a", Role.WORKER, "w0", leaving=True, expelled=True), 137, Wanted(), False),
-        (Local("a", Role.WORKER, ending=True), 143, Wanted(), False),
-        (Local("a", Role.WORKER, "w0"), 1, Wanted(ended=True), False),
+        (LocalProcess("a", Role.WORKER, "w0"), 1, WantedNodes(), True),
+        (LocalProcess("a", Role.WORKER, "w0"), 137, None, True),
+        (LocalProcess("a", Role.WORKER, "w0"), 0, WantedNodes(), False),
+        (LocalProcess("a", Role.WORKER), 0, WantedNodes(), True),
+        (LocalProcess("a", Role.WORKER), 1, WantedNodes(), True),
+        (LocalProcess("a", Role.SERVER, "s0"), EXIT_RESTART, WantedNodes(), False),
+        (LocalProcess("a", Role.SERVER, "s0", leaving=True), 1, WantedNodes(), False),
+        (LocalProcess("a", Role.WORKER, "w0", expelled=True), 137, WantedNodes(), True),
+        (LocalProcess("a", Role.WORKER, "w0", expelled=True), 0, WantedNodes(), False),
+        (LocalProcess("a", Role.WORKER, "w0", expelled=True, evicted=True), 137, WantedNodes(), False),
+        (LocalProcess("a", Role.WORKER, "w0", leaving=True, expelled=True), 137, WantedNodes(), False),
+        (LocalProcess("a", Role.WORKER, ending=True), 143, WantedNodes(), False),
+        (LocalProcess("a", Role.WORKER, "w0"), 1, WantedNodes(ended=True), False),
     ],
 )
-def test_which_exits_are_deaths(process: Local, status: int, wanted: Wanted | None, counts: bool) -> None:
+def test_which_exits_are_deaths(process: LocalProcess, status: int, wanted: WantedNodes | None, counts: bool) -> None:
     assert is_death(process, status, wanted) is counts
 
 
 def test_a_death_is_described_with_its_log() -> None:
-    worker = Local("worker-1", Role.WORKER, "w0")
+    worker = LocalProcess("worker-1", Role.WORKER, "w0")
     assert describe_death(worker, 1, "L") == "worker w0 exited with status 1 (log: L)"
     assert describe_death(worker, 137, "L") == "worker w0 was killed by SIGKILL (log: L)"
     assert describe_death(worker, 250, "L") == "worker w0 exited with status 250 (log: L)"
@@ -170,7 +177,7 @@ def test_a_death_is_described_with_its_log() -> None:
     for status in (1, 137):
         text = describe_death(expelled, status, "L")
         assert text == "worker w0 was silent or cut off for too long, and its process has ended (log: L)"
-    text = describe_death(Local("worker-1", Role.WORKER), 0, "L")
+    text = describe_death(LocalProcess("worker-1", Role.WORKER), 0, "L")
     assert (
         text == "worker worker-1 ended without having joined the job; does the script call elastic_ps.init()? (log: L)"
     )
@@ -183,7 +190,7 @@ def test_wanted_is_decoded() -> None:
     message.expelled.extend(["c", "d"])
     message.evicted.append("d")
     message.restarting.append("a")
-    assert Wanted.from_pb(message) == Wanted(
+    assert WantedNodes.from_pb(message) == WantedNodes(
         counts={Role.WORKER: 2, Role.SERVER: 1},
         starting={Role.WORKER: 1, Role.SERVER: 0},
         leaving=frozenset({"w0"}),

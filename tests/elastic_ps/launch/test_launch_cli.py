@@ -10,9 +10,10 @@ from typer.testing import CliRunner
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.launch import cli
-from elastic_ps.launch.agent import Outcome
-from elastic_ps.launch.commands import JobCommands, JobSettings, Place, Script
-from elastic_ps.launch.member import MemberSettings
+from elastic_ps.launch.commands import JobCommands, JoinSettings
+from elastic_ps.launch.job_agent import JobOutcome
+from elastic_ps.launch.member_agent import MemberSettings
+from elastic_ps.launch.options import JobOptions, JobSettings, NodesOptions, Script
 from elastic_ps.transport.choice import TransportName, TransportSettings
 
 
@@ -35,9 +36,9 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[JobSettings, JobCommands
     """Jobs that would have been run."""
     taken: list[tuple[JobSettings, JobCommands]] = []
 
-    def run_job(settings: JobSettings, commands: JobCommands, *_: Any) -> Outcome:
+    def run_job(settings: JobSettings, commands: JobCommands, *_: Any) -> JobOutcome:
         taken.append((settings, commands))
-        return Outcome(3, "failed")
+        return JobOutcome(3, "failed")
 
     monkeypatch.setattr(cli, "run_job", run_job)
     return taken
@@ -51,9 +52,9 @@ def invoke(*arguments: str) -> tuple[int, str]:
 def test_nodes_are_run_through_other_programs(jobs: list[tuple[JobSettings, JobCommands]]) -> None:
     assert invoke("--wrap-worker", "nice -n '5'", "train.py")[0] == 3
     ((_, commands),) = jobs
-    place = Place("h:1", Path("token"), "h")
-    assert commands.node(Role.WORKER, place, "n") == ["nice", "-n", "5", sys.executable, "train.py"]
-    assert commands.node(Role.SERVER, place, "n")[:3] == [sys.executable, "-m", "elastic_ps.server"]
+    join = JoinSettings("h:1", Path("token"), "h")
+    assert commands.node(Role.WORKER, join, "n") == ["nice", "-n", "5", sys.executable, "train.py"]
+    assert commands.node(Role.SERVER, join, "n")[:3] == [sys.executable, "-m", "elastic_ps.server"]
     for wrong, words in (
         ("'", "No closing quotation: give words"),
         ("no-such-program -x", "no program no-such-program"),
@@ -64,16 +65,14 @@ def test_nodes_are_run_through_other_programs(jobs: list[tuple[JobSettings, JobC
 
 
 def test_a_job_with_the_scripts_own_options(jobs: list[tuple[JobSettings, JobCommands]]) -> None:
-    line = "--workers 4 --servers 3 --name toy --seed 7 --grace 5 train.py --workers 9 -m -- x --help"
+    line = "--workers 4 --servers 3 --name toy --seed 7 --grace 5 --identity run-1"
+    line += " train.py --workers 9 -m -- x --help"
     assert invoke(*line.split()) == (3, "")
     ((settings, _),) = jobs
     assert settings == JobSettings(
-        name="toy",
-        script=Script("train.py", ("--workers", "9", "-m", "--", "x", "--help")),
-        workers=4,
-        servers=3,
-        grace=5.0,
-        coordinator_options=("--seed", "7", "--join-timeout", "60.0"),
+        Script("train.py", ("--workers", "9", "-m", "--", "x", "--help")),
+        JobOptions(workers=4, servers=3, name="toy", seed=7, identity="run-1"),
+        NodesOptions(grace=5.0),
     )
 
 
@@ -91,9 +90,9 @@ def test_each_run_of_a_job_has_an_identity_of_its_own(jobs: list[tuple[JobSettin
 def test_a_module(jobs: list[tuple[JobSettings, JobCommands]]) -> None:
     assert invoke("-m", "pkg.train", "--epochs", "3")[0] == 3
     ((settings, commands),) = jobs
-    assert settings.name.startswith("pkg-")
-    place = Place("h:1", Path("token"), "h", TransportSettings(TransportName.TCP, 2))
-    assert commands.node(Role.WORKER, place, "n") == [sys.executable, "-m", "pkg.train", "--epochs", "3"]
+    assert settings.job.name.startswith("pkg-")
+    join = JoinSettings("h:1", Path("token"), "h", TransportSettings(TransportName.TCP, 2))
+    assert commands.node(Role.WORKER, join, "n") == [sys.executable, "-m", "pkg.train", "--epochs", "3"]
 
 
 def test_the_command_lines_of_coordinator_and_servers(jobs: list[tuple[JobSettings, JobCommands]]) -> None:
@@ -104,12 +103,13 @@ def test_the_command_lines_of_coordinator_and_servers(jobs: list[tuple[JobSettin
     given = commands.coordinator(Path("/jobs/toy"), Path("/jobs/toy/token"), 0)
     assert given == [
         *(sys.executable, "-m", "coordinator", "--job", "toy", "--folder", "/jobs/toy"),
-        *("--token-file", "/jobs/toy/token", "--host", "localhost", "--port", "0", "--workers", "1", "--servers", "1"),
-        *("--checkpoint", "memory://jobs/toy", "--identity", "toy-1", "--block-bytes", "128", "--migration", "pause"),
-        *("--checkpoint-interval", "30.0", "--restore", "c/9", "--join-timeout", "60.0", "--lease", "20.0"),
+        *("--token-file", "/jobs/toy/token", "--port", "0", "--workers", "1", "--servers", "1", "--block-bytes", "128"),
+        *("--migration", "pause", "--checkpoint", "memory://jobs/toy", "--checkpoint-interval", "30.0"),
+        *("--restore", "c/9", "--identity", "toy-1", "--lease", "20.0", "--host", "localhost"),
+        *("--join-timeout", "60.0"),
     ]
-    place = Place("h:1", Path("token"), "h", TransportSettings(TransportName.TCP, 2))
-    assert commands.node(Role.SERVER, place, "n") == [
+    join = JoinSettings("h:1", Path("token"), "h", TransportSettings(TransportName.TCP, 2))
+    assert commands.node(Role.SERVER, join, "n") == [
         *(sys.executable, "-m", "elastic_ps.server", "--coordinator", "h:1", "--token-file", "token", "--host", "h"),
         *("--transport", "tcp", "--tcp-sockets", "2", "--nonce", "n", "--optimizer-module", "rules"),
     ]
@@ -126,10 +126,10 @@ def test_a_member(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli, "run_member", run_member)
     where = "--coordinator 10.0.0.1:7000 --token-file token --host 10.0.0.2"
     assert invoke("--role", "worker", *where.split(), "train.py", "--lr", "1") == (143, "")
-    place = Place("10.0.0.1:7000", Path("token"), "10.0.0.2")
-    assert taken == [MemberSettings(Role.WORKER, place)]
+    join = JoinSettings("10.0.0.1:7000", Path("token"), "10.0.0.2")
+    assert taken == [MemberSettings(Role.WORKER, join)]
     assert invoke("--role", "worker", *where.split(), "--nonce-prefix", "pod-1", "train.py", "--lr", "1") == (143, "")
-    assert taken[1:] == [MemberSettings(Role.WORKER, place, nonce_prefix="pod-1")]
+    assert taken[1:] == [MemberSettings(Role.WORKER, join, nonce_prefix="pod-1")]
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_storages_that_can_be(jobs: list[tuple[JobSettings, JobCommands]], given
 
 
 def test_a_name_that_runs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run_job(*_: Any) -> Outcome:
+    def run_job(*_: Any) -> JobOutcome:
         raise ConfigurationError("a job named toy runs already")
 
     monkeypatch.setattr(cli, "run_job", run_job)

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from elastic_ps.launch.output import ROOM, MergedStream, NodeLog
-from elastic_ps.launch.processes import Process
+from elastic_ps.launch.processes import ChildProcess
 from tests.elastic_ps.launch.launch_stage import PATIENCE
 
 
 def run(command: list[str], log: NodeLog) -> int:
     statuses: queue.SimpleQueue[int] = queue.SimpleQueue()
-    Process("child", command, os.environ, log, statuses.put)
+    ChildProcess("child", command, os.environ, log, statuses.put)
     return statuses.get(timeout=PATIENCE)
 
 
@@ -66,7 +66,7 @@ def test_a_command_that_does_not_exist(log: NodeLog, stream: Shown) -> None:
 
 def test_signals_to_what_has_ended_reach_nobody(log: NodeLog) -> None:
     statuses: queue.SimpleQueue[int] = queue.SimpleQueue()
-    process = Process("child", python(""), os.environ, log, statuses.put)
+    process = ChildProcess("child", python(""), os.environ, log, statuses.put)
     assert statuses.get(timeout=PATIENCE) == 0
     process.terminate()
     process.kill()

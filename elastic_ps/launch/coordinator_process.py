@@ -11,11 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from elastic_ps.core.errors import EXIT_LATER
-from elastic_ps.launch.commands import Commands, JobSettings, Place, node_environment
+from elastic_ps.launch.commands import JoinSettings, ProcessCommands, node_environment
 from elastic_ps.launch.decide import SETTLED_SECONDS, pause
-from elastic_ps.launch.folder import JobFolder
+from elastic_ps.launch.job_folder import JobFolder
+from elastic_ps.launch.options import JobSettings
 from elastic_ps.launch.output import MergedStream, NodeLog
-from elastic_ps.launch.processes import Process
+from elastic_ps.launch.processes import ChildProcess
 
 NAME = "coordinator"
 _SAYS = b"coordinator: "
@@ -24,7 +25,7 @@ _READY_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class CoordinatorReady:
     """It listens."""
 
     host: str
@@ -32,7 +33,7 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class CoordinatorEnd:
     """How a coordinator's process ended: in words, and whether that counts against `--max-restarts`."""
 
     how: str
@@ -42,14 +43,14 @@ class End:
 class _Log:
     """Its output: into its log, and its address to the launcher."""
 
-    def __init__(self, log: NodeLog, ready: Callable[[Ready], None]):
+    def __init__(self, log: NodeLog, ready: Callable[[CoordinatorReady], None]):
         self._log = log
         self._ready = ready
         self.said = ""  # why it ends, in its own words
 
     def line(self, line: bytes) -> None:
         if match := _READY.fullmatch(line):
-            self._ready(Ready(match[1].decode(), int(match[2])))
+            self._ready(CoordinatorReady(match[1].decode(), int(match[2])))
         elif line.startswith(_SAYS):
             self.said = f": {line.removeprefix(_SAYS).decode(errors='replace').strip()}"
         self._log.line(line)
@@ -58,7 +59,7 @@ class _Log:
         self._log.close()
 
 
-class Coordinator:
+class CoordinatorProcess:
     """One job's. Used from the launcher's thread.
 
     Args:
@@ -74,9 +75,9 @@ class Coordinator:
         self,
         settings: JobSettings,
         folder: JobFolder,
-        commands: Commands,
+        commands: ProcessCommands,
         merged: MergedStream,
-        ready: Callable[[Ready], None],
+        ready: Callable[[CoordinatorReady], None],
         exited: Callable[[int], None],
     ):
         self._settings = settings
@@ -85,7 +86,7 @@ class Coordinator:
         self._merged = merged
         self._tell_ready = ready
         self._exited = exited
-        self._process: Process | None = None
+        self._process: ChildProcess | None = None
         self._log: _Log | None = None
         self._port = 0
         self._ready_by = self._start_at = math.inf
@@ -103,10 +104,10 @@ class Coordinator:
         return self.runs and self._since < math.inf
 
     @property
-    def place(self) -> Place:
-        """Return where nodes find their job."""
-        host = self._settings.host
-        return Place(f"{host}:{self._port}", self._folder.token_file, host, self._settings.transport)
+    def join(self) -> JoinSettings:
+        """How nodes of this machine find the job."""
+        nodes = self._settings.nodes
+        return JoinSettings(f"{nodes.host}:{self._port}", self._folder.token_file, nodes.host, nodes.wire)
 
     @property
     def deadline(self) -> float:
@@ -117,27 +118,29 @@ class Coordinator:
         """Start it, on the port that it had before."""
         self._log = _Log(NodeLog(self._folder.logs, NAME, self._merged), self._tell_ready)
         self._ready_by, self._start_at, self._since = time.monotonic() + _READY_SECONDS, math.inf, math.inf
-        self._process = Process(
+        self._process = ChildProcess(
             NAME,
             self._commands.coordinator(self._folder.path, self._folder.token_file, self._port),
-            node_environment(self.place, NAME),
+            node_environment(self.join, NAME),
             self._log,
             self._exited,
         )
 
-    def ready(self, event: Ready) -> None:
+    def ready(self, event: CoordinatorReady) -> None:
         """It listens: operators find the job now."""
         self._port, self._ready_by, self._since = event.port, math.inf, time.monotonic()
         if self._process is not None:
             self._folder.listening(f"{event.host}:{event.port}", self._process.pid)
 
-    def ended(self, status: int) -> End:
+    def ended(self, status: int) -> CoordinatorEnd:
         """Its process is gone."""
         settled = time.monotonic() - self._since >= SETTLED_SECONDS
         self._ends = 1 if settled else self._ends + 1
         self._process, self._ready_by, self._since = None, math.inf, math.inf
         said = self._log.said if self._log is not None else ""
-        return End(f"status {status}{said} (log: {self._folder.logs / NAME}.log)", counts=status != EXIT_LATER)
+        return CoordinatorEnd(
+            f"status {status}{said} (log: {self._folder.logs / NAME}.log)", counts=status != EXIT_LATER
+        )
 
     def start_later(self) -> float:
         """Have it started again by `enforce`; returns in how many seconds."""

@@ -10,7 +10,7 @@ import pytest
 
 from elastic_ps.control.token import read_token
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.launch.folder import JobFolder, default_name, jobs_folder
+from elastic_ps.launch.job_folder import JobFolder, default_name, jobs_folder
 
 
 def test_jobs_are_in_the_users_state_folder() -> None:

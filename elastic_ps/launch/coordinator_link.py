@@ -12,7 +12,7 @@ import grpc
 
 from elastic_ps.control.channels import AWAY, coordinator_channel
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
-from elastic_ps.launch.decide import Wanted
+from elastic_ps.launch.decide import WantedNodes
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
 
@@ -42,7 +42,7 @@ class CoordinatorLink:
         self._watcher: threading.Thread | None = None
         self._stream: Any = None
 
-    def attach(self, on_wanted: Callable[[Wanted], None], on_refused: Callable[[str], None]) -> None:
+    def attach(self, on_wanted: Callable[[WantedNodes], None], on_refused: Callable[[str], None]) -> None:
         """Follow the coordinator's wishes and deliver reports of exits, in threads, until `close`.
 
         Args:
@@ -139,13 +139,13 @@ class CoordinatorLink:
         except ValueError as error:  # grpc's word for a closed channel
             raise CoordinatorLost("closed") from error
 
-    def _follow(self, on_wanted: Callable[[Wanted], None], on_refused: Callable[[str], None]) -> None:
+    def _follow(self, on_wanted: Callable[[WantedNodes], None], on_refused: Callable[[str], None]) -> None:
         try:
             waits = pauses()
             while not self._closed.is_set():
                 for message in self._messages():
                     waits = pauses()
-                    on_wanted(Wanted.from_pb(message))
+                    on_wanted(WantedNodes.from_pb(message))
                 self._closed.wait(next(waits))
         except ConfigurationError as error:
             on_refused(str(error))

@@ -16,11 +16,12 @@ from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
 from elastic_ps.launch import decide
 from elastic_ps.launch.children import Children
-from elastic_ps.launch.commands import Commands, JobSettings, node_environment
-from elastic_ps.launch.coordinating import NAME, Coordinator, Ready
-from elastic_ps.launch.decide import Budget, Local, Wanted
-from elastic_ps.launch.folder import JobFolder
-from elastic_ps.launch.link import CoordinatorLink
+from elastic_ps.launch.commands import ProcessCommands, node_environment
+from elastic_ps.launch.coordinator_link import CoordinatorLink
+from elastic_ps.launch.coordinator_process import NAME, CoordinatorProcess, CoordinatorReady
+from elastic_ps.launch.decide import Budget, LocalProcess, WantedNodes
+from elastic_ps.launch.job_folder import JobFolder
+from elastic_ps.launch.options import JobSettings
 from elastic_ps.launch.output import MergedStream, NodeLog
 from elastic_ps.system.printable import one_line
 from protos import elastic_pb2 as pb
@@ -32,7 +33,7 @@ _SILENT_SECONDS = 20.0  # beyond a lease
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class JobOutcome:
     """How a job has ended.
 
     Attributes:
@@ -67,10 +68,10 @@ class _Silent:
     seconds: float
 
 
-_Event = Wanted | Ready | _Exited | _Signalled | _Refused | _Silent
+_Event = WantedNodes | CoordinatorReady | _Exited | _Signalled | _Refused | _Silent
 
 
-class Agent:
+class JobAgent:
     """Runs one job to its end.
 
     Args:
@@ -80,7 +81,7 @@ class Agent:
         merged: takes every line of output, and the launcher's own.
     """
 
-    def __init__(self, settings: JobSettings, folder: JobFolder, commands: Commands, merged: MergedStream):
+    def __init__(self, settings: JobSettings, folder: JobFolder, commands: ProcessCommands, merged: MergedStream):
         self._settings = settings
         self._folder = folder
         self._commands = commands
@@ -88,13 +89,13 @@ class Agent:
         self._log = NodeLog(folder.logs, "elasticrun", merged)
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._children = Children(folder.logs, merged, self._exited)
-        self._coordinator = Coordinator(
+        self._coordinator = CoordinatorProcess(
             settings, folder, commands, merged, self._events.put, lambda status: self._exited(NAME, status)
         )
         self._link: CoordinatorLink | None = None
-        self._wanted: Wanted | None = None
-        self._budget = Budget(settings.max_restarts)
-        self._outcome: Outcome | None = None
+        self._wanted: WantedNodes | None = None
+        self._budget = Budget(settings.job.max_restarts)
+        self._outcome: JobOutcome | None = None
         self._signals = 0
         self._starts = 0
 
@@ -105,7 +106,7 @@ class Agent:
     def _exited(self, nonce: str, status: int) -> None:
         self._events.put(_Exited(nonce, status))
 
-    def run(self) -> Outcome:
+    def run(self) -> JobOutcome:
         """Run until every process has ended; leaves none behind, whatever is raised."""
         started = time.time()
         try:
@@ -117,7 +118,7 @@ class Agent:
             self._say(self._summary(self._outcome, time.time() - started))
             return self._outcome
         finally:
-            outcome = self._outcome or Outcome(1, "failed", "the launcher failed")
+            outcome = self._outcome or JobOutcome(1, "failed", "the launcher failed")
             self._children.kill()
             self._folder.over(outcome.status, outcome.reason or outcome.word)
             self._end_coordinator()
@@ -137,9 +138,9 @@ class Agent:
 
     def _take(self, event: _Event | None) -> None:
         match event:
-            case Wanted():
+            case WantedNodes():
                 self._on_wanted(event)
-            case Ready():
+            case CoordinatorReady():
                 self._on_ready(event)
             case _Exited(nonce, status) if nonce == NAME:
                 self._on_coordinator_exit(status)
@@ -148,34 +149,34 @@ class Agent:
             case _Signalled(number):
                 self._on_signal(number)
             case _Refused(reason):
-                self._stop(Outcome(1, "failed", reason), now=True)
+                self._stop(JobOutcome(1, "failed", reason), now=True)
             case _Silent(seconds) if self._coordinator.listens:
                 self._say(f"the coordinator runs and has not answered for {seconds:.0f} s: killed")
                 self._coordinator.kill()
 
-    def _on_wanted(self, wanted: Wanted) -> None:
+    def _on_wanted(self, wanted: WantedNodes) -> None:
         for nonce in decide.outdated(self._children.locals, wanted):
-            self._children.kill_in(nonce, self._settings.grace, wanted=False)
+            self._children.kill_in(nonce, self._settings.nodes.grace, wanted=False)
         self._wanted = wanted
         expelled = {local.nonce for local in self._children.locals if local.expelled}
         for news in self._children.observe(wanted):
             self._say(news)
         for local in self._children.locals:
             if local.expelled and local.nonce not in expelled and not local.ending:  # else it has its time already
-                seconds = self._settings.grace if local.leaving else _EXPELLED_SECONDS
+                seconds = self._settings.nodes.grace if local.leaving else _EXPELLED_SECONDS
                 self._say(f"the job goes on without {local.name}: its process is killed in {seconds:g} s")
                 self._children.kill_in(local.nonce, seconds)
         if wanted.failed:
             self._fail_late(wanted.reason)
 
-    def _on_ready(self, event: Ready) -> None:
+    def _on_ready(self, event: CoordinatorReady) -> None:
         self._coordinator.ready(event)
         address = f"{event.host}:{event.port}"
         self._say(f"job {self._folder.name}: coordinator {address}, folder {self._folder.path}")
         if self._link is None:
             self._link = CoordinatorLink(address, read_token(self._folder.token_file))
             self._link.attach(self._events.put, lambda reason: self._events.put(_Refused(reason)))
-            silent = self._settings.lease + _SILENT_SECONDS
+            silent = self._settings.job.lease + _SILENT_SECONDS
             self._link.watch(silent, lambda seconds: self._events.put(_Silent(seconds)))
 
     def _on_exit(self, nonce: str, status: int) -> None:
@@ -194,14 +195,14 @@ class Agent:
     def _fail_late(self, reason: str) -> None:
         """The job had finished, as it seemed."""
         if self._outcome is not None and self._outcome.word == "finished":
-            self._outcome = Outcome(1, "failed", reason)
+            self._outcome = JobOutcome(1, "failed", reason)
 
     def _on_coordinator_exit(self, status: int) -> None:
         end = self._coordinator.ended(status)
         if self._outcome is not None:
             return
         if self._link is None:
-            self._stop(Outcome(1, "failed", f"the coordinator did not start: {end.how}"), now=True)
+            self._stop(JobOutcome(1, "failed", f"the coordinator did not start: {end.how}"), now=True)
             return
         death = f"the coordinator ended with {end.how}"
         if end.counts:
@@ -214,7 +215,7 @@ class Agent:
 
     def _on_signal(self, number: int) -> None:
         self._signals += 1
-        outcome = Outcome(128 + number, "stopped", f"by {signal.Signals(number).name}")
+        outcome = JobOutcome(128 + number, "stopped", f"by {signal.Signals(number).name}")
         if self._signals > 1:
             self._say("killing the job")
             self._outcome = outcome
@@ -233,19 +234,19 @@ class Agent:
             return
         for action in decide.plan(self._wanted, self._children.locals, self._budget):
             match action:
-                case decide.Start(role, count):
+                case decide.StartProcesses(role, count):
                     for _ in range(count):
                         self._start_node(role)
-                case decide.End(nonce):
+                case decide.EndProcess(nonce):
                     self._say(f"{nonce} is no longer wanted")
-                    self._children.end(nonce, patience=0.0, grace=self._settings.grace)
+                    self._children.end(nonce, patience=0.0, grace=self._settings.nodes.grace)
                 case decide.Finish(failed, reason):
                     self._say(f"the job is over: {reason}")
-                    self._finish(Outcome(1, "failed", reason) if failed else Outcome(0, "finished", reason))
+                    self._finish(JobOutcome(1, "failed", reason) if failed else JobOutcome(0, "finished", reason))
                 case decide.GiveUp(reason):
-                    self._stop(Outcome(1, "failed", reason), now=True)
+                    self._stop(JobOutcome(1, "failed", reason), now=True)
 
-    def _stop(self, outcome: Outcome, now: bool) -> None:
+    def _stop(self, outcome: JobOutcome, now: bool) -> None:
         """End the job through the coordinator, or by signals at once where it cannot."""
         failed = outcome.word == "failed"
         if failed:
@@ -254,16 +255,16 @@ class Agent:
         if self._coordinator.runs and self._link is not None:
             try:
                 self._link.stop(now, outcome.reason if failed else f"{outcome.word} {outcome.reason}", failed)
-                patience = self._settings.grace
+                patience = self._settings.nodes.grace
             except (CoordinatorLost, ConfigurationError) as error:
                 self._say(f"the coordinator cannot end the job ({error}); its processes are told by signal")
         self._finish(outcome, patience)
 
-    def _finish(self, outcome: Outcome, patience: float | None = None) -> None:
+    def _finish(self, outcome: JobOutcome, patience: float | None = None) -> None:
         """The job is over: its processes end by themselves within `patience` seconds, or are made to."""
         self._outcome = outcome
         self._coordinator.forget()
-        grace = self._settings.grace
+        grace = self._settings.nodes.grace
         self._children.end_all(grace if patience is None else patience, grace)
 
     def _enforce(self) -> None:
@@ -277,8 +278,8 @@ class Agent:
 
     def _start_node(self, role: Role) -> None:
         self._starts += 1
-        local, place = Local(f"{role}-{self._starts}-{secrets.token_hex(3)}", role), self._coordinator.place
-        self._children.start(local, self._commands.node(role, place, local.nonce), node_environment(place, local.nonce))
+        local, join = LocalProcess(f"{role}-{self._starts}-{secrets.token_hex(3)}", role), self._coordinator.join
+        self._children.start(local, self._commands.node(role, join, local.nonce), node_environment(join, local.nonce))
 
     def _end_coordinator(self) -> None:
         """Last of all, so that it has heard of every exit. One more signal kills it."""
@@ -287,13 +288,13 @@ class Agent:
         if not self._coordinator.runs:
             return
         self._coordinator.terminate()
-        deadline = time.monotonic() + self._settings.grace
+        deadline = time.monotonic() + self._settings.nodes.grace
         while True:
             try:
                 event = self._events.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
                 self._say("the coordinator does not end: killed")
-                event, deadline = _Signalled(signal.SIGKILL), time.monotonic() + self._settings.grace
+                event, deadline = _Signalled(signal.SIGKILL), time.monotonic() + self._settings.nodes.grace
             if isinstance(event, _Signalled):
                 self._coordinator.kill()
             elif isinstance(event, _Exited) and event.nonce == NAME:
@@ -301,7 +302,7 @@ class Agent:
 
     # ---- for people --------------------------------------------------------------------------------------------
 
-    def _summary(self, outcome: Outcome, seconds: float) -> str:
+    def _summary(self, outcome: JobOutcome, seconds: float) -> str:
         """One line about the whole job."""
         reason = f" ({outcome.reason})" if outcome.reason and outcome.reason != outcome.word else ""
         line = f"job {self._folder.name} {outcome.word}{reason} after {seconds:.1f} s"

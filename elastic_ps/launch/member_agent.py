@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from elastic_ps.control.token import read_token
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import EXIT_RESTART, ConfigurationError, CoordinatorLost
-from elastic_ps.launch.commands import Place, node_environment
-from elastic_ps.launch.link import CoordinatorLink, pauses
-from elastic_ps.launch.processes import Process
+from elastic_ps.launch.commands import JoinSettings, node_environment
+from elastic_ps.launch.coordinator_link import CoordinatorLink, pauses
+from elastic_ps.launch.processes import ChildProcess
 
 _UNDRAINED = 128 + signal.SIGTERM
 _LAST_SECONDS = 5.0
@@ -28,14 +28,14 @@ class MemberSettings:
 
     Attributes:
         role: what it does.
-        place: where its job is.
+        join: how it finds its job.
         join_timeout: seconds to wait for the job's coordinator.
         grace: seconds after a signal in which it has ended, drained or not.
         nonce_prefix: its processes have the nonces PREFIX.1, PREFIX.2, ...; "": random ones.
     """
 
     role: Role
-    place: Place
+    join: JoinSettings
     join_timeout: float = 60.0
     grace: float = 30.0
     nonce_prefix: str = ""
@@ -60,7 +60,7 @@ class MemberAgent:
         self._processes = 0
         self._asked = False  # to go
         self._events: queue.SimpleQueue[_Exited | int] = queue.SimpleQueue()
-        self._link = CoordinatorLink(settings.place.coordinator, read_token(settings.place.token_file))
+        self._link = CoordinatorLink(settings.join.coordinator, read_token(settings.join.token_file))
 
     def signalled(self, number: int) -> None:
         """A signal asks to drain the node. Safe in a signal handler."""
@@ -108,10 +108,10 @@ class MemberAgent:
         self._processes += 1
         prefix = self._settings.nonce_prefix
         nonce = f"{prefix}.{self._processes}" if prefix else f"{self._settings.role}-{secrets.token_hex(4)}"
-        process = Process(
+        process = ChildProcess(
             nonce,
             self._command(nonce),
-            node_environment(self._settings.place, nonce),
+            node_environment(self._settings.join, nonce),
             None,
             lambda status: self._events.put(_Exited(status)),
         )
@@ -137,7 +137,7 @@ class MemberAgent:
             else:
                 return
 
-    def _follow(self, process: Process) -> int:
+    def _follow(self, process: ChildProcess) -> int:
         """Wait for the end. A signal is passed on as a wish to drain; one more, or most of the grace, ends it."""
         last = min(_LAST_SECONDS, self._settings.grace / 3)
         stages: tuple[tuple[Callable[[], None], float, str], ...] = (
