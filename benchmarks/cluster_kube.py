@@ -33,10 +33,8 @@ from benchmarks.cluster_world import MOST, CountedApi, World, until
 from benchmarks.report import Goal, as_program, at_most, finish, under
 from dl2_scheduler.backends.clock import SystemClock
 from dl2_scheduler.backends.kube.apiserver.informers import Informers
-from dl2_scheduler.backends.kube.apiserver.lease import Election
 from dl2_scheduler.backends.kube.apiserver.objects import NodeInfo
 from dl2_scheduler.backends.kube.apiserver.paced_writes import Writer
-from dl2_scheduler.backends.kube.apiserver.rest_client import KubeApi
 from dl2_scheduler.backends.kube.cluster import KubernetesCluster
 from dl2_scheduler.backends.kube.placement.binder import Binder
 from dl2_scheduler.backends.kube.scheduler_memory import Memory
@@ -49,6 +47,8 @@ from dl2_scheduler.live.history import History
 from dl2_scheduler.live.policies import Policies
 from dl2_scheduler.live.slot_loop import SlotLoop
 from dl2_scheduler.policies.registry import make_live_policy
+from k8s.foundation.api_server import KubeApi
+from k8s.foundation.lease import Lease
 
 PACKAGES = ("kubernetes", "numpy")
 
@@ -147,10 +147,10 @@ def _scheduler(
     world: World, folder: Path, api: KubeApi, policy: AllocationPolicy
 ) -> Iterator[tuple[_Timed, SlotLoop, Informers]]:
     clock, woken = SystemClock(), threading.Event()
-    election = Election(api, world.name, "dl2-scheduler", "bench", lost=lambda: None)
-    if not election.acquire(threading.Event()):
+    lease = Lease(api, world.name, "dl2-scheduler", "bench", lost=lambda: None)
+    if not lease.acquire(threading.Event()):
         raise SystemExit("the lease could not be had")
-    writer = Writer(api, lambda: election.holds)
+    writer = Writer(api, lambda: lease.held)
     informers = Informers(api, [world.name], woken.set, clock.wake)
     binder = Binder(informers, writer, NodeRule.SPREAD, [world.name], woken)
     with (
@@ -166,7 +166,7 @@ def _scheduler(
         finally:
             binder.stop()
             informers.stop()
-            election.release()
+            lease.release()
 
 
 def _measured(world: World, folder: Path, slots: int) -> tuple[list[dict[str, Any]], dict[str, float]]:

@@ -13,8 +13,8 @@ from typing import Any
 from dl2_scheduler.backends.kube.apiserver.informers import Informers
 from dl2_scheduler.backends.kube.apiserver.objects import DECISIONS
 from dl2_scheduler.backends.kube.apiserver.paced_writes import job_path
-from dl2_scheduler.backends.kube.apiserver.rest_client import MERGE, ApiError, KubeApi, Query
 from dl2_scheduler.backends.kube.views import MOST_DECISIONS
+from k8s.foundation.api_server import MERGE, ApiError, KubeApi, Query
 
 MOST = 2  # workers, and servers, of a job
 
@@ -48,29 +48,29 @@ class CountedApi(KubeApi):
         return dict(Counter(self._kinds[after:]).most_common())
 
     def get(self, path: str, query: Query | None = None) -> dict[str, Any]:
-        """See `Api.get`."""
+        """See `ApiServer.get`."""
         self._note("get", path)
         return super().get(path, query)
 
     def create(self, path: str, body: Mapping[str, Any], query: Query | None = None) -> dict[str, Any]:
-        """See `Api.create`."""
+        """See `ApiServer.create`."""
         self._note("create", path)
         return super().create(path, body, query)
 
     def replace(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """See `Api.replace`."""
+        """See `ApiServer.replace`."""
         self._note("replace", path)
         return super().replace(path, body)
 
     def patch(
         self, path: str, body: Mapping[str, Any], query: Query | None = None, kind: str = MERGE
     ) -> dict[str, Any]:
-        """See `Api.patch`."""
+        """See `ApiServer.patch`."""
         self._note("patch", path)
         return super().patch(path, body, query, kind)
 
     def watch(self, path: str, query: Query) -> Generator[dict[str, Any], None, None]:
-        """See `Api.watch`."""
+        """See `ApiServer.watch`."""
         self._note("watch", path)
         return super().watch(path, query)
 

@@ -7,27 +7,31 @@ import os
 import secrets
 import socket
 import sys
+import threading
 
 import kopf
 from aiohttp import web
 from kubernetes.aio import client
 
+from dl2_scheduler.cluster.errors import BadInput
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.system.jsonlog import JsonLines
 from k8s.elastic_operator import pages
-from k8s.elastic_operator.api import Api
+from k8s.elastic_operator.api import Api, connect
 from k8s.elastic_operator.handlers import Keepers, registry
 from k8s.elastic_operator.health import Readiness, troubles
 from k8s.elastic_operator.job.manifests import Defaults
 from k8s.elastic_operator.job_loop import Shared
-from k8s.elastic_operator.lease import Lease, connect
 from k8s.elastic_operator.metrics import Metrics
 from k8s.elastic_operator.operator_key import operator_key
+from k8s.foundation.api_server import KubeApi
+from k8s.foundation.lease import Lease
 
 log = logging.getLogger("k8s.elastic_operator")
 
 _PROGRESS_SECONDS = 5.0
 _WRITES_PER_SECOND = 10.0
+_LEASE_CALL_SECONDS = 4.0  # two of them fit in the time that a leader acts without a renewal
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -36,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     _log_as_json()
     try:
         return asyncio.run(_serve(options))
-    except ConfigurationError as error:
+    except (ConfigurationError, BadInput) as error:
         sys.stderr.write(f"operator: {error}\n")
         return 2
 
@@ -71,17 +75,18 @@ async def _serve(options: argparse.Namespace) -> int:
     def lost() -> None:
         loop.call_soon_threadsafe(stop.set)
 
-    lease = Lease(options.lease_name, options.lease_namespace, identity, lost)
+    lease_api = KubeApi(in_cluster=True, call_seconds=_LEASE_CALL_SECONDS)
+    lease = Lease(lease_api, options.lease_namespace, options.lease_name, identity, lost)
     await connect()
     async with client.ApiClient() as connection:
         core = client.CoreV1Api(connection)
         key = await operator_key(core, options.lease_namespace, options.key_secret, options.create_key)
-        api = Api(connection, lease.held)
+        api = Api(connection, lambda: lease.held)
         metrics.count_calls(lambda: api.calls)
         keepers = _keepers(options, key, api, metrics, stop)
         served = await _pages(options, metrics, lease, keepers, api)
         try:
-            await lease.acquire()
+            await _acquired(lease)
             log.info("%s leads", identity)
             metrics.leader.set(1)
             await _keep(options, keepers, stop)
@@ -92,6 +97,15 @@ async def _serve(options: argparse.Namespace) -> int:
             await asyncio.to_thread(lease.release)
             if served is not None:
                 await served.cleanup()
+
+
+async def _acquired(lease: Lease) -> None:
+    """Return when the lease is held; it is renewed from then on."""
+    stopped = threading.Event()
+    try:
+        await asyncio.to_thread(lease.acquire, stopped)
+    finally:
+        stopped.set()  # where this is cancelled, the thread ends too
 
 
 def _keepers(options: argparse.Namespace, key: bytes, api: Api, metrics: Metrics, stop: asyncio.Event) -> Keepers:
@@ -126,10 +140,10 @@ async def _pages(
     if not options.port:
         return None
     where = options.namespace[0] if options.namespace else ""
-    readiness = Readiness(lambda: api.first_job(where), idle=lambda: lease.held() and not keepers.pulses())
+    readiness = Readiness(lambda: api.first_job(where), idle=lambda: lease.held and not keepers.pulses())
 
     def healthy() -> list[str]:
-        return troubles(lease.silent(), keepers.pulses())
+        return troubles(lease.silent, keepers.pulses())
 
     return await pages.serve(options.port, metrics, healthy, readiness.trouble)
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import aiohttp
-from kubernetes.aio import client
+from kubernetes.aio import client, config
 
 from k8s.elastic_operator.job.model import GOING, GROUP, KIND, PLURAL, VERSION, Body, Desired, timestamp
 from k8s.elastic_operator.job.status import Status
@@ -23,6 +23,14 @@ _LONGEST_MESSAGE = 1000
 NOT_FOUND, CONFLICT = 404, 409
 UNANSWERED = (aiohttp.ClientError, OSError, TimeoutError)
 """What a call raises beside `client.ApiException`, where there is no answer."""
+
+
+async def connect() -> None:
+    """Take the service account of this pod, else the user's kubeconfig, for connections made from now on."""
+    try:
+        config.load_incluster_config()
+    except config.ConfigException:
+        await config.load_kube_config()
 
 
 class NotLeader(Exception):

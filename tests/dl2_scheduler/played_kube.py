@@ -6,7 +6,7 @@ import threading
 from datetime import UTC, datetime
 
 from dl2_scheduler.backends.kube.apiserver.object_reading import job_of, node_of, pod_of
-from dl2_scheduler.backends.kube.apiserver.rest_client import Conflict, Gone, NotFound
+from k8s.foundation.api_server import Conflict, Gone, NotFound
 from tests.dl2_scheduler.played_cluster import SAMPLES
 
 JOBS = "/apis/dl2.scheduler/v1alpha1/namespaces/{}/elasticjobs"
@@ -93,7 +93,7 @@ class PlayedApi:
             if _in(path, folder):
                 events.put(event)
 
-    # ---- see Api ---------------------------------------------------------------------------------------------------
+    # ---- see ApiServer -----------------------------------------------------------------------------------------------
 
     def _asked(self, verb, path, body=None):
         self.calls.append((verb, path, body))

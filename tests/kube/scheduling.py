@@ -13,7 +13,7 @@ import yaml
 
 from dl2_scheduler.backends.kube.apiserver.object_reading import job_of, pod_of
 from dl2_scheduler.backends.kube.apiserver.paced_writes import job_path
-from dl2_scheduler.backends.kube.apiserver.rest_client import ApiError, KubeApi, NotFound
+from k8s.foundation.api_server import ApiError, KubeApi, NotFound
 
 DEADLINE = 60.0
 

@@ -11,19 +11,19 @@ from dl2_scheduler.backends.kube import loads, views
 from dl2_scheduler.backends.kube.apiserver.object_reading import job_of, node_of, pod_of
 from dl2_scheduler.backends.kube.apiserver.objects import JOB_LABEL, WORKER, JobInfo, PodInfo, RoleInfo
 from dl2_scheduler.backends.kube.apiserver.paced_writes import job_path
-from dl2_scheduler.backends.kube.apiserver.rest_client import (
+from dl2_scheduler.cluster.document import API_VERSION, KIND
+from dl2_scheduler.cluster.errors import BadInput, NoSuchJob, NotServed, RequestRefused
+from dl2_scheduler.cluster.yamltext import read_yaml
+from k8s.foundation.api_server import (
     MERGE,
     NODES_PATH,
     PODS_PATH,
-    Api,
+    ApiServer,
     Conflict,
     KubeApi,
     NotFound,
     Rejected,
 )
-from dl2_scheduler.cluster.document import API_VERSION, KIND
-from dl2_scheduler.cluster.errors import BadInput, NoSuchJob, NotServed, RequestRefused
-from dl2_scheduler.cluster.yamltext import read_yaml
 from protos import cluster_pb2 as pb
 
 _USER = "dl2"
@@ -43,7 +43,7 @@ class KubeClient:
     cluster does not know ElasticJobs.
     """
 
-    def __init__(self, api: Api, namespace: str):
+    def __init__(self, api: ApiServer, namespace: str):
         self._api = api
         self.namespace = namespace
         self._pods_path = f"/api/v1/namespaces/{namespace}/pods"

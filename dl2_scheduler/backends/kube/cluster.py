@@ -10,12 +10,12 @@ from dl2_scheduler.backends.kube import views
 from dl2_scheduler.backends.kube.apiserver.object_reading import job_of
 from dl2_scheduler.backends.kube.apiserver.objects import JobInfo, PodInfo
 from dl2_scheduler.backends.kube.apiserver.paced_writes import NotLeading, Writer, job_path
-from dl2_scheduler.backends.kube.apiserver.rest_client import Api, ApiError, Conflict, NotFound
 from dl2_scheduler.backends.kube.placement.binder import View
 from dl2_scheduler.backends.kube.readonly_view import Onlookers
 from dl2_scheduler.backends.kube.scheduler_memory import Memory
 from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.snapshot import NOTHING, Allocation, Grant, Snapshot
+from k8s.foundation.api_server import ApiError, ApiServer, Conflict, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class KubernetesCluster(Onlookers):
     def __init__(
         self,
         view: View,
-        api: Api,
+        api: ApiServer,
         writer: Writer,
         memory: Memory,
         slot_seconds: float,

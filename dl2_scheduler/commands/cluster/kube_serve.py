@@ -11,9 +11,7 @@ from pathlib import Path
 
 from dl2_scheduler.backends.clock import SystemClock
 from dl2_scheduler.backends.kube.apiserver.informers import Informers
-from dl2_scheduler.backends.kube.apiserver.lease import Election
 from dl2_scheduler.backends.kube.apiserver.paced_writes import MANAGER, Writer
-from dl2_scheduler.backends.kube.apiserver.rest_client import KubeApi
 from dl2_scheduler.backends.kube.cluster import KubernetesCluster
 from dl2_scheduler.backends.kube.placement.binder import Binder
 from dl2_scheduler.backends.kube.placement.volume_claims import Claims
@@ -23,6 +21,8 @@ from dl2_scheduler.commands.cluster.driving import Driving, driven
 from dl2_scheduler.commands.cluster.foreground import held, signals_to
 from dl2_scheduler.commands.cluster.kube_health import Health, answering
 from dl2_scheduler.live.history import HISTORY_FILE, History
+from k8s.foundation.api_server import KubeApi
+from k8s.foundation.lease import Lease
 
 log = logging.getLogger(__name__)
 
@@ -60,19 +60,19 @@ def serve_kube(order: KubeOrder) -> None:
     api = KubeApi(order.context, in_cluster=True)
     ended, trouble = threading.Event(), _Trouble()
     me = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
-    election = Election(api, api.namespace, MANAGER, me, lost=lambda: trouble.tell("the lease is lost"))
-    health = Health(order.slot_seconds, lambda: election.holder)
+    lease = Lease(api, api.namespace, MANAGER, me, lost=lambda: trouble.tell("the lease is lost"))
+    health = Health(order.slot_seconds, lambda: lease.holder)
     with answering(health, order.probes):
         with signals_to(ended.set):
             log.info("waiting for the lease %s in %s, as %s", MANAGER, api.namespace, me)
-            leads = election.acquire(ended)
+            leads = lease.acquire(ended)
         if not leads:
             return
         try:
             with held(order.folder), trouble.guards_threads():
-                _lead(order, api, election, trouble, health)
+                _lead(order, api, lease, trouble, health)
         finally:
-            election.release()
+            lease.release()
     if trouble.text:
         raise RequestRefused(f"{trouble.text}: start this again")
 
@@ -116,9 +116,9 @@ class _Trouble:
             threading.excepthook = before
 
 
-def _lead(order: KubeOrder, api: KubeApi, election: Election, trouble: _Trouble, health: Health) -> None:
+def _lead(order: KubeOrder, api: KubeApi, lease: Lease, trouble: _Trouble, health: Health) -> None:
     clock = SystemClock()
-    writer = Writer(api, lambda: election.holds)
+    writer = Writer(api, lambda: lease.held)
     woken = threading.Event()
     informers = Informers(api, order.namespaces or None, woken.set, clock.wake)
     claims = Claims(api, woken.set)
@@ -129,7 +129,7 @@ def _lead(order: KubeOrder, api: KubeApi, election: Election, trouble: _Trouble,
     ):
         cluster = KubernetesCluster(informers, api, writer, memory, order.slot_seconds, clock)
         trouble.closes(cluster)
-        health.leads(lambda: election.holds, lambda: memory.slot)
+        health.leads(lambda: lease.held, lambda: memory.slot)
         with signals_to(cluster.close), driven(cluster, history, order.folder, order.driving) as loop:
             cluster.policy = lambda: loop.policy
             informers.start(_SYNC_SECONDS)

@@ -1,1 +1,1 @@
-"""Dealings with the API server: requests, watches, objects as they are read, paced writes, the lease."""
+"""Dealings with the API server: requests, watches, objects as they are read, paced writes."""

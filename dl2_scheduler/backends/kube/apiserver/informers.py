@@ -9,15 +9,15 @@ from typing import Any
 from dl2_scheduler.backends.kube.apiserver.object_reading import job_of, node_of, pod_of
 from dl2_scheduler.backends.kube.apiserver.object_watch import Watcher
 from dl2_scheduler.backends.kube.apiserver.objects import Allotment, JobInfo, NodeInfo, PodInfo
-from dl2_scheduler.backends.kube.apiserver.rest_client import (
+from dl2_scheduler.backends.kube.loads import ALIVE
+from k8s.foundation.api_server import (
     GROUP_PATH,
     JOBS_PATH,
     NODES_PATH,
     PODS_PATH,
-    Api,
-    Unavailable,
+    ApiServer,
+    ApiUnavailable,
 )
-from dl2_scheduler.backends.kube.loads import ALIVE
 
 
 class Informers:
@@ -32,7 +32,7 @@ class Informers:
 
     def __init__(
         self,
-        api: Api,
+        api: ApiServer,
         namespaces: Collection[str] | None,
         changed: Callable[[], None],
         job_changed: Callable[[], None] = lambda: None,
@@ -55,14 +55,16 @@ class Informers:
             seconds: that it may take.
 
         Raises:
-            Unavailable: it took longer.
+            ApiUnavailable: it took longer.
         """
         watchers: list[Watcher[Any]] = [self._nodes, self._pods, *self._jobs]
         for watcher in watchers:
             watcher.start()
         end = monotonic() + seconds
         if not all(watcher.wait(max(0.0, end - monotonic())) for watcher in watchers):
-            raise Unavailable(f"nodes, pods and ElasticJobs could not be listed within {seconds:g} s; the log says why")
+            raise ApiUnavailable(
+                f"nodes, pods and ElasticJobs could not be listed within {seconds:g} s; the log says why"
+            )
 
     def stop(self) -> None:
         """End."""

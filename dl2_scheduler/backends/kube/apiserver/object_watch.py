@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any, Generic, TypeVar
 
-from dl2_scheduler.backends.kube.apiserver.rest_client import Api, ApiError, Gone, error_of
+from k8s.foundation.api_server import ApiError, ApiServer, Gone, error_of
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class Watcher(Generic[Seen]):
 
     def __init__(
         self,
-        api: Api,
+        api: ApiServer,
         path: str,
         read: Callable[[Mapping[str, Any]], Seen],
         changed: Callable[[], None],

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dl2_scheduler.backends.kube.apiserver.objects import SCHEDULER, JobInfo, PodInfo
-from dl2_scheduler.backends.kube.apiserver.rest_client import GROUP_PATH, MERGE, STRATEGIC, Api, ApiError
 from dl2_scheduler.backends.kube.placement.volumes import SELECTED_NODE
+from k8s.foundation.api_server import GROUP_PATH, MERGE, STRATEGIC, ApiError, ApiServer
 
 MANAGER = "dl2-scheduler"
 """Field manager of all that the scheduler writes."""
@@ -65,7 +65,7 @@ class Writer:
         pace: of all writes.
     """
 
-    def __init__(self, api: Api, leads: Callable[[], bool], pace: Pace | None = None):
+    def __init__(self, api: ApiServer, leads: Callable[[], bool], pace: Pace | None = None):
         self._api = api
         self._leads = leads
         self._pace = pace or Pace()

@@ -10,12 +10,12 @@ from typing import Protocol
 
 from dl2_scheduler.backends.kube.apiserver.objects import JobInfo, NodeInfo, PodInfo
 from dl2_scheduler.backends.kube.apiserver.paced_writes import NotLeading, Writer
-from dl2_scheduler.backends.kube.apiserver.rest_client import ApiError, Conflict, NotFound
 from dl2_scheduler.backends.kube.placement.binding import decide, to_bind
 from dl2_scheduler.backends.kube.placement.pod_decisions import Bind, Choice, Decisions, Return, Wait
 from dl2_scheduler.backends.kube.placement.volumes import ClaimKey, Volume
 from dl2_scheduler.backends.kube.views import shape
 from dl2_scheduler.cluster.free_resources import NodeRule
+from k8s.foundation.api_server import ApiError, Conflict, NotFound
 
 log = logging.getLogger(__name__)
 

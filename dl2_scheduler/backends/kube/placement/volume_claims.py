@@ -7,7 +7,6 @@ from typing import Any
 
 from dl2_scheduler.backends.kube.apiserver.object_watch import Watcher
 from dl2_scheduler.backends.kube.apiserver.objects import PodInfo
-from dl2_scheduler.backends.kube.apiserver.rest_client import Api, ApiError, NotFound
 from dl2_scheduler.backends.kube.placement.volumes import (
     ClaimInfo,
     ClaimKey,
@@ -16,6 +15,7 @@ from dl2_scheduler.backends.kube.placement.volumes import (
     claim_of,
     pending_volume,
 )
+from k8s.foundation.api_server import ApiError, ApiServer, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Claims:
         changed: called after each change of a claim.
     """
 
-    def __init__(self, api: Api, changed: Callable[[], None]):
+    def __init__(self, api: ApiServer, changed: Callable[[], None]):
         self._api = api
         self._changed = changed
         self._stopped = threading.Event()

@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from dl2_scheduler.backends.kube.apiserver.object_reading import job_of
-from dl2_scheduler.backends.kube.apiserver.rest_client import NotFound, Rejected
 from dl2_scheduler.backends.kube.client import KubeClient
 from dl2_scheduler.cluster.errors import BadInput, NoSuchJob, NotServed, RequestRefused
+from k8s.foundation.api_server import NotFound, Rejected
 from tests.dl2_scheduler.kube_objects import NOW, gang, job, node, pod
 from tests.dl2_scheduler.played_kube import JOBS, PlayedApi
 

@@ -8,7 +8,7 @@ from dl2_scheduler.backends.kube.apiserver import object_watch
 from dl2_scheduler.backends.kube.apiserver.informers import gist
 from dl2_scheduler.backends.kube.apiserver.object_reading import job_of, node_of
 from dl2_scheduler.backends.kube.apiserver.object_watch import Mirror, Watcher
-from dl2_scheduler.backends.kube.apiserver.rest_client import Gone, Unavailable
+from k8s.foundation.api_server import ApiUnavailable, Gone
 from tests.dl2_scheduler.kube_objects import job, node
 from tests.dl2_scheduler.played_kube import PlayedApi
 
@@ -97,8 +97,8 @@ def test_where_its_place_is_forgotten_all_is_listed_again(api, watcher, how):
 
 def test_failures_are_waited_after_and_nothing_is_lost(api, watcher):
     api.until(lambda: api.watches)
-    api.fail = [Unavailable("restarting")] * 4
-    api.end_watches(Unavailable("connection reset"))
+    api.fail = [ApiUnavailable("restarting")] * 4
+    api.end_watches(ApiUnavailable("connection reset"))
     api.add(NODES, node("c"))
     api.until(lambda: names(watcher) == ["a", "b", "c"])
     assert api.fail == []
@@ -118,7 +118,7 @@ def test_pauses_grow_to_a_limit(monkeypatch, api):
     monkeypatch.setattr(object_watch, "_SHORTEST_PAUSE", 0.5)
     monkeypatch.setattr(object_watch, "_LONGEST_PAUSE", 30.0)
     monkeypatch.setattr(object_watch.random, "uniform", lambda low, high: high)
-    api.fail = [Unavailable("down")] * 8
+    api.fail = [ApiUnavailable("down")] * 8
     Watcher(api, NODES, node_of, lambda: None, stopped=Stopped()).run()
     assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30]
 
@@ -168,7 +168,7 @@ def test_an_event_that_is_an_error_is_raised_by_its_kind():
     mirror = Mirror(node_of)
     with pytest.raises(Gone, match="too old"):
         mirror.take({"type": "ERROR", "object": {"code": 410, "message": "too old resource version"}})
-    with pytest.raises(Unavailable):
+    with pytest.raises(ApiUnavailable):
         mirror.take({"type": "ERROR", "object": {"code": 500}})
 
 

@@ -7,11 +7,11 @@ import pytest
 
 from dl2_scheduler.backends.kube.apiserver.object_reading import job_of
 from dl2_scheduler.backends.kube.apiserver.paced_writes import NotLeading, Pace, Writer
-from dl2_scheduler.backends.kube.apiserver.rest_client import Conflict, Unavailable
 from dl2_scheduler.backends.kube.placement import binder
 from dl2_scheduler.backends.kube.placement.binder import Binder
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
+from k8s.foundation.api_server import ApiUnavailable, Conflict
 from tests.dl2_scheduler.kube_objects import NOW, gang, job, node, pod
 from tests.dl2_scheduler.played_kube import JOBS, PlayedApi, PlayedView
 
@@ -125,7 +125,7 @@ def test_a_pod_that_somebody_else_bound_is_left_alone_and_its_gang_goes_on(world
 def test_a_gang_cut_short_is_completed_by_the_next_scheduler_first(world):
     world.add(job("half", (2, 2)), gang("half", 2, 2))
     world.add(job("older", (2, 2), created=-9), gang("older", 2, 2)[1:])  # its coordinator is to come
-    world.api.fail = [None, None, Unavailable("cut")]
+    world.api.fail = [None, None, ApiUnavailable("cut")]
     assert world.binder.step() == 1.0
     assert world.bound() == {"half-coordinator", "half-server-0"}
     world.api.add(PODS, gang("older", 2, 2)[0])
@@ -256,7 +256,7 @@ def test_a_job_whose_pods_the_api_server_would_not_make_takes_no_room(serve_kube
 def test_a_write_that_fails_is_a_note_of_the_slot(serve_kube, api):
     cluster = serve_kube(["a"])
     cluster.snapshot()
-    api.fail = [Unavailable("too busy")]
+    api.fail = [ApiUnavailable("too busy")]
     cluster.apply(Allocation({"a": Grant(2, 1, "why")}))
     (job,) = cluster.finish_slot().jobs
     assert job.note == "its counts could not be written: too busy"

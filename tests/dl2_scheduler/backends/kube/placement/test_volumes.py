@@ -6,13 +6,13 @@ import pytest
 
 from dl2_scheduler.backends.kube.apiserver.object_reading import job_of, node_of, pod_of
 from dl2_scheduler.backends.kube.apiserver.paced_writes import Writer
-from dl2_scheduler.backends.kube.apiserver.rest_client import Unavailable
 from dl2_scheduler.backends.kube.placement.binder import Binder
 from dl2_scheduler.backends.kube.placement.binding import decide
 from dl2_scheduler.backends.kube.placement.label_expressions import Expression
 from dl2_scheduler.backends.kube.placement.volume_claims import Claims
 from dl2_scheduler.backends.kube.placement.volumes import Volume, bound_volume, claim_of, pending_volume
 from dl2_scheduler.cluster.free_resources import NodeRule
+from k8s.foundation.api_server import ApiUnavailable
 from tests.dl2_scheduler.backends.kube.placement.test_binding import reasons, where
 from tests.dl2_scheduler.kube_objects import NOW, gang, job, node, pod
 from tests.dl2_scheduler.played_kube import JOBS, PlayedApi, PlayedView
@@ -185,7 +185,7 @@ def test_a_volume_that_cannot_be_read_is_tried_again(world):
     world.api.add(CLAIMS, claim("c", "Bound", "v"))
     world.step()
     world.settle()
-    world.api.fail = [Unavailable("too busy")]
+    world.api.fail = [ApiUnavailable("too busy")]
     assert world.step() == 1.0
     assert world.node_of("p") is None
     world.api.put("/api/v1/persistentvolumes/v", volume("v", "b"))

@@ -4,9 +4,8 @@ import threading
 
 import pytest
 
-from dl2_scheduler.backends.kube.apiserver.lease import Election
-from dl2_scheduler.backends.kube.apiserver.rest_client import Unavailable
-from dl2_scheduler.cluster.leadership import ACTING_SECONDS, LEASE_SECONDS, LeaseAction, ObservedLease, judge
+from k8s.foundation.api_server import ApiUnavailable
+from k8s.foundation.lease import ACTING_SECONDS, LEASE_SECONDS, Lease, LeaseAction, SeenLease, action_on
 from tests.dl2_scheduler.played_kube import PlayedApi
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/ns/leases/dl2-scheduler"
@@ -25,21 +24,21 @@ def api():
 
 
 def candidate(api, me, clock):
-    return Election(api, "ns", "dl2-scheduler", me, lost=lambda: None, clock=clock)
+    return Lease(api, "ns", "dl2-scheduler", me, lost=lambda: None, clock=clock)
 
 
 @pytest.mark.parametrize(
     ("lease", "expected"),
     [
         (None, LeaseAction.MAKE),
-        (ObservedLease("me", 15, "1", 0), LeaseAction.RENEW),
-        (ObservedLease("", 15, "1", 99), LeaseAction.TAKE),
-        (ObservedLease("other", 15, "1", 84.9), LeaseAction.TAKE),
-        (ObservedLease("other", 15, "1", 85.1), LeaseAction.LEAVE),
+        (SeenLease("me", 15, "1", 0), LeaseAction.RENEW),
+        (SeenLease("", 15, "1", 99), LeaseAction.TAKE),
+        (SeenLease("other", 15, "1", 84.9), LeaseAction.TAKE),
+        (SeenLease("other", 15, "1", 85.1), LeaseAction.LEAVE),
     ],
 )
 def test_what_a_candidate_does(lease, expected):
-    assert judge(lease, "me", 100.0) is expected
+    assert action_on(lease, "me", 100.0) is expected
 
 
 def test_the_first_has_it_and_the_second_waits_until_it_is_not_renewed(api):
@@ -47,32 +46,32 @@ def test_the_first_has_it_and_the_second_waits_until_it_is_not_renewed(api):
     first, second = candidate(api, "first", clock), candidate(api, "second", clock)
     first.attempt()
     second.attempt()
-    assert (first.holds, second.holds, second.holder) == (True, False, "first")
+    assert (first.held, second.held, second.holder) == (True, False, "first")
     clock.now += 8
     first.attempt()
     clock.now += LEASE_SECONDS - 1
     second.attempt()  # sees the renewal for the first time: its holder may be alive
-    assert not second.holds
-    assert not first.holds  # it has stopped acting long before
+    assert not second.held
+    assert not first.held  # it has stopped acting long before
     clock.now += LEASE_SECONDS + 1
     second.attempt()
-    assert second.holds
+    assert second.held
     assert api.objects[PATH]["spec"]["leaseTransitions"] == 2
     first.attempt()
-    assert not first.holds
+    assert not first.held
 
 
 def test_who_cannot_renew_stops_acting_before_another_may_begin(api):
     clock = Clock()
     first = candidate(api, "first", clock)
     first.attempt()
-    api.fail = [Unavailable("down")] * 3
+    api.fail = [ApiUnavailable("down")] * 3
     for _ in range(3):
         clock.now += ACTING_SECONDS / 3 - 0.01
         first.attempt()
-        assert first.holds
+        assert first.held
     clock.now += 0.1
-    assert not first.holds
+    assert not first.held
     assert api.fail == []
     assert ACTING_SECONDS < LEASE_SECONDS
 
@@ -88,7 +87,7 @@ def test_a_renewal_counts_from_before_its_request(api):
 
     api.before_write = slow
     first.attempt()
-    assert not first.holds
+    assert not first.held
 
 
 def test_of_two_that_try_at_once_one_has_it(api):
@@ -104,18 +103,18 @@ def test_of_two_that_try_at_once_one_has_it(api):
 
     api.before_write = overtaken
     first.attempt()
-    assert (first.holds, second.holds) == (False, True)
+    assert (first.held, second.held) == (False, True)
 
 
 def test_the_loss_is_told_from_its_thread(api, monkeypatch):
-    monkeypatch.setattr("dl2_scheduler.backends.kube.apiserver.lease.RETRY_SECONDS", 0.001)
+    monkeypatch.setattr("k8s.foundation.lease.RETRY_SECONDS", 0.001)
     clock, lost = Clock(), threading.Event()
-    first = Election(api, "ns", "dl2-scheduler", "first", lost=lost.set, clock=clock)
+    first = Lease(api, "ns", "dl2-scheduler", "first", lost=lost.set, clock=clock)
     assert first.acquire(threading.Event())
     found = api.objects[PATH]
     api.put(PATH, {**found, "spec": {**found["spec"], "holderIdentity": "thief"}})
     assert lost.wait(10)
-    assert not first.holds
+    assert not first.held
 
 
 def test_who_is_told_to_end_waits_no_more(api):

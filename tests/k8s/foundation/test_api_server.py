@@ -3,8 +3,8 @@
 import pytest
 import yaml
 
-from dl2_scheduler.backends.kube.apiserver.rest_client import KubeApi
 from dl2_scheduler.cluster.errors import BadInput
+from k8s.foundation.api_server import KubeApi
 
 
 def kubeconfig(path, **namespaces):

@@ -5,7 +5,7 @@ ApiError
 ├── Conflict      somebody else wrote the object meanwhile, or it exists already, or its pod is bound already
 ├── Gone          a watch asks for what the server has forgotten: list again
 ├── Rejected      the server will not do it: the message says why
-└── Unavailable   it does not answer, or is too busy: ask again later
+└── ApiUnavailable   it does not answer, or is too busy: ask again later
 """
 
 import json
@@ -62,14 +62,14 @@ class Rejected(ApiError):
     """It will not do it."""
 
 
-class Unavailable(ApiError):
+class ApiUnavailable(ApiError):
     """It does not answer now."""
 
 
 Query = Mapping[str, str | int]
 
 
-class Api(Protocol):
+class ApiServer(Protocol):
     """Of one cluster. Safe from several threads. Every method raises ApiError."""
 
     def get(self, path: str, query: Query | None = None) -> dict[str, Any]:
@@ -109,11 +109,12 @@ class Api(Protocol):
 
 
 class KubeApi:
-    """See `Api`.
+    """See `ApiServer`.
 
     Args:
         context: of the kubeconfig; None: the present one.
         in_cluster: fall back on the service account of the pod that this runs in, where there is no kubeconfig.
+        call_seconds: how long a request may take; a watch or a log may only take so long to begin.
 
     Attributes:
         namespace: that the context names.
@@ -123,10 +124,11 @@ class KubeApi:
         BadInput: there is no kubeconfig, or no such context.
     """
 
-    def __init__(self, context: str | None = None, in_cluster: bool = False):
+    def __init__(self, context: str | None = None, in_cluster: bool = False, call_seconds: float = CALL_SECONDS):
         settings, self.namespace = _configure(context, in_cluster)
         settings.connection_pool_maxsize = _CONNECTIONS
         self._client = client.ApiClient(settings)
+        self._call_seconds = call_seconds
         self._host = settings.host.rstrip("/")
         self._lock = threading.Lock()
         self._token: dict[str, str] = {}
@@ -134,36 +136,36 @@ class KubeApi:
         self.requests = 0
 
     def get(self, path: str, query: Query | None = None) -> dict[str, Any]:
-        """See `Api.get`."""
+        """See `ApiServer.get`."""
         return self._call("GET", path, query)
 
     def create(self, path: str, body: Mapping[str, Any], query: Query | None = None) -> dict[str, Any]:
-        """See `Api.create`."""
+        """See `ApiServer.create`."""
         return self._call("POST", path, query, body)
 
     def replace(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """See `Api.replace`."""
+        """See `ApiServer.replace`."""
         return self._call("PUT", path, None, body)
 
     def patch(
         self, path: str, body: Mapping[str, Any], query: Query | None = None, kind: str = MERGE
     ) -> dict[str, Any]:
-        """See `Api.patch`."""
+        """See `ApiServer.patch`."""
         return self._call("PATCH", path, query, body, kind)
 
     def delete(self, path: str, body: Mapping[str, Any] | None = None) -> None:
-        """See `Api.delete`."""
+        """See `ApiServer.delete`."""
         self._call("DELETE", path, None, body)
 
     def watch(self, path: str, query: Query) -> Generator[dict[str, Any], None, None]:
-        """See `Api.watch`."""
+        """See `ApiServer.watch`."""
         with closing(self.lines(path, {**query, "watch": "true"})) as lines:
             for line in lines:
                 yield json.loads(line)
 
     def lines(self, path: str, query: Query) -> Generator[str, None, None]:
-        """See `Api.lines`."""
-        timeout = urllib3.Timeout(connect=CALL_SECONDS, read=_SILENCE_SECONDS)
+        """See `ApiServer.lines`."""
+        timeout = urllib3.Timeout(connect=self._call_seconds, read=_SILENCE_SECONDS)
         with _network():
             response = self._send("GET", path, query, None, _JSON, timeout)
         try:
@@ -187,7 +189,7 @@ class KubeApi:
         kind: str = _JSON,
     ) -> dict[str, Any]:
         with _network():
-            response = self._send(method, path, query, body, kind, urllib3.Timeout(total=CALL_SECONDS))
+            response = self._send(method, path, query, body, kind, urllib3.Timeout(total=self._call_seconds))
             data = response.data
         _check(response)
         found: dict[str, Any] = json.loads(data)
@@ -252,11 +254,11 @@ _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 @contextmanager
 def _network() -> Iterator[None]:
-    """Foreign errors become Unavailable."""
+    """Foreign errors become ApiUnavailable."""
     try:
         yield
     except (urllib3.exceptions.HTTPError, OSError, ssl.SSLError) as error:
-        raise Unavailable(f"the API server does not answer: {error}") from error
+        raise ApiUnavailable(f"the API server does not answer: {error}") from error
 
 
 def _check(response: urllib3.BaseHTTPResponse) -> None:
@@ -273,5 +275,5 @@ def _check(response: urllib3.BaseHTTPResponse) -> None:
 
 def error_of(status: int, message: str) -> ApiError:
     """Of a status of HTTP, also in an event of a watch."""
-    kinds: dict[int, type[ApiError]] = {404: NotFound, 409: Conflict, 410: Gone, 429: Unavailable}
-    return kinds.get(status, Unavailable if status >= 500 else Rejected)(message)
+    kinds: dict[int, type[ApiError]] = {404: NotFound, 409: Conflict, 410: Gone, 429: ApiUnavailable}
+    return kinds.get(status, ApiUnavailable if status >= 500 else Rejected)(message)
