@@ -1,13 +1,13 @@
-"""What a policy's name means, without the policies."""
+"""This module says what a policy's name means, without importing any policy."""
 
 from pathlib import Path
 
 DL2 = "dl2:"
-"""Followed by the path of a run, of its learnt policy."""
+"""The beginning of a learnt policy's name; the path of its run follows."""
 
 
 def absolute(policy: str) -> str:
-    """A policy's name that means the same wherever it is read."""
+    """Return a policy's name that means the same in whichever folder it is read: paths become absolute."""
     if not policy.startswith(DL2):
         return policy
     return f"{DL2}{Path(policy.removeprefix(DL2)).expanduser().absolute()}"

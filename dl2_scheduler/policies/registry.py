@@ -1,6 +1,7 @@
-"""Policies by name."""
+"""This module makes policies by their names, and says of each name where it may decide."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from dl2_scheduler.cluster.errors import BadInput
@@ -21,44 +22,72 @@ from dl2_scheduler.policies.rules.srtf import Srtf
 from dl2_scheduler.policies.rules.tetris import Tetris
 from dl2_scheduler.policies.user_policy import Simulated, is_own, make_own
 
+
+@dataclass(frozen=True)
+class PolicySpec:
+    """A `PolicySpec` says how the policy of one name is made, and where it may decide.
+
+    Attributes:
+        name: by which people choose it.
+        make: makes a new one of the jobs' true speeds, in samples a second, which most of them do not look at.
+        live: whether it may drive a live cluster, where nobody knows the true speeds.
+        node_rule: the rule by which its tasks find their node; None: the rule that was asked for.
+    """
+
+    name: str
+    make: Callable[[Speeds], AllocationPolicy]
+    live: bool = True
+    node_rule: NodeRule | None = None
+
+
+def _knowing(name: str, make: Callable[[Speeds], AllocationPolicy]) -> PolicySpec:
+    """Describe a policy that knows the true speeds: only a simulation can tell it."""
+    return PolicySpec(name, make, live=False)
+
+
+def _published(name: str, make: Callable[[Speeds], AllocationPolicy]) -> PolicySpec:
+    """Describe a policy that keeps the published code's faults, its rule for nodes too: it is only compared with."""
+    return PolicySpec(name, make, live=False, node_rule=NodeRule.LEAST_USED_ONLY)
+
+
+POLICIES = (
+    PolicySpec("drf", lambda _: Drf()),
+    PolicySpec("fifo", lambda _: Fifo()),
+    PolicySpec("srtf", lambda _: Srtf(FittedSpeeds())),
+    PolicySpec("tetris", lambda _: Tetris(FittedSpeeds())),
+    PolicySpec("optimus", lambda _: Optimus(FittedSpeeds())),
+    PolicySpec("planner", lambda _: Planner(FittedSpeeds(optimism=EXPLORING))),
+    _knowing("srtf-true", lambda speeds: Srtf(TrueSpeeds(speeds))),
+    _knowing("tetris-true", lambda speeds: Tetris(TrueSpeeds(speeds))),
+    _knowing("optimus-true", lambda speeds: Optimus(TrueSpeeds(speeds))),
+    _knowing("planner-true", lambda speeds: Planner(TrueSpeeds(speeds))),
+    _published("published-drf", lambda _: Drf(published=True)),
+    _published("published-fifo", lambda _: Fifo(published=True)),
+    _published("published-srtf", lambda speeds: Srtf(TrueSpeeds(speeds), published=True)),
+    _published("published-tetris", lambda speeds: Tetris(TrueSpeeds(speeds), published=True)),
+    _published("published-optimus", lambda speeds: Optimus(TrueSpeeds(speeds), published=True)),
+)
+"""All policies that have a name of their own; learnt ones and those of users are named by where they lie."""
+
+POLICY_NAMES = tuple(spec.name for spec in POLICIES)
+"""The names that `make_policy` knows beside learnt policies and those of users."""
+
+LIVE_NAMES = tuple(spec.name for spec in POLICIES if spec.live)
+"""The names that `make_live_policy` knows beside learnt policies and those of users."""
+
+_SPECS = {spec.name: spec for spec in POLICIES}
 _OTHERS = f"{DL2}PATH, MODULE:CLASS"
-_PUBLISHED = "published-"
-_TRUE = "-true"
 _SLOTS = {"slots": 1.0}
 _ONE_JOB = Snapshot(0, 1.0, (Node("node", _SLOTS),), (JobState(Job("job", 0.0, "", 1.0, 1.0, _SLOTS, _SLOTS)),), ())
 
-_MAKERS: Mapping[str, Callable[[Speeds], AllocationPolicy]] = {
-    "drf": lambda _: Drf(),
-    "fifo": lambda _: Fifo(),
-    "srtf": lambda _: Srtf(FittedSpeeds()),
-    "tetris": lambda _: Tetris(FittedSpeeds()),
-    "optimus": lambda _: Optimus(FittedSpeeds()),
-    "planner": lambda _: Planner(FittedSpeeds(optimism=EXPLORING)),
-    "srtf-true": lambda speeds: Srtf(TrueSpeeds(speeds)),
-    "tetris-true": lambda speeds: Tetris(TrueSpeeds(speeds)),
-    "optimus-true": lambda speeds: Optimus(TrueSpeeds(speeds)),
-    "planner-true": lambda speeds: Planner(TrueSpeeds(speeds)),
-    "published-drf": lambda _: Drf(published=True),
-    "published-fifo": lambda _: Fifo(published=True),
-    "published-srtf": lambda speeds: Srtf(TrueSpeeds(speeds), published=True),
-    "published-tetris": lambda speeds: Tetris(TrueSpeeds(speeds), published=True),
-    "published-optimus": lambda speeds: Optimus(TrueSpeeds(speeds), published=True),
-}
-
-POLICY_NAMES = tuple(_MAKERS)
-"""Those that `make_policy` knows beside the learnt ones."""
-
-LIVE_NAMES = tuple(name for name in POLICY_NAMES if not name.startswith(_PUBLISHED) and not name.endswith(_TRUE))
-"""Those that need not know more than a live cluster tells."""
-
 
 def make_policy(name: str, speeds: Speeds) -> AllocationPolicy:
-    """A new policy, which knows nothing yet: what it fits to the reports of jobs is its own.
+    """Make a policy for simulations; it knows nothing yet, and what it fits to the reports of jobs is its own.
 
     Args:
         name: one of `POLICY_NAMES`; `-true` knows the true speeds, `published-` keeps the published code's faults. Or
-            dl2:PATH, of a run's folder; or MODULE:CLASS, of somebody's own.
-        speeds: the true ones, in samples a second, for those that may know them.
+            dl2:PATH, of a run's folder; or MODULE:CLASS, of a user's own.
+        speeds: the true ones, in samples a second, for policies that may know them.
 
     Raises:
         BadInput: the name is unknown, or there is no learnt policy.
@@ -67,32 +96,36 @@ def make_policy(name: str, speeds: Speeds) -> AllocationPolicy:
         return learnt(load(Path(name.removeprefix(DL2))))
     if is_own(name):
         return Simulated(name, make_own(name))
-    if name not in _MAKERS:
+    if name not in _SPECS:
         raise BadInput(f"unknown policy {name}: give one of {', '.join(POLICY_NAMES)}, {_OTHERS}")
-    return _MAKERS[name](speeds)
+    return _SPECS[name].make(speeds)
 
 
 def make_live_policy(name: str) -> AllocationPolicy:
-    """A new policy for a cluster whose jobs' true speeds nobody knows.
+    """Make a policy for a cluster whose jobs' true speeds nobody knows.
+
+    A learnt policy has been compiled when it is returned: the first time after an installation that takes many seconds,
+    which no slot is to wait for.
 
     Args:
         name: as for `make_policy`, but not of those that know the true speeds or keep the published code's faults.
 
     Raises:
         BadInput: it is one of those, unknown, or there is no learnt policy.
-
-    A learnt one is compiled when it is returned: the first time after an installation that takes many seconds, which
-    no slot is to wait for.
     """
-    if name not in LIVE_NAMES and not name.startswith(DL2) and not is_own(name):
-        wrong = f"policy {name} is for simulations" if name in _MAKERS else f"unknown policy {name}"
-        raise BadInput(f"{wrong}: give one of {', '.join(LIVE_NAMES)}, {_OTHERS}")
-    policy = make_own(name) if is_own(name) else make_policy(name, Speeds({}))
+    if is_own(name):
+        return make_own(name)
     if name.startswith(DL2):
+        policy = learnt(load(Path(name.removeprefix(DL2))))
         policy.allocate(_ONE_JOB, FreeResources(_ONE_JOB))
-    return policy
+        return policy
+    if name not in LIVE_NAMES:
+        wrong = f"policy {name} is for simulations" if name in _SPECS else f"unknown policy {name}"
+        raise BadInput(f"{wrong}: give one of {', '.join(LIVE_NAMES)}, {_OTHERS}")
+    return _SPECS[name].make(Speeds({}))
 
 
 def rule_of(name: str, asked: NodeRule = NodeRule.SPREAD) -> NodeRule:
-    """By which a policy's tasks find their node: what was asked for, but a published rule has its own."""
-    return NodeRule.LEAST_USED_ONLY if name.startswith(_PUBLISHED) else asked
+    """Return the rule by which a policy's tasks find their node: its own where it has one, else what was asked for."""
+    spec = _SPECS.get(name)
+    return asked if spec is None or spec.node_rule is None else spec.node_rule
