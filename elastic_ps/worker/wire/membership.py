@@ -33,6 +33,7 @@ class Membership:
     def __init__(self, room: Room):
         self._room = room
         self._subscribed: set[NodeId] = set()
+        self._met: set[NodeId] = set()  # servers that this worker has been told to be connected to
         self._joined_at = 0  # the clock of the last switch: a joiner's first version
         self._before: frozenset[NodeId] = frozenset()  # servers of the configuration before the last switch
         self._heard: dict[NodeId, ConfigId] = {}  # by server: the newest configuration of its frames
@@ -106,8 +107,8 @@ class Membership:
             room.peers.ensure(member)
         with room.changed:
             for member in followed:
-                if member.id not in self._subscribed and room.peers.is_connected(member.id):
-                    self.subscribe(member.id)
+                if member.id not in self._subscribed and member.id in self._met:
+                    self._subscribe(member.id)
             self._preparing = configuration.id
             self.answer_prepared()
             room.changed.notify_all()
@@ -192,8 +193,13 @@ class Membership:
 
     # ---- what frames and the clock say -----------------------------------------------------------------------------
 
-    def subscribe(self, server: NodeId) -> None:
-        """A shadow asks a server for its blocks, now and whenever they change. Call under the lock."""
+    def connected(self, server: NodeId) -> None:
+        """A connection is open, for the first time or again. Call under the lock."""
+        self._met.add(server)
+        self._subscribe(server)
+
+    def _subscribe(self, server: NodeId) -> None:
+        """A shadow asks a server for its blocks, now and whenever they change."""
         room = self._room
         if room.is_shadow and room.is_sync and server in room.configuration.blocks_of:
             self._subscribed.add(server)

@@ -127,7 +127,7 @@ class WorkerNode(Room):
         """See `Owner`."""
         with self.changed:
             self.generation += 1
-            self.membership.subscribe(server)
+            self.membership.connected(server)
             self.membership.answer_prepared()
             self.changed.notify_all()
 
