@@ -16,11 +16,11 @@ from typing import Any
 
 import grpc
 
+from coordinator import options as program_options
 from coordinator.core.batches.book_of_batches import Book
 from coordinator.core.checkpoints.ending import anew, restored
-from coordinator.core.plans.plan import Migration
 from coordinator.core.plans.scale_requests import Goal
-from coordinator.core.state import Job, Settings, State
+from coordinator.core.state import Job, State
 from coordinator.server import checkpoint_storage, metrics
 from coordinator.server.addresses import reachable
 from coordinator.server.admission import make_server
@@ -29,10 +29,8 @@ from coordinator.server.ledger_files import Ledger, Steps
 from coordinator.server.runtime import Runtime
 from coordinator.server.service import Service
 from elastic_ps.control.token import read_token
-from elastic_ps.core.configuration import MOST_NODES
-from elastic_ps.core.data_order import MOST_SEED
 from elastic_ps.core.errors import EXIT_LATER, ConfigurationError, ElasticError, NotNow, StorageError
-from elastic_ps.core.model import DEFAULT_BLOCK_BYTES, Model
+from elastic_ps.core.model import Model
 from elastic_ps.system import storage
 from elastic_ps.system.file_descriptors import raise_limit
 from elastic_ps.system.jsonlog import JsonLines
@@ -49,7 +47,7 @@ _STORAGE_SECONDS = 10.0
 
 def main(arguments: list[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT. Returns the exit status: 0, `EXIT_LATER` where it can go on later, or 2."""
-    options = _parser().parse_args(arguments)
+    options = program_options.parser(__doc__).parse_args(arguments)
     _log(as_json=options.operator)
     try:
         return asyncio.run(_serve(options))
@@ -67,89 +65,9 @@ def _log(as_json: bool) -> None:
     log_to_stderr(JsonLines() if as_json else LogLines())
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m coordinator", description=__doc__)
-    add = parser.add_argument
-    add("--job", required=True, help="name of the job")
-    add("--folder", required=True, type=Path, help="of the job: journal, ledger, address")
-    add("--token-file", required=True, help="file that holds the job token as 32 hex digits")
-    add("--host", default="127.0.0.1", help="address to listen on; 0.0.0.0: all of this machine (%(default)s)")
-    add("--advertise", default="", metavar="HOST", help="name or address that others reach it by (that of --host)")
-    add("--port", type=int, default=0, help="to listen on; 0: a free one (%(default)s)")
-    add("--workers", type=_count, default=1, help="that the job starts with (%(default)s)")
-    add("--servers", type=_count, default=1, help="that the job starts with (%(default)s)")
-    add("--block-bytes", type=_positive, default=DEFAULT_BLOCK_BYTES, help="largest block (%(default)s)")
-    add("--seed", type=_seed, help="of the data order (random)")
-    add("--join-timeout", type=_seconds, default=60.0, help="that a plan waits for joining nodes (%(default)s s)")
-    add("--lease", type=_seconds, default=10.0, help="that a node may be silent (%(default)s s)")
-    add("--migration", type=Migration, choices=list(Migration), default=Migration.LIVE, help="(%(default)s)")
-    add("--checkpoint", default="", metavar="URL", help="folder of the job's checkpoints, any fsspec URL")
-    add("--checkpoint-interval", type=float, default=0.0, metavar="S", help="0: on demand only (%(default)s)")
-    add("--restore", default="", metavar="URL", help="start from this checkpoint, or from the newest in this folder")
-    mine = "of this training run: checkpoints have it, and only its own are loaded or dropped"
-    add("--identity", type=_identity, metavar="TEXT", help=f"{mine} (that of the journal, else random)")
-    add("--metrics", type=int, metavar="PORT", help="answer Prometheus there; 0: a free port (no metrics)")
-    lost = "above 1 without a journal, the state is put together from the job's nodes"
-    add("--term", type=_positive, default=1, metavar="N", help=f"of this start, at least; {lost} (%(default)s)")
-    add(
-        "--begin-again",
-        action="store_true",
-        help="nobody of an earlier term is left: what a journal has of one gives way to --restore; its ledger goes on",
-    )
-    add(
-        "--operator",
-        action="store_true",
-        help="a Kubernetes operator runs the job: counts, drains, its end are its own; the log is JSON lines",
-    )
-    return parser
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, not {value}")
-    return value
-
-
-def _count(text: str) -> int:
-    value = _positive(text)
-    if value > MOST_NODES:
-        raise argparse.ArgumentTypeError(f"must be at most {MOST_NODES}, not {value}")
-    return value
-
-
-def _seed(text: str) -> int:
-    value = int(text)
-    if not 0 <= value <= MOST_SEED:
-        raise argparse.ArgumentTypeError(f"must be from 0 to {MOST_SEED}, not {value}")
-    return value
-
-
-def _identity(text: str) -> str:
-    if not storage.IDENTITY.fullmatch(text):
-        raise argparse.ArgumentTypeError("must be up to 100 letters, digits, '.', '_' and '-', a letter or digit first")
-    return text
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not value > 0:
-        raise argparse.ArgumentTypeError(f"must be more than 0 seconds, not {text}")
-    return value
-
-
 def _load(options: argparse.Namespace, journal: Journal) -> State:
     """What the journal holds, else a new job."""
-    settings = Settings(
-        name=options.job,
-        lease=options.lease,
-        join_timeout=options.join_timeout,
-        migration=options.migration,
-        checkpoint=options.checkpoint,
-        restore=options.restore,
-        checkpoint_interval=options.checkpoint_interval,
-        operator=options.operator,
-    )
+    settings = program_options.settings(options)
     identity = options.identity or storage.new_identity()
     kept = journal.load()
     goal = Goal(options.workers, options.servers)

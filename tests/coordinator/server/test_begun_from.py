@@ -6,6 +6,7 @@ import pytest
 
 from coordinator import __main__ as program
 from coordinator.core.checkpoints.search import search_of
+from coordinator.options import parser
 from coordinator.server import checkpoint_storage
 from coordinator.server.journal import Journal
 from elastic_ps.core.errors import StorageError
@@ -22,7 +23,7 @@ def begin(tmp_path):
         for journal in journals:
             journal.close()
         where = ("--job", "j", "--folder", str(tmp_path / folder), "--token-file", "token")
-        options = program._parser().parse_args([*where, *map(str, more)])
+        options = parser(None).parse_args([*where, *map(str, more)])
         options.folder.mkdir(exist_ok=True)
         journals.append(Journal(options.folder / "journal.sqlite"))
         return program._load(options, journals[-1])
@@ -87,7 +88,7 @@ def test_a_journal_keeps_the_identity_and_one_of_before_gets_one(begin, tmp_path
     with_none = replace(World(1, 1).state.job, identity="")
     journal = Journal(tmp_path / "old.sqlite")
     journal.write(with_none)
-    options = program._parser().parse_args(["--job", "j", "--folder", ".", "--token-file", "t", "--identity", "uid-1"])
+    options = parser(None).parse_args(["--job", "j", "--folder", ".", "--token-file", "t", "--identity", "uid-1"])
     assert program._load(options, journal).job.identity == "uid-1"
     journal.close()
 

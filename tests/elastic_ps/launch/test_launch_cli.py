@@ -1,19 +1,21 @@
 """The command line of `elasticrun`."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from coordinator import options
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.launch import cli
 from elastic_ps.launch.commands import JobCommands, JoinSettings
 from elastic_ps.launch.job_agent import JobOutcome
 from elastic_ps.launch.member_agent import MemberSettings
-from elastic_ps.launch.options import JobOptions, JobSettings, NodesOptions, Script
+from elastic_ps.launch.options import JobOptions, JobSettings, MigrationMode, NodesOptions, Script
 from elastic_ps.transport.choice import TransportName, TransportSettings
 
 
@@ -113,6 +115,20 @@ def test_the_command_lines_of_coordinator_and_servers(jobs: list[tuple[JobSettin
         *(sys.executable, "-m", "elastic_ps.server", "--coordinator", "h:1", "--token-file", "token", "--host", "h"),
         *("--transport", "tcp", "--tcp-sockets", "2", "--nonce", "n", "--optimizer-module", "rules"),
     ]
+
+
+def test_the_coordinator_has_every_option_that_is_marked_for_it() -> None:
+    job = JobOptions(name="toy", seed=7, block_bytes=128, migration=MigrationMode.PAUSE, checkpoint_interval=30.0)
+    job = replace(job, workers=3, servers=2, restore="c/9", identity="run-1", lease=20.0)
+    nodes = NodesOptions(host="localhost", join_timeout=5.0)
+    _, _, _, *given = JobCommands(JobSettings(Script("train.py"), job, nodes)).coordinator(
+        Path("toy"), Path("token"), 0
+    )
+    taken = options.parser(None).parse_args(given)
+    kept = options.settings(taken)
+    assert (taken.workers, taken.servers, taken.seed, taken.block_bytes, taken.host) == (3, 2, 7, 128, "localhost")
+    assert (kept.name, kept.lease, kept.join_timeout, kept.migration) == ("toy", 20.0, 5.0, "pause")
+    assert (kept.checkpoint, kept.checkpoint_interval, kept.restore) == ("toy/checkpoints", 30.0, "c/9")
 
 
 def test_a_member(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,98 @@
+"""This module declares the options of `python -m coordinator`: each once, with its check and its default.
+
+An option that has the name of one of `Settings`' fields is that field's value. The launcher passes on what it has by
+the same names (`elastic_ps.launch.options`).
+"""
+
+import argparse
+from dataclasses import fields
+from pathlib import Path
+
+from coordinator.core.plans.plan import Migration
+from coordinator.core.state import Settings
+from elastic_ps.core.configuration import MOST_NODES
+from elastic_ps.core.data_order import MOST_SEED
+from elastic_ps.core.model import DEFAULT_BLOCK_BYTES
+from elastic_ps.system import storage
+
+
+def settings(options: argparse.Namespace) -> Settings:
+    """Return what the core needs of the options."""
+    given = vars(options)
+    named = {field.name: given[field.name] for field in fields(Settings) if field.name in given}
+    return Settings(name=options.job, **named)
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(prog="python -m coordinator", description=description)
+    add = parser.add_argument
+    add("--job", required=True, help="name of the job")
+    add("--folder", required=True, type=Path, help="folder of the job, for its journal, its ledger and its address")
+    add("--token-file", required=True, help="file that holds the job token as 32 hex digits")
+    add("--host", default="127.0.0.1", help="address to listen on; 0.0.0.0: all of this machine (%(default)s)")
+    add("--advertise", default="", metavar="HOST", help="name or address that others reach it by (that of --host)")
+    add("--port", type=int, default=0, help="port to listen on; 0: a free one (%(default)s)")
+    add("--workers", type=_count, default=1, help="workers that the job starts with (%(default)s)")
+    add("--servers", type=_count, default=1, help="servers that the job starts with (%(default)s)")
+    add("--block-bytes", type=_positive, default=DEFAULT_BLOCK_BYTES, help="bytes of the largest block (%(default)s)")
+    add("--seed", type=_seed, help="seed of the data order (random)")
+    joining = "seconds that a plan waits for joining nodes (%(default)s)"
+    add("--join-timeout", type=_seconds, default=Settings.join_timeout, help=joining)
+    add("--lease", type=_seconds, default=Settings.lease, help="seconds that a node may be silent (%(default)s)")
+    moving = "how blocks move to other servers (%(default)s)"
+    add("--migration", type=Migration, choices=list(Migration), default=Settings.migration, help=moving)
+    add("--checkpoint", default="", metavar="URL", help="folder of the job's checkpoints, any fsspec URL")
+    saving = "seconds between checkpoints; 0: on demand only (%(default)s)"
+    add("--checkpoint-interval", type=float, default=Settings.checkpoint_interval, metavar="S", help=saving)
+    add("--restore", default="", metavar="URL", help="start from this checkpoint, or from the newest in this folder")
+    mine = "name of this training run: checkpoints have it, and only its own are loaded or dropped"
+    add("--identity", type=_identity, metavar="TEXT", help=f"{mine} (that of the journal, else random)")
+    add("--metrics", type=int, metavar="PORT", help="port to answer Prometheus at; 0: a free one (no metrics)")
+    lost = "above 1 without a journal, the state is put together from the job's nodes"
+    add("--term", type=_positive, default=1, metavar="N", help=f"term of this start, at least; {lost} (%(default)s)")
+    add(
+        "--begin-again",
+        action="store_true",
+        help="nobody of an earlier term is left: what a journal has of one gives way to --restore; its ledger goes on",
+    )
+    add(
+        "--operator",
+        action="store_true",
+        help="a Kubernetes operator runs the job: counts, drains, its end are its own; the log is JSON lines",
+    )
+    return parser
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {value}")
+    return value
+
+
+def _count(text: str) -> int:
+    value = _positive(text)
+    if value > MOST_NODES:
+        raise argparse.ArgumentTypeError(f"must be at most {MOST_NODES}, not {value}")
+    return value
+
+
+def _seed(text: str) -> int:
+    value = int(text)
+    if not 0 <= value <= MOST_SEED:
+        raise argparse.ArgumentTypeError(f"must be from 0 to {MOST_SEED}, not {value}")
+    return value
+
+
+def _identity(text: str) -> str:
+    if not storage.IDENTITY.fullmatch(text):
+        raise argparse.ArgumentTypeError("must be up to 100 letters, digits, '.', '_' and '-', a letter or digit first")
+    return text
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"must be more than 0 seconds, not {text}")
+    return value
