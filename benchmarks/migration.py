@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks.models import MODELS
 from benchmarks.report import Goal, as_program, at_least, finish, under
-from coordinator.server.archive import Archive
+from coordinator.archive import Archive
 from dl2_scheduler.backends.trial import Trial, restarted
 from protos import elastic_pb2 as pb
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import as_program, finish, under
-from coordinator.server.archive import Archive
+from coordinator.archive import Archive
 from dl2_scheduler.backends.trial import Trial
 from protos import elastic_pb2 as pb
 

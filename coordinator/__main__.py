@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import grpc
 
 from coordinator import options as program_options
 from coordinator.core.batches.book_of_batches import Book
 from coordinator.core.checkpoints.ending import anew, restored
+from coordinator.core.checkpoints.manifest import CheckpointSearch, Manifest
 from coordinator.core.plans.scale_requests import Goal
 from coordinator.core.state import Job, State
 from coordinator.server import checkpoint_storage, metrics
@@ -91,21 +91,18 @@ def _load(options: argparse.Namespace, journal: Journal) -> State:
     return State(settings, job, book=book)
 
 
-def _first(options: argparse.Namespace, job: Job) -> tuple[str, checkpoint_storage.Manifest]:
+def _first(options: argparse.Namespace, job: Job) -> tuple[str, Manifest]:
     """Return what `--restore` names: that checkpoint, or of a folder the job's own newest one, else the newest.
 
     Raises:
         CheckpointError, StorageError: there is none, or it cannot be read.
     """
 
-    def search() -> tuple[str, dict[str, Any]]:
+    def search() -> tuple[str, Manifest]:
         folder = "" if storage.is_complete(options.restore) else options.checkpoint
-        return checkpoint_storage.find(
-            checkpoint_storage.Search(job.identity, (), folder, "", options.restore, job.damaged)
-        )
+        return checkpoint_storage.find(CheckpointSearch(job.identity, (), folder, "", options.restore, job.damaged))
 
-    url, value = storage.patiently(search, _STORAGE_SECONDS)
-    saved = checkpoint_storage.Manifest.from_json(value)
+    url, saved = storage.patiently(search, _STORAGE_SECONDS)
     log.info("the job starts from %s, version %d", url, saved.version)
     return url, saved
 

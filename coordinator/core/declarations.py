@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 
+from coordinator.core import replies
 from coordinator.core.callers import Declaration, Told
 from coordinator.core.directives import landed
 from coordinator.core.effects import Why
@@ -15,11 +16,9 @@ from coordinator.core.plans.next_configuration import sizes
 from coordinator.core.plans.plan import Kind, Phase
 from coordinator.core.state import Job
 from coordinator.core.step_context import Turn
-from elastic_ps.control.codec import tensor_to_pb
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import OptimizerSpec
-from protos import elastic_pb2 as pb
 
 MOST_STORES = 1024
 """Kvstore objects of one script; a larger number is a mistake."""
@@ -98,16 +97,9 @@ def confirm(turn: Turn) -> bool:
         return False
     if not {server.id for server in job.configuration.servers} <= state.extended:
         return False
-    tables = pb.DeclareReply(
-        tensors=[tensor_to_pb(tensor) for tensor in job.model.tensors],
-        assignment=job.configuration.assignment,
-        optimizers=job.optimizers,
-    )
+    known = replies.DeclareReply(job.model.tensors, job.configuration.assignment, job.optimizers)
     for told in state.told:
-        reply = pb.DeclareReply()
-        reply.CopyFrom(tables)
-        reply.warnings.extend(told.warnings)
-        turn.reply(told.to, reply)
+        turn.reply(told.to, replace(known, warnings=told.warnings))
     turn.live(told=())
     return True
 

@@ -1,14 +1,13 @@
 """What a coordinator wants done. The shell does it, in order; results come back as events."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any
 
 from coordinator.core.batches.book_of_batches import Book
+from coordinator.core.checkpoints.manifest import CheckpointSearch, Manifest
 from coordinator.core.plans.plan import Migration, Plan
+from coordinator.core.replies import CallerReply
 from coordinator.core.state import CancelOrder, Job, StopOrder
-from coordinator.server.checkpoint_storage import Search
 from elastic_ps.core.configuration import ConfigId, Configuration, NodeId
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.model import Tensor
@@ -133,10 +132,10 @@ class Send:
 
 @dataclass(frozen=True)
 class Reply:
-    """The answer to a caller: a message of the contract."""
+    """The answer to a caller."""
 
     to: int
-    message: Any
+    reply: CallerReply
 
 
 class Why(Enum):
@@ -189,7 +188,7 @@ class WriteManifest:
     """Make a checkpoint valid; `ManifestWritten` comes back."""
 
     url: str
-    manifest: Mapping[str, Any]
+    manifest: Manifest
 
 
 @dataclass(frozen=True)
@@ -203,7 +202,7 @@ class DiscardCheckpoint:
 class FindCheckpoint:
     """Read the checkpoint to load; `CheckpointFound` comes back. `patient`: see `checkpoints.find`."""
 
-    search: Search
+    search: CheckpointSearch
     patient: bool = True
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from coordinator.core.callers import Introduction
+from coordinator.core.checkpoints.manifest import Manifest
 from coordinator.core.plans.plan import Migration
 from coordinator.core.state import Wait
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId, Role
@@ -342,12 +342,12 @@ class ManifestWritten(Event):
 
 @dataclass(frozen=True)
 class CheckpointFound(Event):
-    """The effect `FindCheckpoint` is done: a manifest as `checkpoints.Manifest.to_json` makes it, or the reason.
+    """The effect `FindCheckpoint` is done: a manifest, or the reason.
 
     `again`: the storage did not tell; it may, later.
     """
 
     url: str = ""
-    manifest: Mapping[str, Any] | None = None
+    manifest: Manifest | None = None
     error: str = ""
     again: bool = False

@@ -1,10 +1,13 @@
 """What operators ask for: scale, drain, cancel, stop. A refusal says what is wrong and how to mend it."""
 
+from dataclasses import replace
+
+from coordinator.core import replies
 from coordinator.core.checkpoints.ending import end
 from coordinator.core.directives import wanted
 from coordinator.core.effects import Why
 from coordinator.core.events import CancelAsked, DrainAsked, ScaleAsked, StopAsked
-from coordinator.core.plans.best_fit import Move, moves
+from coordinator.core.plans.best_fit import moves
 from coordinator.core.plans.lifecycle import cancel, content, dismiss_waiting, form, grant, withdraw
 from coordinator.core.plans.next_configuration import change, refusal, sizes, target
 from coordinator.core.plans.plan import Kind, Phase
@@ -12,7 +15,6 @@ from coordinator.core.plans.scale_requests import Goal, Wish, uncontradicted
 from coordinator.core.state import Job, JobPhase, StopOrder
 from coordinator.core.step_context import Turn
 from elastic_ps.core.configuration import ConfigId, Member, NodeId, Role
-from protos import elastic_pb2 as pb
 
 BYTES_PER_SECOND = 200e6
 """Assumed of a migration before the job has seen one."""
@@ -93,35 +95,32 @@ def unstart(turn: Turn, workers: int, servers: int) -> None:
     turn.live(surplus={role: (max(0, count), until) for role, count in gone.items()})
 
 
-def _accepted(turn: Turn, number: int) -> "pb.ScaleReply":
+def _accepted(turn: Turn, number: int) -> replies.ScaleReply:
     """What has become of request `number`; 0: it was not needed."""
     job = turn.job
-    lines: list[str] = []
-    if any(wish.number == number for wish in job.queued):
-        reply = pb.ScaleReply(queued=True)
-    else:
-        reply = _effect(job, job.goal)
-        reply.plan = job.plan.id if job.plan is not None and number in job.plan.requests else 0
-    reply.request = number
+    lines: tuple[str, ...] = ()
     if not turn.state.launchers:
         asked = wanted(job)
         needed = {Role.SERVER: asked.starting_servers, Role.WORKER: asked.starting_workers}
-        lines = [turn.state.settings.join_command.format(role=role) for role in needed for _ in range(needed[role])]
-    reply.lines.extend(lines)
-    return reply
+        command = turn.state.settings.join_command
+        lines = tuple(command.format(role=role) for role in needed for _ in range(needed[role]))
+    if any(wish.number == number for wish in job.queued):
+        return replies.ScaleReply(queued=True, lines=lines, request=number)
+    plan = job.plan.id if job.plan is not None and number in job.plan.requests else 0
+    return replace(_effect(job, job.goal), plan=plan, lines=lines, request=number)
 
 
-def _effect(job: Job, goal: Goal) -> "pb.ScaleReply":
+def _effect(job: Job, goal: Goal) -> replies.ScaleReply:
     """Who comes and who goes."""
     asked = change(job, goal)
-    return pb.ScaleReply(joining_workers=asked.workers, joining_servers=asked.servers, leaving=asked.leavers)
+    return replies.ScaleReply(joining_workers=asked.workers, joining_servers=asked.servers, leaving=asked.leavers)
 
 
-def _dry_run(turn: Turn, goal: Goal) -> "pb.ScaleReply":
+def _dry_run(turn: Turn, goal: Goal) -> replies.ScaleReply:
     job = turn.job
     asked = change(job, goal)
     if job.configuration is None or not asked:
-        return pb.ScaleReply()
+        return replies.ScaleReply()
     joiners = [
         Member(f"new {role} {number + 1}", role, "")
         for role in (Role.WORKER, Role.SERVER)
@@ -130,16 +129,9 @@ def _dry_run(turn: Turn, goal: Goal) -> "pb.ScaleReply":
     table = target(job, joiners, asked.leavers, ConfigId())
     blocks = range(len(table.assignment))
     old = [job.configuration.primary(block) for block in blocks]
-    listed = moves(sizes(job), old, [table.primary(block) for block in blocks])
+    listed = tuple(moves(sizes(job), old, [table.primary(block) for block in blocks]))
     total = sum(move.bytes for move in listed)
-    reply = _effect(job, goal)
-    reply.moves.extend(_move(move) for move in listed)
-    reply.bytes_to_move, reply.seconds_estimated = total, total / _speed(turn)
-    return reply
-
-
-def _move(move: Move) -> "pb.Move":
-    return pb.Move(source=move.source, target=move.target, blocks=move.blocks, bytes=move.bytes)
+    return replace(_effect(job, goal), moves=listed, bytes_to_move=total, seconds_estimated=total / _speed(turn))
 
 
 def _speed(turn: Turn) -> float:
@@ -203,7 +195,7 @@ def on_cancel_asked(turn: Turn, event: CancelAsked) -> None:
         cancel(turn, "cancelled by the operator", dismiss=True)
         content(turn)
         unstart(turn, told.starting_workers, told.starting_servers)
-        turn.reply(event.to, pb.CancelReply(plan=plan.id, queued="; ".join(map(str, turn.job.queued))))
+        turn.reply(event.to, replies.CancelReply(plan.id, "; ".join(map(str, turn.job.queued))))
 
 
 def on_stop_asked(turn: Turn, event: StopAsked) -> None:
@@ -211,7 +203,7 @@ def on_stop_asked(turn: Turn, event: StopAsked) -> None:
     if why := not_operators(turn, event.reason, "stop"):
         turn.refuse(event.to, why)
         return
-    turn.reply(event.to, pb.StopReply())
+    turn.reply(event.to, replies.StopReply())
     if turn.job.ended:
         return
     turn.live(stopping=event.reason)

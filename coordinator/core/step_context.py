@@ -6,6 +6,7 @@ from typing import Any
 from coordinator.core.batches.book_of_batches import Book
 from coordinator.core.effects import Effect, Log, Refuse, Reply, Why
 from coordinator.core.plans.plan import Plan
+from coordinator.core.replies import CallerReply
 from coordinator.core.state import Job, Node, Round, State
 from elastic_ps.core.configuration import NodeId
 
@@ -77,9 +78,9 @@ class Turn:
         outcome = f": {plan.reason}" if plan.reason else ""
         self.log(f"plan {plan.id} {plan.phase} ({plan.cause}){outcome}")
 
-    def reply(self, to: int, message: Any) -> None:
+    def reply(self, to: int, reply: CallerReply) -> None:
         """Answer a caller."""
-        self.effects.append(Reply(to, message))
+        self.effects.append(Reply(to, reply))
 
     def refuse(self, to: int, text: str, why: Why = Why.PRECONDITION) -> None:
         """Answer a caller with no."""

@@ -12,6 +12,7 @@ from typing import Any
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
 from coordinator.core.protocol import step
+from coordinator.core.replies import CallerReply
 from coordinator.core.state import State
 from coordinator.server import checkpoint_storage
 from coordinator.server.bounded_streams import Stream
@@ -49,7 +50,7 @@ class Runtime:
         self._journal = journal
         began, zero = time.time(), time.monotonic()
         self.now = clock or (lambda: began + time.monotonic() - zero)
-        self._callers: dict[int, asyncio.Future[Any]] = {}
+        self._callers: dict[int, asyncio.Future[CallerReply]] = {}
         self._numbers = itertools.count(1)
         self._streams: dict[NodeId, Stream] = {}
         self._launchers: set[Stream] = set()
@@ -103,14 +104,14 @@ class Runtime:
             self.failed.set_exception(error)
             self.failed.exception()  # it has been told, also where nobody waits for it yet
 
-    async def ask(self, make: Callable[[int], ev.Event]) -> Any:
+    async def ask(self, make: Callable[[int], ev.Event]) -> CallerReply:
         """Post an event whose answer somebody waits for; `make` gets the number that the answer comes under.
 
         Raises:
             RefusedError: the core's no.
         """
         number = next(self._numbers)
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[CallerReply] = asyncio.get_running_loop().create_future()
         self._callers[number] = answer
         try:
             self.post(make(number))
@@ -159,7 +160,7 @@ class Runtime:
     def _reply(self, effect: ef.Reply) -> None:
         caller = self._callers.get(effect.to)
         if caller is not None and not caller.done():
-            caller.set_result(effect.message)
+            caller.set_result(effect.reply)
 
     def _refuse(self, effect: ef.Refuse) -> None:
         caller = self._callers.get(effect.to)

@@ -14,7 +14,14 @@ from coordinator.server import status_view
 from coordinator.server.journal import Unwritten
 from coordinator.server.ledger_files import Ledger, Steps
 from coordinator.server.runtime import RefusedError, Runtime
-from coordinator.server.wire import MIGRATIONS, answer_from_pb, introduction_from_pb, waits_from_pb, wanted_to_pb
+from coordinator.server.wire import (
+    MIGRATIONS,
+    answer_from_pb,
+    introduction_from_pb,
+    reply_to_pb,
+    waits_from_pb,
+    wanted_to_pb,
+)
 from elastic_ps.control.codec import data_from_pb, tensor_from_pb
 from elastic_ps.core.configuration import MOST_NODES, NodeId, Role
 from elastic_ps.core.errors import ConfigurationError
@@ -79,7 +86,7 @@ class Service(rpc.CoordinatorServicer):
 
     async def _ask(self, context: Context, kind: type[_Message], make: Callable[[int], ev.Event]) -> _Message:
         try:
-            answer = await self._runtime.ask(make)
+            answer = reply_to_pb(await self._runtime.ask(make))
         except (RefusedError, Unwritten) as error:
             await self._refuse(context, error)
         assert isinstance(answer, kind)

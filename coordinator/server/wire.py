@@ -2,11 +2,16 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
+
+from google.protobuf.message import Message
 
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
+from coordinator.core import replies
 from coordinator.core.callers import Introduction
+from coordinator.core.plans.best_fit import Move
 from coordinator.core.plans.plan import Migration
 from coordinator.core.state import CancelOrder, StopOrder, Wait
 from elastic_ps.control.codec import (
@@ -22,6 +27,7 @@ from elastic_ps.control.codec import (
 from elastic_ps.core.configuration import Member, Role
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.model import Tensor
 from elastic_ps.system.storage import MANIFEST
 from protos import elastic_pb2 as pb
 
@@ -156,6 +162,33 @@ _DECODERS: dict[int, Callable[[float, str, Any, Any], ev.Event]] = {
     pb.BROKEN: lambda now, node, number, r: ev.Broken(now, node, r.detail),
     pb.COMMANDED: lambda now, node, number, r: ev.Commanded(now, node, r.command, r.detail),
 }
+
+
+_REPLIES: dict[type, Callable[..., Message]] = {
+    replies.RegisterReply: pb.RegisterReply,
+    replies.DeclareReply: pb.DeclareReply,
+    replies.DrawReply: pb.DrawReply,
+    replies.BarrierReply: pb.BarrierReply,
+    replies.CommandReply: pb.CommandReply,
+    replies.ScaleReply: pb.ScaleReply,
+    replies.EvictReply: pb.EvictReply,
+    replies.CancelReply: pb.CancelReply,
+    replies.CheckpointReply: pb.CheckpointReply,
+    replies.StopReply: pb.StopReply,
+}
+
+
+def reply_to_pb(reply: replies.CallerReply) -> Message:
+    """Encode what a caller is answered: the fields are named as the contract's, which has the term besides."""
+    return _REPLIES[type(reply)](**{field.name: _reply_value(getattr(reply, field.name)) for field in fields(reply)})
+
+
+def _reply_value(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_reply_value(item) for item in value]
+    if isinstance(value, Move):
+        return pb.Move(source=value.source, target=value.target, blocks=value.blocks, bytes=value.bytes)
+    return tensor_to_pb(value) if isinstance(value, Tensor) else value
 
 
 def wanted_to_pb(value: ef.Wanted) -> "pb.Wanted":

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from coordinator.archive import Archive, read_archive
 from coordinator.client import ClientError, CoordinatorClient
-from coordinator.server.archive import Archive, read_archive
 from dl2_scheduler.cluster.errors import TrialFailed
 from elastic_ps.control.token import read_token
 from protos import elastic_pb2 as pb

@@ -34,17 +34,6 @@ def new_identity() -> str:
     return secrets.token_hex(6)
 
 
-def name_of(clock: int, identity: str) -> str:
-    """Return the name of the folder of a job's checkpoint."""
-    return f"version-{clock:010d}-{identity}"
-
-
-def is_of(url: str, identity: str) -> bool:
-    """Return whether a folder's name is that of a checkpoint of a job; identity "": of before jobs had one."""
-    suffix = f"-{re.escape(identity)}" if identity else ""
-    return re.fullmatch(rf"version-\d+{suffix}", url.rstrip("/").rpartition("/")[2]) is not None
-
-
 def check_protocol(url: str) -> None:
     """Do nothing where programs for a URL's storage are installed; nothing is opened.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from coordinator.server.archive import read_archive
+from coordinator.archive import read_archive
 from elastic_ps.system.descendants import descendants_end_with_me
 from examples.demo.claims import Claims, gather
 from examples.demo.story import GLOBAL_BATCH, SAMPLES, Story

@@ -5,8 +5,8 @@ from typing import Any
 
 from rich.console import Console
 
+from coordinator.archive import Archive
 from coordinator.ctl.audit import Audit, audit
-from coordinator.server.archive import Archive
 from protos import elastic_pb2 as pb
 
 ACCURACY = 0.97

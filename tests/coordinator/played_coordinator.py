@@ -111,7 +111,7 @@ class PlayedCoordinator:
                 self.numbers.ordered.add(effect.directive.number)
             self.deliver(effect.node, effect.directive)
         elif isinstance(effect, ef.Reply):
-            self.replies[effect.to] = effect.message
+            self.replies[effect.to] = effect.reply
         elif isinstance(effect, ef.Refuse):
             self.replies[effect.to] = effect
         elif isinstance(effect, ef.Announce):

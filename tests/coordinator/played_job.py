@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
+from coordinator.core import replies
 from coordinator.core.directives import unextended
 from coordinator.core.plans.plan import Phase, Plan
 from coordinator.core.plans.scale_requests import Goal
@@ -18,7 +19,6 @@ from elastic_ps.core.configuration import NO_CONFIGURATION, NodeId, Role
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.model import Model, Tensor
 from elastic_ps.core.optimizer import OptimizerSpec
-from protos import elastic_pb2 as pb
 from tests.coordinator.played_coordinator import PlayedCoordinator
 from tests.coordinator.played_node import PlayedNode
 
@@ -44,7 +44,7 @@ class TakenBatches:
         self.times: Counter[tuple[int, int]] = Counter()  # by (epoch, step)
         self.applied: dict[NodeId, int] = {}  # last batch by origin
 
-    def take(self, batch: pb.DrawReply) -> None:
+    def take(self, batch: replies.DrawReply) -> None:
         """As `Store.applied`: only later batches of an origin."""
         if batch.batch > self.applied.get(batch.origin, -1):
             self.applied[batch.origin] = batch.batch

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
+from coordinator.core import replies
 from coordinator.core.callers import Introduction
 from coordinator.core.plans.plan import Migration
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, Member, NodeId, Role
-from protos import elastic_pb2 as pb
 
 if TYPE_CHECKING:
     from tests.coordinator.played_job import World
@@ -35,7 +35,7 @@ class PlayedNode:
     outbox: deque = field(default_factory=deque)
     draws: int = 0
     asked: int | None = None  # the draw that waits; 0: its answer is lost
-    held: pb.DrawReply | None = None
+    held: replies.DrawReply | None = None
     pushed: bool = True
     released: bool = False  # its draw was refused: it waits for its end
     frozen: bool = False  # it does nothing, and its streams stay open

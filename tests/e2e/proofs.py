@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from coordinator.archive import read_archive
 from coordinator.ctl.audit import audit
-from coordinator.server.archive import read_archive
 from tests.e2e import jobs
 
 SCRIPT = jobs.SCRIPTS / "regression.py"

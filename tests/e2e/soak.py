@@ -20,8 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
+from coordinator.archive import read_archive
 from coordinator.client import ClientError
-from coordinator.server.archive import read_archive
 from elastic_ps.system.descendants import descendants_end_with_me
 from tests.e2e import jobs
 from tests.e2e.proofs import SCRIPT, finish, undisturbed

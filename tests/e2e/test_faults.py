@@ -6,7 +6,7 @@ import signal
 import numpy as np
 import pytest
 
-from coordinator.server.archive import read_archive
+from coordinator.archive import read_archive
 from tests.e2e import jobs
 from tests.e2e.proofs import SCRIPT, finish, undisturbed, weights_in
 

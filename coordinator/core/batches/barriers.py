@@ -2,6 +2,7 @@
 
 from collections.abc import Set
 
+from coordinator.core import replies
 from coordinator.core.callers import Barrier
 from coordinator.core.effects import Why
 from coordinator.core.events import BarrierAsked
@@ -9,7 +10,6 @@ from coordinator.core.plans.plan import Phase
 from coordinator.core.state import State
 from coordinator.core.step_context import Turn
 from elastic_ps.core.configuration import NodeId, Role
-from protos import elastic_pb2 as pb
 
 
 def on_barrier_asked(turn: Turn, event: BarrierAsked) -> None:
@@ -21,7 +21,7 @@ def on_barrier_asked(turn: Turn, event: BarrierAsked) -> None:
     elif job.nodes[event.node].role is not Role.WORKER:
         turn.refuse(event.to, f"{event.node} is no worker: only workers have barriers", Why.INVALID)
     elif here.place <= job.passed:
-        turn.reply(event.to, pb.BarrierReply())
+        turn.reply(event.to, replies.BarrierReply())
     else:
         others = tuple(barrier for barrier in turn.state.barriers if barrier.node != event.node)
         turn.live(barriers=(*others, here))
@@ -50,7 +50,7 @@ def release(turn: Turn) -> bool:
             turn.durable(passed=max(state.job.passed, place))
             turn.live(barriers=tuple(barrier for barrier in state.barriers if barrier not in here))
             for barrier in here:
-                turn.reply(barrier.to, pb.BarrierReply())
+                turn.reply(barrier.to, replies.BarrierReply())
             return True
     return False
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from coordinator.core import replies
 from coordinator.core.batches import book_of_batches
 from coordinator.core.callers import Draw
 from coordinator.core.effects import Why
@@ -10,7 +11,6 @@ from coordinator.core.plans.plan import Phase
 from coordinator.core.state import State
 from coordinator.core.step_context import Turn
 from elastic_ps.core.configuration import NodeId, Role
-from protos import elastic_pb2 as pb
 
 
 def on_draw_asked(turn: Turn, event: DrawAsked) -> None:
@@ -22,7 +22,7 @@ def on_draw_asked(turn: Turn, event: DrawAsked) -> None:
     elif why := _impossible(turn.state, event):
         turn.refuse(event.to, why, Why.INVALID)
     elif not event.number:
-        turn.reply(event.to, pb.DrawReply(epoch=turn.state.book.epoch))
+        turn.reply(event.to, replies.DrawReply(turn.state.book.epoch))
     else:
         turn.live(draws=(*turn.state.draws, Draw(event.to, event.node, event.number, event.epoch, turn.now)))
 
@@ -99,8 +99,8 @@ def _leaving(state: State, name: NodeId) -> str:
     return ""
 
 
-def _reply(answer: book_of_batches.Answer) -> "pb.DrawReply":
+def _reply(answer: book_of_batches.Answer) -> replies.DrawReply:
     if answer.batch is None:
-        return pb.DrawReply(epoch=answer.epoch, over=True)
+        return replies.DrawReply(answer.epoch, over=True)
     batch = answer.batch
-    return pb.DrawReply(epoch=answer.epoch, step=batch.step, origin=batch.origin, batch=batch.number)
+    return replies.DrawReply(answer.epoch, step=batch.step, origin=batch.origin, batch=batch.number)

@@ -1,11 +1,10 @@
 """How a job ends, and how it goes back to a checkpoint."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from coordinator.core.batches.book_of_batches import Book
 from coordinator.core.checkpoints.ledger_voids import Void
+from coordinator.core.checkpoints.manifest import Manifest
 from coordinator.core.effects import Why
 from coordinator.core.events import Broken, Unreadable
 from coordinator.core.plans.plan import Phase
@@ -13,7 +12,6 @@ from coordinator.core.plans.scale_requests import RESTORE, Goal
 from coordinator.core.plans.transitions import Trigger, advance
 from coordinator.core.state import Job, JobPhase, Round, StopOrder
 from coordinator.core.step_context import Turn
-from coordinator.server.checkpoint_storage import Manifest
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.model import Model
 
@@ -92,9 +90,8 @@ def on_broken(turn: Turn, event: Broken) -> None:
         end(turn, JobPhase.FAILED, f"{event.node} cannot go on: {event.detail}")
 
 
-def restore(turn: Turn, url: str, manifest: Mapping[str, Any]) -> None:
+def restore(turn: Turn, url: str, saved: Manifest) -> None:
     """The tables are those of a checkpoint; the next start loads its blocks."""
-    saved = Manifest.from_json(manifest)
     turn.live(job=restored(turn.job, url, saved, turn.job.term + 1))
     turn.keep(saved.book or Book())
 

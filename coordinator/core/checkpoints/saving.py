@@ -5,8 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from coordinator.core import replies
 from coordinator.core.batches.book_of_batches import Batch, Book, restorable
 from coordinator.core.callers import Running, Saving
+from coordinator.core.checkpoints.manifest import KEPT, Manifest, Stretch
 from coordinator.core.directives import landed, switching
 from coordinator.core.effects import DiscardCheckpoint, Why, WriteManifest
 from coordinator.core.events import CheckpointAsked, CommandAsked, Commanded, Late, ManifestWritten, Saved
@@ -14,10 +16,8 @@ from coordinator.core.plans.plan import Phase
 from coordinator.core.plans.scaling_clock import scaling_clock
 from coordinator.core.state import JobPhase
 from coordinator.core.step_context import Turn
-from coordinator.server.checkpoint_storage import KEPT, Manifest, Stretch
+from elastic_ps.core.checkpoint_names import name_of
 from elastic_ps.core.configuration import Configuration, NodeId
-from elastic_ps.system import storage
-from protos import elastic_pb2 as pb
 
 SAVE_SECONDS = 1800.0
 """That servers have to write their blocks. A plan waits for them as long, and then the job goes on without."""
@@ -75,7 +75,7 @@ def set_clock(turn: Turn) -> bool:
         return False
     clock = _clock(turn, saving) if job.is_sync else max(job.saves, turn.state.version) + 1
     book = None if job.is_sync else turn.state.book
-    url = f"{saving.root}/{storage.name_of(clock, job.identity)}"
+    url = f"{saving.root}/{name_of(clock, job.identity)}"
     turn.durable(saves=max(job.saves, clock))
     turn.live(saving=replace(saving, clock=clock, book=book, drawn=(), url=url, saved={}, begun=turn.now))
     return True
@@ -153,7 +153,7 @@ def write(turn: Turn) -> bool:
         applied,
     )
     turn.live(saving=replace(saving, writing=True))
-    turn.effects.append(WriteManifest(saving.url, manifest.to_json()))
+    turn.effects.append(WriteManifest(saving.url, manifest))
     return True
 
 
@@ -199,7 +199,7 @@ def on_written(turn: Turn, event: ManifestWritten) -> None:
     if saving is None or saving.url != event.url:
         return
     for to in saving.to:
-        turn.reply(to, pb.CheckpointReply(url=event.url, version=saving.clock, bytes=event.bytes))
+        turn.reply(to, replies.CheckpointReply(event.url, saving.clock or 0, event.bytes))
     turn.live(saving=None, saved_at=turn.now)
 
 
@@ -253,6 +253,6 @@ def commands(turn: Turn) -> bool:
         if run.errors:
             turn.refuse(run.to, "; ".join(run.errors), Why.INVALID)
         else:
-            turn.reply(run.to, pb.CommandReply())
+            turn.reply(run.to, replies.CommandReply())
     turn.live(running=tuple(run for run in turn.state.running if run not in done))
     return bool(done)

@@ -5,11 +5,11 @@ from datetime import datetime
 
 from coordinator.core.callers import Looking
 from coordinator.core.checkpoints.ending import begin_again, end, restore
+from coordinator.core.checkpoints.manifest import CheckpointSearch
 from coordinator.core.effects import FindCheckpoint
 from coordinator.core.events import CheckpointFound
 from coordinator.core.state import Job, JobPhase, Settings
 from coordinator.core.step_context import Turn
-from coordinator.server.checkpoint_storage import Search
 
 PATIENCE_SECONDS = 300.0
 """That a storage which does not answer is asked."""
@@ -23,10 +23,10 @@ UNREAD = 3
 """Times that servers may fail to read a checkpoint of which nobody knows that it is damaged, before an older one."""
 
 
-def search_of(settings: Settings, job: Job) -> Search:
+def search_of(settings: Settings, job: Job) -> CheckpointSearch:
     """Return which checkpoints the job may load."""
     passed = job.damaged | {url for url, times in job.unread.items() if times >= UNREAD}
-    return Search(
+    return CheckpointSearch(
         job.identity, tuple(reversed(job.checkpoints)), settings.checkpoint, job.begun, settings.restore, passed
     )
 

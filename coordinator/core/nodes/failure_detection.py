@@ -6,6 +6,7 @@ evicts it. All of them end in `members.bury`, as if its process had ended.
 
 from dataclasses import replace
 
+from coordinator.core import replies
 from coordinator.core.effects import Why
 from coordinator.core.events import EvictAsked
 from coordinator.core.nodes.membership import bury, left
@@ -25,7 +26,6 @@ from coordinator.core.plans.lifecycle import give_up
 from coordinator.core.state import Job
 from coordinator.core.step_context import Turn
 from elastic_ps.core.configuration import NodeId, Role
-from protos import elastic_pb2 as pb
 
 _EXPELLED = 100
 """Expelled nodes that are remembered, so that their launchers hear of them."""
@@ -122,7 +122,7 @@ def on_evict_asked(turn: Turn, event: EvictAsked) -> None:
         outcome = _outcome(job, name)
         turn.durable(evicted=(*job.evicted, job.nodes[name].nonce)[-_EXPELLED:])
         _expel(turn, name, f"evicted {event.cause}")
-        turn.reply(event.to, pb.EvictReply(outcome=outcome))
+        turn.reply(event.to, replies.EvictReply(outcome))
 
 
 def _goes_back(job: Job, name: NodeId) -> bool:

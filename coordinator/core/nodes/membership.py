@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from coordinator.core import replies
 from coordinator.core.checkpoints.ending import collapse, end
 from coordinator.core.effects import Why
 from coordinator.core.events import Exited, Joined, LeaveAsked, Listening, Reported
@@ -13,7 +14,6 @@ from coordinator.core.plans.plan import Kind, Phase
 from coordinator.core.state import JobPhase, Node, StopOrder, Vitals
 from coordinator.core.step_context import Turn
 from elastic_ps.core.configuration import Member, NodeId, Role
-from protos import elastic_pb2 as pb
 
 
 def on_joined(turn: Turn, event: Joined) -> None:
@@ -37,7 +37,7 @@ def on_joined(turn: Turn, event: Joined) -> None:
     started = turn.job.configuration is not None
     turn.reply(
         event.to,
-        pb.RegisterReply(
+        replies.RegisterReply(
             node=known.id,
             lease_seconds=turn.state.settings.lease,
             block_bytes=turn.job.model.block_bytes,
@@ -82,7 +82,7 @@ def on_leave_asked(turn: Turn, event: LeaveAsked) -> None:
     elif why := drain(turn, event.node, f"{event.node} asked to leave", queue=True):
         turn.refuse(event.to, why)
     else:
-        turn.reply(event.to, pb.RegisterReply(node=event.node, lease_seconds=turn.state.settings.lease, started=True))
+        turn.reply(event.to, replies.RegisterReply(event.node, turn.state.settings.lease, started=True))
 
 
 def heard(turn: Turn, name: NodeId, version: int | None = None) -> None:

@@ -6,7 +6,7 @@ Three kinds of evidence blame a node (docs/protocol.md, "Who is blamed"):
 - *Separation*: it and a peer both report, and one of them cannot reach the other.
 - *A missing answer* of a node that reports, to a directive that a node answers whatever its script does.
 
-A wait for a node whose script may be busy blames nobody (`unbounded`). It is told, and `elasticctl evict` ends it.
+A wait for a node whose script may be busy blames nobody (`delays`). It is told, and `elasticctl evict` ends it.
 """
 
 from collections.abc import Collection, Iterator
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from coordinator.core.directives import awaited_to_sync
+from coordinator.core.nodes.delays import delays
 from coordinator.core.nodes.partitions import Pair, best_cut
 from coordinator.core.plans.plan import Kind, Phase, Plan
 from coordinator.core.state import Job, State, Vitals
-from coordinator.unbounded import delays
 from elastic_ps.core.configuration import Configuration, NodeId, Role
 
 GRACE = 0.5

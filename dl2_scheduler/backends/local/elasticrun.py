@@ -29,6 +29,7 @@ from dl2_scheduler.backends.local.runtime import (
 from dl2_scheduler.backends.local.tasks import TaskFiles
 from elastic_ps.control.codec import data_from_pb
 from elastic_ps.control.token import read_token
+from elastic_ps.core.checkpoint_names import is_of
 from elastic_ps.core.errors import ConfigurationError, StorageError
 from elastic_ps.system import storage
 from protos import elastic_pb2 as pb
@@ -217,7 +218,7 @@ def _has_checkpoint(root: str, identity: str) -> bool:
     """Return whether this submission has saved itself there: another cluster's may have had its name and number."""
     try:
         found = storage.candidates(root)
-        own = (url for url in found if storage.is_of(url, identity) or storage.is_of(url, ""))
+        own = (url for url in found if is_of(url, identity) or is_of(url, ""))
         return any(storage.is_complete(url) for url in own)
     except FileNotFoundError:
         return False

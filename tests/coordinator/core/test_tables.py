@@ -6,13 +6,13 @@ import pytest
 
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
+from coordinator.core import replies
 from coordinator.core.plans.plan import Kind, Phase, Plan
 from coordinator.core.protocol import step
 from coordinator.core.state import StopOrder
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.model import Tensor
 from elastic_ps.core.optimizer import OptimizerSpec
-from protos import elastic_pb2 as pb
 from tests.coordinator.played_job import DATA, TENSORS, World
 
 SGD = OptimizerSpec("sgd", {"momentum": 0.9}).to_json()
@@ -246,7 +246,7 @@ def test_an_answer_to_one_command_completes_no_other_after_a_restart():
     world.ask(ev.CommandAsked, 4, 1, "of w0")  # it asks again: servers answer from memory
     for server in ("s0", "s1"):
         world.post(ev.Commanded(world.now, server, 4))
-    assert isinstance(world.replies[world.asked], pb.CommandReply)
+    assert isinstance(world.replies[world.asked], replies.CommandReply)
 
 
 def test_a_command_that_is_asked_for_again_answers_who_asked_last():
@@ -257,7 +257,7 @@ def test_a_command_that_is_asked_for_again_answers_who_asked_last():
     world.ask(ev.CommandAsked, 4, 1, "body")
     world.post(ev.Withdrawn(world.now, first))
     world.post(ev.Commanded(world.now, "s1", 4))
-    assert isinstance(world.replies[world.asked], pb.CommandReply)
+    assert isinstance(world.replies[world.asked], replies.CommandReply)
 
 
 def test_a_command_before_the_first_commit_reaches_the_servers_that_scripts_have_adopted():

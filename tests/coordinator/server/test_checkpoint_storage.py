@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from coordinator.core.batches.book_of_batches import Batch, Book
+from coordinator.core.checkpoints.manifest import CheckpointSearch, Manifest
 from coordinator.server import checkpoint_storage
-from coordinator.server.checkpoint_storage import Manifest, Search
+from coordinator.server.manifest_json import manifest_from_json, manifest_to_json
+from elastic_ps.core.checkpoint_names import name_of
 from elastic_ps.core.errors import CheckpointError, StorageError
 from elastic_ps.system import storage
 from elastic_ps.system.storage import MANIFEST
@@ -17,20 +19,19 @@ from tests.coordinator.played_job import World
 MINE, OTHER = "mine", "other"
 
 
-def manifest(version: int, book: Book | None = None, identity: str = MINE, written: float = 0.0) -> dict:
+def manifest(version: int, book: Book | None = None, identity: str = MINE, written: float = 0.0) -> Manifest:
     job = World(1, 1).state.job
     blocks = {
         block: {"file": "s0.bin", "offset": 2 * block, "value_bytes": 1, "states": [["mom", "int8", 1]]}
         for block in range(len(job.model.blocks))
     }
-    made = Manifest(
+    return Manifest(
         version, 7, job.model, job.optimizers, job.data, False, job.configuration, book, blocks, identity, written
     )
-    return made.to_json()
 
 
 def save(root: Path, version: int, identity: str = MINE, written: float = 0.0) -> str:
-    folder = root / storage.name_of(version, identity)
+    folder = root / name_of(version, identity)
     folder.mkdir(parents=True)
     (folder / "s0.bin").write_bytes(b"x" * 100)
     assert checkpoint_storage.write(str(folder), manifest(version, None, identity, written)) > 100
@@ -42,7 +43,7 @@ def nameless(root: Path, version: int) -> str:
     folder = root / f"version-{version:010d}"
     folder.mkdir(parents=True)
     (folder / "s0.bin").write_bytes(b"x" * 100)
-    value = manifest(version)
+    value = manifest_to_json(manifest(version))
     for name in ("identity", "written", "applied"):
         del value[name]
     (folder / MANIFEST).write_text(json.dumps(value))
@@ -50,7 +51,7 @@ def nameless(root: Path, version: int) -> str:
 
 
 def found(**search) -> str:
-    return checkpoint_storage.find(Search(MINE, **search))[0]
+    return checkpoint_storage.find(CheckpointSearch(MINE, **search))[0]
 
 
 # ---- whose they are --------------------------------------------------------------------------------------------------
@@ -68,7 +69,7 @@ def test_only_its_own_are_found_in_a_folder_that_jobs_share(tmp_path):
 
 def test_one_that_another_job_has_put_in_its_place_is_not_loaded(tmp_path):
     older, newer = save(tmp_path, 1), save(tmp_path, 2)
-    (Path(newer) / MANIFEST).write_text(json.dumps(manifest(2, identity=OTHER)))
+    (Path(newer) / MANIFEST).write_text(json.dumps(manifest_to_json(manifest(2, identity=OTHER))))
     assert found(known=(newer, older)) == older
 
 
@@ -108,7 +109,7 @@ def test_only_its_own_last_three_are_kept(tmp_path):
     others = {Path(save(tmp_path, version, OTHER)).name for version in (1, 2)} | {Path(nameless(tmp_path, 3)).name}
     for version in range(4, 9):
         save(tmp_path, version)
-    own = {storage.name_of(version, MINE) for version in (6, 7, 8)}
+    own = {name_of(version, MINE) for version in (6, 7, 8)}
     assert {path.name for path in tmp_path.iterdir()} == own | others
 
 
@@ -117,15 +118,15 @@ def test_only_its_own_last_three_are_kept(tmp_path):
 
 def test_a_manifest_comes_back(tmp_path):
     url = save(tmp_path, 5)
-    saved = Manifest.from_json(checkpoint_storage.find(Search(MINE, folder=str(tmp_path)))[1])
+    saved = checkpoint_storage.find(CheckpointSearch(MINE, folder=str(tmp_path)))[1]
     assert (saved.version, saved.seed, saved.model) == (5, 7, World(1, 1).state.job.model)
     assert found(restore=url) == url, "a checkpoint's own folder is taken as it is"
 
 
 def test_a_manifest_holds_the_book_of_batches():
     book = Book(2, 5, (Batch(3, "w0", 4),), ahead=((3, Batch(0, "w1", 2)),))
-    assert Manifest.from_json(json.loads(json.dumps(manifest(5, book)))).book == book
-    assert Manifest.from_json(manifest(5)).book is None
+    assert manifest_from_json(json.loads(json.dumps(manifest_to_json(manifest(5, book))))).book == book
+    assert manifest_from_json(manifest_to_json(manifest(5))).book is None
 
 
 @pytest.mark.parametrize("place", ["folder", "restore"])
@@ -145,7 +146,7 @@ def test_a_torn_one_is_skipped_with_a_warning(tmp_path, caplog, harm, place):
     elif harm == "no data":
         (folder / "s0.bin").unlink()
     elif harm == "data cut off":
-        (folder / "s0.bin").write_bytes(b"x" * (2 * len(manifest(1)["blocks"]) - 1))
+        (folder / "s0.bin").write_bytes(b"x" * (2 * len(manifest(1).blocks) - 1))
     else:
         value = json.loads(path.read_text())
         del value["blocks"]["3"]
@@ -203,14 +204,14 @@ def test_a_listing_that_fails_is_no_absence_of_checkpoints(tmp_path, monkeypatch
     failed = trouble(monkeypatch, "ls", error, "own")
     for patient in (True, False):
         with pytest.raises(StorageError, match="503 Slow Down"):
-            checkpoint_storage.find(Search(MINE, folder=str(Path(own).parent), restore=named), patient)
+            checkpoint_storage.find(CheckpointSearch(MINE, folder=str(Path(own).parent), restore=named), patient)
     assert len(failed) == 2
 
 
 def test_a_manifest_that_cannot_be_read_now_is_passed_over_at_the_last_try_only(tmp_path, monkeypatch):
     older, newer = save(tmp_path, 1), save(tmp_path, 2)
     failed = trouble(monkeypatch, "open", OSError(5, "Input/output error"), Path(newer).name)
-    search = Search(MINE, folder=str(tmp_path))
+    search = CheckpointSearch(MINE, folder=str(tmp_path))
     with pytest.raises(StorageError, match="Input/output error"):
         checkpoint_storage.find(search)
     assert checkpoint_storage.find(search, patient=False)[0] == older
@@ -233,7 +234,7 @@ def test_what_cannot_be_synced_is_not_published_and_older_ones_stay(tmp_path, mo
     assert failed
     assert found(folder=str(tmp_path)) == older[-1]
     assert {str(path) for path in tmp_path.iterdir()} >= set(older), "nothing older goes before the new one is durable"
-    rest = tmp_path / storage.name_of(4, MINE)
+    rest = tmp_path / name_of(4, MINE)
     checkpoint_storage.discard(str(rest))
     assert not rest.exists()
     checkpoint_storage.discard(older[-1])
@@ -253,10 +254,10 @@ def test_a_manifest_and_its_folders_are_synced_before_older_ones_go(tmp_path, mo
     monkeypatch.setattr(os, "fsync", fsync)
     remove = storage.remove
     monkeypatch.setattr(storage, "remove", lambda url: done.append(f"removes {Path(url).name}") or remove(url))
-    folder = f"a/b/{storage.name_of(4, MINE)}"
+    folder = f"a/b/{name_of(4, MINE)}"
     save(tmp_path / "a" / "b", 4)
     assert done[0] == f"{folder}/{MANIFEST}.part"
-    assert done[-2:] == [folder, f"removes {storage.name_of(1, MINE)}"]
+    assert done[-2:] == [folder, f"removes {name_of(1, MINE)}"]
 
 
 def test_new_folders_are_synced_up_to_one_that_was_there(tmp_path, monkeypatch):

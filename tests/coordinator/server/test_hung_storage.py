@@ -6,11 +6,13 @@ import threading
 import pytest
 
 from coordinator.core import effects as ef
+from coordinator.core.checkpoints.manifest import CheckpointSearch
 from coordinator.core.plans.scale_requests import Goal
 from coordinator.core.state import Job, Settings, State
 from coordinator.server import checkpoint_storage
 from coordinator.server.journal import Journal
 from coordinator.server.runtime import Runtime
+from elastic_ps.core.errors import CheckpointError
 from tests.coordinator.played_job import IDENTITY
 
 TIMEOUT = 20.0
@@ -34,7 +36,7 @@ def test_what_hangs_holds_up_neither_other_work_nor_the_end(tmp_path, monkeypatc
 
     def finds(_search, _patient):
         found.set()
-        raise checkpoint_storage.CheckpointError("none")
+        raise CheckpointError("none")
 
     monkeypatch.setattr(checkpoint_storage, "discard", hangs)
     monkeypatch.setattr(checkpoint_storage, "find", finds)
@@ -45,7 +47,7 @@ def test_what_hangs_holds_up_neither_other_work_nor_the_end(tmp_path, monkeypatc
         runtime.start()
         for _ in range(HANGING):
             runtime._discard_checkpoint(ef.DiscardCheckpoint("nowhere"))
-        runtime._find_checkpoint(ef.FindCheckpoint(checkpoint_storage.Search(IDENTITY)))
+        runtime._find_checkpoint(ef.FindCheckpoint(CheckpointSearch(IDENTITY)))
         await runtime.close()
         journal.close()
 

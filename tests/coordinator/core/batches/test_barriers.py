@@ -4,13 +4,13 @@ import pytest
 
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
+from coordinator.core import replies
 from coordinator.core.plans.plan import Phase
-from protos import elastic_pb2 as pb
 from tests.coordinator.played_job import ASYNC, STATIC, World, text
 
 
 def passed(reply) -> bool:
-    return isinstance(reply, pb.BarrierReply)
+    return isinstance(reply, replies.BarrierReply)
 
 
 class Script:

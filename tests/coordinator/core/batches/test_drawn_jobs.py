@@ -11,8 +11,6 @@ from coordinator.core.checkpoints.ending import restored
 from coordinator.core.plans.plan import Kind, Migration, Phase
 from coordinator.core.plans.scale_requests import Goal
 from coordinator.core.state import Job, JobPhase
-from coordinator.server.checkpoint_storage import Manifest
-from coordinator.server.dataclass_json import encode
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.model import Tensor
 from tests.coordinator.played_job import ASYNC, OPTIMIZER, SSP, World
@@ -134,8 +132,8 @@ def test_a_checkpoint_is_written_at_once_from_the_book_as_it_stood_before():
     save = world.sent(ef.Save)[-1]
     world.draw("w0", 3)
     manifest = world.saved().manifest
-    assert manifest["book"] == encode(Book(0, 3, (Batch(1, "w1", 0), Batch(2, "w0", 1))))
-    assert manifest["version"] == save.clock
+    assert manifest.book == Book(0, 3, (Batch(1, "w1", 0), Batch(2, "w0", 1)))
+    assert manifest.version == save.clock
     assert world.replies[number].version == save.clock
     assert any("consistent per block only" in line for line in world.logs)
 
@@ -146,7 +144,7 @@ def test_new_workers_have_names_that_no_batch_of_the_checkpoint_knows():
     for worker in ("w0", "w1"):
         world.draw(worker, 1)
     world.ask(ev.CheckpointAsked)
-    saved = Manifest.from_json(world.saved().manifest)
+    saved = world.saved().manifest
     assert {batch.origin for batch in saved.book.named} == {"w0", "w1"}
     another = restored(Job(Goal(1, 1), "another"), "/ck", saved, 0)
     assert another.registered == {Role.WORKER: 2}
@@ -186,7 +184,7 @@ def test_a_restore_starts_from_the_book_of_the_checkpoint():
     assert world.draw("w3", 1).origin == "w3"
     void = world.state.job.voids[-1]
     assert (void.term, void.version) == (term + 1, 0)
-    blocks = ((0, len(written.manifest["blocks"])),)
+    blocks = ((0, len(written.manifest.blocks)),)
     assert [list(void.kept(term, version, blocks)) for version in (2, 3)] == [list(blocks), []]
     assert void.kept(term + 1, 3, blocks) == blocks
     world.ask(ev.CheckpointAsked)

@@ -7,7 +7,6 @@ from coordinator.core.checkpoints.ending import anew
 from coordinator.core.plans.plan import Phase
 from coordinator.core.plans.scale_requests import Goal
 from coordinator.core.state import JobPhase, State
-from coordinator.server.checkpoint_storage import Manifest
 from elastic_ps.core.configuration import Role
 from tests.coordinator.played_job import ASYNC, DATA, TENSORS, World
 
@@ -36,7 +35,7 @@ def begin_again(world, found, workers=1, servers=2):
 
 
 def manifest_of(saved):
-    return saved.url, Manifest.from_json(saved.manifest)
+    return saved.url, saved.manifest
 
 
 @pytest.mark.parametrize("phase", [None, Phase.REGISTERED, Phase.ASSIGNED, Phase.ARMED])
@@ -55,7 +54,7 @@ def test_it_goes_on_from_its_checkpoint_with_names_that_nobody_had(phase):
     assert job.plans > before.plans
     assert (job.model.tensors, job.data, job.seed) == (TENSORS, DATA, before.seed)
     (void,) = job.voids
-    assert (void.term, void.version) == (7, saved.manifest["version"])
+    assert (void.term, void.version) == (7, saved.manifest.version)
 
 
 def test_a_job_that_was_ended_begins_again():
@@ -81,8 +80,4 @@ def test_what_was_never_saved_does_not_count():
 def test_which_batches_are_done_is_what_the_checkpoint_says():
     world, saved = trained(data=ASYNC)
     begin_again(world, manifest_of(saved))
-    assert (
-        world.state.job.voids[-1].floors
-        == Manifest.from_json(saved.manifest).floors
-        == ((0, len(saved.manifest["blocks"]), 3),)
-    )
+    assert world.state.job.voids[-1].floors == saved.manifest.floors == ((0, len(saved.manifest.blocks), 3),)

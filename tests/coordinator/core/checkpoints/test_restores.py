@@ -4,10 +4,10 @@ import pytest
 
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
+from coordinator.core.checkpoints.manifest import CheckpointSearch
 from coordinator.core.plans.plan import Phase
 from coordinator.core.plans.scale_requests import RESTORE
 from coordinator.core.state import JobPhase
-from coordinator.server.checkpoint_storage import Search
 from coordinator.server.status_view import status
 from elastic_ps.core.configuration import Role
 from tests.coordinator.played_job import IDENTITY, World, text, without_a_server
@@ -45,7 +45,7 @@ def test_a_checkpoint_that_a_server_cannot_load_gives_way_to_the_next_older():
     assert world.counts == (2, 2)
     assert world.state.job.term == term + 2, "the restart's and the restore's"
     assert world.sent(ef.Prepare)[-1].restore == older.url
-    assert world.state.job.voids[-1].version == older.manifest["version"]
+    assert world.state.job.voids[-1].version == older.manifest.version
     assert not any(node.exited == 1 for node in world.nodes), "no process dies of it"
 
 
@@ -99,7 +99,7 @@ def test_the_version_falls_back_with_the_job_to_its_checkpoint():
     world.kill(world.node("s0"))
     world.launcher()
     world.post(ev.CheckpointFound(world.now, saved.url, saved.manifest))
-    assert trained > saved.manifest["version"] == world.state.version
+    assert trained > saved.manifest.version == world.state.version
 
 
 def test_the_plan_of_a_restore_tells_why():
@@ -121,7 +121,7 @@ def test_a_job_that_has_saved_nothing_goes_back_to_what_it_began_from():
     world.kill(world.node("s0"))
     world.launcher()
     find = next(effect for effect in world.effects if isinstance(effect, ef.FindCheckpoint))
-    assert find.search == Search(IDENTITY, restore="/begun")
+    assert find.search == CheckpointSearch(IDENTITY, restore="/begun")
 
 
 def test_a_checkpoint_that_is_written_again_is_whole_again():

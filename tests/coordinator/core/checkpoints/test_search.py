@@ -150,9 +150,9 @@ def test_a_job_looks_for_its_own_and_for_what_it_began_from():
 
 def test_a_job_keeps_its_identity_over_restores_restarts_and_the_loss_of_its_journal():
     world, (saved,) = looking()
-    assert saved.url == f"file:///ck/version-{saved.manifest['version']:010d}-{IDENTITY}"
-    assert saved.manifest["identity"] == IDENTITY
-    other = {**saved.manifest, "identity": "another job's"}
+    assert saved.url == f"file:///ck/version-{saved.manifest.version:010d}-{IDENTITY}"
+    assert saved.manifest.identity == IDENTITY
+    other = replace(saved.manifest, identity="another job's")
     world.post(ev.CheckpointFound(world.now, saved.url, other))
     world.settle()
     world.journal.write(ef.Journal(replace(world.state.job, begun="file:///named")))

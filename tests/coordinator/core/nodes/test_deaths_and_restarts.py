@@ -102,8 +102,8 @@ def test_a_dead_server_sends_the_job_back_to_its_checkpoint():
         world.turn()
     world.ask(ev.CheckpointAsked)
     manifest = world.saved()
-    assert world.replies[world.asked].version == manifest.manifest["version"]
-    saved = manifest.manifest["version"]
+    assert world.replies[world.asked].version == manifest.manifest.version
+    saved = manifest.manifest.version
     old = set(world.state.job.nodes)
     term = world.state.job.term
     world.kill(world.node("s1"))

@@ -242,7 +242,7 @@ def test_a_sync_step_has_a_sample_for_each_worker():
 
 
 def test_an_accepted_request_says_who_leaves():
-    assert World(3, 1).ask(ev.DrainAsked, "w0").leaving == ["w0"]
+    assert World(3, 1).ask(ev.DrainAsked, "w0").leaving == ("w0",)
 
 
 def test_a_dead_worker_of_static_data_is_not_replaced():

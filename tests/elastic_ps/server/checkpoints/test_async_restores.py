@@ -15,8 +15,8 @@ from coordinator.core.batches import book_of_batches
 from coordinator.core.batches.book_of_batches import Book
 from coordinator.core.checkpoints import saving
 from coordinator.core.checkpoints.ledger_voids import Void, without
+from coordinator.core.checkpoints.manifest import stretches
 from coordinator.ctl.audit import Audit, audit
-from coordinator.server.checkpoint_storage import stretches
 from elastic_ps.core.configuration import ConfigId, Member, Role
 from elastic_ps.server.checkpoints.files import Snapshot, Table, Writer
 from elastic_ps.server.phases import Status
