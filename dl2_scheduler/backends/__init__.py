@@ -1,1 +1,1 @@
-"""Where jobs really run, each behind `dl2_scheduler.cluster`'s `LiveCluster`."""
+"""Where jobs really run, each behind `dl2_scheduler.cluster`'s `Cluster` and `JobDesk`."""

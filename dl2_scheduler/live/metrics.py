@@ -9,9 +9,9 @@ from prometheus_client import CollectorRegistry, Gauge, Histogram, MetricsHandle
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from dl2_scheduler.cluster.desk import JobDesk, JobPhase, JobStatus
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.interfaces import Cluster, SlotOutcome
-from dl2_scheduler.cluster.live import JobPhase, JobStatus, LiveCluster
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.system.http_pages import answered, listening, started
@@ -23,10 +23,10 @@ class ClusterMetrics:
     """Of one cluster.
 
     Args:
-        cluster: is asked when somebody scrapes.
+        desk: is asked when somebody scrapes.
     """
 
-    def __init__(self, cluster: LiveCluster):
+    def __init__(self, desk: JobDesk):
         self.registry = CollectorRegistry()
         self.slot = Gauge("dl2_slot", "Number of the slot that runs.", registry=self.registry)
         self.decision = Histogram(
@@ -35,22 +35,22 @@ class ClusterMetrics:
             buckets=_BUCKETS,
             registry=self.registry,
         )
-        self.registry.register(_Jobs(cluster))
+        self.registry.register(_JobCollector(desk))
 
     def watching(self, cluster: Cluster) -> Cluster:
         """The same cluster for a loop, whose slots and decisions are told."""
         return _Watched(cluster, self)
 
 
-class _Jobs(Collector):
+class _JobCollector(Collector):
     """Asks the cluster: nothing is kept between two scrapes, so that what has gone is gone here too."""
 
-    def __init__(self, cluster: LiveCluster):
-        self._cluster = cluster
+    def __init__(self, desk: JobDesk):
+        self._desk = desk
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """One reading."""
-        jobs = self._cluster.jobs()
+        jobs = self._desk.jobs()
         phases = Counter(job.phase for job in jobs)
         by_phase = GaugeMetricFamily("dl2_jobs", "Jobs, the last of every name.", labels=["phase"])
         for phase in JobPhase:
@@ -72,7 +72,7 @@ class _Jobs(Collector):
         yield from self._load()
 
     def _load(self) -> Iterator[GaugeMetricFamily]:
-        load = self._cluster.load()
+        load = self._desk.load()
         capacity = GaugeMetricFamily("dl2_node_capacity", "What a node has.", labels=["node", "resource"])
         used = GaugeMetricFamily("dl2_node_used", "What tasks claim of it.", labels=["node", "resource"])
         for node in load.nodes:

@@ -9,8 +9,8 @@ from typing import Any
 
 import grpc
 
+from dl2_scheduler.cluster.desk import JobDesk, JobPhase, JobStatus
 from dl2_scheduler.cluster.errors import BadInput, NoSuchJob, SchedulerError
-from dl2_scheduler.cluster.live import JobPhase, JobStatus, LiveCluster
 from dl2_scheduler.live.client import socket_path
 from dl2_scheduler.live.history import History, JobDecision
 from dl2_scheduler.live.policies import Policies
@@ -42,25 +42,25 @@ class ClusterService(rpc.ClusterServicer):
     """One cluster on the wire.
 
     Args:
-        cluster: is asked.
+        desk: takes the requests.
         history: of its decisions.
         policies: which of them decides.
         notes: what else there is to say about them.
     """
 
-    def __init__(self, cluster: LiveCluster, history: History, policies: Policies, notes: Notes | None = None):
-        self._cluster = cluster
+    def __init__(self, desk: JobDesk, history: History, policies: Policies, notes: Notes | None = None):
+        self._desk = desk
         self._history = history
         self._policies = policies
         self._notes = notes or Notes()
 
     def Submit(self, request: pb.SubmitRequest, context: Context) -> pb.SubmitReply:  # noqa: D102, N802
         with _refusals(context):
-            return pb.SubmitReply(job=self._cluster.submit(request.document, Path(request.folder)))
+            return pb.SubmitReply(job=self._desk.submit(request.document, Path(request.folder)))
 
     def Jobs(self, request: pb.JobsRequest, context: Context) -> pb.JobsReply:  # noqa: D102, N802
         with _refusals(context):
-            found = [self._job(request.job)] if request.job else self._cluster.jobs()
+            found = [self._job(request.job)] if request.job else self._desk.jobs()
             return pb.JobsReply(jobs=[_status(self._with_decision(job)) for job in found])
 
     def Why(self, request: pb.WhyRequest, context: Context) -> pb.WhyReply:  # noqa: D102, N802
@@ -70,27 +70,27 @@ class ClusterService(rpc.ClusterServicer):
 
     def Stop(self, request: pb.StopJobRequest, context: Context) -> pb.StopJobReply:  # noqa: D102, N802
         with _refusals(context):
-            self._cluster.stop(request.job)
+            self._desk.stop(request.job)
             return pb.StopJobReply()
 
     def Hold(self, request: pb.HoldRequest, context: Context) -> pb.HoldReply:  # noqa: D102, N802
         with _refusals(context):
-            self._cluster.hold(request.job)
+            self._desk.hold(request.job)
             return pb.HoldReply()
 
     def Release(self, request: pb.ReleaseRequest, context: Context) -> pb.ReleaseReply:  # noqa: D102, N802
         with _refusals(context):
-            self._cluster.release(request.job)
+            self._desk.release(request.job)
             return pb.ReleaseReply()
 
     def Scale(self, request: pb.ScaleJobRequest, context: Context) -> pb.ScaleJobReply:  # noqa: D102, N802
         with _refusals(context):
-            grant = self._cluster.scale(request.job, request.workers, request.servers)
+            grant = self._desk.scale(request.job, request.workers, request.servers)
             return pb.ScaleJobReply(workers=grant.workers, servers=grant.servers)
 
     def Top(self, request: pb.TopRequest, context: Context) -> pb.TopReply:  # noqa: D102, N802
         with _refusals(context):
-            load = self._cluster.load()
+            load = self._desk.load()
             return pb.TopReply(
                 nodes=[pb.NodeLoad(**asdict(node)) for node in load.nodes],
                 tasks=[pb.TaskLoad(**asdict(task)) for task in load.tasks],
@@ -128,7 +128,7 @@ class ClusterService(rpc.ClusterServicer):
         )
 
     def _job(self, name: str) -> JobStatus:
-        found = {job.name: job for job in self._cluster.jobs()}
+        found = {job.name: job for job in self._desk.jobs()}
         if name not in found:
             raise NoSuchJob(f"no job {name}; there are: {', '.join(found) or 'none'}")
         return found[name]

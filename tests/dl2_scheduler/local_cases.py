@@ -20,4 +20,4 @@ def only(outcome):
 
 
 def phases(cluster):
-    return {job.name: job.phase for job in cluster.jobs()}
+    return {job.name: job.phase for job in cluster.desk.jobs()}

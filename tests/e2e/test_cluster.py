@@ -20,8 +20,8 @@ from dl2_scheduler.backends.local.isolation import NoIsolation
 from dl2_scheduler.backends.local.job_records import JobRecords
 from dl2_scheduler.backends.local.nodes import virtual_nodes
 from dl2_scheduler.backends.local.tasks import TaskFiles
+from dl2_scheduler.cluster.desk import JobPhase
 from dl2_scheduler.cluster.errors import NotServed
-from dl2_scheduler.cluster.live import JobPhase
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
 from dl2_scheduler.live.client import ClusterClient
 from tests.paths import ROOT
@@ -146,10 +146,10 @@ def test_a_suspended_job_goes_on_from_its_checkpoint(tmp_path):
         cluster.snapshot()
         cluster.apply(Allocation({"a": Grant(granted, granted)}))
         cluster.finish_slot()
-        return cluster.jobs()[0]
+        return cluster.desk.jobs()[0]
 
     with no_job_left(tmp_path):
-        cluster.submit(document("a", 30), ROOT)
+        cluster.desk.submit(document("a", 30), ROOT)
         ran = until(lambda: (job := slot(1)).epochs_done > 1 and job, "training")
         assert (ran.phase, ran.workers, ran.servers) == (JobPhase.RUNNING, 1, 1)
         suspended = until(lambda: (job := slot(0)).phase is JobPhase.WAITING and job, "suspension")

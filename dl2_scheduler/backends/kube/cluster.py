@@ -23,8 +23,8 @@ _THREADS = 8
 _ATTEMPTS = 4
 
 
-class KubernetesCluster(Onlookers):
-    """See `LiveCluster`.
+class KubernetesCluster:
+    """A `KubernetesCluster` writes what was decided about ElasticJobs into them; see `Cluster`.
 
     Args:
         view: of the cluster.
@@ -36,6 +36,7 @@ class KubernetesCluster(Onlookers):
 
     Attributes:
         policy: tells the name of the one that decides.
+        desk: shows people the jobs.
     """
 
     def __init__(
@@ -47,7 +48,8 @@ class KubernetesCluster(Onlookers):
         slot_seconds: float,
         clock: Clock,
     ):
-        super().__init__(view)
+        self.desk = Onlookers(view)
+        self._view = view
         self.policy: Callable[[], str] = str
         self._api = api
         self._writer = writer

@@ -5,7 +5,7 @@ from typing import Any
 
 from dl2_scheduler.backends.kube.apiserver.objects import NodeInfo, PodInfo
 from dl2_scheduler.backends.kube.apiserver.quantities import PODS, amounts
-from dl2_scheduler.cluster.live import ClusterLoad, NodeLoad, TaskLoad
+from dl2_scheduler.cluster.desk import ClusterLoad, NodeLoad, TaskLoad
 
 ALIVE = "status.phase!=Succeeded,status.phase!=Failed"
 """Field selector: of pods that have not ended."""

@@ -7,13 +7,15 @@ from typing import NoReturn
 from dl2_scheduler.backends.kube import loads, views
 from dl2_scheduler.backends.kube.apiserver.objects import PodInfo
 from dl2_scheduler.backends.kube.placement.binder import View
+from dl2_scheduler.cluster.desk import ClusterLoad, JobStatus
 from dl2_scheduler.cluster.errors import RequestRefused
-from dl2_scheduler.cluster.live import ClusterLoad, JobStatus
 from dl2_scheduler.cluster.snapshot import Grant
 
 
 class Onlookers:
-    """The part of `LiveCluster` for people. The scheduler has no right to make, end or hold anybody's job.
+    """An `Onlookers` desk shows the jobs and refuses all else; see `JobDesk`.
+
+    The scheduler itself has no right to make, end or hold anybody's job.
 
     Args:
         view: of the cluster.
@@ -23,27 +25,27 @@ class Onlookers:
         self._view = view
 
     def submit(self, document: str, folder: Path) -> str:
-        """RequestRefused: see `LiveCluster.submit`."""
+        """RequestRefused: see `JobDesk.submit`."""
         _refuse("submit FILE")
 
     def stop(self, name: str) -> None:
-        """RequestRefused: see `LiveCluster.stop`."""
+        """RequestRefused: see `JobDesk.stop`."""
         _refuse(f"stop {name}")
 
     def hold(self, name: str) -> None:
-        """RequestRefused: see `LiveCluster.hold`."""
+        """RequestRefused: see `JobDesk.hold`."""
         _refuse(f"hold {name}")
 
     def release(self, name: str) -> None:
-        """RequestRefused: see `LiveCluster.release`."""
+        """RequestRefused: see `JobDesk.release`."""
         _refuse(f"release {name}")
 
     def scale(self, name: str, workers: int, servers: int) -> Grant:
-        """RequestRefused: see `LiveCluster.scale`."""
+        """RequestRefused: see `JobDesk.scale`."""
         _refuse(f"scale {name}")
 
     def jobs(self) -> Sequence[JobStatus]:
-        """See `LiveCluster.jobs`."""
+        """See `JobDesk.jobs`."""
         pods: dict[tuple[str, str], list[PodInfo]] = {}
         for pod in self._view.pods():
             pods.setdefault(pod.key, []).append(pod)
@@ -51,7 +53,7 @@ class Onlookers:
         return [views.status_of(job, job.id, pods.get(job.key, ())) for job in jobs]
 
     def load(self) -> ClusterLoad:
-        """See `LiveCluster.load`; what tasks use is not measured here."""
+        """See `JobDesk.load`; what tasks use is not measured here."""
         pods = self._view.pods()
         return loads.load(self._view.nodes(), pods, [pod for pod in pods if pod.job and pod.node], None)
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from dl2_scheduler.backends.kube.apiserver.objects import DECISIONS, Allotment, JobInfo, NodeInfo, PodInfo
 from dl2_scheduler.backends.kube.capacity import Demands, capacity
+from dl2_scheduler.cluster.desk import JobPhase, JobStatus
 from dl2_scheduler.cluster.interfaces import JobOutcome, Trained
 from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES, Job
-from dl2_scheduler.cluster.live import JobPhase, JobStatus
 from dl2_scheduler.cluster.snapshot import Grant, JobState, Snapshot, SpeedReport
 
 MOST_DECISIONS = 10

@@ -20,8 +20,8 @@ from dl2_scheduler.backends.local.runtime import (
     TaskShape,
     Unreachable,
 )
+from dl2_scheduler.cluster.desk import JobPhase
 from dl2_scheduler.cluster.document import ElasticJob
-from dl2_scheduler.cluster.live import JobPhase
 from dl2_scheduler.cluster.snapshot import Grant
 
 log = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from dl2_scheduler.backends.local.job_records import Changes, JobRecord
 from dl2_scheduler.backends.local.runtime import JobReport, LauncherEnding
-from dl2_scheduler.cluster.live import JobPhase
+from dl2_scheduler.cluster.desk import JobPhase
 from dl2_scheduler.cluster.snapshot import Grant
 
 SUSPENDED = "suspended: it was granted nothing"

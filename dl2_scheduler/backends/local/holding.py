@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dl2_scheduler.backends.local.job_records import Changes, JobRecord
 from dl2_scheduler.backends.local.placing import TaskDemand, place
 from dl2_scheduler.backends.local.runtime import SERVER, WORKER, JobReport
+from dl2_scheduler.cluster.desk import JobPhase
 from dl2_scheduler.cluster.document import ElasticJob, Scaling
 from dl2_scheduler.cluster.errors import BadInput, RequestRefused
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.jobs import Node
-from dl2_scheduler.cluster.live import JobPhase
 from dl2_scheduler.cluster.snapshot import Grant
 from dl2_scheduler.cluster.template import SLOTS
 from elastic_ps.system import storage
@@ -17,7 +17,7 @@ from elastic_ps.system import storage
 _PYTHONS = ("python", "python3")
 
 
-def claims_of(document: ElasticJob, workers: int, servers: int) -> tuple[TaskDemand, TaskDemand]:
+def demands_of(document: ElasticJob, workers: int, servers: int) -> tuple[TaskDemand, TaskDemand]:
     """What so many tasks of a job take."""
     name, spec = document.metadata.name, document.spec
     return (
@@ -35,11 +35,11 @@ def check_submitted(document: ElasticJob, nodes: Sequence[Node]) -> None:
     _check_command(document)
     name, counts = document.metadata.name, _first_counts(document)
     largest = max(node.capacity[SLOTS] for node in nodes)
-    for claim in claims_of(document, *counts):
+    for claim in demands_of(document, *counts):
         if claim.demand[SLOTS] > largest:
             slots = f"{claim.demand[SLOTS]:g} slots, which no node has; the most that a node has is {largest:g}"
             raise BadInput(f"{name}: a {claim.role} takes {slots}")
-    if place(nodes, claims_of(document, *counts), NodeRule.SPREAD).over:
+    if place(nodes, demands_of(document, *counts), NodeRule.SPREAD).over:
         raise BadInput(f"{name}: {counts[0]} workers and {counts[1]} servers, its first, do not fit the nodes")
     if document.spec.checkpoint is not None and document.spec.checkpoint.url is not None:
         try:
@@ -78,17 +78,17 @@ def _first_counts(document: ElasticJob) -> tuple[int, int]:
     return workers.min, servers.min
 
 
-def present_claims(record: JobRecord) -> tuple[TaskDemand, TaskDemand]:
+def present_demands(record: JobRecord) -> tuple[TaskDemand, TaskDemand]:
     """Of an active job: what it has, or is to have where that is more."""
     if record.suspended or (record.phase is JobPhase.WAITING and not record.held):
-        return claims_of(record.document, record.workers, record.servers)
+        return demands_of(record.document, record.workers, record.servers)
     workers, servers = max(record.workers, record.wanted_workers), max(record.servers, record.wanted_servers)
-    return claims_of(record.document, workers, servers)
+    return demands_of(record.document, workers, servers)
 
 
-def held_claims(records: Sequence[JobRecord]) -> list[TaskDemand]:
+def held_demands(records: Sequence[JobRecord]) -> list[TaskDemand]:
     """Of all active jobs that the policy does not decide about."""
-    return [claim for record in records if record.left_alone for claim in present_claims(record)]
+    return [claim for record in records if record.left_alone for claim in present_demands(record)]
 
 
 def hold(record: JobRecord, report: JobReport | None) -> Changes:
@@ -153,7 +153,7 @@ def scale(record: JobRecord, workers: int, servers: int, nodes: Sequence[Node], 
     ):
         if not allowed.min <= count <= allowed.max:
             raise RequestRefused(f"{count} {role} for {name}: its document allows {allowed.min} to {allowed.max}")
-    placed = place(nodes, [*others, *claims_of(record.document, grant.workers, grant.servers)], NodeRule.SPREAD)
+    placed = place(nodes, [*others, *demands_of(record.document, grant.workers, grant.servers)], NodeRule.SPREAD)
     if name in placed.over:
         free = place(nodes, others, NodeRule.SPREAD)
         left = "; ".join(f"{node.name}: {_amounts(amounts)}" for node, amounts in zip(nodes, free.free, strict=True))

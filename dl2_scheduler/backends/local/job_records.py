@@ -11,9 +11,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from coordinator.ctl.job_folders import all_jobs, jobs_folder
 from dl2_scheduler.backends.local.runtime import LauncherProcess
+from dl2_scheduler.cluster.desk import JobPhase
 from dl2_scheduler.cluster.document import ElasticJob
 from dl2_scheduler.cluster.errors import BadInput, StateNotWritten
-from dl2_scheduler.cluster.live import JobPhase
 
 FORMAT = 1
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from dl2_scheduler.backends.local.holding import present_claims
+from dl2_scheduler.backends.local.holding import present_demands
 from dl2_scheduler.backends.local.job_records import JobRecord
 from dl2_scheduler.backends.local.placing import Placement, place
 from dl2_scheduler.backends.local.runtime import RunningTask, Usage
+from dl2_scheduler.cluster.desk import ClusterLoad, NodeLoad, TaskLoad
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.jobs import Node
-from dl2_scheduler.cluster.live import ClusterLoad, NodeLoad, TaskLoad
 
 _UNKNOWN = Usage(0.0, 0.0, 0)
 
@@ -16,7 +16,7 @@ _UNKNOWN = Usage(0.0, 0.0, 0)
 def placed(records: Sequence[JobRecord], nodes: Sequence[Node], rule: NodeRule) -> Placement:
     """Where the tasks of all active jobs are counted: those of held jobs first, then by submission."""
     by_hand = sorted(records, key=lambda record: not record.left_alone)
-    return place(nodes, [claim for record in by_hand for claim in present_claims(record)], rule)
+    return place(nodes, [claim for record in by_hand for claim in present_demands(record)], rule)
 
 
 def load_of(

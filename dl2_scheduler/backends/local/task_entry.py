@@ -1,4 +1,4 @@
-"""Become a task of a job: `python enter.py FILE ROLE COMMAND...`.
+"""Become a task of a job: `python task_entry.py FILE ROLE COMMAND...`.
 
 FILE says, for each role, what its tasks' environment has beside what it inherits, and which control group they are in;
 none of it is on the command line, which every user of the machine can read. The group is entered before the command

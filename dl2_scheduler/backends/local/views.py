@@ -8,10 +8,10 @@ from dl2_scheduler.backends.local import decide, holding
 from dl2_scheduler.backends.local.job_records import JobRecord
 from dl2_scheduler.backends.local.placing import TaskDemand, place
 from dl2_scheduler.backends.local.runtime import JobReport
+from dl2_scheduler.cluster.desk import JobPhase, JobStatus
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import JobOutcome, Trained
 from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES, Job, Node
-from dl2_scheduler.cluster.live import JobPhase, JobStatus
 from dl2_scheduler.cluster.snapshot import Grant, JobState, SpeedReport
 from dl2_scheduler.cluster.template import SLOTS
 
@@ -94,7 +94,7 @@ def why_waits(record: JobRecord, nodes: Sequence[Node], held: Sequence[TaskDeman
     if record.suspended:
         return f"suspended when it was submitted: dl2 release {record.name} lets it begin"
     spec = record.document.spec
-    least = holding.claims_of(
+    least = holding.demands_of(
         record.document, record.wanted_workers or spec.workers.min, record.wanted_servers or spec.servers.min
     )
     if record.name in place(nodes, least, NodeRule.SPREAD).over:

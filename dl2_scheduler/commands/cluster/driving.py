@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
+from dl2_scheduler.cluster.desk import JobDesk
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.free_resources import NodeRule
-from dl2_scheduler.cluster.interfaces import AllocationPolicy
-from dl2_scheduler.cluster.live import LiveCluster
+from dl2_scheduler.cluster.interfaces import AllocationPolicy, Cluster
 from dl2_scheduler.guard.decision import GuardSettings
 from dl2_scheduler.guard.process import Guard
 from dl2_scheduler.learning.live.process import Learner, check_learns
@@ -87,11 +87,12 @@ class Driving:
 
 
 @contextmanager
-def driven(cluster: LiveCluster, history: History, folder: Path, driving: Driving) -> Iterator[SlotLoop]:
+def driven(cluster: Cluster, desk: JobDesk, history: History, folder: Path, driving: Driving) -> Iterator[SlotLoop]:
     """The loop of a cluster, which people can talk to meanwhile.
 
     Args:
         cluster: acted on.
+        desk: takes the requests of people.
         history: of its decisions.
         folder: of its state.
         driving: see there.
@@ -119,8 +120,8 @@ def driven(cluster: LiveCluster, history: History, folder: Path, driving: Drivin
             learner = stack.enter_context(closing(Learner(policies, folder, driving.rule)))
             beside.append(learner)
             notes.learning, notes.updates = lambda: learner.summary, lambda: learner.updates
-        stack.enter_context(serving(ClusterService(cluster, history, policies, notes), folder))
-        metrics = ClusterMetrics(cluster)
+        stack.enter_context(serving(ClusterService(desk, history, policies, notes), folder))
+        metrics = ClusterMetrics(desk)
         if driving.metrics is not None:
             where = stack.enter_context(exported(metrics, driving.metrics))
             log.info("metrics: http://%s/metrics", where)

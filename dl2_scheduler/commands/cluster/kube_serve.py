@@ -130,7 +130,7 @@ def _lead(order: KubeOrder, api: KubeApi, lease: Lease, trouble: _Trouble, healt
         cluster = KubernetesCluster(informers, api, writer, memory, order.slot_seconds, clock)
         trouble.closes(cluster)
         health.leads(lambda: lease.held, lambda: memory.slot)
-        with signals_to(cluster.close), driven(cluster, history, order.folder, order.driving) as loop:
+        with signals_to(cluster.close), driven(cluster, cluster.desk, history, order.folder, order.driving) as loop:
             cluster.policy = lambda: loop.policy
             informers.start(_SYNC_SECONDS)
             binder.start()

@@ -102,7 +102,7 @@ def _serve_local(slots: str, length: float, driving: Driving, state: Path, isola
     ):
         runtime = ElasticrunRuntime(state, clock.wake, tasks, umask)
         cluster = LocalCluster(nodes, length, records, runtime, clock, driving.rule)
-        with signals_to(cluster.close), driven(cluster, history, state, driving) as loop:
+        with signals_to(cluster.close), driven(cluster, cluster.desk, history, state, driving) as loop:
             say(f"dl2: serving {state}: {slots} task slots, {loop.policy}, slots of {length:g} s")
             say(f"dl2: isolation: {tasks.words}")
             loop.run()

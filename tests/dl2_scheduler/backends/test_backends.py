@@ -29,7 +29,7 @@ def cluster(request, serve, serve_kube) -> Cluster:
     local = serve("2x8", SLOT)
     if request.param == "local":
         for name in NAMES:
-            local.submit(document(name, EPOCHS), Path())
+            local.desk.submit(document(name, EPOCHS), Path())
         return local
     one = {"slots": 1.0}
     jobs = [Job(name, 0.0, "digits", EPOCHS, SAMPLES, one, one, max_workers=4, max_servers=4) for name in NAMES]
@@ -105,7 +105,7 @@ def test_a_job_that_goes_back_to_a_checkpoint_is_where_it_is_and_its_progress_co
     jobs = [slot(cluster, a=(2, 2))[1]["a"]]
     assert states(cluster)["a"].epochs_done == pytest.approx(2.0)
     assert states(cluster)["a"].remaining_epochs == pytest.approx(EPOCHS - 2.0)
-    assert cluster.jobs()[0].epochs_done == pytest.approx(2.0)
+    assert cluster.desk.jobs()[0].epochs_done == pytest.approx(2.0)
     jobs += [slot(cluster, a=(2, 2))[1]["a"] for _ in range(2)]
     assert [job.epochs for job in jobs] == pytest.approx([0.0, 4.0, 4.0])
     assert [job.lost for job in jobs] == pytest.approx([2.0, 0.0, 0.0])

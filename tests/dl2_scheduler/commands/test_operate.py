@@ -29,13 +29,13 @@ def loop(tmp_path, serve, runtime, clock, monkeypatch):
     cluster, history = serve("1x4"), History(folder / "decisions.sqlite")
     policies = Policies(make_live_policy, "drf", folder)
     runtime.log = lambda name, submission, run: tmp_path / f"{name}-{submission}.{run}.log"
-    with serving(ClusterService(cluster, history, policies), folder):
+    with serving(ClusterService(cluster.desk, history, policies), folder):
         loop = SlotLoop(cluster, policies, NodeRule.SPREAD, history, now=clock.now)
-        cluster.submit(document("a"), Path())
+        cluster.desk.submit(document("a"), Path())
         loop.slot()
         minimum = yaml.safe_load(document("b"))
         minimum["spec"]["workers"]["min"] = 3
-        cluster.submit(yaml.safe_dump(minimum), Path())
+        cluster.desk.submit(yaml.safe_dump(minimum), Path())
         yield loop
     history.close()
 

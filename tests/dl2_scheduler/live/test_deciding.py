@@ -119,7 +119,7 @@ def make(name):
 def played(tmp_path, serve, clock):
     """A loop over a played cluster with a job a, its policies and history."""
     cluster, history = serve(), History(tmp_path / "decisions.sqlite")
-    cluster.submit(document("a"), Path())
+    cluster.desk.submit(document("a"), Path())
     policies = Policies(make, "drf", tmp_path)
     yield SlotLoop(cluster, policies, NodeRule.SPREAD, history, now=clock.now), policies, history
     history.close()
@@ -249,8 +249,8 @@ def test_the_commands_of_policies(tmp_path, serve, clock, monkeypatch):
     policies, notes = Policies(make_live_policy, "drf", folder), Notes()
     notes.comparison = lambda: "2 jobs"
     loop = SlotLoop(cluster, policies, NodeRule.SPREAD, history, now=clock.now)
-    cluster.submit(document("a", workers=2, servers=2), Path())
-    with serving(ClusterService(cluster, history, policies, notes), folder):
+    cluster.desk.submit(document("a", workers=2, servers=2), Path())
+    with serving(ClusterService(cluster.desk, history, policies, notes), folder):
         assert dl2("policy", "use", "dl2:.", "--shadow")[0] == 0
         loop.slot()
         status, output = dl2("policy")

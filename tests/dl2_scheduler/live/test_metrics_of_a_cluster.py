@@ -32,10 +32,10 @@ def scraped(where):
 
 def test_jobs_nodes_and_decisions_are_told(serve, runtime):
     cluster = serve()
-    metrics = ClusterMetrics(cluster)
+    metrics = ClusterMetrics(cluster.desk)
     watched = metrics.watching(cluster)
     for name in ("a", "b"):
-        cluster.submit(document(name), Path())
+        cluster.desk.submit(document(name), Path())
     for grants in ({"a": Grant(2, 1)}, {"a": Grant(3, 1)}):
         watched.snapshot()
         watched.apply(Allocation(grants))
@@ -61,7 +61,7 @@ def test_jobs_nodes_and_decisions_are_told(serve, runtime):
 def page(request, serve):
     """An option that opens a page, and what opens it."""
     if request.param == "--metrics":
-        return request.param, partial(exported, ClusterMetrics(serve()))
+        return request.param, partial(exported, ClusterMetrics(serve().desk))
     return request.param, partial(answering, Health(30.0, lambda: ""))
 
 
@@ -87,9 +87,10 @@ def test_where_no_page_can_be_is_said_in_the_same_words(page):
 
 def test_where_metrics_are_is_told_as_everything_else_is(serve, tmp_path, caplog, capsys):
     caplog.set_level(logging.INFO)
+    cluster = serve()
     with (
         closing(History(tmp_path / HISTORY_FILE)) as history,
-        driven(serve(), history, tmp_path, Driving("drf", guard=None, metrics="0")),
+        driven(cluster, cluster.desk, history, tmp_path, Driving("drf", guard=None, metrics="0")),
     ):
         (told,) = [record.getMessage() for record in caplog.records if record.name.endswith("driving")]
         assert scraped(told.removeprefix("metrics: http://").removesuffix("/metrics"))

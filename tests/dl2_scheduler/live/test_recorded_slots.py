@@ -110,9 +110,9 @@ def test_a_policy_that_fits_speeds_begins_with_what_was_reported(tmp_path):
 def test_what_a_job_did_is_recorded_not_what_it_was_told(tmp_path, serve, clock, runtime):
     cluster, history = serve("1x8"), History(tmp_path / HISTORY_FILE)
     loop = SlotLoop(cluster, Policies(make_live_policy, "drf", tmp_path), NodeRule.SPREAD, history, now=clock.now)
-    cluster.submit(document("a"), Path())
+    cluster.desk.submit(document("a"), Path())
     loop.slot()
-    cluster.submit(document("b"), Path())
+    cluster.desk.submit(document("b"), Path())
     runtime.jobs["a"].refuses = "its script draws its own batches"
     loop.slot()
     first, second = history.slots()

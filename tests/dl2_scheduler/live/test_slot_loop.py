@@ -90,7 +90,7 @@ def served(tmp_path, serve, runtime, clock, monkeypatch):
     folder.mkdir()
     cluster, history = serve(), History(folder / "decisions.sqlite")
     policies = Policies(make_live_policy, "drf", folder)
-    with serving(ClusterService(cluster, history, policies), folder):
+    with serving(ClusterService(cluster.desk, history, policies), folder):
         yield cluster, SlotLoop(cluster, policies, NodeRule.SPREAD, history, now=clock.now)
     history.close()
 
@@ -137,7 +137,7 @@ def test_refusals_over_the_socket(served, tmp_path):
 def test_a_socket_that_a_killed_one_left_is_taken_over_and_a_long_path_refused(served, tmp_path, serve):
     with (
         pytest.raises(BadInput, match="longer than a socket's path may be"),
-        serving(ClusterService(served[0], None, None), tmp_path / ("x" * 100)),
+        serving(ClusterService(served[0].desk, None, None), tmp_path / ("x" * 100)),
     ):
         pass
     with pytest.raises(BadInput, match="give a shorter --folder"):
@@ -145,7 +145,7 @@ def test_a_socket_that_a_killed_one_left_is_taken_over_and_a_long_path_refused(s
     folder = tmp_path / "other"
     folder.mkdir()
     (folder / "socket").touch()
-    with serving(ClusterService(served[0], None, None), folder), ClusterClient(folder) as found:
+    with serving(ClusterService(served[0].desk, None, None), folder), ClusterClient(folder) as found:
         assert list(found.jobs()) == []
 
 
@@ -215,14 +215,14 @@ def test_a_slot_that_a_kill_cut_short_is_not_said_to_run(served, monkeypatch):
             with pytest.raises(KeyboardInterrupt):
                 loop.slot()
 
-    cluster.submit(document("a"), Path())
+    cluster.desk.submit(document("a"), Path())
     cut_short()
     assert dl2("why", "a")[1].count("not ended") == 1
     loop.slot()
     assert re.findall("not ended|cut short", dl2("why", "a")[1]) == ["cut short"]
     cut_short()
     assert re.findall("not ended|cut short", dl2("why", "a")[1]) == ["cut short", "not ended"]
-    cluster.stop("a")
+    cluster.desk.stop("a")
     loop.slot()
     assert re.findall("not ended|cut short", dl2("why", "a")[1]) == ["cut short", "cut short"]
 
@@ -258,8 +258,8 @@ def test_what_cannot_be_served(options, words):
 def test_policies_of_live_clusters_run_on_the_played_one(serve):
     for name in ("fifo", "srtf", "tetris", "optimus", "planner"):
         cluster = serve()
-        if not cluster.jobs():
-            cluster.submit(document("a"), Path())
+        if not cluster.desk.jobs():
+            cluster.desk.submit(document("a"), Path())
         snapshot = cluster.snapshot()
         grants = make_live_policy(name).allocate(snapshot, FreeResources(snapshot)).grants
         assert grants["a"].workers > 0, name

@@ -19,8 +19,8 @@ from dl2_scheduler.backends.kube.views import (
     snapshot_of,
     status_of,
 )
+from dl2_scheduler.cluster.desk import JobPhase
 from dl2_scheduler.cluster.free_resources import FreeResources
-from dl2_scheduler.cluster.live import JobPhase
 from dl2_scheduler.cluster.snapshot import Grant
 from tests.dl2_scheduler.kube_objects import NOW, gang, job, node, pod, stamp, template
 

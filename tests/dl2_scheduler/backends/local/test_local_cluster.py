@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from dl2_scheduler.cluster.live import JobPhase
+from dl2_scheduler.cluster.desk import JobPhase
 from tests.dl2_scheduler.local_cases import HERE, only, phases, slot
 from tests.dl2_scheduler.played_cluster import document
 
 
 def test_a_job_from_submission_to_its_end(serve, runtime):
     cluster = serve()
-    assert cluster.submit(document(), HERE) == "digits"
+    assert cluster.desk.submit(document(), HERE) == "digits"
     assert phases(cluster) == {"digits": JobPhase.WAITING}
     assert only(slot(cluster, digits=(2, 1))) == type(only(slot(cluster, digits=(2, 1))))(
         "digits", 2, 1, pytest.approx(2.0), None, since=0.0
@@ -24,12 +24,12 @@ def test_a_job_from_submission_to_its_end(serve, runtime):
     assert runtime.calls[1:] == [("scale", "digits", 4, 4)]
     assert last.finished == pytest.approx(130.0)  # 2 slots at 1 a second, the other 36 epochs at 4
     assert (phases(cluster), cluster.snapshot().jobs) == ({"digits": JobPhase.FINISHED}, ())
-    assert cluster.jobs()[0].epochs_done == 40
+    assert cluster.desk.jobs()[0].epochs_done == 40
 
 
 def test_when_a_slot_was_and_a_job_got_its_counts_is_told(serve, runtime):
     cluster = serve()
-    cluster.submit(document(epochs=400), HERE)
+    cluster.desk.submit(document(epochs=400), HERE)
     slot(cluster, digits=(2, 1))
     kept, grown = slot(cluster, digits=(2, 1)), slot(cluster, digits=(4, 4))
     assert [(each.began, each.ended, only(each).since) for each in (kept, grown)] == [(20, 40, 0), (40, 60, 40)]
@@ -44,7 +44,7 @@ def test_when_a_slot_was_and_a_job_got_its_counts_is_told(serve, runtime):
 def test_since_when_a_job_has_its_counts_is_asked_until_it_is_known(serve, runtime):
     """A coordinator has switched before it can tell when it has done the first step with the new counts."""
     cluster = serve()
-    cluster.submit(document(epochs=400), HERE)
+    cluster.desk.submit(document(epochs=400), HERE)
     slot(cluster, digits=(2, 1))
     scale = runtime.scale
 
@@ -61,7 +61,7 @@ def test_since_when_a_job_has_its_counts_is_asked_until_it_is_known(serve, runti
 
 def test_what_jobs_measured_is_in_the_next_snapshot(serve):
     cluster = serve()
-    cluster.submit(document(), HERE)
+    cluster.desk.submit(document(), HERE)
     (state,) = cluster.snapshot().jobs
     assert (state.job.samples_per_epoch, state.workers, state.slots_run) == (1.0, 0, 0)
     slot(cluster, digits=(2, 3))
@@ -75,7 +75,7 @@ def test_what_jobs_measured_is_in_the_next_snapshot(serve):
 
 def test_a_job_that_only_starts_says_so(serve, runtime, monkeypatch):
     cluster = serve()
-    cluster.submit(document(), HERE)
+    cluster.desk.submit(document(), HERE)
     assert not cluster.snapshot().jobs[0].starting
     report = runtime.report
     monkeypatch.setattr(runtime, "report", lambda *job: replace(report(*job), trains=False, workers=0, servers=0))
@@ -86,21 +86,21 @@ def test_a_job_that_only_starts_says_so(serve, runtime, monkeypatch):
 
 def test_suspended_with_a_checkpoint_and_restored_from_it(serve, runtime):
     cluster = serve()
-    cluster.submit(document(), HERE)
+    cluster.desk.submit(document(), HERE)
     slot(cluster, digits=(2, 2))
     outcome = only(slot(cluster))
     assert (outcome.workers, outcome.epochs) == (0, pytest.approx(0.0))
     assert runtime.calls[-2:] == [("save", "digits"), ("stop", "digits")]
     assert phases(cluster) == {"digits": JobPhase.WAITING}
-    assert "suspended" in cluster.jobs()[0].reason
+    assert "suspended" in cluster.desk.jobs()[0].reason
     slot(cluster, digits=(1, 1))
     assert runtime.calls[-1] == ("start", "digits", 1, 1)
-    assert cluster.jobs()[0].epochs_done == pytest.approx(6.0)
+    assert cluster.desk.jobs()[0].epochs_done == pytest.approx(6.0)
 
 
 def test_what_a_job_could_not_follow_is_what_happened(serve, runtime):
     cluster = serve()
-    cluster.submit(document(), HERE)
+    cluster.desk.submit(document(), HERE)
     slot(cluster, digits=(2, 1))
     runtime.jobs["digits"].refuses = "no more workers: use an elastic_ps.Sampler"
     outcome = only(slot(cluster, digits=(4, 1)))
@@ -114,7 +114,7 @@ def test_what_a_job_could_not_follow_is_what_happened(serve, runtime):
 def test_jobs_that_shrink_go_first(serve, runtime):
     cluster = serve()
     for name in ("a", "b", "c"):
-        cluster.submit(document(name), HERE)
+        cluster.desk.submit(document(name), HERE)
     slot(cluster, a=(4, 4), b=(2, 2))
     slot(cluster, c=(1, 1), b=(4, 4), a=(1, 1))
     assert [call[:2] for call in runtime.calls[2:]] == [("scale", "a"), ("start", "c"), ("scale", "b")]
@@ -122,10 +122,10 @@ def test_jobs_that_shrink_go_first(serve, runtime):
 
 def test_an_idle_cluster_does_not_wait_for_its_slot(serve, clock):
     cluster = serve(slot=1200.0)
-    clock.at(1003.0, lambda: cluster.submit(document("a"), HERE))
+    clock.at(1003.0, lambda: cluster.desk.submit(document("a"), HERE))
     slot(cluster)
     assert clock.now() == 1003.0
-    clock.at(1100.0, lambda: cluster.submit(document("b"), HERE))
+    clock.at(1100.0, lambda: cluster.desk.submit(document("b"), HERE))
     slot(cluster, a=(1, 1))
     assert clock.now() == 1003.0 + 400.0  # a ended, and b waits
     slot(cluster, b=(1, 1))
@@ -136,11 +136,11 @@ def test_a_job_is_saved_while_it_trains_and_the_others_go_on(serve, runtime, clo
     cluster = serve()
     runtime.save_seconds = 30.0
     for name in ("a", "b"):
-        cluster.submit(document(name), HERE)
+        cluster.desk.submit(document(name), HERE)
     slot(cluster, a=(2, 2))
     a, b = slot(cluster, b=(1, 1)).jobs
     assert (a.workers, a.epochs, b.epochs) == (2, pytest.approx(4.0), pytest.approx(2.0))
-    assert (phases(cluster), cluster.jobs()[0].reason) == (
+    assert (phases(cluster), cluster.desk.jobs()[0].reason) == (
         {"a": JobPhase.SUSPENDING, "b": JobPhase.RUNNING},
         "it is being saved",
     )

@@ -9,8 +9,8 @@ from dl2_scheduler.backends.local import decide
 from dl2_scheduler.backends.local.decide import LeaveJob, ScaleJob, StartJob, SuspendJob
 from dl2_scheduler.backends.local.job_records import JobRecord
 from dl2_scheduler.backends.local.runtime import JobReport, LauncherEnding, LauncherProcess
+from dl2_scheduler.cluster.desk import JobPhase
 from dl2_scheduler.cluster.document import read_document
-from dl2_scheduler.cluster.live import JobPhase
 from dl2_scheduler.cluster.snapshot import Grant
 from tests.dl2_scheduler.played_cluster import document
 

@@ -3,8 +3,8 @@
 import pytest
 
 from dl2_scheduler.backends.local.runtime import LauncherEnding
+from dl2_scheduler.cluster.desk import JobPhase
 from dl2_scheduler.cluster.errors import NoSuchJob, RequestRefused
-from dl2_scheduler.cluster.live import JobPhase
 from tests.dl2_scheduler.local_cases import HERE, only, phases, slot
 from tests.dl2_scheduler.played_cluster import document
 
@@ -12,18 +12,18 @@ from tests.dl2_scheduler.played_cluster import document
 def test_a_job_that_fails_says_why_and_the_others_go_on(serve, runtime, clock):
     cluster = serve()
     for name in ("a", "b"):
-        cluster.submit(document(name), HERE)
+        cluster.desk.submit(document(name), HERE)
     slot(cluster, a=(1, 1), b=(1, 1))
     clock.at(1025.0, lambda: runtime.end("a", 1, "worker w0 exited with status 3"))
     a, b = slot(cluster, a=(2, 1), b=(1, 1)).jobs
     assert (a.finished, a.workers, a.note) == (25.0, 1, "failed: worker w0 exited with status 3")
     assert (b.finished, b.epochs) == (None, pytest.approx(2.0))
-    assert cluster.jobs()[0].ended == 1025.0
+    assert cluster.desk.jobs()[0].ended == 1025.0
 
 
 def test_a_job_that_fails_before_it_was_heard_to_train_had_nothing(serve, runtime, clock):
     cluster = serve()
-    cluster.submit(document(), HERE)
+    cluster.desk.submit(document(), HERE)
     clock.at(1005.0, lambda: runtime.end("digits", 1, "worker w0 exited with status 3"))
     found = only(slot(cluster, digits=(2, 1)))
     assert (found.workers, found.servers, found.finished) == (0, 0, 5.0)
@@ -34,7 +34,7 @@ def test_a_job_that_fails_before_it_was_heard_to_train_had_nothing(serve, runtim
 def test_a_job_that_is_over_is_not_decided_about_while_its_launcher_lives(serve, runtime, clock, status, epochs):
     cluster = serve()
     for name in ("a", "b"):
-        cluster.submit(document(name), HERE)
+        cluster.desk.submit(document(name), HERE)
 
     def over():
         runtime.train(runtime.jobs["a"])
@@ -45,32 +45,32 @@ def test_a_job_that_is_over_is_not_decided_about_while_its_launcher_lives(serve,
     a, _ = slot(cluster, a=(1, 1), b=(1, 1)).jobs
     assert (a.finished, a.epochs, a.workers) == (40.0, 38 if status == 0 else 0, 1)
     assert [state.job.id for state in cluster.snapshot().jobs] == ["b"]
-    assert (cluster.jobs()[0].phase, cluster.jobs()[0].reason) == (
+    assert (cluster.desk.jobs()[0].phase, cluster.desk.jobs()[0].reason) == (
         JobPhase.RUNNING,
         "it is over, and its processes end",
     )
     clock.at(1041.5, lambda: runtime.end("a", status, "why"))
     assert [job.id for job in slot(cluster, b=(1, 1)).jobs] == ["b"]
-    found = cluster.jobs()[0]
+    found = cluster.desk.jobs()[0]
     assert (found.phase, found.reason) == (JobPhase.FAILED if status else JobPhase.FINISHED, "why")
     assert found.ended == pytest.approx(1041.5)
 
 
 def test_a_held_job_that_is_over_is_given_nothing(serve, runtime):
     cluster = serve()
-    cluster.submit(document(), HERE)
+    cluster.desk.submit(document(), HERE)
     slot(cluster, digits=(1, 1))
-    cluster.hold("digits")
-    cluster.scale("digits", 2, 2)
+    cluster.desk.hold("digits")
+    cluster.desk.scale("digits", 2, 2)
     runtime.jobs["digits"].over = LauncherEnding(0, "finished", 0.0)
     slot(cluster)
-    assert cluster.jobs()[0].reason == "it is over, and its processes end"
+    assert cluster.desk.jobs()[0].reason == "it is over, and its processes end"
     assert runtime.calls == [("start", "digits", 1, 1)]
 
 
 def test_a_job_that_is_over_as_it_was_suspended_is_decided_about(serve, runtime, monkeypatch):
     cluster = serve()
-    cluster.submit(document(), HERE)
+    cluster.desk.submit(document(), HERE)
     slot(cluster, digits=(1, 1))
 
     def stop(name, process):
@@ -85,7 +85,7 @@ def test_a_job_that_is_over_as_it_was_suspended_is_decided_about(serve, runtime,
 def test_a_job_that_ends_while_it_is_saved_has_finished(serve, runtime):
     cluster = serve()
     runtime.save_seconds = 1000.0
-    cluster.submit(document(), HERE)
+    cluster.desk.submit(document(), HERE)
     slot(cluster, digits=(2, 2))
     for _ in range(9):
         outcome = slot(cluster)
@@ -94,52 +94,52 @@ def test_a_job_that_ends_while_it_is_saved_has_finished(serve, runtime):
 
 def test_a_job_that_cannot_be_started_has_failed(serve):
     cluster = serve()
-    cluster.submit(document().replace("digits.py", "gone.py"), HERE)
+    cluster.desk.submit(document().replace("digits.py", "gone.py"), HERE)
     assert only(slot(cluster, digits=(1, 1))).note == "its folder is gone"
     assert phases(cluster) == {"digits": JobPhase.FAILED}
 
 
 def test_a_lost_launcher_is_started_again_but_not_for_ever(serve, runtime):
     cluster = serve()
-    cluster.submit(document(), HERE)
+    cluster.desk.submit(document(), HERE)
     for _ in range(4):
         slot(cluster, digits=(1, 1))
         runtime.end("digits", None, "it was killed")
     cluster.snapshot()
-    assert cluster.jobs()[0].reason == "its launcher was lost: it was killed; retryLimit 3 has been used up"
+    assert cluster.desk.jobs()[0].reason == "its launcher was lost: it was killed; retryLimit 3 has been used up"
     assert [call[0] for call in runtime.calls] == ["start"] * 4
 
 
 def test_stopped_in_mid_slot(serve, clock, runtime):
     cluster = serve()
     for name in ("a", "b"):
-        cluster.submit(document(name), HERE)
-    clock.at(1004.0, lambda: cluster.stop("b"))
-    clock.at(1004.5, lambda: cluster.stop("a"))
+        cluster.desk.submit(document(name), HERE)
+    clock.at(1004.0, lambda: cluster.desk.stop("b"))
+    clock.at(1004.5, lambda: cluster.desk.stop("a"))
     a, b = slot(cluster, a=(1, 1)).jobs
     assert (a.finished, b.finished, phases(cluster)) == (4.5, 4.0, {"a": JobPhase.STOPPED, "b": JobPhase.STOPPED})
     assert runtime.calls[-1] == ("stop", "a")
     with pytest.raises(RequestRefused, match="a has ended: it is stopped"):
-        cluster.stop("a")
+        cluster.desk.stop("a")
     with pytest.raises(NoSuchJob, match="no job c; those that have not ended: none"):
-        cluster.stop("c")
+        cluster.desk.stop("c")
 
 
 def test_a_job_that_is_being_stopped_takes_no_orders(serve):
     cluster = serve()
-    cluster.submit(document("a"), HERE)
-    cluster.stop("a")
-    cluster.stop("a")  # twice is no mistake
-    for order in (cluster.hold, cluster.release, lambda name: cluster.scale(name, 1, 1)):
+    cluster.desk.submit(document("a"), HERE)
+    cluster.desk.stop("a")
+    cluster.desk.stop("a")  # twice is no mistake
+    for order in (cluster.desk.hold, cluster.desk.release, lambda name: cluster.desk.scale(name, 1, 1)):
         with pytest.raises(RequestRefused, match="a is being stopped"):
             order("a")
 
 
 def test_a_job_that_is_being_stopped_wants_nothing_more(serve, runtime, monkeypatch):
     cluster = serve()
-    cluster.submit(document(), HERE)
+    cluster.desk.submit(document(), HERE)
     slot(cluster, digits=(1, 1))
-    cluster.stop("digits")
+    cluster.desk.stop("digits")
     monkeypatch.setattr(runtime, "stop", lambda name, process: None)  # it takes its time
     assert cluster.snapshot().jobs == ()
     assert phases(cluster) == {"digits": JobPhase.STOPPING}

@@ -6,9 +6,9 @@ import yaml
 from dl2_scheduler.backends.local.nodes import virtual_nodes
 from dl2_scheduler.backends.local.placing import TaskDemand, place
 from dl2_scheduler.backends.local.runtime import TaskShape
+from dl2_scheduler.cluster.desk import JobPhase
 from dl2_scheduler.cluster.errors import BadInput, NoSuchJob, RequestRefused
 from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
-from dl2_scheduler.cluster.live import JobPhase
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
 from dl2_scheduler.policies.registry import LIVE_NAMES, make_live_policy
 from tests.dl2_scheduler.local_cases import HERE
@@ -28,7 +28,7 @@ def free(snapshot):
 
 
 def job(cluster, name):
-    return {job.name: job for job in cluster.jobs()}[name]
+    return {job.name: job for job in cluster.desk.jobs()}[name]
 
 
 @pytest.fixture
@@ -36,13 +36,13 @@ def two(serve):
     """a and b run with 2+2 and 1+1 on 2 nodes of 8 slots."""
     cluster = serve()
     for name in ("a", "b"):
-        cluster.submit(document(name), HERE)
+        cluster.desk.submit(document(name), HERE)
     slot(cluster, a=(2, 2), b=(1, 1))
     return cluster
 
 
 def test_the_policy_leaves_a_held_job_alone(two, runtime):
-    two.hold("a")
+    two.desk.hold("a")
     snapshot, outcome = slot(two, a=(1, 1), b=(1, 1))
     assert [state.job.id for state in snapshot.jobs] == [job.id for job in outcome.jobs] == ["b"]
     assert free(snapshot) == [6.0, 6.0]
@@ -53,7 +53,7 @@ def test_the_policy_leaves_a_held_job_alone(two, runtime):
 
 def test_a_job_held_in_mid_slot_does_not_take_what_the_policy_then_decides(two, runtime):
     two.snapshot()
-    two.hold("a")
+    two.desk.hold("a")
     two.apply(Allocation({"a": Grant(4, 4), "b": Grant(1, 1)}))
     assert [call[0] for call in runtime.calls] == ["start", "start"]
     two.finish_slot()
@@ -61,12 +61,12 @@ def test_a_job_held_in_mid_slot_does_not_take_what_the_policy_then_decides(two, 
 
 
 def test_a_held_job_is_scaled_by_its_owner_without_waiting_for_the_slot(two, runtime, clock):
-    two.hold("a")
-    clock.at(clock.now() + 5.0, lambda: two.scale("a", 3, 0))
+    two.desk.hold("a")
+    clock.at(clock.now() + 5.0, lambda: two.desk.scale("a", 3, 0))
     slot(two, b=(1, 1))
     assert runtime.calls[-1] == ("scale", "a", 3, 2)
     assert job(two, "a").workers == 3
-    two.release("a")
+    two.desk.release("a")
     snapshot, _ = slot(two, a=(1, 1), b=(1, 1))
     assert free(snapshot) == [8.0, 8.0]
     assert (job(two, "a").held, job(two, "a").workers) == (False, 1)
@@ -75,10 +75,10 @@ def test_a_held_job_is_scaled_by_its_owner_without_waiting_for_the_slot(two, run
 def test_one_that_grows_into_what_others_have_waits_for_the_slot(serve, runtime, clock):
     cluster = serve("1x4")
     for name in ("a", "b"):
-        cluster.submit(document(name), HERE)
+        cluster.desk.submit(document(name), HERE)
     slot(cluster, a=(1, 1), b=(1, 1))
-    cluster.hold("a")
-    clock.at(clock.now() + 5.0, lambda: cluster.scale("a", 2, 0))
+    cluster.desk.hold("a")
+    clock.at(clock.now() + 5.0, lambda: cluster.desk.scale("a", 2, 0))
     slot(cluster, b=(1, 1))
     assert job(cluster, "a").workers == 1
     snapshot, _ = slot(cluster)
@@ -88,33 +88,33 @@ def test_one_that_grows_into_what_others_have_waits_for_the_slot(serve, runtime,
     with pytest.raises(
         RequestRefused, match=r"a with 4 workers and 2 servers does not fit .*; there is left: node-0: 4 slots"
     ):
-        cluster.scale("a", 4, 2)
+        cluster.desk.scale("a", 4, 2)
 
 
 def test_what_is_refused(two):
     for ask, words in (
-        (lambda: two.scale("a", 1, 0), "a is scaled by the policy; dl2 hold a first"),
-        (lambda: two.release("a"), "a is not held: the policy decides about it"),
+        (lambda: two.desk.scale("a", 1, 0), "a is scaled by the policy; dl2 hold a first"),
+        (lambda: two.desk.release("a"), "a is not held: the policy decides about it"),
     ):
         with pytest.raises(RequestRefused, match=words):
             ask()
-    two.hold("a")
+    two.desk.hold("a")
     for ask, words in (
-        (lambda: two.hold("a"), "a is held already; dl2 scale a gives it other counts"),
-        (lambda: two.scale("a", 5, 0), "5 workers for a: its document allows 1 to 4"),
-        (lambda: two.scale("a", 0, 9), "9 servers for a: its document allows 1 to 4"),
-        (lambda: two.scale("a", 0, 0), "no counts for a: give --workers N"),
+        (lambda: two.desk.hold("a"), "a is held already; dl2 scale a gives it other counts"),
+        (lambda: two.desk.scale("a", 5, 0), "5 workers for a: its document allows 1 to 4"),
+        (lambda: two.desk.scale("a", 0, 9), "9 servers for a: its document allows 1 to 4"),
+        (lambda: two.desk.scale("a", 0, 0), "no counts for a: give --workers N"),
     ):
         with pytest.raises(RequestRefused, match=words):
             ask()
-    for ask in (two.hold, two.release, lambda name: two.scale(name, 1, 1)):
+    for ask in (two.desk.hold, two.desk.release, lambda name: two.desk.scale(name, 1, 1)):
         with pytest.raises(NoSuchJob, match="no job c"):
             ask("c")
 
 
 def test_what_a_held_job_will_not_follow_is_said(two, runtime):
-    two.hold("a")
-    two.scale("a", 3, 0)
+    two.desk.hold("a")
+    two.desk.scale("a", 3, 0)
     runtime.jobs["a"].refuses = "no more workers: use an elastic_ps.Sampler"
     slot(two, b=(1, 1))
     assert (job(two, "a").workers, job(two, "a").reason) == (2, "no more workers: use an elastic_ps.Sampler")
@@ -124,7 +124,7 @@ def test_what_a_held_job_will_not_follow_is_said(two, runtime):
 
 
 def test_held_jobs_tell_their_speeds_too(two):
-    two.hold("a")
+    two.desk.hold("a")
     slot(two, b=(1, 1))
     snapshot, outcome = slot(two, b=(1, 1))
     assert [(report.job, report.workers) for report in snapshot.reports] == [("a", 2), ("b", 1)]
@@ -132,8 +132,8 @@ def test_held_jobs_tell_their_speeds_too(two):
 
 
 def test_a_restart_remembers_what_is_held(two, serve, runtime):
-    two.hold("a")
-    two.scale("a", 1, 1)
+    two.desk.hold("a")
+    two.desk.scale("a", 1, 1)
     second = serve()
     snapshot, _ = slot(second, b=(1, 1))
     assert [state.job.id for state in snapshot.jobs] == ["b"]
@@ -141,7 +141,7 @@ def test_a_restart_remembers_what_is_held(two, serve, runtime):
 
 
 def test_a_held_job_whose_launcher_was_lost_gets_its_counts_again(two, runtime):
-    two.hold("a")
+    two.desk.hold("a")
     runtime.end("a", None, "it was killed")
     slot(two, b=(1, 1))
     assert runtime.calls[-1] == ("start", "a", 2, 2)
@@ -149,20 +149,20 @@ def test_a_held_job_whose_launcher_was_lost_gets_its_counts_again(two, runtime):
 
 def test_a_held_job_that_had_nothing_begins_when_it_is_scaled(serve, runtime):
     cluster = serve()
-    cluster.submit(document("a"), HERE)
-    cluster.hold("a")
+    cluster.desk.submit(document("a"), HERE)
+    cluster.desk.hold("a")
     assert job(cluster, "a").reason == "held without tasks: dl2 scale a gives it some"
     snapshot, _ = slot(cluster)
     assert (snapshot.jobs, runtime.calls) == ((), [])
-    assert cluster.scale("a", 2, 0) == Grant(2, 1)
+    assert cluster.desk.scale("a", 2, 0) == Grant(2, 1)
     slot(cluster)
     assert runtime.calls == [("start", "a", 2, 1)]
 
 
 @pytest.mark.parametrize("policy", LIVE_NAMES)
 def test_a_restart_with_fewer_slots_than_run(two, serve, policy, clock):
-    two.submit(document("c", workers=4).replace("servers:\n", "servers:\n    min: 2\n"), HERE)
-    two.hold("a")
+    two.desk.submit(document("c", workers=4).replace("servers:\n", "servers:\n    min: 2\n"), HERE)
+    two.desk.hold("a")
     less = serve("1x2")
     snapshot = less.snapshot()
     assert free(snapshot) == [0.0]
@@ -175,7 +175,7 @@ def test_a_restart_with_fewer_slots_than_run(two, serve, policy, clock):
     assert "held jobs take the room that it needs" in job(less, "b").reason
     words = "it needs 1 workers of 1 slots and 2 servers of 1 slots, for which the nodes are too small"
     assert words in job(less, "c").reason
-    (node,) = less.load().nodes
+    (node,) = less.desk.load().nodes
     assert (node.used, node.capacity) == ({"slots": 4.0}, {"slots": 2.0})
 
 
@@ -187,14 +187,14 @@ def changed(**spec):
 
 def test_a_job_submitted_suspended_waits_until_it_is_released(serve, runtime):
     cluster = serve()
-    cluster.submit(changed(suspend=True), HERE)
+    cluster.desk.submit(changed(suspend=True), HERE)
     snapshot, _ = slot(cluster)
     assert (snapshot.jobs, free(snapshot), runtime.calls) == ((), [8.0, 8.0], [])
     assert job(cluster, "digits").reason == "suspended when it was submitted: dl2 release digits lets it begin"
     with pytest.raises(RequestRefused, match="digits is suspended; dl2 release digits first"):
-        cluster.scale("digits", 1, 1)
+        cluster.desk.scale("digits", 1, 1)
     cluster = serve()
-    cluster.release("digits")
+    cluster.desk.release("digits")
     slot(cluster, digits=(1, 1))
     assert runtime.calls == [("start", "digits", 1, 1)]
 
@@ -203,12 +203,12 @@ def test_a_job_that_its_owner_scales_is_held_from_the_start(serve, runtime):
     cluster = serve()
     manual = yaml.safe_load(changed(scaling="Manual", servers={"replicas": 2}))
     del manual["spec"]["epochs"]
-    cluster.submit(yaml.safe_dump(manual), HERE)
+    cluster.desk.submit(yaml.safe_dump(manual), HERE)
     snapshot, _ = slot(cluster)
     assert (snapshot.jobs, sum(free(snapshot)), runtime.calls) == ((), 13.0, [("start", "digits", 1, 2)])
     assert (job(cluster, "digits").held, job(cluster, "digits").epochs) == (True, 0.0)
     with pytest.raises(RequestRefused, match=r"digits has no spec\.epochs, which policies need"):
-        cluster.release("digits")
+        cluster.desk.release("digits")
     runtime.end("digits", 0, "finished")
     slot(cluster)
     assert (job(cluster, "digits").phase, job(cluster, "digits").epochs_done > 0) == (JobPhase.FINISHED, True)
@@ -216,10 +216,10 @@ def test_a_job_that_its_owner_scales_is_held_from_the_start(serve, runtime):
 
 def test_a_suspended_job_of_its_owners_begins_with_its_replicas(serve, runtime):
     cluster = serve()
-    cluster.submit(changed(scaling="Manual", suspend=True), HERE)
+    cluster.desk.submit(changed(scaling="Manual", suspend=True), HERE)
     slot(cluster)
     assert runtime.calls == []
-    cluster.release("digits")
+    cluster.desk.release("digits")
     slot(cluster)
     assert (runtime.calls, job(cluster, "digits").held) == ([("start", "digits", 1, 1)], True)
 
@@ -229,7 +229,7 @@ def test_what_tasks_are_like_reaches_who_runs_them(serve, runtime):
     whole = yaml.safe_load(changed(checkpoint={"url": "saved", "interval": "5m"}))
     container = whole["spec"]["workers"]["template"]["spec"]["containers"][0]
     container |= {"env": [{"name": "SEED", "value": "3"}], "resources": {"requests": {"slots": 2}}}
-    cluster.submit(yaml.safe_dump(whole), HERE)
+    cluster.desk.submit(yaml.safe_dump(whole), HERE)
     slot(cluster, digits=(1, 1))
     order = runtime.jobs["digits"].order
     assert order.shape == TaskShape(
@@ -248,7 +248,7 @@ def test_what_tasks_are_like_reaches_who_runs_them(serve, runtime):
 )
 def test_what_could_never_run_is_refused(serve, spec, words):
     with pytest.raises(BadInput) as refused:
-        serve().submit(changed(**spec), HERE)
+        serve().desk.submit(changed(**spec), HERE)
     assert words in str(refused.value)
 
 
@@ -258,8 +258,8 @@ def test_what_could_never_run_is_refused(serve, spec, words):
 def test_a_command_that_is_no_script_or_module_of_pythons_is_refused(serve, command):
     cluster = serve()
     with pytest.raises(BadInput, match=r"here it has to be \[python, SCRIPT, ...\] or \[python, -m, MODULE, ...\]"):
-        cluster.submit(with_command(command), HERE)
-    assert cluster.submit(with_command(["python3", "-m", "train"]), HERE) == "digits"
+        cluster.desk.submit(with_command(command), HERE)
+    assert cluster.desk.submit(with_command(["python3", "-m", "train"]), HERE) == "digits"
 
 
 def with_command(command):
@@ -284,7 +284,7 @@ def test_where_tasks_are_counted():
 
 
 def test_the_load_names_every_task_and_its_node(two):
-    load = two.load()
+    load = two.desk.load()
     assert [(task.job, task.task) for task in load.tasks] == [
         *(("a", name) for name in ("w0", "w1", "s0", "s1")),
         *(("b", name) for name in ("w0", "s0")),

@@ -158,7 +158,7 @@ def test_tasks_begin_through_a_file_that_says_what_they_have(options, tmp_path):
     found = options(order(tmp_path))
     assert found["--join-timeout"] == "480"  # of an eighth of a core
     for role in ("worker", "server"):
-        assert found[f"--wrap-{role}"].endswith(f"enter.py {tmp_path}/tasks/digits-3.json {role}")
+        assert found[f"--wrap-{role}"].endswith(f"task_entry.py {tmp_path}/tasks/digits-3.json {role}")
     assert (tmp_path / "tasks" / "digits-3.json").exists()
 
 

@@ -5,8 +5,8 @@ import sqlite3
 import pytest
 
 from dl2_scheduler.backends.local.job_records import JobRecords
+from dl2_scheduler.cluster.desk import JobPhase
 from dl2_scheduler.cluster.errors import BadInput, StateNotWritten
-from dl2_scheduler.cluster.live import JobPhase
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
 from tests.dl2_scheduler.local_cases import HERE, only, phases, slot
 from tests.dl2_scheduler.played_cluster import document
@@ -15,7 +15,7 @@ from tests.dl2_scheduler.played_cluster import document
 def test_a_restart_finds_its_jobs_and_tells_them_nothing(serve, runtime, clock):
     first = serve()
     for name in ("a", "b"):
-        first.submit(document(name) + "  checkpoint: {interval: 5m}\n  retryLimit: 0\n", HERE)
+        first.desk.submit(document(name) + "  checkpoint: {interval: 5m}\n  retryLimit: 0\n", HERE)
     slot(first, a=(2, 2), b=(1, 1))
     assert (runtime.jobs["a"].order.checkpoint_interval, runtime.jobs["a"].order.retry_limit) == (300, 0)
     clock.time += 15.0
@@ -33,7 +33,7 @@ def test_a_restart_finds_its_jobs_and_tells_them_nothing(serve, runtime, clock):
 
 def test_a_slot_that_a_kill_cut_short_keeps_its_number(serve):
     first = serve()
-    first.submit(document(), HERE)
+    first.desk.submit(document(), HERE)
     slot(first, digits=(1, 1))
     assert first.snapshot().slot == 1
     first.apply(Allocation({"digits": Grant(2, 1)}))
@@ -45,7 +45,7 @@ def test_a_slot_that_a_kill_cut_short_keeps_its_number(serve):
 
 def test_a_restart_in_mid_suspension_ends_it(serve, runtime, monkeypatch):
     first = serve()
-    first.submit(document(), HERE)
+    first.desk.submit(document(), HERE)
     slot(first, digits=(2, 2))
     with monkeypatch.context() as patch:
         patch.setattr(runtime, "stop", lambda name, process: None)  # killed before it could
@@ -59,7 +59,7 @@ def test_a_restart_in_mid_suspension_ends_it(serve, runtime, monkeypatch):
 def test_a_restart_while_a_job_is_saved_saves_it_again(serve, runtime, clock):
     first = serve()
     runtime.save_seconds = 1000.0
-    first.submit(document(), HERE)
+    first.desk.submit(document(), HERE)
     slot(first, digits=(1, 1))
     slot(first)
     runtime.save_seconds = 5.0
@@ -70,7 +70,7 @@ def test_a_restart_while_a_job_is_saved_saves_it_again(serve, runtime, clock):
 
 
 def test_a_restart_before_a_job_had_a_process_starts_it(serve, tmp_path, clock):
-    serve().submit(document(), HERE)
+    serve().desk.submit(document(), HERE)
     records = JobRecords(tmp_path / "jobs.sqlite", clock.now())
     records.change(1, phase=JobPhase.STARTING, runs=1)  # killed right after this was written
     records.close()
@@ -81,15 +81,15 @@ def test_a_restart_before_a_job_had_a_process_starts_it(serve, tmp_path, clock):
 
 def test_what_cannot_be_written_down_is_not_done(tmp_path, serve, runtime):
     cluster = serve()
-    cluster.submit(document("a"), HERE)
+    cluster.desk.submit(document("a"), HERE)
     cluster._records._database.execute("PRAGMA query_only = 1")
     with pytest.raises(
         StateNotWritten, match=r"cannot write .*jobs\.sqlite: .* readonly database; mend that, and start"
     ):
-        cluster.submit(document("b"), HERE)
+        cluster.desk.submit(document("b"), HERE)
     with pytest.raises(StateNotWritten):
         slot(cluster, a=(1, 1))
-    assert (runtime.calls, [job.name for job in cluster.jobs()]) == ([], ["a"])
+    assert (runtime.calls, [job.name for job in cluster.desk.jobs()]) == ([], ["a"])
     cluster._records._database.execute("PRAGMA query_only = 0")
     assert slot(cluster, a=(1, 1)).slot == 0
 
@@ -98,7 +98,7 @@ def test_a_file_that_is_no_database(tmp_path, serve, clock):
     (tmp_path / "other").write_text("not SQLite, but long enough to be looked at as one")
     with pytest.raises(BadInput, match="give another --folder"):
         JobRecords(tmp_path / "other", 0.0)
-    serve().submit(document(), HERE)
+    serve().desk.submit(document(), HERE)
     with sqlite3.connect(tmp_path / "jobs.sqlite") as database:
         database.execute("UPDATE cluster SET value = 99 WHERE name = 'format'")
     database.close()

@@ -3,8 +3,8 @@
 import pytest
 
 from dl2_scheduler.backends.local.nodes import virtual_nodes
+from dl2_scheduler.cluster.desk import JobPhase
 from dl2_scheduler.cluster.errors import BadInput, RequestRefused
-from dl2_scheduler.cluster.live import JobPhase
 from tests.dl2_scheduler.local_cases import HERE, phases, slot
 from tests.dl2_scheduler.played_cluster import document
 
@@ -14,13 +14,15 @@ def test_what_cannot_be_submitted(serve):
     with pytest.raises(
         BadInput, match="digits: a server takes 3 slots, which no node has; the most that a node has is 2"
     ):
-        cluster.submit(document() + "    template: {spec: {containers: [{resources: {requests: {slots: 3}}}]}}\n", HERE)
-    cluster.submit(document(), HERE)
+        cluster.desk.submit(
+            document() + "    template: {spec: {containers: [{resources: {requests: {slots: 3}}}]}}\n", HERE
+        )
+    cluster.desk.submit(document(), HERE)
     with pytest.raises(RequestRefused, match="digits is waiting: give another name, or stop it first: dl2 stop digits"):
-        cluster.submit(document(), HERE)
-    cluster.stop("digits")
+        cluster.desk.submit(document(), HERE)
+    cluster.desk.stop("digits")
     cluster.snapshot()
-    assert cluster.submit(document(), HERE) == "digits"
+    assert cluster.desk.submit(document(), HERE) == "digits"
     assert phases(cluster) == {"digits": JobPhase.WAITING}
 
 
@@ -31,9 +33,9 @@ def test_a_job_runs_in_any_folder_that_is_there(serve, runtime, tmp_path):
     for name, given in (("below", "data"), ("beside", "../data"), ("absolute", str(tmp_path / "data"))):
         text = document(name).replace("- command:", f"- workingDir: {given}\n            command:")
         with pytest.raises(BadInput, match=f"{name}: workingDir: there is no folder .*data: make it, or give another"):
-            cluster.submit(text, here)
+            cluster.desk.submit(text, here)
         (here / given).mkdir()
-        cluster.submit(text, here)
+        cluster.desk.submit(text, here)
         slot(cluster, **{name: (1, 1)})
         assert runtime.jobs[name].order.folder.samefile(here / given)
         (here / given).rmdir()

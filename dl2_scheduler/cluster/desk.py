@@ -1,4 +1,4 @@
-"""What operators see of a cluster that really runs, and ask of it."""
+"""This module says what people see of a cluster that really runs, and what they may ask of it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from dl2_scheduler.cluster.interfaces import Cluster
 from dl2_scheduler.cluster.snapshot import Grant
 
 
@@ -137,11 +136,14 @@ class ClusterLoad:
     isolation: str
 
 
-class LiveCluster(Cluster, Protocol):
-    """A cluster that people submit jobs to. What they ask may come from any thread; `Cluster`'s own from one."""
+class JobDesk(Protocol):
+    """A `JobDesk` takes people's requests for the jobs of a live cluster, from any thread.
+
+    It notes what is wanted; the cluster's loop does it (see `Cluster`).
+    """
 
     def submit(self, document: str, folder: Path) -> str:
-        """Take a job; returns its name.
+        """Take a job, and return its name.
 
         Args:
             document: an ElasticJob, as YAML.
@@ -153,7 +155,7 @@ class LiveCluster(Cluster, Protocol):
         """
 
     def stop(self, name: str) -> None:
-        """End a job. Returns when the wish is noted.
+        """Ask for a job's end, and return when that is written down.
 
         Raises:
             NoSuchJob: there is none.
@@ -161,7 +163,7 @@ class LiveCluster(Cluster, Protocol):
         """
 
     def hold(self, name: str) -> None:
-        """Leave a job's counts as they are from now on: the policy decides about it no more.
+        """Leave a job's counts as they are from now on: the policy no longer decides about it.
 
         Raises:
             NoSuchJob: there is none.
@@ -177,7 +179,7 @@ class LiveCluster(Cluster, Protocol):
         """
 
     def scale(self, name: str, workers: int, servers: int) -> Grant:
-        """Give a held job other counts; returns those that it is to have.
+        """Give a held job other counts, and return those that it is to have.
 
         Args:
             name: of the job.
@@ -190,7 +192,7 @@ class LiveCluster(Cluster, Protocol):
         """
 
     def load(self) -> ClusterLoad:
-        """What the nodes carry now. It may take a second: usage is measured over a while."""
+        """Return what the nodes carry now. It may take a second: usage is measured over a while."""
 
     def jobs(self) -> Sequence[JobStatus]:
-        """The last job of every name, in order of submission."""
+        """Return the last job of every name, in order of submission."""

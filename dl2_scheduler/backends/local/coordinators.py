@@ -1,0 +1,52 @@
+"""This module asks the coordinators of running jobs how they are, where silence and refusal are answers too."""
+
+from dl2_scheduler.backends.local.job_records import JobRecord
+from dl2_scheduler.backends.local.runtime import (
+    Declined,
+    JobReport,
+    JobRuntime,
+    LauncherEnding,
+    Over,
+    Unreachable,
+)
+
+
+class Coordinators:
+    """`Coordinators` ask each job's coordinator, and return None where it does not answer or will not tell.
+
+    Args:
+        runtime: reaches the coordinators.
+    """
+
+    def __init__(self, runtime: JobRuntime):
+        self._runtime = runtime
+
+    def hear(self, record: JobRecord) -> JobReport | LauncherEnding | None:
+        """Return what a job's coordinator says, or how the job ends where it is over and its launcher still runs."""
+        if record.process is None:
+            return None
+        try:
+            return self._runtime.report(record.name, record.process)
+        except Over as over:
+            return over.ending
+        except (Unreachable, Declined):
+            return None
+
+    def report(self, record: JobRecord) -> JobReport | None:
+        """Return what a job's coordinator says; None also where the job is over."""
+        heard = self.hear(record)
+        return heard if isinstance(heard, JobReport) else None
+
+    def since(self, record: JobRecord) -> float | None:
+        """Return when a job began to train with the nodes that it has, in unix seconds."""
+        try:
+            return self._runtime.since(record.name)
+        except (Unreachable, Declined):
+            return None
+
+    def why_back(self, record: JobRecord) -> str:
+        """Return why a job last went back to its checkpoint, for people; "" where nobody knows."""
+        try:
+            return self._runtime.why_back(record.name)
+        except (Unreachable, Declined):
+            return ""
