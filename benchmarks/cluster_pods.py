@@ -36,9 +36,8 @@ from benchmarks.cluster_local import CHANGES, Split, program
 from benchmarks.report import as_program, finish
 from coordinator.client import CoordinatorClient
 from dl2_scheduler.backends.kube.apiserver.objects import SCHEDULER
-from dl2_scheduler.backends.kube.apiserver.paced_writes import job_path
 from dl2_scheduler.backends.trial import ScalingResult, age, scaled
-from k8s.foundation.api_server import KubeApi, Query
+from k8s.foundation.api_server import KubeApi, Query, job_path
 from tests.kube import kube_cluster
 from tests.kube.kube_jobs import START_SECONDS, KubeJob
 from tests.kube.kube_release import Place, Release, definition, prepared

@@ -12,9 +12,8 @@ from typing import Any
 
 from dl2_scheduler.backends.kube.apiserver.informers import Informers
 from dl2_scheduler.backends.kube.apiserver.objects import DECISIONS
-from dl2_scheduler.backends.kube.apiserver.paced_writes import job_path
 from dl2_scheduler.backends.kube.views import MOST_DECISIONS
-from k8s.foundation.api_server import MERGE, ApiError, KubeApi, Query
+from k8s.foundation.api_server import MERGE, ApiError, KubeApi, Query, job_path
 
 MOST = 2  # workers, and servers, of a job
 

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from elastic_ps.system.option_checks import CarefulGroup, CommandLine
 from elastic_ps.system.terminal import Terminal, say
-from k8s.elastic_operator.job.model import COORDINATOR, GROUP, JOB_LABEL, NODE_LABEL, PLURAL, ROLE_LABEL, VERSION
+from k8s.foundation.names import COORDINATOR, GROUP, JOB_LABEL, NODE_LABEL, PLURAL, ROLE_LABEL, VERSION
 from k8s.within import JobPod
 
 _FAILED, _UNKNOWN_JOB, _UNREACHABLE, _REFUSED = 1, 3, 4, 5  # elasticctl's own

@@ -6,7 +6,8 @@ from kubernetes import client
 from kubernetes.stream import stream
 
 from k8s.elastic_operator.job.manifests import TOKEN_FILE
-from k8s.elastic_operator.job.model import NODE_LABEL, PORT
+from k8s.elastic_operator.job.model import PORT
+from k8s.foundation.names import NODE_LABEL
 
 _CALL_SECONDS = 10
 _LOOK_SECONDS = 1.0

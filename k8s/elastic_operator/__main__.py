@@ -8,16 +8,15 @@ import secrets
 import socket
 import sys
 import threading
+from contextlib import AbstractContextManager, nullcontext
 
 import kopf
-from aiohttp import web
-from kubernetes.aio import client
 
 from dl2_scheduler.cluster.errors import BadInput
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.system.jsonlog import JsonLines
 from k8s.elastic_operator import pages
-from k8s.elastic_operator.api import Api, connect
+from k8s.elastic_operator.api import OperatorApi
 from k8s.elastic_operator.handlers import Keepers, registry
 from k8s.elastic_operator.health import Readiness, troubles
 from k8s.elastic_operator.job.manifests import Defaults
@@ -31,6 +30,7 @@ log = logging.getLogger("k8s.elastic_operator")
 
 _PROGRESS_SECONDS = 5.0
 _WRITES_PER_SECOND = 10.0
+_CALL_SECONDS = 15.0
 _LEASE_CALL_SECONDS = 4.0  # two of them fit in the time that a leader acts without a renewal
 
 
@@ -75,16 +75,16 @@ async def _serve(options: argparse.Namespace) -> int:
     def lost() -> None:
         loop.call_soon_threadsafe(stop.set)
 
-    lease_api = KubeApi(in_cluster=True, call_seconds=_LEASE_CALL_SECONDS)
-    lease = Lease(lease_api, options.lease_namespace, options.lease_name, identity, lost)
-    await connect()
-    async with client.ApiClient() as connection:
-        core = client.CoreV1Api(connection)
-        key = await operator_key(core, options.lease_namespace, options.key_secret, options.create_key)
-        api = Api(connection, lambda: lease.held)
-        metrics.count_calls(lambda: api.calls)
-        keepers = _keepers(options, key, api, metrics, stop)
-        served = await _pages(options, metrics, lease, keepers, api)
+    lease_server = KubeApi(in_cluster=True, call_seconds=_LEASE_CALL_SECONDS)
+    lease = Lease(lease_server, options.lease_namespace, options.lease_name, identity, lost)
+    server = KubeApi(in_cluster=True, call_seconds=_CALL_SECONDS)
+    key = await asyncio.to_thread(
+        operator_key, server, options.lease_namespace, options.key_secret, create=options.create_key
+    )
+    api = OperatorApi(server, lambda: lease.held)
+    metrics.count_calls(lambda: server.requests)
+    keepers = _keepers(options, key, api, metrics, stop)
+    with _pages(options, metrics, lease, keepers, api):
         try:
             await _acquired(lease)
             log.info("%s leads", identity)
@@ -94,9 +94,8 @@ async def _serve(options: argparse.Namespace) -> int:
                 log.error("the lease is lost, or a keeper died: another process takes over")
             return 1 if stop.is_set() else 0
         finally:
+            await api.close()
             await asyncio.to_thread(lease.release)
-            if served is not None:
-                await served.cleanup()
 
 
 async def _acquired(lease: Lease) -> None:
@@ -108,7 +107,9 @@ async def _acquired(lease: Lease) -> None:
         stopped.set()  # where this is cancelled, the thread ends too
 
 
-def _keepers(options: argparse.Namespace, key: bytes, api: Api, metrics: Metrics, stop: asyncio.Event) -> Keepers:
+def _keepers(
+    options: argparse.Namespace, key: bytes, api: OperatorApi, metrics: Metrics, stop: asyncio.Event
+) -> Keepers:
     keepers: Keepers
     shared = Shared(
         api=api,
@@ -134,18 +135,18 @@ async def _keep(options: argparse.Namespace, keepers: Keepers, stop: asyncio.Eve
         await keepers.close()
 
 
-async def _pages(
-    options: argparse.Namespace, metrics: Metrics, lease: Lease, keepers: Keepers, api: Api
-) -> web.AppRunner | None:
+def _pages(
+    options: argparse.Namespace, metrics: Metrics, lease: Lease, keepers: Keepers, api: OperatorApi
+) -> AbstractContextManager[int]:
     if not options.port:
-        return None
+        return nullcontext(0)
     where = options.namespace[0] if options.namespace else ""
     readiness = Readiness(lambda: api.first_job(where), idle=lambda: lease.held and not keepers.pulses())
 
     def healthy() -> list[str]:
         return troubles(lease.silent, keepers.pulses())
 
-    return await pages.serve(options.port, metrics, healthy, readiness.trouble)
+    return pages.serve(f"0.0.0.0:{options.port}", metrics, healthy, readiness.trouble)
 
 
 if __name__ == "__main__":

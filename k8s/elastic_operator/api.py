@@ -1,255 +1,187 @@
-"""The API server, for one leader: every write is refused once the lease is not known to be ours."""
+"""This module asks the API server for one leader: every write is refused once the lease is not known to be ours."""
 
-import json
-import logging
-import secrets
-import time
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
-import aiohttp
-from kubernetes.aio import client, config
-
-from k8s.elastic_operator.job.model import GOING, GROUP, KIND, PLURAL, VERSION, Body, Desired, timestamp
+from k8s.elastic_operator.job.model import GOING, Body, Desired
 from k8s.elastic_operator.job.status import Status
-
-log = logging.getLogger(__name__)
+from k8s.foundation.api_server import APPLY, CONNECTIONS, JOBS_PATH, ApiServer, Conflict, NotFound, job_path
+from k8s.foundation.events import event_body, event_path, job_reference
 
 MANAGER = "dl2-operator"
-_MERGE = "application/merge-patch+json"
-_APPLY = "application/apply-patch+yaml"
-_CALL_SECONDS = 15.0
-_LONGEST_MESSAGE = 1000
-NOT_FOUND, CONFLICT = 404, 409
-UNANSWERED = (aiohttp.ClientError, OSError, TimeoutError)
-"""What a call raises beside `client.ApiException`, where there is no answer."""
-
-
-async def connect() -> None:
-    """Take the service account of this pod, else the user's kubeconfig, for connections made from now on."""
-    try:
-        config.load_incluster_config()
-    except config.ConfigException:
-        await config.load_kube_config()
+"""Field manager of all that the operator writes."""
 
 
 class NotLeader(Exception):
     """The lease is not ours any more: nothing may be written."""
 
 
-class Api:
-    """What the operator asks of the API server. All methods raise `client.ApiException`, those that write `NotLeader`.
+class OperatorApi:
+    """An `OperatorApi` asks what the operator needs, by threads of its own, so that the loop goes on meanwhile.
+
+    All methods raise `ApiError`, those that write `NotLeader`.
 
     Args:
-        api: connection.
+        server: the API server.
         leads: whether the lease is ours now.
     """
 
-    def __init__(self, api: client.ApiClient, leads: Callable[[], bool]):
-        self._core = client.CoreV1Api(api)
-        self._policy = client.PolicyV1Api(api)
-        self._custom = client.CustomObjectsApi(api)
-        self._api = api
+    def __init__(self, server: ApiServer, leads: Callable[[], bool]):
+        self._server = server
         self._leads = leads
-        self.calls = 0
+        self._threads = ThreadPoolExecutor(CONNECTIONS, "api")
+
+    async def close(self) -> None:
+        """Wait for the requests that are under way; none is made afterwards."""
+        await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
 
     async def job(self, job: Desired) -> Body:
-        """The object as it is now."""
-        self.calls += 1
-        found: Any = await self._custom.get_namespaced_custom_object(
-            GROUP, VERSION, job.namespace, PLURAL, job.name, _request_timeout=_CALL_SECONDS
-        )
-        body: Body = found
-        return body
+        """Return the object as it is now."""
+        return await self._get(job_path(job.namespace, job.name))
 
     async def first_job(self, namespace: str) -> Body | None:
-        """One of the jobs of a namespace, or of all where it is ""; None: there is none."""
-        self.calls += 1
-        few: dict[str, Any] = {"limit": 1, "_request_timeout": _CALL_SECONDS}
-        found: Any = await (
-            self._custom.list_namespaced_custom_object(GROUP, VERSION, namespace, PLURAL, **few)
-            if namespace
-            else self._custom.list_cluster_custom_object(GROUP, VERSION, PLURAL, **few)
-        )
-        jobs: list[Body] = found["items"]
+        """Return one of the jobs of a namespace, or of all where it is ""; None: there is none."""
+        path = job_path(namespace, "").rstrip("/") if namespace else JOBS_PATH
+        jobs: list[Body] = (await self._get(path, {"limit": 1}))["items"]
         return jobs[0] if jobs else None
 
     async def pods(self, namespace: str, selector: str) -> list[Body]:
-        """Pods with these labels, as they are now."""
-        self.calls += 1
-        found = await self._core.list_namespaced_pod(namespace, label_selector=selector, _request_timeout=_CALL_SECONDS)
-        plain: list[Body] = self._api.sanitize_for_serialization(found.items)
-        return plain
+        """Return the pods with these labels, as they are now."""
+        found: list[Body] = (await self._get(_path(namespace, "pods"), {"labelSelector": selector}))["items"]
+        return found
 
-    async def answers(self, node: str) -> bool:
-        """Whether a node does; one that is gone does not."""
-        self.calls += 1
+    async def is_ready(self, node: str) -> bool:
+        """Return whether a node answers; one that is gone does not."""
         try:
-            found = await self._core.read_node(node, _request_timeout=_CALL_SECONDS)
-        except client.ApiException as error:
-            if error.status != NOT_FOUND:
-                raise
+            found = await self._get(f"/api/v1/nodes/{node}")
+        except NotFound:
             return False
-        conditions = (found.status.conditions if found.status else None) or []
-        return any(one.type == "Ready" and one.status == "True" for one in conditions)
+        conditions = found.get("status", {}).get("conditions") or []
+        return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
     async def write_status(self, body: Body, status: Status) -> Body:
-        """Replace the status of `body`, if nobody has written the object since. Returns the new object."""
+        """Replace the status of `body`, if nobody has written the object since; return the new object."""
         job = Desired.of(body)
-        written: Body = await self._write(
-            self._custom.replace_namespaced_custom_object_status,
-            GROUP,
-            VERSION,
-            job.namespace,
-            PLURAL,
-            job.name,
-            {**body, "status": status.to_dict()},
-        )
-        return written
+        path = f"{job_path(job.namespace, job.name)}/status"
+        return await self._write(self._server.replace, path, {**body, "status": status.to_dict()})
 
     async def set_finalizers(self, body: Body, finalizers: list[str]) -> Body:
-        """Replace the finalizers of `body`, if nobody has written the object since. Returns the new object."""
+        """Replace the finalizers of `body`, if nobody has written the object since; return the new object."""
         job = Desired.of(body)
         meta = {"finalizers": finalizers, "resourceVersion": body["metadata"]["resourceVersion"]}
-        written: Body = await self._write(
-            self._custom.patch_namespaced_custom_object,
-            GROUP,
-            VERSION,
-            job.namespace,
-            PLURAL,
-            job.name,
-            {"metadata": meta},
-            _content_type=_MERGE,
-        )
-        return written
+        return await self._write(self._server.patch, job_path(job.namespace, job.name), {"metadata": meta})
 
     async def delete_job(self, job: Desired) -> None:
         """Delete the object."""
-        await self._gone(self._custom.delete_namespaced_custom_object, GROUP, VERSION, job.namespace, PLURAL, job.name)
+        await self._unless_gone(self._server.delete, job_path(job.namespace, job.name))
 
     async def claim_phase(self, namespace: str, name: str) -> str:
-        """Of a claim of a volume: Pending, Bound or Lost; GOING: it is being deleted, or there is none."""
-        self.calls += 1
-        read = self._core.read_namespaced_persistent_volume_claim
+        """Return the phase of a claim: Pending, Bound or Lost; GOING: it is being deleted, or there is none."""
         try:
-            found = await read(name, namespace, _request_timeout=_CALL_SECONDS)
-        except client.ApiException as error:
-            if error.status != NOT_FOUND:
-                raise
+            found = await self._get(_path(namespace, "persistentvolumeclaims", name))
+        except NotFound:
             return GOING
-        phase = (found.status.phase if found.status else None) or "Pending"
-        return GOING if found.metadata and found.metadata.deletion_timestamp else phase
+        phase: str = found.get("status", {}).get("phase") or "Pending"
+        return GOING if "deletionTimestamp" in found["metadata"] else phase
 
     async def create(self, manifest: Body) -> None:
         """Create a secret or a claim of a volume, unless it is there."""
-        meta = manifest["metadata"]
-        make = (
-            self._core.create_namespaced_secret
-            if manifest["kind"] == "Secret"
-            else self._core.create_namespaced_persistent_volume_claim
-        )
+        kind = "secrets" if manifest["kind"] == "Secret" else "persistentvolumeclaims"
         try:
-            await self._write(make, meta["namespace"], manifest)
-        except client.ApiException as error:
-            if error.status != CONFLICT:
-                raise
+            await self._write(self._server.create, _path(manifest["metadata"]["namespace"], kind), manifest)
+        except Conflict:
+            return
 
     async def apply(self, manifest: Body) -> Body:
-        """Make a service or a disruption budget as it is here. Returns it as it is then."""
+        """Make a service or a disruption budget as the manifest says; return it as it is then."""
         meta = manifest["metadata"]
-        patch = (
-            self._core.patch_namespaced_service
+        path = (
+            _path(meta["namespace"], "services", meta["name"])
             if manifest["kind"] == "Service"
-            else self._policy.patch_namespaced_pod_disruption_budget
+            else f"/apis/policy/v1/namespaces/{meta['namespace']}/poddisruptionbudgets/{meta['name']}"
         )
-        made = await self._write(
-            patch, meta["name"], meta["namespace"], manifest, field_manager=MANAGER, force=True, _content_type=_APPLY
-        )
-        plain: Body = self._api.sanitize_for_serialization(made)
-        return plain
+        return await self._write(self._server.patch, path, manifest, {"fieldManager": MANAGER, "force": "true"}, APPLY)
 
     async def create_pod(self, manifest: Body, dry_run: bool = False) -> Body:
-        """Create it. Returns it; one that was there already as it is.
+        """Create a pod; return it, or the one that was there already as it is.
 
         Its template is a user's: it is sent as it stands, as the API server alone judges pods.
 
         Args:
-            manifest: of it.
-            dry_run: only say whether the API server takes it; fields that it does not know count, and so does one that
-                is there.
+            manifest: of the pod.
+            dry_run: only ask whether the API server takes it; then fields that it does not know count, and so does a
+                pod that is there.
         """
         meta = manifest["metadata"]
+        folder = _path(meta["namespace"], "pods")
+        query = {"dryRun": "All", "fieldValidation": "Strict"} if dry_run else None
         try:
-            made: Body = await self._write(
-                self._post, f"/api/v1/namespaces/{meta['namespace']}/pods", manifest, dry_run
-            )
-        except client.ApiException as error:
-            if dry_run or error.status != CONFLICT:
+            return await self._write(self._server.create, folder, manifest, query)
+        except Conflict:
+            if dry_run:
                 raise
-            read = self._core.read_namespaced_pod
-            found = await read(meta["name"], meta["namespace"], _request_timeout=_CALL_SECONDS)
-            made = self._api.sanitize_for_serialization(found)
-        return made
-
-    async def _post(self, path: str, body: Body, dry_run: bool, _request_timeout: float) -> Body:
-        prepared = await self._api.param_serialize(
-            "POST",
-            path,
-            query_params=[("dryRun", "All"), ("fieldValidation", "Strict")] if dry_run else [],
-            header_params={"Accept": "application/json", "Content-Type": "application/json"},
-            body=body,
-            auth_settings=["BearerToken"],
-        )
-        response = await self._api.call_api(*prepared, _request_timeout=_request_timeout)
-        text = (await response.read()).decode()
-        if not 200 <= response.status < 300:
-            raise client.ApiException.from_response(http_resp=response, body=text, data=None)
-        made: Body = json.loads(text)
-        return made
+            return await self._get(f"{folder}/{meta['name']}")
 
     async def delete_pod(self, namespace: str, name: str, at_once: bool) -> None:
-        """Delete it; `at_once` does not wait for its kubelet."""
-        grace = {"grace_period_seconds": 0} if at_once else {}
-        await self._gone(self._core.delete_namespaced_pod, name, namespace, **grace)
+        """Delete a pod.
+
+        Args:
+            namespace: of the pod.
+            name: of the pod.
+            at_once: do not wait for its kubelet.
+        """
+        options = {"gracePeriodSeconds": 0} if at_once else None
+        await self._unless_gone(self._server.delete, _path(namespace, "pods", name), options)
 
     async def label_pod(self, namespace: str, name: str, labels: Mapping[str, str]) -> None:
-        """Write labels on it."""
+        """Write labels on a pod.
+
+        Args:
+            namespace: of the pod.
+            name: of the pod.
+            labels: to be added to those that it has.
+        """
         body = {"metadata": {"labels": dict(labels)}}
-        await self._gone(self._core.patch_namespaced_pod, name, namespace, body, _content_type=_MERGE)
+        await self._unless_gone(self._server.patch, _path(namespace, "pods", name), body)
 
     async def tell(self, job: Desired, reason: str, message: str, warning: bool) -> None:
-        """An event on the job's object."""
-        now = timestamp(time.time())
-        about = {
-            "apiVersion": f"{GROUP}/{VERSION}",
-            "kind": KIND,
-            "name": job.name,
-            "namespace": job.namespace,
-            "uid": job.uid,
-        }
-        event = {
-            "metadata": {"name": f"{job.name}.{secrets.token_hex(8)}", "namespace": job.namespace},
-            "involvedObject": about,
-            "reason": reason,
-            "message": message[:_LONGEST_MESSAGE],
-            "type": "Warning" if warning else "Normal",
-            "source": {"component": MANAGER},
-            "reportingComponent": MANAGER,
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
-        }
-        await self._write(self._core.create_namespaced_event, job.namespace, event)
+        """Write an event on the job's object.
 
-    async def _gone(self, call: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any) -> None:
+        Args:
+            job: which job.
+            reason: one word, in camel case.
+            message: for people.
+            warning: rather than normal.
+        """
+        about = job_reference(job.namespace, job.name, job.uid)
+        body = event_body(about, reason, message, MANAGER, warning=warning)
+        await self._write(self._server.create, event_path(job.namespace), body)
+
+    async def _get(self, path: str, query: Mapping[str, str | int] | None = None) -> Body:
+        found: Body = await self._in_thread(partial(self._server.get, path, query))
+        return found
+
+    async def _unless_gone(self, call: Callable[..., Any], *arguments: Any) -> None:
         try:
-            await self._write(call, *arguments, **options)
-        except client.ApiException as error:
-            if error.status != NOT_FOUND:
-                raise
+            await self._write(call, *arguments)
+        except NotFound:
+            return
 
-    async def _write(self, call: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any) -> Any:
-        if not self._leads():
+    async def _write(self, call: Callable[..., Any], *arguments: Any) -> Body:
+        written: Body = await self._in_thread(partial(self._write_now, call, *arguments))
+        return written
+
+    def _write_now(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        if not self._leads():  # asked last, after the wait for a thread
             raise NotLeader("the lease is not ours")
-        self.calls += 1
-        return await call(*arguments, _request_timeout=_CALL_SECONDS, **options)
+        return call(*arguments)
+
+    async def _in_thread(self, call: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+
+def _path(namespace: str, *names: str) -> str:
+    return "/".join((f"/api/v1/namespaces/{namespace}", *names))

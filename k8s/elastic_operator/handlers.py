@@ -8,8 +8,9 @@ import kopf
 
 from k8s.elastic_operator.api import NotLeader
 from k8s.elastic_operator.health import Pulse
-from k8s.elastic_operator.job.model import GROUP, JOB_LABEL, PLURAL, VERSION, Body
+from k8s.elastic_operator.job.model import Body
 from k8s.elastic_operator.job_loop import Keeper, Shared
+from k8s.foundation.names import GROUP, JOB_LABEL, PLURAL, VERSION
 
 log = logging.getLogger(__name__)
 

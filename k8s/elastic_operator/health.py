@@ -8,10 +8,8 @@ end, a watch that brings nothing.
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
-from kubernetes.aio.client import ApiException
-
-from k8s.elastic_operator.api import UNANSWERED
 from k8s.elastic_operator.job.model import Body
+from k8s.foundation.api_server import ApiError, ApiUnavailable
 
 LEASE_SECONDS = 60.0
 """Without an attempt to take or renew the lease: one is made every few seconds."""
@@ -111,8 +109,8 @@ class Readiness:
     async def _ask(self) -> str:
         try:
             job = await self._first()
-        except ApiException as error:
-            return f"ElasticJobs cannot be listed: {error.status} {error.reason}"
-        except UNANSWERED as error:
-            return f"the API server does not answer: {error!r}"
+        except ApiUnavailable as error:
+            return str(error)
+        except ApiError as error:
+            return f"ElasticJobs cannot be listed: {error.status} {error}"
         return "the watch has not brought the jobs yet" if job is not None and self._idle() else ""

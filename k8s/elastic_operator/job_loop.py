@@ -10,21 +10,21 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from kubernetes.aio.client import ApiException
-
 from elastic_ps.core.errors import ElasticError
-from k8s.elastic_operator.api import CONFLICT, NOT_FOUND, UNANSWERED, Api, NotLeader
+from k8s.elastic_operator.api import NotLeader, OperatorApi
 from k8s.elastic_operator.coordinator_calls import Asking
 from k8s.elastic_operator.coordinator_follow import Follower
 from k8s.elastic_operator.health import Pulse, version
 from k8s.elastic_operator.job import actions as act
 from k8s.elastic_operator.job import manifests
-from k8s.elastic_operator.job.model import FINALIZER, JOB_LABEL, NODE_LABEL, PORT, Body, Desired, Pod
+from k8s.elastic_operator.job.model import FINALIZER, PORT, Body, Desired, Pod
 from k8s.elastic_operator.job.reconcile import KEPT, plan
 from k8s.elastic_operator.job.reconciliation import Observed
 from k8s.elastic_operator.job.status import RUNNING, STARTING, SUSPENDING, Status, is_progress
 from k8s.elastic_operator.metrics import Metrics
-from k8s.elastic_operator.pod_creation import PEOPLES, Starter, sentence
+from k8s.elastic_operator.pod_creation import PEOPLES, Starter
+from k8s.foundation.api_server import ApiError, ApiUnavailable, Conflict, NotFound
+from k8s.foundation.names import JOB_LABEL, NODE_LABEL
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Shared:
         progress_seconds: between two tellings of how far training has come.
     """
 
-    api: Api
+    api: OperatorApi
     key: bytes
     defaults: manifests.Defaults
     metrics: Metrics
@@ -135,19 +135,19 @@ class Keeper:
                 again = await self._once()
         except NotLeader:
             raise
-        except ApiException as error:
-            if error.status == CONFLICT:
-                again, rests = _CONFLICT_SECONDS, 0.0
-            else:
-                self._gone = error.status == NOT_FOUND
-                again = self._later()
-                rests = again if error.status in PEOPLES else 0.0
-            self._note(f"the API server refuses: {error.status} {error.reason} {error.body or ''}"[:500], again)
-            await self._complain(sentence(error) if error.status in PEOPLES else "")
-            await self._refresh()
-        except (ElasticError, *UNANSWERED) as error:
+        except (ElasticError, ApiUnavailable, OSError, TimeoutError) as error:
             again, rests = self._later(), 0.0
             self._note(repr(error), again)
+        except ApiError as error:
+            if isinstance(error, Conflict):
+                again, rests = _CONFLICT_SECONDS, 0.0
+            else:
+                self._gone = isinstance(error, NotFound)
+                again = self._later()
+                rests = again if error.status in PEOPLES else 0.0
+            self._note(f"the API server refuses: {error.status} {error}"[:500], again)
+            await self._complain(str(error) if error.status in PEOPLES else "")
+            await self._refresh()
         except Exception as error:
             again = rests = self._later()
             log.exception("%s: this operator breaks on the job; again in %.1f s", self.name, again)
@@ -171,10 +171,8 @@ class Keeper:
         self._gone = False
         try:
             found = await self._api.job(Desired.of(self.body))
-        except ApiException as error:
-            return bool(error.status == NOT_FOUND)
-        except UNANSWERED:
-            return False
+        except ApiError as error:
+            return isinstance(error, NotFound)
         return bool(found["metadata"]["uid"] != self.body["metadata"]["uid"])
 
     async def _rest(self, seconds: float) -> None:
@@ -191,7 +189,7 @@ class Keeper:
             told = status.told(KEPT, False, "Error", time.time(), self._trouble)
             self.body = await self._api.write_status(self.body, replace(told, reason=f"the operator: {self._trouble}"))
         if self._trouble != before:
-            with contextlib.suppress(ApiException, *UNANSWERED):
+            with contextlib.suppress(ApiError):
                 await self._api.tell(Desired.of(self.body), "Error", self._trouble, warning=True)
 
     def _wake_in(self, seconds: float | None) -> None:
@@ -210,11 +208,11 @@ class Keeper:
         """Tell people, once, what the API server will not have."""
         if what and what != self._complained:
             self._complained = what
-            with contextlib.suppress(ApiException, *UNANSWERED):
+            with contextlib.suppress(ApiError):
                 await self._api.tell(Desired.of(self.body), "Refused", what, warning=True)
 
     async def _refresh(self) -> None:
-        with contextlib.suppress(ApiException, *UNANSWERED):
+        with contextlib.suppress(ApiError):
             self._take(await self._api.job(Desired.of(self.body)))
 
     async def _once(self) -> float | None:
@@ -286,7 +284,7 @@ class Keeper:
         nodes = {name for body in ending if (name := body["spec"].get("nodeName"))}
         if nodes:
             self._wake_in(_ENDING_SECONDS)
-        return {name for name in nodes if not await self._api.answers(name)}
+        return {name for name in nodes if not await self._api.is_ready(name)}
 
     async def _follow(self, job: Desired, pod: Pod | None) -> None:
         """Follow the coordinator where it is now."""

@@ -1,42 +1,48 @@
-"""What the operator serves by HTTP: liveness, readiness, metrics."""
+"""This module serves the operator's pages by HTTP: liveness, readiness, metrics."""
 
-from collections.abc import Awaitable, Callable, Sequence
-
-from aiohttp import web
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 
 from k8s.elastic_operator.metrics import Metrics
+from k8s.foundation.probes import Page, answering, probe_page
 
-_UNAVAILABLE = 503
+_LOOP_SECONDS = 8.0
+"""How long a page waits for the operator's loop, which answers it: less than a probe waits for the page."""
 
 
-async def serve(
-    port: int, metrics: Metrics, troubles: Callable[[], Sequence[str]], unready: Callable[[], Awaitable[str]]
-) -> web.AppRunner:
-    """Serve from now on.
+def serve(
+    where: str, metrics: Metrics, troubles: Callable[[], Sequence[str]], unready: Callable[[], Awaitable[str]]
+) -> AbstractContextManager[int]:
+    """Serve the pages meanwhile, for the loop that this is called in; yield the port.
 
     Args:
-        port: on all addresses.
+        where: ADDRESS:PORT; port 0: a free one.
         metrics: for Prometheus.
-        troubles: why this process should be started again.
-        unready: why it cannot keep jobs now.
+        troubles: return why this process should be started again.
+        unready: return why it cannot keep jobs now; "": it can.
     """
+    loop = asyncio.get_running_loop()
 
-    async def healthy(_request: web.Request) -> web.Response:
-        return _answer("\n".join(troubles()))
+    async def healthy() -> Page:
+        return probe_page("\n".join(troubles()))
 
-    async def ready(_request: web.Request) -> web.Response:
-        return _answer(await unready())
+    async def ready() -> Page:
+        return probe_page(await unready())
 
-    async def numbers(_request: web.Request) -> web.Response:
-        return web.Response(body=metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4"})
+    async def numbers() -> Page:
+        return Page(metrics.text(), content_type="text/plain; version=0.0.4")
 
-    app = web.Application()
-    app.add_routes([web.get("/healthz", healthy), web.get("/readyz", ready), web.get("/metrics", numbers)])
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "0.0.0.0", port).start()
-    return runner
+    def on_loop(make: Callable[[], Coroutine[Any, Any, Page]]) -> Callable[[], Page]:
+        def page() -> Page:
+            answer = asyncio.run_coroutine_threadsafe(make(), loop)
+            try:
+                return answer.result(_LOOP_SECONDS)
+            except TimeoutError:
+                answer.cancel()
+                return probe_page(f"the operator's loop has not answered for {_LOOP_SECONDS:g} s")
 
+        return page
 
-def _answer(trouble: str) -> web.Response:
-    return web.Response(text=f"{trouble or 'ok'}\n", status=_UNAVAILABLE if trouble else 200)
+    return answering(where, {"/healthz": on_loop(healthy), "/readyz": on_loop(ready), "/metrics": on_loop(numbers)})

@@ -1,19 +1,17 @@
 """A job's pods, made or judged: what the API server refuses of them is remembered, and tried again later and later."""
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from kubernetes.aio.client import ApiException
-
 from elastic_ps.core.configuration import Role
 from elastic_ps.system import storage
-from k8s.elastic_operator.api import CONFLICT, Api
+from k8s.elastic_operator.api import OperatorApi
 from k8s.elastic_operator.job import manifests, templates
 from k8s.elastic_operator.job.actions import Start, StartCoordinator, StartNode
 from k8s.elastic_operator.job.model import Body, Counts, Desired
 from k8s.elastic_operator.job.reconciliation import Denial, Verdict
+from k8s.foundation.api_server import ApiError, Conflict
 
 PEOPLES = (400, 403, 422)
 """What the API server answers where somebody has to mend something."""
@@ -36,7 +34,7 @@ class Starter:
 
     def __init__(
         self,
-        api: Api,
+        api: OperatorApi,
         defaults: manifests.Defaults,
         made: Callable[[Body], None],
         clock: Callable[[], float] = time.monotonic,
@@ -75,10 +73,10 @@ class Starter:
         for place, action in enumerate(starts):
             try:
                 self._made(await self._api.create_pod(await self._manifest(action, job)))
-            except ApiException as error:
+            except ApiError as error:
                 if error.status not in PEOPLES:
                     raise
-                message = sentence(error)
+                message = str(error)
                 self._denial = Denial(message, starts[place:]), self._clock() + self._pause
                 self._pause = min(2 * self._pause, _LONGEST_PAUSE)
                 return message if message != before else ""
@@ -137,9 +135,9 @@ class Starter:
         """Return what the API server has against a pod."""
         try:
             await self._api.create_pod(manifest, dry_run=True)
-        except ApiException as error:
-            message = sentence(error)
-            if error.status == CONFLICT or _CANNOT_JUDGE in message:
+        except ApiError as error:
+            message = str(error)
+            if isinstance(error, Conflict) or _CANNOT_JUDGE in message:
                 return "", ""
             if error.status not in PEOPLES:
                 raise
@@ -157,11 +155,3 @@ class Starter:
         except (ValueError, ImportError) as error:
             return f"checkpoint.url: the image {self._defaults.image} cannot write there: {error}"
         return ""
-
-
-def sentence(error: ApiException) -> str:
-    """Return what the API server says, without what programs read."""
-    try:
-        return str(json.loads(error.body or "")["message"])
-    except (TypeError, ValueError, KeyError):
-        return f"{error.status} {error.reason}"

@@ -26,24 +26,35 @@ from kubernetes.config import ConfigException
 from dl2_scheduler.cluster.errors import BadInput, SchedulerError
 from elastic_ps.system.bounded_files import read_bytes
 from elastic_ps.system.printable import one_line
+from k8s.foundation.names import GROUP, PLURAL, VERSION
 
-GROUP_PATH = "/apis/dl2.scheduler/v1alpha1"
-JOBS_PATH = f"{GROUP_PATH}/elasticjobs"
+GROUP_PATH = f"/apis/{GROUP}/{VERSION}"
+JOBS_PATH = f"{GROUP_PATH}/{PLURAL}"
 NODES_PATH = "/api/v1/nodes"
 PODS_PATH = "/api/v1/pods"
 
 MERGE = "application/merge-patch+json"
+APPLY = "application/apply-patch+yaml"
 STRATEGIC = "application/strategic-merge-patch+json"
 _JSON = "application/json"
 
 CALL_SECONDS = 10.0
 _SILENCE_SECONDS = 120.0  # of a watch: the server sends a bookmark about every minute
-_CONNECTIONS = 32
+CONNECTIONS = 32
 _SAME_TOKEN_SECONDS = 10.0  # to look at it costs more than a small request: the library reads its settings anew
 
 
 class ApiError(SchedulerError):
-    """The API server did not do it."""
+    """The API server did not do what was asked.
+
+    Args:
+        message: for people.
+        status: of its answer by HTTP; 0: there was none.
+    """
+
+    def __init__(self, message: str, status: int = 0):
+        super().__init__(message)
+        self.status = status
 
 
 class NotFound(ApiError):
@@ -90,7 +101,7 @@ class ApiServer(Protocol):
             path: of it.
             body: the parts.
             query: as in {"fieldManager": NAME}.
-            kind: how lists are merged: MERGE or STRATEGIC.
+            kind: how lists are merged: MERGE, STRATEGIC or APPLY.
         """
 
     def delete(self, path: str, body: Mapping[str, Any] | None = None) -> None:
@@ -106,6 +117,11 @@ class ApiServer(Protocol):
 
     def lines(self, path: str, query: Query) -> Generator[str, None, None]:
         """Lines of a log as they come."""
+
+
+def job_path(namespace: str, name: str) -> str:
+    """Return the path of an ElasticJob."""
+    return f"{GROUP_PATH}/namespaces/{namespace}/{PLURAL}/{name}"
 
 
 class KubeApi:
@@ -126,7 +142,7 @@ class KubeApi:
 
     def __init__(self, context: str | None = None, in_cluster: bool = False, call_seconds: float = CALL_SECONDS):
         settings, self.namespace = _configure(context, in_cluster)
-        settings.connection_pool_maxsize = _CONNECTIONS
+        settings.connection_pool_maxsize = CONNECTIONS
         self._client = client.ApiClient(settings)
         self._call_seconds = call_seconds
         self._host = settings.host.rstrip("/")
@@ -276,4 +292,4 @@ def _check(response: urllib3.BaseHTTPResponse) -> None:
 def error_of(status: int, message: str) -> ApiError:
     """Of a status of HTTP, also in an event of a watch."""
     kinds: dict[int, type[ApiError]] = {404: NotFound, 409: Conflict, 410: Gone, 429: ApiUnavailable}
-    return kinds.get(status, ApiUnavailable if status >= 500 else Rejected)(message)
+    return kinds.get(status, ApiUnavailable if status >= 500 else Rejected)(message, status)

@@ -1,22 +1,18 @@
 """An API server that a test plays, for keepers: what it is asked, and what it answers."""
 
 import copy
-import json
-
-from kubernetes.aio.client import ApiException
 
 from k8s.elastic_operator.handlers import Keepers
 from k8s.elastic_operator.job.manifests import Defaults
 from k8s.elastic_operator.job_loop import Shared
 from k8s.elastic_operator.metrics import Metrics
+from k8s.foundation.api_server import error_of
 from tests.k8s.operator_cases import SPEC
 
 
 def refusal(status, message):
     """As the API server refuses."""
-    found = ApiException(status=status, reason="Refused")
-    found.body = json.dumps({"message": message})
-    return found
+    return error_of(status, message)
 
 
 def document(name="digits", **spec):

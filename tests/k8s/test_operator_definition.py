@@ -44,10 +44,10 @@ def test_both_have_the_same_fields(schema):
     spec = schema["properties"]["spec"]["properties"]
     assert set(spec) == set(fields(document.Spec)) | {"allocation"}
     for role in ("workers", "servers"):
-        assert set(spec[role]["properties"]) == set(fields(document.Role))
+        assert set(spec[role]["properties"]) == set(fields(document.RoleSpec))
     assert set(spec["checkpoint"]["properties"]) == set(fields(document.Checkpoint))
     coordinator = spec["coordinator"]["properties"]
-    assert set(coordinator) == set(fields(document.Coordinator))
+    assert set(coordinator) == set(fields(document.CoordinatorSpec))
     assert set(coordinator["volume"]["properties"]) == set(fields(document.Volume))
     assert set(spec["sharedMemory"]["properties"]) == set(fields(document.SharedMemory))
 
@@ -63,7 +63,7 @@ def test_both_have_the_same_defaults(schema):
     assert "default" not in spec["ttlSecondsAfterFinished"]
     size = spec["coordinator"]["properties"]["volume"]["properties"]["size"]
     assert amount(size["default"]) == document.Volume().size
-    role = document.Role()
+    role = document.RoleSpec()
     for name in ("workers", "servers"):
         properties = spec[name]["properties"]
         assert (properties["min"]["default"], properties["max"]["default"]) == (role.min, role.max)

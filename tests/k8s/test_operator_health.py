@@ -1,10 +1,11 @@
 """What the operator's probes are told."""
 
 import asyncio
+import urllib.error
+import urllib.request
 
 import aiohttp
 import pytest
-from kubernetes.aio.client import ApiException
 
 from k8s.elastic_operator import pages
 from k8s.elastic_operator.health import (
@@ -17,6 +18,7 @@ from k8s.elastic_operator.health import (
     troubles,
 )
 from k8s.elastic_operator.metrics import Metrics
+from k8s.foundation.api_server import ApiUnavailable, error_of
 
 
 class Hand:
@@ -103,10 +105,9 @@ def readiness(clock, answers, idle=False):
         (None, True, ""),
         (body(1), False, ""),
         (body(1), True, "the watch has not brought the jobs yet"),
-        (ApiException(404, "Not Found"), False, "ElasticJobs cannot be listed: 404 Not Found"),
-        (ApiException(403, "Forbidden"), False, "ElasticJobs cannot be listed: 403 Forbidden"),
-        (aiohttp.ServerDisconnectedError(), False, "the API server does not answer"),
-        (TimeoutError(), False, "the API server does not answer"),
+        (error_of(404, "Not Found"), False, "ElasticJobs cannot be listed: 404 Not Found"),
+        (error_of(403, "Forbidden"), False, "ElasticJobs cannot be listed: 403 Forbidden"),
+        (ApiUnavailable("the API server does not answer: it is busy"), False, "the API server does not answer"),
     ],
 )
 def test_ready_is_who_could_keep_the_jobs_that_there_are(clock, answer, idle, told):
@@ -116,7 +117,7 @@ def test_ready_is_who_could_keep_the_jobs_that_there_are(clock, answer, idle, to
 
 
 def test_probes_ask_the_api_server_now_and_then_only(clock):
-    found = readiness(clock, [TimeoutError(), None])
+    found = readiness(clock, [ApiUnavailable("the API server does not answer"), None])
     assert asyncio.run(found.trouble())
     clock.now += READY_SECONDS
     assert asyncio.run(found.trouble())
@@ -136,13 +137,11 @@ def test_pages_say_no_with_the_reason():
 
     async def run():
         nonlocal port
-        runner = await pages.serve(0, Metrics(), lambda: said["/healthz"], unready)
-        port = runner.addresses[0][1]
-        sick = [await ask(path) for path in said]
-        said.update({"/healthz": [], "/readyz": ""})
-        well = [await ask(path) for path in said]
-        numbers = await ask("/metrics")
-        await runner.cleanup()
+        with pages.serve("127.0.0.1:0", Metrics(), lambda: said["/healthz"], unready) as port:
+            sick = [await ask(path) for path in said]
+            said.update({"/healthz": [], "/readyz": ""})
+            well = [await ask(path) for path in said]
+            numbers = await ask("/metrics")
         return sick, well, numbers
 
     port = 0
@@ -150,3 +149,17 @@ def test_pages_say_no_with_the_reason():
     assert sick == [(503, "ns/a: it stands still\n"), (503, "no definition\n")]
     assert well == [(200, "ok\n"), (200, "ok\n")]
     assert "dl2_operator_leader" in numbers[1]
+
+
+def test_pages_say_when_the_loop_stands_still(monkeypatch):
+    monkeypatch.setattr(pages, "_LOOP_SECONDS", 0.01)
+
+    async def run():
+        with pages.serve("127.0.0.1:0", Metrics(), list, None) as port:
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=10)  # which blocks the loop
+            except urllib.error.HTTPError as error:
+                with error:
+                    return error.code, error.read().decode()
+
+    assert asyncio.run(run()) == (503, "the operator's loop has not answered for 0.01 s\n")

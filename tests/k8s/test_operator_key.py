@@ -2,11 +2,9 @@
 
 import asyncio
 import base64
-from types import SimpleNamespace
 
 import grpc
 import pytest
-from kubernetes.aio.client import ApiException
 
 from elastic_ps.control.token import Door
 from elastic_ps.core.errors import ConfigurationError
@@ -15,6 +13,7 @@ from k8s.elastic_operator.job.actions import Scale, Tell
 from k8s.elastic_operator.job.reconcile import STRANGER
 from k8s.elastic_operator.job.status import RUNNING
 from k8s.elastic_operator.operator_key import operator_key
+from k8s.foundation.api_server import Conflict, NotFound
 from protos import elastic_pb2_grpc as rpc
 from tests.k8s.operator_cases import decide, kinds, usual, wanted
 
@@ -27,23 +26,26 @@ class Secrets:
         self.hurry = hurry  # a key that another replica makes in between
         self.reads = 0
 
-    async def read_namespaced_secret(self, name, namespace):
+    def get(self, path):
         self.reads += 1
+        name = path.rpartition("/")[2]
         if name not in self.found:
-            raise ApiException(status=404)
-        return SimpleNamespace(metadata=SimpleNamespace(name=name), data={"key": self.found[name]})
+            raise NotFound(name)
+        return {"metadata": {"name": name, "namespace": "dl2-system"}, "data": {"key": self.found[name]}}
 
-    async def create_namespaced_secret(self, namespace, body):
+    def create(self, path, body):
+        assert path == "/api/v1/namespaces/dl2-system/secrets"
+        name = body["metadata"]["name"]
         if self.hurry is not None:
-            self.found[body.metadata.name] = base64.b64encode(self.hurry.encode()).decode()
-        if body.metadata.name in self.found:
-            raise ApiException(status=409)
-        assert body.immutable
-        self.found[body.metadata.name] = base64.b64encode(body.string_data["key"].encode()).decode()
+            self.found[name] = base64.b64encode(self.hurry.encode()).decode()
+        if name in self.found:
+            raise Conflict(name)
+        assert body["immutable"]
+        self.found[name] = base64.b64encode(body["stringData"]["key"].encode()).decode()
 
 
 def key_of(secrets, name="key", create=True):
-    return asyncio.run(operator_key(secrets, "dl2-system", name, create))
+    return operator_key(secrets, "dl2-system", name, create=create)
 
 
 def test_it_is_made_once():

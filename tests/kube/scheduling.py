@@ -12,8 +12,7 @@ from pathlib import Path
 import yaml
 
 from dl2_scheduler.backends.kube.apiserver.object_reading import job_of, pod_of
-from dl2_scheduler.backends.kube.apiserver.paced_writes import job_path
-from k8s.foundation.api_server import ApiError, KubeApi, NotFound
+from k8s.foundation.api_server import ApiError, KubeApi, NotFound, job_path
 
 DEADLINE = 60.0
 

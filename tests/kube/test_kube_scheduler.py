@@ -6,8 +6,8 @@ import time
 import pytest
 from typer.testing import CliRunner
 
-from dl2_scheduler.backends.kube.apiserver.paced_writes import job_path
 from dl2_scheduler.cli import app
+from k8s.foundation.api_server import job_path
 from tests.kube.scheduling import Bench, eventually
 
 pytestmark = pytest.mark.kube

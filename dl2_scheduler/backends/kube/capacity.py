@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dl2_scheduler.backends.kube.apiserver.objects import COORDINATOR, JobInfo, NodeInfo, PodInfo, RoleInfo
+from dl2_scheduler.backends.kube.apiserver.objects import JobInfo, NodeInfo, PodInfo, RoleInfo
 from dl2_scheduler.backends.kube.apiserver.quantities import PODS
 from dl2_scheduler.backends.kube.placement.free_resources import Claim, Floor, Requests
 from dl2_scheduler.backends.kube.placement.gangs import COORDINATOR_REQUESTS, coordinator_of
 from dl2_scheduler.backends.kube.placement.node_constraints import Constraints
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.jobs import Node
+from k8s.foundation.names import COORDINATOR
 
 _ALWAYS = ("cpu", "memory", PODS)
 _ENOUGH = 1e6  # of a resource that only says where a task may go: no node runs out of it

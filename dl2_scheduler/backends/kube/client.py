@@ -9,8 +9,7 @@ from typing import Any
 
 from dl2_scheduler.backends.kube import loads, views
 from dl2_scheduler.backends.kube.apiserver.object_reading import job_of, node_of, pod_of
-from dl2_scheduler.backends.kube.apiserver.objects import JOB_LABEL, WORKER, JobInfo, PodInfo, RoleInfo
-from dl2_scheduler.backends.kube.apiserver.paced_writes import job_path
+from dl2_scheduler.backends.kube.apiserver.objects import JobInfo, PodInfo, RoleInfo
 from dl2_scheduler.cluster.document import API_VERSION, KIND
 from dl2_scheduler.cluster.errors import BadInput, NoSuchJob, NotServed, RequestRefused
 from dl2_scheduler.cluster.yamltext import read_yaml
@@ -23,7 +22,9 @@ from k8s.foundation.api_server import (
     KubeApi,
     NotFound,
     Rejected,
+    job_path,
 )
+from k8s.foundation.names import JOB_LABEL, WORKER
 from protos import cluster_pb2 as pb
 
 _USER = "dl2"

@@ -2,13 +2,12 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
+from contextlib import ExitStack, contextmanager
 
 from dl2_scheduler.cluster.errors import BadInput
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.system.http_pages import answered, listening, started
+from k8s.foundation import probes
+from k8s.foundation.probes import probe_page
 
 LEASE_SECONDS = 60.0
 """That a leader may be without its lease: it ends by itself long before."""
@@ -81,23 +80,10 @@ def answering(health: Health, where: str | None) -> Iterator[int]:
     if where is None:
         yield 0
         return
-    pages = {"/healthz": health.trouble, "/readyz": health.unready}
-
-    class Answer(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            page = pages.get(self.path)
-            trouble = page() if page else "not found"
-            status = HTTPStatus.NOT_FOUND if page is None else HTTPStatus.SERVICE_UNAVAILABLE
-            self.send_response(status if trouble else HTTPStatus.OK)
-            self.end_headers()
-            self.wfile.write(f"{trouble or 'ok'}\n".encode())
-
-        def log_message(self, *_: object) -> None:
-            """Probes are no news."""
-
-    try:
-        server, thread = listening(where, lambda host, port: started(host, port, Answer))
-    except ConfigurationError as error:
-        raise BadInput(f"--probes {error}") from error
-    with answered(server, thread) as found:
-        yield found
+    pages = {"/healthz": lambda: probe_page(health.trouble()), "/readyz": lambda: probe_page(health.unready())}
+    with ExitStack() as stack:
+        try:
+            port = stack.enter_context(probes.answering(where, pages))
+        except ConfigurationError as error:
+            raise BadInput(f"--probes {error}") from error
+        yield port

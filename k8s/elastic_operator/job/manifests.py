@@ -11,8 +11,9 @@ from elastic_ps.control.token import TOKEN_BYTES
 from elastic_ps.core.configuration import Role
 from elastic_ps.transport.choice import FOLDER as MEETING_FOLDER
 from k8s.elastic_operator.job.actions import StartCoordinator, StartNode
-from k8s.elastic_operator.job.model import COORDINATOR, GROUP, JOB_LABEL, KIND, PORT, ROLE_LABEL, VERSION, Desired
+from k8s.elastic_operator.job.model import PORT, Desired
 from k8s.elastic_operator.job.templates import Manifest, interpreter, template_of
+from k8s.foundation.names import COORDINATOR, GROUP, JOB_LABEL, KIND, ROLE_LABEL, VERSION
 
 TOKEN_FOLDER = "/var/run/dl2"
 TOKEN_FILE = f"{TOKEN_FOLDER}/token"

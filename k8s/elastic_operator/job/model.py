@@ -8,11 +8,9 @@ from typing import Any
 from dl2_scheduler.cluster import durations
 from elastic_ps.core.configuration import Role
 from elastic_ps.system.jsonlog import plain
+from k8s.foundation.names import COORDINATOR, GROUP, NODE_LABEL, ROLE_LABEL
 
-GROUP, VERSION, PLURAL, KIND = "dl2.scheduler", "v1alpha1", "elasticjobs", "ElasticJob"
-JOB_LABEL, ROLE_LABEL, NODE_LABEL = f"{GROUP}/job", f"{GROUP}/role", f"{GROUP}/node"
 FINALIZER = f"{GROUP}/end-in-order"
-COORDINATOR = "coordinator"
 PORT = 7000
 """Of every coordinator, in its pod."""
 CAUSE = "operator-controller"

@@ -9,7 +9,7 @@ from elastic_ps.core.configuration import Role
 from k8s.elastic_operator.job.acceptance import accept
 from k8s.elastic_operator.job.actions import DeletePod, Ensure, SetFinalizer, StartCoordinator
 from k8s.elastic_operator.job.ending import fail, finish, is_stopping, leave, rest, suspend
-from k8s.elastic_operator.job.model import GOING, JOB_LABEL, PORT, ROLE_LABEL, Counts, Desired, Pod, timestamp
+from k8s.elastic_operator.job.model import GOING, PORT, Counts, Desired, Pod, timestamp
 from k8s.elastic_operator.job.nodes import match, mourn
 from k8s.elastic_operator.job.reconciliation import Decision, Denial, Observed, Turn
 from k8s.elastic_operator.job.report import Report
@@ -22,6 +22,7 @@ from k8s.elastic_operator.job.status import (
     SUSPENDING,
     WAITING,
 )
+from k8s.foundation.names import JOB_LABEL, ROLE_LABEL
 
 _GOING_SECONDS = 5.0
 """Between two tries to make a claim anew, as long as the old one is not gone."""

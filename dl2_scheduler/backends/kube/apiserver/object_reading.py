@@ -7,10 +7,6 @@ from typing import Any
 from dl2_scheduler.backends.kube.apiserver.objects import (
     DECISIONS,
     GANG,
-    JOB_LABEL,
-    ROLE_LABEL,
-    SERVER,
-    WORKER,
     Allotment,
     JobInfo,
     NodeInfo,
@@ -21,6 +17,7 @@ from dl2_scheduler.backends.kube.apiserver.objects import (
 from dl2_scheduler.backends.kube.apiserver.quantities import amount, amounts, pod_requests
 from dl2_scheduler.backends.kube.placement.node_constraints import Taint, constraints_of
 from dl2_scheduler.cluster import durations
+from k8s.foundation.names import JOB_LABEL, ROLE_LABEL, SERVER, WORKER
 
 _BY_SCHEDULER = "Scheduler"
 _MOST_BY_DEFAULT = 16

@@ -4,10 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dl2_scheduler.backends.kube.placement.node_constraints import Constraints, Taint
+from k8s.foundation.names import COORDINATOR, GROUP, SERVER, WORKER
 
-GROUP = "dl2.scheduler"
-JOB_LABEL = f"{GROUP}/job"
-ROLE_LABEL = f"{GROUP}/role"
 GANG = f"{GROUP}/gang"
 DECISIONS = f"{GROUP}/decisions"
 """Annotation of a job: the last decisions about it, for `dl2 why`."""
@@ -15,7 +13,6 @@ DECISIONS = f"{GROUP}/decisions"
 SCHEDULER = "dl2"
 """Of pods that the scheduler binds."""
 
-COORDINATOR, SERVER, WORKER = "coordinator", "server", "worker"
 ROLES = (COORDINATOR, SERVER, WORKER)
 """In the order in which a gang's pods are bound."""
 

@@ -1,6 +1,5 @@
 """What the scheduler writes to the API server, while it leads and as fast as it may."""
 
-import itertools
 import threading
 import time
 import uuid
@@ -10,7 +9,8 @@ from typing import Any
 
 from dl2_scheduler.backends.kube.apiserver.objects import SCHEDULER, JobInfo, PodInfo
 from dl2_scheduler.backends.kube.placement.volumes import SELECTED_NODE
-from k8s.foundation.api_server import GROUP_PATH, MERGE, STRATEGIC, ApiError, ApiServer
+from k8s.foundation.api_server import MERGE, STRATEGIC, ApiError, ApiServer, job_path
+from k8s.foundation.events import event_body, event_path, job_reference, timestamp
 
 MANAGER = "dl2-scheduler"
 """Field manager of all that the scheduler writes."""
@@ -70,7 +70,6 @@ class Writer:
         self._leads = leads
         self._pace = pace or Pace()
         self._instance = uuid.uuid4().hex[:10]
-        self._events = itertools.count(1)
 
     def bind(self, pod: PodInfo, node: str) -> None:
         """Bind a pod; Conflict where it is bound, or another has its name now."""
@@ -99,7 +98,7 @@ class Writer:
         self._begin()
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": reason}
         if not pod.waits:
-            condition["lastTransitionTime"] = _stamp()
+            condition["lastTransitionTime"] = timestamp(datetime.now(UTC))
         body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
         self._api.patch(f"{_pod(pod)}/status", body, {"fieldManager": MANAGER}, STRATEGIC)
         about = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
@@ -113,13 +112,7 @@ class Writer:
             reason: one word, in camel case.
             message: for people.
         """
-        about = {
-            "apiVersion": "dl2.scheduler/v1alpha1",
-            "kind": "ElasticJob",
-            "name": job.name,
-            "namespace": job.namespace,
-            "uid": job.uid,
-        }
+        about = job_reference(job.namespace, job.name, job.uid)
         self._event(about, reason, message)
 
     def allocate(self, job: JobInfo, body: Mapping[str, Any]) -> str:
@@ -132,24 +125,8 @@ class Writer:
 
     def _event(self, about: Mapping[str, Any], reason: str, message: str) -> None:
         self._begin()
-        now = _stamp()
-        body = {
-            "metadata": {
-                "name": f"{about['name']}.{self._instance}{next(self._events):x}",
-                "namespace": about["namespace"],
-            },
-            "involvedObject": about,
-            "reason": reason,
-            "message": message[:1024],
-            "type": "Warning",
-            "count": 1,
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "source": {"component": SCHEDULER},
-            "reportingComponent": SCHEDULER,
-            "reportingInstance": self._instance,
-        }
-        self._api.create(f"/api/v1/namespaces/{about['namespace']}/events", body)
+        body = event_body(about, reason, message, SCHEDULER, instance=self._instance)
+        self._api.create(event_path(about["namespace"]), body)
 
     def _begin(self) -> None:
         self._pace.take()
@@ -157,14 +134,5 @@ class Writer:
             raise NotLeading("this scheduler does not hold the lease (any more)")
 
 
-def job_path(namespace: str, name: str) -> str:
-    """Of an ElasticJob."""
-    return f"{GROUP_PATH}/namespaces/{namespace}/elasticjobs/{name}"
-
-
 def _pod(pod: PodInfo) -> str:
     return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
-
-
-def _stamp() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -4,18 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from dl2_scheduler.backends.kube.apiserver.objects import (
-    COORDINATOR,
-    ROLE_LABEL,
-    ROLES,
-    SCHEDULER,
-    SERVER,
-    WORKER,
-    JobInfo,
-    PodInfo,
-    RoleInfo,
-)
+from dl2_scheduler.backends.kube.apiserver.objects import ROLES, SCHEDULER, JobInfo, PodInfo, RoleInfo
 from dl2_scheduler.backends.kube.apiserver.quantities import PODS
+from k8s.foundation.names import COORDINATOR, ROLE_LABEL, SERVER, WORKER
 
 COORDINATOR_REQUESTS: Mapping[str, float] = {"cpu": 0.05, "memory": 128.0 * 2**20, PODS: 1.0}
 """Of a coordinator's pod, as the operator makes it: its room is kept before the pod is there."""

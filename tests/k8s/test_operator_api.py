@@ -1,0 +1,91 @@
+"""What the operator asks of the API server, by the paths and words of its REST interface."""
+
+import asyncio
+
+import pytest
+
+from k8s.elastic_operator.api import NotLeader, OperatorApi
+from k8s.elastic_operator.job.model import GOING, Desired
+from k8s.elastic_operator.job.status import Status
+from k8s.foundation.api_server import APPLY, Conflict, NotFound
+
+JOB = "/apis/dl2.scheduler/v1alpha1/namespaces/ns/elasticjobs/digits"
+POD = {"metadata": {"name": "digits-worker-1", "namespace": "ns"}}
+BODY = {"metadata": {"name": "digits", "namespace": "ns", "uid": "uid-1", "resourceVersion": "7"}, "spec": {}}
+
+
+class Server:
+    """Answers what it is told to, and keeps what it was asked."""
+
+    def __init__(self, *answers):
+        self.answers, self.asked = list(answers), []
+
+    def __getattr__(self, verb):
+        def call(*arguments):
+            self.asked.append((verb, *arguments))
+            answer = self.answers.pop(0) if self.answers else {}
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        return call
+
+
+def asked(server, call, leads=True):
+    """What a call returns; what it asked is kept in the server."""
+
+    async def run():
+        api = OperatorApi(server, lambda: leads)
+        try:
+            return await call(api)
+        finally:
+            await api.close()
+
+    return asyncio.run(run())
+
+
+def test_objects_are_written_at_their_paths():
+    server = Server()
+    asked(server, lambda api: api.write_status(BODY, Status(phase="Running")))
+    asked(server, lambda api: api.set_finalizers(BODY, ["a"]))
+    asked(server, lambda api: api.delete_pod("ns", "p", at_once=True))
+    asked(server, lambda api: api.label_pod("ns", "p", {"a": "b"}))
+    assert server.asked[0][:2] == ("replace", f"{JOB}/status")
+    assert server.asked[0][2]["status"]["phase"] == "Running"
+    assert server.asked[1:] == [
+        ("patch", JOB, {"metadata": {"finalizers": ["a"], "resourceVersion": "7"}}),
+        ("delete", "/api/v1/namespaces/ns/pods/p", {"gracePeriodSeconds": 0}),
+        ("patch", "/api/v1/namespaces/ns/pods/p", {"metadata": {"labels": {"a": "b"}}}),
+    ]
+
+
+def test_a_disruption_budget_is_applied_where_it_belongs():
+    server = Server()
+    manifest = {"kind": "PodDisruptionBudget", "metadata": {"name": "b", "namespace": "ns"}}
+    asked(server, lambda api: api.apply(manifest))
+    query = {"fieldManager": "dl2-operator", "force": "true"}
+    assert server.asked == [("patch", "/apis/policy/v1/namespaces/ns/poddisruptionbudgets/b", manifest, query, APPLY)]
+
+
+def test_a_pod_that_is_there_is_returned_and_in_a_dry_run_is_a_conflict():
+    assert asked(Server(Conflict("there"), POD), lambda api: api.create_pod(POD)) == POD
+    server = Server(Conflict("there"))
+    with pytest.raises(Conflict):
+        asked(server, lambda api: api.create_pod(POD, dry_run=True))
+    assert server.asked[0][3] == {"dryRun": "All", "fieldValidation": "Strict"}
+
+
+def test_what_is_gone_already_need_not_be_deleted_and_is_not_counted_on():
+    asked(Server(NotFound("gone")), lambda api: api.delete_job(Desired("digits", "ns", "uid-1")))
+    assert asked(Server(NotFound("gone")), lambda api: api.claim_phase("ns", "c")) == GOING
+    assert not asked(Server(NotFound("gone")), lambda api: api.is_ready("node-1"))
+    ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    assert asked(Server(ready), lambda api: api.is_ready("node-1"))
+
+
+def test_who_does_not_lead_reads_and_writes_nothing():
+    server = Server({"items": []})
+    assert asked(server, lambda api: api.first_job(""), leads=False) is None
+    with pytest.raises(NotLeader):
+        asked(server, lambda api: api.create_pod(POD), leads=False)
+    assert [one[0] for one in server.asked] == ["get"]
