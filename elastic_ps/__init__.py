@@ -1,4 +1,4 @@
-"""Elastic parameter-server training: what a training script uses.
+"""This package trains elastically with parameter servers; here is what a training script uses.
 
 import elastic_ps.mxnet                                      # registers the kvstore "dist_elastic"
 elastic_ps.init()                                            # joins the job

@@ -1,4 +1,4 @@
-"""What a training script calls; `elastic_ps` itself hands these out."""
+"""This module has what a training script calls; `elastic_ps` itself hands these functions out."""
 
 from elastic_ps.data.sampler import Sampler, epochs
 from elastic_ps.worker.script.worker_job import current_job
@@ -7,7 +7,7 @@ __all__ = ["Sampler", "epochs", "init", "is_chief", "num_workers", "rank", "repo
 
 
 def init() -> None:
-    """Join the job that the environment describes; returns when this worker's peers are ready.
+    """Join the job that the environment describes, and return when this worker's peers are ready.
 
     Raises:
         ConfigurationError: the script was not started by elasticrun.
@@ -17,17 +17,17 @@ def init() -> None:
 
 
 def rank() -> int:
-    """This worker's rank, now; it may change at every step."""
+    """Return this worker's rank, now; it may change at every step."""
     return current_job().rank
 
 
 def num_workers() -> int:
-    """Workers in the configuration in force; where the script draws its own batches, those at its start."""
+    """Return how many workers the job has now; where the script draws its own batches, how many it had at its start."""
     return current_job().num_workers
 
 
 def is_chief() -> bool:
-    """True on exactly one worker at any time: the one that evaluates, saves and prints."""
+    """Return True on exactly one worker at any time: the one that evaluates, saves and prints."""
     return current_job().node.is_chief
 
 

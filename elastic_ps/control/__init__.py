@@ -1,1 +1,1 @@
-"""The control plane, as seen from any node: channels to the coordinator, the job token, message conversion."""
+"""This room is the way to a coordinator, from any program: channels, the job token, message conversion."""

@@ -1,4 +1,4 @@
-"""Channels to a coordinator, which may go away and come back at the same address."""
+"""This module makes channels to a coordinator, which may go away and come back at the same address."""
 
 import threading
 import weakref
@@ -39,19 +39,19 @@ _GREET_SECONDS = 3.0
 
 
 class NotTheCoordinator(grpc.RpcError):
-    """Who answers at the coordinator's address does not know the job's token: it is shown nothing."""
+    """Whoever answers at the coordinator's address does not know the job's token, and is shown nothing."""
 
     def code(self) -> grpc.StatusCode:
-        """As if there were no coordinator: where it is only away, it comes back."""
+        """Return what says that there is no coordinator: where it is only away, it comes back."""
         return grpc.StatusCode.UNIMPLEMENTED
 
     def details(self) -> str:
-        """Return it for people."""
+        """Return the reason for people."""
         return "who answers there does not know this job's token: it is another job's coordinator, or somebody else"
 
 
 def coordinator_channel(address: str, token: bytes) -> grpc.Channel:
-    """Return a channel for `CoordinatorStub`: its calls prove the job's token to a coordinator that has proved it.
+    """Return a channel for `CoordinatorStub`, whose calls prove the token to a coordinator that has proved it.
 
     gRPC keeps a connection for as long as it lasts, also one to somebody else: where a service of Kubernetes has no
     endpoint yet, whatever the network routes its address to may answer. So after an answer that is no coordinator's
@@ -69,7 +69,7 @@ def coordinator_channel(address: str, token: bytes) -> grpc.Channel:
 
 
 async def greeted(channel: "grpc.aio.Channel", token: bytes) -> Metadata:
-    """Greet by a channel of asyncio's.
+    """Greet a coordinator on a channel of asyncio.
 
     Returns:
         The metadata of calls that follow.
@@ -90,7 +90,7 @@ def _shown(token: bytes, nonce: bytes, answer: pb.GreetReply) -> Metadata:
 
 
 def connection_options() -> list[tuple[str, int]]:
-    """Of any channel to a coordinator.
+    """Return the options of any channel to a coordinator.
 
     Where its endpoint has just gone, packets may go nowhere for as long as a try to connect lasts, whoever has the
     address since: so no try lasts long.
@@ -121,7 +121,7 @@ def keepalive_options() -> list[tuple[str, int]]:
 
 
 class _Renewed:
-    """As much of a channel as `CoordinatorStub` needs. Safe from several threads.
+    """A `_Renewed` is as much of a channel as `CoordinatorStub` needs. It is safe to use from several threads.
 
     Args:
         connect: makes a channel.
@@ -187,7 +187,7 @@ class _Renewed:
         return shown
 
     def close(self) -> None:
-        """End it."""
+        """Close every channel."""
         with self._lock:
             self._closed = True
             channels = [self._channel, *self._left]
@@ -195,7 +195,7 @@ class _Renewed:
             channel.close()
 
     def _hear(self, channel: grpc.Channel, code: grpc.StatusCode) -> None:
-        """How a call ended."""
+        """Take note of how a call has ended."""
         with self._lock:
             if channel is self._channel:
                 self._strange |= code is grpc.StatusCode.UNIMPLEMENTED

@@ -1,4 +1,4 @@
-"""Between the domain's types and the control plane's messages."""
+"""This module converts the domain's types to the control plane's messages, and back."""
 
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role
 from elastic_ps.core.data_order import DataSpec
@@ -10,27 +10,27 @@ _ROLES_BACK = {number: role for role, number in _ROLES.items()}
 
 
 def config_id_to_pb(value: ConfigId) -> pb.ConfigId:
-    """Encode."""
+    """Encode the id of a configuration."""
     return pb.ConfigId(term=value.term, number=value.number)
 
 
 def config_id_from_pb(message: pb.ConfigId) -> ConfigId:
-    """Decode."""
+    """Decode the id of a configuration."""
     return ConfigId(message.term, message.number)
 
 
 def member_to_pb(member: Member) -> pb.Member:
-    """Encode."""
+    """Encode a member."""
     return pb.Member(id=member.id, role=_ROLES[member.role], host=member.host, port=member.port)
 
 
 def member_from_pb(message: pb.Member) -> Member:
-    """Decode."""
+    """Decode a member."""
     return Member(message.id, _ROLES_BACK[message.role], message.host, message.port)
 
 
 def configuration_to_pb(value: Configuration) -> pb.Configuration:
-    """Encode."""
+    """Encode a configuration."""
     return pb.Configuration(
         id=config_id_to_pb(value.id),
         workers=[member_to_pb(member) for member in value.workers],
@@ -40,7 +40,7 @@ def configuration_to_pb(value: Configuration) -> pb.Configuration:
 
 
 def configuration_from_pb(message: pb.Configuration) -> Configuration:
-    """Decode."""
+    """Decode a configuration."""
     return Configuration(
         config_id_from_pb(message.id),
         tuple(member_from_pb(member) for member in message.workers),
@@ -50,7 +50,7 @@ def configuration_from_pb(message: pb.Configuration) -> Configuration:
 
 
 def tensor_to_pb(tensor: Tensor) -> pb.Tensor:
-    """Encode."""
+    """Encode a tensor."""
     return pb.Tensor(
         store=tensor.store,
         key=tensor.key,
@@ -62,12 +62,12 @@ def tensor_to_pb(tensor: Tensor) -> pb.Tensor:
 
 
 def tensor_from_pb(message: pb.Tensor) -> Tensor:
-    """Decode."""
+    """Decode a tensor."""
     return Tensor(message.store, message.key, tuple(message.shape), message.dtype, message.auxiliary, message.divisible)
 
 
 def data_to_pb(spec: DataSpec) -> pb.DataSpec:
-    """Encode."""
+    """Encode what the job trains on."""
     return pb.DataSpec(
         elastic=spec.elastic,
         samples=spec.samples,
@@ -81,7 +81,7 @@ def data_to_pb(spec: DataSpec) -> pb.DataSpec:
 
 
 def data_from_pb(message: pb.DataSpec) -> DataSpec:
-    """Decode; an absent message is a job whose script draws its own batches."""
+    """Decode what the job trains on; an absent message is a job whose script draws its own batches."""
     exchanges, consistency = message.exchanges or 1, message.consistency or "sync"
     if not message.elastic:
         return DataSpec(exchanges=exchanges, consistency=consistency)

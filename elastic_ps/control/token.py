@@ -1,7 +1,7 @@
-"""The job's token: the file that it is kept in, and how the two ends of the control plane prove that they know it.
+"""This module keeps the job's token: its file, and how both ends of the control plane prove that they know it.
 
 A caller draws a nonce and sends it with a `Greet`. The coordinator answers with its own, which it has for as long as
-its process lives, and the proof (`core.proof`) over both. Only then the caller shows its own proof, in the metadata of
+its process lives, and the proof (`token_proof`) over both. Only then the caller shows its own proof, in the metadata of
 each call. A thief at the address of a coordinator that died cannot prove anything, so he is shown nothing; and what a
 caller shows in the moment in which one process takes another's place is of no use to the next one.
 """
@@ -23,10 +23,10 @@ _METADATA, _SCHEME, _NONCE = "authorization", "Elastic", "elastic-nonce"
 
 
 def read_token(path: str | Path) -> bytes:
-    """The job token, `TOKEN_BYTES` long, from its file of hex digits.
+    """Read the job token, `TOKEN_BYTES` long, from its file of hex digits.
 
     Raises:
-        ConfigurationError: no such file, or not a token.
+        ConfigurationError: there is no such file, or it holds no token.
     """
     try:
         token = bytes.fromhex(read_text(path, _LONGEST).strip())
@@ -38,7 +38,7 @@ def read_token(path: str | Path) -> bytes:
 
 
 class Impostor(Exception):
-    """Who answers at a coordinator's address does not know the job's token."""
+    """Whoever answers at a coordinator's address does not know the job's token."""
 
 
 def greeting() -> tuple[bytes, Metadata]:
@@ -48,7 +48,7 @@ def greeting() -> tuple[bytes, Metadata]:
 
 
 def admitted(token: bytes, nonce: bytes, answer: pb.GreetReply) -> Metadata:
-    """Return the metadata of calls after a `Greet`; they are good for the process that has answered it alone.
+    """Return the metadata of calls after a `Greet`, which are good for the process alone that has answered it.
 
     Args:
         token: the job's.
@@ -67,7 +67,7 @@ def admitted(token: bytes, nonce: bytes, answer: pb.GreetReply) -> Metadata:
 
 
 class Door:
-    """The coordinator's end: it proves that it knows the token, and judges who calls.
+    """A `Door` is the coordinator's end: it proves that it knows the token, and judges who calls.
 
     Its nonce is of this process: what callers have shown to one that has died, or to nobody, opens nothing.
 

@@ -1,7 +1,7 @@
-"""How two ends show each other that they know a job's token, and not the token itself.
+"""This module has two ends show each other that they know a job's token, and not the token itself.
 
-Each end draws a nonce; a proof is HMAC-SHA256 with the token as its key, over what it is for and both nonces. What a
-stranger gets to see so proves nothing of another meeting, nor for the other end of this one.
+Each end draws a nonce; a proof is HMAC-SHA256 with the token as its key, over its purpose and both nonces. So what a
+stranger gets to see proves nothing at another meeting, nor for the other end of this one.
 """
 
 import hmac
@@ -13,7 +13,7 @@ PROOF_BYTES = 32
 
 
 class Purpose(StrEnum):
-    """What a proof is for: one that is made for another is none."""
+    """A `Purpose` says what a proof is for: a proof made for one is none for another."""
 
     DATA_LISTENER = "elastic_ps data plane, who listens"
     DATA_CALLER = "elastic_ps data plane, who connects"
@@ -39,5 +39,12 @@ def proof(token: bytes, purpose: Purpose, *seen: bytes) -> bytes:
 
 
 def proves(shown: bytes, token: bytes, purpose: Purpose, *seen: bytes) -> bool:
-    """Return whether `shown` is that proof, compared in the same time whatever is shown."""
+    """Return whether `shown` is the proof that `proof` makes, compared in the same time whatever is shown.
+
+    Args:
+        shown: what the other end has sent.
+        token: the job's.
+        purpose: what the proof is for.
+        seen: what both ends know of their meeting.
+    """
     return hmac.compare_digest(shown, proof(token, purpose, *seen))

@@ -1,1 +1,1 @@
-"""What every room shares: blocks, configurations, data order, errors, codec (all pure), the job's token."""
+"""This room holds what every program agrees on: blocks, configurations, the data order, optimizers, errors. Pure."""

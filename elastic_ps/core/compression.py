@@ -1,9 +1,9 @@
-"""Gradient compression: fewer bytes of a gradient travel.
+"""This module compresses gradients, so that fewer bytes of them travel.
 
-In two parts. A worker *quantizes* each gradient where it is pushed, whatever way it will go; what the quantization
-leaves out is added to the next gradient of the key (error feedback, Seide and others 2014; Karimireddy and others 2019)
-where that matters. On the wire the quantized numbers are then *encoded*, without any further loss, however they are
-cut into blocks. So training gives the same numbers over every transport and after every change of owners.
+Compression has two parts. A worker *quantizes* each gradient where it is pushed, whatever way it will go; what the
+quantization leaves out is added to the next gradient of the key (error feedback, Seide and others 2014; Karimireddy and
+others 2019) where that matters. On the wire the quantized numbers are then *encoded*, without any further loss, however
+they are cut into blocks. So training gives the same numbers over every transport and after every change of owners.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _INDEX = np.dtype("<u4")
 
 @dataclass(frozen=True)
 class Compression:
-    """How gradients of float32 keys travel; others, and auxiliary state, travel as they are.
+    """A `Compression` says how gradients of float32 keys travel; others, and auxiliary state, travel as they are.
 
     Attributes:
         kind: "float16" or "bfloat16" (rounded; out of float16's range: inf), "2bit" (MXNet's: each element counts as
@@ -40,7 +40,7 @@ class Compression:
 
     @staticmethod
     def of(params: Mapping[str, Any]) -> "Compression":
-        """From MXNet's `compression_params`, as {"type": "2bit", "threshold": 0.5}.
+        """Read MXNet's `compression_params`, as {"type": "2bit", "threshold": 0.5}.
 
         Raises:
             ConfigurationError: what is wrong, and what may be given.
@@ -64,10 +64,10 @@ class Compression:
 
     @staticmethod
     def told(meta: Mapping[str, Any]) -> "Compression":
-        """As `tell` has told it.
+        """Read what `tell` has put into a frame's meta.
 
         Raises:
-            ProtocolError: it has not.
+            ProtocolError: it is none of what `tell` makes.
         """
         try:
             return Compression.of(meta)
@@ -75,17 +75,17 @@ class Compression:
             raise ProtocolError(str(error)) from error
 
     def tell(self) -> dict[str, Any]:
-        """For a frame's meta; as `of` takes it."""
+        """Return what stands in a frame's meta, in the form that `of` takes."""
         argument = _ARGUMENTS[self.kind]
         return {"type": self.kind, **({argument: getattr(self, argument)} if argument else {})}
 
     @property
     def has_feedback(self) -> bool:
-        """Whether what is left out is added to the next gradient."""
+        """Whether what the quantization leaves out is added to the next gradient."""
         return self.kind in ("2bit", "topk")
 
     def quantized(self, values: Array) -> Array:
-        """What the servers get for `values`, a whole flat float32 tensor."""
+        """Return the numbers that the servers get for `values`, a whole tensor: float32, one axis."""
         if self.kind == "float16":
             with np.errstate(over="ignore"):
                 return values.astype(np.float16).astype(np.float32)
@@ -101,7 +101,7 @@ class Compression:
         return kept
 
     def encode(self, values: Array) -> Raw:
-        """A part of a quantized tensor, as it travels."""
+        """Return the bytes by which a part of a quantized tensor (float32, one axis) travels."""
         if self.kind == "float16":
             return values.astype("<f2").view(np.uint8)
         if self.kind == "bfloat16":
@@ -115,16 +115,16 @@ class Compression:
         return np.concatenate([places.astype(_INDEX).view(np.uint8), values[places].view(np.uint8)])
 
     def encoded_bytes(self, elements: int) -> int:
-        """The most that `encode` makes of so many."""
+        """Return the most bytes that `encode` makes of so many elements."""
         return {"float16": 2 * elements, "bfloat16": 2 * elements, "2bit": -(-elements // 4)}.get(
             self.kind, 8 * elements
         )
 
     def decode(self, data: Raw, out: Array) -> None:
-        """The inverse of `encode`, to float32.
+        """Write the float32 elements that `encode` has made `data` of to `out`, which has one axis.
 
         Raises:
-            ProtocolError: it is none of so many elements.
+            ProtocolError: the bytes are not those of so many elements.
         """
         fixed = self.kind != "topk"
         if (data.nbytes != self.encoded_bytes(len(out))) if fixed else (data.nbytes % 8 or data.nbytes > 8 * len(out)):
@@ -146,7 +146,7 @@ class Compression:
 
 
 def _bfloat16(values: Array) -> Array:
-    """Rounded to the nearest of bfloat16's numbers, ties to even; nan stays."""
+    """Round to the nearest of bfloat16's numbers, ties to even; nan stays."""
     bits = values.view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
     return np.where(np.isnan(values), np.float32(np.nan), rounded.view(np.float32))

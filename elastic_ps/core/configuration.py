@@ -1,4 +1,4 @@
-"""Who takes part in a job and who holds which block: the roster, the assignment, and their number."""
+"""This module names who takes part in a job and who holds which block: the roster, the assignment, and their number."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -15,14 +15,14 @@ MOST_NODES = 65_535
 
 
 class Role(StrEnum):
-    """What a node does."""
+    """A `Role` says what a node does."""
 
     WORKER = "worker"
     SERVER = "server"
 
 
 class ConfigId(NamedTuple):
-    """Orders configurations. A configuration keeps the term in which it was numbered."""
+    """A `ConfigId` orders configurations. A configuration keeps the term in which it was numbered."""
 
     term: int = 0
     number: int = 0
@@ -37,7 +37,7 @@ NO_CONFIGURATION = ConfigId()
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A node with the address of its data plane (port 0: it only connects)."""
+    """A `Member` is a node with the address of its data plane (port 0: it only connects)."""
 
     id: NodeId
     role: Role
@@ -47,7 +47,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Configuration:
-    """One roster and assignment in force.
+    """A `Configuration` is one roster and one assignment of blocks, in force from a version on.
 
     Args:
         id: (term, number).
@@ -63,12 +63,12 @@ class Configuration:
 
     @cached_property
     def ranks(self) -> dict[NodeId, int]:
-        """Rank of each worker."""
+        """The rank of each worker, by its id."""
         return {worker.id: rank for rank, worker in enumerate(self.workers)}
 
     @cached_property
     def members(self) -> dict[NodeId, Member]:
-        """All nodes by name."""
+        """All nodes by id."""
         return {member.id: member for member in self.workers + self.servers}
 
     @property
@@ -78,16 +78,16 @@ class Configuration:
 
     @cached_property
     def blocks_of(self) -> dict[NodeId, tuple[int, ...]]:
-        """Ascending block ids of each server."""
+        """The ascending block ids of each server, by its id."""
         held: list[list[int]] = [[] for _ in self.servers]
         for block, server in enumerate(self.assignment):
             held[server].append(block)
         return {server.id: tuple(blocks) for server, blocks in zip(self.servers, held, strict=True)}
 
     def primary(self, block: int) -> NodeId:
-        """The server that holds a block."""
+        """Return the server that holds a block."""
         return self.servers[self.assignment[block]].id
 
     def extended(self, assignment: Iterable[int]) -> "Configuration":
-        """The same configuration for a model that has grown."""
+        """Return the same configuration for a model that has grown."""
         return replace(self, assignment=tuple(assignment))

@@ -1,4 +1,4 @@
-"""The elastic data order: which positions of which epoch a worker uses at a step. Pure.
+"""This module orders the data elastically: it says which positions of which epoch a worker uses at a step. Pure.
 
 Version, step and epoch are one clock. A sampler step takes `exchanges` versions (one per kvstore step, so 1 for one
 Trainer); an epoch takes `steps_per_epoch` sampler steps.
@@ -20,7 +20,7 @@ CONSISTENCIES = ("sync", "async", "ssp")
 
 @dataclass(frozen=True, slots=True)
 class DataSpec:
-    """What the job trains on.
+    """A `DataSpec` says what the job trains on.
 
     Args:
         elastic: False where the script draws its own batches.
@@ -80,14 +80,14 @@ class DataSpec:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Sampler steps of one epoch."""
+        """The sampler steps of one epoch."""
         whole, rest = divmod(self.samples, self.global_batch)
         return whole + (1 if rest and self.last != "drop" else 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A point in the data: sampler step `step` of epoch `epoch`, before its exchange number `exchange`."""
+    """A `Place` is a point in the data: step `step` of epoch `epoch`, before exchange `exchange` of the step."""
 
     epoch: int
     step: int
@@ -95,14 +95,20 @@ class Place:
 
 
 def place(spec: DataSpec, version: int) -> Place:
-    """Where version `version` stands in an elastic job's data."""
+    """Return where version `version` stands in an elastic job's data."""
     step, exchange = divmod(version, spec.exchanges)
     epoch, step = divmod(step, spec.steps_per_epoch)
     return Place(epoch, step, exchange)
 
 
 def share(spec: DataSpec, step: int, rank: int, workers: int) -> range:
-    """Positions of the epoch's permutation that `rank` of `workers` uses at `step` (protocol, invariant 3 and 4).
+    """Return the positions of the epoch's permutation that a worker uses at a step (protocol, invariants 3 and 4).
+
+    Args:
+        spec: of an elastic job.
+        step: of the epoch.
+        rank: of the worker.
+        workers: how many share the step.
 
     Positions run past N where `last="wrap"` fills the last step up: they mean position - N.
     """
@@ -116,7 +122,15 @@ def share(spec: DataSpec, step: int, rank: int, workers: int) -> range:
 
 
 def permutation(seed: int, epoch: int, samples: int) -> NDArray[np.int64]:
-    """The order of epoch `epoch`: a permutation of range(samples), fixed by (seed, epoch) on every machine.
+    """Return the order of an epoch, a permutation of range(samples) that is the same on every machine.
+
+    Args:
+        seed: of the job.
+        epoch: its number.
+        samples: of the data set.
+
+    Returns:
+        int64, of shape (samples,).
 
     Built from raw Philox words and a stable sort, both of which numpy keeps the same between versions.
     """
@@ -125,6 +139,6 @@ def permutation(seed: int, epoch: int, samples: int) -> NDArray[np.int64]:
 
 
 def indices(order: NDArray[np.int64], positions: range) -> NDArray[np.int64]:
-    """Sample indices at `positions` of an epoch's order."""
+    """Return the sample indices, int64 on one axis, at `positions` of an epoch's order."""
     chosen: NDArray[np.int64] = order[np.arange(positions.start, positions.stop) % len(order)]
     return chosen

@@ -1,4 +1,4 @@
-"""Every error that the runtime raises.
+"""This module has every error that the runtime raises.
 
 ElasticError
 ├── ConfigurationError   what the caller asked for cannot be: fix the call (not retryable)
@@ -22,7 +22,7 @@ that is taken. Started again later it goes on."""
 
 
 class ElasticError(Exception):
-    """Base of the tree above."""
+    """An `ElasticError` is any error of the tree above."""
 
 
 class ConfigurationError(ElasticError):
@@ -42,7 +42,7 @@ class RuleFailed(ElasticError):
 
 
 class ProtocolError(ElasticError):
-    """A message that no correct peer sends."""
+    """A peer has sent a message that no correct peer sends."""
 
 
 class Refused(ElasticError):
@@ -50,7 +50,7 @@ class Refused(ElasticError):
 
 
 class PeerLost(ElasticError):
-    """The connection to a peer broke."""
+    """The connection to a peer has broken."""
 
     def __init__(self, peer: str, reason: str):
         super().__init__(f"lost {peer}: {reason}")

@@ -1,4 +1,4 @@
-"""Tensors of a job and the blocks that they are cut into, the unit of assignment.
+"""This module cuts the tensors of a job into blocks, the unit of assignment.
 
 A block is a contiguous byte range of one tensor. In every slab a block takes its `extent`, its size rounded up to
 `ALIGNMENT`, so that a run of consecutive blocks is one aligned memory range wherever it stands, and the same bytes
@@ -25,7 +25,7 @@ Run = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One named model parameter or auxiliary array.
+    """A `Tensor` describes one named model parameter or auxiliary array.
 
     Attributes:
         store: number of the kvstore object it belongs to, in order of creation.
@@ -45,23 +45,23 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
-        """Size in bytes."""
+        """The size in bytes."""
         return prod(self.shape) * np.dtype(self.dtype).itemsize
 
     @property
     def row_bytes(self) -> int:
-        """Size in bytes of what one index along the first axis holds; of a tensor that has elements and axes."""
+        """The bytes of what one index along the first axis holds, of a tensor that has elements and axes."""
         return self.nbytes // self.shape[0]
 
     @property
     def name(self) -> str:
-        """For people: the key as the script wrote it, with its store where there is more than one."""
+        """The key as the script wrote it, for people, with its store where there is more than one."""
         return f"{self.key[2:]}" if self.store == 0 else f"{self.key[2:]} (store {self.store})"
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A contiguous byte range of one tensor.
+    """A `Block` is a contiguous byte range of one tensor.
 
     Attributes:
         id: dense, in order of tensors and offsets.
@@ -79,13 +79,13 @@ class Block:
 
     @property
     def extent(self) -> int:
-        """Bytes that the block takes in a slab and on the wire."""
+        """The bytes that the block takes in a slab and on the wire."""
         return -(-self.nbytes // ALIGNMENT) * ALIGNMENT
 
 
 @dataclass(frozen=True)
 class Model:
-    """All tensors of a job, cut into blocks. It only ever grows at its end.
+    """A `Model` is all tensors of a job, cut into blocks. It only ever grows at its end.
 
     Args:
         tensors: in order of declaration.
@@ -113,20 +113,20 @@ class Model:
         return tuple(blocks)
 
     def _block_size(self, tensor: Tensor) -> int:
-        """Of whole rows, where some fit: a row of a table is then on one server."""
+        """Return the bytes of a block, of whole rows where some fit: each row of the tensor is then on one server."""
         if not tensor.divisible or tensor.nbytes <= self.block_bytes:
             return max(tensor.nbytes, 1)
         rows = lcm(tensor.row_bytes, ALIGNMENT)
         return self.block_bytes // rows * rows or self.block_bytes
 
     def holds_rows(self, tensor: int) -> bool:
-        """Whether each of a tensor's blocks holds whole rows of it."""
+        """Return whether each of a tensor's blocks holds whole rows of it."""
         found, first = self.tensors[tensor], self.blocks[self.blocks_of[tensor].start]  # of which all have the size
         return bool(found.shape and found.nbytes) and not first.nbytes % found.row_bytes
 
     @cached_property
     def blocks_of(self) -> tuple[range, ...]:
-        """Block ids of each tensor, by tensor index."""
+        """The block ids of each tensor, by tensor index."""
         first: dict[int, int] = {}
         count = [0] * len(self.tensors)
         for block in self.blocks:
@@ -142,7 +142,7 @@ class Model:
         return np.array(rows, dtype=np.int64).reshape(-1, 3)
 
     def blocks_among(self, tensors: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The blocks of tensors."""
+        """Return the block ids of some tensors, int64 on one axis, in the order of the tensors."""
         first = self.extents[:, 0]
         count = np.append(first[1:], len(self.blocks))[tensors] - first[tensors]
         before = np.cumsum(count) - count
@@ -152,7 +152,15 @@ class Model:
     def whole(
         self, where: NDArray[np.int64], tensors: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Of tensors, the value of `where`, which is by block, at the first block; and whether it is that at all."""
+        """Return the value of each tensor's first block, and whether all its blocks have that value.
+
+        Args:
+            where: a value of each block, of shape (blocks,).
+            tensors: indices of tensors.
+
+        Returns:
+            The values and the answers, each of the shape of `tensors`.
+        """
         first = self.extents[tensors, 0]
         same = np.append(where[1:] == where[:-1], True)  # as the next block's
         changes = np.concatenate([[0], np.cumsum(~same)])  # before each block
@@ -161,33 +169,33 @@ class Model:
 
     @cached_property
     def index(self) -> dict[tuple[int, str], int]:
-        """(store, key) -> tensor index."""
+        """The index of each tensor, by (store, key)."""
         return {(tensor.store, tensor.key): number for number, tensor in enumerate(self.tensors)}
 
     @property
     def slab_bytes(self) -> int:
-        """Bytes of a slab that holds the whole model."""
+        """The bytes of a slab that holds the whole model."""
         return self.blocks[-1].position + self.blocks[-1].extent if self.blocks else 0
 
     def by_store(self, blocks: Iterable[int]) -> dict[int, list[int]]:
-        """Blocks by the kvstore object that they belong to, in their order."""
+        """Return blocks by the kvstore object that they belong to, in their order."""
         grouped: dict[int, list[int]] = {}
         for block in blocks:
             grouped.setdefault(self.tensors[self.blocks[block].tensor].store, []).append(block)
         return grouped
 
     def by_tensor(self, blocks: Iterable[int]) -> Iterator[list[int]]:
-        """Ascending blocks, those of each tensor together."""
+        """Yield ascending blocks, those of each tensor together."""
         for _, found in groupby(blocks, lambda block: self.blocks[block].tensor):
             yield list(found)
 
     def span(self, run: Run) -> slice:
-        """Byte range of a run of blocks in a whole-model slab."""
+        """Return the byte range of a run of blocks in a slab of the whole model."""
         first, last = self.blocks[run[0]], self.blocks[run[0] + run[1] - 1]
         return slice(first.position, last.position + last.extent)
 
     def extended(self, tensors: Sequence[Tensor]) -> "Model":
-        """The model with the tensors that it does not know yet added at its end.
+        """Return the model with those tensors added at its end that it does not know yet.
 
         Raises:
             ConfigurationError: a known key with another shape or dtype.
@@ -207,7 +215,7 @@ class Model:
 
 
 def runs(block_ids: Iterable[int]) -> Iterator[Run]:
-    """Ascending block ids, grouped into runs of consecutive ones."""
+    """Yield the runs of consecutive ids among ascending block ids."""
     first = count = 0
     for block in block_ids:
         if count and block == first + count:
@@ -221,6 +229,6 @@ def runs(block_ids: Iterable[int]) -> Iterator[Run]:
 
 
 def members(run_list: Iterable[Run]) -> Iterator[int]:
-    """The block ids of runs."""
+    """Yield the block ids of runs."""
     for first, count in run_list:
         yield from range(first, first + count)

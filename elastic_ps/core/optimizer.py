@@ -1,4 +1,4 @@
-"""How an optimizer travels: as a name and numbers, never as code."""
+"""This module says how an optimizer travels: as a name and numbers, never as code."""
 
 import json
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from elastic_ps.core.errors import ConfigurationError
 
 @dataclass(frozen=True)
 class OptimizerSpec:
-    """An optimizer of one kvstore.
+    """An `OptimizerSpec` describes the optimizer of one kvstore.
 
     Attributes:
         name: "sgd", "nag", "adam", "adamw", "rmsprop", "adagrad", "ftrl", "lamb", "test", or "module:Class" for a
@@ -26,15 +26,15 @@ class OptimizerSpec:
     keys: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """Canonical text: equal specs give equal text."""
+        """Encode it as canonical text: equal specs give equal text."""
         return json.dumps({"name": self.name, "args": self.args, "keys": self.keys}, sort_keys=True)
 
     @staticmethod
     def from_json(text: str) -> "OptimizerSpec | None":
-        """Decode; "" is no optimizer: the store only sums.
+        """Decode a spec; "" stands for no optimizer: the store only sums.
 
         Raises:
-            ConfigurationError: not a spec.
+            ConfigurationError: the text is no spec.
         """
         if not text:
             return None
@@ -47,7 +47,7 @@ class OptimizerSpec:
 
 @dataclass(frozen=True)
 class Hyper:
-    """The values of one step, from the chief.
+    """A `Hyper` has the values of one step that may change while training; the chief sends them.
 
     Attributes:
         lr: learning rate after the schedule, before a key's lr_mult.
@@ -62,10 +62,10 @@ class Hyper:
     clip_gradient: float | None = None
 
     def to_dict(self) -> dict[str, float | None]:
-        """For a frame's meta."""
+        """Return what stands in a frame's meta."""
         return {"lr": self.lr, "wd": self.wd, "rescale_grad": self.rescale_grad, "clip_gradient": self.clip_gradient}
 
     @staticmethod
     def from_dict(value: dict[str, Any]) -> "Hyper":
-        """Decode a frame's meta."""
+        """Decode what stands in a frame's meta."""
         return Hyper(value["lr"], value["wd"], value["rescale_grad"], value["clip_gradient"])

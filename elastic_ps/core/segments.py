@@ -1,4 +1,4 @@
-"""Runs of blocks cut where something changes, and put together again."""
+"""This module cuts runs of blocks where something changes, and puts them together again."""
 
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
@@ -14,7 +14,7 @@ Raw = NDArray[np.uint8]
 
 
 def stretches(*arrays: Array) -> Iterator[tuple[int, int]]:
-    """[low, high) of the longest stretches over which each of `arrays` (last axis) stays the same."""
+    """Yield [low, high) of the longest stretches of the last axis over which each of `arrays` stays the same."""
     length = arrays[0].shape[-1]
     cut = np.zeros(max(length - 1, 0), dtype=bool)
     for array in arrays:
@@ -32,7 +32,7 @@ def scatter(data: Raw, parts: Iterable[Array]) -> None:
 
 
 def joined(parts: Iterable[Run]) -> list[Run]:
-    """Disjoint runs in ascending order, neighbours as one."""
+    """Return disjoint runs in ascending order, neighbours put together."""
     result: list[Run] = []
     for first, count in sorted(parts):
         if result and sum(result[-1]) == first:

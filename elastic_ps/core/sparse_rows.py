@@ -1,4 +1,4 @@
-"""Gradients of some rows of a tensor: what an embedding's are, at a cost that follows the rows and not the table."""
+"""This module has gradients of some rows of a tensor, as an embedding's are; they cost what those rows cost."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ _NUMBER = np.dtype(np.int64)
 
 @dataclass(frozen=True)
 class Rows:
-    """Some rows of a tensor; the others are zero, or stay as they are.
+    """A `Rows` is some rows of a tensor; the others are zero, or stay as they are.
 
     Attributes:
-        numbers: of the rows in the tensor, ascending, each once.
-        values: [len(numbers), elements of a row].
+        numbers: of the rows in the tensor, ascending, each once; int64, of shape (rows,).
+        values: of shape (rows, elements of a row).
     """
 
     numbers: NDArray[np.int64]
@@ -30,27 +30,32 @@ class Rows:
         return len(self.numbers)
 
     def between(self, rows: range) -> "Rows":
-        """Those of them that are in `rows`."""
+        """Return those of them that are in `rows`."""
         low, high = np.searchsorted(self.numbers, (rows.start, rows.stop)).tolist()
         return Rows(self.numbers[low:high], self.values[low:high])
 
     def dense(self, rows: range) -> NDArray[Any]:
-        """All of `rows`, flat."""
+        """Return all of `rows` on one axis, with zeros for those that are not among them."""
         whole = np.zeros((len(rows), self.values.shape[1]), self.values.dtype)
         own = self.between(rows)
         whole[own.numbers - rows.start] = own.values
         return whole.reshape(-1)
 
     def payload(self) -> list[NDArray[Any]]:
-        """As they travel: the numbers, then the values."""
+        """Return what travels: the numbers, then the values."""
         return [np.ascontiguousarray(self.numbers), np.ascontiguousarray(self.values)]
 
 
 def payload_bytes(model: Model, run_list: Sequence[Run], counts: Sequence[int]) -> list[int]:
-    """Bytes of the payload of each run of a frame that brings `counts` rows of each.
+    """Return the bytes of the payload of each run of blocks, of a frame that brings some rows of each.
+
+    Args:
+        model: of the job.
+        run_list: the runs.
+        counts: how many rows of each run travel.
 
     Raises:
-        ProtocolError: more rows than there are, or of blocks that do not hold whole ones.
+        ProtocolError: there are more rows than the blocks hold, or the blocks hold no whole ones.
     """
     if len(counts) != len(run_list):
         raise ProtocolError(f"{len(run_list)} runs with rows of {len(counts)}")
@@ -66,10 +71,16 @@ def payload_bytes(model: Model, run_list: Sequence[Run], counts: Sequence[int]) 
 def received(
     model: Model, run_list: Sequence[Run], counts: Sequence[int], data: Sequence[NDArray[np.uint8]]
 ) -> list[Rows]:
-    """The rows that a frame has brought, by run: the inverse of `payload`.
+    """Return the rows that a frame has brought, by run: the inverse of `payload`.
+
+    Args:
+        model: of the job.
+        run_list: the runs.
+        counts: how many rows of each run have come.
+        data: the payload of each run.
 
     Raises:
-        ProtocolError: they are not ascending, or of other blocks.
+        ProtocolError: the rows are not ascending, or are of other blocks.
     """
     found = []
     for run, count, part in zip(run_list, counts, data, strict=True):
@@ -88,7 +99,7 @@ def _tensor(model: Model, run: Run) -> Tensor:
 
 
 def summed(contributions: Sequence[Rows], each: Sequence[float] | None, factor: float) -> Rows:
-    """The sum of several workers' rows, added in their order: the same bits for a row as a dense sum.
+    """Add several workers' rows in their order: a row has the same bits as in a dense sum.
 
     Args:
         contributions: at least one.
@@ -107,7 +118,7 @@ def summed(contributions: Sequence[Rows], each: Sequence[float] | None, factor: 
 
 
 def rows_of(model: Model, run: Run) -> range | None:
-    """The rows of their tensor that a run of blocks holds; None: of several tensors, or rows are cut by its ends."""
+    """Return the rows of its tensor that a run of blocks holds; None: it has several tensors, or its ends cut rows."""
     first, last = model.blocks[run[0]], model.blocks[run[0] + run[1] - 1]
     tensor = model.tensors[first.tensor]
     if first.tensor != last.tensor or len(tensor.shape) < 1 or not tensor.nbytes:

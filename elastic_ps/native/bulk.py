@@ -1,4 +1,4 @@
-"""Many pieces of memory at once, without an object of Python's for each."""
+"""This module works on many pieces of memory at once, without a Python object for each."""
 
 import ctypes
 from bisect import bisect_right
@@ -18,7 +18,13 @@ _MOVED_BYTES = 1 << 20
 
 
 def move(to: Addresses, source: Addresses, nbytes: Addresses) -> None:
-    """Copy each piece's bytes, which do not overlap, from its source; on all cores where they are many."""
+    """Copy each piece's bytes from its source, on all cores where they are many.
+
+    Args:
+        to: the address of each piece; int64, of shape (pieces,).
+        source: the address that it is copied from. No piece overlaps another or its source.
+        nbytes: of each piece.
+    """
     ends = np.cumsum(nbytes)
     compiled = library()
     if compiled is None:
@@ -35,7 +41,7 @@ def move(to: Addresses, source: Addresses, nbytes: Addresses) -> None:
 
 
 def find_all(find: Any, handles: Sequence[int]) -> tuple[int, Addresses]:
-    """Where each of a framework's arrays lies.
+    """Find where each of a framework's arrays lies.
 
     Args:
         find: the framework's C function int(handle, void **found).

@@ -1,4 +1,4 @@
-"""The compiled loops (`kernels.c`), called by ctypes: other threads go on meanwhile."""
+"""This module calls the compiled loops (`kernels.c`) by ctypes: other threads go on meanwhile."""
 
 import ctypes
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _STATES = 2
 
 
 class _Update(ctypes.Structure):
-    """See `kernels.inc`."""
+    """An `_Update` is what a compiled rule is given, see `kernels.inc`."""
 
     _fields_ = (
         ("length", ctypes.c_int64),
@@ -40,7 +40,7 @@ class _Update(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Sum:
-    """Contributions that are added on the way. Their memory is never written to.
+    """A `Sum` is contributions that are added on the way. Their memory is never written to.
 
     Attributes:
         arrays: the contributions, flat and of one dtype, in the order in which they are added.
@@ -57,18 +57,18 @@ class Sum:
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The compiled library; None where there was no compiler when this package was installed."""
+    """Return the compiled library; None where there was no compiler when this package was installed."""
     files = [Path(__file__).with_name(f"_kernels{suffix}") for suffix in EXTENSION_SUFFIXES]
     return next((ctypes.CDLL(str(file)) for file in files if file.exists()), None)
 
 
 def has(rule: str, dtype: np.dtype[Any]) -> bool:
-    """Whether there is a compiled rule of this name for values of this dtype."""
+    """Return whether there is a compiled rule of this name for values of this dtype."""
     return library() is not None and hasattr(library(), f"{rule}_{dtype.name}")
 
 
 def address(array: Array) -> int:
-    """Of an array's memory."""
+    """Return the address of an array's memory."""
     return int(array.__array_interface__["data"][0])
 
 

@@ -1,4 +1,4 @@
-"""Threads for loops over memory that let go of the interpreter's lock."""
+"""This module runs loops over memory, which let go of the interpreter's lock, in threads."""
 
 import os
 from bisect import bisect_right
@@ -31,9 +31,12 @@ def _pool() -> ThreadPoolExecutor:
 
 
 def in_parallel(length: int, unit: int, work: Callable[[int, int], None]) -> None:
-    """Call work(low, high) for ranges that together are [0, length), on all cores where there are several `unit`s.
+    """Call work(low, high) for ranges that together are [0, length), on all cores where there is enough to do.
 
-    The ranges begin at multiples of `unit`. An error of one of them is raised when all have ended.
+    Args:
+        length: of the whole range.
+        unit: what is worth a thread's while; the ranges begin at multiples of it.
+        work: does a range. An error of one range is raised when all have ended.
     """
     parts = max(1, min(_threads(), length // unit))
     step = max(1, -(-length // (parts * unit))) * unit

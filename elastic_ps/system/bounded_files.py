@@ -1,4 +1,4 @@
-"""Files given by path, read so that none can make a program wait or fill its memory."""
+"""This module reads files given by path so that none can make a program wait or fill its memory."""
 
 import errno
 import os

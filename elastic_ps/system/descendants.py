@@ -49,7 +49,7 @@ def _exit(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def holders(token: str) -> Iterator[int]:
-    """Return the processes that began with a token in their environment, and have not ended."""
+    """Yield the processes that began with a token in their environment and have not ended."""
     return (int(name) for name in os.listdir("/proc") if name.isdigit() and _has(int(name), token))
 
 

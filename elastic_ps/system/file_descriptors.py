@@ -1,4 +1,4 @@
-"""File descriptors: how many a process may have, and what to do where there are none left."""
+"""This module says how many file descriptors a process may have, and what to do where there are none left."""
 
 import errno
 import os
@@ -21,7 +21,7 @@ def raise_limit() -> None:
 
 
 class Spare:
-    """A descriptor in reserve, by which a newcomer can still be turned away when all others are used."""
+    """A `Spare` keeps one descriptor in reserve, to turn a newcomer away when all others are used."""
 
     def __init__(self) -> None:
         self._descriptor: int | None = None

@@ -1,4 +1,4 @@
-"""HTTP pages that a program answers beside its work."""
+"""This module serves the HTTP pages that a program answers beside its work."""
 
 import socket
 from collections.abc import Callable, Iterator
@@ -16,14 +16,14 @@ MOST_PORT = 65535
 
 
 def listening(where: str, listen: Callable[[str, int], tuple[HTTPServer, Thread]]) -> tuple[HTTPServer, Thread]:
-    """A server where an option says.
+    """Start a server where an option says, and return it with the thread that runs it.
 
     Args:
         where: ADDRESS:PORT, or PORT of this machine alone; port 0: a free one.
-        listen: starts it at an address and a port.
+        listen: starts the server at an address and a port.
 
     Raises:
-        ConfigurationError: it is neither, or cannot be had; the message begins with it.
+        ConfigurationError: `where` is neither, or the port cannot be had; the message begins with it.
     """
     address, _, port = where.rpartition(":")
     try:
@@ -35,7 +35,7 @@ def listening(where: str, listen: Callable[[str, int], tuple[HTTPServer, Thread]
 
 
 class BoundedHTTPServer(ThreadingHTTPServer):
-    """Answers whoever asks: at most `MOST_STRANGERS` clients at once, of whom the oldest goes first.
+    """A `BoundedHTTPServer` answers whoever asks: at most `MOST_STRANGERS` clients at once; the oldest goes first.
 
     A client that says nothing for `GREETING_SECONDS` is disconnected. Without descriptors the newcomer is.
     """
@@ -47,7 +47,7 @@ class BoundedHTTPServer(ThreadingHTTPServer):
         super().__init__((host, port), handler)
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept a client; an error is taken for no client by who calls."""
+        """Accept a client. Whoever calls takes an error to mean that there is none."""
         try:
             return super().get_request()
         except OSError as error:
@@ -81,7 +81,16 @@ def _hang_up(client: socket.socket) -> None:
 
 
 def started(host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> tuple[HTTPServer, Thread]:
-    """Return a server that answers from now on, and the thread that runs it; port 0: a free one. Raises OSError."""
+    """Start a server and the thread that runs it; return both.
+
+    Args:
+        host: address to listen on.
+        port: 0 takes a free one.
+        handler: answers requests.
+
+    Raises:
+        OSError: the port cannot be had.
+    """
     server = BoundedHTTPServer(host, port, handler)
     thread = Thread(target=server.serve_forever, name="pages", daemon=True)
     thread.start()
@@ -90,7 +99,7 @@ def started(host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> tupl
 
 @contextmanager
 def answered(server: HTTPServer, thread: Thread) -> Iterator[int]:
-    """A server that a thread runs answers meanwhile, and both end then; yields its port."""
+    """Yield the port of a server that a thread runs; both end with the `with` block."""
     try:
         yield server.server_port
     finally:

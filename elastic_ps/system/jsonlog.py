@@ -1,4 +1,4 @@
-"""Logs that programs read: one JSON object a line."""
+"""This module writes logs that programs read: one JSON object a line."""
 
 import json
 import logging
@@ -6,7 +6,7 @@ import time
 
 
 class JsonLines(logging.Formatter):
-    """`time` (UTC), `level`, `logger`, `message`; `job` where the record has one, `exception` where there is one."""
+    """A `JsonLines` writes `time` (UTC), `level`, `logger`, `message`; `job` and `exception` where there are any."""
 
     def format(self, record: logging.LogRecord) -> str:
         """See `logging.Formatter`."""
@@ -24,7 +24,7 @@ class JsonLines(logging.Formatter):
 
 
 def plain(line: str) -> str:
-    """The message of a line of such a log; another line as it is."""
+    """Return the message of a line of such a log; return another line as it is."""
     try:
         found = json.loads(line)
     except ValueError:

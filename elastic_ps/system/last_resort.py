@@ -1,4 +1,4 @@
-"""The last resort of a command: an error that nobody foresaw is one sentence too."""
+"""This module is the last resort of a command: an error that nobody foresaw becomes one sentence too."""
 
 import os
 import sys

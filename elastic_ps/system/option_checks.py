@@ -1,4 +1,4 @@
-"""Commands that refuse what no option can have before anything of them runs: numbers without end, empty paths."""
+"""This module has commands refuse what no option can have before anything runs: endless numbers, empty paths."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -70,7 +70,7 @@ def _refuse_if(problem: str | None, context: Any, parameter: Any) -> None:
 
 @contextmanager
 def _harmless() -> Iterator[None]:
-    """Have what is wrong with a command line told without what would act on the terminal."""
+    """Keep from the terminal whatever would act on it in the message about a wrong command line."""
     try:
         yield
     except TyperException as error:
@@ -80,7 +80,7 @@ def _harmless() -> Iterator[None]:
 
 
 class _Refusing:
-    """What commands and groups of them do alike: refuse, in their own options, values that no option can have."""
+    """A `_Refusing` command or group refuses, in its own options, values that no option can have."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """See `click.Command`."""
@@ -97,15 +97,15 @@ class _Refusing:
 
 
 class Careful(_Refusing, TyperCommand):
-    """A command that refuses values which no option can have."""
+    """A `Careful` command refuses values that no option can have."""
 
 
 class CarefulGroup(_Refusing, TyperGroup):
-    """A group of commands that refuses them in its own options."""
+    """A `CarefulGroup` of commands refuses them in its own options."""
 
 
 class CommandLine(typer.Typer):
-    """A program's commands, or a group of them, all of them careful; without completion and markup.
+    """A `CommandLine` is a program's commands, or a group of them, all careful; without completion and markup.
 
     Args:
         cls: of the group.

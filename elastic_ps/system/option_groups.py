@@ -1,4 +1,4 @@
-"""Options of a command that belong together are one parameter of it."""
+"""This module lets options of a command that belong together be one parameter of it, a dataclass."""
 
 import inspect
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """A command of typer whose parameters that are dataclasses are given by options, one for each field."""
+    """Make options of the fields of a command's dataclass parameters, one option for each field."""
     own = inspect.signature(command, eval_str=True).parameters
     groups: dict[str, Any] = {name: each.annotation for name, each in own.items() if is_dataclass(each.annotation)}
     fields = {name: inspect.signature(kind, eval_str=True).parameters for name, kind in groups.items()}

@@ -1,4 +1,4 @@
-"""Texts of others, made harmless for terminals and logs.
+"""This module makes others' texts harmless for terminals and logs.
 
 A job's name, a reason, an event of Kubernetes: whoever wrote it may have put escape codes into it, which move the
 cursor, hide lines, or type for the reader. Every table, line and log of ours shows such characters as their escapes.

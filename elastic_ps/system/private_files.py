@@ -1,4 +1,4 @@
-"""Folders and files that nobody else may read: of their owner alone, whatever the umask is."""
+"""This module makes folders and files that their owner alone can read, whatever the umask is."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""The signals by which people and systems end a program."""
+"""This module hands on the signals by which people and systems end a program."""
 
 import signal
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Checkpoints lie in a folder of `version-...` folders, by any fsspec URL (`coordinator.server.checkpoint_storage`).
+"""This module reads and writes checkpoints: folders named `version-...` in a folder, at any fsspec URL.
 
 What is written survives a power cut before the call that wrote it returns: on a local file system files and folders are
 synced, elsewhere the storage's own promise is that a closed file stays.
@@ -47,7 +47,7 @@ def check_protocol(url: str) -> None:
 
 @contextmanager
 def asked(url: str) -> Iterator[None]:
-    """Tell what a storage raises, whose programs are others' (boto's errors are no OSError), as one error of ours.
+    """Turn whatever a storage raises (boto's errors are no OSError) into one error of ours.
 
     Raises:
         FileNotFoundError: there is no such file or folder.
@@ -130,7 +130,7 @@ def candidates(root: str) -> list[str]:
 
 
 def is_complete(url: str) -> bool:
-    """Whether a folder has a manifest. Raises as `candidates`."""
+    """Return whether a folder has a manifest. Raises as `candidates`."""
     with asked(url):
         system, path = located(url)
         return bool(system.exists(f"{path}/{MANIFEST}"))

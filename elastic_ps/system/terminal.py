@@ -1,4 +1,4 @@
-"""Where commands print: tables and lines, in which texts of others are harmless (`printable`)."""
+"""Commands print here: tables and lines, in which others' texts are harmless (see `printable`)."""
 
 import sys
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ _PIPE_WIDTH = 200
 
 
 class Terminal(Console):
-    """A console of rich: texts are never markup, and no text acts on the terminal.
+    """A `Terminal` is a console of rich in which texts are never markup, and none acts on the terminal.
 
     It is as wide as the terminal, or wide where the output is piped, so that no table is cut.
 
