@@ -51,8 +51,8 @@ def phases() -> str:
 
 
 SECTIONS: dict[tuple[str, str], Callable[[], str]] = {
-    ("protocol.md", "phases"): phases,
-    ("architecture.md", "rooms"): rooms.section,
+    ("reference/protocol.md", "phases"): phases,
+    ("concepts/architecture.md", "rooms"): rooms.section,
 }
 """(page, name) -> what stands there."""
 
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str], folder: Path = HERE) -> None:
         if path.read_text() == text:
             continue
         if "--check" in arguments:
-            raise SystemExit(f"docs/{path.name} is stale: run `make docs` and commit the result")
+            raise SystemExit(f"docs/{path.relative_to(folder)} is stale: run `make docs` and commit the result")
         path.write_text(text)
 
 

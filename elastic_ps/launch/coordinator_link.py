@@ -88,9 +88,21 @@ class CoordinatorLink:
         """Queue a report of a process's end; it is repeated until the coordinator has it."""
         self._exits.put(pb.NodeExitedRequest(nonce=nonce, node=node, status=status))
 
-    def node_exited(self, nonce: str, node: str, status: int) -> None:
-        """Report a process's end now. Raises CoordinatorLost."""
-        self._call(self._stub.NodeExited, pb.NodeExitedRequest(nonce=nonce, node=node, status=status))
+    def node_exited(self, nonce: str, node: str, status: int, timeout: float = _CALL_TIMEOUT) -> None:
+        """Report a process's end now.
+
+        Args:
+            nonce: of the process.
+            node: its name in the job; "": it was not told.
+            status: exit status, negative: of a signal.
+            timeout: seconds for the answer.
+
+        Raises:
+            CoordinatorLost: no answer.
+            ConfigurationError: the coordinator refuses this launcher.
+        """
+        request = pb.NodeExitedRequest(nonce=nonce, node=node, status=status)
+        self._call(self._stub.NodeExited, request, timeout)
 
     def stop(self, now: bool, reason: str, failed: bool = False) -> None:
         """Ask the coordinator to end the job.

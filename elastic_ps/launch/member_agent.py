@@ -128,7 +128,7 @@ class MemberAgent:
         deadline = time.monotonic() + (0.0 if self._asked else _TELL_SECONDS)
         for pause in pauses():
             try:
-                self._link.node_exited(nonce, "", status)
+                self._link.node_exited(nonce, "", status, _TRY_SECONDS)
             except ConfigurationError:
                 return
             except CoordinatorLost:  # else it notices by the lease

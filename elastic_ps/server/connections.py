@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from elastic_ps.control.strangers import GREETING_SECONDS, CountedLog, Strangers
 from elastic_ps.core.configuration import Member, NodeId, Role
 from elastic_ps.core.errors import ElasticError, PeerLost, ProtocolError
 from elastic_ps.core.segments import Raw
+from elastic_ps.system.strangers import GREETING_SECONDS, CountedLog, Strangers
 from elastic_ps.transport.base import Buffer, Connection, Listener, Transport
 from elastic_ps.transport.frame_kinds import Kind, Reason
 from elastic_ps.transport.frame_metas import AcceptedMeta, HelloMeta, RefusedMeta

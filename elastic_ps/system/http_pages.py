@@ -7,9 +7,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
-from elastic_ps.control.strangers import GREETING_SECONDS, Strangers
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.system.file_descriptors import SCARCE, Spare
+from elastic_ps.system.strangers import GREETING_SECONDS, Strangers
 
 _HERE = "127.0.0.1"
 MOST_PORT = 65535

@@ -3,9 +3,9 @@
 import threading
 from collections.abc import Iterator
 
-from elastic_ps.control.strangers import GREETING_SECONDS
 from elastic_ps.core.configuration import Member
 from elastic_ps.core.errors import PeerLost, ProtocolError
+from elastic_ps.system.strangers import GREETING_SECONDS
 from elastic_ps.transport.base import Connection, Transport
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import RefusedMeta

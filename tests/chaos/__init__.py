@@ -1,1 +1,1 @@
-"""Real jobs under seeded faults: `python -m tests.chaos` (docs/faults.md)."""
+"""Real jobs under seeded faults: `python -m tests.chaos` (docs/reference/faults.md)."""

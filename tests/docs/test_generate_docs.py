@@ -77,26 +77,28 @@ def test_an_arrow_that_follows_from_others_is_not_drawn():
 
 @pytest.fixture
 def stale(tmp_path, monkeypatch):
-    monkeypatch.setattr(generate, "SECTIONS", {("protocol.md", "phases"): generate.phases})
-    path = tmp_path / "protocol.md"
+    monkeypatch.setattr(generate, "SECTIONS", {("reference/protocol.md", "phases"): generate.phases})
+    path = tmp_path / "reference" / "protocol.md"
+    path.parent.mkdir()
     path.write_text(page("phases", "stateDiagram of yesterday\n"))
     return path
 
 
 def test_check_refuses_a_stale_page_and_leaves_it(stale):
     before = stale.read_text()
-    with pytest.raises(SystemExit, match=r"docs/protocol\.md is stale: run `make docs`"):
-        generate.main(["--check"], stale.parent)
+    with pytest.raises(SystemExit, match=r"docs/reference/protocol\.md is stale: run `make docs`"):
+        generate.main(["--check"], stale.parents[1])
     assert stale.read_text() == before
 
 
 def test_writing_makes_it_fresh(stale):
-    generate.main([], stale.parent)
-    generate.main(["--check"], stale.parent)
+    generate.main([], stale.parents[1])
+    generate.main(["--check"], stale.parents[1])
     assert generate.phases() in stale.read_text()
 
 
 def test_a_page_without_markers_is_named(tmp_path):
-    (tmp_path / "protocol.md").write_text("nothing here\n")
-    with pytest.raises(SystemExit, match=r"docs/protocol\.md: exactly one section"):
+    (tmp_path / "reference").mkdir()
+    (tmp_path / "reference" / "protocol.md").write_text("nothing here\n")
+    with pytest.raises(SystemExit, match=r"docs/reference/protocol\.md: exactly one section"):
         generate.main([], tmp_path)

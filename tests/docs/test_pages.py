@@ -14,14 +14,14 @@ from dl2_scheduler import cli as dl2
 from elastic_ps.launch import cli as elasticrun
 from tests.paths import ROOT
 
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 CTL = get_command(elasticctl.app).commands
 RUN = get_command(elasticrun.app)
 DL2 = get_command(dl2.app).commands
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")
 
-every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
 def options(command):
@@ -99,7 +99,7 @@ def test_scheduler_commands_exist(page):
 
 
 def test_every_launcher_option_has_its_place():
-    text = (ROOT / "docs" / "elasticrun.md").read_text()
+    text = (ROOT / "docs" / "reference" / "elasticrun.md").read_text()
     assert [option for option in sorted(options(RUN) - {"--help"}) if option not in text] == []
 
 
@@ -151,7 +151,7 @@ def shown(function):
 
 @pytest.mark.parametrize("name", elastic_ps.__all__)
 def test_api_page_has_every_signature(name):
-    assert shown(getattr(elastic_ps, name)) in (ROOT / "docs" / "api.md").read_text()
+    assert shown(getattr(elastic_ps, name)) in (ROOT / "docs" / "reference" / "api.md").read_text()
 
 
 @pytest.mark.mxnet
@@ -159,13 +159,13 @@ def test_api_page_has_every_signature(name):
 def test_api_page_has_every_signature_of_the_adapter(name):
     adapter = importlib.import_module("elastic_ps.mxnet")
     assert name in adapter.__all__
-    assert shown(getattr(adapter, name)) in (ROOT / "docs" / "api.md").read_text()
+    assert shown(getattr(adapter, name)) in (ROOT / "docs" / "reference" / "api.md").read_text()
 
 
 def test_an_elastic_script_changes_at_most_six_lines():
     lines = (ROOT / "examples" / "digits.py").read_text().splitlines()
     assert 0 < sum(line.endswith("# elastic") for line in lines) <= 6
-    api = (ROOT / "docs" / "api.md").read_text()
+    api = (ROOT / "docs" / "reference" / "api.md").read_text()
     difference = re.search(r"^```diff\n(.*?)^```", api, re.M | re.S)
     assert difference
     assert 0 < sum(line.startswith("+") for line in difference[1].splitlines()) <= 7  # one of them only indents

@@ -1,4 +1,4 @@
-"""docs/cli.md is the reference: it names every command, option and exit status."""
+"""docs/reference/cli.md is the reference: it names every command, option and exit status."""
 
 import pytest
 from typer.main import get_command
@@ -7,7 +7,7 @@ from coordinator.ctl.answering import Exit
 from coordinator.ctl.cli import app
 from tests.paths import ROOT
 
-TEXT = (ROOT / "docs" / "cli.md").read_text()
+TEXT = (ROOT / "docs" / "reference" / "cli.md").read_text()
 COMMANDS = get_command(app).commands  # type: ignore[attr-defined]
 
 

@@ -232,7 +232,7 @@ def test_help(line: str) -> None:
 
 
 def test_the_docs_have_every_option_and_no_other() -> None:
-    text = (ROOT / "docs" / "traces.md").read_text()
+    text = (ROOT / "docs" / "reference" / "traces.md").read_text()
     top = get_command(app).commands  # type: ignore[attr-defined]
     commands = [top["simulate"], *top["trace"].commands.values()]
     options = {option for each in commands for parameter in each.params for option in parameter.opts}

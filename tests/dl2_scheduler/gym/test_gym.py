@@ -195,7 +195,7 @@ def test_wrong_calls_are_told():
 
 
 def test_the_example_of_the_docs_runs(capsys):
-    page = (ROOT / "docs" / "gym.md").read_text()
+    page = (ROOT / "docs" / "reference" / "gym.md").read_text()
     example = re.search(r"^```python\n(.*?)^```", page, re.M | re.S)
     names: dict = {}
     exec(compile(example[1], "gym.md", "exec"), names)

@@ -56,7 +56,7 @@ def test_what_is_no_place_of_code_is_an_unknown_name(name: str):
 
 
 def test_the_page_shows_the_example_as_it_is():
-    page = (ROOT / "docs/writing-policies.md").read_text().splitlines()
+    page = (ROOT / "docs/guides/write-a-policy.md").read_text().splitlines()
     code = (ROOT / "examples/fewest_epochs_first.py").read_text().split('"""\n\n', 1)[1].splitlines()
     shown = [line.removeprefix("    ") for line in page if line.startswith("    ")]
     assert "\n".join(filter(None, code)) in "\n".join(filter(None, shown))

@@ -117,7 +117,7 @@ def test_what_cannot_be_generated(options: dict[str, object], reason: str) -> No
 
 
 def test_the_docs_have_the_catalogue() -> None:
-    text = (ROOT / "docs" / "traces.md").read_text()
+    text = (ROOT / "docs" / "reference" / "traces.md").read_text()
     for name, model in CATALOGUE.items():
         worker = ", ".join(f"{amount} {resource}" for resource, amount in model.worker.items() if amount)
         assert f"| {name} | {model.epochs:,.0f} | {model.samples_per_epoch:.0f} | {worker} |" in text

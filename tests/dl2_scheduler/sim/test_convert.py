@@ -15,7 +15,7 @@ from dl2_scheduler.sim.shipped import shipped_speeds
 from dl2_scheduler.sim.trace import read_trace, write_trace
 from tests.paths import ROOT
 
-DOCS = ROOT / "docs" / "traces.md"
+DOCS = ROOT / "docs" / "reference" / "traces.md"
 
 
 def attempt(start: str | None, end: str | None, gpus: int) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def test_small_errors(model: str) -> None:
 
 
 def test_the_docs_have_the_errors() -> None:
-    text = (ROOT / "docs" / "traces.md").read_text()
+    text = (ROOT / "docs" / "reference" / "traces.md").read_text()
     for model, each in shipped_fits().items():
         assert f"| {model} | {each.points} | {each.mean_error:.1%} | {each.p95_error:.1%} |" in text
 

@@ -8,10 +8,10 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from elastic_ps.control.strangers import MOST_STRANGERS
 from elastic_ps.core.errors import PeerLost
 from elastic_ps.server import connections
 from elastic_ps.server.connections import Connections
+from elastic_ps.system.strangers import MOST_STRANGERS
 from elastic_ps.transport import stream
 from elastic_ps.transport.frame_metas import HelloMeta
 from elastic_ps.transport.frames import HEADER_BYTES, Frame, encode

@@ -8,8 +8,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from elastic_ps.control.strangers import MOST_STRANGERS
 from elastic_ps.system import http_pages
+from elastic_ps.system.strangers import MOST_STRANGERS
 
 
 class Answer(BaseHTTPRequestHandler):

@@ -8,7 +8,9 @@ from elastic_ps.control import codec
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.testing.memory_transport import Action, Fault
 from elastic_ps.transport.frame_kinds import Kind
+from elastic_ps.transport.frame_metas import NoticeMeta
 from elastic_ps.worker.wire.parameters import enter, follow
+from elastic_ps.worker.wire.worker_node import WorkerNode
 from protos import elastic_pb2 as pb
 from tests.elastic_ps.worker.played_server import ALL, S0, S1, SPLIT, TIMEOUT
 from tests.elastic_ps.worker.worker_harness import ONE, THREE, TWO, Aside, Play
@@ -131,6 +133,29 @@ def test_a_shadow_whose_subscription_was_lost_asks_again(joiner):
     s1.answer(3, S1, ONE)
     entering.result()
     assert joiner.holds(3)
+
+
+def test_a_shadow_subscribes_once_on_a_connection_that_a_directive_sees_first(joiner):
+    """A connection is known before its own thread says so: the Prepare that comes between subscribes on it."""
+    opened, go_on, done = threading.Semaphore(0), threading.Event(), threading.Semaphore(0)
+
+    def connected(server):
+        opened.release()
+        assert go_on.wait(TIMEOUT)
+        WorkerNode.connected(joiner.node, server)
+        done.release()
+
+    joiner.node.connected = connected
+    joiner.welcome(joiner.table(1, SPLIT))
+    table = joining(joiner, prepared=False)
+    assert all(opened.acquire(timeout=TIMEOUT) for _ in joiner.servers)
+    joiner.prepare(table)
+    go_on.set()
+    assert all(done.acquire(timeout=TIMEOUT) for _ in joiner.servers)
+    for name, server in joiner.servers.items():
+        joiner.node.peers.send(name, joiner.node.frame(NoticeMeta()))
+        server.await_frames(Kind.NOTICE)  # behind all that was sent before
+        assert len(server.of(Kind.SUBSCRIBE)) == 1
 
 
 def test_a_shadow_subscribes_at_a_server_that_could_not_be_reached_at_first(joiner):

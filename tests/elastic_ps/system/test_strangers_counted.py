@@ -3,9 +3,9 @@
 import logging
 import resource
 
-from elastic_ps.control.strangers import CountedLog, Strangers
 from elastic_ps.control.token_proof import Purpose, new_nonce, proof, proves
 from elastic_ps.system.file_descriptors import raise_limit
+from elastic_ps.system.strangers import CountedLog, Strangers
 
 TOKEN = bytes(16)
 
