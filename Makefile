@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: help setup demo demo-cluster test test-numpy2 test-kube test-kube-smoke manifests soak chaos chaos-short lint format protos lock docs bench figures clean
+.PHONY: help setup demo demo-cluster test test-numpy2 test-kube test-kube-smoke manifests soak chaos chaos-short lint format protos lock docs docs-site bench figures clean
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
 
@@ -80,6 +80,16 @@ protos: setup  ## regenerate the protobuf code
 docs: setup  ## redraw what the docs take from the code
 	$(BIN)/python -m docs.generate
 
+SITE := build/site-venv
+$(SITE)/.installed: requirements/docs.txt
+	$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+docs-site: $(SITE)/.installed  ## the docs as a site, into build/site; a link that leads nowhere is an error
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(SITE)/bin/mkdocs build --strict
+	@echo "written: build/site/index.html"
+
 bench: bench-aggregation bench-assignment bench-baselines bench-cluster bench-compression bench-coordinator_restart bench-dataplane bench-generality bench-learning bench-live_learning bench-live_vs_simulated bench-liveness bench-migration bench-scaling_cost bench-scheduler  ## every benchmark
 bench-%: setup
 	$(BIN)/python -m benchmarks.$*
@@ -99,6 +109,8 @@ lock:  ## pin again what pyproject asks for
 	sed '/^numpy==/d' requirements/lock.txt > requirements/lock-numpy2.txt  # the others as in the first lock
 	uv pip compile --quiet --universal --python-version 3.11 $(addprefix --extra ,$(NUMPY2_EXTRAS)) --no-header \
 	    --no-emit-index-url --no-emit-find-links pyproject.toml -o requirements/lock-numpy2.txt
+	uv pip compile --quiet --universal --python-version 3.11 --no-header --no-emit-index-url --no-emit-find-links \
+	    --group docs -o requirements/docs.txt
 
 clean:  ## remove what was built
 	rm -rf build $(VENV) $(VENV_NUMPY2)

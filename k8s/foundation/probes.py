@@ -10,8 +10,8 @@ from elastic_ps.system.http_pages import answered, listening, started
 
 
 @dataclass(frozen=True)
-class HttpPage:
-    """A `HttpPage` is what a process answers to one question.
+class Page:
+    """A `Page` is what a process answers to one question.
 
     Attributes:
         body: of the answer.
@@ -24,17 +24,17 @@ class HttpPage:
     content_type: str = ""
 
 
-def probe_page(trouble: str) -> HttpPage:
+def probe_page(trouble: str) -> Page:
     """Return the answer to a probe.
 
     Args:
         trouble: what is wrong, for people; "": nothing.
     """
-    return HttpPage(f"{trouble or 'ok'}\n".encode(), HTTPStatus.SERVICE_UNAVAILABLE if trouble else HTTPStatus.OK)
+    return Page(f"{trouble or 'ok'}\n".encode(), HTTPStatus.SERVICE_UNAVAILABLE if trouble else HTTPStatus.OK)
 
 
 @contextmanager
-def answering(where: str, pages: Mapping[str, Callable[[], HttpPage]]) -> Iterator[int]:
+def answering(where: str, pages: Mapping[str, Callable[[], Page]]) -> Iterator[int]:
     """Answer by HTTP meanwhile; yield the port.
 
     Args:
@@ -45,10 +45,10 @@ def answering(where: str, pages: Mapping[str, Callable[[], HttpPage]]) -> Iterat
         ConfigurationError: `where` is no address, or cannot be had.
     """
 
-    class _Handler(BaseHTTPRequestHandler):
+    class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             make = pages.get(self.path)
-            page = make() if make else HttpPage(b"not found\n", HTTPStatus.NOT_FOUND)
+            page = make() if make else Page(b"not found\n", HTTPStatus.NOT_FOUND)
             self.send_response(page.status)
             if page.content_type:
                 self.send_header("Content-Type", page.content_type)
@@ -58,6 +58,6 @@ def answering(where: str, pages: Mapping[str, Callable[[], HttpPage]]) -> Iterat
         def log_message(self, *_: object) -> None:
             """Say nothing: probes are no news."""
 
-    server, thread = listening(where, lambda host, port: started(host, port, _Handler))
+    server, thread = listening(where, lambda host, port: started(host, port, Handler))
     with answered(server, thread) as port:
         yield port

@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import itertools
 import re
 import shlex
 
@@ -14,7 +15,7 @@ from dl2_scheduler import cli as dl2
 from elastic_ps.launch import cli as elasticrun
 from tests.paths import ROOT
 
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 CTL = get_command(elasticctl.app).commands
 RUN = get_command(elasticrun.app)
 DL2 = get_command(dl2.app).commands
@@ -124,7 +125,7 @@ def test_files_exist(page):
     """What looks like a path of the repository is one."""
     roots = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"build"}
     for text in CODE.findall(page.read_text()):
-        if re.fullmatch(r"[\w.]+(/[\w.]+)*/?", text) and "/" in text and text.split("/")[0] in roots:
+        if re.fullmatch(r"[\w.-]+(/[\w.-]+)*/?", text) and "/" in text and text.split("/")[0] in roots:
             assert (ROOT / text).exists() or (ROOT / f"{text}.py").exists(), text
 
 
@@ -169,6 +170,22 @@ def test_an_elastic_script_changes_at_most_six_lines():
     difference = re.search(r"^```diff\n(.*?)^```", api, re.M | re.S)
     assert difference
     assert 0 < sum(line.startswith("+") for line in difference[1].splitlines()) <= 7  # one of them only indents
+
+
+def test_the_site_has_every_page_in_its_menu():
+    pages = {str(page.relative_to(ROOT / "docs")) for page in PAGES if page.is_relative_to(ROOT / "docs")}
+    menu = re.findall(r"([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M)
+    assert sorted(menu) == sorted(pages | {"changelog.md"})
+
+
+@every_page
+def test_lists_and_tables_stand_after_an_empty_line(page):
+    """The site's Markdown takes them for text elsewhere; a forge's does not."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+    begins = re.compile(r"([-*]|\d+\.) |\|")
+    for before, line in itertools.pairwise(text.splitlines()):
+        if begins.match(line) and before and not before.startswith(("    ", "  ")):
+            assert begins.match(before), line
 
 
 def test_changelog_keeps_its_format():

@@ -1,1 +1,1 @@
-"""A server writes its blocks into a checkpoint beside training, and reads them back."""
+"""How a server writes its blocks into a checkpoint beside training, and reads them back."""

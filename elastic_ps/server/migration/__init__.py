@@ -1,1 +1,1 @@
-"""Blocks move from one server to another while training goes on (docs/protocol.md, "A plan")."""
+"""How blocks move from one server to another while training goes on (docs/protocol.md, "A plan")."""

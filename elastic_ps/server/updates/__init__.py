@@ -1,1 +1,1 @@
-"""Pushed gradients become updates of blocks: in step, asynchronously, dense, compressed or by rows."""
+"""How pushed gradients become updates of blocks: in step, asynchronously, dense, compressed or by rows."""

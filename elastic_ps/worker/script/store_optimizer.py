@@ -15,7 +15,7 @@ UNDIVIDED = ("lamb", "lars")
 """Rules that need the norm of whole tensors."""
 
 
-class StoreOptimizer:
+class Optimizer:
     """See the module.
 
     Args:

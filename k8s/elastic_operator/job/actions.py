@@ -12,7 +12,7 @@ class Ensure:
 
 
 @dataclass(frozen=True, slots=True)
-class JudgePods:
+class Judge:
     """Let the API server say whether it would take the job's pods; its verdict is in a later observation."""
 
 
@@ -70,7 +70,7 @@ class LabelPod:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestScale:
+class Scale:
     """Ask the coordinator for other numbers."""
 
     counts: Counts
@@ -86,12 +86,12 @@ class TellExit:
 
 
 @dataclass(frozen=True, slots=True)
-class SaveJob:
+class Save:
     """Let the coordinator write a checkpoint; it takes a while, and its outcome is in a later observation."""
 
 
 @dataclass(frozen=True, slots=True)
-class StopJob:
+class Stop:
     """Let the coordinator end the job."""
 
     reason: str
@@ -110,7 +110,7 @@ class DeleteJob:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteEvent:
+class Tell:
     """An event on the object.
 
     Attributes:
@@ -128,16 +128,16 @@ Start = StartCoordinator | StartNode
 
 Action = (
     Ensure
-    | JudgePods
+    | Judge
     | StartCoordinator
     | StartNode
     | DeletePod
     | LabelPod
-    | RequestScale
+    | Scale
     | TellExit
-    | SaveJob
-    | StopJob
+    | Save
+    | Stop
     | SetFinalizer
     | DeleteJob
-    | WriteEvent
+    | Tell
 )

@@ -1,14 +1,14 @@
 """Workers and servers of a job whose coordinator answers: as many as it wants, and what becomes of the dead. Pure."""
 
 from elastic_ps.core.configuration import Role
-from k8s.elastic_operator.job.actions import DeletePod, LabelPod, RequestScale, StopJob, TellExit
+from k8s.elastic_operator.job.actions import DeletePod, LabelPod, Scale, Stop, TellExit
 from k8s.elastic_operator.job.ending import fail
 from k8s.elastic_operator.job.model import CAUSE, Counts, Pod
-from k8s.elastic_operator.job.reconciliation import JobDecisionDraft
-from k8s.elastic_operator.job.report import CoordinatorReport
+from k8s.elastic_operator.job.reconciliation import Turn
+from k8s.elastic_operator.job.report import Report
 
 
-def mourn(draft: JobDecisionDraft, report: CoordinatorReport) -> bool:
+def mourn(turn: Turn, report: Report) -> bool:
     """Count pods that have died and tell the coordinator.
 
     Those that the cluster has taken (their node is lost, they were evicted, somebody removed them) are replaced as
@@ -17,43 +17,43 @@ def mourn(draft: JobDecisionDraft, report: CoordinatorReport) -> bool:
     Returns:
         Whether the job may go on.
     """
-    present = {pod.name for pod in draft.nodes()}
-    dead = {pod.name: _how(pod) for pod in draft.nodes() if _has_died(draft, pod)}
-    frozen = [pod.name for pod in draft.nodes() if pod.staying and report.has_expelled(pod.name)]
+    present = {pod.name for pod in turn.nodes()}
+    dead = {pod.name: _how(pod) for pod in turn.nodes() if _has_died(turn, pod)}
+    frozen = [pod.name for pod in turn.nodes() if pod.staying and report.has_expelled(pod.name)]
     dead |= {
         name: "it was evicted" if report.has_evicted(name) else "it was silent or cut off for too long"
         for name in frozen
     }
-    draft.act(*(DeletePod(name, at_once=True) for name in frozen))
+    turn.act(*(DeletePod(name, at_once=True) for name in frozen))
     owners = {nonce: nonce.rpartition(".")[0] for nonce in report.members}
     dead |= {pod: "its pod is gone" for pod in owners.values() if pod and pod not in present}
-    draft.act(*(TellExit(nonce, report.members[nonce]) for nonce, pod in owners.items() if pod in dead))
-    draft.act(*(DeletePod(pod.name, at_once=True) for pod in draft.nodes() if pod.lost))
-    counted = draft.status.counted
+    turn.act(*(TellExit(nonce, report.members[nonce]) for nonce, pod in owners.items() if pod in dead))
+    turn.act(*(DeletePod(pod.name, at_once=True) for pod in turn.nodes() if pod.lost))
+    counted = turn.status.counted
     fresh = [name for name in dead if name not in counted]
-    taken = {pod.name for pod in draft.nodes() if pod.lost or pod.disrupted or report.has_evicted(pod.name)}
+    taken = {pod.name for pod in turn.nodes() if pod.lost or pod.disrupted or report.has_evicted(pod.name)}
     failed = [name for name in fresh if name in present and name not in taken]
-    draft.note(
-        restarts=draft.status.restarts + len(fresh),
-        failures=draft.status.failures + len(failed),
+    turn.note(
+        restarts=turn.status.restarts + len(fresh),
+        failures=turn.status.failures + len(failed),
         counted=(*(name for name in counted if name in present or name in dead), *fresh),
     )
     for name in fresh:
-        draft.event("NodeDied", f"{name}: {dead[name]}", warning=True)
-    limit = draft.desired.retry_limit
-    if draft.status.failures <= limit:
+        turn.event("NodeDied", f"{name}: {dead[name]}", warning=True)
+    limit = turn.desired.retry_limit
+    if turn.status.failures <= limit:
         return True
     if failed:
         why = f"{failed[-1]}: {dead[failed[-1]]}; retryLimit {limit} has been used up"
-        draft.act(StopJob(f"{CAUSE}: {why}"))
-        fail(draft, why)
+        turn.act(Stop(f"{CAUSE}: {why}"))
+        fail(turn, why)
     return not failed
 
 
-def _has_died(draft: JobDecisionDraft, pod: Pod) -> bool:
+def _has_died(turn: Turn, pod: Pod) -> bool:
     if pod.lost or (pod.phase == "Failed" and not pod.deleting):
         return True
-    return pod.phase == "Succeeded" and not pod.member and not draft.status.trained
+    return pod.phase == "Succeeded" and not pod.member and not turn.status.trained
 
 
 def _how(pod: Pod) -> str:
@@ -65,36 +65,36 @@ def _how(pod: Pod) -> str:
     return f"{how}: {pod.trouble}" if pod.trouble else how
 
 
-def match(draft: JobDecisionDraft, report: CoordinatorReport, want: Counts) -> None:
+def match(turn: Turn, report: Report, want: Counts) -> None:
     """Ask for other numbers where they differ; start and end pods as the coordinator wants."""
     if report.phase == "rebuilding":  # it does not know yet whom it has
-        if not any(pod.staying for pod in draft.nodes()):  # nobody is left that could tell it: new ones show that
+        if not any(pod.staying for pod in turn.nodes()):  # nobody is left that could tell it: new ones show that
             for role in (Role.SERVER, Role.WORKER):
-                _start(draft, role, report.wanted.of(role))
+                _start(turn, role, report.wanted.of(role))
         return
-    _scale(draft, report, want)
-    for pod in draft.nodes():
+    _scale(turn, report, want)
+    for pod in turn.nodes():
         member = report.member(pod.name)
         if member and member != pod.member:
-            draft.act(LabelPod(pod.name, member))
+            turn.act(LabelPod(pod.name, member))
     for role in (Role.SERVER, Role.WORKER):
-        _match(draft, report, role)
+        _match(turn, report, role)
 
 
-def _scale(draft: JobDecisionDraft, report: CoordinatorReport, want: Counts) -> None:
-    refused = draft.seen.refused
+def _scale(turn: Turn, report: Report, want: Counts) -> None:
+    refused = turn.seen.refused
     if report.wanted == want:
         done = report.roster == want
-        draft.tell("Scaled", done, "AsWanted" if done else "UnderWay", report.plan)
+        turn.tell("Scaled", done, "AsWanted" if done else "UnderWay", report.plan)
     elif refused is not None and refused[0] == want:
-        draft.tell("Scaled", False, "Refused", refused[1])
+        turn.tell("Scaled", False, "Refused", refused[1])
     else:
-        draft.tell("Scaled", False, "Asked", f"{want.workers} workers and {want.servers} servers")
-        draft.act(RequestScale(want, draft.desired.cause))
+        turn.tell("Scaled", False, "Asked", f"{want.workers} workers and {want.servers} servers")
+        turn.act(Scale(want, turn.desired.cause))
 
 
-def _match(draft: JobDecisionDraft, report: CoordinatorReport, role: Role) -> None:
-    pods = draft.nodes(role)
+def _match(turn: Turn, report: Report, role: Role) -> None:
+    pods = turn.nodes(role)
     pending = [
         pod
         for pod in pods
@@ -106,28 +106,28 @@ def _match(draft: JobDecisionDraft, report: CoordinatorReport, role: Role) -> No
     wanted = report.starting.of(role)
     if report.phase == "restoring":  # processes of all pods end, and come back in their pods
         pending, wanted = [pod for pod in pods if pod.staying], report.wanted.of(role)
-    _start(draft, role, wanted - len(pending))
-    draft.delete(sorted(pending, key=_number)[wanted:])
+    _start(turn, role, wanted - len(pending))
+    turn.delete(sorted(pending, key=_number)[wanted:])
     if report.phase == "running":  # those of a job that ends are kept, for their logs
-        draft.delete(pod for pod in pods if pod.phase == "Succeeded" and pod.member in report.left)
+        turn.delete(pod for pod in pods if pod.phase == "Succeeded" and pod.member in report.left)
 
 
-def _start(draft: JobDecisionDraft, role: Role, count: int) -> None:
+def _start(turn: Turn, role: Role, count: int) -> None:
     """Ask for pods. Numbers of those that the API server would not make are taken again, later and later."""
-    denied = draft.seen.denied
+    denied = turn.seen.denied
     if denied is not None and denied.again > 0:
-        draft.look_again(denied.again)
+        turn.look_again(denied.again)
         return
     numbers = denied.numbers(role) if denied is not None else []
     for place in range(count):
         if place < len(numbers):
-            draft.start(role, numbers[place])
+            turn.start(role, numbers[place])
             continue
-        created = draft.status.created
+        created = turn.status.created
         number = created.of(role) + 1
         workers, servers = (number, created.servers) if role is Role.WORKER else (created.workers, number)
-        draft.note(created=Counts(workers, servers))
-        draft.start(role, number)
+        turn.note(created=Counts(workers, servers))
+        turn.start(role, number)
 
 
 def _number(pod: Pod) -> int:

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from elastic_ps.core.configuration import Role
-from k8s.elastic_operator.job.actions import Action, DeletePod, Start, StartCoordinator, StartNode, WriteEvent
+from k8s.elastic_operator.job.actions import Action, DeletePod, Start, StartCoordinator, StartNode, Tell
 from k8s.elastic_operator.job.model import CAUSE, Counts, Desired, Pod
-from k8s.elastic_operator.job.report import CoordinatorReport
-from k8s.elastic_operator.job.status import ElasticJobStatus
+from k8s.elastic_operator.job.report import Report
+from k8s.elastic_operator.job.status import Status
 
 
 @dataclass(frozen=True)
-class CheckpointSaving:
+class Saving:
     """A checkpoint that was asked for.
 
     Attributes:
@@ -30,7 +30,7 @@ class CheckpointSaving:
 
 
 @dataclass(frozen=True)
-class ApiVerdict:
+class Verdict:
     """What the API server says of the job's pods before any is made.
 
     Attributes:
@@ -47,7 +47,7 @@ class ApiVerdict:
 
 
 @dataclass(frozen=True)
-class ApiDenial:
+class Denial:
     """Pods that the API server would not make, as where a quota is used up.
 
     Attributes:
@@ -77,7 +77,7 @@ class ApiDenial:
 
 
 @dataclass(frozen=True)
-class ObservedJob:
+class Observed:
     """A job as it is.
 
     Attributes:
@@ -94,21 +94,21 @@ class ObservedJob:
         trouble: what the last reconciliation broke on; "": nothing.
     """
 
-    status: ElasticJobStatus = field(default_factory=ElasticJobStatus)
+    status: Status = field(default_factory=Status)
     pods: tuple[Pod, ...] = ()
-    report: CoordinatorReport | None = None
+    report: Report | None = None
     silent: float = 0.0
     refused: tuple[Counts, str] | None = None
-    saving: CheckpointSaving | None = None
+    saving: Saving | None = None
     claim: str = ""
-    verdict: ApiVerdict | None = None
-    denied: ApiDenial | None = None
+    verdict: Verdict | None = None
+    denied: Denial | None = None
     stranger: str = ""
     trouble: str = ""
 
 
 @dataclass(frozen=True)
-class OperatorDecision:
+class Decision:
     """What to do.
 
     Attributes:
@@ -118,21 +118,21 @@ class OperatorDecision:
     """
 
     actions: tuple[Action, ...]
-    status: ElasticJobStatus
+    status: Status
     again: float | None = None
 
 
-class JobDecisionDraft:
+class Turn:
     """Collects what is decided. One for each reconciliation."""
 
-    def __init__(self, seen: ObservedJob, desired: Desired, now: float):
+    def __init__(self, seen: Observed, desired: Desired, now: float):
         self.seen, self.desired, self.now = seen, desired, now
         self.status = seen.status
         self.actions: list[Action] = []
         self.again: float | None = None
 
     @property
-    def report(self) -> CoordinatorReport | None:
+    def report(self) -> Report | None:
         """What the coordinator says."""
         return self.seen.report
 
@@ -169,7 +169,7 @@ class JobDecisionDraft:
 
     def event(self, reason: str, message: str, warning: bool = False) -> None:
         """Ask for an event on the object."""
-        self.act(WriteEvent(reason, message, warning))
+        self.act(Tell(reason, message, warning))
 
     def delete(self, pods: Iterable[Pod]) -> None:
         """Ask for the end of pods that nobody has deleted yet, and of the objects of those that are lost."""
@@ -183,6 +183,6 @@ class JobDecisionDraft:
         """Another look is due by then."""
         self.again = seconds if self.again is None else min(self.again, seconds)
 
-    def decision(self) -> OperatorDecision:
+    def decision(self) -> Decision:
         """All of it."""
-        return OperatorDecision(tuple(self.actions), self.status, self.again)
+        return Decision(tuple(self.actions), self.status, self.again)

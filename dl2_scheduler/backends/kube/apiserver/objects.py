@@ -137,7 +137,7 @@ class Allotment:
 
 
 @dataclass(frozen=True)
-class ReportedStatus:
+class Told:
     """`status`: what the operator says of a job.
 
     Attributes:
@@ -212,7 +212,7 @@ class JobInfo:
     servers: RoleInfo
     gang_seconds: float
     allotment: Allotment | None
-    told: ReportedStatus
+    told: Told
     decisions: str
     saves: bool
 

@@ -6,7 +6,7 @@ from dl2_scheduler.backends.kube.apiserver.objects import PodInfo
 
 
 @dataclass(frozen=True)
-class PodBinding:
+class Bind:
     """Bind a pod to a node."""
 
     pod: PodInfo
@@ -14,7 +14,7 @@ class PodBinding:
 
 
 @dataclass(frozen=True)
-class PodWait:
+class Wait:
     """Leave a pod unbound.
 
     Attributes:
@@ -27,7 +27,7 @@ class PodWait:
 
 
 @dataclass(frozen=True)
-class NodeChoice:
+class Choice:
     """Have a volume made near a node, for a pod that is bound there once it is.
 
     Attributes:
@@ -42,7 +42,7 @@ class NodeChoice:
 
 
 @dataclass(frozen=True)
-class PodReturn:
+class Return:
     """Delete a pod of a gang that has not become whole.
 
     Attributes:
@@ -70,7 +70,7 @@ class Reservation:
 
 
 @dataclass
-class PodDecisions:
+class Decisions:
     """About all pods that are not bound.
 
     Attributes:
@@ -82,9 +82,9 @@ class PodDecisions:
         again_at: unix seconds, at which something changes by time alone; None: nothing does.
     """
 
-    bindings: list[PodBinding] = field(default_factory=list)
-    choices: list[NodeChoice] = field(default_factory=list)
-    waits: list[PodWait] = field(default_factory=list)
-    returns: list[PodReturn] = field(default_factory=list)
+    bindings: list[Bind] = field(default_factory=list)
+    choices: list[Choice] = field(default_factory=list)
+    waits: list[Wait] = field(default_factory=list)
+    returns: list[Return] = field(default_factory=list)
     reservations: list[Reservation] = field(default_factory=list)
     again_at: float | None = None

@@ -1,0 +1,86 @@
+"""What a server has applied, until the coordinator has it on disk (docs/protocol.md, "Ledger")."""
+
+from collections.abc import Callable, Sequence
+
+from elastic_ps.core.configuration import ConfigId, NodeId
+from elastic_ps.core.model import Run
+from elastic_ps.core.segments import joined
+from elastic_ps.server.updates.aggregate import Share
+from protos import elastic_pb2 as pb
+
+REPORT_ENTRIES = 2000
+"""Most entries of one report."""
+
+
+class Ledger:
+    """Entries by sequence number. Not thread-safe: `Room.changed` guards it.
+
+    Args:
+        server: whose.
+    """
+
+    def __init__(self, server: NodeId):
+        self._server = server
+        self._entries: list[pb.LedgerEntry] = []
+        self._first = 0  # sequence number of the first entry kept
+        self._handed_out = 0  # entries below this number have been in a report and must stay as they are
+        self._awaited: list[tuple[int, Callable[[], None]]] = []  # what waits until the entries below are kept
+
+    def append(
+        self, number: ConfigId, version: int, applied: Sequence[Run], shares: Sequence[tuple[NodeId, Share]]
+    ) -> None:
+        """An update took `applied` from `version` to the next, with these workers' shares, in rank order.
+
+        The chunks of one step become one entry, until it is reported.
+        """
+        entry = pb.LedgerEntry(server=self._server, term=number.term, number=number.number, version=version)
+        for worker, share in shares:
+            if share.slice is not None:
+                entry.epoch, entry.step, entry.exchange, low, high = share.slice
+                if high > low:
+                    entry.slices.append(pb.Slice(worker=worker, low=low, high=high))
+        merged = list(applied)
+        if self._entries and self._first + len(self._entries) > self._handed_out:
+            last = self._entries[-1]
+            known = list(zip(last.runs[::2], last.runs[1::2], strict=True))
+            del last.runs[:]
+            if last == entry:
+                self._entries.pop()
+                merged = joined(known + merged)
+            else:
+                last.runs.extend(value for run in known for value in run)
+        entry.runs.extend(value for run in merged for value in run)
+        self._entries.append(entry)
+
+    def report(self) -> tuple[int, list[pb.LedgerEntry]]:
+        """Sequence number of the first entry that is not acknowledged, and the entries from it on."""
+        entries = self._entries[:REPORT_ENTRIES]
+        self._handed_out = max(self._handed_out, self._first + len(entries))
+        return self._first, entries
+
+    def kept(self, sequence: int) -> None:
+        """The coordinator has stored the entries below `sequence`."""
+        gone = min(max(sequence - self._first, 0), len(self._entries))
+        del self._entries[:gone]
+        self._first += gone
+        due = [act for number, act in self._awaited if number <= self._first]
+        self._awaited = [(number, act) for number, act in self._awaited if number > self._first]
+        for act in due:
+            act()
+
+    def after_kept(self, act: Callable[[], None]) -> None:
+        """Call `act` once the coordinator has every entry made so far: what rests on them must not outlive them."""
+        if self._entries:
+            self._awaited.append((self._first + len(self._entries), act))
+        else:
+            act()
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether something waits for entries to be kept."""
+        return bool(self._awaited)
+
+    @property
+    def waiting(self) -> int:
+        """Entries that the coordinator does not have."""
+        return len(self._entries)

@@ -1,0 +1,230 @@
+"""Streams of blocks to a peer: a snapshot of each, in pieces, then what each update adds.
+
+A `Source` makes the new owner of a plan a follower (docs/protocol.md, "A plan"; DL2 section 5, step 3): SNAPSHOT of
+each block while training goes on, from then on a RECORD of each update of it, and at the switch the HANDOVER. The
+follower applies the records by the same rule and is byte-equal. Shadow workers: `shadows`.
+
+`next_piece` copies one piece under the lock; the service's pump calls it with pauses, and `Pace` spreads the whole, so
+that training feels little.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic_ps.core.configuration import ConfigId
+from elastic_ps.core.model import Run
+from elastic_ps.core.optimizer import Hyper
+from elastic_ps.core.segments import Array
+from elastic_ps.core.sparse_rows import Rows
+from elastic_ps.server.blocks.block_store import Store
+from elastic_ps.server.migration.snapshot_pace import Pace
+from elastic_ps.server.migration.update_records import Records
+from elastic_ps.server.phases import Status
+from elastic_ps.server.updates.applied import Batch
+from elastic_ps.server.updates.contributions import Aggregate
+from elastic_ps.transport.frame_metas import HandoverMeta, Meta, RecordMeta, SnapshotMeta
+from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.send_queue import Link
+
+PIECE_BYTES = 4 << 20
+"""Values that one piece holds, where a block is not larger: what one hold of the lock copies."""
+
+BACKLOG_BYTES = 16 << 20
+"""No further piece while more than this waits to be sent."""
+
+_RECORDS_BYTES = 1 << 30  # records waiting for a follower that cannot keep up must not fill the memory
+_STEPS = 20  # a lag that has not shrunk for so many steps: the design's figure
+
+
+def next_run(store: Store, pending: NDArray[np.bool_]) -> Run | None:
+    """The next run to copy: alike in memory, treatment and version, of about `PIECE_BYTES`."""
+    ids = np.flatnonzero(pending & (store.status == Status.PRIMARY))
+    if not len(ids):
+        return None
+    gaps = np.flatnonzero(np.diff(ids) != 1)
+    run = int(ids[0]), int(gaps[0]) + 1 if len(gaps) else len(ids)
+    first, count = next(iter(store.segments(run, store.versions)))
+    sizes = np.cumsum(store.extents[first : first + count])
+    return first, max(1, int(np.searchsorted(sizes, PIECE_BYTES, side="right")))
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """What an old owner kept when it switched, until the plan is committed.
+
+    Attributes:
+        held: blocks with values.
+        empty: blocks to which first values had not come.
+    """
+
+    held: NDArray[np.int64]
+    empty: NDArray[np.int64]
+
+
+def freeze(store: Store, blocks: Sequence[int]) -> Frozen:
+    """Stop the updates of blocks that go to a new owner."""
+    ids = np.asarray(blocks, dtype=np.int64)
+    frozen = Frozen(ids[store.status[ids] == Status.PRIMARY], ids[store.status[ids] == Status.EMPTY])
+    store.status[ids] = Status.FROZEN
+    return frozen
+
+
+class Source:
+    """The old owner's end of a follow stream. Guarded by `Room.changed`.
+
+    Args:
+        store: of this server.
+        link: to the new owner.
+        number: of the prepared configuration.
+        blocks: that it takes over.
+        live: False: nothing is sent before the switch (pause mode).
+        streams: that this server feeds at the same time.
+
+    Attributes:
+        bytes_moved: payload sent, or waiting to be.
+        fell_back: the follower could not keep up: its blocks go at the switch.
+        records: memory of those that are on their way.
+    """
+
+    def __init__(self, store: Store, link: Link, number: ConfigId, blocks: Sequence[int], live: bool, streams: int = 1):
+        self.link = link
+        self.blocks = np.asarray(blocks, dtype=np.int64)
+        self.bytes_moved = 0
+        self.fell_back = False
+        self.records = Records(store, link.connection.shared)
+        self._store = store
+        self._number = number
+        self._live = live
+        self._streams = streams
+        self._announced = False
+        self._handed_over = False
+        self._moving = np.zeros(len(store.status), dtype=bool)
+        self._moving[self.blocks] = True
+        self._streamed = np.zeros(len(store.status), dtype=bool)
+        segments = [part for run in store.alike(self.blocks) for part in store.segments(run)]
+        self._pace = Pace(sum(store.image_bytes(segment) for segment in segments), time.monotonic(), streams)
+        self._watched = 0
+        self._lags: deque[int] = deque(maxlen=_STEPS + 1)
+
+    def _send(
+        self,
+        meta: Meta,
+        version: int = 0,
+        payload: Sequence[Array] = (),
+        sent: Callable[[], None] | None = None,
+    ) -> None:
+        self.bytes_moved += sum(part.nbytes for part in payload)
+        self.link.send(Frame(meta, self._number, version), payload, sent)
+
+    # ---- while training goes on --------------------------------------------------------------------------------------
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `next_piece` would do something."""
+        if not self._live or self._handed_over or self.fell_back or self.link.backlog > BACKLOG_BYTES:
+            return False
+        if self._pending().any():
+            return self._pace.allows(time.monotonic())
+        return not self._announced and self.link.is_idle
+
+    def _pending(self) -> NDArray[np.bool_]:
+        pending: NDArray[np.bool_] = self._moving & ~self._streamed & (self._store.status == Status.PRIMARY)
+        return pending
+
+    def next_piece(self) -> None:
+        """Copy and queue one piece; after the last, once all is sent, say that the stream has caught up."""
+        piece = next_run(self._store, self._moving & ~self._streamed)
+        if piece is not None:
+            self._streamed[piece[0] : piece[0] + piece[1]] = True
+            self._snapshot(piece, copy=True)
+        elif self.link.is_idle:
+            self._announced = True
+            self._send(RecordMeta(caught_up=True))
+
+    def _snapshot(self, segment: Run, copy: bool) -> None:
+        first, count = segment
+        image = self._store.image(segment)
+        self._pace.sent += sum(part.nbytes for part in image)
+        meta = SnapshotMeta(
+            runs=(segment,),
+            state=tuple(self._store.states(segment)),
+            counts=tuple(self._store.counts[first : first + count].tolist()),
+            applied=self._store.applied.image(segment),
+        )
+        self._send(meta, int(self._store.versions[first]), [part.copy() for part in image] if copy else image)
+
+    def again(self, link: Link) -> "Source":
+        """Return the same stream on another connection, from its beginning: what was under way here may be lost."""
+        source = Source(self._store, link, self._number, self.blocks.tolist(), self._live, self._streams)
+        source.bytes_moved, source.fell_back = self.bytes_moved, self.fell_back
+        return source
+
+    @property
+    def followed(self) -> NDArray[np.bool_]:
+        """By block, whether its updates are sent on."""
+        return self._streamed
+
+    def record(
+        self, segment: Run, aggregate: Aggregate | Rows | None, hyper: Hyper | None, batch: Batch | None
+    ) -> tuple[Aggregate | Rows | None, Callable[[], None]]:
+        """An update of `segment`, of which all is followed, is about to be applied here.
+
+        Returns:
+            The aggregate to apply, and what is to be called then: it sends what the aggregate has kept.
+        """
+        version, meta = int(self._store.versions[segment[0]]), RecordMeta(runs=(segment,), hyper=hyper, batch=batch)
+        if aggregate is None:
+            return None, lambda: self._send(replace(meta, absent=True), version)
+        if isinstance(aggregate, Rows):
+            payload = aggregate.payload()  # made for this update, so nobody changes it
+            return aggregate, lambda: self._send(replace(meta, rows=(len(aggregate),)), version, payload)
+        memory, slot, sent = self.records.take(segment, aggregate.dtype)
+        kept = replace(aggregate, kept=memory)  # what is sent must stay, the contributions will not
+        return kept, lambda: self._send(replace(meta, slot=slot), version, [memory], sent)
+
+    def forget(self, run: Run) -> None:
+        """A run was changed otherwise than by an update: it is sent anew."""
+        self._streamed[run[0] : sum(run)] = False
+
+    def stepped(self, version: int, each: int) -> None:
+        """Blocks have reached `version`, of which a step takes `each`: watch the follower's lag."""
+        if version < self._watched + each or not self._live or self._handed_over or self.fell_back:
+            return
+        self._watched = version
+        oldest = self.link.oldest_version()
+        self._lags.append(max(version - oldest, 0) // each if oldest is not None else 0)
+        stuck = len(self._lags) == self._lags.maxlen and self._lags[0] > 1 and min(self._lags) >= self._lags[0]
+        if stuck or self.link.backlog > _RECORDS_BYTES:
+            self._fall_back()
+
+    def _fall_back(self) -> None:
+        """Send the blocks at the switch instead (pause); what waits in the queue would only delay them."""
+        self.fell_back = True
+        self._streamed[:] = False
+        self.link.withdraw()
+        self._send(RecordMeta(pause=True))
+
+    # ---- at the switch -----------------------------------------------------------------------------------------------
+
+    def hand_over(self, frozen: Frozen, sent: Callable[[], None]) -> None:
+        """Make the follower the primary of the blocks. Those that were not streamed here go with it.
+
+        Args:
+            frozen: the blocks; nothing writes to them any more.
+            sent: called once the transport has taken everything.
+        """
+        store, held = self._store, frozen.held
+        self._handed_over = True
+        for run in store.alike(held, store.versions, self._streamed):
+            if not self._streamed[run[0]]:
+                for segment in store.segments(run):
+                    self._snapshot(segment, copy=False)  # nothing writes to it
+        for version in np.unique(store.versions[held]).tolist():
+            runs = tuple(store.alike(held[store.versions[held] == version]))
+            self._send(HandoverMeta(runs=runs), version)
+        self._send(HandoverMeta(runs=tuple(store.alike(frozen.empty)), empty=True), sent=sent)

@@ -1,0 +1,97 @@
+"""What a shadow worker, who joins, is sent of a server's values: every version, or where its path is slower, fewer."""
+
+import time
+
+import numpy as np
+
+from elastic_ps.core.configuration import ConfigId, NodeId
+from elastic_ps.core.model import Run
+from elastic_ps.server.blocks.block_store import Store
+from elastic_ps.server.migration.follow_source import BACKLOG_BYTES, next_run
+from elastic_ps.server.node_state import Outbox
+from elastic_ps.server.phases import Status
+from elastic_ps.transport.frame_metas import ValueMeta
+from elastic_ps.transport.frames import Frame
+
+_STILL_SECONDS = 1.0
+
+
+class Subscription:
+    """What one shadow has been sent. Guarded by `Room.changed`.
+
+    A version is of use to it only whole, from all servers. So where a version is about to be sent while more than
+    `BACKLOG_BYTES` wait, it is left out, and from then on all but every second, then every fourth, ...: servers whose
+    paths differ leave out differently many, and those that the slowest sends all of them send. At most `BACKLOG_BYTES`
+    and one version wait, but once the shadow's plan is armed: then it needs every version, and there are few.
+
+    Args:
+        node: the shadow.
+        store: of this server.
+        outbox: its connection.
+    """
+
+    def __init__(self, node: NodeId, store: Store, outbox: Outbox):
+        self.node = node
+        self._store = store
+        self._outbox = outbox
+        self._unsent = np.ones(len(store.status), dtype=bool)
+        self._stride = 1
+        self._version = -1  # the latest that an update has brought
+        self._takes = True
+        self._updated = 0.0  # when it did, monotonic
+
+    def grow(self) -> None:
+        """Take in that the model has new blocks."""
+        self._unsent = np.append(self._unsent, np.ones(len(self._store.status) - len(self._unsent), dtype=bool))
+
+    def takes(self, version: int, armed: bool) -> bool:
+        """Return whether it is sent a version, of which some blocks have come to be: all of it or nothing.
+
+        Args:
+            version: not below any of those before.
+            armed: a plan is.
+        """
+        if version != self._version:
+            self._version, self._updated = version, time.monotonic()
+            self._takes = armed or version % self._stride == 0
+            if self._takes and not armed and self._outbox.backlog(self.node) > BACKLOG_BYTES:
+                self._stride *= 2
+                self._takes = False
+        return self._takes
+
+    @property
+    def has_work(self) -> bool:
+        """Return whether `next_piece` would do something."""
+        if not self._outbox.is_connected(self.node) or self._outbox.backlog(self.node) > BACKLOG_BYTES:
+            return False
+        if self._stride > 1 and time.monotonic() - self._updated < _STILL_SECONDS:
+            return False  # pieces of versions that go by would only be in the way of the whole ones
+        return bool((self._unsent & (self._store.status == Status.PRIMARY)).any())
+
+    @property
+    def lags(self) -> bool:
+        """Return whether versions are left out: what is owed is sent when the job stands still, which nobody tells."""
+        return self._stride > 1 and self._outbox.is_connected(self.node) and bool(self._unsent.any())
+
+    def next_piece(self, number: ConfigId) -> bool:
+        """Copy and queue one piece of the blocks that have not been sent; False where there is none."""
+        piece = next_run(self._store, self._unsent)
+        if piece is None:
+            return False
+        self.sent(piece)
+        frame = Frame(ValueMeta(runs=(piece,)), number, int(self._store.versions[piece[0]]))
+        self._outbox.send(self.node, frame, [part.copy() for part in self._store.values.pieces(piece)])
+        return True
+
+    def flush(self, number: ConfigId) -> None:
+        """Queue all that has not been sent: what comes behind is of another configuration."""
+        while self.next_piece(number):
+            pass
+
+    def sent(self, run: Run) -> None:
+        """Note that a VALUE of these blocks is on its way: only what changes them is owed now."""
+        self._unsent[run[0] : sum(run)] = False
+
+    def owes(self, run: Run) -> None:
+        """Blocks have changed, and their values are not sent now."""
+        self._unsent[run[0] : sum(run)] = True

@@ -1,0 +1,97 @@
+"""Memory of the updates that are on their way to a follower."""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from elastic_ps.core.errors import ProtocolError
+from elastic_ps.core.model import Run
+from elastic_ps.core.segments import Array, Raw
+from elastic_ps.server.blocks.block_store import Store
+from elastic_ps.server.updates.contributions import DType
+from elastic_ps.transport.shared_image import Image
+
+SLOTS = 2
+"""Versions whose records a follower on this host has room for; further ones travel."""
+
+
+@dataclass
+class _Slot:
+    """The records of one version: `waiting` of them have not been sent, or applied, yet."""
+
+    number: int  # in the follower's memory; -1: it is of this server's own
+    version: int = -1
+    waiting: int = 0
+    own: Image = field(default_factory=Image)
+
+
+class Records:
+    """Memory for aggregated gradients at the model's places, used again when they are done with: to touch new memory
+    first costs more than to fill it. Guarded by `Room.changed`, but for what `take` returns.
+
+    Args:
+        store: of this server.
+        shared: of the connection to the follower; where it is not empty, the first is for records.
+    """
+
+    def __init__(self, store: Store, shared: Sequence[Image]):
+        self._store = store
+        self._shared = shared
+        self._slots = [_Slot(number) for number in range(SLOTS)] if shared else []
+        self._counting = threading.Lock()  # links send without the room's lock
+
+    def take(self, segment: Run, dtype: DType) -> tuple[Array, int | None, Callable[[], None] | None]:
+        """Memory for the update of a segment that leaves its version.
+
+        Returns:
+            The memory; the number that the follower gives back when it has applied the record, None where it does not
+            lie in its memory; and else what is to be called when it has been sent.
+        """
+        slot = self._slot(int(self._store.versions[segment[0]]))
+        with self._counting:
+            slot.waiting += 1
+        memory = self._memory(slot)[self._store.model.span(segment)].view(dtype)
+        if slot.number >= 0:
+            return memory, slot.number, None
+        return memory, None, lambda: self._done(slot)
+
+    def applied(self, number: int) -> None:
+        """The follower has applied a record that lies in its memory.
+
+        Raises:
+            ProtocolError: there is none of that number.
+        """
+        slot = next((slot for slot in self._slots if slot.number == number and slot.waiting), None)
+        if slot is None or slot.number < 0:
+            raise ProtocolError(f"a record in slot {number} is applied, which has none")
+        self._done(slot)
+
+    def _slot(self, version: int) -> _Slot:
+        usable = [slot for slot in self._slots if slot.number < 0 or self._fits(slot)]
+        for slot in usable:
+            if slot.version == version:
+                return slot
+        free = [slot for slot in usable if not slot.waiting]
+        if not free:
+            free = [_Slot(-1)]
+            self._slots += free
+        free[0].version = version
+        return free[0]
+
+    def _fits(self, slot: _Slot) -> bool:
+        """Whether the follower has made its memory large enough: it may hear of the model later."""
+        image, needed = self._shared[0], (slot.number + 1) * self._store.model.slab_bytes
+        if image.array.nbytes < needed:
+            image.follow()
+        return image.array.nbytes >= needed
+
+    def _memory(self, slot: _Slot) -> Raw:
+        size = self._store.model.slab_bytes
+        if slot.number >= 0:
+            return self._shared[0].array[slot.number * size : (slot.number + 1) * size]
+        slot.own.grow(size)
+        return slot.own.array
+
+    def _done(self, slot: _Slot) -> None:
+        with self._counting:
+            slot.waiting -= 1

@@ -1,0 +1,163 @@
+"""The open updates of a server's blocks: contributions are kept until the roster is complete, then summed by rank."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from elastic_ps.core.configuration import NodeId
+from elastic_ps.core.data_order import DataSpec
+from elastic_ps.core.model import Run, runs
+from elastic_ps.core.optimizer import Hyper
+from elastic_ps.core.segments import Raw
+from elastic_ps.core.sparse_rows import Rows, summed
+from elastic_ps.server.blocks.block_store import Store
+from elastic_ps.server.phases import Given, weights
+from elastic_ps.server.updates.contributions import Aggregate, Contribution
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A worker's part of the step under way.
+
+    Attributes:
+        samples: n.
+        slice: [epoch, step, exchange, low, high]; None for static data.
+    """
+
+    samples: int
+    slice: tuple[int, int, int, int, int] | None
+
+
+@dataclass(slots=True)
+class _Kept:
+    run: Run
+    data: Contribution
+    blocks_left: int
+
+
+class Gathering:
+    """Contributions by rank and block. Not thread-safe: `Room.changed` guards it.
+
+    Args:
+        blocks: in the model.
+        workers: of the configuration in force, in rank order.
+
+    Attributes:
+        given: `Given` by rank and block.
+        source: by rank and block, number of the contribution that holds the gradient.
+        shares: by rank, of the latest push.
+    """
+
+    def __init__(self, blocks: int, workers: Sequence[NodeId]):
+        self.workers = tuple(workers)
+        self.given = np.zeros((len(self.workers), blocks), dtype=np.int8)
+        self.source = np.full((len(self.workers), blocks), -1, dtype=np.int64)
+        self.shares: list[Share] = [Share(0, None)] * len(self.workers)
+        self._kept: dict[int, _Kept] = {}
+        self._next = 0
+
+    def grow(self, blocks: int) -> None:
+        """The model has `blocks` blocks now."""
+        new = blocks - self.given.shape[1]
+        self.given = np.pad(self.given, ((0, 0), (0, new)), constant_values=Given.NOTHING)
+        self.source = np.pad(self.source, ((0, 0), (0, new)), constant_values=-1)
+
+    def keep(self, rank: int, run: Run, given: Given, data: Contribution | None = None) -> None:
+        """Keep a contribution to a run; it replaces an earlier one of the same rank. `data` must stay as it is."""
+        window = slice(run[0], run[0] + run[1])
+        self._free(rank, run)
+        self.given[rank, window] = given
+        if data is not None:
+            self._kept[self._next] = _Kept(run, data, run[1])
+            self.source[rank, window] = self._next
+            self._next += 1
+
+    def withdraw(self, node: NodeId, run_list: Sequence[Run]) -> None:
+        """A worker sends its contribution to these runs, perhaps once more and otherwise."""
+        if node in self.workers:
+            rank = self.workers.index(node)
+            for run in run_list:
+                self._forget(rank, run)
+
+    def complete(self, run: Run) -> Iterator[Run]:
+        """The parts of a run to which every worker has contributed."""
+        first, count = run
+        ready = (self.given[:, first : first + count] != Given.NOTHING).all(axis=0)
+        yield from runs((np.flatnonzero(ready) + first).tolist())
+
+    def drop(self, run: Run) -> None:
+        """Forget all contributions to a run: they were applied, or cannot be."""
+        for rank in range(len(self.workers)):
+            self._free(rank, run)
+        self.given[:, run[0] : run[0] + run[1]] = Given.NOTHING
+
+    def drop_worker(self, rank: int) -> None:
+        """Forget a dead worker's contributions."""
+        self._forget(rank, (0, self.given.shape[1]))
+
+    def _forget(self, rank: int, run: Run) -> None:
+        self._free(rank, run)
+        self.given[rank, run[0] : sum(run)] = Given.NOTHING
+
+    def _free(self, rank: int, run: Run) -> None:
+        sources = self.source[rank, run[0] : run[0] + run[1]]
+        numbers, blocks = np.unique(sources[sources >= 0], return_counts=True)
+        for number, count in zip(numbers.tolist(), blocks.tolist(), strict=True):
+            kept = self._kept[number]
+            kept.blocks_left -= count
+            if not kept.blocks_left:
+                del self._kept[number]
+        sources[...] = -1
+
+    def combine(self, segment: Run, store: Store, hyper: Hyper | None, data: DataSpec) -> Aggregate | Rows:
+        """The aggregate of a segment that every worker has contributed to, alike over the whole segment.
+
+        Args:
+            segment: alike in `given` and `source`.
+            store: of the blocks.
+            hyper: of the step.
+            data: batch and loss, for the normalisation.
+        """
+        ranks = np.flatnonzero(self.given[:, segment[0]] == Given.GRADIENT).tolist()
+        found = []
+        for rank in ranks:
+            kept = self._kept[int(self.source[rank, segment[0]])]
+            first = kept.run[0]
+            found.append(store.part(kept.run, kept.data, segment[0] - first, sum(segment) - first))
+        return aggregated(store, segment, found, [self.shares[rank].samples for rank in ranks], hyper, data)
+
+
+def aggregated(
+    store: Store,
+    segment: Run,
+    contributions: Sequence[Contribution],
+    samples: Sequence[int],
+    hyper: Hyper | None,
+    data: DataSpec,
+) -> Aggregate | Rows:
+    """What `samples` each have contributed to a segment as one: rows, where the others stay as they are.
+
+    Args:
+        store: of the blocks.
+        segment: of one treatment.
+        contributions: in the order in which they are added.
+        samples: behind each.
+        hyper: of the step.
+        data: batch and loss, for the normalisation.
+    """
+    treatment = store.treatment(segment[0])
+    each, factor = weights(data, treatment.auxiliary, samples)
+    rows = [one for one in contributions if isinstance(one, Rows)]
+    if rows and len(rows) == len(contributions) and treatment.takes_rows(hyper):
+        return summed(rows, each, factor)
+    dense = [_dense(store, segment, one) if isinstance(one, Rows) else one for one in contributions]
+    return Aggregate([one.view(treatment.dtype) for one in dense], each, factor)
+
+
+def _dense(store: Store, segment: Run, rows: Rows) -> Raw:
+    """The same as bytes of all of the segment's rows, with its padding."""
+    whole = np.zeros(store.span([segment]), np.uint8)
+    values = rows.dense(store.tables.rows(segment)).view(np.uint8)
+    whole[: len(values)] = values
+    return whole
