@@ -20,8 +20,8 @@ from benchmarks.report import as_program, finish
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import Array
 from elastic_ps.native.threads import in_parallel
+from elastic_ps.optimizers.aggregate import CHUNK, Aggregate
 from elastic_ps.optimizers.momentum import SGD
-from elastic_ps.server.updates.contributions import CHUNK, Aggregate
 
 _WORKERS = (1, 2, 4, 8)
 _REPEATS = 15

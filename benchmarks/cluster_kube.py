@@ -34,10 +34,10 @@ from benchmarks.report import Goal, as_program, at_most, finish, under
 from dl2_scheduler.backends.clock import SystemClock
 from dl2_scheduler.backends.kube.apiserver.informers import Informers
 from dl2_scheduler.backends.kube.apiserver.objects import NodeInfo
-from dl2_scheduler.backends.kube.apiserver.paced_writes import Writer
+from dl2_scheduler.backends.kube.apiserver.paced_writes import PacedWriter
 from dl2_scheduler.backends.kube.cluster import KubernetesCluster
 from dl2_scheduler.backends.kube.placement.binder import Binder
-from dl2_scheduler.backends.kube.scheduler_memory import Memory
+from dl2_scheduler.backends.kube.scheduler_memory import SchedulerMemory
 from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.jobs import Job, Node
@@ -150,11 +150,11 @@ def _scheduler(
     lease = Lease(api, world.name, "dl2-scheduler", "bench", lost=lambda: None)
     if not lease.acquire(threading.Event()):
         raise SystemExit("the lease could not be had")
-    writer = Writer(api, lambda: lease.held)
+    writer = PacedWriter(api, lambda: lease.held)
     informers = Informers(api, [world.name], woken.set, clock.wake)
     binder = Binder(informers, writer, NodeRule.SPREAD, [world.name], woken)
     with (
-        closing(Memory(folder / "kube.sqlite", clock.now())) as memory,
+        closing(SchedulerMemory(folder / "kube.sqlite", clock.now())) as memory,
         closing(History(folder / "h.sqlite")) as history,
     ):
         cluster = _Timed(informers, api, writer, memory, 0.001, clock)

@@ -17,7 +17,7 @@ import numpy as np
 
 import elastic_ps
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
-from elastic_ps.worker.script.host_array import HostArray
+from elastic_ps.worker.script.numpy_array import NumpyArray
 from elastic_ps.worker.script.worker_job import current_job
 
 SAMPLES, GLOBAL_BATCH = 640, 32  # 20 steps an epoch
@@ -74,8 +74,8 @@ def main() -> None:
     job = current_job()
     store = job.open_store()
     store.set_optimizer(OptimizerSpec("sgd"), lambda _: Hyper(rescale_grad=1 / GLOBAL_BATCH))
-    weights = [HostArray(np.zeros(PARAMETERS, np.float32)) for _ in KEYS]
-    gradients = [[HostArray(np.ones(PARAMETERS, np.float32))] for _ in KEYS]
+    weights = [NumpyArray(np.zeros(PARAMETERS, np.float32)) for _ in KEYS]
+    gradients = [[NumpyArray(np.ones(PARAMETERS, np.float32))] for _ in KEYS]
     outs = [[weight] for weight in weights]
     begun = False
     for _ in elastic_ps.epochs(arguments.epochs):

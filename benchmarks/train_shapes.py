@@ -10,7 +10,7 @@ import numpy as np
 import elastic_ps
 from benchmarks.models import MODELS
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
-from elastic_ps.worker.script.host_array import HostArray
+from elastic_ps.worker.script.numpy_array import NumpyArray
 from elastic_ps.worker.script.worker_job import current_job
 
 BATCH = 64
@@ -23,8 +23,8 @@ def main() -> None:
     arguments = parser.parse_args()
     shapes = MODELS[arguments.model]()
     keys = [f"i:{number}" for number in range(len(shapes))]
-    weights = [HostArray(np.zeros(shape, dtype=np.float32)) for shape in shapes]
-    gradients = [HostArray(np.full(shape, 1e-3, dtype=np.float32)) for shape in shapes]
+    weights = [NumpyArray(np.zeros(shape, dtype=np.float32)) for shape in shapes]
+    gradients = [NumpyArray(np.full(shape, 1e-3, dtype=np.float32)) for shape in shapes]
     elastic_ps.init()
     store = None
     sampler = elastic_ps.Sampler(BATCH * STEPS, global_batch=BATCH)

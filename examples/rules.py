@@ -9,7 +9,7 @@ from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import Array
 from elastic_ps.optimizers import Rule
-from elastic_ps.server.updates.contributions import DType
+from elastic_ps.optimizers.aggregate import DType
 
 
 class SignDescent(Rule):

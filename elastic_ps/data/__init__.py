@@ -1,1 +1,1 @@
-"""The elastic data order, as a training script iterates over it."""
+"""The elastic data order gives a script its batches: every sample of an epoch once, over the whole job."""

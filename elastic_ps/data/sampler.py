@@ -84,14 +84,14 @@ class Sampler:
         epoch = job.epoch
         while (part := job.begin_step(epoch)) is not None:
             assert part.place is not None
-            assert job.course is not None
+            assert job.data_position is not None
             if not len(part.positions):
                 job.skip_step()
                 continue
             chosen = self._indices(job, epoch, part.positions)
             yield epoch * self.spec.steps_per_epoch + part.place.step, chosen, self._batch(chosen)
             if job.end_step(part) and self._lookahead is not None:
-                coming = job.course.upcoming(part.place, _LOOKAHEAD)
+                coming = job.data_position.upcoming(part.place, _LOOKAHEAD)
                 self._lookahead([self._indices(job, epoch, positions) for positions in coming])
 
     def _rehearsal(self, job: WorkerJob) -> tuple[int, NDArray[np.int64], Any]:

@@ -1,4 +1,4 @@
-"""The servers' optimizers: MXNet 1.9.1's own rules, and users' by entry point."""
+"""The servers' optimizers are rules over flat arrays: MXNet 1.9.1's own, and users' by entry point."""
 
 from dataclasses import fields
 from typing import Any
@@ -9,8 +9,8 @@ from elastic_ps.optimizers.accumulate import Accumulate
 from elastic_ps.optimizers.adaptive import AdaGrad, Adam, AdamW, Ftrl, RMSProp
 from elastic_ps.optimizers.lamb import LAMB
 from elastic_ps.optimizers.momentum import NAG, SGD
-from elastic_ps.optimizers.own import own_rule
 from elastic_ps.optimizers.rule import BuiltIn, Rule
+from elastic_ps.optimizers.user_rule import own_rule
 
 __all__ = ["Rule", "make_rule"]
 

@@ -6,16 +6,16 @@ import numpy as np
 
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import Array
+from elastic_ps.optimizers.aggregate import DType
 from elastic_ps.optimizers.constants import Constants
 from elastic_ps.optimizers.rule import Elementwise, Kernel
-from elastic_ps.server.updates.contributions import DType
 
 
 @dataclass(frozen=True)
 class Accumulate(Elementwise):
     """MXNet's `Test`: w = w + rescale_grad * g; its state is a copy of w, in float32 whatever w is."""
 
-    def slots(self) -> tuple[str, ...]:
+    def state_names(self) -> tuple[str, ...]:
         """The copy."""
         return ("weight",)
 

@@ -26,7 +26,7 @@ class _Moments(Elementwise):
 
     divisor: ClassVar[str] = "epsilon"
 
-    def slots(self) -> tuple[str, ...]:
+    def state_names(self) -> tuple[str, ...]:
         """Moving averages of the gradient and of its square."""
         return ("mean", "variance")
 
@@ -186,7 +186,7 @@ class RMSProp(Elementwise):
 
     divisor: ClassVar[str] = "epsilon"
 
-    def slots(self) -> tuple[str, ...]:
+    def state_names(self) -> tuple[str, ...]:
         """Moving averages of the squared gradient and, centered, of the gradient; the last step."""
         return ("n", "g", "delta") if self.centered else ("n",)
 
@@ -266,7 +266,7 @@ class AdaGrad(Elementwise):
 
     divisor: ClassVar[str] = "eps"
 
-    def slots(self) -> tuple[str, ...]:
+    def state_names(self) -> tuple[str, ...]:
         """Sum of the squared gradients."""
         return ("history",)
 
@@ -312,7 +312,7 @@ class Ftrl(Elementwise):
 
     divisor: ClassVar[str] = "beta"
 
-    def slots(self) -> tuple[str, ...]:
+    def state_names(self) -> tuple[str, ...]:
         """The dual weights and the sum of the squared gradients."""
         return ("z", "n")
 

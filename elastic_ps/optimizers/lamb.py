@@ -7,9 +7,9 @@ import numpy as np
 
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import Array
+from elastic_ps.optimizers.aggregate import CHUNK, Aggregate
 from elastic_ps.optimizers.constants import Constants
 from elastic_ps.optimizers.rule import MASTER, BuiltIn, Kernel, chunks, clip
-from elastic_ps.server.updates.contributions import CHUNK, Aggregate
 
 _WIDE: dict[type, tuple[type, type]] = {
     np.float16: (np.float32, np.float16),
@@ -44,7 +44,7 @@ class LAMB(BuiltIn):
     divisible: ClassVar[bool] = False
     divisor: ClassVar[str] = "epsilon"
 
-    def slots(self) -> tuple[str, ...]:
+    def state_names(self) -> tuple[str, ...]:
         """Moving averages of the gradient and of its square."""
         return ("mean", "variance")
 

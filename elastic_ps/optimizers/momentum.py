@@ -21,7 +21,7 @@ class _Momentum(Elementwise):
         if not self.momentum >= 0:
             raise ConfigurationError(f"momentum must be 0 or more, not {self.momentum}")
 
-    def slots(self) -> tuple[str, ...]:
+    def state_names(self) -> tuple[str, ...]:
         """The velocity, where there is one."""
         return ("momentum",) if self.momentum else ()
 

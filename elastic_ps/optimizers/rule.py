@@ -12,8 +12,8 @@ from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import Array
 from elastic_ps.native import library as native
 from elastic_ps.native.threads import in_parallel
+from elastic_ps.optimizers.aggregate import CHUNK, Aggregate, DType, Scratch
 from elastic_ps.optimizers.constants import Constants
-from elastic_ps.server.updates.contributions import CHUNK, Aggregate, DType, Scratch
 
 Kernel = Callable[..., None]
 """kernel(value, gradient, work, *states): updates `value` and `states` in place; `work` is three scratch arrays."""
@@ -108,7 +108,7 @@ class BuiltIn(Rule):
                 "elements without a gradient would become nan"
             )
 
-    def slots(self) -> tuple[str, ...]:
+    def state_names(self) -> tuple[str, ...]:
         """Names of the rule's own state arrays, in MXNet's order."""
         return ()
 
@@ -126,7 +126,7 @@ class BuiltIn(Rule):
                 f"{name} cannot update a {dtype} tensor: {self.divisor} {getattr(self, self.divisor)} is 0 in {work}, "
                 "and elements without a gradient would become nan; use multi_precision=True or a larger value"
             )
-        return tuple((slot, work) for slot in (*self.slots(), *([MASTER] if double else [])))
+        return tuple((slot, work) for slot in (*self.state_names(), *([MASTER] if double else [])))
 
     def init(self, states: dict[str, Array], value: Array) -> None:
         """Copy the values to the master copy, where there is one."""
@@ -157,7 +157,7 @@ class Elementwise(BuiltIn):
         target = states.get(MASTER, new)
         count += self.begin_num_update
         constants = Constants(target.dtype)
-        arrays = [states[name] for name in self.slots()]
+        arrays = [states[name] for name in self.state_names()]
         with np.errstate(all="ignore"):
             compiled = self.compiled(count, hyper, constants)
         if compiled is not None and target is new and native.has(compiled[0], new.dtype):

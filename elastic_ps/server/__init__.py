@@ -1,1 +1,1 @@
-"""The parameter server."""
+"""A parameter server holds blocks, applies the optimizer to what workers push, and hands blocks over to others."""

@@ -99,11 +99,11 @@ def _deliver_ledger(server: ServerNode, session: Session) -> None:
     deadline = time.monotonic() + _LEAVE_SECONDS
     while time.monotonic() < deadline:
         session.report_soon()
-        with server.room.changed:
-            if not server.room.ledger.waiting:
+        with server.state.changed:
+            if not server.state.ledger.waiting:
                 return
-            server.room.changed.wait(_LOOK_SECONDS)
-    log.error("%d ledger entries did not reach the coordinator", server.room.ledger.waiting)
+            server.state.changed.wait(_LOOK_SECONDS)
+    log.error("%d ledger entries did not reach the coordinator", server.state.ledger.waiting)
 
 
 def _drain_on_sigterm(leave: threading.Event) -> None:

@@ -15,7 +15,7 @@ REMEMBERED = 1000
 """Commands whose answers are given again: a coordinator that was started again asks once more."""
 
 
-class Commands:
+class CommandRunner:
     """Runs `server_command` of the job's modules, one command after another.
 
     At most one for each waiting script is there at a time, so the queue needs no bound of its own.

@@ -68,7 +68,7 @@ class Receiver(Protocol):
 
 
 class Connections:
-    """See the module; it is the room's `Outbox`.
+    """See the module; it is the state's `Outbox`.
 
     Args:
         transport: of the data plane.

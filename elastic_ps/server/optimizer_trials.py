@@ -4,14 +4,14 @@ import threading
 from collections.abc import Callable
 
 from elastic_ps.optimizers.trial import trial
-from elastic_ps.server.node_state import Control
+from elastic_ps.server.interfaces import Control
 from protos import elastic_pb2 as pb
 
 TRIAL_SECONDS = 30.0
 """How long an optimizer may take to be loaded and to make one update of nothing."""
 
 
-class Trials:
+class OptimizerTrials:
     """See the module.
 
     Args:

@@ -17,7 +17,7 @@ from elastic_ps.node.standing import Standing
 Bytes = NDArray[np.int8]
 
 
-class Status(IntEnum):
+class BlockStatus(IntEnum):
     """What a server holds of a block."""
 
     ABSENT = 0
@@ -27,7 +27,7 @@ class Status(IntEnum):
     FROZEN = 4  # handed over; kept until the plan is committed
 
 
-class Verdict(Enum):
+class FrameVerdict(Enum):
     """What a server does with a worker's frame, by its configuration and sender."""
 
     SERVE = auto()
@@ -37,7 +37,7 @@ class Verdict(Enum):
     UNKNOWN = auto()  # the sender is not in the roster
 
 
-class Part(IntEnum):
+class BlockVerdict(IntEnum):
     """What a server does with one block of a push."""
 
     KEEP = 0  # contributes to the open update; async, ssp: is an update
@@ -55,7 +55,7 @@ class Given(IntEnum):
     EMPTY = 3  # it has no samples in this step: agrees with whatever the others push
 
 
-class Outcome(Enum):
+class UpdateOutcome(Enum):
     """What becomes of a block once every worker has contributed."""
 
     UPDATE = auto()
@@ -106,41 +106,41 @@ def due(standing: Standing, versions: NDArray[np.int64]) -> bool:
     return len(versions) > 0 and standing.due(int(versions.min()))
 
 
-def judge(standing: Standing, number: ConfigId, sender: NodeId, reads: bool = False) -> Verdict:
+def judge(standing: Standing, number: ConfigId, sender: NodeId, reads: bool = False) -> FrameVerdict:
     """Judge a worker's frame of configuration `number`; `reads`: it changes nothing, so a shadow may send it."""
     if standing.decided(number):
-        return Verdict.SWITCH
+        return FrameVerdict.SWITCH
     if number < standing.number:
-        return Verdict.STALE
+        return FrameVerdict.STALE
     if number > standing.number:
-        return Verdict.HOLD
+        return FrameVerdict.HOLD
     if reads or (standing.current is not None and sender in standing.current.ranks):
-        return Verdict.SERVE
-    return Verdict.UNKNOWN
+        return FrameVerdict.SERVE
+    return FrameVerdict.UNKNOWN
 
 
 def parts(status: Bytes, wanted: NDArray[np.bool_], known: NDArray[np.bool_]) -> Bytes:
-    """Judge the blocks of a push: a `Part` for each.
+    """Judge the blocks of a push: a `BlockVerdict` for each.
 
     Args:
         status: of each.
         wanted: the block, where it is here, can take the push.
         known: it has taken it before.
     """
-    primary = status == Status.PRIMARY
-    result = np.full(len(status), Part.HOLD, dtype=np.int8)
-    result[primary & wanted] = Part.KEEP
-    result[primary & known] = Part.ANSWER
-    result[(status == Status.ABSENT) | (status == Status.FROZEN)] = Part.FOREIGN
+    primary = status == BlockStatus.PRIMARY
+    result = np.full(len(status), BlockVerdict.HOLD, dtype=np.int8)
+    result[primary & wanted] = BlockVerdict.KEEP
+    result[primary & known] = BlockVerdict.ANSWER
+    result[(status == BlockStatus.ABSENT) | (status == BlockStatus.FROZEN)] = BlockVerdict.FOREIGN
     return result
 
 
-def outcome(given: Sequence[int]) -> Outcome:
+def outcome(given: Sequence[int]) -> UpdateOutcome:
     """What becomes of a block to which the workers, in rank order, contributed `given` (see `Given`)."""
     kinds = set(given) - {Given.EMPTY}
     if kinds == {Given.GRADIENT}:
-        return Outcome.UPDATE
-    return Outcome.MISMATCH if Given.GRADIENT in kinds else Outcome.KEEP
+        return UpdateOutcome.UPDATE
+    return UpdateOutcome.MISMATCH if Given.GRADIENT in kinds else UpdateOutcome.KEEP
 
 
 def weights(data: DataSpec, auxiliary: bool, samples: Sequence[int]) -> tuple[list[float] | None, float]:

@@ -14,14 +14,15 @@ from elastic_ps.node.standing import Standing
 from elastic_ps.node.waits import Seen
 from elastic_ps.server.checkpoints.restoring import Restorer
 from elastic_ps.server.checkpoints.saving import Saver
-from elastic_ps.server.commands import Commands
+from elastic_ps.server.commands import CommandRunner
 from elastic_ps.server.connections import EXCHANGE, FOLLOW, Connections, Peer
-from elastic_ps.server.migration.follow_streams import Streams
-from elastic_ps.server.migration.plan_steps import Migration
-from elastic_ps.server.migration.update_records import SLOTS
-from elastic_ps.server.node_state import Control, Room
-from elastic_ps.server.optimizer_trials import Trials
-from elastic_ps.server.worker_frames import Exchange
+from elastic_ps.server.interfaces import Control
+from elastic_ps.server.migration.follow_streams import FollowStreams
+from elastic_ps.server.migration.plan_steps import PlanSteps
+from elastic_ps.server.optimizer_trials import OptimizerTrials
+from elastic_ps.server.state.server_state import ServerState
+from elastic_ps.server.streams.update_records import RECORDED_VERSIONS
+from elastic_ps.server.worker_frames import WorkerFrames
 from elastic_ps.transport.base import Listener, Transport
 from elastic_ps.transport.frame_metas import AppliedMeta, RecordMeta, RefusedMeta
 from elastic_ps.transport.frames import Frame
@@ -57,22 +58,22 @@ class ServerNode:
         modules: tuple[str, ...] = (),
     ):
         self.connections = Connections(transport, listener, self, self._spawn)
-        self.room = Room.create(node, block_bytes, modules, control, self.connections)
-        self.migration = Migration(self.room, _later)
-        self.exchange = Exchange(self.room, self.migration.switch)
-        self._saver = Saver(self.room, self._spawn, lambda: self._ended.is_set())
-        self._restorer = Restorer(self.room, self.migration, self._spawn, lambda: self._ended.is_set())
-        self._trials = Trials(control, modules, self._spawn)
+        self.state = ServerState.create(node, block_bytes, modules, control, self.connections)
+        self.plan_steps = PlanSteps(self.state, _later)
+        self.worker_frames = WorkerFrames(self.state, self.plan_steps.switch)
+        self._saver = Saver(self.state, self._spawn, lambda: self._ended.is_set())
+        self._restorer = Restorer(self.state, self.plan_steps, self._spawn, lambda: self._ended.is_set())
+        self._trials = OptimizerTrials(control, modules, self._spawn)
         self._control = control
         self._records: WeakSet[Image] = WeakSet()  # of the old owners' connections
-        self._commands = Commands(
+        self._commands = CommandRunner(
             node,
             modules,
             lambda command, said: control.acknowledge(pb.COMMANDED, command=command, detail=said),
             self._spawn,
         )
         self._ended = threading.Event()
-        self._feeds = Streams(node, self.migration, self.connections.open_follow, self._spawn, self._ended)
+        self._feeds = FollowStreams(node, self.plan_steps, self.connections.open_follow, self._spawn, self._ended)
         self._broken: dict[tuple[NodeId, str], str] = {}  # by peer and lane: connections to this server, why they ended
         self._status = 0
 
@@ -93,12 +94,12 @@ class ServerNode:
 
     def end(self, reason: str, status: int) -> None:
         """This server's part in the job is over; the first reason stays."""
-        with self.room.changed:
+        with self.state.changed:
             if not self._ended.is_set():
                 log.log(logging.ERROR if status == 1 else logging.INFO, "ends with status %d: %s", status, reason)
                 self._status = status
                 self._ended.set()
-            self.room.changed.notify_all()
+            self.state.changed.notify_all()
 
     def _break(self, why: str) -> None:
         """This server cannot go on, nor could it once its job has been restored: the job has to end with the reason."""
@@ -130,8 +131,8 @@ class ServerNode:
         acts: dict[str, Callable[..., None]] = {
             "welcome": self._on_welcome,
             "prepare": self._on_prepare,
-            "arm": lambda arm: self.migration.arm(codec.config_id_from_pb(arm.configuration), arm.clock),
-            "adopt": lambda adopt: self.migration.adopt(codec.config_id_from_pb(adopt.configuration)),
+            "arm": lambda arm: self.plan_steps.arm(codec.config_id_from_pb(arm.configuration), arm.clock),
+            "adopt": lambda adopt: self.plan_steps.adopt(codec.config_id_from_pb(adopt.configuration)),
             "cancel": self._on_cancel,
             "committed": self._on_committed,
             "extend": self._on_extend,
@@ -148,47 +149,47 @@ class ServerNode:
                 self._break(str(error))
 
     def _on_welcome(self, welcome: pb.Welcome) -> None:
-        room = self.room
-        with room.changed:
+        state = self.state
+        with state.changed:
             self._grow(welcome.tensors, welcome.optimizers, welcome.data)
             if welcome.HasField("configuration"):
-                self.migration.welcome(codec.configuration_from_pb(welcome.configuration))
+                self.plan_steps.welcome(codec.configuration_from_pb(welcome.configuration))
 
     def _grow(self, tensors: Sequence[pb.Tensor], optimizers: Sequence[str], data: pb.DataSpec) -> None:
-        room = self.room
-        model = room.store.model.extended([codec.tensor_from_pb(tensor) for tensor in tensors])
-        room.store.grow(model, optimizers)
-        for gradients in room.gradients:
+        state = self.state
+        model = state.store.model.extended([codec.tensor_from_pb(tensor) for tensor in tensors])
+        state.store.grow(model, optimizers)
+        for gradients in state.gradients:
             gradients.grow(model.slab_bytes)
         for records in self._records:
-            records.grow(SLOTS * model.slab_bytes)
-        room.data = codec.data_from_pb(data)
-        if not room.data.is_sync:
-            room.subscriptions.clear()  # of joiners that came before anybody knew
+            records.grow(RECORDED_VERSIONS * model.slab_bytes)
+        state.data = codec.data_from_pb(data)
+        if not state.data.is_sync:
+            state.subscriptions.clear()  # of joiners that came before anybody knew
 
     def _on_prepare(self, prepare: pb.Prepare) -> None:
         configuration = codec.configuration_from_pb(prepare.configuration)
-        self.migration.prepare(configuration, prepare.mode == pb.PAUSE, frozenset(prepare.dead))
+        self.plan_steps.prepare(configuration, prepare.mode == pb.PAUSE, frozenset(prepare.dead))
         self._feeds.ensure()
         if prepare.restore:
             self._restorer.restore(configuration.id, prepare.restore)
         else:
-            self.migration.prepared(configuration.id)
+            self.plan_steps.prepared(configuration.id)
 
     def _on_cancel(self, cancel: pb.CancelPlan) -> None:
-        self.migration.cancel(codec.config_id_from_pb(cancel.configuration))
+        self.plan_steps.cancel(codec.config_id_from_pb(cancel.configuration))
         if cancel.leave:
             self.end(f"not wanted any more: {cancel.reason}", 0)
 
     def _on_committed(self, committed: pb.Committed) -> None:
-        if self.migration.committed(codec.config_id_from_pb(committed.configuration)):
+        if self.plan_steps.committed(codec.config_id_from_pb(committed.configuration)):
             self.end("drained", 0)
 
     def _on_extend(self, extend: pb.Extend) -> None:
-        with self.room.changed:
+        with self.state.changed:
             self._grow(extend.tensors, extend.optimizers, extend.data)
-            self.migration.extend(extend.assignment)
-            self._control.acknowledge(pb.EXTENDED, self.room.standing.number, self.room.version)
+            self.plan_steps.extend(extend.assignment)
+            self._control.acknowledge(pb.EXTENDED, self.state.standing.number, self.state.version)
 
     def _on_stop(self, stop: pb.Stop) -> None:
         self.end(stop.reason, EXIT_RESTART if stop.restart else 1 if stop.failed else 0)
@@ -197,25 +198,25 @@ class ServerNode:
 
     def position(self) -> tuple[Standing, int]:
         """See `Handler`."""
-        with self.room.changed:
-            return self.room.standing, self.room.version
+        with self.state.changed:
+            return self.state.standing, self.state.version
 
     def report(self) -> pb.ReportRequest:
         """See `Handler`."""
-        room = self.room
-        with room.changed:
-            first, entries = room.ledger.report()
-            held = int(room.store.extents[room.owned()].sum())
-            copied = self.migration.follower.copied
+        state = self.state
+        with state.changed:
+            first, entries = state.ledger.report()
+            held = int(state.store.extents[state.owned()].sum())
+            copied = self.plan_steps.follow_target.copied
             return pb.ReportRequest(
-                version=room.version, ledger=entries, ledger_sequence=first, bytes=held, copied=copied
+                version=state.version, ledger=entries, ledger_sequence=first, bytes=held, copied=copied
             )
 
     def reported(self, reply: pb.ReportReply, request: pb.ReportRequest) -> None:
         """See `Handler`."""
-        with self.room.changed:
-            self.room.ledger.kept(reply.ledger_kept)
-            if self.room.ledger.is_awaited:  # a report has room for some of the entries only
+        with self.state.changed:
+            self.state.ledger.kept(reply.ledger_kept)
+            if self.state.ledger.is_awaited:  # a report has room for some of the entries only
                 self._control.report_soon()
 
     def on_expelled(self, reason: str) -> None:
@@ -226,34 +227,34 @@ class ServerNode:
 
     def welcome(self, node: NodeId, lane: str) -> str:
         """See `Receiver`."""
-        with self.room.changed:
-            if node in self.room.standing.dead:
+        with self.state.changed:
+            if node in self.state.standing.dead:
                 return f"{node} was declared dead"
-            if lane == EXCHANGE and node in self.room.subscriptions:
-                self.exchange.resubscribe(node)
+            if lane == EXCHANGE and node in self.state.subscriptions:
+                self.worker_frames.resubscribe(node)
         return ""
 
     def shares(self, lane: str) -> tuple[Image, Sequence[Image]]:
         """See `Receiver`."""
-        room = self.room
-        with room.changed:
-            size = room.store.model.slab_bytes
+        state = self.state
+        with state.changed:
+            size = state.store.model.slab_bytes
             if lane == FOLLOW:
-                records = Image(SLOTS * size)
+                records = Image(RECORDED_VERSIONS * size)
                 self._records.add(records)
                 return records, ()
             gradients = Image(size)
-            room.gradients.add(gradients)
-            return gradients, room.store.values.images
+            state.gradients.add(gradients)
+            return gradients, state.store.values.images
 
     def buffers(self, peer: Peer, frame: Frame) -> list[Raw]:
         """See `Receiver`."""
         link = peer.link
         if peer.lane == EXCHANGE:
-            return self.exchange.buffers(peer.node, frame, peer.memory, link.check_open)
-        follower = self.migration.follower
-        follower.await_configuration(peer.node, frame.configuration, lambda: link.closed or self._ended.is_set())
-        wanted = follower.payload_bytes(frame)
+            return self.worker_frames.buffers(peer.node, frame, peer.memory, link.check_open)
+        follow_target = self.plan_steps.follow_target
+        follow_target.await_configuration(peer.node, frame.configuration, lambda: link.closed or self._ended.is_set())
+        wanted = follow_target.payload_bytes(frame)
         lying = link.connection.lying()
         if len(lying) == 1 and lying[0].nbytes == wanted:
             return [lying[0]]
@@ -263,26 +264,26 @@ class ServerNode:
     def arrived(self, peer: Peer, frame: Frame, data: list[Raw]) -> None:
         """See `Receiver`."""
         if peer.lane == EXCHANGE:
-            self.exchange.arrived(peer.node, frame, data, peer.link.check_open)
+            self.worker_frames.arrived(peer.node, frame, data, peer.link.check_open)
         elif isinstance(frame.meta, RefusedMeta):
             raise ProtocolError(f"{peer.node} refuses the follow stream: {frame.meta.detail}")
         elif isinstance(frame.meta, AppliedMeta):
-            self.migration.applied(peer.node, frame.meta.slot, peer.link)
+            self.plan_steps.applied(peer.node, frame.meta.slot, peer.link)
         else:
-            self.migration.follower.followed(peer.node, frame, data[0], peer.link.check_open)
+            self.plan_steps.follow_target.followed(peer.node, frame, data[0], peer.link.check_open)
             if isinstance(frame.meta, RecordMeta) and frame.meta.slot is not None:
                 peer.link.send(Frame(AppliedMeta(slot=frame.meta.slot), frame.configuration))
 
     def idle(self) -> None:
         """See `Receiver`."""
-        with self.room.changed:
-            self.room.changed.notify_all()
+        with self.state.changed:
+            self.state.changed.notify_all()
 
     def lost(self, node: NodeId, lane: str, reason: str) -> None:
         """See `Receiver`."""
-        with self.room.changed:
+        with self.state.changed:
             self._broken[node, lane] = reason
-            self.room.changed.notify_all()
+            self.state.changed.notify_all()
             concerned = node in self._apart()
         if concerned and not self._ended.is_set():
             log.warning("lost %s: %s", node, reason)
@@ -290,20 +291,20 @@ class ServerNode:
 
     def seen(self) -> Seen:
         """See `Handler`."""
-        room = self.room
-        with room.changed:
-            owing = self.migration.awaited(lambda owner: self.connections.received(owner, FOLLOW))
-            awaited, apart = [*room.awaited(), *owing], self._apart()
+        state = self.state
+        with state.changed:
+            owing = self.plan_steps.awaited(lambda owner: self.connections.received(owner, FOLLOW))
+            awaited, apart = [*state.awaited(), *owing], self._apart()
         return Seen(self.connections.links, awaited, {**apart, **self._feeds.apart})
 
     def _apart(self) -> dict[NodeId, str]:
         """Peers of this server whose connection broke and that have opened no other. Call under the lock."""
-        needed = {*((node, EXCHANGE) for node in self._roster()), *((node, FOLLOW) for node in self.migration.owing())}
+        needed = {*((node, EXCHANGE) for node in self._roster()), *((node, FOLLOW) for node in self.plan_steps.owing())}
         self._broken = {key: why for key, why in self._broken.items() if not self.connections.has(*key)}
         return {node: why for (node, lane), why in self._broken.items() if (node, lane) in needed}
 
     def _roster(self) -> frozenset[NodeId]:
-        standing = self.room.standing
+        standing = self.state.standing
         return frozenset(standing.current.ranks) - standing.dead if standing.current is not None else frozenset()
 
     # ---- beside training ---------------------------------------------------------------------------------------------
@@ -312,12 +313,12 @@ class ServerNode:
         """Copy for followers and shadows, and give memory back, one piece at a time, with pauses that leave the lock to
         the training.
         """
-        room = self.room
+        state = self.state
         while not self._ended.is_set():
-            with room.changed:
+            with state.changed:
                 if not self._ended.is_set() and not self._streams():
-                    paced = room.sources or any(shadow.lags for shadow in room.subscriptions.values())
-                    room.changed.wait(_PACE_SECONDS if paced else None)
+                    paced = state.sources or any(shadow.lags for shadow in state.subscriptions.values())
+                    state.changed.wait(_PACE_SECONDS if paced else None)
                 started = time.perf_counter()
                 for next_piece in self._streams():
                     next_piece()
@@ -325,13 +326,13 @@ class ServerNode:
             self._ended.wait(took * _DUTY)
 
     def _streams(self) -> list[Callable[[], None]]:
-        room = self.room
-        work: list[Callable[[], None]] = [source.next_piece for source in room.sources.values() if source.has_work]
-        if room.unused:
-            work.append(room.unused.next_piece)
-        for shadow in room.subscriptions.values():
+        state = self.state
+        work: list[Callable[[], None]] = [source.next_piece for source in state.sources.values() if source.has_work]
+        if state.unused:
+            work.append(state.unused.next_piece)
+        for shadow in state.subscriptions.values():
             if shadow.has_work:
-                work.append(lambda shadow=shadow: shadow.next_piece(room.standing.number))  # type: ignore[misc]
+                work.append(lambda shadow=shadow: shadow.next_piece(state.standing.number))  # type: ignore[misc]
         return work
 
 

@@ -18,13 +18,13 @@ from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
 from elastic_ps.core.segments import Raw, stretches
-from elastic_ps.server.node_state import Held, Room
-from elastic_ps.server.phases import Status, Verdict, judge
+from elastic_ps.optimizers.aggregate import Contribution
+from elastic_ps.server.phases import BlockStatus, FrameVerdict, judge
+from elastic_ps.server.state.server_state import HeldFrame, ServerState
 from elastic_ps.server.updates import payloads
 from elastic_ps.server.updates.async_updates import AsyncUpdates
-from elastic_ps.server.updates.contributions import Contribution
 from elastic_ps.server.updates.intake import Intake
-from elastic_ps.server.updates.sync_updates import Updates
+from elastic_ps.server.updates.sync_updates import SyncUpdates
 from elastic_ps.transport.frame_kinds import Kind, Reason
 from elastic_ps.transport.frame_metas import InitMeta, PullMeta, PushMeta, SnapshotMeta
 from elastic_ps.transport.frames import Frame
@@ -36,41 +36,41 @@ _READS = (Kind.PULL, Kind.SUBSCRIBE)
 class _Mode(Protocol):
     """How pushes become updates, and which values workers see: what a job's consistency decides."""
 
-    def push(self, node: NodeId, frame: Frame, data: list[Contribution]) -> None:
+    def take_push(self, node: NodeId, frame: Frame, data: list[Contribution]) -> None:
         """Contribute to updates."""
 
-    def pull(self, node: NodeId, frame: Frame, blocks: NDArray[np.int64]) -> None:
+    def answer_pull(self, node: NodeId, frame: Frame, blocks: NDArray[np.int64]) -> None:
         """Send the values of blocks, all of which are here."""
 
-    def subscribe(self, node: NodeId) -> None:
+    def begin_subscription(self, node: NodeId) -> None:
         """Send every value from now on."""
 
 
-class Exchange:
-    """See the module. Public methods take the room's lock.
+class WorkerFrames:
+    """See the module. Public methods take the state's lock.
 
     Args:
-        room: the server's.
+        state: the server's.
         switch: puts the prepared configuration in force; called under the lock.
     """
 
-    def __init__(self, room: Room, switch: Callable[[], None]):
-        self._room = room
+    def __init__(self, state: ServerState, switch: Callable[[], None]):
+        self._state = state
         self._switch = switch
-        intake = Intake(room, self._hold)
-        self._sync = Updates(room, switch, intake)
-        self._async = AsyncUpdates(room, intake)
+        intake = Intake(state, self._hold)
+        self._sync = SyncUpdates(state, switch, intake)
+        self._async = AsyncUpdates(state, intake)
         self._serve: dict[Kind, Callable[[NodeId, Frame, Any], None]] = {
-            Kind.PUSH: lambda node, frame, data: self._mode.push(node, frame, data),
+            Kind.PUSH: lambda node, frame, data: self._mode.take_push(node, frame, data),
             Kind.PULL: self._pull,
             Kind.INIT: self._init,
-            Kind.SUBSCRIBE: lambda node, _frame, _data: self._mode.subscribe(node),
+            Kind.SUBSCRIBE: lambda node, _frame, _data: self._mode.begin_subscription(node),
             Kind.SNAPSHOT: self._load_states,
         }
 
     @property
     def _mode(self) -> _Mode:
-        return self._sync if self._room.data.is_sync else self._async
+        return self._sync if self._state.data.is_sync else self._async
 
     def arrived(self, node: NodeId, frame: Frame, data: list[Raw], check_open: Callable[[], None]) -> None:
         """A worker's frame is here.
@@ -84,14 +84,14 @@ class Exchange:
         Raises:
             ProtocolError: a frame that no correct worker sends.
         """
-        decoded = payloads.decoded(frame, data, self._room.store)  # without the lock: what it reads only ever grows
-        with self._room.changed:
+        decoded = payloads.decoded(frame, data, self._state.store)  # without the lock: what it reads only ever grows
+        with self._state.changed:
             check_open()
             if frame.kind in self._serve:
                 self._judge(node, frame, decoded)
             elif frame.kind is not Kind.NOTICE:
                 raise ProtocolError(f"a worker sent {frame.kind.name}")
-            elif self._room.standing.decided(frame.configuration):
+            elif self._state.standing.decided(frame.configuration):
                 self._switch()
 
     def buffers(self, node: NodeId, frame: Frame, gradients: Image, check_open: Callable[[], None]) -> list[Raw]:
@@ -103,61 +103,61 @@ class Exchange:
         Raises:
             ProtocolError: blocks that the model does not have.
         """
-        room = self._room
-        with room.changed:
+        state = self._state
+        with state.changed:
             check_open()  # else it would take back what has been sent again
-            room.store.span([*frame.runs, *_absent(frame)])
+            state.store.span([*frame.runs, *_absent(frame)])
             if frame.kind is Kind.SNAPSHOT:
-                return [np.empty(room.store.state_bytes(run), dtype=np.uint8) for run in frame.runs]
+                return [np.empty(state.store.state_bytes(run), dtype=np.uint8) for run in frame.runs]
             if frame.kind not in (Kind.PUSH, Kind.INIT):
                 return []
-            spans = [room.store.model.span(run) for run in frame.runs]
-            if (sizes := payloads.sizes(frame, room.store)) is not None:
+            spans = [state.store.model.span(run) for run in frame.runs]
+            if (sizes := payloads.sizes(frame, state.store)) is not None:
                 return [np.empty(size, dtype=np.uint8) for size in sizes]
-            if frame.kind is Kind.INIT or self._verdict(node, frame) is not Verdict.SERVE:
+            if frame.kind is Kind.INIT or self._verdict(node, frame) is not FrameVerdict.SERVE:
                 return [np.empty(span.stop - span.start, dtype=np.uint8) for span in spans]
-            room.gathering.withdraw(node, frame.runs)
+            state.gathering.withdraw(node, frame.runs)
             return [gradients.array[span] for span in spans]
 
     def resubscribe(self, node: NodeId) -> None:
         """A shadow has connected again: what it was sent before may be lost. Called under the lock."""
-        self._mode.subscribe(node)
+        self._mode.begin_subscription(node)
 
     # ---- judgement ---------------------------------------------------------------------------------------------------
 
     def _judge(self, node: NodeId, frame: Frame, data: Sequence[Contribution]) -> None:
-        room = self._room
+        state = self._state
         verdict = self._verdict(node, frame)
-        if verdict is Verdict.STALE:
-            room.refuse(node, Reason.STALE, f"this is configuration {room.standing.number}")
-        elif verdict is Verdict.UNKNOWN:
-            room.refuse(node, Reason.UNKNOWN, f"{node} is not in configuration {room.standing.number}")
-        elif verdict is Verdict.HOLD:
+        if verdict is FrameVerdict.STALE:
+            state.refuse(node, Reason.STALE, f"this is configuration {state.standing.number}")
+        elif verdict is FrameVerdict.UNKNOWN:
+            state.refuse(node, Reason.UNKNOWN, f"{node} is not in configuration {state.standing.number}")
+        elif verdict is FrameVerdict.HOLD:
             self._hold(node, frame, data)
         else:
             self._serve[frame.kind](node, frame, data)
 
-    def _verdict(self, node: NodeId, frame: Frame) -> Verdict:
-        if self._room.standing.decided(frame.configuration):
+    def _verdict(self, node: NodeId, frame: Frame) -> FrameVerdict:
+        if self._state.standing.decided(frame.configuration):
             self._switch()
-        return judge(self._room.standing, frame.configuration, node, reads=frame.kind in _READS)
+        return judge(self._state.standing, frame.configuration, node, reads=frame.kind in _READS)
 
     def _hold(self, node: NodeId, frame: Frame, data: Sequence[Contribution]) -> None:
         """Judge a frame again when something has changed; the same frame sent again replaces it."""
         states = isinstance(frame.meta, PullMeta) and frame.meta.states
         key = (node, frame.kind, *frame.runs, "absent", *_absent(frame), states)
-        self._room.hold(Held(lambda: self._judge(node, frame, data), node, key))
+        self._state.hold(HeldFrame(lambda: self._judge(node, frame, data), node, key))
 
     def _blocks(self, node: NodeId, frame: Frame) -> NDArray[np.int64] | None:
         """The blocks of a request; None where they are not all here, and the request is held."""
-        room = self._room
+        state = self._state
         if not frame.runs:
             return np.empty(0, dtype=np.int64)
         blocks = np.concatenate([np.arange(first, first + count) for first, count in frame.runs])
-        status = room.store.status[blocks]
-        if ((status == Status.ABSENT) | (status == Status.FROZEN)).any():
-            raise ProtocolError(f"{node} asked {room.node} for blocks that it does not own: {frame.runs}")
-        return blocks if (status == Status.PRIMARY).all() else None
+        status = state.store.status[blocks]
+        if ((status == BlockStatus.ABSENT) | (status == BlockStatus.FROZEN)).any():
+            raise ProtocolError(f"{node} asked {state.node} for blocks that it does not own: {frame.runs}")
+        return blocks if (status == BlockStatus.PRIMARY).all() else None
 
     # ---- requests ----------------------------------------------------------------------------------------------------
 
@@ -168,65 +168,69 @@ class Exchange:
         elif (asked := frame.of(PullMeta)).states:
             self._send_states(node, blocks, asked)
         else:
-            self._mode.pull(node, frame, blocks)
+            self._mode.answer_pull(node, frame, blocks)
 
     def _send_states(self, node: NodeId, blocks: NDArray[np.int64], asked: PullMeta) -> None:
-        room = self._room
-        for run in room.store.alike(np.unique(blocks), room.store.versions):
-            for segment in room.store.segments(run):
-                states = room.store.states(segment)
+        state = self._state
+        for run in state.store.alike(np.unique(blocks), state.store.versions):
+            for segment in state.store.segments(run):
+                states = state.store.states(segment)
                 meta = SnapshotMeta(
                     runs=(segment,),
                     state=tuple(states),
                     dtypes=tuple(array.dtype.name for array in states.values()),
-                    counts=tuple(room.store.counts[segment[0] : sum(segment)].tolist()),
+                    counts=tuple(state.store.counts[segment[0] : sum(segment)].tolist()),
                     request=asked.request,
                 )
-                image = [] if asked.numbers else [part.copy() for part in room.store.image(segment)]
-                room.outbox.send(node, room.frame(meta, int(room.store.versions[segment[0]])), image)
+                image = [] if asked.numbers else [part.copy() for part in state.store.image(segment)]
+                state.outbox.send(node, state.frame(meta, int(state.store.versions[segment[0]])), image)
 
     def _load_states(self, node: NodeId, frame: Frame, data: list[Raw]) -> None:
-        room = self._room
+        state = self._state
         blocks = self._blocks(node, frame)
         if blocks is None:
             self._hold(node, frame, data)
             return
         run, load = frame.runs[0], frame.of(SnapshotMeta)
-        names = tuple(room.store.states((run[0], 1)))
-        if len(frame.runs) != 1 or not room.store.has_one_treatment(run) or load.state != names:
+        names = tuple(state.store.states((run[0], 1)))
+        if len(frame.runs) != 1 or not state.store.has_one_treatment(run) or load.state != names:
             raise ProtocolError(
-                f"state {list(load.state)} for blocks {frame.runs} of key {room.store.tensor(run[0]).name}, "
+                f"state {list(load.state)} for blocks {frame.runs} of key {state.store.tensor(run[0]).name}, "
                 f"whose optimizer has {list(names)}: load what was saved with the same optimizer"
             )
-        if room.snapshot is not None:
-            room.snapshot.before_update(run)
-        room.store.load_states(run, data[0], load.counts)
-        for source in room.sources.values():
+        if state.snapshot is not None:
+            state.snapshot.before_update(run)
+        state.store.load_states(run, data[0], load.counts)
+        for source in state.sources.values():
             source.forget(run)
-        room.changed.notify_all()
+        state.changed.notify_all()
 
     def _init(self, node: NodeId, frame: Frame, data: list[Raw]) -> None:
-        room = self._room
+        state = self._state
         for run, raw in zip(frame.runs, data, strict=True):
-            status = room.store.status[run[0] : sum(run)].copy()
+            status = state.store.status[run[0] : sum(run)].copy()
             for low, high in stretches(status):
                 part = run[0] + low, high - low
-                piece = room.store.cut(run, raw, low, high)
-                if status[low] == Status.EMPTY:
+                piece = state.store.cut(run, raw, low, high)
+                if status[low] == BlockStatus.EMPTY:
                     self._first_values(part, piece, frame.version)
-                elif status[low] == Status.FOLLOWER:
+                elif status[low] == BlockStatus.FOLLOWER:
                     meta = InitMeta(runs=(part,))
                     self._hold(node, Frame(meta, frame.configuration, frame.version), [piece])
-                elif status[low] != Status.PRIMARY:  # a primary has values, restored or from an earlier INIT: they stay
-                    raise ProtocolError(f"{node} gave {room.node} first values of blocks {part}, which it does not own")
-        room.retry()
+                elif (
+                    status[low] != BlockStatus.PRIMARY
+                ):  # a primary has values, restored or from an earlier INIT: they stay
+                    raise ProtocolError(
+                        f"{node} gave {state.node} first values of blocks {part}, which it does not own"
+                    )
+        state.retry()
 
     def _first_values(self, run: Run, raw: Raw, version: int) -> None:
-        store = self._room.store
+        store = self._state.store
         store.write(run, raw)
         store.init_states(run)
         store.versions[run[0] : sum(run)] = version
-        store.status[run[0] : sum(run)] = Status.PRIMARY
+        store.status[run[0] : sum(run)] = BlockStatus.PRIMARY
 
 
 def _absent(frame: Frame) -> tuple[Run, ...]:

@@ -1,1 +1,1 @@
-"""The worker's side of the data plane, and the elastic data order."""
+"""A worker joins a training script to its job: `script` is what the script calls, `wire` speaks with the servers."""

@@ -20,8 +20,8 @@ from k8s.elastic_operator.api import OperatorApi
 from k8s.elastic_operator.handlers import Keepers, registry
 from k8s.elastic_operator.health import Readiness, troubles
 from k8s.elastic_operator.job.manifests import Defaults
-from k8s.elastic_operator.job_loop import Shared
-from k8s.elastic_operator.metrics import Metrics
+from k8s.elastic_operator.job_loop import KeeperContext
+from k8s.elastic_operator.metrics import OperatorMetrics
 from k8s.elastic_operator.operator_key import operator_key
 from k8s.foundation.api_server import KubeApi
 from k8s.foundation.lease import Lease
@@ -68,7 +68,7 @@ def _log_as_json() -> None:
 
 async def _serve(options: argparse.Namespace) -> int:
     """Wait for the lease, then keep jobs until a signal or the lease's loss."""
-    metrics, stop = Metrics(), asyncio.Event()
+    metrics, stop = OperatorMetrics(), asyncio.Event()
     identity = f"{socket.gethostname()}-{secrets.token_hex(4)}"
     loop = asyncio.get_running_loop()
 
@@ -108,10 +108,10 @@ async def _acquired(lease: Lease) -> None:
 
 
 def _keepers(
-    options: argparse.Namespace, key: bytes, api: OperatorApi, metrics: Metrics, stop: asyncio.Event
+    options: argparse.Namespace, key: bytes, api: OperatorApi, metrics: OperatorMetrics, stop: asyncio.Event
 ) -> Keepers:
     keepers: Keepers
-    shared = Shared(
+    shared = KeeperContext(
         api=api,
         key=key,
         defaults=Defaults(image=options.image, scheduler=options.scheduler),
@@ -136,7 +136,7 @@ async def _keep(options: argparse.Namespace, keepers: Keepers, stop: asyncio.Eve
 
 
 def _pages(
-    options: argparse.Namespace, metrics: Metrics, lease: Lease, keepers: Keepers, api: OperatorApi
+    options: argparse.Namespace, metrics: OperatorMetrics, lease: Lease, keepers: Keepers, api: OperatorApi
 ) -> AbstractContextManager[int]:
     if not options.port:
         return nullcontext(0)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from k8s.elastic_operator.job.model import GOING, Body, Desired
-from k8s.elastic_operator.job.status import Status
+from k8s.elastic_operator.job.status import ElasticJobStatus
 from k8s.foundation.api_server import APPLY, CONNECTIONS, JOBS_PATH, ApiServer, Conflict, NotFound, job_path
 from k8s.foundation.events import event_body, event_path, job_reference
 
@@ -62,7 +62,7 @@ class OperatorApi:
         conditions = found.get("status", {}).get("conditions") or []
         return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
-    async def write_status(self, body: Body, status: Status) -> Body:
+    async def write_status(self, body: Body, status: ElasticJobStatus) -> Body:
         """Replace the status of `body`, if nobody has written the object since; return the new object."""
         job = Desired.of(body)
         path = f"{job_path(job.namespace, job.name)}/status"

@@ -10,7 +10,7 @@ from coordinator.client import ClientError, CoordinatorClient, RequestRefused
 from k8s.elastic_operator.job import actions as act
 from k8s.elastic_operator.job.ending import RETRY_SECONDS
 from k8s.elastic_operator.job.model import Counts
-from k8s.elastic_operator.job.reconciliation import Saving
+from k8s.elastic_operator.job.reconciliation import CheckpointSaving
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ _AWAY_SECONDS = 1.0
 _KILLED = 137
 
 
-class Asking:
+class CoordinatorCalls:
     """Asks one job's coordinator, and keeps what has become of it.
 
     Args:
@@ -30,7 +30,7 @@ class Asking:
     def __init__(self, name: str, wake: Callable[[float], None]):
         self._name, self._wake = name, wake
         self._refused: tuple[Counts, str, float] | None = None
-        self._saving: tuple[Saving, float] | None = None
+        self._saving: tuple[CheckpointSaving, float] | None = None
         self._saver: asyncio.Task[None] | None = None
 
     @property
@@ -41,7 +41,7 @@ class Asking:
         return self._refused[:2] if self._refused is not None else None
 
     @property
-    def saving(self) -> Saving | None:
+    def saving(self) -> CheckpointSaving | None:
         """Return the checkpoint that was asked for, if any."""
         return self._saving[0] if self._saving is not None else None
 
@@ -49,15 +49,15 @@ class Asking:
         """Pass an action on."""
         try:
             match action:
-                case act.Scale():
+                case act.RequestScale():
                     counts = action.counts
                     await asyncio.to_thread(partial(client.scale, counts.workers, counts.servers, cause=action.cause))
-                case act.Stop():
+                case act.StopJob():
                     await asyncio.to_thread(partial(client.stop, now=True, reason=action.reason))
                 case act.TellExit():
                     await asyncio.to_thread(client.node_exited, action.nonce, action.node, _KILLED)
         except RequestRefused as error:
-            if isinstance(action, act.Scale):
+            if isinstance(action, act.RequestScale):
                 self._refused = (action.counts, str(error), time.monotonic() + _REFUSED_SECONDS)
                 self._wake(0.0)
             self._note(action, error)
@@ -71,15 +71,15 @@ class Asking:
     def save(self, client: CoordinatorClient) -> None:
         """Have a checkpoint written, unless one is."""
         if self._saving is None:
-            self._saving = (Saving(), time.monotonic())
+            self._saving = (CheckpointSaving(), time.monotonic())
             self._saver = asyncio.create_task(self._write_checkpoint(client), name=f"save-{self._name}")
 
     async def _write_checkpoint(self, client: CoordinatorClient) -> None:
         try:
             reply = await asyncio.to_thread(client.checkpoint)
-            saving = Saving(url=reply.url)
+            saving = CheckpointSaving(url=reply.url)
         except ClientError as error:
-            saving = Saving(error=str(error))
+            saving = CheckpointSaving(error=str(error))
         self._saving = (saving, time.monotonic())
         self._wake(0.0)
 

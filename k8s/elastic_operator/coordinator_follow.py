@@ -10,7 +10,7 @@ import grpc
 
 from coordinator.client import CALL_SECONDS, ClientError, CoordinatorClient
 from elastic_ps.control.channels import NotTheCoordinator, connection_options, greeted
-from k8s.elastic_operator.job.report import Report
+from k8s.elastic_operator.job.report import CoordinatorReport
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
 
@@ -22,7 +22,7 @@ _PLAN_SECONDS = 0.5
 _AWAY_SECONDS = 0.5
 
 
-class Follower:
+class CoordinatorFollower:
     """Follows the coordinator at one address until `close`.
 
     Args:
@@ -34,7 +34,7 @@ class Follower:
     def __init__(self, address: str, token: bytes, wake: Callable[[], None]):
         self.address = address
         self.client = CoordinatorClient(address, token)
-        self.report: Report | None = None
+        self.report: CoordinatorReport | None = None
         self.heard = time.monotonic()
         self.stranger = ""  # why the coordinator does not take us for its job's operator
         self._token = token
@@ -98,7 +98,7 @@ class Follower:
             self.heard = time.monotonic()
             wanted = self._wanted
             if wanted is not None:
-                report = Report.of(wanted, status, plans)
+                report = CoordinatorReport.of(wanted, status, plans)
                 if report != self.report:
                     self.report = report
                     self._wake()

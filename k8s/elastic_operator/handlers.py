@@ -9,7 +9,7 @@ import kopf
 from k8s.elastic_operator.api import NotLeader
 from k8s.elastic_operator.health import Pulse
 from k8s.elastic_operator.job.model import Body
-from k8s.elastic_operator.job_loop import Keeper, Shared
+from k8s.elastic_operator.job_loop import Keeper, KeeperContext
 from k8s.foundation.names import GROUP, JOB_LABEL, PLURAL, VERSION
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ class Keepers:
         stop: set where the operator may not go on.
     """
 
-    def __init__(self, shared: Shared, stop: asyncio.Event):
+    def __init__(self, shared: KeeperContext, stop: asyncio.Event):
         self._shared, self._stop = shared, stop
         self._keepers: dict[Key, Keeper] = {}
         self._tasks: dict[Key, asyncio.Task[None]] = {}

@@ -12,17 +12,17 @@ from dataclasses import dataclass, replace
 
 from elastic_ps.core.errors import ElasticError
 from k8s.elastic_operator.api import NotLeader, OperatorApi
-from k8s.elastic_operator.coordinator_calls import Asking
-from k8s.elastic_operator.coordinator_follow import Follower
+from k8s.elastic_operator.coordinator_calls import CoordinatorCalls
+from k8s.elastic_operator.coordinator_follow import CoordinatorFollower
 from k8s.elastic_operator.health import Pulse, version
 from k8s.elastic_operator.job import actions as act
 from k8s.elastic_operator.job import manifests
 from k8s.elastic_operator.job.model import FINALIZER, PORT, Body, Desired, Pod
 from k8s.elastic_operator.job.reconcile import KEPT, plan
-from k8s.elastic_operator.job.reconciliation import Observed
-from k8s.elastic_operator.job.status import RUNNING, STARTING, SUSPENDING, Status, is_progress
-from k8s.elastic_operator.metrics import Metrics
-from k8s.elastic_operator.pod_creation import PEOPLES, Starter
+from k8s.elastic_operator.job.reconciliation import ObservedJob
+from k8s.elastic_operator.job.status import RUNNING, STARTING, SUSPENDING, ElasticJobStatus, is_progress
+from k8s.elastic_operator.metrics import OperatorMetrics
+from k8s.elastic_operator.pod_creation import PEOPLES, PodCreator
 from k8s.foundation.api_server import ApiError, ApiUnavailable, Conflict, NotFound
 from k8s.foundation.names import JOB_LABEL, NODE_LABEL
 
@@ -36,7 +36,7 @@ _ENDING_SECONDS = 5.0
 
 
 @dataclass
-class Shared:
+class KeeperContext:
     """What keepers have in common.
 
     Attributes:
@@ -50,7 +50,7 @@ class Shared:
     api: OperatorApi
     key: bytes
     defaults: manifests.Defaults
-    metrics: Metrics
+    metrics: OperatorMetrics
     progress_seconds: Callable[[], float]
 
 
@@ -62,7 +62,7 @@ class Keeper:
         body: the object.
     """
 
-    def __init__(self, shared: Shared, body: Body):
+    def __init__(self, shared: KeeperContext, body: Body):
         self._shared, self._api = shared, shared.api
         self.body = body
         self.pods: dict[str, Body] = {}
@@ -70,12 +70,12 @@ class Keeper:
         self.pulse.hears(body)
         self._wake = asyncio.Event()
         self._wake.set()
-        self._follower: Follower | None = None
+        self._follower: CoordinatorFollower | None = None
         self._silent_since = time.monotonic()
         self._synced = self._written = 0.0
         self._pause, self._gone = 1.0, False
-        self._starter = Starter(shared.api, shared.defaults, self._made)
-        self._asking = Asking(self.name, self._wake_in)
+        self._starter = PodCreator(shared.api, shared.defaults, self._made)
+        self._asking = CoordinatorCalls(self.name, self._wake_in)
         self._edited = asyncio.Event()
         self._complained = self._trouble = ""
 
@@ -185,7 +185,7 @@ class Keeper:
         """Say on the job that this operator breaks on it: its author can mend it, or tell ours."""
         before, self._trouble = self._trouble, f"{type(error).__name__}: {error}"[:500]
         with contextlib.suppress(Exception):
-            status = Status.of(self.body)
+            status = ElasticJobStatus.of(self.body)
             told = status.told(KEPT, False, "Error", time.time(), self._trouble)
             self.body = await self._api.write_status(self.body, replace(told, reason=f"the operator: {self._trouble}"))
         if self._trouble != before:
@@ -252,15 +252,15 @@ class Keeper:
 
     # ---- gathering --------------------------------------------------------------------------------------------------
 
-    async def _observe(self, job: Desired) -> Observed:
+    async def _observe(self, job: Desired) -> ObservedJob:
         bodies = [body for body in self.pods.values() if _owned(body, job)]
         unreachable = await self._unreachable(bodies)
         pods = tuple(Pod.of(body, unreachable) for body in bodies)
         coordinator = next((pod for pod in pods if pod.role is None), None)
         await self._follow(job, coordinator)
         heard = self._follower.heard if self._follower is not None else self._silent_since
-        return Observed(
-            status=Status.of(self.body),
+        return ObservedJob(
+            status=ElasticJobStatus.of(self.body),
             pods=tuple(sorted(pods, key=lambda pod: pod.name)),
             report=self._follower.report if self._follower is not None else None,
             silent=time.monotonic() - heard,
@@ -297,7 +297,9 @@ class Keeper:
             await self._follower.close()
             self._follower = None
         if address:
-            self._follower = Follower(address, bytes.fromhex(manifests.token(self._shared.key, job)), self.wake)
+            self._follower = CoordinatorFollower(
+                address, bytes.fromhex(manifests.token(self._shared.key, job)), self.wake
+            )
 
     async def _close(self) -> None:
         self._asking.close()
@@ -309,7 +311,7 @@ class Keeper:
 
     async def _do(self, action: act.Action, job: Desired) -> None:
         match action:
-            case act.Tell():
+            case act.WriteEvent():
                 await self._api.tell(job, action.reason, action.message, action.warning)
             case act.Ensure():
                 self._starter.moved()
@@ -318,7 +320,7 @@ class Keeper:
                     await self._api.create(manifests.claim(job))
                 for manifest in (manifests.service(job), *manifests.budgets(job)):
                     await self._api.apply(manifest)
-            case act.Judge():
+            case act.JudgePods():
                 await self._starter.judge(job)
                 self._wake.set()
             case act.DeletePod():
@@ -330,7 +332,7 @@ class Keeper:
                 self.body = await self._api.set_finalizers(self.body, [*kept, FINALIZER] if action.on else kept)
             case act.DeleteJob():
                 await self._api.delete_job(job)
-            case act.Save() if self._follower is not None:
+            case act.SaveJob() if self._follower is not None:
                 self._asking.save(self._follower.client)
             case _ if self._follower is not None:
                 await self._asking.ask(self._follower.client, action)

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from k8s.elastic_operator.job.model import Desired
-from k8s.elastic_operator.job.status import Status
+from k8s.elastic_operator.job.status import ElasticJobStatus
 
 _OF_A_JOB = ("namespace", "job")
 
 
-class Metrics:
+class OperatorMetrics:
     """All of them, in a registry of their own."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Metrics:
         finally:
             self._seconds.observe(time.perf_counter() - begun)
 
-    def job(self, job: Desired, status: Status) -> None:
+    def job(self, job: Desired, status: ElasticJobStatus) -> None:
         """A job's status has been written."""
         of = (job.namespace, job.name)
         before = self._phases.get(of)

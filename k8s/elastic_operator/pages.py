@@ -5,15 +5,15 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from k8s.elastic_operator.metrics import Metrics
-from k8s.foundation.probes import Page, answering, probe_page
+from k8s.elastic_operator.metrics import OperatorMetrics
+from k8s.foundation.probes import HttpPage, answering, probe_page
 
 _LOOP_SECONDS = 8.0
 """How long a page waits for the operator's loop, which answers it: less than a probe waits for the page."""
 
 
 def serve(
-    where: str, metrics: Metrics, troubles: Callable[[], Sequence[str]], unready: Callable[[], Awaitable[str]]
+    where: str, metrics: OperatorMetrics, troubles: Callable[[], Sequence[str]], unready: Callable[[], Awaitable[str]]
 ) -> AbstractContextManager[int]:
     """Serve the pages meanwhile, for the loop that this is called in; yield the port.
 
@@ -25,17 +25,17 @@ def serve(
     """
     loop = asyncio.get_running_loop()
 
-    async def healthy() -> Page:
+    async def healthy() -> HttpPage:
         return probe_page("\n".join(troubles()))
 
-    async def ready() -> Page:
+    async def ready() -> HttpPage:
         return probe_page(await unready())
 
-    async def numbers() -> Page:
-        return Page(metrics.text(), content_type="text/plain; version=0.0.4")
+    async def numbers() -> HttpPage:
+        return HttpPage(metrics.text(), content_type="text/plain; version=0.0.4")
 
-    def on_loop(make: Callable[[], Coroutine[Any, Any, Page]]) -> Callable[[], Page]:
-        def page() -> Page:
+    def on_loop(make: Callable[[], Coroutine[Any, Any, HttpPage]]) -> Callable[[], HttpPage]:
+        def page() -> HttpPage:
             answer = asyncio.run_coroutine_threadsafe(make(), loop)
             try:
                 return answer.result(_LOOP_SECONDS)

@@ -10,7 +10,7 @@ from k8s.elastic_operator.api import OperatorApi
 from k8s.elastic_operator.job import manifests, templates
 from k8s.elastic_operator.job.actions import Start, StartCoordinator, StartNode
 from k8s.elastic_operator.job.model import Body, Counts, Desired
-from k8s.elastic_operator.job.reconciliation import Denial, Verdict
+from k8s.elastic_operator.job.reconciliation import ApiDenial, ApiVerdict
 from k8s.foundation.api_server import ApiError, Conflict
 
 PEOPLES = (400, 403, 422)
@@ -22,7 +22,7 @@ _CANNOT_JUDGE = "does not support dry run"
 """What the API server answers where a webhook of somebody's cannot tell without the real thing."""
 
 
-class Starter:
+class PodCreator:
     """Makes one job's pods.
 
     Args:
@@ -41,14 +41,14 @@ class Starter:
     ):
         self._api, self._defaults, self._made, self._clock = api, defaults, made, clock
         self._address = ""
-        self._denial: tuple[Denial, float] | None = None
-        self._verdict: tuple[Verdict, float] | None = None
+        self._denial: tuple[ApiDenial, float] | None = None
+        self._verdict: tuple[ApiVerdict, float] | None = None
         self._pause = 1.0
 
     # ---- the real thing ---------------------------------------------------------------------------------------------
 
     @property
-    def denied(self) -> Denial | None:
+    def denied(self) -> ApiDenial | None:
         """Return what the API server would not make, and when it is to be tried again."""
         if self._denial is None:
             return None
@@ -77,7 +77,7 @@ class Starter:
                 if error.status not in PEOPLES:
                     raise
                 message = str(error)
-                self._denial = Denial(message, starts[place:]), self._clock() + self._pause
+                self._denial = ApiDenial(message, starts[place:]), self._clock() + self._pause
                 self._pause = min(2 * self._pause, _LONGEST_PAUSE)
                 return message if message != before else ""
         self.forget()
@@ -93,7 +93,7 @@ class Starter:
     # ---- judged before ----------------------------------------------------------------------------------------------
 
     @property
-    def verdict(self) -> Verdict | None:
+    def verdict(self) -> ApiVerdict | None:
         """Return the API server's verdict on the job's pods; None: it has to be asked, perhaps again."""
         if self._verdict is None:
             return None
@@ -109,7 +109,7 @@ class Starter:
         known = self._verdict[0] if self._verdict is not None else None
         if not reason or known is None or known.generation != job.generation:
             self._pause = 1.0
-        self._verdict = Verdict(job.generation, reason, message[:_LONGEST_MESSAGE]), self._clock() + self._pause
+        self._verdict = ApiVerdict(job.generation, reason, message[:_LONGEST_MESSAGE]), self._clock() + self._pause
         self._pause = min(2 * self._pause, _LONGEST_PAUSE) if reason else 1.0
 
     async def _judge(self, job: Desired) -> tuple[str, str]:

@@ -10,8 +10,8 @@ from elastic_ps.system.http_pages import answered, listening, started
 
 
 @dataclass(frozen=True)
-class Page:
-    """A `Page` is what a process answers to one question.
+class HttpPage:
+    """A `HttpPage` is what a process answers to one question.
 
     Attributes:
         body: of the answer.
@@ -24,17 +24,17 @@ class Page:
     content_type: str = ""
 
 
-def probe_page(trouble: str) -> Page:
+def probe_page(trouble: str) -> HttpPage:
     """Return the answer to a probe.
 
     Args:
         trouble: what is wrong, for people; "": nothing.
     """
-    return Page(f"{trouble or 'ok'}\n".encode(), HTTPStatus.SERVICE_UNAVAILABLE if trouble else HTTPStatus.OK)
+    return HttpPage(f"{trouble or 'ok'}\n".encode(), HTTPStatus.SERVICE_UNAVAILABLE if trouble else HTTPStatus.OK)
 
 
 @contextmanager
-def answering(where: str, pages: Mapping[str, Callable[[], Page]]) -> Iterator[int]:
+def answering(where: str, pages: Mapping[str, Callable[[], HttpPage]]) -> Iterator[int]:
     """Answer by HTTP meanwhile; yield the port.
 
     Args:
@@ -45,10 +45,10 @@ def answering(where: str, pages: Mapping[str, Callable[[], Page]]) -> Iterator[i
         ConfigurationError: `where` is no address, or cannot be had.
     """
 
-    class Handler(BaseHTTPRequestHandler):
+    class _Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             make = pages.get(self.path)
-            page = make() if make else Page(b"not found\n", HTTPStatus.NOT_FOUND)
+            page = make() if make else HttpPage(b"not found\n", HTTPStatus.NOT_FOUND)
             self.send_response(page.status)
             if page.content_type:
                 self.send_header("Content-Type", page.content_type)
@@ -58,6 +58,6 @@ def answering(where: str, pages: Mapping[str, Callable[[], Page]]) -> Iterator[i
         def log_message(self, *_: object) -> None:
             """Say nothing: probes are no news."""
 
-    server, thread = listening(where, lambda host, port: started(host, port, Handler))
+    server, thread = listening(where, lambda host, port: started(host, port, _Handler))
     with answered(server, thread) as port:
         yield port

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dl2_scheduler.backends.kube.apiserver.paced_writes import Writer
+from dl2_scheduler.backends.kube.apiserver.paced_writes import PacedWriter
 from dl2_scheduler.backends.kube.cluster import KubernetesCluster
-from dl2_scheduler.backends.kube.scheduler_memory import Memory
+from dl2_scheduler.backends.kube.scheduler_memory import SchedulerMemory
 from dl2_scheduler.backends.local.cluster import LocalCluster
 from dl2_scheduler.backends.local.job_records import JobRecords
 from dl2_scheduler.backends.local.nodes import virtual_nodes
@@ -65,8 +65,8 @@ def serve_kube(
                 api.add(JOBS.format("default"), made)
             if not api.objects.keys() & {"/api/v1/nodes/node-1"}:
                 api.add("/api/v1/nodes", *(node(f"node-{number}", slots="8") for number in (1, 2)))
-            memory = stack.enter_context(closing(Memory(tmp_path / "kube.sqlite", clock.now())))
-            writer = Writer(api, lambda: True)
+            memory = stack.enter_context(closing(SchedulerMemory(tmp_path / "kube.sqlite", clock.now())))
+            writer = PacedWriter(api, lambda: True)
             return KubernetesCluster(PlayedView(api, operator.tend), api, writer, memory, slot, clock)
 
         yield make

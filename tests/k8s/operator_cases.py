@@ -6,9 +6,9 @@ from elastic_ps.core.configuration import Role
 from k8s.elastic_operator.job.actions import DeletePod, Ensure, StartCoordinator, StartNode
 from k8s.elastic_operator.job.model import Counts, Desired, Pod
 from k8s.elastic_operator.job.reconcile import plan
-from k8s.elastic_operator.job.reconciliation import Observed, Verdict
-from k8s.elastic_operator.job.report import Report
-from k8s.elastic_operator.job.status import RUNNING, Status
+from k8s.elastic_operator.job.reconciliation import ApiVerdict, ObservedJob
+from k8s.elastic_operator.job.report import CoordinatorReport
+from k8s.elastic_operator.job.status import RUNNING, ElasticJobStatus
 
 NOW = 1_700_000_000.0
 PODS = (Ensure, StartCoordinator, StartNode, DeletePod)
@@ -25,7 +25,7 @@ SPEC = {
     "servers": {"min": 1, "max": 2, "replicas": 1},
     "checkpoint": {"url": "/ckpt", "interval": "30s"},
 }
-TAKEN = Verdict(3)
+TAKEN = ApiVerdict(3)
 """What the API server says of pods that it would make."""
 COORDINATOR = Pod("digits-coordinator", None, address="10.0.0.1")
 
@@ -62,9 +62,9 @@ def running(*pods, report=None, status=None, **more):
     """A job that trains, seen with these node pods, all of them members unless `report` says otherwise."""
     counts = Counts(*(sum(pod.role is role and pod.alive for pod in pods) for role in (Role.WORKER, Role.SERVER)))
     given = {"phase": "running", "wanted": counts, "roster": counts, "version": 100, "members": members(*pods)}
-    said = Report(**{**given, **(report or {})})
-    known = Status(phase=RUNNING, term=1, trained=True, created=Counts(2, 1), observed_generation=3)
-    return Observed(replace(known, **(status or {})), (COORDINATOR, *pods), said, **more)
+    said = CoordinatorReport(**{**given, **(report or {})})
+    known = ElasticJobStatus(phase=RUNNING, term=1, trained=True, created=Counts(2, 1), observed_generation=3)
+    return ObservedJob(replace(known, **(status or {})), (COORDINATOR, *pods), said, **more)
 
 
 def usual(**more):

@@ -4,8 +4,8 @@ import copy
 
 from k8s.elastic_operator.handlers import Keepers
 from k8s.elastic_operator.job.manifests import Defaults
-from k8s.elastic_operator.job_loop import Shared
-from k8s.elastic_operator.metrics import Metrics
+from k8s.elastic_operator.job_loop import KeeperContext
+from k8s.elastic_operator.metrics import OperatorMetrics
 from k8s.foundation.api_server import error_of
 from tests.k8s.operator_cases import SPEC
 
@@ -70,5 +70,7 @@ class PlayedApi:
 
 def keepers(api, stop):
     """That ask it."""
-    shared = Shared(api, b"0123456789abcdef", Defaults(image="dl2/runtime:0.1.0"), Metrics(), lambda: 0.0)
+    shared = KeeperContext(
+        api, b"0123456789abcdef", Defaults(image="dl2/runtime:0.1.0"), OperatorMetrics(), lambda: 0.0
+    )
     return Keepers(shared, stop)

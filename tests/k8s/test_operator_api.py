@@ -6,7 +6,7 @@ import pytest
 
 from k8s.elastic_operator.api import NotLeader, OperatorApi
 from k8s.elastic_operator.job.model import GOING, Desired
-from k8s.elastic_operator.job.status import Status
+from k8s.elastic_operator.job.status import ElasticJobStatus
 from k8s.foundation.api_server import APPLY, Conflict, NotFound
 
 JOB = "/apis/dl2.scheduler/v1alpha1/namespaces/ns/elasticjobs/digits"
@@ -46,7 +46,7 @@ def asked(server, call, leads=True):
 
 def test_objects_are_written_at_their_paths():
     server = Server()
-    asked(server, lambda api: api.write_status(BODY, Status(phase="Running")))
+    asked(server, lambda api: api.write_status(BODY, ElasticJobStatus(phase="Running")))
     asked(server, lambda api: api.set_finalizers(BODY, ["a"]))
     asked(server, lambda api: api.delete_pod("ns", "p", at_once=True))
     asked(server, lambda api: api.label_pod("ns", "p", {"a": "b"}))

@@ -7,16 +7,16 @@ import pytest
 from k8s.elastic_operator.job.actions import (
     DeleteJob,
     DeletePod,
-    Save,
-    Scale,
+    RequestScale,
+    SaveJob,
     SetFinalizer,
     StartCoordinator,
-    Stop,
-    Tell,
+    StopJob,
+    WriteEvent,
 )
 from k8s.elastic_operator.job.model import CAUSE, Counts, timestamp
-from k8s.elastic_operator.job.reconciliation import Observed, Saving
-from k8s.elastic_operator.job.status import COMPLETED, FAILED, RUNNING, SUSPENDED, SUSPENDING, Status
+from k8s.elastic_operator.job.reconciliation import CheckpointSaving, ObservedJob
+from k8s.elastic_operator.job.status import COMPLETED, FAILED, RUNNING, SUSPENDED, SUSPENDING, ElasticJobStatus
 from tests.k8s.operator_cases import COORDINATOR, NOW, decide, job, kinds, server, usual, worker
 
 # ---- suspension ------------------------------------------------------------------------------------------------------
@@ -26,62 +26,66 @@ def test_suspension_saves_then_stops_then_ends_pods():
     paused = job(suspend=True)
     first = decide(usual(), paused)
     assert first.status.phase == SUSPENDING
-    assert kinds(first, Save, Stop, DeletePod) == [Save()]
-    assert not kinds(decide(replace(usual(saving=Saving()), status=first.status), paused), Save, Stop, DeletePod)
-    second = decide(replace(usual(saving=Saving(url="/ckpt/v9")), status=first.status), paused)
-    assert kinds(second, Save, Stop, DeletePod) == [Stop(f"{CAUSE}: suspended")]
+    assert kinds(first, SaveJob, StopJob, DeletePod) == [SaveJob()]
+    assert not kinds(
+        decide(replace(usual(saving=CheckpointSaving()), status=first.status), paused), SaveJob, StopJob, DeletePod
+    )
+    second = decide(replace(usual(saving=CheckpointSaving(url="/ckpt/v9")), status=first.status), paused)
+    assert kinds(second, SaveJob, StopJob, DeletePod) == [StopJob(f"{CAUSE}: suspended")]
     assert second.status.checkpoint == "/ckpt/v9"
     stopped = {"phase": "finished", "reason": f"{CAUSE}: suspended"}
     third = decide(replace(usual(report=stopped), status=second.status), paused)
     assert len(kinds(third, DeletePod)) == 4
-    fourth = decide(Observed(third.status), paused)
+    fourth = decide(ObservedJob(third.status), paused)
     assert (fourth.status.phase, fourth.status.workers) == (SUSPENDED, 0)
-    back = decide(Observed(fourth.status), job())
+    back = decide(ObservedJob(fourth.status), job())
     assert kinds(back, StartCoordinator) == [StartCoordinator(2, Counts(2, 1), restore=True, begins=True)]
 
 
 @pytest.mark.parametrize("workers", [(), (worker(1, phase="Succeeded", deleting=True),)])
 def test_a_job_that_was_stopped_has_not_finished_though_its_coordinator_goes_before_its_servers(workers):
-    saved = decide(usual(saving=Saving(url="/ckpt/v9")), job(suspend=True))
-    going = Observed(saved.status, (*workers, server(1, deleting=True)))
+    saved = decide(usual(saving=CheckpointSaving(url="/ckpt/v9")), job(suspend=True))
+    going = ObservedJob(saved.status, (*workers, server(1, deleting=True)))
     waits = decide(going, job(suspend=True))
     assert (waits.status.phase, waits.status.reason) == (SUSPENDING, "its pods end")
-    assert not kinds(waits, StartCoordinator, Tell)
-    gone = decide(Observed(waits.status), job(suspend=True))
+    assert not kinds(waits, StartCoordinator, WriteEvent)
+    gone = decide(ObservedJob(waits.status), job(suspend=True))
     assert (gone.status.phase, gone.status.condition("Suspended")) == (SUSPENDED, True)
     wanted_again = decide(going, job())
-    assert not kinds(wanted_again, StartCoordinator, Tell)
-    back = decide(Observed(wanted_again.status), job())
+    assert not kinds(wanted_again, StartCoordinator, WriteEvent)
+    back = decide(ObservedJob(wanted_again.status), job())
     assert kinds(back, StartCoordinator) == [StartCoordinator(2, Counts(2, 1), restore=True, begins=True)]
 
 
 def test_a_job_that_was_not_stopped_after_all_may_finish():
-    saved = decide(usual(saving=Saving(url="/ckpt/v9")), job(suspend=True))
+    saved = decide(usual(saving=CheckpointSaving(url="/ckpt/v9")), job(suspend=True))
     on = decide(replace(usual(), status=saved.status), job())
     assert on.status.phase == RUNNING
-    done = decide(Observed(on.status, (worker(1, phase="Succeeded"),)), job())
+    done = decide(ObservedJob(on.status, (worker(1, phase="Succeeded"),)), job())
     assert done.status.phase == COMPLETED
     saving = decide(replace(usual(), status=on.status), job(suspend=True))
-    done = decide(Observed(saving.status, (worker(1, phase="Succeeded"), server(1, deleting=True))), job(suspend=True))
+    done = decide(
+        ObservedJob(saving.status, (worker(1, phase="Succeeded"), server(1, deleting=True))), job(suspend=True)
+    )
     assert done.status.phase == COMPLETED
 
 
 def test_a_job_that_cannot_be_saved_goes_on():
-    done = decide(usual(saving=Saving(error="disk full")), job(suspend=True))
-    assert not kinds(done, Stop, DeletePod)
+    done = decide(usual(saving=CheckpointSaving(error="disk full")), job(suspend=True))
+    assert not kinds(done, StopJob, DeletePod)
     assert (done.status.phase, done.status.reason) == (RUNNING, "it goes on, as it could not be saved: disk full")
 
 
 def test_a_job_without_a_place_for_checkpoints_keeps_what_it_has():
     done = decide(usual(), job(scaling="Scheduler", allocation={"workers": 0, "servers": 0}, without=["checkpoint"]))
-    assert not kinds(done, Save, Stop, DeletePod, Scale)
+    assert not kinds(done, SaveJob, StopJob, DeletePod, RequestScale)
     assert done.status.conditions["Suspended"].reason == "NoCheckpoint"
 
 
 def test_a_job_that_has_trained_nothing_is_suspended_at_once():
     seen = usual(report={"version": 0}, status={"trained": False})
     done = decide(seen, job(suspend=True))
-    assert not kinds(done, Save)
+    assert not kinds(done, SaveJob)
     assert len(kinds(done, DeletePod)) == 4
 
 
@@ -102,7 +106,7 @@ def test_a_finished_job_is_completed_with_its_last_numbers():
     ended = (COORDINATOR, worker(1, phase="Succeeded"), worker(2, phase="Succeeded"), server(1, phase="Succeeded"))
     second = decide(replace(usual(report=report), pods=ended, status=first.status), job())
     assert kinds(second, DeletePod) == [DeletePod("digits-coordinator")]
-    third = decide(Observed(second.status, ended[1:]), job())
+    third = decide(ObservedJob(second.status, ended[1:]), job())
     assert kinds(third, DeletePod, SetFinalizer) == [SetFinalizer(False)]
 
 
@@ -119,11 +123,11 @@ def test_nodes_of_a_job_that_is_over_may_end_by_themselves_for_a_while():
 def test_a_failed_job_says_why():
     done = decide(usual(report={"phase": "failed", "reason": "s0 died, and the job has no checkpoint"}), job())
     assert (done.status.phase, done.status.reason) == (FAILED, "s0 died, and the job has no checkpoint")
-    assert kinds(done, Tell) == [Tell("Failed", "s0 died, and the job has no checkpoint", warning=True)]
+    assert kinds(done, WriteEvent) == [WriteEvent("Failed", "s0 died, and the job has no checkpoint", warning=True)]
 
 
 def test_an_ended_job_goes_after_its_time():
-    over = Observed(Status(phase=COMPLETED, term=1, completion_time=timestamp(NOW - 100)))
+    over = ObservedJob(ElasticJobStatus(phase=COMPLETED, term=1, completion_time=timestamp(NOW - 100)))
     assert decide(over, job(finalizer=False, ttlSecondsAfterFinished=160)).again == pytest.approx(60)
     assert kinds(decide(over, job(finalizer=False, ttlSecondsAfterFinished=100)), DeleteJob) == [DeleteJob()]
     assert not decide(over, job(finalizer=False)).actions
@@ -131,16 +135,16 @@ def test_an_ended_job_goes_after_its_time():
 
 def test_workers_that_ended_well_beside_a_lost_coordinator_have_finished():
     pods = (worker(1, phase="Succeeded"), worker(2, phase="Succeeded"), server(1, phase="Succeeded"))
-    done = decide(Observed(Status(phase=RUNNING, term=1, trained=True), pods), job())
+    done = decide(ObservedJob(ElasticJobStatus(phase=RUNNING, term=1, trained=True), pods), job())
     assert done.status.phase == COMPLETED
 
 
 def test_a_deleted_job_is_saved_stopped_and_taken_away():
     going = job(deleting=True)
     first = decide(usual(), going)
-    assert kinds(first, Save, Stop, DeletePod, SetFinalizer) == [Save()]
-    second = decide(usual(saving=Saving(url="/ckpt/v9")), going)
-    assert kinds(second, Save, Stop, DeletePod, SetFinalizer) == [Stop(f"{CAUSE}: deleted")]
+    assert kinds(first, SaveJob, StopJob, DeletePod, SetFinalizer) == [SaveJob()]
+    second = decide(usual(saving=CheckpointSaving(url="/ckpt/v9")), going)
+    assert kinds(second, SaveJob, StopJob, DeletePod, SetFinalizer) == [StopJob(f"{CAUSE}: deleted")]
     third = decide(usual(report={"phase": "finished", "reason": f"{CAUSE}: deleted"}), going)
     assert len(kinds(third, DeletePod)) == 4
     ending = tuple(replace(pod, deleting=True) for pod in usual().pods)
@@ -148,8 +152,8 @@ def test_a_deleted_job_is_saved_stopped_and_taken_away():
 
 
 def test_a_deleted_job_that_cannot_be_saved_ends_all_the_same():
-    done = decide(usual(saving=Saving(error="disk full")), job(deleting=True))
-    assert kinds(done, Stop) == [Stop(f"{CAUSE}: deleted")]
+    done = decide(usual(saving=CheckpointSaving(error="disk full")), job(deleting=True))
+    assert kinds(done, StopJob) == [StopJob(f"{CAUSE}: deleted")]
 
 
 def test_the_end_does_not_wait_long_for_a_silent_coordinator():
@@ -159,7 +163,7 @@ def test_the_end_does_not_wait_long_for_a_silent_coordinator():
 
 
 def test_a_job_deleted_before_it_began_goes_at_once():
-    assert kinds(decide(Observed(), job(deleting=True)), SetFinalizer) == [SetFinalizer(False)]
+    assert kinds(decide(ObservedJob(), job(deleting=True)), SetFinalizer) == [SetFinalizer(False)]
 
 
 def test_pods_of_a_job_that_goes_do_not_wait_for_a_coordinator_that_is_gone():

@@ -17,7 +17,7 @@ from k8s.elastic_operator.health import (
     Readiness,
     troubles,
 )
-from k8s.elastic_operator.metrics import Metrics
+from k8s.elastic_operator.metrics import OperatorMetrics
 from k8s.foundation.api_server import ApiUnavailable, error_of
 
 
@@ -137,7 +137,7 @@ def test_pages_say_no_with_the_reason():
 
     async def run():
         nonlocal port
-        with pages.serve("127.0.0.1:0", Metrics(), lambda: said["/healthz"], unready) as port:
+        with pages.serve("127.0.0.1:0", OperatorMetrics(), lambda: said["/healthz"], unready) as port:
             sick = [await ask(path) for path in said]
             said.update({"/healthz": [], "/readyz": ""})
             well = [await ask(path) for path in said]
@@ -155,7 +155,7 @@ def test_pages_say_when_the_loop_stands_still(monkeypatch):
     monkeypatch.setattr(pages, "_LOOP_SECONDS", 0.01)
 
     async def run():
-        with pages.serve("127.0.0.1:0", Metrics(), list, None) as port:
+        with pages.serve("127.0.0.1:0", OperatorMetrics(), list, None) as port:
             try:
                 urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=10)  # which blocks the loop
             except urllib.error.HTTPError as error:

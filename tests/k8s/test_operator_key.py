@@ -8,8 +8,8 @@ import pytest
 
 from elastic_ps.control.token import Door
 from elastic_ps.core.errors import ConfigurationError
-from k8s.elastic_operator.coordinator_follow import Follower
-from k8s.elastic_operator.job.actions import Scale, Tell
+from k8s.elastic_operator.coordinator_follow import CoordinatorFollower
+from k8s.elastic_operator.job.actions import RequestScale, WriteEvent
 from k8s.elastic_operator.job.reconcile import STRANGER
 from k8s.elastic_operator.job.status import RUNNING
 from k8s.elastic_operator.operator_key import operator_key
@@ -76,10 +76,10 @@ def test_a_coordinator_that_knows_another_key_is_said_to_and_a_scaling_is_not_ta
     assert first.status.reason == STRANGER
     assert first.status.conditions["Coordinated"].reason == "TokenRefused"
     assert first.status.conditions["Scaled"].status == "False"
-    assert [one.reason for one in kinds(first, Tell)] == ["TokenRefused"]
-    assert not kinds(first, Scale)
+    assert [one.reason for one in kinds(first, WriteEvent)] == ["TokenRefused"]
+    assert not kinds(first, RequestScale)
     again = decide(type(seen)(**{**seen.__dict__, "status": first.status}), wanted(4, 1))
-    assert not kinds(again, Tell)
+    assert not kinds(again, WriteEvent)
 
 
 class Closed(rpc.CoordinatorServicer):
@@ -96,7 +96,7 @@ def test_a_follower_notices_a_refused_token():
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
         told = asyncio.Event()
-        follower = Follower(f"127.0.0.1:{port}", b"0" * 16, told.set)
+        follower = CoordinatorFollower(f"127.0.0.1:{port}", b"0" * 16, told.set)
         try:
             await asyncio.wait_for(told.wait(), 10)
             assert "does not know this job's token" in follower.stranger

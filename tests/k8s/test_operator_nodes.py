@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from elastic_ps.core.configuration import Role
-from k8s.elastic_operator.job.actions import DeletePod, LabelPod, Scale, StartNode, Stop, Tell, TellExit
+from k8s.elastic_operator.job.actions import DeletePod, LabelPod, RequestScale, StartNode, StopJob, TellExit, WriteEvent
 from k8s.elastic_operator.job.model import CAUSE, Counts, Pod, timestamp
-from k8s.elastic_operator.job.reconciliation import Saving
+from k8s.elastic_operator.job.reconciliation import CheckpointSaving
 from k8s.elastic_operator.job.status import FAILED, RUNNING, STARTING
 from tests.k8s.operator_cases import NOW, PODS, decide, job, kinds, members, running, server, usual, wanted, worker
 
@@ -24,12 +24,12 @@ def test_a_job_as_it_is_wanted_is_left_alone():
 
 def test_other_numbers_are_asked_of_the_coordinator():
     done = decide(usual(), wanted(4, 2))
-    assert kinds(done, Scale, StartNode) == [Scale(Counts(4, 2), f"{CAUSE}: replicas")]
+    assert kinds(done, RequestScale, StartNode) == [RequestScale(Counts(4, 2), f"{CAUSE}: replicas")]
 
 
 def test_the_scheduler_is_the_cause_of_its_own():
     done = decide(usual(), job(scaling="Scheduler", allocation={"workers": 1, "servers": 1, "reason": "others wait"}))
-    assert kinds(done, Scale) == [Scale(Counts(1, 1), f"{CAUSE}: scheduler: others wait")]
+    assert kinds(done, RequestScale) == [RequestScale(Counts(1, 1), f"{CAUSE}: scheduler: others wait")]
 
 
 def test_pods_are_started_as_the_coordinator_wants_them_beyond_those_that_are_on_their_way():
@@ -49,7 +49,7 @@ def test_pods_on_their_way_that_are_not_wanted_any_more_go_the_newest_first():
 
 def test_what_the_coordinator_refuses_is_not_asked_again_at_once():
     done = decide(usual(refused=(Counts(4, 1), "its script draws its own batches")), wanted(4, 1))
-    assert not kinds(done, Scale)
+    assert not kinds(done, RequestScale)
     assert done.status.conditions["Scaled"].reason == "Refused"
     assert done.status.conditions["Scaled"].message == "its script draws its own batches"
 
@@ -74,9 +74,9 @@ def test_an_ended_plan_is_an_event_with_its_cause_and_its_time_once():
     }  # fmt: skip
     first = decide(usual(report={"plans": (ended,)}), wanted(2, 1))
     said = "plan 2 (operator-controller: replicas) committed after 1.50 s: +w1; suspension 0.010 s"
-    assert kinds(first, Tell) == [Tell("PlanCommitted", said)]
+    assert kinds(first, WriteEvent) == [WriteEvent("PlanCommitted", said)]
     again = decide(usual(report={"plans": (ended,)}, status={"plans": first.status.plans}), wanted(2, 1))
-    assert not kinds(again, Tell)
+    assert not kinds(again, WriteEvent)
 
 
 # ---- deaths ----------------------------------------------------------------------------------------------------------
@@ -88,10 +88,10 @@ def test_a_pod_that_failed_is_counted_and_the_coordinator_told_once():
     first = decide(seen, wanted(2, 1))
     assert kinds(first, TellExit) == [TellExit("digits-worker-2.1", "w1")]
     assert (first.status.restarts, first.status.failures, first.status.counted) == (1, 1, ("digits-worker-2",))
-    assert kinds(first, Tell) == [Tell("NodeDied", "digits-worker-2: exit status 1", warning=True)]
+    assert kinds(first, WriteEvent) == [WriteEvent("NodeDied", "digits-worker-2: exit status 1", warning=True)]
     again = decide(replace(seen, status=first.status), wanted(2, 1))
     assert again.status.restarts == 1
-    assert not kinds(again, Tell)
+    assert not kinds(again, WriteEvent)
 
 
 def test_a_dead_worker_is_replaced_when_the_coordinator_wants_one():
@@ -112,7 +112,7 @@ def test_pods_of_a_job_that_goes_back_to_its_checkpoint_stay_and_the_dead_is_rep
 
 def test_a_coordinator_that_asks_its_nodes_who_they_are_is_not_disturbed():
     done = decide(usual(report={"phase": "rebuilding", "members": {}, "starting": Counts(2, 1)}), wanted(4, 1))
-    assert not kinds(done, Scale, *PODS)
+    assert not kinds(done, RequestScale, *PODS)
 
 
 def test_where_all_pods_are_gone_new_ones_show_it_to_a_coordinator_that_asks():
@@ -156,7 +156,7 @@ def test_a_pod_that_somebody_deletes_drains_and_is_no_death():
     said = {"wanted": Counts(1, 1), "members": members(worker(1), worker(2), server(1))}
     done = decide(running(worker(1), worker(2, deleting=True), server(1), report=said), wanted(2, 1))
     assert done.status.restarts == 0
-    assert kinds(done, Scale) == [Scale(Counts(2, 1), f"{CAUSE}: replicas")]
+    assert kinds(done, RequestScale) == [RequestScale(Counts(2, 1), f"{CAUSE}: replicas")]
 
 
 def test_more_deaths_than_may_be_mended_fail_the_job_with_the_last():
@@ -165,7 +165,7 @@ def test_more_deaths_than_may_be_mended_fail_the_job_with_the_last():
     done = decide(seen, wanted(2, 1))
     assert done.status.phase == FAILED
     assert done.status.reason == "digits-worker-2: exit status 1: ValueError: no data; retryLimit 3 has been used up"
-    assert kinds(done, Stop)
+    assert kinds(done, StopJob)
 
 
 @pytest.mark.parametrize("how", [{"disrupted": True, "phase": "Failed"}, {"lost": True, "deleting": True}])
@@ -181,18 +181,18 @@ def test_a_script_that_never_joins_is_a_death():
     seen = running(worker(1, phase="Succeeded", member=""), server(1), report={"version": 0}, status={"trained": False})
     done = decide(replace(seen, report=replace(seen.report, members=members(server(1)))), wanted(1, 1))
     assert done.status.restarts == 1
-    assert "does the script call elastic_ps.init()?" in kinds(done, Tell)[0].message
+    assert "does the script call elastic_ps.init()?" in kinds(done, WriteEvent)[0].message
 
 
 def test_a_job_that_begins_to_train_or_goes_back_says_so_once():
     begins = usual(status={"phase": STARTING})
-    (told,) = kinds(decide(begins, job()), Tell)
+    (told,) = kinds(decide(begins, job()), WriteEvent)
     assert (told.reason, told.message) == ("Running", "2 workers and 1 servers train")
     back = {"phase": "restoring", "reason": "s0 died"}
     done = decide(usual(report=back), job())
-    assert [(one.reason, one.message) for one in kinds(done, Tell)] == [("Restoring", "s0 died")]
-    assert kinds(decide(usual(), job()), Tell) == []
-    assert kinds(decide(usual(report=back, status={"phase": done.status.phase}), job()), Tell) == []
+    assert [(one.reason, one.message) for one in kinds(done, WriteEvent)] == [("Restoring", "s0 died")]
+    assert kinds(decide(usual(), job()), WriteEvent) == []
+    assert kinds(decide(usual(report=back, status={"phase": done.status.phase}), job()), WriteEvent) == []
 
 
 # ---- pods ------------------------------------------------------------------------------------------------------------
@@ -221,7 +221,9 @@ def test_pods_are_read_from_the_api_servers_objects():
 
 
 @pytest.mark.parametrize("phase", ["running", "starting"])
-@pytest.mark.parametrize("saving", [None, Saving(), Saving(url="/ckpt/1"), Saving(error="full")])
+@pytest.mark.parametrize(
+    "saving", [None, CheckpointSaving(), CheckpointSaving(url="/ckpt/1"), CheckpointSaving(error="full")]
+)
 @pytest.mark.parametrize(
     "document",
     [wanted(1, 1), wanted(4, 2), job(suspend=True), job(suspend=True, without=["checkpoint"]), job(deleting=True)],

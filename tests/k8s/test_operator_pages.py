@@ -1,14 +1,14 @@
 """The little that the operator's HTTP pages and log lines say."""
 
 from k8s.elastic_operator.job.model import Desired
-from k8s.elastic_operator.job.status import Status
-from k8s.elastic_operator.metrics import Metrics
+from k8s.elastic_operator.job.status import ElasticJobStatus
+from k8s.elastic_operator.metrics import OperatorMetrics
 
 
 def test_a_jobs_numbers_come_and_go_with_it():
-    metrics, job = Metrics(), Desired("digits", "ns", "uid")
-    metrics.job(job, Status(phase="Starting", workers=1))
-    metrics.job(job, Status(phase="Running", workers=2, epoch=3.5))
+    metrics, job = OperatorMetrics(), Desired("digits", "ns", "uid")
+    metrics.job(job, ElasticJobStatus(phase="Starting", workers=1))
+    metrics.job(job, ElasticJobStatus(phase="Running", workers=2, epoch=3.5))
     text = metrics.text().decode()
     assert 'dl2_job_info{job="digits",namespace="ns",phase="Running"} 1.0' in text
     assert 'phase="Starting"' not in text

@@ -5,18 +5,35 @@ from dataclasses import replace
 import pytest
 
 from elastic_ps.core.configuration import Role
-from k8s.elastic_operator.job.actions import DeletePod, Ensure, Judge, SetFinalizer, StartCoordinator, StartNode, Tell
+from k8s.elastic_operator.job.actions import (
+    DeletePod,
+    Ensure,
+    JudgePods,
+    SetFinalizer,
+    StartCoordinator,
+    StartNode,
+    WriteEvent,
+)
 from k8s.elastic_operator.job.model import Counts, timestamp
-from k8s.elastic_operator.job.reconciliation import Denial, Observed
-from k8s.elastic_operator.job.report import Report
-from k8s.elastic_operator.job.status import COMPLETED, FAILED, RUNNING, STARTING, SUSPENDED, SUSPENDING, WAITING, Status
+from k8s.elastic_operator.job.reconciliation import ApiDenial, ObservedJob
+from k8s.elastic_operator.job.report import CoordinatorReport
+from k8s.elastic_operator.job.status import (
+    COMPLETED,
+    FAILED,
+    RUNNING,
+    STARTING,
+    SUSPENDED,
+    SUSPENDING,
+    WAITING,
+    ElasticJobStatus,
+)
 from tests.k8s.operator_cases import COORDINATOR, NOW, PODS, TAKEN, decide, job, kinds, server, usual, wanted, worker
 
 # ---- the start -------------------------------------------------------------------------------------------------------
 
 
 def test_a_new_job_gets_everything_at_once_so_that_a_gang_can_be_placed():
-    done = decide(Observed(verdict=TAKEN), job(finalizer=False))
+    done = decide(ObservedJob(verdict=TAKEN), job(finalizer=False))
     assert kinds(done, *PODS) == [
         Ensure(),
         StartCoordinator(1, Counts(2, 1), begins=True),
@@ -42,20 +59,20 @@ def test_a_new_job_gets_everything_at_once_so_that_a_gang_can_be_placed():
     ],
 )
 def test_a_job_that_is_granted_nothing_waits_and_says_why(spec, reason):
-    done = decide(Observed(verdict=TAKEN), job(**spec))
+    done = decide(ObservedJob(verdict=TAKEN), job(**spec))
     assert (done.status.phase, done.status.reason) == (WAITING, reason)
     assert not kinds(done, *PODS)
 
 
 def test_a_job_of_the_scheduler_starts_with_what_it_grants():
     done = decide(
-        Observed(verdict=TAKEN), job(scaling="Scheduler", allocation={"workers": 3, "servers": 2, "reason": "room"})
+        ObservedJob(verdict=TAKEN), job(scaling="Scheduler", allocation={"workers": 3, "servers": 2, "reason": "room"})
     )
     assert kinds(done, StartCoordinator) == [StartCoordinator(1, Counts(3, 2), begins=True)]
 
 
 def test_numbers_of_pods_are_never_used_again():
-    seen = Observed(Status(phase=SUSPENDED, term=4, created=Counts(7, 3), trained=True))
+    seen = ObservedJob(ElasticJobStatus(phase=SUSPENDED, term=4, created=Counts(7, 3), trained=True))
     done = decide(seen, job())
     assert kinds(done, StartCoordinator) == [StartCoordinator(5, Counts(2, 1), restore=True, begins=True)]
     assert kinds(done, StartNode) == [
@@ -66,14 +83,14 @@ def test_numbers_of_pods_are_never_used_again():
 
 
 def test_pods_of_the_last_run_go_first():
-    seen = Observed(Status(phase=SUSPENDED, term=1), (worker(1, phase="Succeeded"),))
+    seen = ObservedJob(ElasticJobStatus(phase=SUSPENDED, term=1), (worker(1, phase="Succeeded"),))
     done = decide(seen, job())
     assert kinds(done, *PODS) == [DeletePod("digits-worker-1")]
 
 
 def test_a_pod_that_is_not_placed_is_the_reason():
     stuck = worker(1, phase="Pending", node="", trouble="not placed: 0/2 nodes have enough cpu")
-    seen = Observed(Status(phase=STARTING, term=1), (replace(COORDINATOR, phase="Pending"), stuck))
+    seen = ObservedJob(ElasticJobStatus(phase=STARTING, term=1), (replace(COORDINATOR, phase="Pending"), stuck))
     done = decide(seen, job())
     assert done.status.reason == "digits-worker-1 is not placed: 0/2 nodes have enough cpu"
     assert done.status.conditions["Scheduled"].status == "False"
@@ -81,7 +98,7 @@ def test_a_pod_that_is_not_placed_is_the_reason():
 
 def test_a_coordinator_that_never_starts_fails_the_job_with_its_words():
     crashed = replace(COORDINATOR, container_restarts=5, trouble="coordinator: cannot read the checkpoint")
-    done = decide(Observed(Status(phase=STARTING, term=1), (crashed,)), job())
+    done = decide(ObservedJob(ElasticJobStatus(phase=STARTING, term=1), (crashed,)), job())
     assert done.status.phase == FAILED
     assert "cannot read the checkpoint" in done.status.reason
 
@@ -90,32 +107,36 @@ def test_a_coordinator_that_never_starts_fails_the_job_with_its_words():
 
 
 def test_a_lost_coordinator_comes_back_in_a_higher_term_and_asks_its_nodes():
-    seen = Observed(Status(phase=RUNNING, term=2, trained=True), (worker(1), worker(2), server(1)))
+    seen = ObservedJob(ElasticJobStatus(phase=RUNNING, term=2, trained=True), (worker(1), worker(2), server(1)))
     done = decide(seen, job())
     assert kinds(done, *PODS) == [Ensure(), StartCoordinator(3, Counts(2, 1))]
 
 
 def test_its_term_is_above_those_that_it_took_by_itself():
     first = decide(usual(report={"term": 6}), job())
-    done = decide(Observed(first.status, (worker(1), server(1))), job())
+    done = decide(ObservedJob(first.status, (worker(1), server(1))), job())
     assert kinds(done, StartCoordinator) == [StartCoordinator(7, Counts(2, 1))]
 
 
 def test_the_object_of_a_coordinator_on_a_lost_node_makes_way():
     lost = replace(COORDINATOR, deleting=True, lost=True)
-    done = decide(Observed(Status(phase=RUNNING, term=1, trained=True), (lost, worker(1), server(1))), job())
+    done = decide(
+        ObservedJob(ElasticJobStatus(phase=RUNNING, term=1, trained=True), (lost, worker(1), server(1))), job()
+    )
     assert kinds(done, *PODS) == [DeletePod("digits-coordinator", at_once=True)]
 
 
 def test_one_that_somebody_deletes_is_waited_for():
     going = replace(COORDINATOR, deleting=True, phase="Failed")
-    done = decide(Observed(Status(phase=RUNNING, term=1, trained=True), (going, worker(1), server(1))), job())
+    done = decide(
+        ObservedJob(ElasticJobStatus(phase=RUNNING, term=1, trained=True), (going, worker(1), server(1))), job()
+    )
     assert not kinds(done, *PODS)
 
 
 def test_where_nothing_is_left_the_job_goes_back_to_its_checkpoint():
-    first = decide(Observed(Status(phase=RUNNING, term=1, trained=True, created=Counts(2, 1))), job())
-    done = decide(Observed(first.status), job())
+    first = decide(ObservedJob(ElasticJobStatus(phase=RUNNING, term=1, trained=True, created=Counts(2, 1))), job())
+    done = decide(ObservedJob(first.status), job())
     assert kinds(done, StartCoordinator) == [StartCoordinator(2, Counts(2, 1), restore=True, begins=True)]
 
 
@@ -130,12 +151,12 @@ def test_where_nothing_is_left_the_job_goes_back_to_its_checkpoint():
 )
 def test_where_no_node_stays_its_workers_tell_whether_it_has_finished(pods, phase):
     """Who was let go by a scaling has ended well, too: that alone is no end of the job."""
-    done = decide(Observed(Status(phase=RUNNING, term=1, trained=True, created=Counts(2, 1)), pods), job())
+    done = decide(ObservedJob(ElasticJobStatus(phase=RUNNING, term=1, trained=True, created=Counts(2, 1)), pods), job())
     assert done.status.phase == phase
 
 
 def test_where_nothing_is_left_and_there_is_no_checkpoint_it_has_failed():
-    done = decide(Observed(Status(phase=RUNNING, term=1, trained=True)), job(without=["checkpoint"]))
+    done = decide(ObservedJob(ElasticJobStatus(phase=RUNNING, term=1, trained=True)), job(without=["checkpoint"]))
     assert done.status.phase == FAILED
     assert "no checkpoint" in done.status.reason
 
@@ -150,16 +171,19 @@ def test_a_silent_coordinator_changes_nothing():
 # ---- all of them -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("report", [None, Report(), Report(phase="finished"), Report(phase="failed", reason="x")])
+@pytest.mark.parametrize(
+    "report",
+    [None, CoordinatorReport(), CoordinatorReport(phase="finished"), CoordinatorReport(phase="failed", reason="x")],
+)
 @pytest.mark.parametrize("phase", ["", WAITING, STARTING, RUNNING, SUSPENDING, SUSPENDED, COMPLETED, FAILED])
 @pytest.mark.parametrize("pods", [(), (COORDINATOR,), (COORDINATOR, worker(1), server(1)), (worker(1),)])
 @pytest.mark.parametrize("document", [job(), job(deleting=True), job(suspend=True), job(without=["checkpoint"])])
 def test_whatever_is_seen_is_answered_and_asked_again_only_until_it_is_done(report, phase, pods, document):
-    status = Status(phase=phase, term=int(phase != ""), completion_time=timestamp(NOW))
-    first = decide(Observed(status, pods, report), document)
-    again = decide(Observed(status, pods, report), document)
+    status = ElasticJobStatus(phase=phase, term=int(phase != ""), completion_time=timestamp(NOW))
+    first = decide(ObservedJob(status, pods, report), document)
+    again = decide(ObservedJob(status, pods, report), document)
     assert first == again
-    assert Status.of({"status": first.status.to_dict()}) == replace(
+    assert ElasticJobStatus.of({"status": first.status.to_dict()}) == replace(
         first.status, created=first.status.created if first.status.term else Counts()
     )
 
@@ -167,15 +191,15 @@ def test_whatever_is_seen_is_answered_and_asked_again_only_until_it_is_done(repo
 def test_a_job_that_could_not_be_saved_is_said_before_it_is_needed():
     bad = decide(usual(report={"unsaved": "cannot write s3://no-such/version-1: no such bucket"}), job())
     assert bad.status.conditions["Checkpointed"].status == "False"
-    assert [one.reason for one in kinds(bad, Tell)] == ["NotSaved"]
+    assert [one.reason for one in kinds(bad, WriteEvent)] == ["NotSaved"]
     again = decide(usual(report={"unsaved": "cannot write s3://no-such/version-2"}, status=vars(bad.status)), job())
-    assert not kinds(again, Tell)
+    assert not kinds(again, WriteEvent)
     good = decide(usual(report={"checkpoint": "/ckpt/version-3"}, status=vars(again.status)), job())
     assert good.status.conditions["Checkpointed"].message == "/ckpt/version-3"
     assert good.status.condition("Checkpointed")
 
 
-DENIED = Denial('pods "digits-worker-3" is forbidden: exceeded quota: few', (StartNode(Role.WORKER, 3),), again=4.0)
+DENIED = ApiDenial('pods "digits-worker-3" is forbidden: exceeded quota: few', (StartNode(Role.WORKER, 3),), again=4.0)
 
 
 def test_what_is_seen_of_a_refused_pod_changes_nothing_until_it_is_tried_again():
@@ -195,13 +219,13 @@ def test_what_is_seen_of_a_refused_pod_changes_nothing_until_it_is_tried_again()
 
 def test_a_job_that_waits_is_judged_anew_for_each_document_and_warned_of_once():
     bare = job(without=["checkpoint"], scaling="Scheduler")
-    asked = decide(Observed(), bare)
-    assert kinds(asked, Judge) == [Judge()]
-    first = decide(Observed(asked.status, verdict=TAKEN), bare)
-    assert [one.reason for one in kinds(first, Tell)] == ["NoCheckpoint"]
+    asked = decide(ObservedJob(), bare)
+    assert kinds(asked, JudgePods) == [JudgePods()]
+    first = decide(ObservedJob(asked.status, verdict=TAKEN), bare)
+    assert [one.reason for one in kinds(first, WriteEvent)] == ["NoCheckpoint"]
     granted = replace(bare, generation=4)
-    anew = decide(Observed(first.status, verdict=TAKEN), granted)
-    assert kinds(anew, Judge) == [Judge()]
+    anew = decide(ObservedJob(first.status, verdict=TAKEN), granted)
+    assert kinds(anew, JudgePods) == [JudgePods()]
     assert anew.status.condition("Accepted")
-    last = decide(Observed(anew.status, verdict=replace(TAKEN, generation=4)), granted)
-    assert not kinds(last, Judge, Tell)
+    last = decide(ObservedJob(anew.status, verdict=replace(TAKEN, generation=4)), granted)
+    assert not kinds(last, JudgePods, WriteEvent)

@@ -6,9 +6,9 @@ from elastic_ps.core.configuration import Role
 from k8s.elastic_operator.job.actions import StartNode
 from k8s.elastic_operator.job.model import Counts
 from k8s.elastic_operator.job.reconcile import plan
-from k8s.elastic_operator.job.reconciliation import Observed
-from k8s.elastic_operator.job.report import Report
-from k8s.elastic_operator.job.status import SUSPENDED, Status
+from k8s.elastic_operator.job.reconciliation import ObservedJob
+from k8s.elastic_operator.job.report import CoordinatorReport
+from k8s.elastic_operator.job.status import SUSPENDED, ElasticJobStatus
 from protos import elastic_pb2 as pb
 from tests.k8s.operator_cases import NOW, job, kinds, running, server, usual, wanted, worker
 
@@ -22,7 +22,7 @@ def report(*transports):
         pb.NodeStatus(member=pb.Member(id=f"w{number}", role=pb.WORKER), transports={"s0": how})
         for number, how in enumerate(transports)
     ]
-    return Report.of(pb.Wanted(), pb.StatusReply(phase="running", nodes=nodes), ())
+    return CoordinatorReport.of(pb.Wanted(), pb.StatusReply(phase="running", nodes=nodes), ())
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_later_servers_are_known_to_hold_what_the_largest_holds_now():
             [(pb.SERVER, 0, 300), (pb.SERVER, 1, 500), (pb.SERVER, -1, 900), (pb.WORKER, 0, 7000)]
         )
     ]
-    assert Report.of(pb.Wanted(), pb.StatusReply(nodes=nodes), ()).server_bytes == 500
+    assert CoordinatorReport.of(pb.Wanted(), pb.StatusReply(nodes=nodes), ()).server_bytes == 500
     asked = {"server_bytes": 500, "wanted": Counts(1, 2), "starting": Counts(0, 1)}
     done = plan(running(worker(1), server(1), report=asked), wanted(1, 2), NOW)
     assert kinds(done, StartNode) == [StartNode(Role.SERVER, 2, held=500)]
@@ -65,6 +65,6 @@ def test_later_servers_are_known_to_hold_what_the_largest_holds_now():
 
 
 def test_who_comes_back_remembers_what_servers_held():
-    known = Status(phase=SUSPENDED, term=1, trained=True, server_bytes=500)
-    starts = kinds(plan(Observed(known), job(), NOW), StartNode)
+    known = ElasticJobStatus(phase=SUSPENDED, term=1, trained=True, server_bytes=500)
+    starts = kinds(plan(ObservedJob(known), job(), NOW), StartNode)
     assert [(start.role, start.held) for start in starts] == [(Role.SERVER, 500), (Role.WORKER, 0), (Role.WORKER, 0)]

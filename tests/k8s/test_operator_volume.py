@@ -7,11 +7,11 @@ import yaml
 
 from elastic_ps.core.configuration import Role
 from k8s.elastic_operator.job import manifests
-from k8s.elastic_operator.job.actions import DeletePod, Ensure, StartCoordinator, StartNode, Tell
+from k8s.elastic_operator.job.actions import DeletePod, Ensure, StartCoordinator, StartNode, WriteEvent
 from k8s.elastic_operator.job.manifests import Defaults
 from k8s.elastic_operator.job.model import GOING, Counts
-from k8s.elastic_operator.job.reconciliation import Observed
-from k8s.elastic_operator.job.status import RUNNING, STARTING, Status
+from k8s.elastic_operator.job.reconciliation import ObservedJob
+from k8s.elastic_operator.job.status import RUNNING, STARTING, ElasticJobStatus
 from tests.k8s.operator_cases import COORDINATOR, TAKEN, decide, job, kinds, running, server, usual, worker
 from tests.paths import ROOT
 
@@ -80,8 +80,8 @@ def test_the_operator_may_make_claims_and_no_more():
 
 def lost(**more):
     """A job whose coordinator's pod is gone: the decision about it."""
-    status = Status(phase=RUNNING, term=2, trained=True)
-    return decide(Observed(status, (worker(1), worker(2), server(1))), job(**more))
+    status = ElasticJobStatus(phase=RUNNING, term=2, trained=True)
+    return decide(ObservedJob(status, (worker(1), worker(2), server(1))), job(**more))
 
 
 def back(document=None, **report):
@@ -110,9 +110,9 @@ def test_where_it_knows_the_job_from_stands_in_status_and_events(rebuilt, reason
     done = back(rebuilt=rebuilt)
     told = done.status.conditions["Coordinated"]
     assert (told.status, told.reason, told.message) == ("True", reason, words)
-    assert Tell("CoordinatorBack", f"term 3: {words}") in done.actions
+    assert WriteEvent("CoordinatorBack", f"term 3: {words}") in done.actions
     again = decide(replace(usual(), status=done.status), job(coordinator=VOLUME))
-    assert not [action for action in kinds(again, Tell) if action.reason == "CoordinatorBack"]
+    assert not [action for action in kinds(again, WriteEvent) if action.reason == "CoordinatorBack"]
 
 
 def test_nothing_is_said_while_it_asks():
@@ -121,15 +121,15 @@ def test_nothing_is_said_while_it_asks():
 
 
 def test_a_job_that_begins_has_lost_nothing():
-    begun = decide(Observed(verdict=TAKEN), job()).status
+    begun = decide(ObservedJob(verdict=TAKEN), job()).status
     seen = replace(usual(), status=begun)
     done = decide(seen, job())
     assert done.status.conditions["Coordinated"].reason == "Started"
-    assert not [action for action in kinds(done, Tell) if action.reason == "CoordinatorBack"]
+    assert not [action for action in kinds(done, WriteEvent) if action.reason == "CoordinatorBack"]
 
 
 def test_what_was_not_trained_and_has_no_nodes_begins():
-    seen = Observed(Status(phase=STARTING, term=1, workers=1, servers=1))
+    seen = ObservedJob(ElasticJobStatus(phase=STARTING, term=1, workers=1, servers=1))
     done = decide(seen, job(coordinator=VOLUME))
     assert kinds(done, StartCoordinator) == [StartCoordinator(2, Counts(2, 1), begins=True)]
 
@@ -141,7 +141,8 @@ def waiting(claim, phase=STARTING, **pod):
     said = "not placed: pod has unbound immediate PersistentVolumeClaims"
     stuck = replace(COORDINATOR, **{"phase": "Pending", "node": "", "trouble": said, **pod})
     return decide(
-        Observed(Status(phase=phase, term=1, observed_generation=3), (stuck,), claim=claim), job(coordinator=VOLUME)
+        ObservedJob(ElasticJobStatus(phase=phase, term=1, observed_generation=3), (stuck,), claim=claim),
+        job(coordinator=VOLUME),
     )
 
 

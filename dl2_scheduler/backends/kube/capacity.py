@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from dl2_scheduler.backends.kube.apiserver.objects import JobInfo, NodeInfo, PodInfo, RoleInfo
 from dl2_scheduler.backends.kube.apiserver.quantities import PODS
-from dl2_scheduler.backends.kube.placement.free_resources import Claim, Floor, Requests
+from dl2_scheduler.backends.kube.placement.free_resources import FreeNodeResources, Requests, TaskPlacement
 from dl2_scheduler.backends.kube.placement.gangs import COORDINATOR_REQUESTS, coordinator_of
 from dl2_scheduler.backends.kube.placement.node_constraints import Constraints
 from dl2_scheduler.cluster.free_resources import NodeRule
@@ -62,7 +62,7 @@ def capacity(nodes: Sequence[NodeInfo], pods: Sequence[PodInfo], jobs: Sequence[
     tasks = [pod for pod in pods if pod.node and pod.key in ours and pod.role != COORDINATOR]
     rest = [pod for pod in pods if pod.node and not (pod.key in ours and pod.role != COORDINATOR)]
     kinds = {role.constraints for job in jobs for role in (job.workers, job.servers)}
-    kept = Floor(nodes, rest, sorted(names), NodeRule.SPREAD)
+    kept = FreeNodeResources(nodes, rest, sorted(names), NodeRule.SPREAD)
     open_to = {kind: kept.may(kind) for kind in kinds}
     anywhere = np.logical_or.reduce(list(open_to.values())) if kinds else np.ones(len(nodes), dtype=bool)
     stays = _held(nodes, tasks, kept.names)
@@ -105,24 +105,24 @@ def _coordinators(
         replace(node, allocatable=dict(zip(names, free[number].tolist(), strict=True)))
         for number, node in enumerate(nodes)
     ]
-    floor = Floor(left, [], names, NodeRule.SPREAD)
+    resources = FreeNodeResources(left, [], names, NodeRule.SPREAD)
     for job in jobs[: absent[-1] + 1]:
         needs = [coordinator_of(job, like or COORDINATOR_REQUESTS)] if job.key not in there else []
         needs += [job.servers] * job.servers.min + [job.workers] * job.workers.min
-        claims = _claim_all(floor, needs)
+        claims = _claim_all(resources, needs)
         if claims and job.key not in there:
             kept[claims[0].node] += claims[0].demand
     return kept
 
 
-def _claim_all(floor: Floor, needs: Sequence[RoleInfo]) -> list[Claim]:
+def _claim_all(resources: FreeNodeResources, needs: Sequence[RoleInfo]) -> list[TaskPlacement]:
     """All, or none: []."""
-    claims: list[Claim] = []
+    claims: list[TaskPlacement] = []
     for role in needs:
-        claim = floor.claim(role)
+        claim = resources.claim(role)
         if claim is None:
             for taken in claims:
-                floor.give_back(taken)
+                resources.give_back(taken)
             return []
         claims.append(claim)
     return claims

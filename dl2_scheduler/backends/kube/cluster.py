@@ -9,10 +9,10 @@ from dl2_scheduler.backends.clock import Clock
 from dl2_scheduler.backends.kube import views
 from dl2_scheduler.backends.kube.apiserver.object_reading import job_of
 from dl2_scheduler.backends.kube.apiserver.objects import JobInfo, PodInfo
-from dl2_scheduler.backends.kube.apiserver.paced_writes import NotLeading, Writer
+from dl2_scheduler.backends.kube.apiserver.paced_writes import NotLeading, PacedWriter
 from dl2_scheduler.backends.kube.placement.binder import View
 from dl2_scheduler.backends.kube.readonly_view import Onlookers
-from dl2_scheduler.backends.kube.scheduler_memory import Memory
+from dl2_scheduler.backends.kube.scheduler_memory import SchedulerMemory
 from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.snapshot import NOTHING, Allocation, Grant, Snapshot
 from k8s.foundation.api_server import ApiError, ApiServer, Conflict, NotFound, job_path
@@ -43,8 +43,8 @@ class KubernetesCluster:
         self,
         view: View,
         api: ApiServer,
-        writer: Writer,
-        memory: Memory,
+        writer: PacedWriter,
+        memory: SchedulerMemory,
         slot_seconds: float,
         clock: Clock,
     ):

@@ -8,7 +8,7 @@ from pathlib import Path
 from dl2_scheduler.cluster.errors import BadInput, StateNotWritten
 
 
-class Memory:
+class SchedulerMemory:
     """Of one cluster. For one thread.
 
     Args:

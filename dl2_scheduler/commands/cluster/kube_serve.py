@@ -11,11 +11,11 @@ from pathlib import Path
 
 from dl2_scheduler.backends.clock import SystemClock
 from dl2_scheduler.backends.kube.apiserver.informers import Informers
-from dl2_scheduler.backends.kube.apiserver.paced_writes import MANAGER, Writer
+from dl2_scheduler.backends.kube.apiserver.paced_writes import MANAGER, PacedWriter
 from dl2_scheduler.backends.kube.cluster import KubernetesCluster
 from dl2_scheduler.backends.kube.placement.binder import Binder
-from dl2_scheduler.backends.kube.placement.volume_claims import Claims
-from dl2_scheduler.backends.kube.scheduler_memory import Memory
+from dl2_scheduler.backends.kube.placement.volume_claims import VolumeClaimReader
+from dl2_scheduler.backends.kube.scheduler_memory import SchedulerMemory
 from dl2_scheduler.cluster.errors import RequestRefused
 from dl2_scheduler.commands.cluster.driving import Driving, driven
 from dl2_scheduler.commands.cluster.foreground import held, signals_to
@@ -118,13 +118,13 @@ class _Trouble:
 
 def _lead(order: KubeOrder, api: KubeApi, lease: Lease, trouble: _Trouble, health: Health) -> None:
     clock = SystemClock()
-    writer = Writer(api, lambda: lease.held)
+    writer = PacedWriter(api, lambda: lease.held)
     woken = threading.Event()
     informers = Informers(api, order.namespaces or None, woken.set, clock.wake)
-    claims = Claims(api, woken.set)
+    claims = VolumeClaimReader(api, woken.set)
     binder = Binder(informers, writer, order.driving.rule, order.namespaces or None, woken, volumes=claims)
     with (
-        closing(Memory(order.folder / "kube.sqlite", clock.now())) as memory,
+        closing(SchedulerMemory(order.folder / "kube.sqlite", clock.now())) as memory,
         closing(History(order.folder / HISTORY_FILE)) as history,
     ):
         cluster = KubernetesCluster(informers, api, writer, memory, order.slot_seconds, clock)

@@ -1,1 +1,1 @@
-"""The blocks that a server holds: values, optimizer states, versions, and the memory behind them."""
+"""A server keeps its blocks here: values, optimizer states, versions, and the memory behind them."""

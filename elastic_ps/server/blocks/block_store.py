@@ -5,7 +5,7 @@ blocks is one memory range, in the values (two images: see `double_buffer`) and 
 configuration changes `status` and nothing else: no byte is moved. Work goes by *segments*: the longest sequences of
 consecutive blocks that one vectorised operation can treat alike.
 
-Not thread-safe: `Room.changed` guards it.
+Not thread-safe: `ServerState.changed` guards it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,17 +18,17 @@ from elastic_ps.core.model import Model, Run, Tensor, runs
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import Array, scatter, stretches
 from elastic_ps.core.sparse_rows import Rows
+from elastic_ps.optimizers.aggregate import Aggregate, Contribution, DType
+from elastic_ps.server.blocks.applied_batches import AppliedBatches, BatchId
 from elastic_ps.server.blocks.double_buffer import DoubleBuffer
-from elastic_ps.server.blocks.memory_release import Unused
+from elastic_ps.server.blocks.memory_release import UnusedMemory
+from elastic_ps.server.blocks.row_updates import RowUpdates
 from elastic_ps.server.blocks.treatments import Treatment, Treatments
-from elastic_ps.server.phases import Status
-from elastic_ps.server.updates.applied import Applied, Batch
-from elastic_ps.server.updates.contributions import Aggregate, Contribution, DType
-from elastic_ps.server.updates.row_updates import Tables
+from elastic_ps.server.phases import BlockStatus
 from elastic_ps.transport.shared_image import Image
 
 
-class Store:
+class ServerBlockStore:
     """See the module.
 
     Args:
@@ -45,9 +45,9 @@ class Store:
         self.model = model
         self._treatments = Treatments(modules)
         self.values = DoubleBuffer()
-        self.tables = Tables(self)
+        self.row_updates = RowUpdates(model)
         self._states: dict[int, dict[str, Image]] = {}  # by layout
-        self.applied = Applied()
+        self.applied = AppliedBatches()
         self._set_arrays(0)
         self.grow(model, ())
 
@@ -74,7 +74,7 @@ class Store:
             old = getattr(self, name)
             setattr(self, name, np.append(old, np.zeros(len(blocks) - known, dtype=old.dtype)))
         self.applied.grow(len(blocks))
-        self.tables.grow(len(blocks))
+        self.row_updates.grow(model)
         self.extents[known:] = [block.extent for block in blocks[known:]]
         self.positions[known:] = [block.position for block in blocks[known:]]
         self._treatment[:] = [self._treatments.of_tensor[block.tensor] for block in blocks]
@@ -114,11 +114,11 @@ class Store:
             for name, dtype in wanted:
                 images[name].grow(elements * dtype.itemsize)
             if new:
-                mine = np.flatnonzero((layouts == layout) & (self.status == Status.PRIMARY))
+                mine = np.flatnonzero((layouts == layout) & (self.status == BlockStatus.PRIMARY))
                 for run in runs(mine.tolist()):
                     self.init_states(run)
 
-    def allocate(self, blocks: Sequence[int], status: Status) -> None:
+    def allocate(self, blocks: Sequence[int], status: BlockStatus) -> None:
         """Hold blocks from now on; their values are zero until they come."""
         ids = np.asarray(blocks, dtype=np.int64)
         self.status[ids] = status
@@ -126,23 +126,23 @@ class Store:
         self.versions[ids] = 0
         self.counts[ids] = 0
 
-    def release(self, blocks: Iterable[int], unused: Unused) -> None:
+    def release(self, blocks: Iterable[int], unused: UnusedMemory) -> None:
         """Forget blocks; their memory is `unused`, and must be zero before they are held again."""
         gone = list(runs(blocks))
         self.applied.forget(gone)
         for run in gone:
-            self.tables.forget(run)
+            self.row_updates.forget(run)
             for segment in self.segments(run):
                 span, item = self.model.span(segment), self.treatment(segment[0]).dtype.itemsize
                 for image in self.values.images:
                     unused.add(image, span.start, span.stop)
                 for _, image, dtype in self._state_images(segment[0]):
                     unused.add(image, span.start // item * dtype.itemsize, span.stop // item * dtype.itemsize)
-            self.status[run[0] : run[0] + run[1]] = Status.ABSENT
+            self.status[run[0] : run[0] + run[1]] = BlockStatus.ABSENT
 
     # ---- runs ------------------------------------------------------------------------------------------------------
 
-    def held(self, status: Status) -> NDArray[np.int64]:
+    def held(self, status: BlockStatus) -> NDArray[np.int64]:
         """Ids of the blocks of a status."""
         return np.flatnonzero(self.status == status)
 
@@ -202,7 +202,7 @@ class Store:
     def part(self, run: Run, data: Contribution, low: int, high: int) -> Contribution:
         """Of what came for a run off the wire, that of its blocks [low, high)."""
         if isinstance(data, Rows):
-            return data.between(self.tables.rows((run[0] + low, high - low)))
+            return data.between(self.row_updates.rows((run[0] + low, high - low)))
         return self.cut(run, data, low, high)
 
     def cut(self, run: Run, data: NDArray[np.uint8], low: int, high: int) -> NDArray[np.uint8]:
@@ -214,7 +214,7 @@ class Store:
 
     def write(self, run: Run, data: NDArray[np.uint8]) -> None:
         """Replace a run's values by bytes off the wire."""
-        self.tables.forget(run)
+        self.row_updates.forget(run)
         scatter(data, self.values.pieces(run))
 
     def init_states(self, run: Run) -> None:
@@ -225,8 +225,8 @@ class Store:
             if rule is not None and states:
                 rule.init(states, self.value(segment))
 
-    def update(
-        self, segment: Run, aggregate: Aggregate | Rows | None, hyper: Hyper | None, batch: Batch | None = None
+    def update_segment(
+        self, segment: Run, aggregate: Aggregate | Rows | None, hyper: Hyper | None, batch: BatchId | None = None
     ) -> None:
         """Take a segment (alike in counts, too) to its next version.
 
@@ -239,7 +239,7 @@ class Store:
         first, count = segment
         window = slice(first, first + count)
         if isinstance(aggregate, Rows):
-            self.tables.update(segment, aggregate, hyper)
+            self._update_rows(segment, aggregate, hyper)
         elif aggregate is not None:
             self._update_all(segment, aggregate, hyper)
         if aggregate is not None:
@@ -257,7 +257,23 @@ class Store:
         else:
             treatment.rule.apply(old, new, aggregate, self.states(segment), *self.step(segment[0], hyper))
         self.values.turn(segment)
-        self.tables.forget(segment)
+        self.row_updates.forget(segment)
+
+    def _update_rows(self, segment: Run, aggregate: Rows, hyper: Hyper | None) -> None:
+        rule = self.treatment(segment[0]).rule
+        assert rule is not None, "where the aggregate is the value, it has all rows"
+        count, factors = self.step(segment[0], hyper)
+
+        def apply(old: Array, new: Array, added: Aggregate, states: dict[str, Array]) -> None:
+            rule.apply(old, new, added, states, count, factors)
+
+        self.row_updates.update_rows(segment, aggregate, self.sides(segment), self.states(segment), apply)
+        self.values.turn(segment)
+
+    def row_values(self, segment: Run, numbers: NDArray[np.int64]) -> Rows:
+        """Return a copy of some rows of a segment's values; `numbers` are ascending and in it."""
+        rows = self.row_updates.rows(segment)
+        return Rows(numbers, self.sides(segment)[0].reshape(len(rows), -1)[numbers - rows.start])
 
     def step(self, block: int, hyper: Hyper | None) -> tuple[int, Hyper]:
         """Number and values of a block's coming update."""
@@ -303,7 +319,7 @@ class Store:
             ProtocolError: another number of bytes than these blocks have here.
         """
         window = slice(segment[0], segment[0] + segment[1])
-        self.tables.forget(segment)
+        self.row_updates.forget(segment)
         self.values.sides[window] = counts[0] % 2  # so that blocks that come at different versions are in one image
         parts = self.image(segment)
         if sum(part.nbytes for part in parts) != data.nbytes:

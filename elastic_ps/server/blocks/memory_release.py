@@ -1,7 +1,7 @@
 """Memory of blocks that are not held any more, which goes back to the system a little at a time.
 
 To give back what a plan has moved away takes 0.3 ms a MB, with which all at once a step would be longer. Guarded by
-`Room.changed`.
+`ServerState.changed`.
 """
 
 from collections import deque
@@ -11,7 +11,7 @@ from elastic_ps.transport.shared_image import Image
 _PIECE = 1 << 20
 
 
-class Unused:
+class UnusedMemory:
     """See the module."""
 
     def __init__(self) -> None:

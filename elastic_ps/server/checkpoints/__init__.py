@@ -1,1 +1,1 @@
-"""How a server writes its blocks into a checkpoint beside training, and reads them back."""
+"""A server writes its blocks into a checkpoint beside training, and reads them back."""

@@ -1,138 +1,25 @@
-"""Checkpoints: a server's blocks as they are written while training goes on, and as they are read again.
+"""This module writes and reads a checkpoint's files.
 
-In a sync job they are at one version, the checkpoint's clock. Else there is none: each block is saved as it is.
-
-A `Snapshot` is copy-on-write: an update that would change a block not yet written first copies it. Data files hold
-block after block, each its values' extent and then its state arrays; the JSON that goes to the coordinator with
-SAVED says where, with checksums, and in an async or ssp job which batches each block has taken. The coordinator's
-manifest, written last, alone makes a checkpoint valid.
+A data file holds block after block, each its values' extent and then its state arrays. The JSON that goes to the
+coordinator with SAVED says where, with checksums, and in an async or ssp job which batches each block has taken. The
+coordinator's manifest, written last, alone makes a checkpoint valid.
 """
 
 import json
 import zlib
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-import numpy as np
-from numpy.typing import NDArray
-
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import CheckpointError
-from elastic_ps.core.model import Run, runs
-from elastic_ps.core.segments import Array
-from elastic_ps.server.blocks.block_store import Store
-from elastic_ps.server.phases import Status
-
-_PIECE_BYTES = 4 << 20
+from elastic_ps.core.model import runs
+from elastic_ps.server.blocks.block_store import ServerBlockStore
+from elastic_ps.server.blocks.checkpoint_snapshot import CopiedBlocks
 
 
-@dataclass(frozen=True)
-class Image:
-    """Blocks as they are saved, copied.
-
-    Attributes:
-        segment: of one treatment.
-        versions: of each block.
-        counts: of each block.
-        extents: of each block, bytes of values.
-        parts: name ("" for the values), array.
-        applied: by origin the number of the last batch that each block has taken.
-    """
-
-    segment: Run
-    versions: list[int]
-    counts: list[int]
-    extents: list[int]
-    parts: list[tuple[str, Array]]
-    applied: dict[NodeId, list[int]]
-
-
-class Snapshot:
-    """A server's blocks at version `clock`, or as they are now. Guarded by `Room.changed`.
-
-    Args:
-        store: of this server.
-        clock: version to save.
-        url: folder of the checkpoint, any fsspec URL.
-        at_once: async and ssp: every block is saved at the version that it has, and the clock is only a name.
-    """
-
-    def __init__(self, store: Store, clock: int, url: str, at_once: bool = False):
-        self.clock = clock
-        self.url = url
-        self._at_once = at_once
-        self._store = store
-        self._saved = np.zeros(len(store.status), dtype=bool)
-        self._copied: deque[Image] = deque()
-
-    def grow(self) -> None:
-        """The model has new blocks."""
-        self._saved = np.append(self._saved, np.zeros(len(self._store.status) - len(self._saved), dtype=bool))
-
-    def before_update(self, segment: Run) -> None:
-        """Blocks are about to leave the version that they have now."""
-        if self._at_once or int(self._store.versions[segment[0]]) == self.clock:
-            for run in self._store.segments(segment, self._saved):
-                if not self._saved[run[0]]:
-                    self._copied.append(self._copy(run))
-
-    def _copy(self, segment: Run) -> Image:
-        first, count = segment
-        window = slice(first, first + count)
-        self._saved[window] = True
-        parts = [("", self._store.value(segment)), *self._store.states(segment).items()]
-        return Image(
-            segment,
-            self._store.versions[window].tolist(),
-            self._store.counts[window].tolist(),
-            self._store.extents[window].tolist(),
-            [(name, array.copy()) for name, array in parts],
-            self._store.applied.image(segment),
-        )
-
-    def is_late(self) -> bool:
-        """Whether a block has passed the clock without having been saved: the order came too late."""
-        return not self._at_once and bool((self._unsaved() & (self._store.versions > self.clock)).any())
-
-    def _unsaved(self) -> NDArray[np.bool_]:
-        unsaved: NDArray[np.bool_] = ~self._saved & (self._store.status == Status.PRIMARY)
-        return unsaved
-
-    def _ready(self) -> NDArray[np.bool_]:
-        """Blocks that can be saved now, by id."""
-        return self._unsaved() if self._at_once else self._unsaved() & (self._store.versions == self.clock)
-
-    def next_piece(self) -> Image | None:
-        """Copy the next piece, or take one that an update has copied; None: nothing has reached the clock."""
-        if self._copied:
-            return self._copied.popleft()
-        store = self._store
-        ready = np.flatnonzero(self._ready())
-        if not len(ready):
-            return None
-        run = next(store.alike(ready))
-        first, count = next(store.segments(run))
-        sizes = np.cumsum(store.extents[first : first + count])
-        return self._copy((first, max(1, int(np.searchsorted(sizes, _PIECE_BYTES, side="right")))))
-
-    @property
-    def has_piece(self) -> bool:
-        """Whether `next_piece` gives one."""
-        return bool(self._copied) or bool(self._ready().any())
-
-    def is_complete(self, undecided: bool) -> bool:
-        """Whether every block of this server is written.
-
-        Args:
-            undecided: a plan is prepared: the blocks on their way here are their old owners' yet, who save them.
-        """
-        coming = not undecided and len(self._store.held(Status.FOLLOWER)) > 0
-        return not self._copied and not coming and not self._unsaved().any()
-
-
-class Writer:
+class BlockFileWriter:
     """Writes one data file and keeps its table of contents.
 
     Args:
@@ -147,7 +34,7 @@ class Writer:
         self._blocks: dict[str, dict[str, Any]] = {}
         self._applied: dict[NodeId, dict[int, int]] = defaultdict(dict)  # by block
 
-    def write(self, image: Image) -> None:
+    def write(self, image: CopiedBlocks) -> None:
         """Append an image's blocks, one after the other."""
         itemsize = image.parts[0][1].itemsize
         start = 0
@@ -187,7 +74,7 @@ def _stretches(last: Mapping[int, int]) -> Iterator[tuple[int, int, int]]:
                 low = block + 1
 
 
-class Table:
+class BlockManifest:
     """The manifest of a checkpoint, as a server reads it.
 
     Args:
@@ -209,13 +96,13 @@ class Table:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"its manifest cannot be read: {error!r}") from error
 
-    def entries(self, store: Store, blocks: Sequence[int]) -> dict[str, list[tuple[int, "Entry"]]]:
+    def entries(self, store: ServerBlockStore, blocks: Sequence[int]) -> dict[str, list[tuple[int, "SavedBlock"]]]:
         """Return where blocks lie, by file, in the order in which they lie there.
 
         Raises:
             CheckpointError: a block is missing, or was saved with another optimizer.
         """
-        found: dict[str, list[tuple[int, Entry]]] = {}
+        found: dict[str, list[tuple[int, SavedBlock]]] = {}
         for block in blocks:
             if str(block) not in self._blocks:
                 raise CheckpointError(f"it lacks block {block}: it is not of this model")
@@ -223,7 +110,7 @@ class Table:
             found.setdefault(name, []).append((block, entry))
         return {name: sorted(entries, key=lambda item: item[1].offset) for name, entries in found.items()}
 
-    def _entry(self, store: Store, block: int) -> tuple[str, "Entry"]:
+    def _entry(self, store: ServerBlockStore, block: int) -> tuple[str, "SavedBlock"]:
         known = self._blocks[str(block)]
         wanted = [[name, array.dtype.name, array.nbytes] for name, array in store.states((block, 1)).items()]
         try:
@@ -235,7 +122,7 @@ class Table:
                 )
             length = known["value_bytes"] + sum(size for _, _, size in known["states"])
             version = int(known.get("version", self._version))  # not in those of before async: all had the manifest's
-            entry = Entry(int(known["offset"]), length, int(known["crc32"]), version, int(known["count"]))
+            entry = SavedBlock(int(known["offset"]), length, int(known["crc32"]), version, int(known["count"]))
             return str(known["file"]), entry
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"what its manifest says of block {block} cannot be read: {error!r}") from error
@@ -251,7 +138,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Entry:
+class SavedBlock:
     """Where a block lies in its file, and what it is there.
 
     Attributes:

@@ -11,10 +11,10 @@ import numpy as np
 
 from elastic_ps.core.configuration import ConfigId
 from elastic_ps.core.errors import CheckpointError, StorageError
-from elastic_ps.server.checkpoints.files import Entry, Table
-from elastic_ps.server.migration.plan_steps import Migration
-from elastic_ps.server.node_state import Room
-from elastic_ps.server.phases import Status
+from elastic_ps.server.checkpoints.files import BlockManifest, SavedBlock
+from elastic_ps.server.migration.plan_steps import PlanSteps
+from elastic_ps.server.phases import BlockStatus
+from elastic_ps.server.state.server_state import ServerState
 from elastic_ps.system import storage
 from protos import elastic_pb2 as pb
 
@@ -36,7 +36,7 @@ class Restorer:
     """Fills the blocks of a prepared start from a checkpoint; PREPARED, UNREADABLE or UNREAD is answered.
 
     Args:
-        room: the server's.
+        state: the server's.
         migration: of the same server.
         spawn: starts a named thread.
         ended: whether this server's part in the job is over.
@@ -46,15 +46,15 @@ class Restorer:
 
     def __init__(
         self,
-        room: Room,
-        migration: Migration,
+        state: ServerState,
+        plan_steps: PlanSteps,
         spawn: Callable[[str, Callable[[], None]], object],
         ended: Callable[[], bool],
         patience: float = PATIENCE_SECONDS,
         stuck: float = STUCK_SECONDS,
     ):
-        self._room = room
-        self._migration = migration
+        self._state = state
+        self._plan_steps = plan_steps
         self._spawn = spawn
         self._ended = ended
         self._patience = patience
@@ -64,10 +64,10 @@ class Restorer:
 
     def restore(self, number: ConfigId, manifest_url: str) -> None:
         """Fill the blocks that the prepared table `number` gives this server, once, however often it is asked for."""
-        with self._room.changed:
-            empty = self._room.store.held(Status.EMPTY).tolist()
-            if not empty or not self._room.standing.decided(number):
-                self._migration.prepared(number)
+        with self._state.changed:
+            empty = self._state.store.held(BlockStatus.EMPTY).tolist()
+            if not empty or not self._state.standing.decided(number):
+                self._plan_steps.prepared(number)
             elif self._begun == number:
                 self._check_progress(number, manifest_url)
             else:
@@ -89,25 +89,25 @@ class Restorer:
             kind = pb.UNREADABLE if isinstance(error, CheckpointError) else pb.UNREAD
             self._fail(number, kind, f"it cannot be read: {error}" if kind == pb.UNREAD else str(error))
             return
-        self._migration.prepared(number)
+        self._plan_steps.prepared(number)
 
     def _fail(self, number: ConfigId, kind: "pb.Answer", detail: str) -> None:
         log.error("the checkpoint of plan %s cannot be loaded: %s", number, detail)
-        with self._room.changed:
+        with self._state.changed:
             if not self._is_over(number):
-                self._migration.forget(number)
-                self._room.control.acknowledge(kind, number, detail=detail)
+                self._plan_steps.forget(number)
+                self._state.control.acknowledge(kind, number, detail=detail)
 
     def _load(self, number: ConfigId, manifest_url: str, blocks: Sequence[int]) -> None:
-        room = self._room
+        state = self._state
 
         def over() -> bool:
-            with room.changed:
+            with state.changed:
                 return self._is_over(number)
 
-        table = Table(storage.patiently(lambda: storage.read(manifest_url), self._patience, over))
-        with room.changed:
-            entries = table.entries(room.store, blocks)
+        table = BlockManifest(storage.patiently(lambda: storage.read(manifest_url), self._patience, over))
+        with state.changed:
+            entries = table.entries(state.store, blocks)
         folder = manifest_url.rpartition("/")[0]
         for name, found in entries.items():
             reader = _Reader(f"{folder}/{name}")
@@ -117,18 +117,18 @@ class Restorer:
                 self._fill(number, block, entry, data, table)
             reader.close()
 
-    def _fill(self, number: ConfigId, block: int, entry: Entry, data: bytes, table: Table) -> None:
-        room = self._room
-        with room.changed:
+    def _fill(self, number: ConfigId, block: int, entry: SavedBlock, data: bytes, table: BlockManifest) -> None:
+        state = self._state
+        with state.changed:
             if self._is_over(number):
                 raise _GivenUp(f"the plan {number} is over")
             image = np.frombuffer(data, dtype=np.uint8)
-            room.store.load((block, 1), image, entry.version, [entry.count], table.applied(block))
-            room.store.status[block] = Status.PRIMARY
+            state.store.load((block, 1), image, entry.version, [entry.count], table.applied(block))
+            state.store.status[block] = BlockStatus.PRIMARY
             self._moved = time.monotonic()
 
     def _is_over(self, number: ConfigId) -> bool:
-        return self._ended() or self._begun != number or not self._room.standing.decided(number)
+        return self._ended() or self._begun != number or not self._state.standing.decided(number)
 
 
 class _Reader:
@@ -138,7 +138,7 @@ class _Reader:
         self._url = url
         self._file: Any = None
 
-    def read(self, entry: Entry) -> bytes:
+    def read(self, entry: SavedBlock) -> bytes:
         """Return a block's bytes, fewer at the file's end. Raises as `storage.read`."""
         try:
             with storage.asked(self._url):

@@ -1,1 +1,1 @@
-"""How blocks move from one server to another while training goes on (docs/protocol.md, "A plan")."""
+"""Blocks move from one server to another while training goes on (docs/protocol.md, "A plan")."""

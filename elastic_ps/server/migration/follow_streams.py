@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Plans(Protocol):
-    """Who knows which streams there must be (see `Migration`)."""
+    """Who knows which streams there must be (see `PlanSteps`)."""
 
     def unfed(self) -> Mapping[NodeId, tuple[Member, ConfigId]]:
         """New owners whose stream is not open, and the configuration of its plan."""
@@ -29,7 +29,7 @@ class Plans(Protocol):
         """Take a connection to a new owner that is open; False: nobody needs it any more."""
 
 
-class Streams:
+class FollowStreams:
     """See the module.
 
     Args:

@@ -10,10 +10,10 @@ from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId
 from elastic_ps.core.errors import PeerLost, ProtocolError
 from elastic_ps.core.model import Run
 from elastic_ps.core.sparse_rows import payload_bytes, received
-from elastic_ps.server.node_state import Room
-from elastic_ps.server.phases import Moves, Status
-from elastic_ps.server.updates.applied import Batch
-from elastic_ps.server.updates.contributions import Aggregate
+from elastic_ps.optimizers.aggregate import Aggregate
+from elastic_ps.server.blocks.applied_batches import BatchId
+from elastic_ps.server.phases import BlockStatus, Moves
+from elastic_ps.server.state.server_state import ServerState
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import HandoverMeta, RecordMeta, SnapshotMeta
 from elastic_ps.transport.frames import Frame
@@ -27,19 +27,19 @@ GRACE_SECONDS = 0.1
 """How long a server that is armed may finish its step after a peer has switched."""
 
 
-class Follower:
-    """See the module. Public methods that streams call take the room's lock, the others are called under it.
+class FollowTarget:
+    """See the module. Public methods that streams call take the state's lock, the others are called under it.
 
     Args:
-        room: the server's.
+        state: the server's.
         switch: puts the prepared configuration in force.
 
     Attributes:
         copied: bytes of snapshots that have come.
     """
 
-    def __init__(self, room: Room, switch: Callable[[], None]):
-        self._room = room
+    def __init__(self, state: ServerState, switch: Callable[[], None]):
+        self._state = state
         self._switch = switch
         self.copied = 0
         self._moves = Moves()
@@ -55,8 +55,8 @@ class Follower:
 
     def owing(self) -> list[NodeId]:
         """Old owners that have blocks to hand over yet."""
-        status = self._room.store.status
-        return [peer for peer, blocks in self._moves.into.items() if (status[blocks] == Status.FOLLOWER).any()]
+        status = self._state.store.status
+        return [peer for peer, blocks in self._moves.into.items() if (status[blocks] == BlockStatus.FOLLOWER).any()]
 
     def await_configuration(self, sender: NodeId, number: ConfigId, closed: Callable[[], bool]) -> None:
         """A stream may be faster than the control plane: wait until `number` is known here, or the stream ends.
@@ -64,9 +64,9 @@ class Follower:
         Raises:
             PeerLost: it has not come for long. The stream is opened again; meanwhile its sender's probes are answered.
         """
-        with self._room.changed:
-            known = self._room.changed.wait_for(
-                lambda: closed() or not self._room.standing.is_new(number), _UNKNOWN_SECONDS
+        with self._state.changed:
+            known = self._state.changed.wait_for(
+                lambda: closed() or not self._state.standing.is_new(number), _UNKNOWN_SECONDS
             )
         if not known:
             raise PeerLost(sender, f"its stream is of configuration {number}, of which nobody has told this server")
@@ -77,8 +77,8 @@ class Follower:
         Raises:
             ProtocolError: blocks or rows that there are not.
         """
-        store = self._room.store
-        with self._room.changed:
+        store = self._state.store
+        with self._state.changed:
             total = store.span(frame.runs)
             if isinstance(frame.meta, RecordMeta):
                 record = frame.meta
@@ -91,11 +91,11 @@ class Follower:
 
     def _holds(self, run: Run) -> bool:
         """Return whether a run follows, or has been handed over already and comes again, on another connection."""
-        status = self._room.store.status[run[0] : sum(run)]
-        return bool(np.isin(status, (Status.FOLLOWER, Status.PRIMARY)).all())
+        status = self._state.store.status[run[0] : sum(run)]
+        return bool(np.isin(status, (BlockStatus.FOLLOWER, BlockStatus.PRIMARY)).all())
 
     def _follows(self, run: Run) -> bool:
-        return bool((self._room.store.status[run[0] : sum(run)] == Status.FOLLOWER).all())
+        return bool((self._state.store.status[run[0] : sum(run)] == BlockStatus.FOLLOWER).all())
 
     def followed(self, sender: NodeId, frame: Frame, data: NDArray[np.uint8], check_open: Callable[[], None]) -> None:
         """A frame of a follow stream is here.
@@ -109,8 +109,8 @@ class Follower:
         Raises:
             ProtocolError: it does not continue what this follower holds.
         """
-        room = self._room
-        with room.changed:
+        state = self._state
+        with state.changed:
             check_open()
             if frame.kind in (Kind.NOTICE, Kind.HANDOVER):
                 self._adopt(frame.configuration)
@@ -118,7 +118,7 @@ class Follower:
                 return
             if isinstance(frame.meta, SnapshotMeta):
                 (run,) = frame.runs
-                room.store.load(run, data, frame.version, frame.meta.counts, frame.meta.applied or {})
+                state.store.load(run, data, frame.version, frame.meta.counts, frame.meta.applied or {})
                 self.copied += data.nbytes
             elif isinstance(frame.meta, RecordMeta):
                 self._record(sender, frame, frame.meta, data)
@@ -129,10 +129,10 @@ class Follower:
 
     def _adopt(self, number: ConfigId) -> None:
         """An old owner has switched. Where this server is close to the clock itself, it first finishes its step."""
-        room = self._room
-        if room.standing.clock is not None and len(room.owned()):
-            room.changed.wait_for(lambda: not room.standing.decided(number), GRACE_SECONDS)
-        if room.standing.decided(number):
+        state = self._state
+        if state.standing.clock is not None and len(state.owned()):
+            state.changed.wait_for(lambda: not state.standing.decided(number), GRACE_SECONDS)
+        if state.standing.decided(number):
             self._switch()
 
     def _continues(self, sender: NodeId, frame: Frame) -> bool:
@@ -148,13 +148,13 @@ class Follower:
             self._fell_back |= record.pause
             self.answer_synced()
             return
-        store = self._room.store
+        store = self._state.store
         self._require_version(sender, frame)
         (run,) = record.runs
-        batch = Batch(*record.batch) if record.batch is not None else None
+        batch = BatchId(*record.batch) if record.batch is not None else None
         if record.rows is not None:
             (rows,) = received(store.model, record.runs, record.rows, [data])
-            store.update(run, rows, record.hyper, batch)
+            store.update_segment(run, rows, record.hyper, batch)
             return
         for segment in store.segments(run, store.counts):
             aggregate = None
@@ -162,11 +162,11 @@ class Follower:
                 start = int(store.positions[segment[0]] - store.positions[run[0]])
                 gradient = data[start : start + store.span([segment])].view(store.treatment(segment[0]).dtype)
                 aggregate = Aggregate([gradient])
-            store.update(segment, aggregate, record.hyper, batch)
+            store.update_segment(segment, aggregate, record.hyper, batch)
 
     def _require_version(self, sender: NodeId, frame: Frame) -> None:
         for run in frame.runs:
-            versions = self._room.store.versions[run[0] : sum(run)]
+            versions = self._state.store.versions[run[0] : sum(run)]
             if (versions != frame.version).any():
                 raise ProtocolError(
                     f"{sender} sent {frame.kind.name} of blocks {run} at version {frame.version}, but this follower "
@@ -174,26 +174,26 @@ class Follower:
                 )
 
     def _take_over(self, sender: NodeId, frame: Frame, *, empty: bool) -> None:
-        room = self._room
+        state = self._state
         if not empty:
             self._require_version(sender, frame)
         for run in frame.runs:
-            room.store.status[run[0] : sum(run)] = Status.EMPTY if empty else Status.PRIMARY
+            state.store.status[run[0] : sum(run)] = BlockStatus.EMPTY if empty else BlockStatus.PRIMARY
         self.answer_arrived()
-        room.retry()
+        state.retry()
 
     def answer_synced(self) -> None:
         """Answer SYNCED once every stream has said that it has caught up (its snapshots sent, its queue empty)."""
-        prepared = self._room.standing.prepared
+        prepared = self._state.standing.prepared
         if prepared is None or not self._live or not (self._moves.into or self._moves.fresh):
             return
         if self._caught_up >= set(self._moves.into):
             detail = "pause" if self._fell_back else ""
-            self._room.control.acknowledge(pb.SYNCED, prepared.id, self._room.version, detail=detail)
+            self._state.control.acknowledge(pb.SYNCED, prepared.id, self._state.version, detail=detail)
 
     def answer_arrived(self) -> None:
         """Say when every hand-over has come, where no worker's version tells it: pause mode, async, ssp."""
-        room = self._room
-        told = not room.standing.paused and room.data.is_sync
-        if not told and self._moves.into and not len(room.store.held(Status.FOLLOWER)):
-            room.control.acknowledge(pb.ARRIVED, room.standing.number, room.version)
+        state = self._state
+        told = not state.standing.paused and state.data.is_sync
+        if not told and self._moves.into and not len(state.store.held(BlockStatus.FOLLOWER)):
+            state.control.acknowledge(pb.ARRIVED, state.standing.number, state.version)

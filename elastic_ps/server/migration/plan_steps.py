@@ -1,6 +1,6 @@
 """Plans: prepared, armed, switched to, cancelled (docs/protocol.md, "A plan").
 
-This server is an old owner by its `Source`s (see `follow`) and a new one by its `Follower`.
+This server is an old owner by its `FollowSource`s (see `follow`) and a new one by its `FollowTarget`.
 """
 
 import logging
@@ -12,10 +12,10 @@ from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configurat
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.node.standing import ArmAnswer
 from elastic_ps.node.waits import Awaited
-from elastic_ps.server.migration.follow_source import Frozen, Source, freeze
-from elastic_ps.server.migration.follow_target import GRACE_SECONDS, Follower
-from elastic_ps.server.node_state import Room
-from elastic_ps.server.phases import Moves, Status, due, moves
+from elastic_ps.server.migration.follow_target import GRACE_SECONDS, FollowTarget
+from elastic_ps.server.phases import BlockStatus, Moves, due, moves
+from elastic_ps.server.state.server_state import ServerState
+from elastic_ps.server.streams.follow_source import FollowSource, Frozen, freeze
 from elastic_ps.transport.frame_metas import NoticeMeta
 from elastic_ps.transport.send_queue import Link
 from protos import elastic_pb2 as pb
@@ -25,18 +25,18 @@ log = logging.getLogger(__name__)
 _ANSWERS = {ArmAnswer.ARMED: pb.ARMED, ArmAnswer.LATE: pb.LATE}
 
 
-class Migration:
-    """See the module. Every public method takes the room's lock.
+class PlanSteps:
+    """See the module. Every public method takes the state's lock.
 
     Args:
-        room: the server's.
+        state: the server's.
         later: calls a function after so many seconds, in another thread.
     """
 
-    def __init__(self, room: Room, later: Callable[[float, Callable[[], None]], None]):
-        self._room = room
+    def __init__(self, state: ServerState, later: Callable[[float, Callable[[], None]], None]):
+        self._state = state
         self._later = later
-        self.follower = Follower(room, self.switch)
+        self.follow_target = FollowTarget(state, self.switch)
         self._moves = Moves()
         self._live = False
         self._handing_over: set[NodeId] = set()  # new owners whose hand-over has not been sent yet
@@ -49,31 +49,33 @@ class Migration:
 
     def welcome(self, configuration: Configuration) -> None:
         """A stream of directives has begun; `configuration` is in force. Called under the lock."""
-        room = self._room
-        if room.standing.decided(configuration.id):
+        state = self._state
+        if state.standing.decided(configuration.id):
             self.switch()
-        elif room.standing.passes_by(configuration.id):
-            room.standing = replace(room.standing, current=configuration)  # what a joiner's plan will be compared with
-            room.new_gathering()
+        elif state.standing.passes_by(configuration.id):
+            state.standing = replace(
+                state.standing, current=configuration
+            )  # what a joiner's plan will be compared with
+            state.new_gathering()
 
     def extend(self, assignment: Sequence[int]) -> None:
         """The model has grown; `assignment` is of all its blocks, in the configuration in force. Under the lock."""
-        room = self._room
-        current = room.standing.current
+        state = self._state
+        current = state.standing.current
         if current is None:
             raise ProtocolError("Extend before the first configuration")
-        if len(assignment) != len(room.store.status):
-            raise ProtocolError(f"Extend assigns {len(assignment)} of {len(room.store.status)} blocks")
+        if len(assignment) != len(state.store.status):
+            raise ProtocolError(f"Extend assigns {len(assignment)} of {len(state.store.status)} blocks")
         grown = current.extended(assignment)
-        fresh = moves(room.node, current, grown).fresh
-        room.standing = replace(room.standing, current=grown)
-        room.allocate(fresh, Status.EMPTY)
-        room.gathering.grow(len(room.store.status))
-        for subscription in room.subscriptions.values():
+        fresh = moves(state.node, current, grown).fresh
+        state.standing = replace(state.standing, current=grown)
+        state.allocate(fresh, BlockStatus.EMPTY)
+        state.gathering.grow(len(state.store.status))
+        for subscription in state.subscriptions.values():
             subscription.grow()
-        if room.snapshot is not None:
-            room.snapshot.grow()
-        room.retry()
+        if state.snapshot is not None:
+            state.snapshot.grow()
+        state.retry()
 
     def prepare(
         self,
@@ -89,24 +91,24 @@ class Migration:
             dead: nodes whose contributions and connections end now.
 
         """
-        room = self._room
-        with room.changed:
-            if room.standing.is_new(configuration.id):
+        state = self._state
+        with state.changed:
+            if state.standing.is_new(configuration.id):
                 self._check(configuration)
                 self._settle(configuration, bool(dead))
-                room.forget(dead)
-                self._moves = moves(room.node, room.standing.current, configuration)
+                state.forget(dead)
+                self._moves = moves(state.node, state.standing.current, configuration)
                 self._live = not paused
                 if not dead:  # a death's plan moves no block: the streams of the plan that it came into go on
-                    self.follower.begin(self._moves, self._live, configuration.id)
+                    self.follow_target.begin(self._moves, self._live, configuration.id)
                     self._feeding, self._unfed = configuration, dict(self._moves.out)
-                room.allocate(self._moves.fresh, Status.EMPTY)
-                room.allocate(self._moves.incoming, Status.FOLLOWER)
-                room.standing = room.standing.prepare(configuration, paused, dead)
-                room.changed.notify_all()
+                state.allocate(self._moves.fresh, BlockStatus.EMPTY)
+                state.allocate(self._moves.incoming, BlockStatus.FOLLOWER)
+                state.standing = state.standing.prepare(configuration, paused, dead)
+                state.changed.notify_all()
 
     def _check(self, configuration: Configuration) -> None:
-        known = len(self._room.store.status)
+        known = len(self._state.store.status)
         if len(configuration.assignment) != known:
             raise ProtocolError(
                 f"configuration {configuration.id} assigns {len(configuration.assignment)} blocks, "
@@ -118,7 +120,7 @@ class Migration:
 
         A death's plan comes at any moment: hand-overs that are under way go on. Before any other they are committed.
         """
-        standing = self._room.standing
+        standing = self._state.standing
         if standing.prepared is not None:
             if standing.clock is not None or (death and self._stands_on(standing.prepared, following)):
                 self.switch()
@@ -129,52 +131,52 @@ class Migration:
 
     def _stands_on(self, prepared: Configuration, following: Configuration) -> bool:
         """Whether `following`, of a death, was built on the prepared table: blocks stay where that one puts them."""
-        return self._moves != Moves() and moves(self._room.node, prepared, following) == Moves()
+        return self._moves != Moves() and moves(self._state.node, prepared, following) == Moves()
 
     def _clear(self) -> None:
         """Everything that was to be handed over is with its new owner."""
         self._close_sources()
         self._handing_over.clear()
         self._frozen.clear()
-        self._room.release(self._room.store.held(Status.FROZEN).tolist())
+        self._state.release(self._state.store.held(BlockStatus.FROZEN).tolist())
 
     def feed(self, target: NodeId, link: Link, number: ConfigId) -> bool:
         """See `Plans`: the stream of its blocks begins, or begins again.
 
         What had been sent on a connection that broke is sent once more. The follower drops what it holds already.
         """
-        room = self._room
-        with room.changed:
+        state = self._state
+        with state.changed:
             if self.unfed().get(target, (None, NO_CONFIGURATION))[1] != number:
                 return False
-            if target in room.sources:
-                source = room.sources[target].again(link)
+            if target in state.sources:
+                source = state.sources[target].again(link)
             else:
-                source = Source(room.store, link, number, self._unfed[target], self._live, len(self._unfed))
-            room.sources[target] = source
+                source = FollowSource(state.store, link, number, self._unfed[target], self._live, len(self._unfed))
+            state.sources[target] = source
             if target in self._frozen:
                 source.hand_over(self._frozen[target], partial(self._handed_over, target))
-            room.changed.notify_all()
+            state.changed.notify_all()
             if self._preparing != NO_CONFIGURATION and not self.unfed():
                 self.prepared(self._preparing)  # this plan, or a death's that came into it
             return True
 
     def unfed(self) -> Mapping[NodeId, tuple[Member, ConfigId]]:
         """See `Plans`."""
-        room = self._room
-        with room.changed:
+        state = self._state
+        with state.changed:
             table = self._feeding
             if table is None:
                 return {}
             lacking = [
-                target for target in self._unfed if target not in room.sources or room.sources[target].link.closed
+                target for target in self._unfed if target not in state.sources or state.sources[target].link.closed
             ]
             return {target: (table.members[target], table.id) for target in lacking}
 
     def applied(self, target: NodeId, slot: int, link: Link) -> None:
         """A new owner has applied a record that lies in its memory."""
-        with self._room.changed:
-            source = self._room.sources.get(target)
+        with self._state.changed:
+            source = self._state.sources.get(target)
             if source is not None and source.link is link:
                 source.records.applied(slot)
 
@@ -183,83 +185,83 @@ class Migration:
 
         A plan that was answered may be armed, and then no new owner can be done without.
         """
-        room = self._room
-        with room.changed:
-            if number == room.standing.number:
+        state = self._state
+        with state.changed:
+            if number == state.standing.number:
                 self._acknowledge_switch()
-            elif room.standing.decided(number):
+            elif state.standing.decided(number):
                 self._preparing = number if self.unfed() else NO_CONFIGURATION
                 if not self.unfed():
-                    room.control.acknowledge(pb.PREPARED, number, room.version)
-                    self.follower.answer_synced()
+                    state.control.acknowledge(pb.PREPARED, number, state.version)
+                    self.follow_target.answer_synced()
             else:
-                room.control.acknowledge(pb.CANCELLED, number, room.version)
+                state.control.acknowledge(pb.CANCELLED, number, state.version)
 
     def arm(self, number: ConfigId, clock: int) -> None:
         """`number` takes effect at version `clock`."""
-        room = self._room
-        with room.changed:
-            room.standing, answer = room.standing.arm(number, clock, room.version)
+        state = self._state
+        with state.changed:
+            state.standing, answer = state.standing.arm(number, clock, state.version)
             if answer is ArmAnswer.SWITCHED:
                 self._acknowledge_switch()
             elif answer in _ANSWERS:
-                room.control.acknowledge(_ANSWERS[answer], number, room.version)
-                if due(room.standing, room.store.versions[room.owned()]):
+                state.control.acknowledge(_ANSWERS[answer], number, state.version)
+                if due(state.standing, state.store.versions[state.owned()]):
                     self.switch()
 
     def adopt(self, number: ConfigId) -> None:
         """`number` is decided: switch whatever the version, or say again that it is done."""
-        room = self._room
-        with room.changed:
-            if room.standing.decided(number):
+        state = self._state
+        with state.changed:
+            if state.standing.decided(number):
                 self.switch()
-            elif number == room.standing.number:
+            elif number == state.standing.number:
                 self._acknowledge_switch()
-                self.follower.answer_arrived()
+                self.follow_target.answer_arrived()
 
     def cancel(self, number: ConfigId) -> None:
         """The plan is void: followers and streams go."""
-        with self._room.changed:
+        with self._state.changed:
             self._drop(number)
-            self._room.control.acknowledge(pb.CANCELLED, number, self._room.version)
+            self._state.control.acknowledge(pb.CANCELLED, number, self._state.version)
 
     def forget(self, number: ConfigId) -> None:
         """This server cannot hold the prepared table ready, and tells why by itself."""
-        with self._room.changed:
+        with self._state.changed:
             self._drop(number)
 
     def _drop(self, number: ConfigId) -> None:
-        room = self._room
-        if room.standing.decided(number):
+        state = self._state
+        if state.standing.decided(number):
             if self._feeding is not None and self._feeding.id == number:
                 self._close_sources()
-            room.release(sorted(self._moves.fresh + self._moves.incoming))
+            state.release(sorted(self._moves.fresh + self._moves.incoming))
             if self._moves.into:
-                self.follower.begin(Moves(), False, number)
+                self.follow_target.begin(Moves(), False, number)
             self._moves = Moves()
         if self._preparing == number:
             self._preparing = NO_CONFIGURATION
-        room.standing = room.standing.cancel(number)
-        room.retry()
+        state.standing = state.standing.cancel(number)
+        state.retry()
 
     def committed(self, number: ConfigId) -> bool:
         """Frozen copies and streams may go. Returns whether this server has left the job by it."""
-        room = self._room
-        with room.changed:
-            if room.standing.decided(number):
+        state = self._state
+        with state.changed:
+            if state.standing.decided(number):
                 self.switch()
                 return False
-            if number < room.standing.number:
+            if number < state.standing.number:
                 return False
-            if room.standing.prepared is not None:  # said again, as each stream of directives begins with what stands
+            if state.standing.prepared is not None:  # said again, as each stream of directives begins with what stands
                 return False
             self._clear()
-            return not room.standing.is_member
+            return not state.standing.is_member
 
     def _close_sources(self) -> None:
-        for source in self._room.sources.values():
+        for source in self._state.sources.values():
             source.link.close()
-        self._room.sources.clear()
+        self._state.sources.clear()
         self._feeding, self._unfed = None, {}
 
     # ---- the switch ------------------------------------------------------------------------------------------------
@@ -271,54 +273,54 @@ class Migration:
         by its clock leaves its peers a moment to reach theirs: told at once, they would redo a step that is nearly
         done. To the protocol that is a slow channel.
         """
-        room = self._room
-        by_clock = due(room.standing, room.store.versions[room.owned()])
-        assert room.standing.prepared is not None
-        for node in room.subscriptions.keys() & room.standing.prepared.ranks.keys():
-            room.subscriptions[node].flush(room.standing.number)  # a joiner begins with what comes before the NOTICE
-        room.standing = room.standing.switch()
-        room.new_gathering()
+        state = self._state
+        by_clock = due(state.standing, state.store.versions[state.owned()])
+        assert state.standing.prepared is not None
+        for node in state.subscriptions.keys() & state.standing.prepared.ranks.keys():
+            state.subscriptions[node].flush(state.standing.number)  # a joiner begins with what comes before the NOTICE
+        state.standing = state.standing.switch()
+        state.new_gathering()
         self._handing_over |= set(self._moves.out)
         for target, blocks in self._moves.out.items():
-            self._frozen[target] = freeze(room.store, blocks)
-            if target in room.sources:
+            self._frozen[target] = freeze(state.store, blocks)
+            if target in state.sources:
                 sent = partial(self._handed_over, target)
-                room.sources[target].hand_over(self._frozen[target], sent)
-        notice = room.frame(NoticeMeta())
+                state.sources[target].hand_over(self._frozen[target], sent)
+        notice = state.frame(NoticeMeta())
         if by_clock:
-            self._later(GRACE_SECONDS, lambda: room.outbox.notice(notice))
+            self._later(GRACE_SECONDS, lambda: state.outbox.notice(notice))
         else:
-            room.outbox.notice(notice)
+            state.outbox.notice(notice)
         if not self._handing_over:
             self._acknowledge_switch()
-        self.follower.answer_arrived()
-        room.retry()
+        self.follow_target.answer_arrived()
+        state.retry()
 
     def _handed_over(self, target: NodeId) -> None:
-        with self._room.changed:
+        with self._state.changed:
             self._handing_over.discard(target)
             self._acknowledge_switch()
 
     def _acknowledge_switch(self) -> None:
         """Answer SWITCHED once the hand-overs are sent and, where this server leaves, its ledger is told: it may go."""
-        room = self._room
+        state = self._state
         if self._handing_over:
             return
-        number, version = room.standing.number, room.version
-        moved = sum(source.bytes_moved for source in room.sources.values())
+        number, version = state.standing.number, state.version
+        moved = sum(source.bytes_moved for source in state.sources.values())
 
         def acknowledge() -> None:
-            room.control.acknowledge(pb.SWITCHED, number, version, bytes_moved=moved)
+            state.control.acknowledge(pb.SWITCHED, number, version, bytes_moved=moved)
 
-        if room.standing.is_member:
+        if state.standing.is_member:
             acknowledge()
         else:
-            room.ledger.after_kept(acknowledge)
-            room.control.report_soon()
+            state.ledger.after_kept(acknowledge)
+            state.control.report_soon()
 
     def owing(self) -> Sequence[NodeId]:
         """Old owners that have blocks to hand over yet. Call under the lock."""
-        return self.follower.owing()
+        return self.follow_target.owing()
 
     def awaited(self, received: Callable[[NodeId], int]) -> list[Awaited]:
         """Old owners whose hand-overs lack in the configuration in force. Call under the lock.
@@ -326,6 +328,6 @@ class Migration:
         Args:
             received: bytes that an old owner has sent.
         """
-        number = self._room.standing.number
-        owing = self.follower.owing() if self._room.standing.prepared is None else ()
+        number = self._state.standing.number
+        owing = self.follow_target.owing() if self._state.standing.prepared is None else ()
         return [Awaited(peer, f"its blocks of configuration {number}", received(peer)) for peer in owing]

@@ -1,1 +1,1 @@
-"""How pushed gradients become updates of blocks: in step, asynchronously, dense, compressed or by rows."""
+"""Pushed gradients become updates of blocks: in step, asynchronously, dense, compressed or by rows."""

@@ -13,11 +13,11 @@ from elastic_ps.core.model import Run, members
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import joined
 from elastic_ps.core.sparse_rows import Rows
-from elastic_ps.server.node_state import Room
-from elastic_ps.server.phases import Bytes, Part, parts
-from elastic_ps.server.updates.aggregate import Share, aggregated
-from elastic_ps.server.updates.applied import Batch
-from elastic_ps.server.updates.contributions import Aggregate, Contribution
+from elastic_ps.optimizers.aggregate import Aggregate, Contribution
+from elastic_ps.server.blocks.applied_batches import BatchId
+from elastic_ps.server.phases import BlockVerdict, Bytes, parts
+from elastic_ps.server.state.gathering import Share, aggregated
+from elastic_ps.server.state.server_state import ServerState
 from elastic_ps.server.updates.intake import Intake, Piece
 from elastic_ps.transport.frame_kinds import Reason
 from elastic_ps.transport.frame_metas import PushMeta, ValueMeta
@@ -39,7 +39,7 @@ class _Push:
         refused: why blocks could not take it.
     """
 
-    batch: Batch
+    batch: BatchId
     samples: int
     hyper: Hyper | None
     taken: list[Run] = field(default_factory=list)
@@ -48,23 +48,23 @@ class _Push:
 
 
 class AsyncUpdates:
-    """See the module. Called under the room's lock.
+    """See the module. Called under the state's lock.
 
     Args:
-        room: the server's.
+        state: the server's.
         intake: of pushes.
     """
 
-    def __init__(self, room: Room, intake: Intake):
-        self._room = room
+    def __init__(self, state: ServerState, intake: Intake):
+        self._state = state
         self._intake = intake
         self._chiefs: dict[int, Hyper] = {}  # by store
 
-    def push(self, node: NodeId, frame: Frame, data: list[Contribution]) -> None:
+    def take_push(self, node: NodeId, frame: Frame, data: list[Contribution]) -> None:
         """A push of the configuration in force, by a worker of its roster."""
         push = _Push(self._batch(node, frame), frame.samples, self._hyper(node, frame))
         for part, piece in self._intake.parts(node, frame, data, lambda run: self._judge(run, push.batch)):
-            if part is Part.KEEP:
+            if part is BlockVerdict.KEEP:
                 self._apply(piece, push)
             else:
                 push.taken.append(piece.run)
@@ -74,78 +74,78 @@ class AsyncUpdates:
         if push.refused:
             detail = "; ".join(dict.fromkeys(push.refused))
             log.error("refused %s: %s", node, detail)
-            self._room.refuse(node, Reason.MISMATCH, detail)
+            self._state.refuse(node, Reason.MISMATCH, detail)
 
-    def pull(self, node: NodeId, frame: Frame, blocks: NDArray[np.int64]) -> None:
+    def answer_pull(self, node: NodeId, frame: Frame, blocks: NDArray[np.int64]) -> None:
         """Send a worker the values of these blocks, all of which are here, under the version that it asked for."""
         self._send_values(node, np.unique(blocks), frame.version)
 
-    def subscribe(self, node: NodeId) -> None:
+    def begin_subscription(self, node: NodeId) -> None:
         """There are no shadows: a joiner that came before the job's data was declared could not know, and pulls."""
 
     # ---- judgement ---------------------------------------------------------------------------------------------------
 
-    def _batch(self, node: NodeId, frame: Frame) -> Batch:
+    def _batch(self, node: NodeId, frame: Frame) -> BatchId:
         batch = frame.of(PushMeta).batch
         if batch is None:
-            raise ProtocolError(f"{node} pushed without a batch in a job that is {self._room.data.consistency}")
-        return Batch(*batch)
+            raise ProtocolError(f"{node} pushed without a batch in a job that is {self._state.data.consistency}")
+        return BatchId(*batch)
 
     def _hyper(self, node: NodeId, frame: Frame) -> Hyper | None:
         """The chief's latest; before the chief has pushed for the first time, the pusher's own."""
         own = frame.of(PushMeta).hyper
         if not frame.runs:
             return own
-        store = self._room.store.tensor(frame.runs[0][0]).store  # an exchange pushes keys of one
-        if own is not None and node == self._room.gathering.workers[0]:
+        store = self._state.store.tensor(frame.runs[0][0]).store  # an exchange pushes keys of one
+        if own is not None and node == self._state.gathering.workers[0]:
             self._chiefs[store] = own
         return self._chiefs.get(store, own)
 
-    def _judge(self, run: Run, batch: Batch) -> Bytes:
-        store = self._room.store
+    def _judge(self, run: Run, batch: BatchId) -> Bytes:
+        store = self._state.store
         taken = store.applied.has(batch, run)
         return parts(store.status[run[0] : sum(run)], ~taken, taken)
 
     # ---- updates -----------------------------------------------------------------------------------------------------
 
     def _apply(self, piece: Piece, push: _Push) -> None:
-        room, store = self._room, self._room.store
+        state, store = self._state, self._state.store
         first = piece.run[0]
-        for segment in store.segments(piece.run, store.versions, store.counts, *room.followed()):
+        for segment in store.segments(piece.run, store.versions, store.counts, *state.followed()):
             aggregate: Aggregate | Rows | None = None
             if piece.data is not None:
                 if refusal := self._refusal(segment[0], push.hyper):
                     push.refused.append(refusal)
                     continue
                 gradient = store.part(piece.run, piece.data, segment[0] - first, sum(segment) - first)
-                aggregate = aggregated(store, segment, [gradient], [push.samples], push.hyper, room.data)
+                aggregate = aggregated(store, segment, [gradient], [push.samples], push.hyper, state.data)
                 push.updated[int(store.versions[segment[0]])].append(segment)
-            room.update(segment, aggregate, push.hyper, push.batch)
+            state.apply_update(segment, aggregate, push.hyper, push.batch)
             push.taken.append(segment)
 
     def _refusal(self, block: int, hyper: Hyper | None) -> str:
-        store = self._room.store
+        store = self._state.store
         treatment = store.treatment(block)
         if treatment.rule is None and not treatment.auxiliary and not treatment.refusal:
             return (
-                f"key {store.tensor(block).name}: a job that is {self._room.data.consistency} needs an optimizer on "
+                f"key {store.tensor(block).name}: a job that is {self._state.data.consistency} needs an optimizer on "
                 "the servers to apply each push with: call set_optimizer, or give Trainer update_on_kvstore=True"
             )
         return store.refusal(block, hyper)
 
     def _record(self, node: NodeId, frame: Frame, push: _Push) -> None:
         """Tell the ledger and whoever waits for updates."""
-        room = self._room
+        state = self._state
         share = Share(frame.samples, frame.of(PushMeta).slice)
         for version, updated in sorted(push.updated.items()):
-            room.write_down(version, updated, [(node, share)])
+            state.write_down(version, updated, [(node, share)])
         if push.taken:
-            room.stepped(max(push.updated, default=-1) + 1, len(room.gathering.workers))
+            state.stepped(max(push.updated, default=-1) + 1, len(state.gathering.workers))
 
     def _send_values(self, node: NodeId, blocks: NDArray[np.int64], version: int) -> None:
         """Copied: the pushes of others change the blocks while the values are under way."""
-        room = self._room
-        runs = list(room.store.alike(blocks))
-        pieces = [piece.copy() for run in runs for piece in room.store.values.pieces(run)]
-        meta = ValueMeta(runs=tuple(runs), updates=room.store.updates(blocks))
-        room.outbox.send(node, room.frame(meta, version), pieces)
+        state = self._state
+        runs = list(state.store.alike(blocks))
+        pieces = [piece.copy() for run in runs for piece in state.store.values.pieces(run)]
+        meta = ValueMeta(runs=tuple(runs), updates=state.store.updates(blocks))
+        state.outbox.send(node, state.frame(meta, version), pieces)

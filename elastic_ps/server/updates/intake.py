@@ -7,9 +7,9 @@ from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
 from elastic_ps.core.segments import stretches
-from elastic_ps.server.node_state import Room
-from elastic_ps.server.phases import Bytes, Given, Part
-from elastic_ps.server.updates.contributions import Contribution
+from elastic_ps.optimizers.aggregate import Contribution
+from elastic_ps.server.phases import BlockVerdict, Bytes, Given
+from elastic_ps.server.state.server_state import ServerState
 from elastic_ps.transport.frame_metas import PushMeta
 from elastic_ps.transport.frames import Frame
 
@@ -24,50 +24,50 @@ class Piece:
 
 
 class Intake:
-    """See the module. Called under the room's lock.
+    """See the module. Called under the state's lock.
 
     Args:
-        room: the server's.
+        state: the server's.
         hold: keeps a part of a push until something changes.
     """
 
-    def __init__(self, room: Room, hold: Callable[[NodeId, Frame, list[Contribution]], None]):
-        self._room = room
+    def __init__(self, state: ServerState, hold: Callable[[NodeId, Frame, list[Contribution]], None]):
+        self._state = state
         self._keep_waiting = hold
 
     def parts(
         self, node: NodeId, frame: Frame, data: list[Contribution], judge: Callable[[Run], Bytes]
-    ) -> Iterator[tuple[Part, Piece]]:
+    ) -> Iterator[tuple[BlockVerdict, Piece]]:
         """The parts of a push to keep and to answer. Those to hold are held.
 
         Args:
             node: who pushed.
             frame: the push.
             data: its payload, of each run.
-            judge: gives a `Part` for each block of a run.
+            judge: gives a `BlockVerdict` for each block of a run.
 
         Raises:
             ProtocolError: blocks of another server.
         """
-        store = self._room.store
+        store = self._state.store
         for piece in self._pieces(frame, data):
             first = piece.run[0]
             judged = judge(piece.run)
             for low, high in stretches(judged):
                 raw = store.part(piece.run, piece.data, low, high) if piece.data is not None else None
                 part = Piece((first + low, high - low), piece.given, raw)
-                if judged[low] == Part.HOLD:
+                if judged[low] == BlockVerdict.HOLD:
                     self._hold(node, frame, part)
-                elif judged[low] == Part.FOREIGN:
-                    raise ProtocolError(f"{node} pushed blocks {part.run} to {self._room.node}, who does not own them")
+                elif judged[low] == BlockVerdict.FOREIGN:
+                    raise ProtocolError(f"{node} pushed blocks {part.run} to {self._state.node}, who does not own them")
                 else:
-                    yield Part(judged[low]), part
+                    yield BlockVerdict(judged[low]), part
 
     def _pieces(self, frame: Frame, data: list[Contribution]) -> list[Piece]:
         pieces = [Piece(run, Given.GRADIENT, part) for run, part in zip(frame.runs, data, strict=True)]
         push = frame.of(PushMeta)
         given = Given.EMPTY if push.empty else Given.ABSENT
-        self._room.store.span(push.absent)
+        self._state.store.span(push.absent)
         return pieces + [Piece(run, given, None) for run in push.absent]
 
     def _hold(self, node: NodeId, frame: Frame, piece: Piece) -> None:

@@ -5,14 +5,14 @@ import numpy as np
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.segments import Raw
 from elastic_ps.core.sparse_rows import payload_bytes, received
-from elastic_ps.server.blocks.block_store import Store
-from elastic_ps.server.updates.contributions import Contribution
+from elastic_ps.optimizers.aggregate import Contribution
+from elastic_ps.server.blocks.block_store import ServerBlockStore
 from elastic_ps.transport.frame_metas import PushMeta
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.meta_parts import Encoded
 
 
-def sizes(frame: Frame, store: Store) -> list[int] | None:
+def sizes(frame: Frame, store: ServerBlockStore) -> list[int] | None:
     """Bytes of each run of a frame; None: they are those of its blocks. Called under the lock.
 
     Raises:
@@ -26,7 +26,7 @@ def sizes(frame: Frame, store: Store) -> list[int] | None:
     return payload_bytes(store.model, push.runs, push.rows) if push.rows is not None else None
 
 
-def decoded(frame: Frame, data: list[Raw], store: Store) -> list[Contribution]:
+def decoded(frame: Frame, data: list[Raw], store: ServerBlockStore) -> list[Contribution]:
     """What the payload of a frame, of each run, stands for.
 
     Raises:
@@ -40,7 +40,7 @@ def decoded(frame: Frame, data: list[Raw], store: Store) -> list[Contribution]:
     return list(data)
 
 
-def _encoded(push: PushMeta, encoded: Encoded, store: Store) -> list[int]:
+def _encoded(push: PushMeta, encoded: Encoded, store: ServerBlockStore) -> list[int]:
     if len(encoded.nbytes) != len(push.runs):
         raise ProtocolError(f"PUSH of {len(push.runs)} runs, encoded in {len(encoded.nbytes)}")
     for run, size in zip(push.runs, encoded.nbytes, strict=True):
@@ -51,7 +51,7 @@ def _encoded(push: PushMeta, encoded: Encoded, store: Store) -> list[int]:
     return list(encoded.nbytes)
 
 
-def _decoded(push: PushMeta, encoded: Encoded, data: list[Raw], store: Store) -> list[Raw]:
+def _decoded(push: PushMeta, encoded: Encoded, data: list[Raw], store: ServerBlockStore) -> list[Raw]:
     found = [np.empty(store.span([run]) // 4, dtype=np.float32) for run in push.runs]
     for part, out in zip(data, found, strict=True):
         encoded.compression.decode(part, out)

@@ -12,11 +12,11 @@ from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import Array, Raw, joined
 from elastic_ps.core.sparse_rows import Rows
-from elastic_ps.server.migration.shadows import Subscription
-from elastic_ps.server.node_state import Room
-from elastic_ps.server.phases import Bytes, Given, Outcome, Part, due, outcome, parts
-from elastic_ps.server.updates.aggregate import Share
-from elastic_ps.server.updates.contributions import Aggregate, Contribution
+from elastic_ps.optimizers.aggregate import Aggregate, Contribution
+from elastic_ps.server.phases import BlockVerdict, Bytes, Given, UpdateOutcome, due, outcome, parts
+from elastic_ps.server.state.gathering import Share
+from elastic_ps.server.state.server_state import ServerState
+from elastic_ps.server.streams.shadows import Subscription
 from elastic_ps.server.updates.intake import Intake
 from elastic_ps.transport.frame_kinds import Reason
 from elastic_ps.transport.frame_metas import PushMeta, ValueMeta
@@ -44,33 +44,33 @@ class _Closed:
     refused: list[str] = field(default_factory=list)
 
 
-class Updates:
-    """See the module. Called under the room's lock.
+class SyncUpdates:
+    """See the module. Called under the state's lock.
 
     Args:
-        room: the server's.
+        state: the server's.
         switch: puts the prepared configuration in force.
         intake: of pushes.
     """
 
-    def __init__(self, room: Room, switch: Callable[[], None], intake: Intake):
-        self._room = room
+    def __init__(self, state: ServerState, switch: Callable[[], None], intake: Intake):
+        self._state = state
         self._switch = switch
         self._intake = intake
         self._hyper: Hyper | None = None
 
     # ---- PUSH --------------------------------------------------------------------------------------------------------
 
-    def push(self, node: NodeId, frame: Frame, data: list[Contribution]) -> None:
+    def take_push(self, node: NodeId, frame: Frame, data: list[Contribution]) -> None:
         """A push of the configuration in force, by a worker of its roster."""
-        room = self._room
-        room.subscriptions.pop(node, None)  # it is a member, and up to date
-        rank = room.gathering.workers.index(node)
+        state = self._state
+        state.subscriptions.pop(node, None)  # it is a member, and up to date
+        rank = state.gathering.workers.index(node)
         kept: list[Run] = []
         answer: list[NDArray[np.int64]] = []
         for part, piece in self._intake.parts(node, frame, data, lambda run: self._judge(run, frame.version)):
-            if part is Part.KEEP:
-                room.gathering.keep(rank, piece.run, piece.given, piece.data)
+            if part is BlockVerdict.KEEP:
+                state.gathering.keep(rank, piece.run, piece.given, piece.data)
                 kept.append(piece.run)
             else:
                 answer.append(np.arange(piece.run[0], sum(piece.run)))
@@ -80,25 +80,25 @@ class Updates:
         if answer:
             self._send_values(node, np.concatenate(answer))
 
-    def pull(self, node: NodeId, _frame: Frame, blocks: NDArray[np.int64]) -> None:
+    def answer_pull(self, node: NodeId, _frame: Frame, blocks: NDArray[np.int64]) -> None:
         """Send a worker the values of these blocks, all of which are here."""
         self._send_values(node, blocks)
 
-    def subscribe(self, node: NodeId) -> None:
+    def begin_subscription(self, node: NodeId) -> None:
         """A shadow gets every value: now, and with each update."""
-        room = self._room
-        room.subscriptions[node] = Subscription(node, room.store, room.outbox)
-        room.changed.notify_all()
+        state = self._state
+        state.subscriptions[node] = Subscription(node, state.store, state.outbox)
+        state.changed.notify_all()
 
     def _judge(self, run: Run, version: int) -> Bytes:
-        store = self._room.store
+        store = self._state.store
         versions = store.versions[run[0] : sum(run)]
         return parts(store.status[run[0] : sum(run)], versions == version, versions > version)
 
     def _note(self, rank: int, frame: Frame) -> None:
         """Remember what a push says of its step."""
         push = frame.of(PushMeta)
-        self._room.gathering.shares[rank] = Share(frame.samples, push.slice)
+        self._state.gathering.shares[rank] = Share(frame.samples, push.slice)
         if rank == 0 and push.hyper is not None:
             self._hyper = push.hyper
 
@@ -106,42 +106,47 @@ class Updates:
 
     def _complete(self, kept: Sequence[Run]) -> None:
         """Update what every worker has contributed to, and answer."""
-        room = self._room
+        state = self._state
         closed = _Closed()
         for run in kept:
-            for ready in room.gathering.complete(run):
-                closed.version = int(room.store.versions[ready[0]])
-                alike: list[Array] = [room.store.counts, room.gathering.given, room.gathering.source, *room.followed()]
-                for segment in room.store.segments(ready, *alike):
+            for ready in state.gathering.complete(run):
+                closed.version = int(state.store.versions[ready[0]])
+                alike: list[Array] = [
+                    state.store.counts,
+                    state.gathering.given,
+                    state.gathering.source,
+                    *state.followed(),
+                ]
+                for segment in state.store.segments(ready, *alike):
                     self._update(segment, closed)
-                room.gathering.drop(ready)
+                state.gathering.drop(ready)
         if closed.refused:
             self._refuse_all("; ".join(dict.fromkeys(closed.refused)))
         if closed.updated:
             self._updated(closed)
 
     def _update(self, segment: Run, closed: _Closed) -> None:
-        room = self._room
-        given = room.gathering.given[:, segment[0]].tolist()
+        state = self._state
+        given = state.gathering.given[:, segment[0]].tolist()
         result = outcome(given)
-        if result is Outcome.MISMATCH:
+        if result is UpdateOutcome.MISMATCH:
             closed.refused.append(self._mismatch(segment, given))
             return
         aggregate: Aggregate | Rows | None = None
-        if result is Outcome.UPDATE:
-            if refusal := room.store.refusal(segment[0], self._hyper):
+        if result is UpdateOutcome.UPDATE:
+            if refusal := state.store.refusal(segment[0], self._hyper):
                 closed.refused.append(refusal)
                 return
-            aggregate = room.gathering.combine(segment, room.store, self._hyper, room.data)
+            aggregate = state.gathering.combine(segment, state.store, self._hyper, state.data)
             closed.pushed.append(segment)
-        room.update(segment, aggregate, self._hyper)
+        state.apply_update(segment, aggregate, self._hyper)
         closed.updated.append(segment)
         if isinstance(aggregate, Rows):
             closed.rows.append((segment, aggregate.numbers))
 
     def _mismatch(self, segment: Run, given: list[int]) -> str:
-        workers = self._room.gathering.workers
-        names = dict.fromkeys(self._room.store.tensor(block).name for block in range(segment[0], sum(segment)))
+        workers = self._state.gathering.workers
+        names = dict.fromkeys(self._state.store.tensor(block).name for block in range(segment[0], sum(segment)))
         pushing = [f"{rank} ({workers[rank]})" for rank, kind in enumerate(given) if kind == Given.GRADIENT]
         lacking = [f"{rank} ({workers[rank]})" for rank, kind in enumerate(given) if kind == Given.ABSENT]
         return (
@@ -151,65 +156,65 @@ class Updates:
 
     def _refuse_all(self, detail: str) -> None:
         log.error("refused: %s", detail)
-        for worker in self._room.gathering.workers:
-            self._room.refuse(worker, Reason.MISMATCH, detail)
+        for worker in self._state.gathering.workers:
+            self._state.refuse(worker, Reason.MISMATCH, detail)
 
     def _updated(self, closed: _Closed) -> None:
         """Tell the workers, the shadows and the ledger what has gone from its version to the next."""
-        room, version = self._room, closed.version
+        state, version = self._state, closed.version
         tables = {segment for segment, _ in closed.rows}
-        self._tell(room.gathering.workers, version + 1, [run for run in closed.updated if run not in tables])
+        self._tell(state.gathering.workers, version + 1, [run for run in closed.updated if run not in tables])
         self._tell_rows(version + 1, closed.rows)
         if closed.pushed:
-            shares = list(zip(room.gathering.workers, room.gathering.shares, strict=True))
-            room.write_down(version, closed.pushed, shares)
-        room.stepped(version + 1)
-        if due(room.standing, room.store.versions[room.owned()]):
+            shares = list(zip(state.gathering.workers, state.gathering.shares, strict=True))
+            state.write_down(version, closed.pushed, shares)
+        state.stepped(version + 1)
+        if due(state.standing, state.store.versions[state.owned()]):
             self._switch()
-        elif room.held:
-            room.retry()
+        elif state.held:
+            state.retry()
 
     def _tell(self, workers: Sequence[NodeId], version: int, updated: Sequence[Run]) -> None:
-        room = self._room
-        for cut in room.store.values.by_image(joined(updated)):
-            frame = room.frame(ValueMeta(runs=tuple(cut)), version)
-            payload = [piece for run in cut for piece in room.store.values.pieces(run)]
+        state = self._state
+        for cut in state.store.values.by_image(joined(updated)):
+            frame = state.frame(ValueMeta(runs=tuple(cut)), version)
+            payload = [piece for run in cut for piece in state.store.values.pieces(run)]
             for worker in workers:
                 # Not copied: nobody updates these blocks again before this worker has pushed for them again, which it
                 # does only after it has their values.
-                room.outbox.send(worker, frame, payload)
+                state.outbox.send(worker, frame, payload)
             self._tell_shadows(frame, cut, payload)
 
     def _tell_rows(self, version: int, updated: Sequence[tuple[Run, NDArray[np.int64]]]) -> None:
         """The same of blocks of which some rows have changed: where values travel, only those do."""
         if not updated:
             return
-        room = self._room
-        sharing = [worker for worker in room.gathering.workers if room.outbox.shares(worker)]
+        state = self._state
+        sharing = [worker for worker in state.gathering.workers if state.outbox.shares(worker)]
         self._tell(sharing, version, [run for run, _ in updated])
-        if len(sharing) == len(room.gathering.workers):
+        if len(sharing) == len(state.gathering.workers):
             return
-        found = [room.store.tables.values(run, numbers) for run, numbers in updated]
+        found = [state.store.row_values(run, numbers) for run, numbers in updated]
         meta = ValueMeta(runs=tuple(run for run, _ in updated), rows=tuple(map(len, found)))
-        frame = room.frame(meta, version)
-        for worker in room.gathering.workers:
+        frame = state.frame(meta, version)
+        for worker in state.gathering.workers:
             if worker not in sharing:
-                room.outbox.send(worker, frame, [part for rows in found for part in rows.payload()])
+                state.outbox.send(worker, frame, [part for rows in found for part in rows.payload()])
 
     def _tell_shadows(self, frame: Frame, runs: list[Run], payload: list[Raw]) -> None:
-        room = self._room
-        shadows = [shadow for node, shadow in room.subscriptions.items() if node not in room.gathering.workers]
-        armed = room.standing.clock is not None
+        state = self._state
+        shadows = [shadow for node, shadow in state.subscriptions.items() if node not in state.gathering.workers]
+        armed = state.standing.clock is not None
         taking = [shadow for shadow in shadows if shadow.takes(frame.version, armed)]
-        listening = [shadow for shadow in taking if room.outbox.is_connected(shadow.node)]
+        listening = [shadow for shadow in taking if state.outbox.is_connected(shadow.node)]
         copies = [piece.copy() for piece in payload] if listening else []
         for shadow in listening:
-            room.outbox.send(shadow.node, frame, copies)
-        for shadow in room.subscriptions.values():
+            state.outbox.send(shadow.node, frame, copies)
+        for shadow in state.subscriptions.values():
             for run in runs:
                 (shadow.owes if shadow in shadows and shadow not in taking else shadow.sent)(run)
         if len(taking) < len(shadows):
-            room.changed.notify_all()  # who sends them when the job stands still
+            state.changed.notify_all()  # who sends them when the job stands still
 
     def _send_values(self, node: NodeId, blocks: NDArray[np.int64]) -> None:
         """One frame for each version.
@@ -217,9 +222,9 @@ class Updates:
         Copied, unlike those of an update: the worker may have them already by another connection, go on, and see them
         change under way.
         """
-        room = self._room
-        versions = room.store.versions[blocks]
+        state = self._state
+        versions = state.store.versions[blocks]
         for version in np.unique(versions).tolist():
-            runs = list(room.store.alike(np.unique(blocks[versions == version])))
-            pieces = [piece.copy() for run in runs for piece in room.store.values.pieces(run)]
-            room.outbox.send(node, room.frame(ValueMeta(runs=tuple(runs)), version), pieces)
+            runs = list(state.store.alike(np.unique(blocks[versions == version])))
+            pieces = [piece.copy() for run in runs for piece in state.store.values.pieces(run)]
+            state.outbox.send(node, state.frame(ValueMeta(runs=tuple(runs)), version), pieces)

@@ -1,1 +1,1 @@
-"""The script's side of a worker: stores, steps, barriers, optimizer states, the end of the process."""
+"""The script's side of a worker has its kvstores, steps, barriers and optimizer states, and ends the process."""

@@ -2,7 +2,7 @@
 
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.data_order import DataSpec, share
-from elastic_ps.data.data_position import Part
+from elastic_ps.worker.script.data_position import StepPart
 from elastic_ps.worker.wire.worker_node import WorkerNode
 
 
@@ -24,7 +24,7 @@ class Barriers:
         self._sharing: tuple[NodeId, ...] = ()  # (): all workers
         self._roster: tuple[NodeId, ...] = ()  # of the last step
 
-    def began(self, part: Part | None, epoch: int, spec: DataSpec) -> None:
+    def began(self, part: StepPart | None, epoch: int, spec: DataSpec) -> None:
         """A step begins; None: the epoch is over."""
         if not spec.is_sync:
             self._enter(1 + epoch, ())
@@ -46,7 +46,7 @@ class Barriers:
         """Wait until every worker that shares the step, or else every one of the job, is here.
 
         Raises:
-            JobEnded: see `Room.wait`.
+            JobEnded: see `WorkerState.wait`.
             ConfigurationError: another worker waits for this one's push.
         """
         number, self._number = self._number, self._number + 1

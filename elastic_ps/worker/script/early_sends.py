@@ -1,4 +1,4 @@
-"""Pushpulls whose gradients are sent as they become ready, while the backward pass makes others."""
+"""Gradients of pushpulls are sent as they become ready, while the backward pass makes others."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 
 from elastic_ps.worker.script.api import Array
-from elastic_ps.worker.script.step_buffer import OpenExchange
+from elastic_ps.worker.script.step_buffer import StepBuffer
 
 PORTION_BYTES = 4 << 20
 """Gradients that are sent together while others are not ready yet."""
@@ -17,7 +17,7 @@ _LEAST_PORTIONS = 2  # with one there is nothing to overlap
 
 @dataclass(frozen=True)
 class Pushpull:
-    """One key's: gradients and outs, one for each device."""
+    """A `Pushpull` is one key of a call, with one gradient and one out for each device."""
 
     key: str
     gradients: Sequence[Array]
@@ -25,31 +25,31 @@ class Pushpull:
 
     @property
     def nbytes(self) -> int:
-        """Of one gradient."""
+        """The bytes of one gradient."""
         return prod(self.gradients[0].shape) * np.dtype(self.gradients[0].dtype).itemsize
 
 
-def send_ahead(exchange: OpenExchange, number: int, late: Sequence[Pushpull]) -> bool:
-    """Stage and send what a step pushes, from the last key to the first; what closes the exchange sends the rest.
+def send_as_ready(buffer: StepBuffer, number: int, late: Sequence[Pushpull]) -> bool:
+    """Add and send what a step pushes, from the last key to the first; what closes the exchange sends the rest.
 
     Args:
-        exchange: the open one.
+        buffer: of the open exchange.
         number: of the kvstore.
         late: in the order of the calls; nobody has written to the gradients since.
 
     Returns:
-        False: nothing was done, they are to be staged as one.
+        Whether it was done; else nothing was, and all are to be added as one.
     """
     keys = [(number, item.key) for item in late]
     portions = list(_portions(late))
-    if len(portions) < _LEAST_PORTIONS or not exchange.may_send_ahead(keys):
+    if len(portions) < _LEAST_PORTIONS or not buffer.may_send_early(keys):
         return False
     for portion in portions:
         for item in portion:
             for array in item.gradients:
                 array.settle([array], to_write=False)
-            exchange.stage((number, item.key), item.gradients)
-        exchange.send_ahead(frozenset(keys), [(number, item.key) for item in portion])
+            buffer.add((number, item.key), item.gradients)
+        buffer.send_early(frozenset(keys), [(number, item.key) for item in portion])
     return True
 
 

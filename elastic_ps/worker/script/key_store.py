@@ -1,39 +1,34 @@
-"""The keys of one kvstore object: see `KeyStore` in `api`."""
-
-from __future__ import annotations
+"""A `WorkerKeyStore` holds the keys of one kvstore object of the script (see `KeyStore` in `api`)."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import compress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elastic_ps.core.compression import Compression
-from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.model import ALIGNMENT, Tensor
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.native.threads import Copy, copy_all
 from elastic_ps.worker.script.api import Array
-from elastic_ps.worker.script.early_sends import Pushpull, send_ahead
+from elastic_ps.worker.script.early_sends import Pushpull, send_as_ready
 from elastic_ps.worker.script.optimizer_states import State
 from elastic_ps.worker.script.process_ending import exits
 from elastic_ps.worker.script.staging import Key
-from elastic_ps.worker.script.store_optimizer import UNDIVIDED, Optimizer
+from elastic_ps.worker.script.store_job import StoreJob
+from elastic_ps.worker.script.store_optimizer import UNDIVIDED, StoreOptimizer
 from elastic_ps.worker.script.values import chosen_rows, cut, settle, write_at_once
-from elastic_ps.worker.wire.parameters import First
-
-if TYPE_CHECKING:
-    from elastic_ps.worker.script.worker_job import WorkerJob
+from elastic_ps.worker.wire.parameters import FirstValues
 
 log = logging.getLogger(__name__)
 
 
-class Store:
-    """See `KeyStore`.
+class WorkerKeyStore:
+    """A `WorkerKeyStore` is what an adapter calls as `KeyStore`.
 
     Args:
         job: this worker's.
@@ -45,10 +40,10 @@ class Store:
         optimizer: of the servers.
     """
 
-    def __init__(self, job: WorkerJob, number: int):
+    def __init__(self, job: StoreJob, number: int):
         self.declared = False
         self.compression: Compression | None = None
-        self.optimizer = Optimizer(job.node, number)
+        self.optimizer = StoreOptimizer(job.node, number)
         self._job = job
         self._number = number
         self._keys: dict[str, tuple[tuple[int, ...], str]] = {}  # shape and dtype of what was given to init
@@ -86,13 +81,13 @@ class Store:
 
     def push(self, keys: Sequence[str], gradients: Sequence[Sequence[Array]]) -> None:
         """See `KeyStore.push`."""
-        self._stage(keys, gradients, None)
+        self._stage_gradients(keys, gradients, None)
 
     def pull(self, keys: Sequence[str], outs: Sequence[Sequence[Array]]) -> None:
         """See `KeyStore.pull`."""
         self._check(keys, outs, "pulled")
         self._stage_late()
-        self._job.exchange.settle((self._number, key) for key in keys)
+        self._job.buffer.close_if_staged((self._number, key) for key in keys)
         self._write(zip(keys, outs, strict=True))
 
     def pushpull(
@@ -103,9 +98,9 @@ class Store:
             self._check(keys, gradients, "pushed")
             self._late += map(Pushpull, keys, gradients, outs)
             return
-        self._stage(keys, gradients, outs)
+        self._stage_gradients(keys, gradients, outs)
         if not self._combining:
-            self._job.exchange.close()
+            self._job.buffer.close_exchange()
 
     @contextmanager
     def combined(self, overlap: bool = False) -> Iterator[None]:
@@ -115,12 +110,12 @@ class Store:
             yield
             self._stage_late()
         except BaseException:
-            self._job.exchange.abandon()
+            self._job.buffer.drop_staged()
             self._outs.clear()
             raise
         finally:
             self._combining, self._late = False, None
-        self._job.exchange.close()
+        self._job.buffer.close_exchange()
 
     def set_optimizer(self, spec: OptimizerSpec, hyper: Callable[[int], Hyper]) -> list[str]:
         """See `KeyStore.set_optimizer`."""
@@ -154,14 +149,14 @@ class Store:
 
     def optimizer_states(self) -> dict[str, State] | None:
         """See `KeyStore.optimizer_states`."""
-        self._job.exchange.close()
+        self._job.buffer.close_exchange()
         if not self._job.node.is_member:
             return None
         return self.optimizer.states()
 
     def load_optimizer_states(self, states: dict[str, State]) -> None:
         """See `KeyStore.load_optimizer_states`."""
-        self._job.exchange.close()
+        self._job.buffer.close_exchange()
         if self._job.staging.rehearsing:
             self.optimizer.load_later(states)
         else:
@@ -189,8 +184,12 @@ class Store:
 
     # ---- for the job -----------------------------------------------------------------------------------------------
 
-    def declare_rehearsed(self, pushed: frozenset[Key], spec: DataSpec) -> None:
-        """Declare what the rehearsal used. Keys that it broadcast and never pushed are auxiliary state."""
+    def declare_rehearsed(self, pushed: frozenset[Key]) -> None:
+        """Declare what the rehearsal used. Keys that it broadcast and never pushed are auxiliary state.
+
+        Args:
+            pushed: keys that the rehearsal has pushed.
+        """
         self._declare_keys(
             [
                 self._tensor(key, auxiliary=key in self._parameters and (self._number, key) not in pushed)
@@ -204,19 +203,19 @@ class Store:
         return self._local
 
     def auxiliary(self) -> Iterator[tuple[Key, Array]]:
-        """Auxiliary keys with this worker's array of each."""
+        """Yield the auxiliary keys with this worker's array of each."""
         model = self._job.node.inbox.model
         for key, arrays in self._parameters.items():
             if model.tensors[model.index[self._number, key]].auxiliary:
                 yield (self._number, key), arrays[0]
 
     def load_rehearsed(self) -> None:
-        """The rehearsal is over, the job's values are here: load what the script wanted loaded in it."""
+        """Load what the script wanted loaded in its rehearsal, which is over: the job's values are here."""
         self._first.clear()
         self.optimizer.load_now(self._job.begins)
 
     def write_back(self, keys: Iterable[Key]) -> None:
-        """An exchange over `keys` is installed: write what the script waits for."""
+        """Write the new values of `keys` to the arrays in which the script awaits them: an exchange is installed."""
         self._write((key, self._outs.pop(key, ())) for _, key in keys)
         self._write((key, self._parameters[key]) for (_, key), _ in self.auxiliary())
 
@@ -240,43 +239,43 @@ class Store:
             log.warning("%s", warning)
 
     def _declare(self, tensors: list[Tensor], spec: OptimizerSpec | None) -> list[str]:
-        first = First(self._keys.keys(), self._first_bytes)
+        first = FirstValues(self._keys.keys(), self._first_bytes)
         warnings = self._job.declare(self._number, tensors, spec.to_json() if spec else "", self._local, first)
         self.declared = True
         return warnings
 
     def _first_bytes(self, key: str) -> NDArray[np.uint8]:
-        """A key's first value with its padding, as in a slab."""
+        """Return a key's first value with its padding, as in a slab."""
         raw = np.ascontiguousarray(self._first[key]).reshape(-1).view(np.uint8)
         padded = np.zeros(max(ALIGNMENT, -(-raw.nbytes // ALIGNMENT) * ALIGNMENT), dtype=np.uint8)
         padded[: raw.nbytes] = raw
         return padded
 
-    def _stage(
+    def _stage_gradients(
         self, keys: Sequence[str], gradients: Sequence[Sequence[Array]], outs: Sequence[Sequence[Array]] | None
     ) -> None:
         self._check(keys, gradients, "pushed")
         settle((array for arrays in gradients for array in arrays), to_write=False)
         named = [(self._number, key) for key in keys]
-        done = self._job.exchange.stage_all(named, gradients) if named else []
+        done = self._job.buffer.add_all(named, gradients) if named else []
         try:
             for number, (key, arrays) in enumerate(zip(named, gradients, strict=True)):
                 if not done[number]:
-                    self._job.exchange.stage(key, arrays)  # which may close the exchange before, with its own outs
+                    self._job.buffer.add(key, arrays)  # which may close the exchange before, with its own outs
                 if outs is not None:
                     self._outs[keys[number]] = list(outs[number])
         finally:
-            self._job.exchange.staged()
+            self._job.buffer.finish_adding()
 
     def _stage_late(self) -> None:
-        """Stage what has waited: portion by portion, where there is something to overlap, as they become ready."""
+        """Stage what has waited: where there is something to overlap, portion by portion, as gradients become ready."""
         late, self._late = self._late, None
         if not late:
             return
-        if send_ahead(self._job.exchange, self._number, late):
+        if send_as_ready(self._job.buffer, self._number, late):
             self._outs.update((item.key, list(item.outs)) for item in late)
         else:
-            self._stage([i.key for i in late], [i.gradients for i in late], [i.outs for i in late])
+            self._stage_gradients([i.key for i in late], [i.gradients for i in late], [i.outs for i in late])
 
     def _check(self, keys: Sequence[str], arrays: Sequence[Sequence[Array]], verb: str) -> None:
         for key, listed in zip(keys, arrays, strict=True):

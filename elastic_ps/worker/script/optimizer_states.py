@@ -27,7 +27,7 @@ State = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Held:
+class BlockState:
     """What a server holds of one block beside its values.
 
     Attributes:
@@ -114,7 +114,7 @@ class States:
             }
             fetch(self._node, sorted(blocks), numbers_only=True, load=frames)
 
-    def _begun(self, held: Mapping[int, Held]) -> bool:
+    def _begun(self, held: Mapping[int, BlockState]) -> bool:
         """Whether an update of this worker's version has been made in part."""
         return any(found.version != self._node.version for found in held.values())
 
@@ -151,7 +151,7 @@ class States:
     def _key(self, block: int) -> str:
         return self._model.tensors[self._model.blocks[block].tensor].key
 
-    def _joined(self, index: int, name: str, held: Mapping[int, Held]) -> NDArray[Any]:
+    def _joined(self, index: int, name: str, held: Mapping[int, BlockState]) -> NDArray[Any]:
         parts = [held[block].arrays[name] for block in self._model.blocks_of[index]]
         whole: NDArray[Any] = np.concatenate(parts)
         return whole.reshape(self._model.tensors[index].shape)
@@ -163,7 +163,7 @@ Load = tuple[list[str], int, list[Buffer]]
 
 def fetch(
     node: WorkerNode, blocks: Iterable[int], numbers_only: bool = False, load: Mapping[int, Load] | None = None
-) -> dict[int, Held]:
+) -> dict[int, BlockState]:
     """What the servers hold of these blocks; asked again where the configuration or a connection changes.
 
     Args:
@@ -198,7 +198,7 @@ def fetch(
                 }
 
 
-def _split(model: Model, frame: Frame, data: bytearray) -> Iterable[tuple[int, Held]]:
+def _split(model: Model, frame: Frame, data: bytearray) -> Iterable[tuple[int, BlockState]]:
     """A SNAPSHOT's blocks. Its payload: the run's values, then each state array over the whole run."""
     ((first, count),) = frame.runs
     snapshot = frame.of(SnapshotMeta)
@@ -215,10 +215,10 @@ def _split(model: Model, frame: Frame, data: bytearray) -> Iterable[tuple[int, H
     for block, updates in zip(model.blocks[first : first + count], snapshot.counts, strict=True):
         low = (block.position - span.start) // item
         mine = {name: array[low : low + block.nbytes // item] for name, array in arrays.items()}
-        yield block.id, Held(frame.version, int(updates), dtypes, mine)
+        yield block.id, BlockState(frame.version, int(updates), dtypes, mine)
 
 
-def _frame_parts(model: Model, number: int, state: State, held: Held) -> Load:
+def _frame_parts(model: Model, number: int, state: State, held: BlockState) -> Load:
     """What loads one block: its part of each array, padded as the servers keep it."""
     block = model.blocks[number]
     item = np.dtype(model.tensors[block.tensor].dtype).itemsize
@@ -231,7 +231,7 @@ def _frame_parts(model: Model, number: int, state: State, held: Held) -> Load:
     return list(held.dtypes), int(state.get("count", held.count)), payload
 
 
-def _check(key: str, state: State, shape: tuple[int, ...], held: Held) -> None:
+def _check(key: str, state: State, shape: tuple[int, ...], held: BlockState) -> None:
     """Refuse a state that the key's optimizer does not keep."""
     arrays = {name: np.asarray(array) for name, array in state.items() if name != "count"}
     given = {name: (array.dtype, array.shape) for name, array in arrays.items()}

@@ -26,7 +26,7 @@ def exits() -> Iterator[None]:
         raise SystemExit(error.status) from error
 
 
-class Ending:
+class ScriptEnding:
     """Remembers how the script ends: one that dies of an exception, or exits with a status, has not finished.
 
     `raise SystemExit(3)` tells nobody in Python; its status comes from whoever sees the process end.

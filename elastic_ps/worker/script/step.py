@@ -1,106 +1,130 @@
-"""The step under way: this worker's part of the data, and the exchanges that the step makes."""
+"""A `Step` makes the exchanges of the script's step that is under way, for this worker's part of the data."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Protocol
 
+from elastic_ps.core.compression import Compression
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.data.data_position import Course, Part
-from elastic_ps.worker.script.key_store import Store
+from elastic_ps.worker.script.api import Array
+from elastic_ps.worker.script.data_position import DataPosition, StepPart
+from elastic_ps.worker.script.gradients import Gradients
 from elastic_ps.worker.script.process_ending import exits
 from elastic_ps.worker.script.staging import Key
-from elastic_ps.worker.wire.core_share import Pace
+from elastic_ps.worker.script.store_optimizer import StoreOptimizer
+from elastic_ps.worker.wire.core_share import CoreShare
 from elastic_ps.worker.wire.exchange import Exchange, Push
-from elastic_ps.worker.wire.gradients import Gradients
 from elastic_ps.worker.wire.worker_node import WorkerNode
 
 
+class PushedStore(Protocol):
+    """A `PushedStore` is what a step needs of the kvstore whose keys it pushes.
+
+    Attributes:
+        compression: of its gradients; None: they travel as they are.
+        optimizer: on the servers.
+    """
+
+    compression: Compression | None
+    optimizer: StoreOptimizer
+
+    def auxiliary(self) -> Iterator[tuple[Key, Array]]:
+        """Yield the auxiliary keys with this worker's array of each."""
+
+    def write_back(self, keys: Iterable[Key]) -> None:
+        """Write the new values of `keys` to the arrays in which the script awaits them."""
+
+
 class Step:
-    """See the module. Used by the script's thread.
+    """A `Step` counts the exchanges of the step under way and makes each. It is used by the script's thread.
 
     Args:
         node: this worker.
-        pace: told of every step.
+        core_share: told of every step.
 
     Attributes:
-        part: of the data; None: no step of an elastic job is under way.
-        again: it must be yielded again: other workers share it now.
+        part: this worker's of the data; None: no step of an elastic job is under way.
+        again: the step must be yielded again: other workers share it now.
         exchanged: this process has made an exchange.
-        course: of an elastic job, from its rehearsal on; None: the script draws its own batches.
+        data_position: in an elastic job, from its rehearsal on; None: the script draws its own batches.
         gradients: of the open exchange.
     """
 
-    def __init__(self, node: WorkerNode, pace: Pace):
-        self.part: Part | None = None
-        self.course: Course | None = None
+    def __init__(self, node: WorkerNode, core_share: CoreShare):
+        self.part: StepPart | None = None
+        self.data_position: DataPosition | None = None
         self.again = False
         self.exchanged = False
         self.gradients = Gradients(node)
         self._node = node
-        self._pace = pace
+        self._core_share = core_share
         self._exchange = Exchange(node)
-        self._position = 0  # of the next exchange
-        self._ahead: Push | None = None  # of the next exchange, of which some has been sent
+        self._next = 0  # the exchange of the step that comes next
+        self._early: Push | None = None  # of the next exchange, of which some tensors have been sent
 
-    def begin(self, part: Part | None) -> None:
-        """The step of `part` is under way."""
+    def begin(self, part: StepPart | None) -> None:
+        """Begin the step of `part`."""
         self.part = part
-        self._position = 0
+        self._next = 0
 
     def end(self) -> None:
-        """No step is under way."""
+        """End the step: none is under way."""
         self.part = None
         self.again = False
 
-    def abandon(self) -> None:
-        """The next exchange has other gradients than what was sent ahead."""
-        if self._ahead is not None:
-            self._ahead = None
-            self._exchange.forget_ahead()
+    def forget_early(self) -> None:
+        """Forget what was sent early: the next exchange has other gradients."""
+        if self._early is not None:
+            self._early = None
+            self._exchange.forget_sent()
             self.gradients.step_again()
 
-    def send_ahead(self, keys: frozenset[Key], ready: Iterable[Key], store: Store) -> None:
-        """Send some gradients of the next exchange, which is over `keys`; `run` sends the rest.
+    def send_early(self, keys: frozenset[Key], ready: Iterable[Key], store: PushedStore) -> None:
+        """Send some gradients of the next exchange, which is over `keys`; `make_exchange` sends the rest.
 
         Args:
             keys: all that it pushes.
-            ready: those that are written.
+            ready: those whose gradients are written.
             store: of the keys.
         """
-        course = self.course
-        if course is not None and not course.done <= self._position < course.spec.exchanges:
+        where = self.data_position
+        if where is not None and not where.done <= self._next < where.spec.exchanges:
             return
-        if self._ahead is None:
-            self._ahead = self._push(keys, store, self._position, empty=False)
-        self.gradients.copy()
+        if self._early is None:
+            self._early = self._push(keys, store, self._next, empty=False)
+        self.gradients.finish_writing()
         index = self._node.inbox.model.index
         with exits():
-            self._exchange.send_ahead(replace(self._ahead, present=frozenset(index[key] for key in ready)))
+            self._exchange.send_tensors(replace(self._early, present=frozenset(index[key] for key in ready)))
 
     def lacks(self, exchanges: int) -> bool:
-        """Whether not all of the step's exchanges have been made."""
-        return not self.again and self._position < exchanges
+        """Return whether fewer than so many exchanges of the step have been made."""
+        return not self.again and self._next < exchanges
 
-    def run(self, keys: frozenset[Key], store: Store | None, empty: bool = False) -> None:
-        """One exchange, the step's next.
+    def make_exchange(self, keys: frozenset[Key], store: PushedStore | None, empty: bool = False) -> None:
+        """Make the step's next exchange.
 
         Args:
             keys: that are pushed, all of `store`; none: the exchange is only taken part in.
             store: of the keys.
             empty: this worker has no samples in the step.
+
+        Raises:
+            ConfigurationError: the step has had as many exchanges as the rehearsal.
         """
-        position, course = self._position, self.course
-        self._position += 1
-        if course is not None and position >= course.spec.exchanges:
+        number, where = self._next, self.data_position
+        self._next += 1
+        if where is not None and number >= where.spec.exchanges:
             raise ConfigurationError(
-                f"this step makes more than the {course.spec.exchanges} kvstore exchanges of the rehearsal: push the "
+                f"this step makes more than the {where.spec.exchanges} kvstore exchanges of the rehearsal: push the "
                 "same keys in the same order in every step"
             )
-        if course is not None and position < course.done:  # made before the step was begun again
+        if where is not None and number < where.done:  # made before the step was begun again
             if store:
                 store.write_back(keys)
             return
-        push, self._ahead = self._ahead or self._push(keys, store, position, empty), None
-        boundary = course is None or position == course.spec.exchanges - 1
+        push, self._early = self._early or self._push(keys, store, number, empty), None
+        boundary = where is None or number == where.spec.exchanges - 1
         with exits():
             if not self._exchange.run(push, boundary):
                 self.again = True
@@ -113,28 +137,28 @@ class Step:
             store.write_back(keys)
         if boundary:
             self._node.progress.stepped(self._node.version, 0 if empty else push.samples)
-            self._pace.stepped()
+            self._core_share.stepped()
 
-    def _push(self, keys: frozenset[Key], store: Store | None, position: int, empty: bool) -> Push:
+    def _push(self, keys: frozenset[Key], store: PushedStore | None, number: int, empty: bool) -> Push:
         model = self._node.inbox.model
         present = {model.index[key] for key in keys}
         if store:
             for key, array in store.auxiliary():
                 present.add(model.index[key])
                 array.settle([array], to_write=False)
-                self.gradients.write(model.index[key], [array])
-            self.gradients.copy()
+                self.gradients.write_gradient(model.index[key], [array])
+            self.gradients.finish_writing()
         own = None if self._node.is_sync else (self._node.session.node, 0)
-        part = self.part or Part(batch=own)  # a static script's step
+        part = self.part or StepPart(batch=own)  # a static script's step
         return Push(
             parts=self.gradients.parts,
             rows=self.gradients.rows,
             present=frozenset(present),
             samples=len(part.positions),
-            slice=part.slice(position),
+            slice=part.slice(number),
             roster=part.roster,
             hyper=store.optimizer.hyper(keys) if store else None,
             empty=empty,
-            batch=part.number(position),
+            batch=part.number(number),
             compression=store.compression if store else None,
         )

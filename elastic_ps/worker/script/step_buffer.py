@@ -1,10 +1,10 @@
-"""The open exchange: gradients that the script's calls have staged, until a call needs it closed (see `staging`)."""
+"""A `StepBuffer` collects the gradients of the open exchange, until one of the script's calls needs it closed.
 
-from __future__ import annotations
+Which call that is, `staging` decides.
+"""
 
 from collections.abc import Iterable, Sequence
 from itertools import compress
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,46 +12,47 @@ from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.model import Model
 from elastic_ps.worker.script.api import Array
 from elastic_ps.worker.script.staging import Key, Staging
-
-if TYPE_CHECKING:
-    from elastic_ps.worker.script.key_store import Store
-    from elastic_ps.worker.script.step import Step
-    from elastic_ps.worker.wire.worker_node import WorkerNode
+from elastic_ps.worker.script.step import PushedStore, Step
+from elastic_ps.worker.wire.worker_node import WorkerNode
 
 
-class OpenExchange:
-    """See the module.
+class StepBuffer:
+    """A `StepBuffer` adds gradients to the open exchange and has the step make it.
 
     Args:
         node: this worker.
-        staging: which keys are in it.
-        step: that it is part of.
+        staging: which keys are in the exchange.
+        step: that the exchange is part of.
         stores: of the script, by their numbers.
     """
 
-    def __init__(self, node: WorkerNode, staging: Staging, step: Step, stores: Sequence[Store]):
+    def __init__(self, node: WorkerNode, staging: Staging, step: Step, stores: Sequence[PushedStore]):
         self._node = node
         self._staging = staging
         self._step = step
         self._stores = stores
 
-    def stage(self, key: Key, arrays: Sequence[Array]) -> None:
-        """Add a key's gradient."""
+    def add(self, key: Key, arrays: Sequence[Array]) -> None:
+        """Add a key's gradient, the sum of one array for each device.
+
+        Raises:
+            ConfigurationError: no step is under way.
+        """
         if self._outside and not self._staging.rehearsing:
             raise ConfigurationError("a push outside of the loop over the sampler: it would belong to no step")
         if self._staging.must_close_before(key):
-            self.close()
+            self.close_exchange()
         if self._step.again:
             return
         if not self._staging.rehearsing:
             index = self._model.index[key]
             fits = self._model.tensors[index].dtype == "float32"
-            self._step.gradients.write(index, arrays, self._stores[key[0]].compression if fits else None)
+            self._step.gradients.write_gradient(index, arrays, self._stores[key[0]].compression if fits else None)
         self._staging.stage(key)
 
-    def stage_all(self, keys: Sequence[Key], gradients: Sequence[Sequence[Array]]) -> Sequence[bool]:
-        """Add gradients of several keys, at once; which could be: the others are to be staged."""
-        if self._outside or self._stores[keys[0][0]].compression is not None or not self.may_send_ahead(keys):
+    def add_all(self, keys: Sequence[Key], gradients: Sequence[Sequence[Array]]) -> Sequence[bool]:
+        """Add gradients of several keys at once; return by key whether it could be: `add` takes the others."""
+        if self._outside or self._stores[keys[0][0]].compression is not None or not self.may_send_early(keys):
             return [False] * len(keys)
         tensors = [self._model.index[key] for key in keys]
         alike = [
@@ -61,47 +62,47 @@ class OpenExchange:
         if not all(alike):
             return [False] * len(keys)
         done: list[bool]
-        done = self._step.gradients.write_all(np.array(tensors), [arrays[0] for arrays in gradients]).tolist()
+        done = self._step.gradients.write_gradients(np.array(tensors), [arrays[0] for arrays in gradients]).tolist()
         for key in compress(keys, done):
             self._staging.stage(key)
         return done
 
-    def staged(self) -> None:
-        """A call of the script's has staged all that it has: its arrays may change now."""
-        self._step.gradients.copy()
+    def finish_adding(self) -> None:
+        """Copy what has been added: the script's arrays may change from now on."""
+        self._step.gradients.finish_writing()
 
-    def may_send_ahead(self, keys: Sequence[Key]) -> bool:
-        """Whether gradients of `keys`, which make the coming exchange, may be sent before all are staged."""
+    def may_send_early(self, keys: Sequence[Key]) -> bool:
+        """Return whether gradients of `keys`, which make the coming exchange, may be sent before all are added."""
         fresh = len(set(keys)) == len(keys) and not self._staging.staged
         return fresh and not self._staging.rehearsing and not self._step.again
 
-    def send_ahead(self, keys: frozenset[Key], ready: Sequence[Key]) -> None:
-        """Send what is staged of the coming exchange over `keys`."""
-        self._step.send_ahead(keys, ready, self._stores[ready[0][0]])
+    def send_early(self, keys: frozenset[Key], ready: Sequence[Key]) -> None:
+        """Send the gradients of `ready`, which have been added, of the coming exchange over `keys`."""
+        self._step.send_early(keys, ready, self._stores[ready[0][0]])
 
-    def abandon(self) -> None:
-        """Nothing that is staged counts."""
+    def drop_staged(self) -> None:
+        """Drop what has been added: nothing of it counts."""
         self._staging.staged.clear()
-        self._step.abandon()
+        self._step.forget_early()
 
-    def settle(self, keys: Iterable[Key]) -> None:
-        """Close it if it concerns one of `keys`."""
+    def close_if_staged(self, keys: Iterable[Key]) -> None:
+        """Close the exchange if it concerns one of `keys`."""
         if any(self._staging.needs(key) for key in keys):
-            self.close()
+            self.close_exchange()
 
-    def close(self) -> None:
-        """Close it, if anything is staged."""
+    def close_exchange(self) -> None:
+        """Close the exchange and make it, if anything has been added."""
         if not self._staging.staged:
             return
-        self._step.gradients.copy()
+        self._step.gradients.finish_writing()
         keys = self._staging.closed()
         if not self._staging.rehearsing:
-            self._step.run(keys, self._stores[next(iter(keys))[0]])
+            self._step.make_exchange(keys, self._stores[next(iter(keys))[0]])
 
     @property
     def _outside(self) -> bool:
         """Whether no step of an elastic job is under way."""
-        return self._step.course is not None and self._step.part is None
+        return self._step.data_position is not None and self._step.part is None
 
     @property
     def _model(self) -> Model:

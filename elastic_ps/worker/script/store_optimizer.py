@@ -15,7 +15,7 @@ UNDIVIDED = ("lamb", "lars")
 """Rules that need the norm of whole tensors."""
 
 
-class Optimizer:
+class StoreOptimizer:
     """See the module.
 
     Args:

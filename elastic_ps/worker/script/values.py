@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from elastic_ps.native.bulk import Addresses, move
 from elastic_ps.native.threads import Copy
 from elastic_ps.worker.script.api import Array
-from elastic_ps.worker.wire.node_state import Room
+from elastic_ps.worker.wire.worker_state import WorkerState
 
 
 def settle(arrays: Iterable[Array], to_write: bool) -> None:
@@ -33,10 +33,10 @@ def addresses(arrays: Sequence[Array]) -> Addresses:
     return found
 
 
-def write_at_once(room: Room, store: int, wanted: Sequence[tuple[str, Array]]) -> NDArray[np.bool_]:
+def write_at_once(state: WorkerState, store: int, wanted: Sequence[tuple[str, Array]]) -> NDArray[np.bool_]:
     """Write installed values of a store's keys to settled arrays; which could be: those in one piece at both ends."""
-    inbox, to = room.inbox, addresses([array for _, array in wanted])
-    with room.changed:  # tables may grow at any time
+    inbox, to = state.inbox, addresses([array for _, array in wanted])
+    with state.changed:  # tables may grow at any time
         model = inbox.model
         tensors = np.array([model.index.get((store, key), -1) for key, _ in wanted], dtype=np.int64)
         alike = [

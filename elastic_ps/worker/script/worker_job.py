@@ -14,18 +14,18 @@ from elastic_ps.core.configuration import Role
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.errors import ConfigurationError, JobEnded
 from elastic_ps.core.model import Tensor
-from elastic_ps.data.data_position import Course, Part, agree, course
 from elastic_ps.node.leaving import EXIT_TERMINATED, leave_or_save
 from elastic_ps.node.session import Session
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.worker.script.barriers import Barriers
-from elastic_ps.worker.script.key_store import Store
-from elastic_ps.worker.script.process_ending import Ending, drain_on_sigterm, exits
+from elastic_ps.worker.script.data_position import DataPosition, StepPart, agree, position_of
+from elastic_ps.worker.script.key_store import WorkerKeyStore
+from elastic_ps.worker.script.process_ending import ScriptEnding, drain_on_sigterm, exits
 from elastic_ps.worker.script.staging import Key, Staging
 from elastic_ps.worker.script.step import Step
-from elastic_ps.worker.script.step_buffer import OpenExchange
-from elastic_ps.worker.wire.core_share import Pace
-from elastic_ps.worker.wire.parameters import First, declare, enter, follow, refresh
+from elastic_ps.worker.script.step_buffer import StepBuffer
+from elastic_ps.worker.wire.core_share import CoreShare
+from elastic_ps.worker.wire.parameters import FirstValues, declare, enter, follow, refresh
 from elastic_ps.worker.wire.worker_node import WorkerNode
 from protos import elastic_pb2 as pb
 
@@ -40,7 +40,7 @@ class WorkerJob:
 
     Attributes:
         spec: of the elastic sampler; None while the script draws its own batches.
-        course: of an elastic job.
+        data_position: of an elastic job.
         rehearsed: the rehearsal is over.
         exchange: the open one.
         seeders: called with a seed of each step's own.
@@ -51,13 +51,13 @@ class WorkerJob:
         self.node = WorkerNode(Session(settings, Role.WORKER), transport)
         self.staging = Staging()
         self.spec: DataSpec | None = None
-        self.course: Course | None = None
+        self.data_position: DataPosition | None = None
         self.rehearsed = False
         self.seeders: list[Callable[[int], None]] = []
-        self._step = Step(self.node, Pace(settings.cpu_share))
+        self._step = Step(self.node, CoreShare(settings.cpu_share))
         self._barriers = Barriers(self.node)
-        self._stores: list[Store] = []
-        self.exchange = OpenExchange(self.node, self.staging, self._step, self._stores)
+        self._stores: list[WorkerKeyStore] = []
+        self.buffer = StepBuffer(self.node, self.staging, self._step, self._stores)
         self._named: str | None = None  # the consistency in the kvstores' names
         self._left = threading.Event()
 
@@ -66,13 +66,13 @@ class WorkerJob:
         with exits():
             self.node.start()
             enter(self.node)
-        ending = Ending()
+        ending = ScriptEnding()
         atexit.register(lambda: self.leave(finished=not ending.failed))
         drain_on_sigterm(
             lambda: leave_or_save(self.node.session), lambda why: self.node.end(JobEnded(why, EXIT_TERMINATED))
         )
 
-    def open_store(self, consistency: str | None = None) -> Store:
+    def open_store(self, consistency: str | None = None) -> WorkerKeyStore:
         """The script's next kvstore object.
 
         Args:
@@ -85,7 +85,7 @@ class WorkerJob:
             if self.spec is not None or self._named or any(store.declared for store in self._stores):
                 agree(consistency, self.consistency, "the sampler" if self.spec else "another kvstore of this script")
             self._named = consistency
-        self._stores.append(Store(self, len(self._stores)))
+        self._stores.append(WorkerKeyStore(self, len(self._stores)))
         return self._stores[-1]
 
     @property
@@ -101,10 +101,10 @@ class WorkerJob:
     @property
     def epoch(self) -> int:
         """The job's present epoch, as far as this worker knows."""
-        if self.course is None and self.node.data is not None and self.node.data.elastic:
-            self.course = course(self.node, self.node.data)
+        if self.data_position is None and self.node.data is not None and self.node.data.elastic:
+            self.data_position = position_of(self.node, self.node.data)
         with exits():
-            return self.course.epoch if self.course else 0
+            return self.data_position.epoch if self.data_position else 0
 
     @property
     def rank(self) -> int:
@@ -130,7 +130,7 @@ class WorkerJob:
         self._left.set()
         try:
             if finished and self.node.ended is None:
-                self.exchange.close()
+                self.buffer.close_exchange()
         finally:
             self.node.close(finished and self.node.ended is None)
 
@@ -146,14 +146,14 @@ class WorkerJob:
         if self._named:
             agree(self._named, spec.consistency, "the sampler")
         self.spec = spec
-        self.course = self._step.course = self.course or course(self.node, spec)
+        self.data_position = self._step.data_position = self.data_position or position_of(self.node, spec)
         self.staging.rehearse()
 
     def perform(self) -> None:
         """The rehearsal is over: declare what it used, take the job's values, and wait to be a member."""
-        self.exchange.close()
+        self.buffer.close_exchange()
         assert self.spec is not None
-        assert self.course is not None
+        assert self.data_position is not None
         if any(store.updates_locally for store in self._stores):
             raise ConfigurationError(
                 "an elastic sampler needs the optimizer on the servers: leave update_on_kvstore out of gluon.Trainer, "
@@ -165,10 +165,10 @@ class WorkerJob:
                 "the loop over the sampler pushed nothing: call trainer.step(global_batch) with a trainer made with "
                 'kvstore="dist_elastic" inside `for step, indices, batch in sampler`'
             )
-        self.spec = self.course.spec = replace(self.spec, exchanges=exchanges)
+        self.spec = self.data_position.spec = replace(self.spec, exchanges=exchanges)
         pushed = frozenset[Key]().union(*self.staging.learnt)
         for store in self._stores:
-            store.declare_rehearsed(pushed, self.spec)
+            store.declare_rehearsed(pushed)
         with exits():
             follow(self.node)
         for store in self._stores:
@@ -176,11 +176,11 @@ class WorkerJob:
         self._install_all()
         self.rehearsed = True
 
-    def begin_step(self, epoch: int) -> Part | None:
+    def begin_step(self, epoch: int) -> StepPart | None:
         """This worker's part of the next step, fixed from now to `end_step`; None: `epoch` is over."""
-        assert self.course is not None
+        assert self.data_position is not None
         with exits():
-            part = self.course.begin(epoch)
+            part = self.data_position.begin(epoch)
             if part is None and not self.is_sync:
                 refresh(self.node)  # the others' last batches are not in what this worker's own last one gave it
                 self._install_all()
@@ -188,14 +188,14 @@ class WorkerJob:
         if part is not None:
             for seeder in self.seeders:
                 seeder(part.seed)
-        self._barriers.began(part, epoch, self.course.spec)
+        self._barriers.began(part, epoch, self.data_position.spec)
         return part
 
-    def end_step(self, part: Part) -> bool:
+    def end_step(self, part: StepPart) -> bool:
         """The script has used the batch of `part`; False where the step must be yielded again, or is not open."""
         if part is not self._step.part:
             return False
-        self.exchange.close()
+        self.buffer.close_exchange()
         self._take_part_in_the_rest()
         done = not self._step.again
         self._put_down()
@@ -211,7 +211,7 @@ class WorkerJob:
             if self.staging.staged or self.staging.learnt:
                 self.perform()
         elif self._step.part is not None:
-            self.exchange.close()
+            self.buffer.close_exchange()
             self._put_down()
 
     def skip_step(self) -> None:
@@ -224,7 +224,7 @@ class WorkerJob:
         """Of the step's exchanges, in which this worker pushes nothing; `empty`: as it has no samples."""
         assert self.spec is not None
         while self._step.lacks(self.spec.exchanges):
-            self._step.run(frozenset(), None, empty)
+            self._step.make_exchange(frozenset(), None, empty)
 
     def _put_down(self) -> None:
         """No step is under way; one that must be yielded again begins with the job's values."""
@@ -236,12 +236,14 @@ class WorkerJob:
 
     def barrier(self) -> None:
         """Close the open exchange, then wait for all workers; not in a rehearsal nor in a step that is made again."""
-        self.exchange.close()
+        self.buffer.close_exchange()
         if self.node.is_member and not self.staging.rehearsing and not self._step.again:
             with exits():
                 self._barriers.wait()
 
-    def declare(self, store: int, tensors: Sequence[Tensor], optimizer: str, local: bool, first: First) -> list[str]:
+    def declare(
+        self, store: int, tensors: Sequence[Tensor], optimizer: str, local: bool, first: FirstValues
+    ) -> list[str]:
         """Declare tensors of a store; returns warnings."""
         request = pb.DeclareRequest(
             tensors=[codec.tensor_to_pb(tensor) for tensor in tensors],

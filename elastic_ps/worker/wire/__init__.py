@@ -1,1 +1,1 @@
-"""The servers' side of a worker: connections, exchanges, parameters that arrive, membership of the job."""
+"""The servers' side of a worker has its connections, exchanges, arriving parameters and membership of the job."""

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 
-class Pace:
+class CoreShare:
     """Rests after steps that took more than the share. Used by the script's thread.
 
     Args:

@@ -74,27 +74,27 @@ class Exchange:
     def __init__(self, node: WorkerNode):
         self._node = node
         self._told = NO_CONFIGURATION
-        self._ahead: tuple[tuple[int, int], frozenset[int]] = (-1, -1), frozenset()
+        self._sent: tuple[tuple[int, int], frozenset[int]] = (-1, -1), frozenset()
 
-    def send_ahead(self, push: Push) -> None:
+    def send_tensors(self, push: Push) -> None:
         """Send some tensors of the open version, `push.present`; `run` sends the others."""
         node = self._node
         with node.changed:
             node.check()
             if push.roster is not None and push.roster != roster(node.configuration):
                 return  # `run` will tell
-            sent = self._sent_ahead()
+            sent = self._already_sent()
             for server, frame, payload in self._frames(push, node.version, push.present - sent, whole=False):
                 node.peers.send(server, frame, payload)
-            self._ahead = (node.generation, node.version), sent | push.present
+            self._sent = (node.generation, node.version), sent | push.present
 
-    def forget_ahead(self) -> None:
+    def forget_sent(self) -> None:
         """What was sent ahead does not count: `run` sends it again."""
-        self._ahead = (-1, -1), frozenset()
+        self._sent = (-1, -1), frozenset()
 
-    def _sent_ahead(self) -> frozenset[int]:
+    def _already_sent(self) -> frozenset[int]:
         """Tensors of the open version that servers have been sent and will answer. Call under the lock."""
-        when, sent = self._ahead
+        when, sent = self._sent
         return sent if when == (self._node.generation, self._node.version) else frozenset()
 
     def run(self, push: Push, boundary: bool) -> bool:
@@ -117,7 +117,7 @@ class Exchange:
                 version = node.version
                 if node.is_chief and push.batch is None:
                     self._check_first_values(version)
-                for server, frame, payload in self._frames(push, version, push.present - self._sent_ahead()):
+                for server, frame, payload in self._frames(push, version, push.present - self._already_sent()):
                     node.peers.send(server, frame, payload)
             if self._gather(generation):
                 break

@@ -2,7 +2,7 @@
 
 Directives come on the session's thread, news of a switch with frames on the links' threads, the clock's version on the
 script's. Whoever hears first that a configuration is decided swaps the tables, in whatever thread; an open exchange
-sees it by `Room.generation`. The rules: docs/protocol.md, "A plan" and "Nodes".
+sees it by `WorkerState.generation`. The rules: docs/protocol.md, "A plan" and "Nodes".
 """
 
 import threading
@@ -15,9 +15,10 @@ from elastic_ps.core.errors import EXIT_RESTART, JobEnded
 from elastic_ps.core.model import Model, runs
 from elastic_ps.node.standing import ArmAnswer
 from elastic_ps.transport.frame_metas import NoticeMeta, SubscribeMeta
-from elastic_ps.worker.wire.node_state import Room
-from elastic_ps.worker.wire.parameter_inbox import Inbox
+from elastic_ps.transport.send_queue import Link
+from elastic_ps.worker.wire.parameter_inbox import ParameterInbox
 from elastic_ps.worker.wire.prefault import populate
+from elastic_ps.worker.wire.worker_state import WorkerState
 from protos import elastic_pb2 as pb
 
 _ANSWERS = {ArmAnswer.ARMED: pb.ARMED, ArmAnswer.LATE: pb.LATE, ArmAnswer.SWITCHED: pb.SWITCHED}
@@ -27,13 +28,12 @@ class Membership:
     """See the module.
 
     Args:
-        room: the worker's.
+        state: the worker's.
     """
 
-    def __init__(self, room: Room):
-        self._room = room
-        self._subscribed: set[NodeId] = set()
-        self._met: set[NodeId] = set()  # servers that this worker has been told to be connected to
+    def __init__(self, state: WorkerState):
+        self._state = state
+        self._subscribed: dict[NodeId, Link] = {}  # by server, the connection on which it has been asked for its blocks
         self._joined_at = 0  # the clock of the last switch: a joiner's first version
         self._before: frozenset[NodeId] = frozenset()  # servers of the configuration before the last switch
         self._heard: dict[NodeId, ConfigId] = {}  # by server: the newest configuration of its frames
@@ -48,14 +48,14 @@ class Membership:
         The clock is a target: the switch may have been decided at an earlier version. But what a server says under
         the new configuration comes behind all its values of the old one.
         """
-        room = self._room
-        said = all(self._heard.get(server, NO_CONFIGURATION) >= room.standing.number for server in self._before)
-        return room.inbox.version is not None and (room.version >= self._joined_at or said)
+        state = self._state
+        said = all(self._heard.get(server, NO_CONFIGURATION) >= state.standing.number for server in self._before)
+        return state.inbox.version is not None and (state.version >= self._joined_at or said)
 
     @property
     def unheard(self) -> dict[NodeId, str]:
         """Servers whose last values of the configuration before a joiner awaits. Call under the lock."""
-        number = self._room.standing.number
+        number = self._state.standing.number
         lacking = [server for server in self._before if self._heard.get(server, NO_CONFIGURATION) < number]
         return dict.fromkeys(lacking, f"its last values before configuration {number}")
 
@@ -67,51 +67,50 @@ class Membership:
         getattr(self, f"_on_{kind}", lambda _message: None)(getattr(directive, kind or "stop"))
 
     def _acknowledge(self, answer: "pb.Answer", number: ConfigId, suspension_ms: float = 0.0) -> None:
-        self._room.session.acknowledge(answer, number, self._room.version, suspension_ms)
+        self._state.session.acknowledge(answer, number, self._state.version, suspension_ms)
 
     def _on_welcome(self, welcome: pb.Welcome) -> None:
-        room = self._room
-        with room.changed:
-            room.data = codec.data_from_pb(welcome.data)
+        state = self._state
+        with state.changed:
+            state.data = codec.data_from_pb(welcome.data)
             configuration = codec.configuration_from_pb(welcome.configuration)
-            if room.standing.current is None or room.standing.passes_by(configuration.id):
+            if state.standing.current is None or state.standing.passes_by(configuration.id):
                 # a job that was restored has tensors before it has a configuration
                 tensors = tuple(codec.tensor_from_pb(tensor) for tensor in welcome.tensors)
-                room.inbox = Inbox(Model(tensors, room.inbox.model.block_bytes))
-                room.inherited = bool(tensors)
-                room.receiving.clear()
-                room.generation += 1  # what was asked for, another inbox awaited
+                state.inbox = ParameterInbox(Model(tensors, state.inbox.model.block_bytes))
+                state.inherited = bool(tensors)
+                state.receiving.clear()
+                state.generation += 1  # what was asked for, another inbox awaited
                 self._subscribed.clear()
                 if welcome.HasField("configuration"):
-                    room.standing = replace(room.standing, current=configuration, prepared=None, clock=None)
-            room.changed.notify_all()
+                    state.standing = replace(state.standing, current=configuration, prepared=None, clock=None)
+            state.changed.notify_all()
         self.switch(configuration.id)
 
     def _on_prepare(self, prepare: pb.Prepare) -> None:
-        room = self._room
+        state = self._state
         configuration = codec.configuration_from_pb(prepare.configuration)
         dead = frozenset(prepare.dead)
-        with room.changed:
-            if configuration.id <= room.standing.number:
+        with state.changed:
+            if configuration.id <= state.standing.number:
                 self._acknowledge(pb.SWITCHED, configuration.id)
                 return
             for server in dead:
                 self._forget(server)
-            room.standing = room.standing.prepare(configuration, prepare.mode == pb.PAUSE, dead)
-            if not room.standing.decided(configuration.id):
+            state.standing = state.standing.prepare(configuration, prepare.mode == pb.PAUSE, dead)
+            if not state.standing.decided(configuration.id):
                 self._acknowledge(pb.CANCELLED, configuration.id)
                 return
             self._close_unused()
-            followed = room.configuration.servers if room.is_shadow else ()
+            followed = state.configuration.servers if state.is_shadow else ()
         for member in (*configuration.servers, *followed):
-            room.peers.ensure(member)
-        with room.changed:
+            state.peers.ensure(member)
+        with state.changed:
             for member in followed:
-                if member.id not in self._subscribed and member.id in self._met:
-                    self._subscribe(member.id)
+                self.subscribe(member.id)
             self._preparing = configuration.id
             self.answer_prepared()
-            room.changed.notify_all()
+            state.changed.notify_all()
 
     def answer_prepared(self) -> None:
         """Answer PREPARED once the prepared table's servers are all connected; else they are told as waited for.
@@ -119,26 +118,26 @@ class Membership:
         A table that was answered before may be armed, and then every member of it has to exchange with all its servers.
         Call under the lock.
         """
-        room, table = self._room, self._room.standing.prepared
+        state, table = self._state, self._state.standing.prepared
         if table is None or table.id != self._preparing:
             return
-        if all(room.peers.is_connected(server.id) for server in table.servers):
+        if all(state.peers.is_connected(server.id) for server in table.servers):
             self._preparing = NO_CONFIGURATION
             self._acknowledge(pb.PREPARED, table.id)
-            threading.Thread(target=populate, args=(room, table), name="populate", daemon=True).start()
+            threading.Thread(target=populate, args=(state, table), name="populate", daemon=True).start()
 
     def _forget(self, server: NodeId) -> None:
         """A dead server's replies of the open exchange do not count."""
-        room = self._room
-        if room.standing.current is not None and server in room.configuration.blocks_of:
-            room.inbox.forget(list(runs(room.configuration.blocks_of[server])), room.version + 1)
+        state = self._state
+        if state.standing.current is not None and server in state.configuration.blocks_of:
+            state.inbox.forget(list(runs(state.configuration.blocks_of[server])), state.version + 1)
 
     def _on_arm(self, arm: pb.Arm) -> None:
-        room = self._room
+        state = self._state
         number = codec.config_id_from_pb(arm.configuration)
-        with room.changed:
-            room.standing, answer = room.standing.arm(number, arm.clock, room.version)
-            due = room.standing.due(room.version)
+        with state.changed:
+            state.standing, answer = state.standing.arm(number, arm.clock, state.version)
+            due = state.standing.due(state.version)
         if answer is ArmAnswer.ARMED and due:
             self.switch(number)
         elif answer in _ANSWERS:
@@ -146,70 +145,70 @@ class Membership:
 
     def _on_adopt(self, adopt: pb.Adopt) -> None:
         number = codec.config_id_from_pb(adopt.configuration)
-        if number == self._room.standing.number:
+        if number == self._state.standing.number:
             self._acknowledge(pb.SWITCHED, number)
         self.switch(number)
 
     def _on_cancel(self, cancel: pb.CancelPlan) -> None:
-        room = self._room
+        state = self._state
         number = codec.config_id_from_pb(cancel.configuration)
-        with room.changed:
-            room.standing = room.standing.cancel(number)
+        with state.changed:
+            state.standing = state.standing.cancel(number)
         self._close_unused()
         self._acknowledge(pb.CANCELLED, number)
         if cancel.leave:
-            room.end(JobEnded(f"not wanted any more: {cancel.reason}", 0))
+            state.end(JobEnded(f"not wanted any more: {cancel.reason}", 0))
 
     def _on_committed(self, _committed: pb.Committed) -> None:
         self._close_unused()
 
     def _close_unused(self) -> None:
         """Leave the servers that are dead or in no known configuration: what is arriving from them does not count."""
-        room = self._room
-        with room.changed:
-            used = {server.id for table in room.standing.known for server in table.servers} - room.standing.dead
-            for server in room.receiving.keys() - used:
-                del room.receiving[server]
-            room.peers.keep(used)
-            room.changed.notify_all()
+        state = self._state
+        with state.changed:
+            used = {server.id for table in state.standing.known for server in table.servers} - state.standing.dead
+            for server in state.receiving.keys() - used:
+                del state.receiving[server]
+            state.peers.keep(used)
+            state.changed.notify_all()
 
     def _on_resume(self, resume: pb.Resume) -> None:
-        with self._room.changed:
+        with self._state.changed:
             self._resumed = codec.config_id_from_pb(resume.configuration)
             since, self._overtaken = self._overtaken, None
-            self._room.changed.notify_all()
+            self._state.changed.notify_all()
         if since is not None:  # its step could not end before: that is what it lost
             self._acknowledge(pb.SWITCHED, self._resumed, (time.monotonic() - since) * 1000)
 
     def _on_extend(self, extend: pb.Extend) -> None:
-        with self._room.changed:
-            self._room.data = codec.data_from_pb(extend.data)
-            self._room.extend(extend.tensors, extend.assignment)
-        self._acknowledge(pb.EXTENDED, self._room.standing.number)
+        with self._state.changed:
+            self._state.data = codec.data_from_pb(extend.data)
+            self._state.extend(extend.tensors, extend.assignment)
+        self._acknowledge(pb.EXTENDED, self._state.standing.number)
 
     def _on_stop(self, stop: pb.Stop) -> None:
         status = EXIT_RESTART if stop.restart else 1 if stop.failed else 0
-        self._room.end(JobEnded(stop.reason, status))
+        self._state.end(JobEnded(stop.reason, status))
 
     # ---- what frames and the clock say -----------------------------------------------------------------------------
 
-    def connected(self, server: NodeId) -> None:
-        """A connection is open, for the first time or again. Call under the lock."""
-        self._met.add(server)
-        self._subscribe(server)
+    def subscribe(self, server: NodeId) -> None:
+        """Ask a server for its blocks, now and whenever they change, if this worker is a shadow. Call under the lock.
 
-    def _subscribe(self, server: NodeId) -> None:
-        """A shadow asks a server for its blocks, now and whenever they change."""
-        room = self._room
-        if room.is_shadow and room.is_sync and server in room.configuration.blocks_of:
-            self._subscribed.add(server)
-            room.peers.send(server, room.frame(SubscribeMeta()))
+        Once on each connection: whoever sees it first asks, its own thread or that of a directive.
+        """
+        state, link = self._state, self._state.peers.link(server)
+        if link is None or self._subscribed.get(server) is link:
+            return
+        if state.is_shadow and state.is_sync and server in state.configuration.blocks_of:
+            self._subscribed[server] = link
+            link.send(state.frame(SubscribeMeta()))
 
     def heard(self, server: NodeId, number: ConfigId) -> None:
         """A server has said something under configuration `number`: it is in force there."""
-        with self._room.changed:
+        with self._state.changed:
             self._heard[server] = max(number, self._heard.get(server, number))
-            self._room.changed.notify_all()
+            self._state.changed.notify_all()
         self.switch(number)
 
     def step_ended(self, reached: float) -> None:
@@ -218,10 +217,10 @@ class Membership:
         Raises:
             JobEnded: in pause mode, while this worker waits for the new owners.
         """
-        room = self._room
-        with room.changed:
-            prepared = room.standing.prepared if room.standing.due(room.version) else None
-            paused = room.standing.paused
+        state = self._state
+        with state.changed:
+            prepared = state.standing.prepared if state.standing.due(state.version) else None
+            paused = state.standing.paused
         if prepared is not None:
             self.switch(prepared.id, reached)
             if paused:
@@ -229,9 +228,9 @@ class Membership:
 
     def _pause(self, reached: float) -> None:
         """Pause mode: wait until every block has arrived at its new owner (DL2 section 5, step 4)."""
-        room = self._room
-        number = room.standing.number
-        room.wait(lambda: self._resumed >= number or room.standing.number != number)
+        state = self._state
+        number = state.standing.number
+        state.wait(lambda: self._resumed >= number or state.standing.number != number)
         self._acknowledge(pb.SWITCHED, number, (time.monotonic() - reached) * 1000)
 
     # ---- the switch ------------------------------------------------------------------------------------------------
@@ -243,24 +242,24 @@ class Membership:
             number: of a configuration that is in force somewhere, or due here.
             reached: when (monotonic seconds) the clock's version was installed; None: the step goes on meanwhile.
         """
-        room = self._room
+        state = self._state
         started = time.monotonic() if reached is None else reached
-        with room.changed:
-            if not room.standing.decided(number):
+        with state.changed:
+            if not state.standing.decided(number):
                 return  # it is no news, or another thread was first
-            old = room.standing.current
-            self._joined_at = room.standing.clock or 0
+            old = state.standing.current
+            self._joined_at = state.standing.clock or 0
             self._before = frozenset(old.blocks_of if old else ())
-            room.standing = room.standing.switch()
-            room.generation += 1
-            for server in {*self._before, *room.configuration.blocks_of}:
-                room.peers.send(server, room.frame(NoticeMeta()))
-            paused = room.standing.paused
-            was_member = old is not None and room.session.node in old.members
-            leaving = was_member and not room.is_member
+            state.standing = state.standing.switch()
+            state.generation += 1
+            for server in {*self._before, *state.configuration.blocks_of}:
+                state.peers.send(server, state.frame(NoticeMeta()))
+            paused = state.standing.paused
+            was_member = old is not None and state.session.node in old.members
+            leaving = was_member and not state.is_member
             self._overtaken = started if paused and reached is None and was_member and not leaving else None
             suspension = (time.monotonic() - started) * 1000
             self._acknowledge(pb.SWITCHED, number, 0.0 if paused else suspension)
             if leaving:  # the script's thread must not see that the roster is another before it sees this
-                room.end(JobEnded("drained", 0))
-            room.changed.notify_all()
+                state.end(JobEnded("drained", 0))
+            state.changed.notify_all()

@@ -55,7 +55,7 @@ class _Arrivals:
         return self.received.array if number == _RECEIVED else self.shared[number - 1]
 
 
-class Inbox:
+class ParameterInbox:
     """Values of the installed version, and of later ones on their way. Not thread-safe: its owner holds a lock."""
 
     def __init__(self, model: Model):

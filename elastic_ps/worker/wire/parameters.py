@@ -72,7 +72,7 @@ def refresh(node: WorkerNode) -> None:
 
 
 @dataclass(frozen=True)
-class First:
+class FirstValues:
     """What this worker's script has initialized of one kvstore.
 
     Attributes:
@@ -84,7 +84,7 @@ class First:
     values: Callable[[str], Buffer]
 
 
-def declare(node: WorkerNode, request: pb.DeclareRequest, first: First) -> list[str]:
+def declare(node: WorkerNode, request: pb.DeclareRequest, first: FirstValues) -> list[str]:
     """Declare tensors of a kvstore; the chief gives the first values of new ones, all take them.
 
     Args:
@@ -148,7 +148,7 @@ def _obtain(node: WorkerNode, ready: Callable[[], bool], ask: Callable[[], None]
         node.wait(lambda generation=generation: ready() or node.generation != generation, lacking)  # type: ignore[misc]
 
 
-def _initialize(node: WorkerNode, new: Sequence[int], first: First) -> None:
+def _initialize(node: WorkerNode, new: Sequence[int], first: FirstValues) -> None:
     model = node.inbox.model
     for tensor in new:
         whole = memoryview(first.values(model.tensors[tensor].key)).cast("B")  # type: ignore[arg-type]  # numpy arrays

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from elastic_ps.core.configuration import Configuration, NodeId
 from elastic_ps.core.model import Run, runs
 from elastic_ps.transport.shared_image import Image
-from elastic_ps.worker.wire.node_state import Room
+from elastic_ps.worker.wire.worker_state import WorkerState
 
 _PIECE = 1 << 20
 _PAUSE = 3.0
@@ -18,38 +18,38 @@ _PAUSE = 3.0
 _LOOK_SECONDS = 0.05
 
 
-def populate(room: Room, configuration: Configuration) -> None:
+def populate(state: WorkerState, configuration: Configuration) -> None:
     """Touch a little at a time what workers and servers will exchange under `configuration`, while it is wanted.
 
     Gradients come first: their values the new owners touch themselves meanwhile, which leaves less to do here.
     """
-    gained = dict(_gained(room, configuration))
+    gained = dict(_gained(state, configuration))
     for images in slice(0, 1), slice(1, None):
         for server, blocks in gained.items():
-            for image in room.peers.shared(server)[images]:
+            for image in state.peers.shared(server)[images]:
                 for run in blocks:
-                    if not _populate(room, configuration, image, run):
+                    if not _populate(state, configuration, image, run):
                         return
 
 
-def _gained(room: Room, configuration: Configuration) -> Iterator[tuple[NodeId, list[Run]]]:
+def _gained(state: WorkerState, configuration: Configuration) -> Iterator[tuple[NodeId, list[Run]]]:
     """By server, the blocks that it gains."""
-    with room.changed:
-        current = room.standing.current
+    with state.changed:
+        current = state.standing.current
     owned = current.blocks_of if current is not None else {}
     for server, blocks in configuration.blocks_of.items():
         yield server, list(runs(sorted(set(blocks) - set(owned.get(server, ())))))
 
 
-def _populate(room: Room, configuration: Configuration, image: Image, run: Run) -> bool:
+def _populate(state: WorkerState, configuration: Configuration, image: Image, run: Run) -> bool:
     """Touch a run; False: nobody needs it any more."""
-    span = room.inbox.model.span(run)
+    span = state.inbox.model.span(run)
     for low in range(span.start, span.stop, _PIECE):
         high = min(low + _PIECE, span.stop)
-        while image.array.nbytes < high and _is_wanted(room, configuration):  # a joining server grows into its model
+        while image.array.nbytes < high and _is_wanted(state, configuration):  # a joining server grows into its model
             time.sleep(_LOOK_SECONDS)
             image.follow()
-        if not _is_wanted(room, configuration):
+        if not _is_wanted(state, configuration):
             return False
         started = time.perf_counter()
         image.populate(low, high)
@@ -57,8 +57,8 @@ def _populate(room: Room, configuration: Configuration, image: Image, run: Run) 
     return True
 
 
-def _is_wanted(room: Room, configuration: Configuration) -> bool:
-    with room.changed:
-        standing = room.standing
+def _is_wanted(state: WorkerState, configuration: Configuration) -> bool:
+    with state.changed:
+        standing = state.standing
         known = standing.decided(configuration.id) or standing.number == configuration.id
-        return known and room.ended is None
+        return known and state.ended is None

@@ -17,7 +17,7 @@ KEPT_STEPS = 200_000
 """Most steps that wait for a coordinator; older ones are not told any more."""
 
 
-class Progress:
+class WorkerProgress:
     """Step times and reported metrics, collected by the script's thread and sent by the session's."""
 
     def __init__(self) -> None:

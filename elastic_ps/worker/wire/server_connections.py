@@ -39,7 +39,7 @@ class Owner(Protocol):
         """A connection that is wanted broke, or could not be made; it is being mended."""
 
 
-class Peers:
+class ServerConnections:
     """See the module."""
 
     def __init__(self, transport: Transport, owner: Owner):
@@ -128,6 +128,10 @@ class Peers:
     def is_connected(self, server: NodeId) -> bool:
         """Return whether a server has greeted this worker, and its connection is not known to have broken."""
         return server in self._links
+
+    def link(self, server: NodeId) -> Link | None:
+        """Return the open connection to a server; None: there is none."""
+        return self._links.get(server)
 
     @property
     def links(self) -> Sequence[Link]:

@@ -8,7 +8,7 @@ from elastic_ps.transport.frame_metas import SnapshotMeta
 from elastic_ps.transport.frames import Frame
 
 
-class Snapshots:
+class StateSnapshots:
     """The answers to the latest request. Not thread-safe: its owner holds a lock."""
 
     def __init__(self) -> None:

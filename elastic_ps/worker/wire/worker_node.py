@@ -1,7 +1,7 @@
-"""A worker as a node of its job: the script's thread begins and ends it, directives and frames come in, one lock.
+"""A `WorkerNode` is a worker as a node of its job.
 
-The script's thread uses the `Room` that a node is, under `changed`; directives come on the session's thread, frames on
-the links'.
+The script's thread begins and ends it, and uses the `WorkerState` that it is, under `changed`; directives come on the
+session's thread, frames on the links'.
 """
 
 import logging
@@ -21,10 +21,10 @@ from elastic_ps.transport.frame_kinds import Kind, Reason
 from elastic_ps.transport.frame_metas import GoodbyeMeta, HelloMeta, RefusedMeta, ValueMeta
 from elastic_ps.transport.frames import Frame
 from elastic_ps.worker.wire.membership import Membership
-from elastic_ps.worker.wire.node_state import Room
-from elastic_ps.worker.wire.parameter_inbox import Inbox
-from elastic_ps.worker.wire.progress import Progress
-from elastic_ps.worker.wire.server_connections import Peers
+from elastic_ps.worker.wire.parameter_inbox import ParameterInbox
+from elastic_ps.worker.wire.progress import WorkerProgress
+from elastic_ps.worker.wire.server_connections import ServerConnections
+from elastic_ps.worker.wire.worker_state import WorkerState
 from protos import elastic_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ _NOTICE_SECONDS = 5.0
 _GOODBYE_SECONDS = 0.5
 
 
-class WorkerNode(Room):
+class WorkerNode(WorkerState):
     """See the module.
 
     Args:
@@ -42,9 +42,9 @@ class WorkerNode(Room):
     """
 
     def __init__(self, session: Session, transport: Transport):
-        super().__init__(session, Peers(transport, self))
+        super().__init__(session, ServerConnections(transport, self))
         self.membership = Membership(self)
-        self.progress = Progress()
+        self.progress = WorkerProgress()
         self.seed = 0
         self._copied = 0  # bytes of values that have come while none were installed
 
@@ -55,7 +55,7 @@ class WorkerNode(Room):
         reply = self.session.register()
         self.seed = reply.seed
         self.standing = Standing(self.session.node)
-        self.inbox = Inbox(Model(block_bytes=reply.block_bytes))
+        self.inbox = ParameterInbox(Model(block_bytes=reply.block_bytes))
         log.info("node %s", self.session.node)
         self.session.run(self)
 
@@ -127,7 +127,7 @@ class WorkerNode(Room):
         """See `Owner`."""
         with self.changed:
             self.generation += 1
-            self.membership.connected(server)
+            self.membership.subscribe(server)
             self.membership.answer_prepared()
             self.changed.notify_all()
 

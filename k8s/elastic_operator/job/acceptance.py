@@ -1,42 +1,42 @@
 """Whether a job may begin: the API server has seen its pods, and takes them. Pure."""
 
-from k8s.elastic_operator.job.actions import Judge
-from k8s.elastic_operator.job.reconciliation import Turn
+from k8s.elastic_operator.job.actions import JudgePods
+from k8s.elastic_operator.job.reconciliation import JobDecisionDraft
 from k8s.elastic_operator.job.status import WAITING
 
 ACCEPTED = "Accepted"
 
 
-def accept(turn: Turn) -> bool:
+def accept(draft: JobDecisionDraft) -> bool:
     """Have pods judged before the first of them is made, and again after each change until then.
 
     Returns:
         Whether the job may go on. Where it may not, its condition Accepted and its reason say why.
     """
-    status, job, verdict = turn.status, turn.desired, turn.seen.verdict
+    status, job, verdict = draft.status, draft.desired, draft.seen.verdict
     if status.term:
         return True  # its pods have been made, and templates do not change any more
-    known = status.condition(ACCEPTED) and turn.seen.status.observed_generation == job.generation
+    known = status.condition(ACCEPTED) and draft.seen.status.observed_generation == job.generation
     if verdict is None or verdict.generation != job.generation:
         if known:
             return True
         if ACCEPTED not in status.conditions:
-            turn.tell(ACCEPTED, False, "Asked", "the API server is asked whether it takes the job's pods")
-            turn.note(phase=WAITING, reason="the API server is asked whether it takes its pods")
-        turn.act(Judge())
+            draft.tell(ACCEPTED, False, "Asked", "the API server is asked whether it takes the job's pods")
+            draft.note(phase=WAITING, reason="the API server is asked whether it takes its pods")
+        draft.act(JudgePods())
         return False
     if verdict.reason:
         before = status.conditions.get(ACCEPTED)
         if before is None or before.message != verdict.message:
-            turn.event(verdict.reason, verdict.message, warning=True)
-        turn.tell(ACCEPTED, False, verdict.reason, verdict.message)
-        turn.note(phase=WAITING, reason=f"{verdict.reason}: {verdict.message}")
-        turn.look_again(verdict.again)
+            draft.event(verdict.reason, verdict.message, warning=True)
+        draft.tell(ACCEPTED, False, verdict.reason, verdict.message)
+        draft.note(phase=WAITING, reason=f"{verdict.reason}: {verdict.message}")
+        draft.look_again(verdict.again)
         return False
     if not status.condition(ACCEPTED):
-        turn.tell(ACCEPTED, True, "Judged")
+        draft.tell(ACCEPTED, True, "Judged")
         if not job.checkpoint:
-            turn.event("NoCheckpoint", NO_CHECKPOINT, warning=True)
+            draft.event("NoCheckpoint", NO_CHECKPOINT, warning=True)
     return True
 
 

@@ -12,7 +12,7 @@ class Ensure:
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class JudgePods:
     """Let the API server say whether it would take the job's pods; its verdict is in a later observation."""
 
 
@@ -70,7 +70,7 @@ class LabelPod:
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class RequestScale:
     """Ask the coordinator for other numbers."""
 
     counts: Counts
@@ -86,12 +86,12 @@ class TellExit:
 
 
 @dataclass(frozen=True, slots=True)
-class Save:
+class SaveJob:
     """Let the coordinator write a checkpoint; it takes a while, and its outcome is in a later observation."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopJob:
     """Let the coordinator end the job."""
 
     reason: str
@@ -110,7 +110,7 @@ class DeleteJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class WriteEvent:
     """An event on the object.
 
     Attributes:
@@ -128,16 +128,16 @@ Start = StartCoordinator | StartNode
 
 Action = (
     Ensure
-    | Judge
+    | JudgePods
     | StartCoordinator
     | StartNode
     | DeletePod
     | LabelPod
-    | Scale
+    | RequestScale
     | TellExit
-    | Save
-    | Stop
+    | SaveJob
+    | StopJob
     | SetFinalizer
     | DeleteJob
-    | Tell
+    | WriteEvent
 )

@@ -11,8 +11,8 @@ from k8s.elastic_operator.job.actions import DeletePod, Ensure, SetFinalizer, St
 from k8s.elastic_operator.job.ending import fail, finish, is_stopping, leave, rest, suspend
 from k8s.elastic_operator.job.model import GOING, PORT, Counts, Desired, Pod, timestamp
 from k8s.elastic_operator.job.nodes import match, mourn
-from k8s.elastic_operator.job.reconciliation import Decision, Denial, Observed, Turn
-from k8s.elastic_operator.job.report import Report
+from k8s.elastic_operator.job.reconciliation import ApiDenial, JobDecisionDraft, ObservedJob, OperatorDecision
+from k8s.elastic_operator.job.report import CoordinatorReport
 from k8s.elastic_operator.job.status import (
     ENDED,
     MOST_PLANS,
@@ -33,7 +33,7 @@ MOST_CRASHES = 5
 """Of the coordinator's container in one pod, without a word in between: it will not start."""
 
 
-def plan(seen: Observed, desired: Desired, now: float) -> Decision:
+def plan(seen: ObservedJob, desired: Desired, now: float) -> OperatorDecision:
     """What to do about a job.
 
     Args:
@@ -41,63 +41,63 @@ def plan(seen: Observed, desired: Desired, now: float) -> Decision:
         desired: as it shall be.
         now: unix seconds.
     """
-    turn = Turn(seen, desired, now)
-    _own_up(turn)
-    _introduce(turn)
-    if turn.report is not None:
-        _mirror(turn, turn.report)
+    draft = JobDecisionDraft(seen, desired, now)
+    _own_up(draft)
+    _introduce(draft)
+    if draft.report is not None:
+        _mirror(draft, draft.report)
     if desired.deleting:
-        leave(turn)
-    elif turn.status.phase in ENDED:
-        rest(turn)
+        leave(draft)
+    elif draft.status.phase in ENDED:
+        rest(draft)
     else:
         if not desired.finalizer:
-            turn.act(SetFinalizer(True))
-        if accept(turn):
-            _drive(turn, desired.counts)
-    return turn.decision()
+            draft.act(SetFinalizer(True))
+        if accept(draft):
+            _drive(draft, desired.counts)
+    return draft.decision()
 
 
-def _own_up(turn: Turn) -> None:
+def _own_up(draft: JobDecisionDraft) -> None:
     """Say that this operator breaks on the job, or does not any more."""
-    if turn.seen.trouble:
-        turn.tell(KEPT, False, "Error", turn.seen.trouble)
-    elif KEPT in turn.status.conditions:
-        turn.tell(KEPT, True, "Kept")
+    if draft.seen.trouble:
+        draft.tell(KEPT, False, "Error", draft.seen.trouble)
+    elif KEPT in draft.status.conditions:
+        draft.tell(KEPT, True, "Kept")
 
 
-def _introduce(turn: Turn) -> None:
-    job = turn.desired
-    turn.note(
+def _introduce(draft: JobDecisionDraft) -> None:
+    job = draft.desired
+    draft.note(
         observed_generation=job.generation,
         selector=f"{JOB_LABEL}={job.name},{ROLE_LABEL}={Role.WORKER}",
         coordinator=f"{job.name}-coordinator.{job.namespace}:{PORT}",
     )
 
 
-def _mirror(turn: Turn, report: Report) -> None:
+def _mirror(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
     """What the coordinator says, in the status; an event for each plan that has ended."""
-    before = turn.status
+    before = draft.status
     known = {(plan["id"], plan["ended"]) for plan in before.plans}
     fresh = [plan for plan in report.plans[-MOST_PLANS:] if (plan["id"], plan["ended"]) not in known]
     for ended in fresh:
         who = " ".join([*(f"+{node}" for node in ended["joined"]), *(f"-{node}" for node in ended["left"])])
-        turn.event(
+        draft.event(
             "PlanCommitted" if ended["phase"] == "COMMITTED" else "PlanCancelled",
             f"plan {ended['id']} ({ended['cause']}) {ended['phase'].lower()} after {ended['seconds']:.2f} s"
             + (f": {who}" if who else "")
             + (f"; suspension {ended['suspension']:.3f} s" if ended["suspension"] else "")
             + (f"; {ended['reason']}" if ended["reason"] else ""),
         )
-    _say_saved(turn, report)
-    turn.note(
+    _say_saved(draft, report)
+    draft.note(
         workers=report.roster.workers,
         servers=report.roster.servers,
         epoch=max(report.epoch, 0.0 if report.version else before.epoch),
         samples_per_epoch=report.samples_per_epoch or before.samples_per_epoch,
         samples_per_second=0.0 if report.ended else round(report.samples_per_second, 1),
         metrics={**before.metrics, **report.metrics},
-        transport=_transport(turn.desired, report) or before.transport,
+        transport=_transport(draft.desired, report) or before.transport,
         plan=report.plan,
         plans=(*before.plans, *fresh)[-MOST_PLANS:],
         term=max(before.term, report.term),
@@ -106,110 +106,110 @@ def _mirror(turn: Turn, report: Report) -> None:
     )
 
 
-def _say_saved(turn: Turn, report: Report) -> None:
+def _say_saved(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
     """Return whether the job could go on from a checkpoint: that it could not be saved is told before it is needed."""
-    before = turn.status.conditions.get("Checkpointed")
+    before = draft.status.conditions.get("Checkpointed")
     if report.unsaved:
         if before is None or before.status == "True":  # once, however often it is tried
-            turn.event("NotSaved", report.unsaved, warning=True)
-        turn.tell("Checkpointed", False, "NotSaved", report.unsaved)
+            draft.event("NotSaved", report.unsaved, warning=True)
+        draft.tell("Checkpointed", False, "NotSaved", report.unsaved)
     elif report.checkpoint:
-        turn.tell("Checkpointed", True, "Saved", report.checkpoint)
+        draft.tell("Checkpointed", True, "Saved", report.checkpoint)
 
 
-def _transport(job: Desired, report: Report) -> str:
+def _transport(job: Desired, report: CoordinatorReport) -> str:
     """How tensors travel; TCP needs no reason where nobody asked for shared memory."""
     return f"{report.transport} ({report.fallback})" if job.shared_memory and report.fallback else report.transport
 
 
-def _drive(turn: Turn, want: Counts) -> None:
+def _drive(draft: JobDecisionDraft, want: Counts) -> None:
     """A job that is neither over nor to be deleted."""
-    phase, report = turn.status.phase, turn.report
-    if report is not None and report.ended and not turn.ended_by_us and phase != SUSPENDED:
-        finish(turn, report)
-    elif not want or turn.ended_by_us:
-        suspend(turn, revive=_revive, serve=_serve)
+    phase, report = draft.status.phase, draft.report
+    if report is not None and report.ended and not draft.ended_by_us and phase != SUSPENDED:
+        finish(draft, report)
+    elif not want or draft.ended_by_us:
+        suspend(draft, revive=_revive, serve=_serve)
     elif phase in ("", WAITING, SUSPENDED):
-        _begin(turn, want)
-    elif turn.coordinator is None and turn.seen.denied is not None and turn.seen.denied.coordinator is not None:
-        _say_placed(turn)
-        _retry(turn, turn.seen.denied)
-    elif turn.coordinator is None or not turn.coordinator.alive:
-        _revive(turn)
+        _begin(draft, want)
+    elif draft.coordinator is None and draft.seen.denied is not None and draft.seen.denied.coordinator is not None:
+        _say_placed(draft)
+        _retry(draft, draft.seen.denied)
+    elif draft.coordinator is None or not draft.coordinator.alive:
+        _revive(draft)
     else:
-        _serve(turn, want)
+        _serve(draft, want)
 
 
-def _retry(turn: Turn, denied: Denial) -> None:
+def _retry(draft: JobDecisionDraft, denied: ApiDenial) -> None:
     """Pods of a job that the API server would not make, before its coordinator has said how many there are to be."""
-    turn.note(reason=denied.reason)
+    draft.note(reason=denied.reason)
     if denied.again > 0:
-        turn.look_again(denied.again)
+        draft.look_again(denied.again)
     else:
-        turn.act(Ensure(), *denied.starts)
+        draft.act(Ensure(), *denied.starts)
 
 
-def _begin(turn: Turn, want: Counts) -> None:
+def _begin(draft: JobDecisionDraft, want: Counts) -> None:
     """All pods of a job that has none."""
-    leftover = turn.seen.pods
+    leftover = draft.seen.pods
     if leftover:
-        turn.delete(leftover)
+        draft.delete(leftover)
         if any(not pod.lost for pod in leftover):
-            turn.note(phase=turn.status.phase or WAITING, reason="pods of its last run are ending")
+            draft.note(phase=draft.status.phase or WAITING, reason="pods of its last run are ending")
             return
-    status, job = turn.status, turn.desired
+    status, job = draft.status, draft.desired
     restore = status.trained and bool(job.checkpoint)
     first = Counts(status.created.workers + 1, status.created.servers + 1)
-    turn.note(
+    draft.note(
         phase=STARTING,
         reason="its pods start" + (", from its last checkpoint" if restore else ""),
         term=status.term + 1,
         created=Counts(status.created.workers + want.workers, status.created.servers + want.servers),
-        start_time=status.start_time or timestamp(turn.now),
+        start_time=status.start_time or timestamp(draft.now),
         trained=restore,
     )
-    turn.tell("Suspended", False, "Starting")
-    turn.event(
+    draft.tell("Suspended", False, "Starting")
+    draft.event(
         "Starting", f"{want.workers} workers and {want.servers} servers{' from a checkpoint' if restore else ''}"
     )
-    turn.tell("Coordinated", False, "Starting")
-    turn.act(Ensure(), StartCoordinator(turn.status.term, want, restore, begins=True))
+    draft.tell("Coordinated", False, "Starting")
+    draft.act(Ensure(), StartCoordinator(draft.status.term, want, restore, begins=True))
     for role, number, count in (
         (Role.SERVER, first.servers, want.servers),
         (Role.WORKER, first.workers, want.workers),
     ):
         for n in range(number, number + count):
-            turn.start(role, n)
+            draft.start(role, n)
 
 
-def _revive(turn: Turn) -> None:
+def _revive(draft: JobDecisionDraft) -> None:
     """The coordinator's pod is gone, or is going."""
-    pod = turn.coordinator
+    pod = draft.coordinator
     if pod is not None:
-        turn.note(reason="its coordinator is lost" if pod.lost else "its coordinator's pod ends")
+        draft.note(reason="its coordinator is lost" if pod.lost else "its coordinator's pod ends")
         if pod.lost or not pod.deleting:
-            turn.act(DeletePod(pod.name, at_once=True))
+            draft.act(DeletePod(pod.name, at_once=True))
         return
-    nodes = [node for node in turn.nodes() if node.staying]
-    wanted = turn.desired.counts
-    if nodes or not turn.status.trained:
-        counts = wanted or Counts(max(1, turn.status.workers), max(1, turn.status.servers))
-        asks = "reads its journal" if turn.desired.claim else "asks its nodes"
-        turn.note(term=turn.status.term + 1, reason=f"its coordinator is started again, and {asks}")
-        lost = f"its pod is gone: another one takes over in term {turn.status.term}, and {asks}"
-        turn.tell("Coordinated", False, LOST, lost)
-        turn.event("CoordinatorLost", lost, warning=True)
-        turn.act(Ensure(), StartCoordinator(turn.status.term, counts, begins=not nodes))
-    elif is_stopping(turn):  # workers that have ended well were stopped: they have not done all
-        turn.note(phase=SUSPENDED if wanted else SUSPENDING, reason="its pods end")
-    elif _all_ended_well(turn.nodes(Role.WORKER)):
-        finish(turn, Report(phase="finished", reason="all workers have ended well"))
-    elif turn.desired.checkpoint:
-        turn.note(phase=SUSPENDED, workers=0, servers=0, reason="all its pods were lost")
-        turn.event("AllLost", "no pod is left: the job goes back to its last checkpoint", warning=True)
-        turn.look_again(0.0)
+    nodes = [node for node in draft.nodes() if node.staying]
+    wanted = draft.desired.counts
+    if nodes or not draft.status.trained:
+        counts = wanted or Counts(max(1, draft.status.workers), max(1, draft.status.servers))
+        asks = "reads its journal" if draft.desired.claim else "asks its nodes"
+        draft.note(term=draft.status.term + 1, reason=f"its coordinator is started again, and {asks}")
+        lost = f"its pod is gone: another one takes over in term {draft.status.term}, and {asks}"
+        draft.tell("Coordinated", False, LOST, lost)
+        draft.event("CoordinatorLost", lost, warning=True)
+        draft.act(Ensure(), StartCoordinator(draft.status.term, counts, begins=not nodes))
+    elif is_stopping(draft):  # workers that have ended well were stopped: they have not done all
+        draft.note(phase=SUSPENDED if wanted else SUSPENDING, reason="its pods end")
+    elif _all_ended_well(draft.nodes(Role.WORKER)):
+        finish(draft, CoordinatorReport(phase="finished", reason="all workers have ended well"))
+    elif draft.desired.checkpoint:
+        draft.note(phase=SUSPENDED, workers=0, servers=0, reason="all its pods were lost")
+        draft.event("AllLost", "no pod is left: the job goes back to its last checkpoint", warning=True)
+        draft.look_again(0.0)
     else:
-        fail(turn, "all its pods were lost, and it has no checkpoint: give spec.checkpoint to survive this")
+        fail(draft, "all its pods were lost, and it has no checkpoint: give spec.checkpoint to survive this")
 
 
 def _all_ended_well(workers: Sequence[Pod]) -> bool:
@@ -218,99 +218,99 @@ def _all_ended_well(workers: Sequence[Pod]) -> bool:
     return ended and not any(pod.lost for pod in workers)
 
 
-def _serve(turn: Turn, want: Counts) -> None:
+def _serve(draft: JobDecisionDraft, want: Counts) -> None:
     """A job whose coordinator's pod is there."""
-    coordinator, report = turn.coordinator, turn.report
+    coordinator, report = draft.coordinator, draft.report
     assert coordinator is not None, "asked before"
-    if turn.seen.claim == GOING:
-        turn.look_again(_GOING_SECONDS)
-    changed = turn.seen.status.observed_generation != turn.desired.generation
-    turn.act(*([Ensure()] if changed or turn.seen.claim == GOING else []))
-    _say_placed(turn)
-    denied = turn.seen.denied
+    if draft.seen.claim == GOING:
+        draft.look_again(_GOING_SECONDS)
+    changed = draft.seen.status.observed_generation != draft.desired.generation
+    draft.act(*([Ensure()] if changed or draft.seen.claim == GOING else []))
+    _say_placed(draft)
+    denied = draft.seen.denied
     if report is None:
         if coordinator.container_restarts >= MOST_CRASHES and coordinator.trouble:
-            fail(turn, f"its coordinator does not start: {coordinator.trouble}")
+            fail(draft, f"its coordinator does not start: {coordinator.trouble}")
         elif denied is not None:
-            _retry(turn, denied)
+            _retry(draft, denied)
         else:
-            turn.note(reason=_pending(turn) or _silence(turn, coordinator))
+            draft.note(reason=_pending(draft) or _silence(draft, coordinator))
         return
     running = report.phase == "running"
-    _say_changed(turn, report)
-    _say_back(turn, report)
-    turn.note(phase=RUNNING if running else STARTING)
-    turn.tell("Running", running, "Training" if running else report.phase.title(), report.reason)
-    if not mourn(turn, report):
+    _say_changed(draft, report)
+    _say_back(draft, report)
+    draft.note(phase=RUNNING if running else STARTING)
+    draft.tell("Running", running, "Training" if running else report.phase.title(), report.reason)
+    if not mourn(draft, report):
         return
-    match(turn, report, want)
-    why = denied.reason if denied is not None else _pending(turn)
-    turn.note(reason=why or ("" if running else report.reason or "its nodes join"))
+    match(draft, report, want)
+    why = denied.reason if denied is not None else _pending(draft)
+    draft.note(reason=why or ("" if running else report.reason or "its nodes join"))
 
 
-def _say_changed(turn: Turn, report: Report) -> None:
+def _say_changed(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
     """Events of a job that begins to train, or goes back."""
-    trained = turn.status.phase == RUNNING
+    trained = draft.status.phase == RUNNING
     if report.phase == "running" and not trained:
-        turn.event("Running", f"{report.roster.workers} workers and {report.roster.servers} servers train")
+        draft.event("Running", f"{report.roster.workers} workers and {report.roster.servers} servers train")
     elif report.phase == "restoring" and trained:
-        turn.event("Restoring", report.reason or "the job goes back to its last checkpoint", warning=True)
+        draft.event("Restoring", report.reason or "the job goes back to its last checkpoint", warning=True)
 
 
-def _say_back(turn: Turn, report: Report) -> None:
+def _say_back(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
     """Where what a new coordinator knows comes from."""
-    before = turn.status.conditions.get("Coordinated")
+    before = draft.status.conditions.get("Coordinated")
     if before is None or before.status == "True" or report.phase == "rebuilding":
         return
     if before.reason != LOST:
-        turn.tell("Coordinated", True, "Started")
+        draft.tell("Coordinated", True, "Started")
         return
     nodes = "it had no journal, and knows the job from its nodes: its ledger begins here"
     how = nodes if report.rebuilt else "it goes on from its journal, and so does its ledger"
-    turn.tell("Coordinated", True, "Rebuilt" if report.rebuilt else "Resumed", how)
-    turn.event("CoordinatorBack", f"term {report.term}: {how}")
+    draft.tell("Coordinated", True, "Rebuilt" if report.rebuilt else "Resumed", how)
+    draft.event("CoordinatorBack", f"term {report.term}: {how}")
 
 
-def _say_placed(turn: Turn) -> None:
-    if turn.seen.denied is not None:
-        turn.tell("Scheduled", False, "Refused", turn.seen.denied.message)
+def _say_placed(draft: JobDecisionDraft) -> None:
+    if draft.seen.denied is not None:
+        draft.tell("Scheduled", False, "Refused", draft.seen.denied.message)
         return
-    waiting = [pod for pod in turn.seen.pods if pod.staying and not pod.node]
+    waiting = [pod for pod in draft.seen.pods if pod.staying and not pod.node]
     message = waiting[0].trouble if waiting else ""
-    turn.tell("Scheduled", not waiting, "Waits" if waiting else "Placed", message)
+    draft.tell("Scheduled", not waiting, "Waits" if waiting else "Placed", message)
 
 
-def _pending(turn: Turn) -> str:
+def _pending(draft: JobDecisionDraft) -> str:
     """What keeps pods from running; "": nothing."""
-    stuck = next((pod for pod in turn.seen.pods if pod.staying and pod.phase == "Pending" and pod.trouble), None)
+    stuck = next((pod for pod in draft.seen.pods if pod.staying and pod.phase == "Pending" and pod.trouble), None)
     if stuck is None:
         return ""
     if stuck.node:
         return stuck.trouble
-    return f"{stuck.name} is {stuck.trouble}" + (_claimed(turn) if stuck.role is None else "")
+    return f"{stuck.name} is {stuck.trouble}" + (_claimed(draft) if stuck.role is None else "")
 
 
-def _claimed(turn: Turn) -> str:
+def _claimed(draft: JobDecisionDraft) -> str:
     """What to do about the volume of a coordinator that is not placed."""
-    name = turn.desired.claim
+    name = draft.desired.claim
     return {
         "Pending": f"; its claim has no volume yet: kubectl describe pvc {name} says why, mend that or submit the job "
         "again with another coordinator.volume.storageClassName",
         "Lost": f"; its volume is gone: kubectl delete pvc {name}, and the coordinator asks its nodes",
         "Bound": f"; it goes only where the volume of its claim {name} is",
-    }.get(turn.seen.claim, "")
+    }.get(draft.seen.claim, "")
 
 
-def _silence(turn: Turn, coordinator: Pod) -> str:
+def _silence(draft: JobDecisionDraft, coordinator: Pod) -> str:
     """Of a coordinator whose pod is placed."""
-    if turn.seen.stranger:
-        _say_strange(turn)
+    if draft.seen.stranger:
+        _say_strange(draft)
         return STRANGER
     if coordinator.container_restarts and coordinator.trouble:
         return f"its coordinator does not start: {coordinator.trouble}"
-    if turn.desired.claim and coordinator.phase == "Pending" and coordinator.node:
+    if draft.desired.claim and coordinator.phase == "Pending" and coordinator.node:
         return f"{coordinator.name} starts on {coordinator.node}, which its volume comes to (kubectl describe pod)"
-    return "its coordinator does not answer" if turn.status.phase == RUNNING else "its coordinator starts"
+    return "its coordinator does not answer" if draft.status.phase == RUNNING else "its coordinator starts"
 
 
 STRANGER = (
@@ -319,10 +319,10 @@ STRANGER = (
 )
 
 
-def _say_strange(turn: Turn) -> None:
+def _say_strange(draft: JobDecisionDraft) -> None:
     """What is wanted of the job cannot be passed on: nobody is to think that it was."""
-    before = turn.status.conditions.get("Coordinated")
+    before = draft.status.conditions.get("Coordinated")
     if before is None or before.reason != "TokenRefused":
-        turn.event("TokenRefused", f"{STRANGER} ({turn.seen.stranger})", warning=True)
-    turn.tell("Coordinated", False, "TokenRefused", turn.seen.stranger)
-    turn.tell("Scaled", False, "TokenRefused", STRANGER)
+        draft.event("TokenRefused", f"{STRANGER} ({draft.seen.stranger})", warning=True)
+    draft.tell("Coordinated", False, "TokenRefused", draft.seen.stranger)
+    draft.tell("Scaled", False, "TokenRefused", STRANGER)

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from elastic_ps.core.configuration import Role
-from k8s.elastic_operator.job.actions import Action, DeletePod, Start, StartCoordinator, StartNode, Tell
+from k8s.elastic_operator.job.actions import Action, DeletePod, Start, StartCoordinator, StartNode, WriteEvent
 from k8s.elastic_operator.job.model import CAUSE, Counts, Desired, Pod
-from k8s.elastic_operator.job.report import Report
-from k8s.elastic_operator.job.status import Status
+from k8s.elastic_operator.job.report import CoordinatorReport
+from k8s.elastic_operator.job.status import ElasticJobStatus
 
 
 @dataclass(frozen=True)
-class Saving:
+class CheckpointSaving:
     """A checkpoint that was asked for.
 
     Attributes:
@@ -30,7 +30,7 @@ class Saving:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ApiVerdict:
     """What the API server says of the job's pods before any is made.
 
     Attributes:
@@ -47,7 +47,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Denial:
+class ApiDenial:
     """Pods that the API server would not make, as where a quota is used up.
 
     Attributes:
@@ -77,7 +77,7 @@ class Denial:
 
 
 @dataclass(frozen=True)
-class Observed:
+class ObservedJob:
     """A job as it is.
 
     Attributes:
@@ -94,21 +94,21 @@ class Observed:
         trouble: what the last reconciliation broke on; "": nothing.
     """
 
-    status: Status = field(default_factory=Status)
+    status: ElasticJobStatus = field(default_factory=ElasticJobStatus)
     pods: tuple[Pod, ...] = ()
-    report: Report | None = None
+    report: CoordinatorReport | None = None
     silent: float = 0.0
     refused: tuple[Counts, str] | None = None
-    saving: Saving | None = None
+    saving: CheckpointSaving | None = None
     claim: str = ""
-    verdict: Verdict | None = None
-    denied: Denial | None = None
+    verdict: ApiVerdict | None = None
+    denied: ApiDenial | None = None
     stranger: str = ""
     trouble: str = ""
 
 
 @dataclass(frozen=True)
-class Decision:
+class OperatorDecision:
     """What to do.
 
     Attributes:
@@ -118,21 +118,21 @@ class Decision:
     """
 
     actions: tuple[Action, ...]
-    status: Status
+    status: ElasticJobStatus
     again: float | None = None
 
 
-class Turn:
+class JobDecisionDraft:
     """Collects what is decided. One for each reconciliation."""
 
-    def __init__(self, seen: Observed, desired: Desired, now: float):
+    def __init__(self, seen: ObservedJob, desired: Desired, now: float):
         self.seen, self.desired, self.now = seen, desired, now
         self.status = seen.status
         self.actions: list[Action] = []
         self.again: float | None = None
 
     @property
-    def report(self) -> Report | None:
+    def report(self) -> CoordinatorReport | None:
         """What the coordinator says."""
         return self.seen.report
 
@@ -169,7 +169,7 @@ class Turn:
 
     def event(self, reason: str, message: str, warning: bool = False) -> None:
         """Ask for an event on the object."""
-        self.act(Tell(reason, message, warning))
+        self.act(WriteEvent(reason, message, warning))
 
     def delete(self, pods: Iterable[Pod]) -> None:
         """Ask for the end of pods that nobody has deleted yet, and of the objects of those that are lost."""
@@ -183,6 +183,6 @@ class Turn:
         """Another look is due by then."""
         self.again = seconds if self.again is None else min(self.again, seconds)
 
-    def decision(self) -> Decision:
+    def decision(self) -> OperatorDecision:
         """All of it."""
-        return Decision(tuple(self.actions), self.status, self.again)
+        return OperatorDecision(tuple(self.actions), self.status, self.again)

@@ -10,7 +10,7 @@ from protos import elastic_pb2 as pb
 
 
 @dataclass(frozen=True)
-class Report:
+class CoordinatorReport:
     """What the coordinator says.
 
     Attributes:
@@ -81,13 +81,13 @@ class Report:
         return any(nonce.rpartition(".")[0] == pod for nonce in self.evicted)
 
     @staticmethod
-    def of(wanted: pb.Wanted, status: pb.StatusReply, plans: Sequence[pb.Plan]) -> "Report":
+    def of(wanted: pb.Wanted, status: pb.StatusReply, plans: Sequence[pb.Plan]) -> "CoordinatorReport":
         """From the coordinator's messages: `wanted` decides, the others are for people."""
         inside = [node for node in status.nodes if node.rank >= 0]
         phase = ("failed" if wanted.failed else "finished") if wanted.ended else status.phase
         phase = "restoring" if wanted.restarting and not wanted.ended else phase
         transport, fallback = transports(status)
-        return Report(
+        return CoordinatorReport(
             phase=phase,
             reason=wanted.reason or status.reason,
             term=status.term,

@@ -39,7 +39,7 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Status:
+class ElasticJobStatus:
     """`status` of the object; camelCase there.
 
     Attributes:
@@ -97,11 +97,11 @@ class Status:
     counted: tuple[str, ...] = ()
 
     @staticmethod
-    def of(body: Body) -> "Status":
+    def of(body: Body) -> "ElasticJobStatus":
         """From the API server's object."""
         found = dict(body.get("status") or {})
         given: dict[str, Any] = {}
-        for one in fields(Status):
+        for one in fields(ElasticJobStatus):
             if (value := found.get(_camel(one.name))) is not None:
                 given[one.name] = value
         if "conditions" in given:
@@ -115,7 +115,7 @@ class Status:
             given["created"] = Counts(given["created"].get("workers", 0), given["created"].get("servers", 0))
         for name in ("plans", "counted"):
             given[name] = tuple(given.get(name, ()))
-        return Status(**given)
+        return ElasticJobStatus(**given)
 
     def to_dict(self) -> dict[str, Any]:
         """As the API server has it; what is empty is left out, but for counts."""
@@ -127,7 +127,7 @@ class Status:
         values["metrics"] = dict(self.metrics)
         return {_camel(name): value for name, value in values.items() if value or name in kept}
 
-    def told(self, kind: str, value: bool, reason: str, now: float, message: str = "") -> "Status":
+    def told(self, kind: str, value: bool, reason: str, now: float, message: str = "") -> "ElasticJobStatus":
         """With one condition set; its time changes with its status only."""
         status = str(value)
         before = self.conditions.get(kind)
@@ -143,7 +143,7 @@ class Status:
 _PROGRESS = ("epoch", "samples_per_second", "metrics")
 
 
-def is_progress(old: Status, new: Status) -> bool:
+def is_progress(old: ElasticJobStatus, new: ElasticJobStatus) -> bool:
     """Whether the only difference is how far training has come, which may be told less often."""
     return replace(new, **{name: getattr(old, name) for name in _PROGRESS}) == old
 

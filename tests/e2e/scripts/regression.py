@@ -16,7 +16,7 @@ from ending import last_epoch
 
 import elastic_ps
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
-from elastic_ps.worker.script.host_array import HostArray
+from elastic_ps.worker.script.numpy_array import NumpyArray
 from elastic_ps.worker.script.worker_job import current_job
 
 SAMPLES, INPUTS, HIDDEN, BATCH = 203, 12, 40, 16
@@ -73,7 +73,7 @@ def main():
     elastic_ps.init()
     inputs, targets = data()
     weights = parameters()
-    arrays = {key: HostArray(value) for key, value in weights.items()}
+    arrays = {key: NumpyArray(value) for key, value in weights.items()}
     store = None
     beats = (arguments.folder / "beats").open("ab", buffering=0)  # its size: steps that all workers have made
     is_sync = arguments.consistency == "sync"
@@ -92,7 +92,7 @@ def main():
                 )
                 store.broadcast(list(arrays), list(arrays.values()), [[array] for array in arrays.values()])
             store.pushpull(
-                list(found), [[HostArray(gradient)] for gradient in found.values()], [[arrays[key]] for key in found]
+                list(found), [[NumpyArray(gradient)] for gradient in found.values()], [[arrays[key]] for key in found]
             )
             beats.write(b".")
             time.sleep(arguments.pace + arguments.lag * elastic_ps.rank())

@@ -12,10 +12,10 @@ from elastic_ps.core.optimizer import Hyper
 from elastic_ps.native import library as native
 from elastic_ps.native import threads
 from elastic_ps.optimizers.adaptive import Adam, AdamW
+from elastic_ps.optimizers.aggregate import CHUNK, Aggregate
 from elastic_ps.optimizers.lamb import LAMB
 from elastic_ps.optimizers.momentum import SGD
 from elastic_ps.optimizers.rule import Elementwise, Rule
-from elastic_ps.server.updates.contributions import CHUNK, Aggregate
 
 LENGTH = 5 * (1 << 16) + 77  # several threads' shares and an odd end
 RULES = [SGD(), SGD(momentum=0.9), Adam(beta1=0.8), AdamW(), AdamW(correct_bias=False)]

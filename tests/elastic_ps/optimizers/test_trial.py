@@ -123,7 +123,7 @@ def test_an_import_that_raises_anything(monkeypatch: pytest.MonkeyPatch) -> None
     def broken(_name: str) -> None:
         raise SystemExit(1)
 
-    monkeypatch.setattr("elastic_ps.optimizers.own.import_module", broken)
+    monkeypatch.setattr("elastic_ps.optimizers.user_rule.import_module", broken)
     assert "cannot be loaded on this server: SystemExit(1)" in tried("Good")
 
 

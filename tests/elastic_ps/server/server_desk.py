@@ -1,4 +1,4 @@
-"""One server's room without a socket: frames in, frames out. Tests play the workers."""
+"""One server's state without a socket: frames in, frames out. Tests play the workers."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ from elastic_ps.core.data_order import DataSpec, place, share
 from elastic_ps.core.model import Model, Tensor, runs
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.node.standing import Standing
-from elastic_ps.server.node_state import Room
-from elastic_ps.server.phases import Status
-from elastic_ps.server.updates.applied import Batch
-from elastic_ps.server.worker_frames import Exchange
+from elastic_ps.server.blocks.applied_batches import BatchId
+from elastic_ps.server.phases import BlockStatus
+from elastic_ps.server.state.server_state import ServerState
+from elastic_ps.server.worker_frames import WorkerFrames
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import InitMeta, PushMeta
 from elastic_ps.transport.frames import HEADER_BYTES, Frame, decode, decode_header, encode
@@ -69,16 +69,16 @@ class Desk:
         self.model, self.data, self.rng = Model(tensors, 512), data, np.random.default_rng(7)
         self.every = [(0, len(self.model.blocks))]
         self.sent = Sent()
-        self.room = Room.create("s0", 512, (), FakeControl(), self.sent)  # type: ignore[arg-type]
-        self.room.store.grow(self.model, [spec.to_json() if spec else "" for spec in specs])
-        self.room.data = data
+        self.state = ServerState.create("s0", 512, (), FakeControl(), self.sent)  # type: ignore[arg-type]
+        self.state.store.grow(self.model, [spec.to_json() if spec else "" for spec in specs])
+        self.state.data = data
         server = Member("s0", Role.SERVER, "h", 1)
         workers = tuple(Member(f"w{number}", Role.WORKER, "h") for number in range(3))
         table = Configuration(FIRST, workers, (server,), (0,) * len(self.model.blocks))
-        self.room.standing = Standing("s0", current=table)
-        self.room.new_gathering()
-        self.room.store.allocate(range(len(self.model.blocks)), Status.EMPTY)
-        self.exchange = Exchange(self.room, self.switch)
+        self.state.standing = Standing("s0", current=table)
+        self.state.new_gathering()
+        self.state.store.allocate(range(len(self.model.blocks)), BlockStatus.EMPTY)
+        self.worker_frames = WorkerFrames(self.state, self.switch)
         self.gradients: dict[NodeId, Image] = defaultdict(lambda: Image(self.model.slab_bytes))
         self.spec, self.first = specs[0], self.slab()
         if filled:
@@ -90,18 +90,18 @@ class Desk:
         return Reference(self.model, self.spec, self.data, self.first)
 
     def switch(self) -> None:
-        self.room.standing = self.room.standing.switch()
-        self.room.new_gathering()
+        self.state.standing = self.state.standing.switch()
+        self.state.new_gathering()
 
     def arrives(self, node: NodeId, frame: Frame, data: NDArray[np.uint8] | None = None) -> list[Frame]:
         """A frame comes; what the server sends for it."""
         before = len(self.sent.frames)
         frame = travelled(frame)
-        buffers = self.exchange.buffers(node, frame, self.gradients[node], lambda: None)
+        buffers = self.worker_frames.buffers(node, frame, self.gradients[node], lambda: None)
         sizes = np.cumsum([buffer.nbytes for buffer in buffers])
         for buffer, part in zip(buffers, np.split(data, sizes[:-1]) if data is not None else (), strict=True):
             buffer[...] = part
-        self.exchange.arrived(node, frame, buffers, lambda: None)
+        self.worker_frames.arrived(node, frame, buffers, lambda: None)
         return [frame for _, frame, _ in self.sent.frames[before:]]
 
     def slab(self) -> NDArray[np.uint8]:
@@ -110,7 +110,7 @@ class Desk:
     def push(
         self,
         worker: NodeId,
-        batch: Batch,
+        batch: BatchId,
         slab: NDArray[np.uint8],
         step: int = 0,
         version: int = 0,
@@ -135,7 +135,7 @@ class Desk:
     def update(self, worker: NodeId, number: int, step: int, version: int = 0) -> NDArray[np.uint8]:
         """A whole exchange, checked against training on one machine bit by bit."""
         slab = self.slab()
-        (answer,) = self.push(worker, Batch(worker, number), slab, step, version)
+        (answer,) = self.push(worker, BatchId(worker, number), slab, step, version)
         self.reference.update([slab], [len(share(self.data, place(self.data, step).step, 0, 1))])
         assert (answer.kind, answer.version, answer.runs) == (Kind.VALUE, version + 1, self.every)
         assert self.sent.frames[-1][0] == worker
@@ -147,7 +147,7 @@ class Desk:
         return b"".join(part.tobytes() for part in self.sent.frames[-1][2])
 
     def image(self) -> bytes:
-        return b"".join(piece.tobytes() for piece in self.room.store.values.pieces(self.every[0]))
+        return b"".join(piece.tobytes() for piece in self.state.store.values.pieces(self.every[0]))
 
     def proof(self, epochs: int = 1) -> Audit:
-        return audit(self.room.ledger.report()[1], self.data.samples, self.data.global_batch, epochs)
+        return audit(self.state.ledger.report()[1], self.data.samples, self.data.global_batch, epochs)

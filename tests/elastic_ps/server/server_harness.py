@@ -168,9 +168,9 @@ class Job:
 
     def image(self, server: str, blocks: Sequence[int]) -> bytes:
         """Values and optimizer states of blocks, as a server holds them."""
-        room = self.servers[server].room
-        with room.changed:
-            return b"".join(part.tobytes() for block in blocks for part in room.store.image((block, 1)))
+        state = self.servers[server].state
+        with state.changed:
+            return b"".join(part.tobytes() for block in blocks for part in state.store.image((block, 1)))
 
     # ---- steps
 

@@ -9,11 +9,11 @@ from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.node.standing import Standing
 from elastic_ps.server.phases import (
+    BlockStatus,
+    BlockVerdict,
+    FrameVerdict,
     Given,
-    Outcome,
-    Part,
-    Status,
-    Verdict,
+    UpdateOutcome,
     due,
     judge,
     moves,
@@ -39,50 +39,66 @@ PREPARED = IN_FORCE.prepare(table(5), False, frozenset())
 @pytest.mark.parametrize(
     ("standing", "number", "sender", "verdict"),
     [
-        (IN_FORCE, ConfigId(1, 3), "w0", Verdict.SERVE),
-        (IN_FORCE, ConfigId(1, 3), "w1", Verdict.UNKNOWN),
-        (IN_FORCE, ConfigId(1, 2), "w0", Verdict.STALE),
-        (IN_FORCE, ConfigId(0, 9), "w0", Verdict.STALE),  # a lower term, whatever the number
-        (IN_FORCE, ConfigId(1, 5), "w0", Verdict.HOLD),
-        (IN_FORCE, ConfigId(2, 1), "w0", Verdict.HOLD),
-        (PREPARED, ConfigId(1, 5), "w0", Verdict.SWITCH),
-        (PREPARED, ConfigId(1, 3), "w0", Verdict.SERVE),
-        (PREPARED, ConfigId(1, 4), "w0", Verdict.HOLD),
-        (Standing("s0"), ConfigId(1, 1), "w0", Verdict.HOLD),
+        (IN_FORCE, ConfigId(1, 3), "w0", FrameVerdict.SERVE),
+        (IN_FORCE, ConfigId(1, 3), "w1", FrameVerdict.UNKNOWN),
+        (IN_FORCE, ConfigId(1, 2), "w0", FrameVerdict.STALE),
+        (IN_FORCE, ConfigId(0, 9), "w0", FrameVerdict.STALE),  # a lower term, whatever the number
+        (IN_FORCE, ConfigId(1, 5), "w0", FrameVerdict.HOLD),
+        (IN_FORCE, ConfigId(2, 1), "w0", FrameVerdict.HOLD),
+        (PREPARED, ConfigId(1, 5), "w0", FrameVerdict.SWITCH),
+        (PREPARED, ConfigId(1, 3), "w0", FrameVerdict.SERVE),
+        (PREPARED, ConfigId(1, 4), "w0", FrameVerdict.HOLD),
+        (Standing("s0"), ConfigId(1, 1), "w0", FrameVerdict.HOLD),
     ],
 )
 def test_frames_are_judged_by_configuration_then_sender(
-    standing: Standing, number: ConfigId, sender: str, verdict: Verdict
+    standing: Standing, number: ConfigId, sender: str, verdict: FrameVerdict
 ) -> None:
     assert judge(standing, number, sender) is verdict
 
 
 def test_a_shadow_may_read() -> None:
-    assert judge(IN_FORCE, ConfigId(1, 3), "w9", reads=True) is Verdict.SERVE
+    assert judge(IN_FORCE, ConfigId(1, 3), "w9", reads=True) is FrameVerdict.SERVE
 
 
 def test_parts_of_a_push() -> None:
     status = np.array(
-        [Status.PRIMARY, Status.PRIMARY, Status.PRIMARY, Status.FOLLOWER, Status.EMPTY, Status.FROZEN, Status.ABSENT]
+        [
+            BlockStatus.PRIMARY,
+            BlockStatus.PRIMARY,
+            BlockStatus.PRIMARY,
+            BlockStatus.FOLLOWER,
+            BlockStatus.EMPTY,
+            BlockStatus.FROZEN,
+            BlockStatus.ABSENT,
+        ]
     ).astype(np.int8)
     versions = np.array([4, 5, 3, 4, 0, 4, 0])
-    expected = [Part.KEEP, Part.ANSWER, Part.HOLD, Part.HOLD, Part.HOLD, Part.FOREIGN, Part.FOREIGN]
+    expected = [
+        BlockVerdict.KEEP,
+        BlockVerdict.ANSWER,
+        BlockVerdict.HOLD,
+        BlockVerdict.HOLD,
+        BlockVerdict.HOLD,
+        BlockVerdict.FOREIGN,
+        BlockVerdict.FOREIGN,
+    ]
     assert parts(status, versions == 4, versions > 4).tolist() == expected
 
 
 @pytest.mark.parametrize(
     ("contributions", "result"),
     [
-        ([Given.GRADIENT, Given.GRADIENT], Outcome.UPDATE),
-        ([Given.GRADIENT, Given.EMPTY], Outcome.UPDATE),
-        ([Given.ABSENT, Given.ABSENT], Outcome.KEEP),
-        ([Given.ABSENT, Given.EMPTY], Outcome.KEEP),
-        ([Given.EMPTY, Given.EMPTY], Outcome.KEEP),
-        ([Given.GRADIENT, Given.ABSENT], Outcome.MISMATCH),
-        ([Given.GRADIENT, Given.EMPTY, Given.ABSENT], Outcome.MISMATCH),
+        ([Given.GRADIENT, Given.GRADIENT], UpdateOutcome.UPDATE),
+        ([Given.GRADIENT, Given.EMPTY], UpdateOutcome.UPDATE),
+        ([Given.ABSENT, Given.ABSENT], UpdateOutcome.KEEP),
+        ([Given.ABSENT, Given.EMPTY], UpdateOutcome.KEEP),
+        ([Given.EMPTY, Given.EMPTY], UpdateOutcome.KEEP),
+        ([Given.GRADIENT, Given.ABSENT], UpdateOutcome.MISMATCH),
+        ([Given.GRADIENT, Given.EMPTY, Given.ABSENT], UpdateOutcome.MISMATCH),
     ],
 )
-def test_outcome_of_a_complete_roster(contributions: list[Given], result: Outcome) -> None:
+def test_outcome_of_a_complete_roster(contributions: list[Given], result: UpdateOutcome) -> None:
     assert outcome(contributions) is result
 
 

@@ -11,10 +11,10 @@ from elastic_ps.core.errors import PeerLost, ProtocolError
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.core.segments import Array
 from elastic_ps.optimizers import Rule
-from elastic_ps.optimizers.own import OwnRule
-from elastic_ps.server.optimizer_trials import Trials
+from elastic_ps.optimizers.aggregate import DType
+from elastic_ps.optimizers.user_rule import OwnRule
+from elastic_ps.server.optimizer_trials import OptimizerTrials
 from elastic_ps.server.service import ServerNode
-from elastic_ps.server.updates.contributions import DType
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import GoodbyeMeta, HelloMeta
 from elastic_ps.transport.frames import Frame
@@ -131,7 +131,9 @@ def test_an_optimizer_is_tried_and_the_server_lives(job: Job) -> None:
 def test_a_trial_that_never_ends_is_answered() -> None:
     control = FakeControl()
     begun: list[Callable[[], None]] = []
-    Trials(control, (), lambda _name, body: begun.append(body), seconds=0.01).begin(pb.Trial(optimizer=SGD.to_json()))
+    OptimizerTrials(control, (), lambda _name, body: begun.append(body), seconds=0.01).begin(
+        pb.Trial(optimizer=SGD.to_json())
+    )
     assert control.await_answer(pb.TRIED).detail == "its trial has not ended within 0.01 s"
     begun[0]()  # and now it does
     assert len(control.answers) == 1
@@ -187,8 +189,8 @@ def test_only_a_worker_that_says_goodbye_is_not_lost(jobs: Jobs, caplog: pytest.
     job.workers["w0"].wait(lambda: not job.servers["s0"].connections.is_connected("w0"))
     job.workers["w1"].close()
     server = job.servers["s0"]
-    with server.room.changed:
-        assert server.room.changed.wait_for(lambda: server.seen().apart, TIMEOUT)
+    with server.state.changed:
+        assert server.state.changed.wait_for(lambda: server.seen().apart, TIMEOUT)
     assert list(server.seen().apart) == ["w1"]
     assert "lost w0" not in caplog.text
 

@@ -63,7 +63,7 @@ def test_absent_key_keeps_value_and_count(jobs: Jobs) -> None:
     for name in ("w0", "w1"):
         job.workers[name].await_version(2)
         assert job.workers[name].values[2][block] == before
-    store = job.servers["s0"].room.store
+    store = job.servers["s0"].state.store
     assert store.versions[block] == 2
     assert store.counts[block] == 1
     assert len(first) == 2
@@ -80,7 +80,7 @@ def test_keys_that_only_some_push_are_refused_by_name(jobs: Jobs) -> None:
         assert "key 1" in frame.meta.detail
         assert "0 (w0)" in frame.meta.detail
         assert "1 (w1)" in frame.meta.detail
-    assert job.servers["s0"].room.store.versions[block] == 0
+    assert job.servers["s0"].state.store.versions[block] == 0
 
 
 def test_pull_waits_for_first_values(jobs: Jobs) -> None:
@@ -140,6 +140,8 @@ def test_push_of_an_unknown_newer_configuration_is_held(jobs: Jobs) -> None:
     slabs = [job.random_slab() for _ in range(2)]
     job.push("w0", 1, slabs[0], new)
     job.push("w1", 1, slabs[1], new)
+    for worker in ("w0", "w1"):
+        job.drain(worker)  # a push that came after the Prepare would switch at once
     job.prepare(new, ["s0", "s1"])
     job.adopt(new, ["s0", "s1"])
     job.check_settled(1, slabs, ["w0", "w1"], new)
@@ -224,7 +226,7 @@ def test_ledger_has_one_entry_a_step(jobs: Jobs) -> None:
 def test_two_thousand_small_tensors_are_few_operations(jobs: Jobs) -> None:
     tensors = tuple(Tensor(0, f"i:{number}", (16,), "float32") for number in range(2000))
     job = jobs.begin(Job(tensors, SGD), workers=1, servers=1)
-    store = job.servers["s0"].room.store
+    store = job.servers["s0"].state.store
     assert list(store.segments((0, 2000), store.counts)) == [(0, 2000)]
     job.check_step(0)
     assert np.array_equal(tensor_view(job.model, job.workers["w0"].slab(1), 5), job.reference.slab[320:384].view("f4"))

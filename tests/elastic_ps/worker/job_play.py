@@ -8,7 +8,7 @@ from elastic_ps.data.sampler import Sampler, epochs
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.transport.choice import TRANSPORTS, TransportName
 from elastic_ps.transport.frame_kinds import Kind
-from elastic_ps.worker.script.host_array import HostArray
+from elastic_ps.worker.script.numpy_array import NumpyArray
 from elastic_ps.worker.script.worker_job import WorkerJob
 from protos import elastic_pb2 as pb
 from tests.elastic_ps.worker.played_server import MODEL, S0, S1, SPLIT, TENSORS, TOKEN
@@ -32,7 +32,7 @@ class JobPlay(Play):
         self.exchanges = [KEYS]  # the keys that are pushed together
         self.epochs = 1
         self.hyper = None  # gives the optimizer's values, by number of the update
-        self.outs = [HostArray(np.zeros(tensor.shape, np.float32)) for tensor in TENSORS]
+        self.outs = [NumpyArray(np.zeros(tensor.shape, np.float32)) for tensor in TENSORS]
 
     def make_node(self, transport):
         self._monkeypatch.setattr("elastic_ps.worker.script.worker_job.Session", lambda _settings, _role: self.session)
@@ -47,7 +47,7 @@ class JobPlay(Play):
         store = self.job.open_store()
         if self.hyper is not None:
             store.set_optimizer(OptimizerSpec("sgd"), self.hyper)
-        gradients = [HostArray(np.zeros(tensor.shape, np.float32)) for tensor in TENSORS]
+        gradients = [NumpyArray(np.zeros(tensor.shape, np.float32)) for tensor in TENSORS]
         for _epoch in epochs(self.epochs):
             for number, (step, indices, _batch) in enumerate(self.sampler(), 1):
                 if number == 1:

@@ -1,4 +1,4 @@
-"""A worker's `Store` and real servers' `Exchange` in one thread, without sockets."""
+"""A worker's `WorkerKeyStore` and real servers' `WorkerFrames` in one thread, without sockets."""
 
 import threading
 from types import SimpleNamespace
@@ -9,16 +9,16 @@ from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role
 from elastic_ps.core.model import Model, Tensor
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.node.standing import Standing
-from elastic_ps.server.node_state import Room
-from elastic_ps.server.phases import Status
-from elastic_ps.server.updates.contributions import Aggregate
-from elastic_ps.server.worker_frames import Exchange
+from elastic_ps.optimizers.aggregate import Aggregate
+from elastic_ps.server.phases import BlockStatus
+from elastic_ps.server.state.server_state import ServerState
+from elastic_ps.server.worker_frames import WorkerFrames
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.shared_image import Image
-from elastic_ps.worker.script.key_store import Store
-from elastic_ps.worker.wire.parameter_inbox import Inbox
-from elastic_ps.worker.wire.state_snapshots import Snapshots
+from elastic_ps.worker.script.key_store import WorkerKeyStore
+from elastic_ps.worker.wire.parameter_inbox import ParameterInbox
+from elastic_ps.worker.wire.state_snapshots import StateSnapshots
 
 BLOCK_BYTES = 64
 TENSORS = (
@@ -38,14 +38,14 @@ class Servers:
     def __init__(self, assignment, workers=("w0", "w1")):
         self.node = self
         self.changed = threading.Condition()
-        self.snapshots = Snapshots()
+        self.snapshots = StateSnapshots()
         self.generation = self.version = 0
         self.peers = self
         self.session = SimpleNamespace(command=lambda head, body: self.commands.append((head, body)))
         self.commands, self.sent, self.lose = [], [], 0
         self.is_chief = self.is_member = self.is_sync = True
         self.inherited = False
-        self.inbox = Inbox(Model(TENSORS, BLOCK_BYTES))
+        self.inbox = ParameterInbox(Model(TENSORS, BLOCK_BYTES))
         self.inbox.begin(0)
         whole = [(0, len(self.inbox.model.blocks))]
         self.inbox.buffers(0, whole)
@@ -53,31 +53,31 @@ class Servers:
         members = tuple(Member(f"s{number}", Role.SERVER, "") for number in range(max(assignment) + 1))
         roster = tuple(Member(name, Role.WORKER, "") for name in workers)
         self.configuration = Configuration(ConfigId(1, 1), roster, members, tuple(assignment))
-        self.rooms = {member.id: self._room(member.id) for member in members}
-        self.exchanges = {name: Exchange(room, lambda: None) for name, room in self.rooms.items()}
+        self.states = {member.id: self._state(member.id) for member in members}
+        self.worker_frames = {name: WorkerFrames(state, lambda: None) for name, state in self.states.items()}
 
-    def _room(self, name):
+    def _state(self, name):
         outbox = SimpleNamespace(send=self._answer, is_connected=lambda _node: True)
-        room = Room.create(name, BLOCK_BYTES, (), SimpleNamespace(), outbox)
-        room.standing = Standing(name, self.configuration)
-        room.store.grow(self.inbox.model, [SPEC.to_json(), SPEC.to_json()])
+        state = ServerState.create(name, BLOCK_BYTES, (), SimpleNamespace(), outbox)
+        state.standing = Standing(name, self.configuration)
+        state.store.grow(self.inbox.model, [SPEC.to_json(), SPEC.to_json()])
         for block in self.configuration.blocks_of[name]:  # an arena each: no two lie side by side
-            room.store.allocate([block], Status.EMPTY)
-            room.store.init_states((block, 1))
-            room.store.status[block] = Status.PRIMARY
-        room.new_gathering()
-        return room
+            state.store.allocate([block], BlockStatus.EMPTY)
+            state.store.init_states((block, 1))
+            state.store.status[block] = BlockStatus.PRIMARY
+        state.new_gathering()
+        return state
 
     def update(self, blocks, seed=0):
         """One step of the servers' optimizer on these blocks."""
         random = np.random.default_rng(seed)
         for block in blocks:
-            store = self.rooms[self.configuration.primary(block)].store
+            store = self.states[self.configuration.primary(block)].store
             value = store.value((block, 1))
             real = self.inbox.model.blocks[block].nbytes // value.itemsize
             gradient = np.zeros_like(value)
             gradient[:real] = random.normal(size=real)
-            store.update((block, 1), Aggregate([gradient]), HYPER)
+            store.update_segment((block, 1), Aggregate([gradient]), HYPER)
 
     def step(self, seed=0):
         """An exchange over everything, installed here."""
@@ -94,13 +94,13 @@ class Servers:
         if self.lose:
             self.lose -= 1
             return
-        buffers = self.exchanges[server].buffers("w0", frame, Image(self.inbox.model.slab_bytes), lambda: None)
+        buffers = self.worker_frames[server].buffers("w0", frame, Image(self.inbox.model.slab_bytes), lambda: None)
         data = b"".join(bytes(part) for part in payload)
         for buffer in buffers:
             buffer[...] = np.frombuffer(data[: buffer.nbytes], dtype=np.uint8)
             data = data[buffer.nbytes :]
         assert not data
-        self.exchanges[server].arrived("w0", frame, buffers, lambda: None)
+        self.worker_frames[server].arrived("w0", frame, buffers, lambda: None)
 
     def _answer(self, _node, frame, payload):
         assert frame.kind is Kind.SNAPSHOT, frame
@@ -124,21 +124,21 @@ TWO = [0, 1, 1, 0, 1, 0, 1, 0]
 
 
 class Job:
-    """What a Store needs of its job."""
+    """What a `WorkerKeyStore` needs of its job."""
 
     def __init__(self, node):
         self.node = node
         self.staging = SimpleNamespace(rehearsing=False, learnt=[])
         self.begins = False
-        self.exchange = self
+        self.buffer = self
         self.closed = 0
 
-    def close(self):
+    def close_exchange(self):
         self.closed += 1
 
 
 def store_of(assignment=TWO, number=0):
-    return Store(Job(Servers(assignment)), number)
+    return WorkerKeyStore(Job(Servers(assignment)), number)
 
 
 def servers(store):

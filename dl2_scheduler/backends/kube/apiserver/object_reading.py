@@ -11,8 +11,8 @@ from dl2_scheduler.backends.kube.apiserver.objects import (
     JobInfo,
     NodeInfo,
     PodInfo,
+    ReportedStatus,
     RoleInfo,
-    Told,
 )
 from dl2_scheduler.backends.kube.apiserver.quantities import amount, amounts, pod_requests
 from dl2_scheduler.backends.kube.placement.node_constraints import Taint, constraints_of
@@ -136,11 +136,11 @@ def _image(role: Object) -> str:
     return next((each["image"] for each in containers if each.get("image")), "")
 
 
-def _told(status: Object) -> Told:
+def _told(status: Object) -> ReportedStatus:
     plans = status.get("plans") or ()
     last = plans[-1] if plans else {}
     missed = last.get("phase") in ("CANCELLED", "FAILED", "Cancelled", "Failed")
-    return Told(
+    return ReportedStatus(
         phase=status.get("phase") or "",
         reason=status.get("reason") or "",
         workers=status.get("workers", 0),

@@ -137,7 +137,7 @@ class Allotment:
 
 
 @dataclass(frozen=True)
-class Told:
+class ReportedStatus:
     """`status`: what the operator says of a job.
 
     Attributes:
@@ -212,7 +212,7 @@ class JobInfo:
     servers: RoleInfo
     gang_seconds: float
     allotment: Allotment | None
-    told: Told
+    told: ReportedStatus
     decisions: str
     saves: bool
 

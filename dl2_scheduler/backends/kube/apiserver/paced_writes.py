@@ -22,7 +22,7 @@ class NotLeading(ApiError):
     """Another scheduler leads, or nobody: nothing may be written."""
 
 
-class Pace:
+class WritePace:
     """So many writes a second, after so many at once. Safe from several threads.
 
     Args:
@@ -56,7 +56,7 @@ class Pace:
             self._sleep(wait)
 
 
-class Writer:
+class PacedWriter:
     """Writes. Safe from several threads. Every method raises ApiError, NotLeading too.
 
     Args:
@@ -65,10 +65,10 @@ class Writer:
         pace: of all writes.
     """
 
-    def __init__(self, api: ApiServer, leads: Callable[[], bool], pace: Pace | None = None):
+    def __init__(self, api: ApiServer, leads: Callable[[], bool], pace: WritePace | None = None):
         self._api = api
         self._leads = leads
-        self._pace = pace or Pace()
+        self._pace = pace or WritePace()
         self._instance = uuid.uuid4().hex[:10]
 
     def bind(self, pod: PodInfo, node: str) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dl2_scheduler.backends.kube.apiserver.objects import NodeInfo, PodInfo
-from dl2_scheduler.backends.kube.placement.affinity_spec import Kind, Port, Spread, Term
+from dl2_scheduler.backends.kube.placement.affinity_spec import AffinityTerm, HostPort, KubePodSpread, PodSelector
 from dl2_scheduler.backends.kube.placement.node_constraints import Constraints
 
 _Counts = NDArray[np.int64]  # by node
@@ -45,11 +45,11 @@ class Neighbours:
         self._placed: dict[int, tuple[Labelled, int]] = {}
         self._labelled: dict[_Label, set[int]] = {}  # of those, by each label
         self._next = 0
-        self._of: dict[tuple[Kind, ...], _Counts] = {}  # pods of all these kinds
-        self._asked: dict[_Label | None, list[tuple[Kind, ...]]] = {}  # of those, by a label that they must have
-        self._ports: dict[Port, _Counts] = {}  # pods that have it
-        self._apart: dict[Term, _Counts] = {}  # pods that keep such away
-        self._away: dict[_Label | None, list[Term]] = {}  # of those, by a label that they must have
+        self._of: dict[tuple[PodSelector, ...], _Counts] = {}  # pods of all these kinds
+        self._asked: dict[_Label | None, list[tuple[PodSelector, ...]]] = {}  # of those, by a label that they must have
+        self._ports: dict[HostPort, _Counts] = {}  # pods that have it
+        self._apart: dict[AffinityTerm, _Counts] = {}  # pods that keep such away
+        self._away: dict[_Label | None, list[AffinityTerm]] = {}  # of those, by a label that they must have
         self._places: dict[str, _Counts] = {}
         self._eligible: dict[tuple[Constraints, bool, bool], _Where] = {}
         for pod, node in pods:
@@ -111,7 +111,7 @@ class Neighbours:
         ids = self._place(key)
         return [ids == number for number in range(int(ids.max(initial=-1)) + 1)]
 
-    def _near(self, task: Labelled, terms: Sequence[Term]) -> _Where:
+    def _near(self, task: Labelled, terms: Sequence[AffinityTerm]) -> _Where:
         kinds = tuple(term.kind for term in terms)
         counts = self._count(kinds)
         there = [self._in_place(counts, term.key) for term in terms]
@@ -121,7 +121,7 @@ class Neighbours:
             where &= self._place(term.key) >= 0 if first else each > 0
         return where
 
-    def _even(self, task: Labelled, spread: Spread) -> _Where:
+    def _even(self, task: Labelled, spread: KubePodSpread) -> _Where:
         constraints, key = task.constraints, spread.term.key
         ids = self._place(key)
         eligible = self._eligibility(constraints, spread) & (ids >= 0)
@@ -132,7 +132,7 @@ class Neighbours:
         fits: _Where = (ids >= 0) & ((each[ids] if len(each) else np.zeros(len(ids))) + more - fewest <= spread.skew)
         return fits
 
-    def _eligibility(self, constraints: Constraints, spread: Spread) -> _Where:
+    def _eligibility(self, constraints: Constraints, spread: KubePodSpread) -> _Where:
         key = (constraints, spread.by_affinity, spread.by_taints)
         if key not in self._eligible:
             outside = [
@@ -143,7 +143,7 @@ class Neighbours:
             self._eligible[key] = np.array([not why for why in outside], dtype=bool)
         return self._eligible[key]
 
-    def _count(self, kinds: tuple[Kind, ...]) -> _Counts:
+    def _count(self, kinds: tuple[PodSelector, ...]) -> _Counts:
         if kinds not in self._of:
             label = _label_of(kinds[0])
             self._asked.setdefault(label, []).append(kinds)
@@ -185,7 +185,7 @@ class Neighbours:
         return found
 
 
-def _label_of(kind: Kind) -> _Label | None:
+def _label_of(kind: PodSelector) -> _Label | None:
     """One that all pods of a kind have; None: there is none such."""
     each = [(one.key, one.values[0]) for one in kind.expressions or () if one.operator == "In" and len(one.values) == 1]
     return each[0] if each else None
@@ -198,7 +198,7 @@ def _that_may_be(each: Mapping[_Label | None, list[_Asked]], task: Labelled) -> 
         yield from each.get(label, ())
 
 
-def _is_of(kinds: Sequence[Kind], task: Labelled) -> bool:
+def _is_of(kinds: Sequence[PodSelector], task: Labelled) -> bool:
     """Of all of them."""
     going = isinstance(task, PodInfo) and task.deleting
     return all(kind.has(task.namespace, task.labels) and not (kind.living and going) for kind in kinds)

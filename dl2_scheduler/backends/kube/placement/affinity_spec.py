@@ -11,7 +11,7 @@ _ANY_ADDRESS = "0.0.0.0"
 
 
 @dataclass(frozen=True)
-class Kind:
+class PodSelector:
     """Pods of a kind.
 
     Attributes:
@@ -32,7 +32,7 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Term:
+class AffinityTerm:
     """Pods of a kind, in one place.
 
     Attributes:
@@ -40,12 +40,12 @@ class Term:
         key: label whose value is the same on all nodes of a place.
     """
 
-    kind: Kind
+    kind: PodSelector
     key: str
 
 
 @dataclass(frozen=True)
-class Spread:
+class KubePodSpread:
     """Pods of a kind, so many in each place.
 
     Attributes:
@@ -56,7 +56,7 @@ class Spread:
         by_taints: only nodes count whose taints the pod tolerates.
     """
 
-    term: Term
+    term: AffinityTerm
     skew: int
     places: int
     by_affinity: bool
@@ -64,7 +64,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Port:
+class HostPort:
     """Of a pod's host.
 
     Attributes:
@@ -77,7 +77,7 @@ class Port:
     protocol: str
     address: str
 
-    def meets(self, other: "Port") -> bool:
+    def meets(self, other: "HostPort") -> bool:
         """Whether two pods on one node cannot have both."""
         if (self.number, self.protocol) != (other.number, other.protocol):
             return False
@@ -85,7 +85,7 @@ class Port:
 
 
 @dataclass(frozen=True)
-class Beside:
+class NeighbourRules:
     """What a pod asks.
 
     Attributes:
@@ -96,14 +96,14 @@ class Beside:
         unknown: fields that are not implemented.
     """
 
-    near: tuple[Term, ...]
-    apart: tuple[Term, ...]
-    spread: tuple[Spread, ...]
-    ports: tuple[Port, ...]
+    near: tuple[AffinityTerm, ...]
+    apart: tuple[AffinityTerm, ...]
+    spread: tuple[KubePodSpread, ...]
+    ports: tuple[HostPort, ...]
     unknown: tuple[str, ...]
 
 
-def beside_of(spec: Mapping[str, Any], namespace: str, labels: Mapping[str, str]) -> Beside | None:
+def neighbour_rules_of(spec: Mapping[str, Any], namespace: str, labels: Mapping[str, str]) -> NeighbourRules | None:
     """Of a pod's spec, or of a template's; None: it asks nothing.
 
     Args:
@@ -124,7 +124,7 @@ def beside_of(spec: Mapping[str, Any], namespace: str, labels: Mapping[str, str]
         for kind, terms in (("podAffinity", near), ("podAntiAffinity", apart))
         if any(term.get("namespaceSelector") for term in terms)
     ]
-    return Beside(
+    return NeighbourRules(
         tuple(_term(term, namespace, labels) for term in near),
         tuple(_term(term, namespace, labels) for term in apart),
         tuple(_spread(each, namespace, labels) for each in spread),
@@ -133,16 +133,16 @@ def beside_of(spec: Mapping[str, Any], namespace: str, labels: Mapping[str, str]
     )
 
 
-def _term(term: Mapping[str, Any], namespace: str, labels: Mapping[str, str]) -> Term:
+def _term(term: Mapping[str, Any], namespace: str, labels: Mapping[str, str]) -> AffinityTerm:
     """A selector of namespaces by their labels is taken for all: none is nearer to what it keeps away."""
     everywhere = term.get("namespaceSelector") is not None
     names = tuple(term.get("namespaces") or ()) or (namespace,)
-    return Term(Kind(None if everywhere else names, _expressions(term, labels)), term["topologyKey"])
+    return AffinityTerm(PodSelector(None if everywhere else names, _expressions(term, labels)), term["topologyKey"])
 
 
-def _spread(each: Mapping[str, Any], namespace: str, labels: Mapping[str, str]) -> Spread:
-    return Spread(
-        Term(Kind((namespace,), _expressions(each, labels), living=True), each["topologyKey"]),
+def _spread(each: Mapping[str, Any], namespace: str, labels: Mapping[str, str]) -> KubePodSpread:
+    return KubePodSpread(
+        AffinityTerm(PodSelector((namespace,), _expressions(each, labels), living=True), each["topologyKey"]),
         each["maxSkew"],
         each.get("minDomains") or 1,
         each.get("nodeAffinityPolicy", "Honor") == "Honor",
@@ -161,11 +161,11 @@ def _expressions(term: Mapping[str, Any], labels: Mapping[str, str]) -> tuple[Ex
     return (*found, *expressions_of(selector))
 
 
-def _ports(spec: Mapping[str, Any]) -> Iterator[Port]:
+def _ports(spec: Mapping[str, Any]) -> Iterator[HostPort]:
     """Of its containers, and of those that start first and stay."""
     stay = [each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"]
     for container in [*(spec.get("containers") or ()), *stay]:
         for port in container.get("ports") or ():
             number = port.get("hostPort") or (port["containerPort"] if spec.get("hostNetwork") else 0)
             if number:
-                yield Port(number, port.get("protocol") or "TCP", port.get("hostIP") or _ANY_ADDRESS)
+                yield HostPort(number, port.get("protocol") or "TCP", port.get("hostIP") or _ANY_ADDRESS)

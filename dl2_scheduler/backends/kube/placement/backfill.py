@@ -7,7 +7,7 @@ nobody knows here: what comes later may have only what the head could not use.
 from collections.abc import Container, Sequence
 
 from dl2_scheduler.backends.kube.apiserver.objects import NodeInfo, PodInfo
-from dl2_scheduler.backends.kube.placement.free_resources import Claim, Floor, Later
+from dl2_scheduler.backends.kube.placement.free_resources import FreeNodeResources, LaterNodeResources, TaskPlacement
 from dl2_scheduler.backends.kube.placement.gang_placement import claim_all, missing
 from dl2_scheduler.backends.kube.placement.gangs import Gang
 
@@ -33,12 +33,16 @@ class Backfill:
     """
 
     def __init__(
-        self, nodes: Sequence[NodeInfo], pods: Sequence[PodInfo], jobs: Container[tuple[str, str]], now: Floor
+        self,
+        nodes: Sequence[NodeInfo],
+        pods: Sequence[PodInfo],
+        jobs: Container[tuple[str, str]],
+        now: FreeNodeResources,
     ):
         stays = [pod for pod in pods if not pod.deleting and not (pod.job and pod.key in jobs)]
-        self._later = Later(nodes, stays, now.names, now)
+        self._later = LaterNodeResources(nodes, stays, now.names, now)
 
-    def room(self, gang: Gang) -> list[Claim] | None:
+    def room(self, gang: Gang) -> list[TaskPlacement] | None:
         """Places for all that is missing of its minimum, where the least has to end first; None: it never fits."""
         own = [self._later.put(pod) for pod in gang.bound]
         claims = claim_all(missing(gang), self._later)

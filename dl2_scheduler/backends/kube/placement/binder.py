@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from dl2_scheduler.backends.kube.apiserver.objects import JobInfo, NodeInfo, PodInfo
-from dl2_scheduler.backends.kube.apiserver.paced_writes import NotLeading, Writer
+from dl2_scheduler.backends.kube.apiserver.paced_writes import NotLeading, PacedWriter
 from dl2_scheduler.backends.kube.placement.binding import decide, to_bind
-from dl2_scheduler.backends.kube.placement.pod_decisions import Bind, Choice, Decisions, Return, Wait
-from dl2_scheduler.backends.kube.placement.volumes import ClaimKey, Volume
+from dl2_scheduler.backends.kube.placement.pod_decisions import NodeChoice, PodBinding, PodDecisions, PodReturn, PodWait
+from dl2_scheduler.backends.kube.placement.volumes import ClaimedVolume, ClaimKey
 from dl2_scheduler.backends.kube.views import shape
 from dl2_scheduler.cluster.free_resources import NodeRule
 from k8s.foundation.api_server import ApiError, Conflict, NotFound
@@ -45,14 +45,14 @@ class View(Protocol):
 class Volumes(Protocol):
     """What is known of volumes."""
 
-    def of(self, pods: Sequence[PodInfo]) -> tuple[Mapping[ClaimKey, Volume], bool]:
+    def of(self, pods: Sequence[PodInfo]) -> tuple[Mapping[ClaimKey, ClaimedVolume], bool]:
         """What the claims of pods mean, and whether something could not be read, so that it is to be tried again."""
 
 
 class NoVolumes:
     """Nobody knows of any: who claims one waits."""
 
-    def of(self, pods: Sequence[PodInfo]) -> tuple[Mapping[ClaimKey, Volume], bool]:
+    def of(self, pods: Sequence[PodInfo]) -> tuple[Mapping[ClaimKey, ClaimedVolume], bool]:
         """See `Volumes.of`."""
         return {}, False
 
@@ -81,7 +81,7 @@ class Binder:
     def __init__(
         self,
         view: View,
-        writer: Writer,
+        writer: PacedWriter,
         rule: NodeRule,
         namespaces: Container[str] | None = None,
         woken: threading.Event | None = None,
@@ -130,10 +130,10 @@ class Binder:
             times.append(max(0.0, decided.again_at - now))
         return min(times, default=None)
 
-    def _decide(self, pods: Sequence[PodInfo], now: float, volumes: Mapping[ClaimKey, Volume]) -> Decisions:
+    def _decide(self, pods: Sequence[PodInfo], now: float, volumes: Mapping[ClaimKey, ClaimedVolume]) -> PodDecisions:
         """What to do. Gangs that the decision breaks on wait, and say so; the others are decided without them."""
 
-        def about(some: Sequence[PodInfo]) -> Decisions:
+        def about(some: Sequence[PodInfo]) -> PodDecisions:
             return decide(self._view.nodes(), some, self._view.jobs(), now, self._rule, self._namespaces, volumes)
 
         try:
@@ -149,7 +149,7 @@ class Binder:
             except Exception as error:  # noqa: BLE001
                 broken |= {pod.uid: f"the scheduler breaks on it: {error!r}" for pod in waiting if _gang(pod) == key}
         decided = about([pod for pod in pods if pod.uid not in broken])
-        decided.waits += [Wait(pod, broken[pod.uid]) for pod in waiting if pod.uid in broken]
+        decided.waits += [PodWait(pod, broken[pod.uid]) for pod in waiting if pod.uid in broken]
         return decided
 
     def _run(self) -> None:
@@ -190,14 +190,14 @@ class Binder:
             return replace(pod, node=node, bound=since)
         return replace(pod, gated=True) if pod.uid in self._settling else pod
 
-    def _bind(self, decided: Decisions) -> bool:
+    def _bind(self, decided: PodDecisions) -> bool:
         """All, each job's in their order, jobs beside one another; returns whether one failed."""
-        groups: dict[tuple[str, str], list[Bind]] = {}
+        groups: dict[tuple[str, str], list[PodBinding]] = {}
         for bind in decided.bindings:
             groups.setdefault(_gang(bind.pod), []).append(bind)
         return not all(list(self._pool.map(self._bind_group, groups.values())))
 
-    def _choose(self, choices: Sequence[Choice], volumes: Mapping[ClaimKey, Volume], now: float) -> bool:
+    def _choose(self, choices: Sequence[NodeChoice], volumes: Mapping[ClaimKey, ClaimedVolume], now: float) -> bool:
         """Of each claim once, the first pod's; returns whether one failed."""
         self._chosen = {key: since for key, since in self._chosen.items() if now - since < _SETTLING_SECONDS}
         failed = False
@@ -216,7 +216,7 @@ class Binder:
                 failed = True
         return failed
 
-    def _bind_group(self, group: Sequence[Bind]) -> bool:
+    def _bind_group(self, group: Sequence[PodBinding]) -> bool:
         for bind in group:
             pod = bind.pod
             try:
@@ -234,7 +234,7 @@ class Binder:
             log.info("%s/%s: bound to %s", pod.namespace, pod.name, bind.node)
         return True
 
-    def _give_back(self, returns: Sequence[Return]) -> bool:
+    def _give_back(self, returns: Sequence[PodReturn]) -> bool:
         jobs = {job.key: job for job in self._view.jobs()}
         failed = False
         for gone in returns:
@@ -251,7 +251,7 @@ class Binder:
                 failed |= not isinstance(error, Conflict | NotFound)
         return failed
 
-    def _tell(self, waits: Sequence[Wait], now: float) -> float | None:
+    def _tell(self, waits: Sequence[PodWait], now: float) -> float | None:
         """Reasons that are new; returns the seconds until the next may be told."""
         times = []
         told = 0

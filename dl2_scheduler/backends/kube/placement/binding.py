@@ -6,14 +6,21 @@ from types import MappingProxyType
 
 from dl2_scheduler.backends.kube.apiserver.objects import SCHEDULER, JobInfo, NodeInfo, PodInfo
 from dl2_scheduler.backends.kube.placement.backfill import Backfill, starving, waited
-from dl2_scheduler.backends.kube.placement.free_resources import Claim, Floor
+from dl2_scheduler.backends.kube.placement.free_resources import FreeNodeResources, TaskPlacement
 from dl2_scheduler.backends.kube.placement.gang_placement import GangTask, claim_all, missing, why_not
 from dl2_scheduler.backends.kube.placement.gangs import Gang, Groups, group, unknown
-from dl2_scheduler.backends.kube.placement.pod_decisions import Bind, Choice, Decisions, Reservation, Return, Wait
-from dl2_scheduler.backends.kube.placement.volumes import ClaimKey, Volume, with_volumes
+from dl2_scheduler.backends.kube.placement.pod_decisions import (
+    NodeChoice,
+    PodBinding,
+    PodDecisions,
+    PodReturn,
+    PodWait,
+    Reservation,
+)
+from dl2_scheduler.backends.kube.placement.volumes import ClaimedVolume, ClaimKey, with_volumes
 from dl2_scheduler.cluster.free_resources import NodeRule
 
-NO_VOLUMES: Mapping[ClaimKey, Volume] = MappingProxyType({})
+NO_VOLUMES: Mapping[ClaimKey, ClaimedVolume] = MappingProxyType({})
 
 
 def decide(
@@ -23,8 +30,8 @@ def decide(
     now: float,
     rule: NodeRule,
     namespaces: Container[str] | None = None,
-    volumes: Mapping[ClaimKey, Volume] = NO_VOLUMES,
-) -> Decisions:
+    volumes: Mapping[ClaimKey, ClaimedVolume] = NO_VOLUMES,
+) -> PodDecisions:
     """Place what is not bound; `_place` says in which order.
 
     Args:
@@ -36,16 +43,18 @@ def decide(
         namespaces: whose pods this scheduler binds; None: all.
         volumes: of the claims that pods name which it is to bind.
     """
-    decided = Decisions()
+    decided = PodDecisions()
     bound = [pod for pod in pods if pod.node]
     ours = with_volumes(to_bind(pods, namespaces), bound, volumes)
     found = group(jobs, pods, ours)
-    decided.waits += [Wait(pod, f"there is no ElasticJob {pod.job} in {pod.namespace} (yet)") for pod in found.orphans]
+    decided.waits += [
+        PodWait(pod, f"there is no ElasticJob {pod.job} in {pod.namespace} (yet)") for pod in found.orphans
+    ]
     if found.gangs or found.leaving or found.singles:
         neighbours = _neighbours_matter(ours, bound, found.gangs)
-        floor = Floor(nodes, bound, _resources(ours, found.gangs), rule, neighbours)
-        backfill = partial(Backfill, nodes, bound, {job.key for job in jobs}, floor)
-        _place(found, _Placing(floor, decided), backfill, now)
+        resources = FreeNodeResources(nodes, bound, _resources(ours, found.gangs), rule, neighbours)
+        backfill = partial(Backfill, nodes, bound, {job.key for job in jobs}, resources)
+        _place(found, _Placing(resources, decided), backfill, now)
         ends = [gang.late_at for gang in found.gangs if gang.late_at is not None and gang.late_at > now]
         decided.again_at = min(ends, default=None)
     return decided
@@ -111,8 +120,8 @@ class _Placing:
         beyond: pods beyond the minimum of gangs that have theirs, to be placed when all have.
     """
 
-    def __init__(self, floor: Floor, decided: Decisions):
-        self.floor = floor
+    def __init__(self, resources: FreeNodeResources, decided: PodDecisions):
+        self.resources = resources
         self.beyond: list[PodInfo] = []
         self._decided = decided
         self._said: set[tuple[str, str]] = set()  # jobs whose gangs are placed, or told why not
@@ -124,14 +133,14 @@ class _Placing:
                 continue
             claims = backfill.room(gang)
             tasks = missing(gang)
-            reason = why_not(gang, tasks, self.floor)
+            reason = why_not(gang, tasks, self.resources)
             if claims is None:
                 self._wait(gang, f"{reason}; it would not fit if all other jobs ended, so nothing is kept for it")
                 continue
             long = waited(now - (gang.waits_since or now))
-            where = self.floor.names_of(claim.node for claim in claims)
+            where = self.resources.names_of(claim.node for claim in claims)
             self._wait(gang, f"{reason}; it has waited {long}: room on {where} is kept for it")
-            self.floor.keep(claims, f"{gang.job.id}, which has waited {long}")
+            self.resources.keep(claims, f"{gang.job.id}, which has waited {long}")
             for task, claim in zip(tasks, claims, strict=True):
                 self._reserve(gang, task, claim)
             return
@@ -144,7 +153,7 @@ class _Placing:
             self._wait(gang, refusal)
             return True
         tasks = missing(gang)
-        claims = claim_all(tasks, self.floor)
+        claims = claim_all(tasks, self.resources)
         if claims is None:
             return False
         self._said.add(gang.job.key)
@@ -161,7 +170,7 @@ class _Placing:
     def wait(self, gang: Gang) -> None:
         """Say why a gang is not placed, if that has not been said."""
         if gang.job.key not in self._said:
-            self._wait(gang, why_not(gang, missing(gang), self.floor))
+            self._wait(gang, why_not(gang, missing(gang), self.resources))
 
     def give_back(self, gang: Gang) -> None:
         """Delete what is bound of a gang that was not whole in time."""
@@ -169,31 +178,31 @@ class _Placing:
             f"{gang.job.id} was not whole ({gang.words}) within its gangTimeout of {gang.job.gang_seconds:g} s: "
             "its room is free for others until it fits whole"
         )
-        self._decided.returns += [Return(pod, reason) for pod in gang.bound]
-        self._decided.waits += [Wait(pod, reason) for pod in gang.waiting]
+        self._decided.returns += [PodReturn(pod, reason) for pod in gang.bound]
+        self._decided.waits += [PodWait(pod, reason) for pod in gang.waiting]
 
     def place_singles(self, pods: Sequence[PodInfo]) -> None:
         """Each where it fits."""
         for pod in pods:
             if refusal := unknown(pod) if pod.constraints.unknown else pod.refusal:
-                self._decided.waits.append(Wait(pod, refusal))
-            elif claim := self.floor.claim(pod):
+                self._decided.waits.append(PodWait(pod, refusal))
+            elif claim := self.resources.claim(pod):
                 self._bind(pod, claim)
             else:
-                self._decided.waits.append(Wait(pod, self.floor.why_not(pod)))
+                self._decided.waits.append(PodWait(pod, self.resources.why_not(pod)))
 
-    def _bind(self, pod: PodInfo, claim: Claim) -> None:
-        node = self.floor.nodes[claim.node].name
+    def _bind(self, pod: PodInfo, claim: TaskPlacement) -> None:
+        node = self.resources.nodes[claim.node].name
         if not pod.unmade:
-            self._decided.bindings.append(Bind(pod, node))
+            self._decided.bindings.append(PodBinding(pod, node))
             return
-        self._decided.choices += [Choice(pod, name, node) for name in pod.unmade]
-        self._decided.waits.append(Wait(pod, f"the volume of its claim {pod.unmade[0]} is being made for it"))
+        self._decided.choices += [NodeChoice(pod, name, node) for name in pod.unmade]
+        self._decided.waits.append(PodWait(pod, f"the volume of its claim {pod.unmade[0]} is being made for it"))
 
     def _wait(self, gang: Gang, reason: str) -> None:
         self._said.add(gang.job.key)
-        self._decided.waits += [Wait(pod, reason) for pod in gang.waiting]
+        self._decided.waits += [PodWait(pod, reason) for pod in gang.waiting]
 
-    def _reserve(self, gang: Gang, task: GangTask, claim: Claim) -> None:
-        node = self.floor.nodes[claim.node].name
+    def _reserve(self, gang: Gang, task: GangTask, claim: TaskPlacement) -> None:
+        node = self.resources.nodes[claim.node].name
         self._decided.reservations.append(Reservation(gang.job.id, task.role, node))

@@ -17,7 +17,7 @@ Requests = Mapping[str, float]
 _NAMED = 3
 
 
-class Task(Labelled, Protocol):
+class PlaceableTask(Labelled, Protocol):
     """What needs a place: a pod, or what one will be made of."""
 
     @property
@@ -26,7 +26,7 @@ class Task(Labelled, Protocol):
 
 
 @dataclass(frozen=True)
-class Claim:
+class TaskPlacement:
     """A task on a node.
 
     Attributes:
@@ -38,11 +38,11 @@ class Claim:
 
     node: int
     demand: Amounts
-    task: Task
+    task: PlaceableTask
     number: int | None
 
 
-class Floor:
+class FreeNodeResources:
     """The nodes of a cluster.
 
     Args:
@@ -92,7 +92,7 @@ class Floor:
             self._may[key] = np.array([not node.refusal(key) for node in self.nodes], dtype=bool)
         return self._may[key]
 
-    def claim(self, task: Task, place: NDArray[np.bool_] | None = None) -> Claim | None:
+    def claim(self, task: PlaceableTask, place: NDArray[np.bool_] | None = None) -> TaskPlacement | None:
         """Put a task on the node where the rule wants it; None: it fits nowhere.
 
         Args:
@@ -111,22 +111,22 @@ class Floor:
         self._last = node
         return self._claim(task, node, demand)
 
-    def put(self, pod: PodInfo) -> Claim | None:
+    def put(self, pod: PodInfo) -> TaskPlacement | None:
         """A bound pod where it is; None: that node is not there."""
         node = self._index.get(pod.node)
         return None if node is None else self._claim(pod, node, self._vector(pod.requests))
 
-    def _claim(self, task: Task, node: int, demand: Amounts) -> Claim:
+    def _claim(self, task: PlaceableTask, node: int, demand: Amounts) -> TaskPlacement:
         self._take(node, demand)
-        return Claim(node, demand, task, self._neighbours.add(task, node) if self._neighbours else None)
+        return TaskPlacement(node, demand, task, self._neighbours.add(task, node) if self._neighbours else None)
 
-    def give_back(self, claim: Claim) -> None:
+    def give_back(self, claim: TaskPlacement) -> None:
         """Undo a claim."""
         self._take(claim.node, -claim.demand)
         if self._neighbours is not None and claim.number is not None:
             self._neighbours.remove(claim.number)
 
-    def places_for(self, tasks: Sequence[Task]) -> Iterator[NDArray[np.bool_]]:
+    def places_for(self, tasks: Sequence[PlaceableTask]) -> Iterator[NDArray[np.bool_]]:
         """Nodes that have room for all these tasks as a sum, by the key of the first one's affinity."""
         if self._neighbours is None or not tasks:
             return
@@ -136,7 +136,7 @@ class Floor:
             if (total <= np.maximum(self.free[place], 0.0).sum(axis=0) + SLACK).all():
                 yield place
 
-    def keep(self, claims: Sequence[Claim], words: str) -> None:
+    def keep(self, claims: Sequence[TaskPlacement], words: str) -> None:
         """Take room that is not free yet from all who come after, but no more than a node will have.
 
         Args:
@@ -150,7 +150,7 @@ class Floor:
                 self._neighbours.keep(claim.task, claim.node)
         self._kept_for = words
 
-    def why_not(self, task: Task) -> str:
+    def why_not(self, task: PlaceableTask) -> str:
         """Why a task fits nowhere, for people, as kube-scheduler words it."""
         if not self.nodes:
             return "there are no nodes"
@@ -207,17 +207,19 @@ class Floor:
         return vector
 
 
-class Later(Floor):
+class LaterNodeResources(FreeNodeResources):
     """The nodes when more has ended: a task goes where the least is still to end.
 
     Args:
         nodes: all.
         pods: that will be there still.
-        names: of resources; see `Floor`.
+        names: of resources; see `FreeNodeResources`.
         now: the same nodes as they are.
     """
 
-    def __init__(self, nodes: Sequence[NodeInfo], pods: Sequence[PodInfo], names: Sequence[str], now: Floor):
+    def __init__(
+        self, nodes: Sequence[NodeInfo], pods: Sequence[PodInfo], names: Sequence[str], now: FreeNodeResources
+    ):
         super().__init__(nodes, pods, names, NodeRule.SPREAD, now.neighbours)
         self._now = now
         self._claimed = np.zeros_like(self.free)

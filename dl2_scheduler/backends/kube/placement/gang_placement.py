@@ -7,14 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dl2_scheduler.backends.kube.apiserver.objects import ROLES, PodInfo
-from dl2_scheduler.backends.kube.placement.free_resources import Claim, Floor, Requests
+from dl2_scheduler.backends.kube.placement.free_resources import FreeNodeResources, Requests, TaskPlacement
 from dl2_scheduler.backends.kube.placement.gangs import Gang
 from dl2_scheduler.backends.kube.placement.node_constraints import Constraints
 
 
 @dataclass(frozen=True)
 class GangTask:
-    """A pod to place, or one that is yet to come; see `floor.Task`."""
+    """A pod to place, or one that is yet to come; see `resources.PlaceableTask`."""
 
     role: str
     requests: Requests
@@ -39,31 +39,36 @@ def _missing(gang: Gang) -> Iterator[GangTask]:
             yield GangTask(role, like.requests, like.constraints, gang.job.namespace, like.labels, None)
 
 
-def claim_all(tasks: Sequence[GangTask], floor: Floor) -> list[Claim] | None:
+def claim_all(tasks: Sequence[GangTask], resources: FreeNodeResources) -> list[TaskPlacement] | None:
     """All or none; the larger ones first where the order of binding leaves no place for one.
 
     Tasks that want to be together are tried place by place (say, rack by rack), if the first that has room for one of
     them has not for all.
     """
-    claims = _claim(tasks, floor, None)
+    claims = _claim(tasks, resources, None)
     if claims is None:
         together = [task for task in tasks if task.constraints.beside and task.constraints.beside.near]
-        for place in floor.places_for(together):
-            claims = _claim(tasks, floor, place)
+        for place in resources.places_for(together):
+            claims = _claim(tasks, resources, place)
             if claims is not None:
                 break
     return claims
 
 
-def _claim(tasks: Sequence[GangTask], floor: Floor, place: NDArray[np.bool_] | None) -> list[Claim] | None:
+def _claim(
+    tasks: Sequence[GangTask], resources: FreeNodeResources, place: NDArray[np.bool_] | None
+) -> list[TaskPlacement] | None:
     """All or none; those that want to be together in one place, if one is given."""
-    for order in (list(range(len(tasks))), sorted(range(len(tasks)), key=lambda number: _size(tasks[number], floor))):
-        claims: dict[int, Claim] = {}
+    for order in (
+        list(range(len(tasks))),
+        sorted(range(len(tasks)), key=lambda number: _size(tasks[number], resources)),
+    ):
+        claims: dict[int, TaskPlacement] = {}
         for number in order:
-            claim = floor.claim(tasks[number], place)
+            claim = resources.claim(tasks[number], place)
             if claim is None:
                 for taken in claims.values():
-                    floor.give_back(taken)
+                    resources.give_back(taken)
                 break
             claims[number] = claim
         else:
@@ -71,22 +76,22 @@ def _claim(tasks: Sequence[GangTask], floor: Floor, place: NDArray[np.bool_] | N
     return None
 
 
-def _size(task: GangTask, floor: Floor) -> float:
+def _size(task: GangTask, resources: FreeNodeResources) -> float:
     """The more it takes of a node's resources, the lower."""
-    largest = floor.largest
+    largest = resources.largest
     return -max((amount / largest[name] for name, amount in task.requests.items() if largest.get(name)), default=0.0)
 
 
-def why_not(gang: Gang, tasks: Sequence[GangTask], floor: Floor) -> str:
+def why_not(gang: Gang, tasks: Sequence[GangTask], resources: FreeNodeResources) -> str:
     """The first task of a gang that finds no place when the others have theirs, for people."""
     claims = []
     reason = ""
     for task in tasks:
-        claim = floor.claim(task)
+        claim = resources.claim(task)
         if claim is None:
-            reason = f"its {task.role}: {floor.why_not(task)}"
+            reason = f"its {task.role}: {resources.why_not(task)}"
             break
         claims.append(claim)
     for claim in claims:
-        floor.give_back(claim)
+        resources.give_back(claim)
     return f"{gang.job.id} starts whole ({gang.words}); {reason}"

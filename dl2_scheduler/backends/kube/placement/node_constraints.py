@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dl2_scheduler.backends.kube.placement.affinity_spec import Beside, beside_of
+from dl2_scheduler.backends.kube.placement.affinity_spec import NeighbourRules, neighbour_rules_of
 from dl2_scheduler.backends.kube.placement.label_expressions import Expression, expressions_of
 
 _UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
@@ -67,7 +67,7 @@ class Constraints:
     selector: tuple[tuple[str, str], ...] = ()
     terms: tuple[tuple[Expression, ...], ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
-    beside: Beside | None = None
+    beside: NeighbourRules | None = None
     volumes: tuple[tuple[tuple[Expression, ...], ...], ...] = ()
 
     @property
@@ -125,7 +125,7 @@ def constraints_of(spec: Mapping[str, Any], namespace: str, labels: Mapping[str,
             Toleration(*(each.get(key) or "" for key in ("key", "operator", "value", "effect")))
             for each in spec.get("tolerations") or ()
         ),
-        beside=beside_of(spec, namespace, labels),
+        beside=neighbour_rules_of(spec, namespace, labels),
     )
 
 

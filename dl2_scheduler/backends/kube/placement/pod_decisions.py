@@ -6,7 +6,7 @@ from dl2_scheduler.backends.kube.apiserver.objects import PodInfo
 
 
 @dataclass(frozen=True)
-class Bind:
+class PodBinding:
     """Bind a pod to a node."""
 
     pod: PodInfo
@@ -14,7 +14,7 @@ class Bind:
 
 
 @dataclass(frozen=True)
-class Wait:
+class PodWait:
     """Leave a pod unbound.
 
     Attributes:
@@ -27,7 +27,7 @@ class Wait:
 
 
 @dataclass(frozen=True)
-class Choice:
+class NodeChoice:
     """Have a volume made near a node, for a pod that is bound there once it is.
 
     Attributes:
@@ -42,7 +42,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Return:
+class PodReturn:
     """Delete a pod of a gang that has not become whole.
 
     Attributes:
@@ -70,7 +70,7 @@ class Reservation:
 
 
 @dataclass
-class Decisions:
+class PodDecisions:
     """About all pods that are not bound.
 
     Attributes:
@@ -82,9 +82,9 @@ class Decisions:
         again_at: unix seconds, at which something changes by time alone; None: nothing does.
     """
 
-    bindings: list[Bind] = field(default_factory=list)
-    choices: list[Choice] = field(default_factory=list)
-    waits: list[Wait] = field(default_factory=list)
-    returns: list[Return] = field(default_factory=list)
+    bindings: list[PodBinding] = field(default_factory=list)
+    choices: list[NodeChoice] = field(default_factory=list)
+    waits: list[PodWait] = field(default_factory=list)
+    returns: list[PodReturn] = field(default_factory=list)
     reservations: list[Reservation] = field(default_factory=list)
     again_at: float | None = None

@@ -8,9 +8,9 @@ from typing import Any
 from dl2_scheduler.backends.kube.apiserver.object_watch import Watcher
 from dl2_scheduler.backends.kube.apiserver.objects import PodInfo
 from dl2_scheduler.backends.kube.placement.volumes import (
+    ClaimedVolume,
     ClaimInfo,
     ClaimKey,
-    Volume,
     bound_volume,
     claim_of,
     pending_volume,
@@ -24,7 +24,7 @@ _VOLUMES_PATH = "/api/v1/persistentvolumes"
 _CLASSES_PATH = "/apis/storage.k8s.io/v1/storageclasses"
 
 
-class Claims:
+class VolumeClaimReader:
     """See `binder.Volumes`. For one thread.
 
     Args:
@@ -43,7 +43,7 @@ class Claims:
         """End."""
         self._stopped.set()
 
-    def of(self, pods: Sequence[PodInfo]) -> tuple[dict[ClaimKey, Volume], bool]:
+    def of(self, pods: Sequence[PodInfo]) -> tuple[dict[ClaimKey, ClaimedVolume], bool]:
         """What the claims of pods mean, and whether something could not be read, so that it is to be tried again."""
         keys = {(pod.namespace, name) for pod in pods for name in pod.claims}
         if not keys:
@@ -60,15 +60,15 @@ class Claims:
                 found[key] = self._volume(key, known.get(key))
             except ApiError as error:
                 log.warning("the volume of %s/%s could not be read: %s", *key, error)
-                found[key] = Volume(f"the volume of its claim {key[1]} could not be read: {error}")
+                found[key] = ClaimedVolume(f"the volume of its claim {key[1]} could not be read: {error}")
                 failed = True
         return found, failed
 
-    def _volume(self, key: ClaimKey, claim: ClaimInfo | None) -> Volume:
+    def _volume(self, key: ClaimKey, claim: ClaimInfo | None) -> ClaimedVolume:
         if claim is None:
-            return Volume(f"its claim {key[1]} does not exist")
+            return ClaimedVolume(f"its claim {key[1]} does not exist")
         if claim.deleting or claim.phase == "Lost":
-            return Volume(f"its claim {key[1]} is {'about to go' if claim.deleting else 'lost'}")
+            return ClaimedVolume(f"its claim {key[1]} is {'about to go' if claim.deleting else 'lost'}")
         if claim.phase == "Bound":
             return bound_volume(claim, self._get(f"{_VOLUMES_PATH}/{claim.volume}"))
         return pending_volume(claim, self._get(f"{_CLASSES_PATH}/{claim.storage}") if claim.storage else None)

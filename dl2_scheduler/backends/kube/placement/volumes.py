@@ -47,7 +47,7 @@ class ClaimInfo:
 
 
 @dataclass(frozen=True)
-class Volume:
+class ClaimedVolume:
     """What a claim means for the pods that name it.
 
     Attributes:
@@ -80,33 +80,33 @@ def claim_of(found: Mapping[str, Any]) -> ClaimInfo:
     )
 
 
-def bound_volume(claim: ClaimInfo, volume: Mapping[str, Any]) -> Volume:
+def bound_volume(claim: ClaimInfo, volume: Mapping[str, Any]) -> ClaimedVolume:
     """Of a claim that has a PersistentVolume."""
     required = (volume["spec"].get("nodeAffinity") or {}).get("required")
-    return Volume(terms=terms_of(required) if required else None, alone=claim.alone)
+    return ClaimedVolume(terms=terms_of(required) if required else None, alone=claim.alone)
 
 
-def pending_volume(claim: ClaimInfo, storage: Mapping[str, Any] | None) -> Volume:
+def pending_volume(claim: ClaimInfo, storage: Mapping[str, Any] | None) -> ClaimedVolume:
     """Of a claim that has none, by its StorageClass; None: it has no class."""
     if storage is None or storage.get("volumeBindingMode") != "WaitForFirstConsumer":
-        return Volume(f"its claim {claim.name} is not bound to a volume yet")
+        return ClaimedVolume(f"its claim {claim.name} is not bound to a volume yet")
     if storage["provisioner"] == "kubernetes.io/no-provisioner":
-        return Volume(
+        return ClaimedVolume(
             f"its claim {claim.name} has no volume, and its class {claim.storage} makes none: name one in its "
             "spec.volumeName"
         )
     if claim.chosen:
         here = Expression("metadata.name", "In", (claim.chosen,), is_field=True)
-        return Volume(terms=((here,),), alone=claim.alone, made=False, chosen=claim.chosen)
+        return ClaimedVolume(terms=((here,),), alone=claim.alone, made=False, chosen=claim.chosen)
     allowed = tuple(
         tuple(Expression(each["key"], "In", tuple(each["values"])) for each in term["matchLabelExpressions"])
         for term in storage.get("allowedTopologies") or ()
     )
-    return Volume(terms=allowed or None, alone=claim.alone, made=False)
+    return ClaimedVolume(terms=allowed or None, alone=claim.alone, made=False)
 
 
 def with_volumes(
-    ours: Sequence[PodInfo], bound: Sequence[PodInfo], volumes: Mapping[ClaimKey, Volume]
+    ours: Sequence[PodInfo], bound: Sequence[PodInfo], volumes: Mapping[ClaimKey, ClaimedVolume]
 ) -> list[PodInfo]:
     """Pods that are to be bound, with what their volumes ask.
 
@@ -121,9 +121,9 @@ def with_volumes(
     return [_with_volumes(pod, volumes, users) for pod in ours]
 
 
-def _with_volumes(pod: PodInfo, volumes: Mapping[ClaimKey, Volume], users: dict[ClaimKey, str]) -> PodInfo:
+def _with_volumes(pod: PodInfo, volumes: Mapping[ClaimKey, ClaimedVolume], users: dict[ClaimKey, str]) -> PodInfo:
     keys = [(pod.namespace, name) for name in pod.claims]
-    found = {key: volumes.get(key, Volume(f"its claim {key[1]} is not known yet")) for key in keys}
+    found = {key: volumes.get(key, ClaimedVolume(f"its claim {key[1]} is not known yet")) for key in keys}
     refusals = [volume.refusal for volume in found.values() if volume.refusal]
     for key, volume in found.items():
         if volume.alone and key in users:

@@ -2,12 +2,12 @@
 
 import pytest
 
-from dl2_scheduler.backends.kube.scheduler_memory import Memory
+from dl2_scheduler.backends.kube.scheduler_memory import SchedulerMemory
 from dl2_scheduler.cluster.errors import StateNotWritten
 
 
 def test_it_is_told_and_later_it_can_be(tmp_path):
-    memory = Memory(tmp_path / "kube.sqlite", 1000.0)
+    memory = SchedulerMemory(tmp_path / "kube.sqlite", 1000.0)
     memory.ran({"a": 1}, {})
     memory._database.execute("PRAGMA query_only = 1")
     with pytest.raises(
@@ -20,6 +20,6 @@ def test_it_is_told_and_later_it_can_be(tmp_path):
     assert memory.slots_run == {"a": 1}
     memory.ran({"a": 3}, {})
     memory.close()
-    again = Memory(tmp_path / "kube.sqlite", 1001.0)
+    again = SchedulerMemory(tmp_path / "kube.sqlite", 1001.0)
     assert again.slots_run == {"a": 3}
     again.close()

@@ -14,12 +14,12 @@ from elastic_ps.core.errors import ConfigurationError, ProtocolError
 from elastic_ps.core.model import Model, Run, Tensor
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.core.segments import joined, stretches
-from elastic_ps.server.blocks.block_store import Store
-from elastic_ps.server.blocks.memory_release import Unused
-from elastic_ps.server.ledger import Ledger
-from elastic_ps.server.phases import Given, Status
-from elastic_ps.server.updates.aggregate import Gathering, Share
-from elastic_ps.server.updates.contributions import Aggregate
+from elastic_ps.optimizers.aggregate import Aggregate
+from elastic_ps.server.blocks.block_store import ServerBlockStore
+from elastic_ps.server.blocks.memory_release import UnusedMemory
+from elastic_ps.server.phases import BlockStatus, Given
+from elastic_ps.server.state.gathering import Gathering, Share
+from elastic_ps.server.state.ledger import ServerLedger
 from elastic_ps.transport.shared_image import Image
 
 SGD = OptimizerSpec("sgd", {"momentum": 0.9}).to_json()
@@ -30,14 +30,14 @@ def model(*sizes: int, dtype: str = "float32", divisible: bool = True) -> Model:
     return Model(tuple(tensors), 128)
 
 
-def store_of(made: Model, optimizer: str = SGD, blocks: list[int] | None = None) -> Store:
-    store = Store(Model(block_bytes=made.block_bytes))
+def store_of(made: Model, optimizer: str = SGD, blocks: list[int] | None = None) -> ServerBlockStore:
+    store = ServerBlockStore(Model(block_bytes=made.block_bytes))
     store.grow(made, [optimizer])
-    store.allocate(range(len(made.blocks)) if blocks is None else blocks, Status.PRIMARY)
+    store.allocate(range(len(made.blocks)) if blocks is None else blocks, BlockStatus.PRIMARY)
     return store
 
 
-def ones(store: Store, segment: Run) -> Aggregate:
+def ones(store: ServerBlockStore, segment: Run) -> Aggregate:
     return Aggregate([np.ones_like(store.value(segment))])
 
 
@@ -54,7 +54,7 @@ def test_a_later_arrival_joins_its_neighbours() -> None:
     made = model(32, 32, 32)
     store = store_of(made, blocks=[0, 2])
     store.value((0, 1))[...] = 1
-    store.allocate([1], Status.PRIMARY)
+    store.allocate([1], BlockStatus.PRIMARY)
     assert list(store.segments((0, 3))) == [(0, 3)]
     assert store.value((0, 3)).tolist() == [1] * 32 + [0] * 64
     data = np.arange(3 * 128, dtype=np.uint8)
@@ -84,9 +84,9 @@ def test_release_gives_memory_back_and_forgets() -> None:
     made = Model((Tensor(0, "i:0", (1 << 16,), "float32"),), 1 << 14)
     store = store_of(made)
     store.value((0, 16))[...] = 1
-    unused = Unused()
+    unused = UnusedMemory()
     store.release(range(4, 8), unused)
-    assert store.held(Status.PRIMARY).tolist() == [*range(4), *range(8, 16)]
+    assert store.held(BlockStatus.PRIMARY).tolist() == [*range(4), *range(8, 16)]
     unused.give_back()
     assert not unused
     assert store.value((0, 4)).min() == store.value((8, 8)).min() == 1
@@ -96,7 +96,7 @@ def test_release_gives_memory_back_and_forgets() -> None:
 def test_memory_goes_back_in_pieces_of_whole_pages() -> None:
     image, size, page = Image(5 << 20), 5 << 20, mmap.PAGESIZE
     image.array[:] = 1
-    unused = Unused()
+    unused = UnusedMemory()
     unused.add(image, 100, size - 100)
     pieces = 0
     while unused:
@@ -114,10 +114,10 @@ def test_blocks_that_come_at_several_versions_are_in_one_image() -> None:
         data = np.concatenate([part.view(np.uint8) for part in one.image((block, 1))])
         other.load((block, 1), data, block, [block], {})
         for behind in range(block + 1):
-            other.update((behind, 1), ones(other, (behind, 1)), Hyper(lr=0.1))
-        one.update((0, 4), ones(one, (0, 4)), Hyper(lr=0.1))
+            other.update_segment((behind, 1), ones(other, (behind, 1)), Hyper(lr=0.1))
+        one.update_segment((0, 4), ones(one, (0, 4)), Hyper(lr=0.1))
     assert other.values.by_image([(0, 4)]) == [[(0, 4)]]
-    other.update((1, 2), ones(other, (1, 2)), Hyper(lr=0.1))
+    other.update_segment((1, 2), ones(other, (1, 2)), Hyper(lr=0.1))
     assert sorted(other.values.by_image([(0, 2), (2, 2)])) == [[(0, 1), (3, 1)], [(1, 1), (2, 1)]]
 
 
@@ -126,12 +126,12 @@ def test_image_and_load_are_inverse() -> None:
     one, other = store_of(made), store_of(made)
     hyper = Hyper(lr=0.1)
     segment = (0, len(made.blocks))
-    one.update(segment, ones(one, segment), hyper)
+    one.update_segment(segment, ones(one, segment), hyper)
     data = np.concatenate([part.view(np.uint8) for part in one.image(segment)])
     assert data.nbytes == one.image_bytes(segment)
     other.load(segment, data, 1, [1] * len(made.blocks), {})
     for store in (one, other):
-        store.update(segment, ones(one, segment), hyper)
+        store.update_segment(segment, ones(one, segment), hyper)
     assert [a.tobytes() for a in one.image(segment)] == [a.tobytes() for a in other.image(segment)]
     with pytest.raises(ProtocolError, match="same optimizer"):
         store_of(made, "").load(segment, data, 1, [1] * len(made.blocks), {})
@@ -143,18 +143,18 @@ def test_values_of_a_version_stay_in_place_until_the_one_after_the_next_is_made(
     segment, hyper = (0, len(made.blocks)), Hyper(lr=0.1)
     store.write(segment, np.ones(made.slab_bytes // 4, dtype=np.float32).view(np.uint8))
     first = store.value(segment)
-    store.update(segment, ones(store, segment), hyper)
+    store.update_segment(segment, ones(store, segment), hyper)
     assert first.tolist() == [1] * len(first)
     assert store.value(segment).max() < 1
     second = store.value(segment).copy()
-    store.update(segment, ones(store, segment), hyper)
+    store.update_segment(segment, ones(store, segment), hyper)
     assert first.max() < second.min()
 
 
 def test_blocks_that_were_updated_otherwise_than_their_neighbours_can_be_loaded() -> None:
     made = model(32, 32)
     store = store_of(made)
-    store.update((1, 1), ones(store, (1, 1)), Hyper(lr=0.1))
+    store.update_segment((1, 1), ones(store, (1, 1)), Hyper(lr=0.1))
     assert list(store.segments((0, 2))) == [(0, 1), (1, 1)]
     assert store.has_one_treatment((0, 2))
     image = np.full(store.image_bytes((0, 1)) * 2, 7, dtype=np.uint8)
@@ -229,7 +229,7 @@ def test_dead_worker_leaves_the_run_incomplete() -> None:
 
 
 def test_ledger_joins_the_chunks_of_a_step_until_it_is_reported() -> None:
-    ledger = Ledger("s0")
+    ledger = ServerLedger("s0")
     shares = [("w0", Share(2, (0, 1, 0, 8, 10))), ("w1", Share(0, (0, 1, 0, 10, 10)))]
     number = ConfigId(1, 2)
     ledger.append(number, 1, [(0, 2)], shares)
@@ -248,7 +248,7 @@ def test_ledger_joins_the_chunks_of_a_step_until_it_is_reported() -> None:
 
 
 def test_lost_reports_are_sent_again() -> None:
-    ledger = Ledger("s0")
+    ledger = ServerLedger("s0")
     for version in range(3):
         ledger.append(ConfigId(1, 1), version, [(0, 1)], [])
     assert [entry.version for entry in ledger.report()[1]] == [0, 1, 2]

@@ -1,6 +1,6 @@
 """An async job goes back to its checkpoint: each block takes each batch once, whatever it held when it was saved.
 
-Two servers' rooms, each with blocks of its own, are saved at moments of their own, while workers draw and push.
+Two servers' states, each with blocks of its own, are saved at moments of their own, while workers draw and push.
 """
 
 import io
@@ -18,9 +18,10 @@ from coordinator.core.checkpoints.ledger_voids import Void, without
 from coordinator.core.checkpoints.manifest import stretches
 from coordinator.ctl.audit import Audit, audit
 from elastic_ps.core.configuration import ConfigId, Member, Role
-from elastic_ps.server.checkpoints.files import Snapshot, Table, Writer
-from elastic_ps.server.phases import Status
-from elastic_ps.server.updates.applied import Batch
+from elastic_ps.server.blocks.applied_batches import BatchId
+from elastic_ps.server.blocks.checkpoint_snapshot import CheckpointSnapshot
+from elastic_ps.server.checkpoints.files import BlockFileWriter, BlockManifest
+from elastic_ps.server.phases import BlockStatus
 from protos import elastic_pb2 as pb
 from tests.elastic_ps.server.server_desk import DATA, Desk
 
@@ -59,18 +60,18 @@ class Played:
         assert answer is not None
         assert answer.batch is not None
         step = answer.epoch * SMALL.steps_per_epoch + answer.batch.step
-        desk, batch = self.desks[server], Batch(answer.batch.origin, answer.batch.number)
-        desk.push(worker, batch, desk.slab(), step, number=desk.room.standing.number)
+        desk, batch = self.desks[server], BatchId(answer.batch.origin, answer.batch.number)
+        desk.push(worker, batch, desk.slab(), step, number=desk.state.standing.number)
 
     def until_epoch(self, epoch: int) -> None:
         while self.book.epoch < epoch:
             self.turn()
 
 
-def saved(snapshot: Snapshot) -> tuple[bytes, str]:
+def saved(snapshot: CheckpointSnapshot) -> tuple[bytes, str]:
     """A snapshot's data file and its table."""
     file = io.BytesIO()
-    writer = Writer(file, "s.bin")
+    writer = BlockFileWriter(file, "s.bin")
     while (piece := snapshot.next_piece()) is not None:
         writer.write(piece)
     return file.getvalue(), writer.table()
@@ -80,19 +81,19 @@ def restored(file: tuple[bytes, str], applied: dict) -> Desk:
     """A server that has loaded its blocks, as `Restorer` does it."""
     data, text = file
     desk = Desk(data=SMALL, filled=False)
-    store, blocks = desk.room.store, list(range(len(desk.model.blocks)))
-    table = Table(json.dumps({"version": 0, **json.loads(text), "applied": applied}).encode())
+    store, blocks = desk.state.store, list(range(len(desk.model.blocks)))
+    table = BlockManifest(json.dumps({"version": 0, **json.loads(text), "applied": applied}).encode())
     for block, entry in table.entries(store, blocks)["s.bin"]:
         image = data[entry.offset : entry.offset + entry.length]
         entry.check(block, "s.bin", image)
         store.load((block, 1), np.frombuffer(image, np.uint8), entry.version, [entry.count], table.applied(block))
-        store.status[block] = Status.PRIMARY
-    current = desk.room.standing.current
+        store.status[block] = BlockStatus.PRIMARY
+    current = desk.state.standing.current
     assert current is not None
     members = tuple(Member(worker, Role.WORKER, "h") for worker in LATER)
     table_now = replace(current, id=ConfigId(2, 1), workers=members)
-    desk.room.standing = replace(desk.room.standing, current=table_now)
-    desk.room.new_gathering()
+    desk.state.standing = replace(desk.state.standing, current=table_now)
+    desk.state.new_gathering()
     return desk
 
 
@@ -102,7 +103,7 @@ def proof(desks: list[Desk], floors: list[int], again: list[Desk], epochs: int) 
     void = Void(2, 0, stretches(floors))
     entries = []
     for server, desk in enumerate((*desks, *again)):
-        for entry in desk.room.ledger.report()[1]:
+        for entry in desk.state.ledger.report()[1]:
             offset = server % 2 * count
             runs = [(first + offset, length) for first, length in zip(entry.runs[::2], entry.runs[1::2], strict=True)]
             kept = void.kept(entry.term, entry.version, runs)
@@ -122,12 +123,12 @@ def test_each_block_takes_each_batch_once_over_a_restore(seed: int) -> None:
     for _ in range(rng.randrange(60)):
         played.turn()
     before, played.drawn = played.book, []
-    snapshots: dict[int, Snapshot] = {}
+    snapshots: dict[int, CheckpointSnapshot] = {}
     for server in rng.sample(range(2), 2):
         for _ in range(rng.randrange(12)):
             played.turn()
-        room = played.desks[server].room
-        snapshots[server] = room.snapshot = Snapshot(room.store, 1, "", at_once=True)
+        state = played.desks[server].state
+        snapshots[server] = state.snapshot = CheckpointSnapshot(state.store, 1, "", at_once=True)
     for _ in range(rng.randrange(20)):
         played.turn()
     files = [saved(snapshots[server]) for server in range(2)]
@@ -143,7 +144,7 @@ def test_each_block_takes_each_batch_once_over_a_restore(seed: int) -> None:
     found = proof(played.desks, floors, again, played.book.epoch + 2)
     assert found.exactly_once, (found.problems, before, book)
     for desk in again:
-        updates = desk.room.store.counts
+        updates = desk.state.store.counts
         assert (updates >= SMALL.steps_per_epoch * (played.book.epoch + 2)).all()
 
 

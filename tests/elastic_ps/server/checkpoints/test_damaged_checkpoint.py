@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from elastic_ps.control import codec
-from elastic_ps.server.phases import Status
+from elastic_ps.server.phases import BlockStatus
 from protos import elastic_pb2 as pb
 from tests.elastic_ps.server.server_harness import Job, Jobs
 from tests.elastic_ps.server.server_reference import SGD, TENSORS
@@ -67,11 +67,11 @@ def test_a_server_says_that_it_cannot_load_and_loads_another(
     control = job.add_server("s0")
     prepare(job, bad, 1)
     assert says in control.await_answer(answer).detail
-    store = job.servers["s0"].room.store
-    assert not (store.status == Status.PRIMARY).any()
-    assert not (store.status == Status.EMPTY).any()
+    store = job.servers["s0"].state.store
+    assert not (store.status == BlockStatus.PRIMARY).any()
+    assert not (store.status == BlockStatus.EMPTY).any()
     prepare(job, good, 2)
     control.await_answer(pb.PREPARED)
     blocks = list(range(len(job.model.blocks)))
-    assert store.held(Status.PRIMARY).tolist() == blocks
+    assert store.held(BlockStatus.PRIMARY).tolist() == blocks
     assert job.image("s0", blocks) == old.image("s0", blocks)

@@ -8,7 +8,7 @@ import pytest
 
 from elastic_ps.control import codec
 from elastic_ps.core.optimizer import OptimizerSpec
-from elastic_ps.server.phases import Status
+from elastic_ps.server.phases import BlockStatus
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import PullMeta, SnapshotMeta
 from elastic_ps.transport.frames import Frame
@@ -84,7 +84,7 @@ def test_what_blocks_have_taken_comes_with_them(jobs: Jobs, tmp_path: Path) -> N
     path = manifest(job, 2, tmp_path)
     path.write_text(json.dumps({**json.loads(path.read_text()), "applied": {"w7": [[0, 2, 5], [3, 1, 6]]}}))
     again = restored(jobs, path, SGD, 1)
-    taken = again.servers["s0"].room.store.applied.image((0, 5))
+    taken = again.servers["s0"].state.store.applied.image((0, 5))
     assert {origin: list(last) for origin, last in taken.items()} == {"w7": [5, 5, -1, 6, -1]}
 
 
@@ -92,8 +92,8 @@ def test_updates_do_not_wait_for_the_storage(jobs: Jobs, tmp_path: Path) -> None
     """Copy on write: the image is that of the clock, though every block was updated before it was written."""
     job = jobs.begin(Job(TENSORS, SGD))
     job.check_step(0)
-    room = job.servers["s0"].room
-    with room.changed:
+    state = job.servers["s0"].state
+    with state.changed:
         save(job, 2, tmp_path)
     job.check_step(1)
     at_clock = job.reference.slab.copy()
@@ -102,7 +102,7 @@ def test_updates_do_not_wait_for_the_storage(jobs: Jobs, tmp_path: Path) -> None
     path = manifest(job, 2, tmp_path)
     again = restored(jobs, path, SGD, 1)
     image = b"".join(
-        piece.tobytes() for piece in again.servers["s0"].room.store.values.pieces((0, len(job.model.blocks)))
+        piece.tobytes() for piece in again.servers["s0"].state.store.values.pieces((0, len(job.model.blocks)))
     )
     assert image == at_clock.tobytes()
 
@@ -225,7 +225,7 @@ def test_optimizer_states_travel_to_a_worker_and_back(jobs: Jobs) -> None:
     assert single
     for part in single:
         block = part.frame.runs[0][0]
-        mine = other.servers[other.configuration.primary(block)].room.store.states((block, 1))
+        mine = other.servers[other.configuration.primary(block)].state.store.states((block, 1))
         values = job.model.blocks[block].extent
         assert b"".join(array.tobytes() for array in mine.values()) == part.data[values:].tobytes()
 
@@ -236,8 +236,8 @@ def test_restored_blocks_keep_their_values_when_the_chief_gives_first_ones(jobs:
     save(job, 1, tmp_path)
     path = manifest(job, 1, tmp_path)
     again = restored(jobs, path, SGD, 1)
-    kept = again.servers["s0"].room.store
-    assert len(kept.held(Status.PRIMARY)) == len(job.model.blocks)
+    kept = again.servers["s0"].state.store
+    assert len(kept.held(BlockStatus.PRIMARY)) == len(job.model.blocks)
     again.init()
     again.drain("w0")
     image = b"".join(piece.tobytes() for piece in kept.values.pieces((0, len(job.model.blocks))))

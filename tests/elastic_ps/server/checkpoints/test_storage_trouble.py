@@ -14,7 +14,7 @@ from fsspec.implementations.local import LocalFileSystem
 from elastic_ps.control import codec
 from elastic_ps.core.configuration import ConfigId
 from elastic_ps.server.checkpoints import restoring, saving
-from elastic_ps.server.phases import Status
+from elastic_ps.server.phases import BlockStatus
 from protos import elastic_pb2 as pb
 from tests.elastic_ps.server.server_harness import Job, Jobs
 from tests.elastic_ps.server.server_reference import SGD, TENSORS
@@ -69,7 +69,7 @@ def test_a_save_that_fails_is_told_leaves_nothing_and_training_goes_on(
         if call == "fsync":
             patch.setattr(os, "fsync", fails)
         else:
-            patch.setattr("elastic_ps.server.checkpoints.files.Writer.write", fails)
+            patch.setattr("elastic_ps.server.checkpoints.files.BlockFileWriter.write", fails)
         (tmp_path / "full").mkdir()
         says = save(job, 1, tmp_path / "full")["error"]
     assert failed == [call]
@@ -173,8 +173,8 @@ def test_what_cannot_be_read_in_time_is_told_not_to_be_damaged(
     with opening(monkeypatch, fails):
         prepare(job, manifest)
         assert "Input/output error" in control.await_answer(pb.UNREAD).detail
-    store = job.servers["s0"].room.store
-    assert not (store.status == Status.PRIMARY).any()
+    store = job.servers["s0"].state.store
+    assert not (store.status == BlockStatus.PRIMARY).any()
     prepare(job, manifest, 2)
     control.await_answer(pb.PREPARED)
 
@@ -237,7 +237,7 @@ def test_a_worker_that_dies_while_servers_load_costs_no_block(
         prepared = control.await_answer(pb.PREPARED, number=ConfigId(1, 2))
     assert prepared
     blocks = list(range(len(job.model.blocks)))
-    assert job.servers["s0"].room.store.held(Status.PRIMARY).tolist() == blocks
+    assert job.servers["s0"].state.store.held(BlockStatus.PRIMARY).tolist() == blocks
     assert job.image("s0", blocks) == old.image("s0", blocks)
 
 
@@ -270,4 +270,4 @@ def test_a_start_whose_plan_is_cancelled_stops_reading(
         cancelled.set()
         assert over.wait(TIMEOUT)
     assert [answer.answer for answer in control.answers] == [pb.CANCELLED]
-    assert not (job.servers["s0"].room.store.status == Status.PRIMARY).any()
+    assert not (job.servers["s0"].state.store.status == BlockStatus.PRIMARY).any()

@@ -13,7 +13,7 @@ from elastic_ps.core.configuration import Configuration
 from elastic_ps.core.data_order import DataSpec, place, share
 from elastic_ps.core.model import runs
 from elastic_ps.core.optimizer import OptimizerSpec
-from elastic_ps.server.updates.applied import Batch
+from elastic_ps.server.blocks.applied_batches import BatchId
 from elastic_ps.transport.frame_kinds import Kind, Reason
 from elastic_ps.transport.frame_metas import PushMeta
 from elastic_ps.transport.frames import Frame
@@ -32,7 +32,7 @@ def push(
     version: int,
     step: int,
     slab: NDArray[np.uint8],
-    batch: Batch | None = None,
+    batch: BatchId | None = None,
     table: Configuration | None = None,
     blocks: Sequence[int] = EVERY,
     absent: Sequence[int] = (),
@@ -47,7 +47,7 @@ def push(
                 "runs": [list(run) for run in runs(block for block in chunk if block not in absent)],
                 "absent": [list(run) for run in runs(block for block in chunk if block in absent)],
                 "slice": [where.epoch, where.step, 0, positions.start, positions.stop],
-                "batch": list(batch or Batch(worker, version)),
+                "batch": list(batch or BatchId(worker, version)),
                 "hyper": HYPER.to_dict(),
             }
             frame = Frame(PushMeta(**meta), table.id, version, len(positions))
@@ -89,7 +89,7 @@ def test_a_follower_is_byte_equal_under_interleaved_pushes(jobs: Jobs, spec: Opt
     job.controls["s1"].await_answer(pb.SYNCED, number=new.id)
     job.adopt(new, ["s0", "s1"])
     job.controls["s1"].await_answer(pb.ARRIVED, number=new.id)
-    stores = [job.servers[name].room.store for name in ("s0", "s1")]
+    stores = [job.servers[name].state.store for name in ("s0", "s1")]
     assert job.image("s1", moving) == job.image("s0", moving)
     for name in ("versions", "counts"):
         old, theirs = (getattr(store, name)[moving].tolist() for store in stores)
@@ -147,7 +147,7 @@ def test_a_push_waits_for_the_hand_over(jobs: Jobs) -> None:
     job.reference.update([slabs[0]], [8])
     check_settled(job, "w0", 1, slabs[1])
     job.workers["w1"].await_version(1)
-    assert set(job.servers["s1"].room.store.versions[list(theirs)]) == {3}
+    assert set(job.servers["s1"].state.store.versions[list(theirs)]) == {3}
 
 
 def test_a_dead_worker_s_batch_is_done_by_another_at_another_owner(jobs: Jobs) -> None:
@@ -165,7 +165,7 @@ def test_a_dead_worker_s_batch_is_done_by_another_at_another_owner(jobs: Jobs) -
     new = job.prepare_two()
     job.adopt(new, ["s0", "s1"])
     job.controls["s1"].await_answer(pb.ARRIVED, number=new.id)
-    push(job, "w1", 0, 1, slab, Batch("w2", 1))
+    push(job, "w1", 0, 1, slab, BatchId("w2", 1))
     check_settled(job, "w1", 0, slab)
     for step in (2, 3, 4, 5):
         check_exchange(job, "w0", step, step)
@@ -180,7 +180,7 @@ def test_a_lag_is_counted_in_steps_of_all_workers(jobs: Jobs) -> None:
     check_exchange(job, "w0", 0, 0)
     new = job.prepare_two(synced=False)
     assert stuck.held.wait(TIMEOUT)
-    source = job.servers["s0"].room.sources["s1"]
+    source = job.servers["s0"].state.sources["s1"]
     rounds = 0
     while not source.fell_back and rounds < 60:
         for worker in job.workers:
@@ -201,11 +201,11 @@ def test_saved_at_once_and_each_block_at_its_own_version(jobs: Jobs, tmp_path: P
         check_exchange(job, "w0", step, step)
     push(job, "w1", 0, 2, job.random_slab(), absent=[block])
     job.workers["w1"].await_version(1)
-    room = job.servers["s0"].room
-    with room.changed:
+    state = job.servers["s0"].state
+    with state.changed:
         job.direct("s0", save=pb.Save(clock=1, url=f"file://{tmp_path}"))
         kept = job.image("s0", list(EVERY))
-        versions, counts = room.store.versions.tolist(), room.store.counts.tolist()
+        versions, counts = state.store.versions.tolist(), state.store.counts.tolist()
     assert {versions[block], *versions} == {2, 3}
     push(job, "w1", 1, 3, job.random_slab())
     saved = job.controls["s0"].await_answer(pb.SAVED, pb.LATE)
@@ -213,7 +213,7 @@ def test_saved_at_once_and_each_block_at_its_own_version(jobs: Jobs, tmp_path: P
     table = json.loads(saved.detail)["blocks"]
     (tmp_path / "manifest.json").write_text(json.dumps({"version": 1, "blocks": table}))
     again = jobs.begin(Job(TENSORS, ADAM, DATA), workers=1, restore=f"file://{tmp_path}/manifest.json")
-    store = again.servers["s0"].room.store
+    store = again.servers["s0"].state.store
     assert again.image("s0", list(EVERY)) == kept
     assert (store.versions.tolist(), store.counts.tolist()) == (versions, counts)
     push(again, "w0", 0, 2, again.random_slab())

@@ -13,8 +13,8 @@ import pytest
 from elastic_ps.control import codec
 from elastic_ps.core.configuration import Configuration, Member, Role
 from elastic_ps.server.connections import Peer
-from elastic_ps.server.migration.follow_source import Source
 from elastic_ps.server.service import ServerNode
+from elastic_ps.server.streams.follow_source import FollowSource
 from elastic_ps.transport.base import Transport
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import PingMeta
@@ -39,11 +39,11 @@ def until(ready: Callable[[], Any]) -> None:
 
 def reset(job: Job) -> None:
     """The network resets the stream from s0 to s1; returns when it is open again."""
-    room = job.servers["s0"].room
-    with room.changed:
-        link = room.sources["s1"].link
+    state = job.servers["s0"].state
+    with state.changed:
+        link = state.sources["s1"].link
         link.connection._socket.shutdown(socket.SHUT_RDWR)  # type: ignore[attr-defined]  # one of the sockets' kinds
-        assert room.changed.wait_for(lambda: link.closed and room.sources["s1"].link is not link, TIMEOUT)
+        assert state.changed.wait_for(lambda: link.closed and state.sources["s1"].link is not link, TIMEOUT)
 
 
 def arm(job: Job, configuration: Configuration, clock: int) -> None:
@@ -62,10 +62,10 @@ def switch(job: Job, new: Configuration) -> None:
 def nothing_streamed(monkeypatch: pytest.MonkeyPatch, job: Job) -> Iterator[None]:
     """Inside, the owner sends no block: the pump has not come to it yet."""
     with monkeypatch.context() as patch:
-        patch.setattr(Source, "has_work", property(lambda _source: False))
+        patch.setattr(FollowSource, "has_work", property(lambda _source: False))
         yield
-    with job.servers["s0"].room.changed:
-        job.servers["s0"].room.changed.notify_all()
+    with job.servers["s0"].state.changed:
+        job.servers["s0"].state.changed.notify_all()
 
 
 @TRANSPORTS
@@ -133,8 +133,8 @@ def test_a_hand_over_that_comes_twice_changes_nothing(jobs: Jobs) -> None:
     job.check_step(2)
     job.commit(["s0", "s1"])
     job.check_step(3)
-    with job.servers["s0"].room.changed:
-        assert not job.servers["s0"].migration.unfed()
+    with job.servers["s0"].state.changed:
+        assert not job.servers["s0"].plan_steps.unfed()
 
 
 def test_a_new_owner_that_is_frozen_keeps_no_directive_waiting_and_is_told(jobs: Jobs) -> None:
@@ -160,7 +160,9 @@ def test_prepared_is_answered_when_the_stream_is_open(jobs: Jobs) -> None:
     job = jobs.begin(Job(TENSORS, SGD))
     job.check_step(0)
     job.join_server("s1")
-    job.servers["s1"].room.standing = replace(job.servers["s1"].room.standing, dead=frozenset({"s0"}))  # so it refuses
+    job.servers["s1"].state.standing = replace(
+        job.servers["s1"].state.standing, dead=frozenset({"s0"})
+    )  # so it refuses
     new = job.next(["w0", "w1"], ["s0", "s1"], job.spread(2))
     for server in ("s0", "s1"):
         job.direct(server, prepare=pb.Prepare(configuration=codec.configuration_to_pb(new), mode=pb.LIVE))
@@ -168,8 +170,8 @@ def test_prepared_is_answered_when_the_stream_is_open(jobs: Jobs) -> None:
     until(lambda: s0.seen().apart.get("s1"))
     assert s0.seen().apart == {"s1": "refused: s0 was declared dead"}
     assert not job.controls["s0"].said(pb.PREPARED, new.id)
-    with s1.room.changed:
-        s1.room.standing = replace(s1.room.standing, dead=frozenset())
+    with s1.state.changed:
+        s1.state.standing = replace(s1.state.standing, dead=frozenset())
     job.controls["s0"].await_answer(pb.PREPARED, number=new.id)
     job.controls["s1"].await_answer(pb.SYNCED, number=new.id)
 

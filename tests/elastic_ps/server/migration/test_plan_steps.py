@@ -7,7 +7,7 @@ from elastic_ps.core.configuration import Configuration
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.model import runs
 from elastic_ps.core.optimizer import OptimizerSpec
-from elastic_ps.server.phases import Status
+from elastic_ps.server.phases import BlockStatus
 from elastic_ps.transport import striped
 from elastic_ps.transport.frame_kinds import Kind, Reason
 from elastic_ps.transport.frame_metas import PullMeta
@@ -42,15 +42,15 @@ def test_live_follower_is_byte_equal_and_takes_over_at_the_clock(
     for version in range(1, 4):
         job.check_step(version)
     assert job.controls["s1"].await_answer(pb.SYNCED, number=new.id).detail == ""
-    shared = job.servers["s0"].room.sources["s1"].link.connection.shared
+    shared = job.servers["s0"].state.sources["s1"].link.connection.shared
     assert len(shared) == (transport is ShmTransport)
     job.check_step(4)
     arm(job, new, 7)
     job.check_step(5)
     moving = list(new.blocks_of["s1"])
-    follower = job.servers["s1"].room
-    with follower.changed:
-        arrived = follower.changed.wait_for(lambda: (follower.store.versions[moving] == 6).all(), 0)
+    follow_target = job.servers["s1"].state
+    with follow_target.changed:
+        arrived = follow_target.changed.wait_for(lambda: (follow_target.store.versions[moving] == 6).all(), 0)
     if arrived:
         assert job.image("s1", moving) == job.image("s0", moving)
     assert all(image.array.any() for image in shared), "records lie in the follower's memory"
@@ -58,14 +58,14 @@ def test_live_follower_is_byte_equal_and_takes_over_at_the_clock(
     for control in job.controls.values():
         control.await_answer(pb.SWITCHED, number=new.id)
     assert job.image("s1", moving) == job.image("s0", moving)  # the frozen copy
-    assert set(job.servers["s0"].room.store.held(Status.FROZEN)) == set(moving)
+    assert set(job.servers["s0"].state.store.held(BlockStatus.FROZEN)) == set(moving)
     job.push("w0", 7, job.random_slab(), old)
     assert job.workers["w0"].await_kind(Kind.REFUSED).meta.reason == Reason.STALE
     job.configuration = new
     for version in range(7, 10):
         job.check_step(version)
     job.commit(["s0", "s1"])
-    assert not len(job.servers["s0"].room.store.held(Status.FROZEN))
+    assert not len(job.servers["s0"].state.store.held(BlockStatus.FROZEN))
     assert job.controls["s0"].await_answer(pb.SWITCHED).bytes_moved > 0
     job.check_step(10)
 
@@ -197,7 +197,7 @@ def test_without_a_clock_a_new_owner_says_when_it_has_all_its_blocks(jobs: Jobs)
     assert not job.controls["s1"].said(pb.ARRIVED, new.id)
     job.adopt(new, ["s0", "s1"])
     job.controls["s1"].await_answer(pb.ARRIVED, number=new.id)
-    assert not len(job.servers["s1"].room.store.held(Status.FOLLOWER))
+    assert not len(job.servers["s1"].state.store.held(BlockStatus.FOLLOWER))
     assert not job.controls["s0"].said(pb.ARRIVED, new.id)
 
 
@@ -208,7 +208,7 @@ def test_cancelled_plan_leaves_no_trace_and_its_number_stays_refused(jobs: Jobs)
     for server in ("s0", "s1"):
         job.direct(server, cancel=pb.CancelPlan(configuration=config_id_to_pb(new.id), reason="test"))
         job.controls[server].await_answer(pb.CANCELLED, number=new.id)
-    assert not len(job.servers["s1"].room.store.held(Status.FOLLOWER))
+    assert not len(job.servers["s1"].state.store.held(BlockStatus.FOLLOWER))
     job.check_step(1)
     job.direct("s0", adopt=pb.Adopt(configuration=config_id_to_pb(new.id)))
     assert not job.controls["s0"].said(pb.SWITCHED, new.id)
@@ -306,7 +306,7 @@ def test_a_death_in_the_middle_of_a_plan_loses_no_block(jobs: Jobs, mode: int, w
     job.adopt(again, ["s0", "s1"])
     job.check_step(1)
     job.commit(["s0", "s1"])
-    assert not len(job.servers["s0"].room.store.held(Status.FROZEN))
+    assert not len(job.servers["s0"].state.store.held(BlockStatus.FROZEN))
     job.check_step(2)
 
 
@@ -338,8 +338,8 @@ def test_model_that_grows_gets_its_blocks(jobs: Jobs) -> None:
     message.data.CopyFrom(data_to_pb(job.data))
     job.direct("s0", extend=message)
     job.controls["s0"].await_answer(pb.EXTENDED)
-    store = job.servers["s0"].room.store
-    assert len(store.held(Status.EMPTY)) == len(grown.model.blocks) - len(job.model.blocks)
+    store = job.servers["s0"].state.store
+    assert len(store.held(BlockStatus.EMPTY)) == len(grown.model.blocks) - len(job.model.blocks)
     job.check_step(1, None)
 
 
@@ -351,7 +351,7 @@ def test_a_follower_that_cannot_keep_up_gets_its_blocks_at_the_switch(jobs: Jobs
     job.check_step(0)
     new = job.prepare_two(synced=False)
     assert stuck.held.wait(TIMEOUT)
-    source = job.servers["s0"].room.sources["s1"]
+    source = job.servers["s0"].state.sources["s1"]
     version = 1
     while not source.fell_back and version < 60:
         job.check_step(version)

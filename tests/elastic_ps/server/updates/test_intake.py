@@ -33,9 +33,9 @@ def pushed(desk: Desk, node: str) -> np.ndarray:
 def test_what_is_being_received_does_not_count(desk: Desk) -> None:
     first, _ = pushed(desk, "w0"), pushed(desk, "w1")
     # the same worker again, with another gradient
-    desk.exchange.buffers("w1", frame(desk), desk.gradients["w1"], lambda: None)
+    desk.worker_frames.buffers("w1", frame(desk), desk.gradients["w1"], lambda: None)
     last = pushed(desk, "w2")
-    assert desk.room.store.versions.max() == 0
+    assert desk.state.store.versions.max() == 0
     again = pushed(desk, "w1")
     desk.reference.update([first, again, last], [1, 1, 1])
     assert desk.image() == desk.reference.slab.tobytes()
@@ -47,10 +47,10 @@ def test_what_is_being_received_does_not_count(desk: Desk) -> None:
     ids=["stale", "newer", "stranger"],
 )
 def test_what_is_not_served_leaves_the_senders_memory_alone(desk: Desk, node: str, number: ConfigId) -> None:
-    (buffer,) = desk.exchange.buffers(node, frame(desk, number), desk.gradients["w0"], lambda: None)
+    (buffer,) = desk.worker_frames.buffers(node, frame(desk, number), desk.gradients["w0"], lambda: None)
     assert buffer.nbytes == desk.model.slab_bytes
     assert not np.shares_memory(buffer, desk.gradients["w0"].array)
-    assert not desk.room.held
+    assert not desk.state.held
 
 
 def test_memory_that_is_not_touched_is_not_taken() -> None:
@@ -74,7 +74,7 @@ def test_a_compressed_push_is_what_was_quantized(desk: Desk, compression: Compre
     slabs = []
     for node in ("w0", "w1", "w2"):
         runs = [(block, 1) for block in range(*desk.every[0])]
-        plain = [run for run in runs if desk.room.store.treatment(run[0]).dtype != np.float32]
+        plain = [run for run in runs if desk.state.store.treatment(run[0]).dtype != np.float32]
         coded = [run for run in runs if run not in plain]
         slab = desk.slab()
         for run in coded:
@@ -100,7 +100,7 @@ def test_a_compressed_push_is_what_was_quantized(desk: Desk, compression: Compre
 def test_an_encoding_that_is_none_is_refused_before_anything_is_allocated(desk: Desk, encoded: object) -> None:
     push = Frame(PushMeta(runs=[[0, 1]], encoded=encoded), FIRST, 0, 1)
     with pytest.raises(ProtocolError):
-        desk.exchange.buffers("w0", travelled(push), desk.gradients["w0"], lambda: None)
+        desk.worker_frames.buffers("w0", travelled(push), desk.gradients["w0"], lambda: None)
 
 
 def test_populated_memory_holds_what_it_held() -> None:

@@ -10,7 +10,7 @@ from elastic_ps.core.model import runs
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.data.sampler import Sampler
 from elastic_ps.transport.frame_kinds import Kind
-from elastic_ps.worker.script.host_array import HostArray
+from elastic_ps.worker.script.numpy_array import NumpyArray
 from elastic_ps.worker.wire.parameters import enter
 from protos import elastic_pb2 as pb
 from tests.elastic_ps.worker.job_play import KEYS, JobPlay, filled, slices
@@ -186,7 +186,7 @@ def test_a_script_that_draws_its_own_batches_counts_them(play):
     declared = []
     answer = play.session.declared
     play.session.declared = lambda request: declared.append(codec.data_from_pb(request.data)) or answer(request)
-    ones = [HostArray(np.ones(tensor.shape, np.float32)) for tensor in TENSORS]
+    ones = [NumpyArray(np.ones(tensor.shape, np.float32)) for tensor in TENSORS]
     initializing = Aside(store.init, KEYS, ones)
     for server, blocks in play.owned():
         server.await_frames(Kind.PULL)

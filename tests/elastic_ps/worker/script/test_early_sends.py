@@ -8,13 +8,13 @@ import pytest
 from elastic_ps.core.model import members
 from elastic_ps.data.sampler import epochs
 from elastic_ps.transport.frame_kinds import Kind
-from elastic_ps.worker.script.host_array import HostArray
+from elastic_ps.worker.script.numpy_array import NumpyArray
 from tests.elastic_ps.worker.job_play import KEYS, JobPlay, filled, slices
 from tests.elastic_ps.worker.played_server import MODEL, S0, S1, SPLIT, TENSORS, TIMEOUT
 from tests.elastic_ps.worker.worker_harness import ONE, TWO
 
 
-class Coming(HostArray):
+class Coming(NumpyArray):
     """An array that a test says is ready."""
 
     def __init__(self, values):

@@ -11,8 +11,8 @@ from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import SnapshotMeta
 from elastic_ps.transport.frames import Frame
 from elastic_ps.worker.script import optimizer_states as states_module
-from elastic_ps.worker.wire.parameter_inbox import Inbox
-from elastic_ps.worker.wire.state_snapshots import Snapshots
+from elastic_ps.worker.wire.parameter_inbox import ParameterInbox
+from elastic_ps.worker.wire.state_snapshots import StateSnapshots
 from tests.elastic_ps.worker.played_store import (
     BLOCK_BYTES,
     ONE,
@@ -44,8 +44,8 @@ def test_a_load_is_the_inverse_of_collecting_onto_any_servers():
     other = store_of([1, 0, 0, 1, 0, 1, 2, 2])
     other.load_optimizer_states(states)
     check_same(other.optimizer_states(), states)
-    room = servers(other).rooms["s2"]
-    assert room.store.counts[7] == 0  # the other kvstore's
+    state = servers(other).states["s2"]
+    assert state.store.counts[7] == 0  # the other kvstore's
 
 
 def test_without_a_count_the_servers_count_stays():
@@ -119,7 +119,7 @@ def test_frames_that_are_lost_with_a_connection_are_sent_again(lost):
 
 
 def test_answers_to_an_earlier_request_do_not_count():
-    snapshots = Snapshots()
+    snapshots = StateSnapshots()
     earlier, latest = snapshots.begin(), snapshots.begin()
     frame = Frame(SnapshotMeta(runs=[[0, 2]], request=earlier))
     snapshots.arrived("s0", frame)
@@ -132,7 +132,7 @@ def test_answers_to_an_earlier_request_do_not_count():
 def test_a_checkpoint_that_is_being_written_keeps_the_states_before_the_load():
     store = trained(ONE)
     saved = []
-    servers(store).rooms["s0"].snapshot = SimpleNamespace(before_update=lambda run: saved.extend(range(*_ends(run))))
+    servers(store).states["s0"].snapshot = SimpleNamespace(before_update=lambda run: saved.extend(range(*_ends(run))))
     store.load_optimizer_states(store.optimizer_states())
     assert saved == [0, 1, 2, 3, 5, 6]  # without the auxiliary block, and the other kvstore's
 
@@ -243,7 +243,7 @@ def test_a_load_in_the_rehearsal_waits_for_its_end():
 def test_what_is_saved_in_the_rehearsal_of_a_new_job_is_what_was_loaded():
     store = store_of()
     node = servers(store)
-    node.inbox = Inbox(Model(TENSORS, BLOCK_BYTES))  # another worker has declared them: nothing has come
+    node.inbox = ParameterInbox(Model(TENSORS, BLOCK_BYTES))  # another worker has declared them: nothing has come
     node.inbox.begin(0)
     store._job.begins = store._job.staging.rehearsing = True
     assert store.optimizer_states() == {}

@@ -7,8 +7,8 @@ import pytest
 
 SCRIPT = """
 import atexit, sys
-from elastic_ps.worker.script.process_ending import Ending
-ending = Ending()
+from elastic_ps.worker.script.process_ending import ScriptEnding
+ending = ScriptEnding()
 atexit.register(lambda: print("failed" if ending.failed else "finished"))
 {end}
 """

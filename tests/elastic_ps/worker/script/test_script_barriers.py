@@ -3,7 +3,7 @@
 import pytest
 
 from elastic_ps.core.data_order import DataSpec, Place
-from elastic_ps.data.data_position import Part
+from elastic_ps.worker.script.data_position import StepPart
 from tests.elastic_ps.worker.played_server import SPLIT
 
 PAIR = ("w0", "w1")
@@ -34,7 +34,7 @@ def named(play):
 
 
 def step(number, roster=PAIR):
-    return Part(Place(0, number), roster=roster)
+    return StepPart(Place(0, number), roster=roster)
 
 
 def test_barriers_of_static_data_are_counted(named):
@@ -62,7 +62,7 @@ def test_barriers_of_a_step_that_is_made_again_have_the_same_names(named):
 
 def test_without_a_common_step_barriers_are_counted_in_the_epoch(named):
     spec = DataSpec(True, 73, 8, consistency="async")
-    drawn = Part(Place(2, 7))
+    drawn = StepPart(Place(2, 7))
     assert named((2, drawn), "barrier", (2, drawn), (2, None), "barrier", (3, None), "barrier", spec=spec) == [
         (3, 0, ()),
         (3, 1, ()),

@@ -9,7 +9,7 @@ from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.data.sampler import Sampler, epochs
 from elastic_ps.transport.frame_kinds import Kind
-from elastic_ps.worker.script.host_array import HostArray
+from elastic_ps.worker.script.numpy_array import NumpyArray
 from protos import elastic_pb2 as pb
 from tests.elastic_ps.worker.job_play import KEYS, ONE, JobPlay, filled
 from tests.elastic_ps.worker.worker_harness import TENSORS
@@ -58,7 +58,7 @@ class Loops(JobPlay):
                 self.store.set_optimizer(OptimizerSpec("sgd"), self.hyper)
             self.store.broadcast(KEYS, self.outs, [[out] for out in self.outs])
         for keys in pushes:
-            gradient = HostArray(np.full(TENSORS[0].shape, number, np.float32))
+            gradient = NumpyArray(np.full(TENSORS[0].shape, number, np.float32))
             self.store.pushpull(keys, [[gradient]] * len(keys), [[self.outs[KEYS.index(key)]] for key in keys])
 
     def exchange(self, version, number, keys=KEYS):

@@ -4,7 +4,7 @@ import pytest
 
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.node.settings import NodeSettings
-from elastic_ps.worker.wire.core_share import Pace
+from elastic_ps.worker.wire.core_share import CoreShare
 
 
 class Machine:
@@ -22,8 +22,8 @@ class Machine:
         self.rests += 1
 
 
-def pace(machine: Machine, share: float) -> Pace:
-    return Pace(share, lambda: machine.wall, lambda: machine.cpu, machine.rest)
+def pace(machine: Machine, share: float) -> CoreShare:
+    return CoreShare(share, lambda: machine.wall, lambda: machine.cpu, machine.rest)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.25, 0.5])

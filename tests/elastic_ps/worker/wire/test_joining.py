@@ -7,7 +7,7 @@ from elastic_ps.control import codec
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.testing.memory_transport import Action, Fault
 from elastic_ps.transport.frame_kinds import Kind
-from elastic_ps.worker.wire.parameters import First, declare, enter
+from elastic_ps.worker.wire.parameters import FirstValues, declare, enter
 from protos import elastic_pb2 as pb
 from tests.elastic_ps.worker.played_server import BLOCK_BYTES, MODEL, S0, S1, SPLIT, TENSORS, value
 from tests.elastic_ps.worker.worker_harness import ONE, TWO, Aside
@@ -24,7 +24,7 @@ def declaring(play, workers=("w0", "w1"), keys=MODEL_KEYS):
     play.begin(workers)
     tensors = [codec.tensor_to_pb(tensor) for tensor in TENSORS]
     play.session.declared = lambda _request: pb.DeclareReply(tensors=tensors, assignment=SPLIT, warnings=["lr differs"])
-    return Aside(declare, play.node, pb.DeclareRequest(), First(set(keys), first_value))
+    return Aside(declare, play.node, pb.DeclareRequest(), FirstValues(set(keys), first_value))
 
 
 def given(server):

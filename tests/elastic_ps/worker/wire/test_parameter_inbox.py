@@ -3,13 +3,13 @@ import pytest
 
 from elastic_ps.core.model import Model, Tensor
 from elastic_ps.core.sparse_rows import Rows
-from elastic_ps.worker.wire.parameter_inbox import Inbox
+from elastic_ps.worker.wire.parameter_inbox import ParameterInbox
 
 
 @pytest.fixture
 def inbox():
     tensors = (Tensor(0, "i:0", (4,), "float32"), Tensor(0, "i:1", (2, 3), "float64"), Tensor(0, "i:2", (), "float32"))
-    return Inbox(Model(tensors))
+    return ParameterInbox(Model(tensors))
 
 
 def receive(inbox, version, block, value):
@@ -81,7 +81,7 @@ def test_growing_keeps_what_is_there_and_waits_for_the_new(inbox):
 
 def test_a_tensor_may_lie_in_the_memory_of_several_servers():
     model = Model((Tensor(0, "i:0", (70,), "float32"), Tensor(0, "i:1", (3,), "float32")), 128)
-    inbox = Inbox(model)
+    inbox = ParameterInbox(model)
     inbox.begin(0)
     images = [np.full(model.slab_bytes, number, dtype=np.uint8) for number in (1, 2)]
     inbox.arrived(1, [(0, 1)], image=images[0])
@@ -97,7 +97,7 @@ def test_a_tensor_may_lie_in_the_memory_of_several_servers():
 
 def test_changed_rows_alone_make_the_next_version():
     model = Model((Tensor(0, "i:0", (48, 2), "float32"), Tensor(0, "i:1", (3,), "float32")), 128)  # three blocks, one
-    inbox, rng = Inbox(model), np.random.default_rng(1)
+    inbox, rng = ParameterInbox(model), np.random.default_rng(1)
     inbox.begin(0)
     image = rng.random(model.slab_bytes // 4, dtype=np.float32).view(np.uint8)
     inbox.arrived(1, [(0, 1), (2, 2)], image=image)
@@ -130,7 +130,7 @@ def rows_at(numbers):
 
 
 def test_rows_of_a_server_that_is_dead_are_forgotten():
-    inbox = Inbox(Model((Tensor(0, "i:0", (8, 2), "float32"),)))
+    inbox = ParameterInbox(Model((Tensor(0, "i:0", (8, 2), "float32"),)))
     inbox.begin(0)
     receive(inbox, 1, 0, 1)
     inbox.install(1)

@@ -23,7 +23,7 @@ OLD = Configuration(ConfigId(1, 1), (WORKER,), SERVERS[:1], (0, 0, 0, 0))
 NEW = Configuration(ConfigId(1, 2), (WORKER,), SERVERS, (0, 1, 0, 1))
 
 
-def room(images: dict[str, list[Image]], standing: Standing) -> Any:
+def state(images: dict[str, list[Image]], standing: Standing) -> Any:
     return SimpleNamespace(
         changed=threading.Condition(),
         inbox=SimpleNamespace(model=MODEL),
@@ -48,7 +48,7 @@ def touched(image: Image) -> int:
 
 def test_what_new_owners_gain_is_touched_and_nothing_else() -> None:
     images = {server: [Image(MODEL.slab_bytes) for _ in range(3)] for server in ("s0", "s1")}
-    populate(room(images, prepared()), NEW)
+    populate(state(images, prepared()), NEW)
     assert [touched(image) for image in images["s0"]] == [0, 0, 0]
     assert [touched(image) for image in images["s1"]] == [2 * BLOCK] * 3
 
@@ -59,13 +59,13 @@ def test_a_new_owner_that_grows_into_its_model_is_waited_for(monkeypatch: pytest
     monkeypatch.setattr(
         module, "time", SimpleNamespace(sleep=lambda _: made.grow(MODEL.slab_bytes), perf_counter=float)
     )
-    populate(room({"s0": [], "s1": [seen]}, prepared()), NEW)
+    populate(state({"s0": [], "s1": [seen]}, prepared()), NEW)
     assert touched(made) == 2 * BLOCK
 
 
 def test_a_plan_that_is_cancelled_touches_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
     image = Image(0)
-    played = room({"s0": [], "s1": [image]}, prepared())
+    played = state({"s0": [], "s1": [image]}, prepared())
 
     def cancel(_seconds: float) -> None:
         played.standing = replace(played.standing, prepared=None)

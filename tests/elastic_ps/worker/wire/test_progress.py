@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.worker.wire.progress import REPORT_STEPS, Progress
+from elastic_ps.worker.wire.progress import REPORT_STEPS, WorkerProgress
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_what_is_no_number_is_refused_by_name(play, value):
 
 def test_steps_of_a_long_time_without_a_coordinator_are_told_in_parts():
     """In one report they would fill more than a message may have, and the coordinator's loop with its reading."""
-    progress, told = Progress(), []
+    progress, told = WorkerProgress(), []
     for version in range(1, 2 * REPORT_STEPS + 2):
         progress.stepped(version, 1)
     while (report := progress.report(0)).steps:
@@ -42,7 +42,7 @@ def test_steps_of_a_long_time_without_a_coordinator_are_told_in_parts():
 
 def test_steps_that_wait_for_a_coordinator_are_bounded(monkeypatch):
     monkeypatch.setattr("elastic_ps.worker.wire.progress.KEPT_STEPS", 3)
-    progress = Progress()
+    progress = WorkerProgress()
     for version in range(3):
         progress.stepped(version, 1)
     report = progress.report(0)

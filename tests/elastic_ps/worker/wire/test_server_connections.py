@@ -10,7 +10,7 @@ from elastic_ps.testing.memory_transport import MemoryTransport, Network
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import HelloMeta, NoticeMeta, RefusedMeta
 from elastic_ps.transport.frames import Frame
-from elastic_ps.worker.wire.server_connections import Peers
+from elastic_ps.worker.wire.server_connections import ServerConnections
 from protos import elastic_pb2 as pb
 from tests.elastic_ps.worker.played_server import TIMEOUT, TOKEN, PlayedServer
 from tests.elastic_ps.worker.worker_harness import TWO, Play
@@ -71,7 +71,7 @@ def owner(server):
 
 @pytest.fixture
 def peers(network, owner):
-    made = Peers(MemoryTransport(TOKEN, network, "w0"), owner)
+    made = ServerConnections(MemoryTransport(TOKEN, network, "w0"), owner)
     yield made
     owner.members.clear()
     made.keep(())

@@ -70,34 +70,6 @@ def test_a_shadow_follows_the_job_and_is_a_member_from_the_clock(joiner):
     assert joiner.node.is_member
 
 
-def test_a_shadow_subscribes_once_where_its_plan_comes_before_it_knows_of_a_connection(joiner, monkeypatch):
-    """Else it would be sent all values twice. The connection stands; its thread has not said so yet."""
-    stand, may, told = threading.Semaphore(0), threading.Event(), threading.Semaphore(0)
-    connected, send, sent = joiner.node.connected, joiner.node.peers.send, []
-
-    def late(server):
-        stand.release()
-        assert may.wait(TIMEOUT)
-        connected(server)
-        told.release()
-
-    def sending(server, frame, payload=()):
-        sent.append((server, frame.kind))
-        send(server, frame, payload)
-
-    monkeypatch.setattr(joiner.node, "connected", late)
-    monkeypatch.setattr(joiner.node.peers, "send", sending)
-    joiner.welcome(joiner.table(1, SPLIT))
-    table = joining(joiner, prepared=False)
-    for _ in joiner.servers:
-        assert stand.acquire(timeout=TIMEOUT)
-    joiner.order_prepare(table)
-    may.set()
-    for _ in joiner.servers:
-        assert told.acquire(timeout=TIMEOUT)
-    assert sorted(server for server, kind in sent if kind is Kind.SUBSCRIBE) == ["s0", "s1"]
-
-
 def test_a_shadow_reports_what_it_copies_until_it_holds_a_version(joiner):
     """Its coordinator waits for it as long as that grows; the steps after it tell nothing of its rehearsal."""
     joiner.welcome(joiner.table(1, SPLIT))

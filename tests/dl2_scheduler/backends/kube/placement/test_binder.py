@@ -6,7 +6,7 @@ import queue
 import pytest
 
 from dl2_scheduler.backends.kube.apiserver.object_reading import job_of
-from dl2_scheduler.backends.kube.apiserver.paced_writes import NotLeading, Pace, Writer
+from dl2_scheduler.backends.kube.apiserver.paced_writes import NotLeading, PacedWriter, WritePace
 from dl2_scheduler.backends.kube.placement import binder
 from dl2_scheduler.backends.kube.placement.binder import Binder
 from dl2_scheduler.cluster.free_resources import NodeRule
@@ -30,7 +30,7 @@ class World:
         self.binder = self.new_binder()
 
     def new_binder(self):
-        return Binder(self.view, Writer(self.api, lambda: self.leading), NodeRule.SPREAD, now=lambda: self.time)
+        return Binder(self.view, PacedWriter(self.api, lambda: self.leading), NodeRule.SPREAD, now=lambda: self.time)
 
     def add(self, made, pods):
         self.api.add(JOBS.format("default"), made)
@@ -179,7 +179,7 @@ def test_a_gang_gives_its_room_back_and_its_job_says_so(world):
 
 def test_writes_keep_their_pace():
     time, slept = [0.0], []
-    pace = Pace(rate=10, burst=3, clock=lambda: time[0], sleep=slept.append)
+    pace = WritePace(rate=10, burst=3, clock=lambda: time[0], sleep=slept.append)
     for _ in range(5):
         pace.take()
     assert slept == pytest.approx([0.1, 0.2])

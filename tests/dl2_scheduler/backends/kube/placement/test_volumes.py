@@ -5,12 +5,12 @@ import threading
 import pytest
 
 from dl2_scheduler.backends.kube.apiserver.object_reading import job_of, node_of, pod_of
-from dl2_scheduler.backends.kube.apiserver.paced_writes import Writer
+from dl2_scheduler.backends.kube.apiserver.paced_writes import PacedWriter
 from dl2_scheduler.backends.kube.placement.binder import Binder
 from dl2_scheduler.backends.kube.placement.binding import decide
 from dl2_scheduler.backends.kube.placement.label_expressions import Expression
-from dl2_scheduler.backends.kube.placement.volume_claims import Claims
-from dl2_scheduler.backends.kube.placement.volumes import Volume, bound_volume, claim_of, pending_volume
+from dl2_scheduler.backends.kube.placement.volume_claims import VolumeClaimReader
+from dl2_scheduler.backends.kube.placement.volumes import ClaimedVolume, bound_volume, claim_of, pending_volume
 from dl2_scheduler.cluster.free_resources import NodeRule
 from k8s.foundation.api_server import ApiUnavailable
 from tests.dl2_scheduler.backends.kube.placement.test_binding import reasons, where
@@ -51,12 +51,14 @@ def decided(nodes, pods, volumes, jobs=()):
 
 def test_what_claims_mean():
     on_b = {"spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchFields": [vars_of(ON_B)]}]}}}}
-    assert bound_volume(claim_of(claim("c", "Bound", "v")), on_b) == Volume(terms=ON_B)
-    assert bound_volume(claim_of(claim("c", "Bound", "v")), {"spec": {}}) == Volume()
-    assert bound_volume(claim_of(claim("c", "Bound", mode="ReadWriteOncePod")), {"spec": {}}) == Volume(alone=True)
+    assert bound_volume(claim_of(claim("c", "Bound", "v")), on_b) == ClaimedVolume(terms=ON_B)
+    assert bound_volume(claim_of(claim("c", "Bound", "v")), {"spec": {}}) == ClaimedVolume()
+    assert bound_volume(claim_of(claim("c", "Bound", mode="ReadWriteOncePod")), {"spec": {}}) == ClaimedVolume(
+        alone=True
+    )
     pending = claim_of(claim("c"))
-    assert pending_volume(pending, LATE) == Volume(made=False)
-    assert pending_volume(claim_of(claim("c", chosen="b")), LATE) == Volume(terms=ON_B, made=False, chosen="b")
+    assert pending_volume(pending, LATE) == ClaimedVolume(made=False)
+    assert pending_volume(claim_of(claim("c", chosen="b")), LATE) == ClaimedVolume(terms=ON_B, made=False, chosen="b")
     zones = [{"matchLabelExpressions": [{"key": "zone", "values": ["x", "y"]}]}]
     assert pending_volume(pending, {**LATE, "allowedTopologies": zones}).terms == (
         (Expression("zone", "In", ("x", "y")),),
@@ -80,7 +82,9 @@ def test_claims_are_read_from_pods():
 
 def test_a_pod_goes_where_its_volume_is():
     found = decided(
-        [node("a"), node("b", "1")], [pod("p", **claims("c")), pod("q", **claims("c"))], {"c": Volume(terms=ON_B)}
+        [node("a"), node("b", "1")],
+        [pod("p", **claims("c")), pod("q", **claims("c"))],
+        {"c": ClaimedVolume(terms=ON_B)},
     )
     assert where(found) == {"p": "b"}
     assert "1 does not reach the pod's volume" in reasons(found)["q"]
@@ -88,19 +92,19 @@ def test_a_pod_goes_where_its_volume_is():
 
 
 def test_a_volume_that_is_not_made_yet_gets_a_node_and_its_pod_waits():
-    found = decided([node("a"), node("b")], [pod("p", **claims("c")), pod("q")], {"c": Volume(made=False)})
+    found = decided([node("a"), node("b")], [pod("p", **claims("c")), pod("q")], {"c": ClaimedVolume(made=False)})
     assert [(choice.claim, choice.node) for choice in found.choices] == [("c", "a")]
     assert where(found) == {"q": "b"}  # the room on a is taken
     assert "the volume of its claim c is being made" in reasons(found)["p"]
     chosen = decided(
-        [node("a"), node("b")], [pod("p", **claims("c"))], {"c": Volume(terms=ON_B, made=False, chosen="b")}
+        [node("a"), node("b")], [pod("p", **claims("c"))], {"c": ClaimedVolume(terms=ON_B, made=False, chosen="b")}
     )
     assert [choice.node for choice in chosen.choices] == ["b"]
 
 
 def test_a_claim_for_one_pod_at_a_time():
     there = pod("there", node="a", **claims("c"), schedulerName="default-scheduler")
-    alone = {"c": Volume(alone=True)}
+    alone = {"c": ClaimedVolume(alone=True)}
     found = decided([node("a")], [there, pod("p", **claims("c"))], alone)
     assert reasons(found) == {"p": "its claim c is for one pod at a time, and there has it"}
     found = decided([node("a")], [pod("p", **claims("c")), pod("q", **claims("c"))], alone)
@@ -111,7 +115,7 @@ def test_a_claim_for_one_pod_at_a_time():
 def test_a_gang_one_of_whose_volumes_is_missing_does_not_begin():
     pods = gang("one")
     pods[2]["spec"] |= claims("c")
-    found = decided([node("a")], pods, {"c": Volume("its claim c does not exist")}, [job("one")])
+    found = decided([node("a")], pods, {"c": ClaimedVolume("its claim c does not exist")}, [job("one")])
     assert not found.bindings
     assert set(reasons(found).values()) == {
         "one starts whole (coordinator, 1 worker, 1 server); one-worker-0: its claim c does not exist"
@@ -124,9 +128,9 @@ class World:
     def __init__(self):
         self.api, self.changed = PlayedApi(), threading.Event()
         self.api.add("/api/v1/nodes", node("a"), node("b"))
-        self.claims = Claims(self.api, self.changed.set)
+        self.claims = VolumeClaimReader(self.api, self.changed.set)
         view = PlayedView(self.api)
-        writer = Writer(self.api, lambda: True)
+        writer = PacedWriter(self.api, lambda: True)
         self.binder = Binder(view, writer, NodeRule.SPREAD, now=lambda: NOW + 10, volumes=self.claims)
 
     def step(self):

@@ -3,13 +3,12 @@
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
 from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId
+from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Model, Run, runs
@@ -18,73 +17,27 @@ from elastic_ps.core.segments import joined
 from elastic_ps.core.sparse_rows import Rows
 from elastic_ps.node.standing import Standing
 from elastic_ps.node.waits import Awaited
-from elastic_ps.server.blocks.block_store import Store
-from elastic_ps.server.blocks.memory_release import Unused
-from elastic_ps.server.ledger import Ledger
-from elastic_ps.server.phases import Given, Status
-from elastic_ps.server.updates.aggregate import Gathering, Share
-from elastic_ps.server.updates.applied import Batch
-from elastic_ps.server.updates.contributions import Aggregate
-from elastic_ps.transport.base import Buffer
+from elastic_ps.optimizers.aggregate import Aggregate
+from elastic_ps.server.blocks.applied_batches import BatchId
+from elastic_ps.server.blocks.block_store import ServerBlockStore
+from elastic_ps.server.blocks.checkpoint_snapshot import CheckpointSnapshot
+from elastic_ps.server.blocks.memory_release import UnusedMemory
+from elastic_ps.server.interfaces import Control, Outbox
+from elastic_ps.server.phases import BlockStatus, Given
+from elastic_ps.server.state.gathering import Gathering, Share
+from elastic_ps.server.state.ledger import ServerLedger
+from elastic_ps.server.streams.follow_source import FollowSource
+from elastic_ps.server.streams.shadows import Subscription
 from elastic_ps.transport.frame_kinds import Reason
 from elastic_ps.transport.frame_metas import Meta, RefusedMeta
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.shared_image import Image
-from protos import elastic_pb2 as pb
-
-if TYPE_CHECKING:
-    from elastic_ps.server.checkpoints.files import Snapshot
-    from elastic_ps.server.migration.follow_source import Source
-    from elastic_ps.server.migration.shadows import Subscription
-
 
 _REPORT_AT = 500  # ledger entries that are not left to the next turn of the reporter
 
 
-class Control(Protocol):
-    """The part of `Session` that a server answers through."""
-
-    def acknowledge(
-        self,
-        answer: "pb.Answer",
-        configuration: ConfigId = NO_CONFIGURATION,
-        version: int = 0,
-        suspension_ms: float = 0.0,
-        bytes_moved: int = 0,
-        detail: str = "",
-        command: int = 0,
-        optimizer: str = "",
-    ) -> None:
-        """Queue an answer to a directive."""
-
-    def report_soon(self) -> None:
-        """Report now instead of at the next turn."""
-
-
-class Outbox(Protocol):
-    """The connections that peers have opened to this server."""
-
-    def send(self, node: NodeId, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
-        """Queue a frame for a worker; dropped where it is not connected: it asks again when it is."""
-
-    def notice(self, frame: Frame) -> None:
-        """Queue a frame on every connection, the follow streams included."""
-
-    def backlog(self, node: NodeId) -> int:
-        """Payload bytes that wait for a worker; 0 where it is not connected."""
-
-    def is_connected(self, node: NodeId) -> bool:
-        """Whether a worker is connected now."""
-
-    def shares(self, node: NodeId) -> bool:
-        """Whether a worker reads values where they are."""
-
-    def disconnect(self, nodes: frozenset[NodeId]) -> None:
-        """Close all connections to dead nodes."""
-
-
 @dataclass
-class Held:
+class HeldFrame:
     """A frame that waits for a configuration, a hand-over or first values.
 
     Attributes:
@@ -99,22 +52,22 @@ class Held:
 
 
 @dataclass
-class Room:
+class ServerState:
     """See the module. Everything is guarded by `changed`, which is notified when anything changes."""
 
     standing: Standing
-    store: Store
+    store: ServerBlockStore
     control: Control
     outbox: Outbox
-    ledger: Ledger
+    ledger: ServerLedger
     data: DataSpec = field(default_factory=DataSpec)
     gathering: Gathering = field(default_factory=lambda: Gathering(0, ()))
-    sources: "dict[NodeId, Source]" = field(default_factory=dict)
-    subscriptions: "dict[NodeId, Subscription]" = field(default_factory=dict)
-    snapshot: "Snapshot | None" = None
-    held: list[Held] = field(default_factory=list)
+    sources: dict[NodeId, FollowSource] = field(default_factory=dict)
+    subscriptions: dict[NodeId, Subscription] = field(default_factory=dict)
+    snapshot: CheckpointSnapshot | None = None
+    held: list[HeldFrame] = field(default_factory=list)
     gradients: WeakSet[Image] = field(default_factory=WeakSet)  # of the workers' connections
-    unused: Unused = field(default_factory=Unused)
+    unused: UnusedMemory = field(default_factory=UnusedMemory)
     changed: threading.Condition = field(default_factory=lambda: threading.Condition(threading.RLock()))
 
     def followed(self) -> list[NDArray[np.bool_]]:
@@ -122,9 +75,17 @@ class Room:
         return [source.followed for source in self.sources.values()]
 
     @staticmethod
-    def create(node: NodeId, block_bytes: int, modules: tuple[str, ...], control: Control, outbox: Outbox) -> "Room":
+    def create(
+        node: NodeId, block_bytes: int, modules: tuple[str, ...], control: Control, outbox: Outbox
+    ) -> "ServerState":
         """An empty one."""
-        return Room(Standing(node), Store(Model(block_bytes=block_bytes), modules), control, outbox, Ledger(node))
+        return ServerState(
+            Standing(node),
+            ServerBlockStore(Model(block_bytes=block_bytes), modules),
+            control,
+            outbox,
+            ServerLedger(node),
+        )
 
     @property
     def node(self) -> NodeId:
@@ -137,7 +98,7 @@ class Room:
 
     def owned(self) -> NDArray[np.int64]:
         """Blocks whose primary this server is, with their values here."""
-        return self.store.held(Status.PRIMARY)
+        return self.store.held(BlockStatus.PRIMARY)
 
     @property
     def version(self) -> int:
@@ -171,7 +132,7 @@ class Room:
         workers = [self.gathering.workers[rank] for rank in lacking]
         return [Awaited(worker, what) for worker in workers if worker not in self.standing.dead]
 
-    def hold(self, held: Held) -> None:
+    def hold(self, held: HeldFrame) -> None:
         """Keep a frame until something changes."""
         self.held = [other for other in self.held if other.key != held.key] + [held]
 
@@ -205,26 +166,33 @@ class Room:
                 self.unused.add(image, span.start, span.stop)
         self.changed.notify_all()
 
-    def allocate(self, blocks: Sequence[int], status: Status) -> None:
-        """Hold blocks from now on (see `Store.allocate`)."""
+    def allocate(self, blocks: Sequence[int], status: BlockStatus) -> None:
+        """Hold blocks from now on (see `ServerBlockStore.allocate`)."""
         self.unused.give_back()
         self.store.allocate(blocks, status)
 
     # ---- updates -----------------------------------------------------------------------------------------------------
 
-    def update(
-        self, segment: Run, aggregate: Aggregate | Rows | None, hyper: Hyper | None, batch: Batch | None = None
+    def apply_update(
+        self, segment: Run, aggregate: Aggregate | Rows | None, hyper: Hyper | None, batch: BatchId | None = None
     ) -> None:
-        """Take a segment, alike in `followed`, to its next version, here and at who follows it (see `Store.update`)."""
+        """Take a segment to its next version, here and at the server that follows it.
+
+        Args:
+            segment: alike in `followed`.
+            aggregate: see `ServerBlockStore.update_segment`, and so are the others.
+            hyper: the optimizer's values.
+            batch: what the segment takes by it, in an async or ssp job.
+        """
         if self.snapshot is not None:
             self.snapshot.before_update(segment)
         # a block has one new owner at most
         source = next((source for source in self.sources.values() if source.followed[segment[0]]), None)
         if source is None:
-            self.store.update(segment, aggregate, hyper, batch)
+            self.store.update_segment(segment, aggregate, hyper, batch)
             return
         aggregate, send = source.record(segment, aggregate, hyper, batch)
-        self.store.update(segment, aggregate, hyper, batch)
+        self.store.update_segment(segment, aggregate, hyper, batch)
         send()
 
     def write_down(self, version: int, updated: Sequence[Run], shares: Sequence[tuple[NodeId, Share]]) -> None:

@@ -10,7 +10,7 @@ from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.model import Run
 
 
-class Batch(NamedTuple):
+class BatchId(NamedTuple):
     """What a push is known by, whoever sends it.
 
     Attributes:
@@ -22,8 +22,10 @@ class Batch(NamedTuple):
     number: int
 
 
-class Applied:
-    """The number of the last batch that each block has taken of each origin. Not thread-safe: `Room.changed` guards it.
+class AppliedBatches:
+    """`AppliedBatches` knows the number of the last batch that each block has taken of each origin.
+
+    Not thread-safe: `ServerState.changed` guards it.
 
     An origin pushes its batches in the order of their numbers, and who takes one over is the last to push it: so one
     number says of all below it that they are taken.
@@ -39,7 +41,7 @@ class Applied:
         self._last = {origin: np.pad(last, (0, new), constant_values=-1) for origin, last in self._last.items()}
         self._blocks = blocks
 
-    def has(self, batch: Batch, run: Run) -> NDArray[np.bool_]:
+    def has(self, batch: BatchId, run: Run) -> NDArray[np.bool_]:
         """Whether each block of a run has taken a batch."""
         last = self._last.get(batch.origin)
         if last is None:
@@ -47,7 +49,7 @@ class Applied:
         taken: NDArray[np.bool_] = last[run[0] : sum(run)] >= batch.number
         return taken
 
-    def take(self, batch: Batch, run: Run) -> None:
+    def take(self, batch: BatchId, run: Run) -> None:
         """The blocks of a run have taken a batch."""
         self._of(batch.origin)[run[0] : sum(run)] = batch.number
 

@@ -16,9 +16,9 @@ from elastic_ps.node.standing import Standing
 from elastic_ps.transport.frame_metas import Meta
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.shared_image import Image
-from elastic_ps.worker.wire.parameter_inbox import Inbox
-from elastic_ps.worker.wire.server_connections import Peers
-from elastic_ps.worker.wire.state_snapshots import Snapshots
+from elastic_ps.worker.wire.parameter_inbox import ParameterInbox
+from elastic_ps.worker.wire.server_connections import ServerConnections
+from elastic_ps.worker.wire.state_snapshots import StateSnapshots
 from protos import elastic_pb2 as pb
 
 Reply = TypeVar("Reply")
@@ -27,7 +27,7 @@ Lacking = Callable[[], dict[NodeId, str]]
 """Tells what the script's thread lacks, by server, for people."""
 
 
-class Room:
+class WorkerState:
     """See the module. Everything is guarded by `changed`, which is notified when anything changes.
 
     Args:
@@ -44,13 +44,13 @@ class Room:
         inherited: the job had parameters when this worker came: it has gone on, or was restored.
     """
 
-    def __init__(self, session: Session, peers: Peers):
+    def __init__(self, session: Session, peers: ServerConnections):
         self.session = session
         self.peers = peers
         self.changed = threading.Condition()
         self.standing = Standing(session.node)
-        self.inbox = Inbox(Model())
-        self.snapshots = Snapshots()
+        self.inbox = ParameterInbox(Model())
+        self.snapshots = StateSnapshots()
         self.generation = 0
         self.receiving: dict[NodeId, Image | list[Raw] | None] = {}
         self.data: DataSpec | None = None

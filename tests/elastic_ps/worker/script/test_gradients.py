@@ -12,8 +12,8 @@ from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role
 from elastic_ps.core.model import Model, Tensor
 from elastic_ps.native.bulk import move
 from elastic_ps.transport.shared_image import Image
-from elastic_ps.worker.script.host_array import HostArray
-from elastic_ps.worker.wire.gradients import Gradients
+from elastic_ps.worker.script.gradients import Gradients
+from elastic_ps.worker.script.numpy_array import NumpyArray
 
 MODEL = Model((Tensor(0, "i:0", (70,), "float32"), Tensor(0, "i:1", (3,), "float64")), 128)
 EVERY = (0, 4)  # blocks: three of the first tensor, one of the second
@@ -25,7 +25,7 @@ def shared():
 
 
 @pytest.fixture
-def room(shared):
+def state(shared):
     servers = tuple(Member(name, Role.SERVER, "h", 1) for name in shared)
     made = SimpleNamespace(
         changed=threading.Condition(),
@@ -45,8 +45,8 @@ def room(shared):
 
 def write(gradients, value):
     for index, tensor in enumerate(MODEL.tensors):
-        gradients.write(index, [HostArray(np.full(tensor.shape, value, tensor.dtype))] * 2)
-    gradients.copy()
+        gradients.write_gradient(index, [NumpyArray(np.full(tensor.shape, value, tensor.dtype))] * 2)
+    gradients.finish_writing()
 
 
 def check(parts, value):
@@ -61,8 +61,8 @@ def inside(part, image):
     return np.shares_memory(part, image.array)
 
 
-def test_each_block_lies_where_its_server_reads_it(room, shared):
-    gradients = Gradients(room)
+def test_each_block_lies_where_its_server_reads_it(state, shared):
+    gradients = Gradients(state)
     write(gradients, 3)
     parts = gradients.parts(EVERY)
     check(parts, 6)
@@ -71,10 +71,10 @@ def test_each_block_lies_where_its_server_reads_it(room, shared):
     assert np.array_equal(shared["s0"].array[MODEL.span((2, 2))], parts[2])
 
 
-def test_what_has_been_written_stays_where_it_is_when_owners_change(room, shared):
-    gradients = Gradients(room)
+def test_what_has_been_written_stays_where_it_is_when_owners_change(state, shared):
+    gradients = Gradients(state)
     write(gradients, 1)
-    room.assign(1, 1, 1, 1)
+    state.assign(1, 1, 1, 1)
     check(gradients.parts(EVERY), 2)
     assert [inside(part, shared["s0"]) for part in gradients.parts(EVERY)] == [True, False, True]
     write(gradients, 2)
@@ -83,8 +83,8 @@ def test_what_has_been_written_stays_where_it_is_when_owners_change(room, shared
     assert not inside(part, shared["s0"])
 
 
-def test_a_step_that_is_made_again_leaves_alone_what_servers_may_still_read(room, shared):
-    gradients = Gradients(room)
+def test_a_step_that_is_made_again_leaves_alone_what_servers_may_still_read(state, shared):
+    gradients = Gradients(state)
     write(gradients, 1)
     before = gradients.parts(EVERY)
     gradients.step_again()
@@ -98,35 +98,35 @@ def test_a_step_that_is_made_again_leaves_alone_what_servers_may_still_read(room
     check(gradients.parts(EVERY), 6)
 
 
-def test_a_connection_that_is_mended_brings_other_memory(room, shared):
-    gradients = Gradients(room)
+def test_a_connection_that_is_mended_brings_other_memory(state, shared):
+    gradients = Gradients(state)
     write(gradients, 1)
     shared["s0"] = Image(MODEL.slab_bytes)
-    room.generation += 1
+    state.generation += 1
     check(gradients.parts(EVERY), 2)
     write(gradients, 2)
     assert inside(gradients.parts(EVERY)[0], shared["s0"])
 
 
-def test_the_model_may_grow(room, shared):
-    gradients = Gradients(room)
+def test_the_model_may_grow(state, shared):
+    gradients = Gradients(state)
     write(gradients, 1)
-    room.inbox.model = MODEL.extended([Tensor(0, "i:2", (5,), "float32")])
-    shared["s0"].grow(room.inbox.model.slab_bytes)
-    room.configuration = room.configuration.extended((0, 1, 0, 0, 0))
-    gradients.write(2, [HostArray(np.full(5, 7, "f4"))])
-    gradients.copy()
+    state.inbox.model = MODEL.extended([Tensor(0, "i:2", (5,), "float32")])
+    shared["s0"].grow(state.inbox.model.slab_bytes)
+    state.configuration = state.configuration.extended((0, 1, 0, 0, 0))
+    gradients.write_gradient(2, [NumpyArray(np.full(5, 7, "f4"))])
+    gradients.finish_writing()
     check(gradients.parts(EVERY), 2)
     assert gradients.parts((4, 1))[0][:20].view("f4").tolist() == [7] * 5
 
 
-def test_what_quantization_leaves_out_comes_with_the_next_gradient_of_the_key(room):
-    gradients = Gradients(room)
+def test_what_quantization_leaves_out_comes_with_the_next_gradient_of_the_key(state):
+    gradients = Gradients(state)
     compression = Compression("2bit", threshold=1.0)
 
     def pushed(value):
-        gradients.write(0, [HostArray(np.full(70, value, "f4"))], compression)
-        gradients.copy()
+        gradients.write_gradient(0, [NumpyArray(np.full(70, value, "f4"))], compression)
+        gradients.finish_writing()
         return float(np.concatenate(gradients.parts((0, 3))).view("f4")[0])
 
     assert pushed(0.75) == 0
@@ -142,9 +142,9 @@ def test_what_quantization_leaves_out_comes_with_the_next_gradient_of_the_key(ro
     assert pushed(1.0) == 1  # a nan is not kept for ever
 
 
-def test_memory_that_is_mapped_anew_while_gradients_are_moved_is_kept_until_they_are(room, shared, monkeypatch):
-    gradients, image = Gradients(room), shared["s0"]
-    room.assign(0, 0, 0, 0)
+def test_memory_that_is_mapped_anew_while_gradients_are_moved_is_kept_until_they_are(state, shared, monkeypatch):
+    gradients, image = Gradients(state), shared["s0"]
+    state.assign(0, 0, 0, 0)
     before, alive = weakref.ref(image.array), []
 
     def moved(*places):
@@ -152,9 +152,9 @@ def test_memory_that_is_mapped_anew_while_gradients_are_moved_is_kept_until_they
         alive.append(before() is not None)
         move(*places)
 
-    monkeypatch.setattr("elastic_ps.worker.wire.gradients.move", moved)
-    arrays = [HostArray(np.full(tensor.shape, 2.0, tensor.dtype)) for tensor in MODEL.tensors]
-    assert gradients.write_all(np.arange(2), arrays).tolist() == [True, True]
+    monkeypatch.setattr("elastic_ps.worker.script.gradients.move", moved)
+    arrays = [NumpyArray(np.full(tensor.shape, 2.0, tensor.dtype)) for tensor in MODEL.tensors]
+    assert gradients.write_gradients(np.arange(2), arrays).tolist() == [True, True]
     assert alive == [True]
     assert image.array[:280].view("f4").tolist() == [2.0] * 70
     assert before() is None

@@ -1,4 +1,4 @@
-"""Gradients of some rows: one server's room, frames in and frames out, against a table in numpy."""
+"""Gradients of some rows: one server's state, frames in and frames out, against a table in numpy."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from elastic_ps.core.model import Run, Tensor
 from elastic_ps.core.optimizer import OptimizerSpec
 from elastic_ps.core.sparse_rows import Rows, payload_bytes, received, rows_of, summed
 from elastic_ps.optimizers import make_rule
-from elastic_ps.server.updates.applied import Batch
+from elastic_ps.server.blocks.applied_batches import BatchId
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import PushMeta
 from elastic_ps.transport.frames import Frame
@@ -82,7 +82,7 @@ def test_rows_of_all_workers_are_one_update(spec: OptimizerSpec) -> None:
             push(desk, worker, rows, version, runs=((0, 2), (2, 3)))
         reference.update(summed(given, None, 1.0))
         assert table(desk).tobytes() == reference.values.tobytes()
-        assert desk.room.store.versions.tolist() == [version + 1] * 5
+        assert desk.state.store.versions.tolist() == [version + 1] * 5
 
 
 def test_dense_gradients_in_between_and_beside_rows() -> None:
@@ -93,7 +93,7 @@ def test_dense_gradients_in_between_and_beside_rows() -> None:
         for worker, rows in zip(WORKERS, given, strict=True):
             if version % 3 == 1 or (version % 3 == 2 and worker == "w1"):
                 slab = np.pad(rows.dense(range(40)).view(np.uint8), (0, desk.model.slab_bytes - 1600))
-                desk.push(worker, Batch(worker, version), slab, version=version)
+                desk.push(worker, BatchId(worker, version), slab, version=version)
             else:
                 push(desk, worker, rows, version)
         whole = summed(given, None, 1.0)
@@ -115,7 +115,7 @@ def test_rows_are_normalised_as_dense_gradients_are(loss: str) -> None:
         frame = frame_of([EVERY], None, 0)
         dense.arrives(worker, frame, slab)
     np.testing.assert_allclose(table(sparse), table(dense), rtol=1e-6)  # weight decay acts on all rows of both: wd > 0
-    assert sparse.room.store.versions.tolist() == [1] * 5
+    assert sparse.state.store.versions.tolist() == [1] * 5
 
 
 def test_where_values_travel_only_changed_rows_do() -> None:
@@ -182,7 +182,7 @@ def test_rows_of_other_dtypes_and_shapes() -> None:
 def test_rows_that_cannot_be_are_refused_before_anything_is_allocated(runs: list[Run], counts: Any) -> None:
     desk = desk_of(LAZY, tensors=(TABLE, Tensor(0, "i:1", (3,), "float32")))
     with pytest.raises(ProtocolError, match="rows"):
-        desk.exchange.buffers("w0", travelled(frame_of(runs, counts, 0)), desk.gradients["w0"], lambda: None)
+        desk.worker_frames.buffers("w0", travelled(frame_of(runs, counts, 0)), desk.gradients["w0"], lambda: None)
 
 
 @pytest.mark.parametrize("numbers", [[3, 3], [4, 3], [-1, 2], [7, 40]])

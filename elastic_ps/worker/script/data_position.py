@@ -16,7 +16,7 @@ from elastic_ps.worker.wire.worker_node import WorkerNode
 
 
 @dataclass(frozen=True)
-class Part:
+class StepPart:
     """What one worker does of a step.
 
     Attributes:
@@ -45,7 +45,7 @@ class Part:
         return (self.batch[0], self.batch[1] + exchange) if self.batch else None
 
 
-class Course(Protocol):
+class DataPosition(Protocol):
     """A worker's way through the job's data; used by the script's thread.
 
     Attributes:
@@ -62,24 +62,24 @@ class Course(Protocol):
     def done(self) -> int:
         """Exchanges of the step under way that have been made."""
 
-    def begin(self, epoch: int) -> Part | None:
+    def begin(self, epoch: int) -> StepPart | None:
         """The next step, or the one under way where its exchanges have not all been made; None: `epoch` is over.
 
         Raises:
-            JobEnded: see `Room.wait`.
+            JobEnded: see `WorkerState.wait`.
         """
 
     def upcoming(self, after: Place, count: int) -> list[range]:
         """Positions of the epoch that will probably come next, of at most `count` steps."""
 
 
-def course(node: WorkerNode, spec: DataSpec) -> Course:
+def position_of(node: WorkerNode, spec: DataSpec) -> DataPosition:
     """The course of an elastic job."""
-    return Clocked(node, spec) if spec.is_sync else Drawn(node, spec)
+    return ClockedPosition(node, spec) if spec.is_sync else DrawnPosition(node, spec)
 
 
-class Clocked:
-    """See `Course`: by the version, which is the same for all workers.
+class ClockedPosition:
+    """See `DataPosition`: by the version, which is the same for all workers.
 
     Args:
         node: this worker.
@@ -92,20 +92,20 @@ class Clocked:
 
     @property
     def epoch(self) -> int:
-        """See `Course.epoch`."""
+        """See `DataPosition.epoch`."""
         return self._here.epoch
 
     @property
     def done(self) -> int:
-        """See `Course.done`."""
+        """See `DataPosition.done`."""
         return self._here.exchange
 
     @property
     def _here(self) -> Place:
         return place(self.spec, self._node.version)
 
-    def begin(self, epoch: int) -> Part | None:
-        """See `Course.begin`."""
+    def begin(self, epoch: int) -> StepPart | None:
+        """See `DataPosition.begin`."""
         node = self._node
         with node.changed:
             node.check()
@@ -114,10 +114,10 @@ class Clocked:
         if here.epoch != epoch:
             return None
         seed = _seed(node.seed, here.epoch, here.step, rank)
-        return Part(here, share(self.spec, here.step, rank, len(workers)), seed, workers)
+        return StepPart(here, share(self.spec, here.step, rank, len(workers)), seed, workers)
 
     def upcoming(self, after: Place, count: int) -> list[range]:
-        """See `Course.upcoming`: as if the roster stayed."""
+        """See `DataPosition.upcoming`: as if the roster stayed."""
         workers = self._node.configuration.workers
         rank = self._node.configuration.ranks.get(self._node.session.node)
         if rank is None:
@@ -127,8 +127,8 @@ class Clocked:
         return [positions for positions in slices if len(positions)]
 
 
-class Drawn:
-    """See `Course`: each step is drawn from the coordinator, whole.
+class DrawnPosition:
+    """See `DataPosition`: each step is drawn from the coordinator, whole.
 
     Args:
         node: this worker.
@@ -140,23 +140,23 @@ class Drawn:
         self._node = node
         self._draws = 0
         self._epoch: int | None = None
-        self._part: Part | None = None
+        self._part: StepPart | None = None
         self._began = 0  # this worker's version when it drew the step
 
     @property
     def epoch(self) -> int:
-        """See `Course.epoch`; the first time the coordinator is asked."""
+        """See `DataPosition.epoch`; the first time the coordinator is asked."""
         if self._epoch is None:
             self._epoch = self._node.ask(lambda: self._node.session.draw(0, 0, any_epoch=True)).epoch
         return self._epoch
 
     @property
     def done(self) -> int:
-        """See `Course.done`."""
+        """See `DataPosition.done`."""
         return self._node.version - self._began if self._part else 0
 
-    def begin(self, epoch: int) -> Part | None:
-        """See `Course.begin`. To draw says that the step before is done; it may have to wait."""
+    def begin(self, epoch: int) -> StepPart | None:
+        """See `DataPosition.begin`. To draw says that the step before is done; it may have to wait."""
         node = self._node
         with node.changed:
             node.check()
@@ -168,11 +168,11 @@ class Drawn:
             if not reply.over:
                 here, positions = Place(reply.epoch, reply.step), share(self.spec, reply.step, 0, 1)
                 batch = (reply.origin, reply.batch * self.spec.exchanges)
-                self._part = Part(here, positions, _seed(node.seed, here.epoch, here.step), None, batch)
+                self._part = StepPart(here, positions, _seed(node.seed, here.epoch, here.step), None, batch)
         return self._part
 
     def upcoming(self, after: Place, count: int) -> list[range]:
-        """See `Course.upcoming`: nobody knows."""
+        """See `DataPosition.upcoming`: nobody knows."""
         return []
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from elastic_ps.core.data_order import DataSpec, Place
 from elastic_ps.core.errors import JobEnded
-from elastic_ps.data.data_position import Clocked, Drawn, course
+from elastic_ps.worker.script.data_position import ClockedPosition, DrawnPosition, position_of
 from protos import elastic_pb2 as pb
 from tests.elastic_ps.worker.worker_harness import roster_of
 
@@ -43,13 +43,13 @@ def given(step, origin="w1", batch=0, epoch=3):
 
 def test_the_consistency_says_which_course():
     node = SimpleNamespace()
-    assert isinstance(course(node, DataSpec(True, 9, 3)), Clocked)
-    assert isinstance(course(node, DataSpec(True, 9, 3, consistency="async")), Drawn)
-    assert isinstance(course(node, DataSpec(True, 9, 3, consistency="ssp", staleness=1)), Drawn)
+    assert isinstance(position_of(node, DataSpec(True, 9, 3)), ClockedPosition)
+    assert isinstance(position_of(node, DataSpec(True, 9, 3, consistency="async")), DrawnPosition)
+    assert isinstance(position_of(node, DataSpec(True, 9, 3, consistency="ssp", staleness=1)), DrawnPosition)
 
 
 def test_a_drawn_step_is_this_workers_alone_and_named_by_who_drew_it_first():
-    drawn = Drawn(Node(given(2, origin="w0", batch=4)), SPEC)
+    drawn = DrawnPosition(Node(given(2, origin="w0", batch=4)), SPEC)
     part = drawn.begin(3)
     assert (part.place, part.positions, part.roster) == (Place(3, 2), range(16, 22), None)
     assert [part.number(exchange) for exchange in (0, 1)] == [("w0", 8), ("w0", 9)]
@@ -58,16 +58,16 @@ def test_a_drawn_step_is_this_workers_alone_and_named_by_who_drew_it_first():
 
 
 def test_whoever_does_a_batch_has_the_same_seed_for_it():
-    first, other = (Drawn(node, SPEC) for node in (Node(given(1), given(2)), Node(given(1, origin="w1"))))
+    first, other = (DrawnPosition(node, SPEC) for node in (Node(given(1), given(2)), Node(given(1, origin="w1"))))
     seed = first.begin(3).seed
     first._node.version += 2
     assert seed == other.begin(3).seed != first.begin(3).seed
-    assert Drawn(Node(given(1), seed=8), SPEC).begin(3).seed != seed
+    assert DrawnPosition(Node(given(1), seed=8), SPEC).begin(3).seed != seed
 
 
 def test_the_next_draw_comes_when_all_exchanges_are_made():
     node = Node(given(0), given(1, batch=1))
-    drawn = Drawn(node, SPEC)
+    drawn = DrawnPosition(node, SPEC)
     assert drawn.done == 0
     part = drawn.begin(3)
     node.version += 1
@@ -81,7 +81,7 @@ def test_the_next_draw_comes_when_all_exchanges_are_made():
 
 def test_a_loop_ends_with_its_epoch_and_the_next_is_the_one_that_was_told():
     node = Node(given(0), pb.DrawReply(epoch=5, over=True), given(0, epoch=5))
-    drawn = Drawn(node, SPEC)
+    drawn = DrawnPosition(node, SPEC)
     drawn.begin(3)
     node.version += 2
     assert drawn.begin(3) is None
@@ -92,7 +92,7 @@ def test_a_loop_ends_with_its_epoch_and_the_next_is_the_one_that_was_told():
 
 def test_who_comes_asks_once_which_epoch_the_job_is_in():
     node = Node(pb.DrawReply(epoch=3), pb.DrawReply(epoch=4, over=True))
-    drawn = Drawn(node, SPEC)
+    drawn = DrawnPosition(node, SPEC)
     assert (drawn.epoch, drawn.epoch) == (3, 3)
     assert drawn.begin(drawn.epoch) is None  # it was over before this worker had rehearsed
     assert node.asked == [(0, 0, True), (1, 3, False)]
@@ -103,13 +103,13 @@ def test_who_has_left_the_job_draws_nothing():
     node = Node(given(0))
     node.ended = True
     with pytest.raises(JobEnded, match="drained"):
-        Drawn(node, SPEC).begin(3)
+        DrawnPosition(node, SPEC).begin(3)
     assert node.asked == []
 
 
 def test_a_clocked_step_is_divided_and_ends_with_its_epoch():
     node = Node()
-    clocked = Clocked(node, DataSpec(True, 22, 8, exchanges=2))
+    clocked = ClockedPosition(node, DataSpec(True, 22, 8, exchanges=2))
     part = clocked.begin(0)  # version 5: step 2, exchange 1
     assert (clocked.epoch, clocked.done) == (0, 1)
     assert (part.place, part.positions, part.roster) == (Place(0, 2, 1), range(18, 20), ("w0", "w1", "w2"))

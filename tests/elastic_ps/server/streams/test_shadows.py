@@ -9,10 +9,10 @@ import pytest
 from elastic_ps.control import codec
 from elastic_ps.core.configuration import Configuration, Role
 from elastic_ps.core.model import Model, Tensor
-from elastic_ps.server.blocks.block_store import Store
-from elastic_ps.server.migration import shadows
-from elastic_ps.server.migration.shadows import Subscription
-from elastic_ps.server.phases import Status
+from elastic_ps.server.blocks.block_store import ServerBlockStore
+from elastic_ps.server.phases import BlockStatus
+from elastic_ps.server.streams import shadows
+from elastic_ps.server.streams.shadows import Subscription
 from elastic_ps.transport import stream
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import HelloMeta, SubscribeMeta
@@ -44,7 +44,7 @@ class Outbox:
 
 def subscribed() -> tuple[Subscription, Outbox]:
     outbox = Outbox()
-    return Subscription("w9", Store(Model(TENSORS[:1], BLOCK_BYTES), ()), outbox), outbox  # type: ignore[arg-type]
+    return Subscription("w9", ServerBlockStore(Model(TENSORS[:1], BLOCK_BYTES), ()), outbox), outbox  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -61,9 +61,9 @@ def joining(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Job, 
     new = job.next(["w0", "w1", "w9"], ["s0"], [0] * len(MODEL.blocks))
     job.prepare(new, ["s0"])
     connection.send(Frame(SubscribeMeta(), job.configuration.id))
-    room = job.servers["s0"].room
-    with room.changed:
-        assert room.changed.wait_for(lambda: room.subscriptions, TIMEOUT)
+    state = job.servers["s0"].state
+    with state.changed:
+        assert state.changed.wait_for(lambda: state.subscriptions, TIMEOUT)
     yield job, connection, new
     connection.close()
 
@@ -138,7 +138,7 @@ def test_an_armed_plans_shadow_gets_every_version() -> None:
 def test_what_was_left_out_is_owed_until_it_is_sent() -> None:
     shadow, outbox = subscribed()
     store = shadow._store
-    store.status[:] = Status.PRIMARY
+    store.status[:] = BlockStatus.PRIMARY
     shadow.sent((0, len(store.status)))
     assert not shadow.has_work
     shadow.owes((0, 1))

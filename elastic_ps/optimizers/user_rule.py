@@ -9,8 +9,8 @@ import numpy as np
 from elastic_ps.core.errors import ConfigurationError, RuleFailed
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.core.segments import Array
+from elastic_ps.optimizers.aggregate import Aggregate, DType
 from elastic_ps.optimizers.rule import Rule
-from elastic_ps.server.updates.contributions import Aggregate, DType
 
 
 class OwnRule(Rule):

@@ -5,15 +5,15 @@ from collections.abc import Callable, Sequence
 from elastic_ps.core.configuration import ConfigId, NodeId
 from elastic_ps.core.model import Run
 from elastic_ps.core.segments import joined
-from elastic_ps.server.updates.aggregate import Share
+from elastic_ps.server.state.gathering import Share
 from protos import elastic_pb2 as pb
 
 REPORT_ENTRIES = 2000
 """Most entries of one report."""
 
 
-class Ledger:
-    """Entries by sequence number. Not thread-safe: `Room.changed` guards it.
+class ServerLedger:
+    """Entries by sequence number. Not thread-safe: `ServerState.changed` guards it.
 
     Args:
         server: whose.

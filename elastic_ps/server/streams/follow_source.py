@@ -1,11 +1,11 @@
-"""Streams of blocks to a peer: a snapshot of each, in pieces, then what each update adds.
+"""A `FollowSource` feeds the new owner of blocks, until it holds the same bytes and takes over.
 
-A `Source` makes the new owner of a plan a follower (docs/protocol.md, "A plan"; DL2 section 5, step 3): SNAPSHOT of
-each block while training goes on, from then on a RECORD of each update of it, and at the switch the HANDOVER. The
-follower applies the records by the same rule and is byte-equal. Shadow workers: `shadows`.
+It sends a SNAPSHOT of each block while training goes on, from then on a RECORD of each update of the block, and at the
+switch the HANDOVER (docs/protocol.md, "A plan"; DL2 section 5, step 3). The follower applies the records by the same
+rule, and so holds equal bytes. What shadow workers are sent is in `shadows`.
 
-`next_piece` copies one piece under the lock; the service's pump calls it with pauses, and `Pace` spreads the whole, so
-that training feels little.
+`next_piece` copies one piece under the lock; the service's pump calls it with pauses, and `SnapshotPace` spreads the
+whole, so that training feels little.
 """
 
 import time
@@ -21,12 +21,12 @@ from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import Array
 from elastic_ps.core.sparse_rows import Rows
-from elastic_ps.server.blocks.block_store import Store
-from elastic_ps.server.migration.snapshot_pace import Pace
-from elastic_ps.server.migration.update_records import Records
-from elastic_ps.server.phases import Status
-from elastic_ps.server.updates.applied import Batch
-from elastic_ps.server.updates.contributions import Aggregate
+from elastic_ps.optimizers.aggregate import Aggregate
+from elastic_ps.server.blocks.applied_batches import BatchId
+from elastic_ps.server.blocks.block_store import ServerBlockStore
+from elastic_ps.server.phases import BlockStatus
+from elastic_ps.server.streams.snapshot_pace import SnapshotPace
+from elastic_ps.server.streams.update_records import UpdateRecords
 from elastic_ps.transport.frame_metas import HandoverMeta, Meta, RecordMeta, SnapshotMeta
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.send_queue import Link
@@ -41,9 +41,9 @@ _RECORDS_BYTES = 1 << 30  # records waiting for a follower that cannot keep up m
 _STEPS = 20  # a lag that has not shrunk for so many steps: the design's figure
 
 
-def next_run(store: Store, pending: NDArray[np.bool_]) -> Run | None:
+def next_run(store: ServerBlockStore, pending: NDArray[np.bool_]) -> Run | None:
     """The next run to copy: alike in memory, treatment and version, of about `PIECE_BYTES`."""
-    ids = np.flatnonzero(pending & (store.status == Status.PRIMARY))
+    ids = np.flatnonzero(pending & (store.status == BlockStatus.PRIMARY))
     if not len(ids):
         return None
     gaps = np.flatnonzero(np.diff(ids) != 1)
@@ -66,16 +66,16 @@ class Frozen:
     empty: NDArray[np.int64]
 
 
-def freeze(store: Store, blocks: Sequence[int]) -> Frozen:
+def freeze(store: ServerBlockStore, blocks: Sequence[int]) -> Frozen:
     """Stop the updates of blocks that go to a new owner."""
     ids = np.asarray(blocks, dtype=np.int64)
-    frozen = Frozen(ids[store.status[ids] == Status.PRIMARY], ids[store.status[ids] == Status.EMPTY])
-    store.status[ids] = Status.FROZEN
+    frozen = Frozen(ids[store.status[ids] == BlockStatus.PRIMARY], ids[store.status[ids] == BlockStatus.EMPTY])
+    store.status[ids] = BlockStatus.FROZEN
     return frozen
 
 
-class Source:
-    """The old owner's end of a follow stream. Guarded by `Room.changed`.
+class FollowSource:
+    """The old owner's end of a follow stream. Guarded by `ServerState.changed`.
 
     Args:
         store: of this server.
@@ -91,12 +91,14 @@ class Source:
         records: memory of those that are on their way.
     """
 
-    def __init__(self, store: Store, link: Link, number: ConfigId, blocks: Sequence[int], live: bool, streams: int = 1):
+    def __init__(
+        self, store: ServerBlockStore, link: Link, number: ConfigId, blocks: Sequence[int], live: bool, streams: int = 1
+    ):
         self.link = link
         self.blocks = np.asarray(blocks, dtype=np.int64)
         self.bytes_moved = 0
         self.fell_back = False
-        self.records = Records(store, link.connection.shared)
+        self.records = UpdateRecords(store, link.connection.shared)
         self._store = store
         self._number = number
         self._live = live
@@ -107,7 +109,7 @@ class Source:
         self._moving[self.blocks] = True
         self._streamed = np.zeros(len(store.status), dtype=bool)
         segments = [part for run in store.alike(self.blocks) for part in store.segments(run)]
-        self._pace = Pace(sum(store.image_bytes(segment) for segment in segments), time.monotonic(), streams)
+        self._pace = SnapshotPace(sum(store.image_bytes(segment) for segment in segments), time.monotonic(), streams)
         self._watched = 0
         self._lags: deque[int] = deque(maxlen=_STEPS + 1)
 
@@ -133,7 +135,7 @@ class Source:
         return not self._announced and self.link.is_idle
 
     def _pending(self) -> NDArray[np.bool_]:
-        pending: NDArray[np.bool_] = self._moving & ~self._streamed & (self._store.status == Status.PRIMARY)
+        pending: NDArray[np.bool_] = self._moving & ~self._streamed & (self._store.status == BlockStatus.PRIMARY)
         return pending
 
     def next_piece(self) -> None:
@@ -158,9 +160,9 @@ class Source:
         )
         self._send(meta, int(self._store.versions[first]), [part.copy() for part in image] if copy else image)
 
-    def again(self, link: Link) -> "Source":
+    def again(self, link: Link) -> "FollowSource":
         """Return the same stream on another connection, from its beginning: what was under way here may be lost."""
-        source = Source(self._store, link, self._number, self.blocks.tolist(), self._live, self._streams)
+        source = FollowSource(self._store, link, self._number, self.blocks.tolist(), self._live, self._streams)
         source.bytes_moved, source.fell_back = self.bytes_moved, self.fell_back
         return source
 
@@ -170,7 +172,7 @@ class Source:
         return self._streamed
 
     def record(
-        self, segment: Run, aggregate: Aggregate | Rows | None, hyper: Hyper | None, batch: Batch | None
+        self, segment: Run, aggregate: Aggregate | Rows | None, hyper: Hyper | None, batch: BatchId | None
     ) -> tuple[Aggregate | Rows | None, Callable[[], None]]:
         """An update of `segment`, of which all is followed, is about to be applied here.
 

@@ -6,10 +6,10 @@ import numpy as np
 
 from elastic_ps.core.configuration import ConfigId, NodeId
 from elastic_ps.core.model import Run
-from elastic_ps.server.blocks.block_store import Store
-from elastic_ps.server.migration.follow_source import BACKLOG_BYTES, next_run
-from elastic_ps.server.node_state import Outbox
-from elastic_ps.server.phases import Status
+from elastic_ps.server.blocks.block_store import ServerBlockStore
+from elastic_ps.server.interfaces import Outbox
+from elastic_ps.server.phases import BlockStatus
+from elastic_ps.server.streams.follow_source import BACKLOG_BYTES, next_run
 from elastic_ps.transport.frame_metas import ValueMeta
 from elastic_ps.transport.frames import Frame
 
@@ -17,7 +17,7 @@ _STILL_SECONDS = 1.0
 
 
 class Subscription:
-    """What one shadow has been sent. Guarded by `Room.changed`.
+    """What one shadow has been sent. Guarded by `ServerState.changed`.
 
     A version is of use to it only whole, from all servers. So where a version is about to be sent while more than
     `BACKLOG_BYTES` wait, it is left out, and from then on all but every second, then every fourth, ...: servers whose
@@ -30,7 +30,7 @@ class Subscription:
         outbox: its connection.
     """
 
-    def __init__(self, node: NodeId, store: Store, outbox: Outbox):
+    def __init__(self, node: NodeId, store: ServerBlockStore, outbox: Outbox):
         self.node = node
         self._store = store
         self._outbox = outbox
@@ -66,7 +66,7 @@ class Subscription:
             return False
         if self._stride > 1 and time.monotonic() - self._updated < _STILL_SECONDS:
             return False  # pieces of versions that go by would only be in the way of the whole ones
-        return bool((self._unsent & (self._store.status == Status.PRIMARY)).any())
+        return bool((self._unsent & (self._store.status == BlockStatus.PRIMARY)).any())
 
     @property
     def lags(self) -> bool:

@@ -10,7 +10,7 @@ from elastic_ps.native.library import address
 from elastic_ps.worker.script.api import Array, Dense
 
 
-class HostArray(Dense):
+class NumpyArray(Dense):
     """See `Array`.
 
     Args:

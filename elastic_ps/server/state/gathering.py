@@ -11,9 +11,9 @@ from elastic_ps.core.model import Run, runs
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import Raw
 from elastic_ps.core.sparse_rows import Rows, summed
-from elastic_ps.server.blocks.block_store import Store
+from elastic_ps.optimizers.aggregate import Aggregate, Contribution
+from elastic_ps.server.blocks.block_store import ServerBlockStore
 from elastic_ps.server.phases import Given, weights
-from elastic_ps.server.updates.contributions import Aggregate, Contribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class _Kept:
 
 
 class Gathering:
-    """Contributions by rank and block. Not thread-safe: `Room.changed` guards it.
+    """Contributions by rank and block. Not thread-safe: `ServerState.changed` guards it.
 
     Args:
         blocks: in the model.
@@ -110,7 +110,7 @@ class Gathering:
                 del self._kept[number]
         sources[...] = -1
 
-    def combine(self, segment: Run, store: Store, hyper: Hyper | None, data: DataSpec) -> Aggregate | Rows:
+    def combine(self, segment: Run, store: ServerBlockStore, hyper: Hyper | None, data: DataSpec) -> Aggregate | Rows:
         """The aggregate of a segment that every worker has contributed to, alike over the whole segment.
 
         Args:
@@ -129,7 +129,7 @@ class Gathering:
 
 
 def aggregated(
-    store: Store,
+    store: ServerBlockStore,
     segment: Run,
     contributions: Sequence[Contribution],
     samples: Sequence[int],
@@ -155,9 +155,9 @@ def aggregated(
     return Aggregate([one.view(treatment.dtype) for one in dense], each, factor)
 
 
-def _dense(store: Store, segment: Run, rows: Rows) -> Raw:
+def _dense(store: ServerBlockStore, segment: Run, rows: Rows) -> Raw:
     """The same as bytes of all of the segment's rows, with its padding."""
     whole = np.zeros(store.span([segment]), np.uint8)
-    values = rows.dense(store.tables.rows(segment)).view(np.uint8)
+    values = rows.dense(store.row_updates.rows(segment)).view(np.uint8)
     whole[: len(values)] = values
     return whole

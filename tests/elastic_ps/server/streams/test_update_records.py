@@ -7,10 +7,10 @@ import pytest
 
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Model, Tensor
-from elastic_ps.server.blocks.block_store import Store
+from elastic_ps.server.blocks.block_store import ServerBlockStore
 from elastic_ps.server.connections import FOLLOW, Peer
-from elastic_ps.server.migration.update_records import SLOTS, Records
-from elastic_ps.server.phases import Status
+from elastic_ps.server.phases import BlockStatus
+from elastic_ps.server.streams.update_records import RECORDED_VERSIONS, UpdateRecords
 from elastic_ps.transport.frame_metas import RecordMeta
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.shared_image import Image
@@ -22,50 +22,50 @@ FLOAT = np.dtype(np.float32)
 
 
 @pytest.fixture
-def store() -> Store:
-    made = Store(MODEL)
-    made.allocate(range(2), Status.PRIMARY)
+def store() -> ServerBlockStore:
+    made = ServerBlockStore(MODEL)
+    made.allocate(range(2), BlockStatus.PRIMARY)
     return made
 
 
-def at(store: Store, version: int) -> Store:
+def at(store: ServerBlockStore, version: int) -> ServerBlockStore:
     store.versions[:] = version
     return store
 
 
-def test_a_followers_memory_has_room_for_some_versions_and_others_travel(store: Store) -> None:
-    records = Records(store, [Image(SLOTS * MODEL.slab_bytes)])
-    taken = [records.take((0, 2), FLOAT) for version in range(SLOTS + 1) if at(store, version)]
-    assert [slot for _, slot, _ in taken] == [*range(SLOTS), None]
+def test_a_followers_memory_has_room_for_some_versions_and_others_travel(store: ServerBlockStore) -> None:
+    records = UpdateRecords(store, [Image(RECORDED_VERSIONS * MODEL.slab_bytes)])
+    taken = [records.take((0, 2), FLOAT) for version in range(RECORDED_VERSIONS + 1) if at(store, version)]
+    assert [slot for _, slot, _ in taken] == [*range(RECORDED_VERSIONS), None]
     assert not any(np.shares_memory(one, other) for one, _, _ in taken for other, _, _ in taken if one is not other)
-    at(store, SLOTS + 1)
+    at(store, RECORDED_VERSIONS + 1)
     records.applied(1)
     assert records.take((0, 1), FLOAT)[1] == 1
     assert records.take((1, 1), FLOAT)[1] == 1  # another segment of the same version
     _, _, sent = taken[-1]
     assert sent is not None
     sent()
-    at(store, SLOTS + 2)
+    at(store, RECORDED_VERSIONS + 2)
     memory, slot, _ = records.take((0, 2), FLOAT)
     assert slot is None
     assert np.shares_memory(memory, taken[-1][0])
 
 
-def test_memory_that_the_follower_has_not_made_large_enough_is_not_used(store: Store) -> None:
+def test_memory_that_the_follower_has_not_made_large_enough_is_not_used(store: ServerBlockStore) -> None:
     image = Image(MODEL.slab_bytes)
-    records = Records(store, [image])
+    records = UpdateRecords(store, [image])
     assert records.take((0, 2), FLOAT)[1] == 0
     at(store, 1)
     assert records.take((0, 2), FLOAT)[1] is None
-    image.grow(SLOTS * MODEL.slab_bytes)
+    image.grow(RECORDED_VERSIONS * MODEL.slab_bytes)
     at(store, 2)
     assert records.take((0, 2), FLOAT)[1] == 1
 
 
-@pytest.mark.parametrize("slot", [0, SLOTS, -1, None, "x"])
-def test_what_was_not_sent_cannot_be_applied(store: Store, slot: object) -> None:
+@pytest.mark.parametrize("slot", [0, RECORDED_VERSIONS, -1, None, "x"])
+def test_what_was_not_sent_cannot_be_applied(store: ServerBlockStore, slot: object) -> None:
     with pytest.raises(ProtocolError, match="which has none"):
-        Records(store, [Image(SLOTS * MODEL.slab_bytes)]).applied(slot)
+        UpdateRecords(store, [Image(RECORDED_VERSIONS * MODEL.slab_bytes)]).applied(slot)
 
 
 def test_what_travels_is_not_received_where_records_lie(jobs: Jobs) -> None:

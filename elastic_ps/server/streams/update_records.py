@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
 from elastic_ps.core.segments import Array, Raw
-from elastic_ps.server.blocks.block_store import Store
-from elastic_ps.server.updates.contributions import DType
+from elastic_ps.optimizers.aggregate import DType
+from elastic_ps.server.blocks.block_store import ServerBlockStore
 from elastic_ps.transport.shared_image import Image
 
-SLOTS = 2
+RECORDED_VERSIONS = 2
 """Versions whose records a follower on this host has room for; further ones travel."""
 
 
 @dataclass
-class _Slot:
+class _VersionMemory:
     """The records of one version: `waiting` of them have not been sent, or applied, yet."""
 
     number: int  # in the follower's memory; -1: it is of this server's own
@@ -25,20 +25,20 @@ class _Slot:
     own: Image = field(default_factory=Image)
 
 
-class Records:
+class UpdateRecords:
     """Memory for aggregated gradients at the model's places, used again when they are done with: to touch new memory
-    first costs more than to fill it. Guarded by `Room.changed`, but for what `take` returns.
+    first costs more than to fill it. Guarded by `ServerState.changed`, but for what `take` returns.
 
     Args:
         store: of this server.
         shared: of the connection to the follower; where it is not empty, the first is for records.
     """
 
-    def __init__(self, store: Store, shared: Sequence[Image]):
+    def __init__(self, store: ServerBlockStore, shared: Sequence[Image]):
         self._store = store
         self._shared = shared
-        self._slots = [_Slot(number) for number in range(SLOTS)] if shared else []
-        self._counting = threading.Lock()  # links send without the room's lock
+        self._slots = [_VersionMemory(number) for number in range(RECORDED_VERSIONS)] if shared else []
+        self._counting = threading.Lock()  # links send without the state's lock
 
     def take(self, segment: Run, dtype: DType) -> tuple[Array, int | None, Callable[[], None] | None]:
         """Memory for the update of a segment that leaves its version.
@@ -66,32 +66,32 @@ class Records:
             raise ProtocolError(f"a record in slot {number} is applied, which has none")
         self._done(slot)
 
-    def _slot(self, version: int) -> _Slot:
+    def _slot(self, version: int) -> _VersionMemory:
         usable = [slot for slot in self._slots if slot.number < 0 or self._fits(slot)]
         for slot in usable:
             if slot.version == version:
                 return slot
         free = [slot for slot in usable if not slot.waiting]
         if not free:
-            free = [_Slot(-1)]
+            free = [_VersionMemory(-1)]
             self._slots += free
         free[0].version = version
         return free[0]
 
-    def _fits(self, slot: _Slot) -> bool:
+    def _fits(self, slot: _VersionMemory) -> bool:
         """Whether the follower has made its memory large enough: it may hear of the model later."""
         image, needed = self._shared[0], (slot.number + 1) * self._store.model.slab_bytes
         if image.array.nbytes < needed:
             image.follow()
         return image.array.nbytes >= needed
 
-    def _memory(self, slot: _Slot) -> Raw:
+    def _memory(self, slot: _VersionMemory) -> Raw:
         size = self._store.model.slab_bytes
         if slot.number >= 0:
             return self._shared[0].array[slot.number * size : (slot.number + 1) * size]
         slot.own.grow(size)
         return slot.own.array
 
-    def _done(self, slot: _Slot) -> None:
+    def _done(self, slot: _VersionMemory) -> None:
         with self._counting:
             slot.waiting -= 1

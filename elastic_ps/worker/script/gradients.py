@@ -16,7 +16,7 @@ from elastic_ps.native.threads import Copy, copy_all
 from elastic_ps.transport.shared_image import Image
 from elastic_ps.worker.script.api import Array
 from elastic_ps.worker.script.values import addresses
-from elastic_ps.worker.wire.node_state import Room
+from elastic_ps.worker.wire.worker_state import WorkerState
 
 _OWN = 0
 
@@ -26,11 +26,11 @@ class Gradients:
     owns it, or, where it shares none, in memory of its own. Used by the script's thread.
 
     Args:
-        room: the worker's.
+        state: the worker's.
     """
 
-    def __init__(self, room: Room):
-        self._room = room
+    def __init__(self, state: WorkerState):
+        self._state = state
         self._images: dict[int, Image] = {_OWN: Image()}
         self._next = _OWN + 1
         self._copies: list[Copy] = []
@@ -43,7 +43,7 @@ class Gradients:
         self._lies = np.zeros(0, dtype=np.int64)  # by block: the image in which the latest is
         self._views: dict[int, list[NDArray[Any]]] = {}  # by tensor, as `_places` has it
 
-    def write(self, index: int, arrays: Sequence[Array], compression: Compression | None = None) -> None:
+    def write_gradient(self, index: int, arrays: Sequence[Array], compression: Compression | None = None) -> None:
         """Put the sum of `arrays` in a tensor's place: when `copy` is called, before they change.
 
         Args:
@@ -66,7 +66,7 @@ class Gradients:
             self._copies.append((view, first[low : low + len(view)]))
             low += len(view)
 
-    def write_all(self, tensors: Addresses, arrays: Sequence[Array]) -> NDArray[np.bool_]:
+    def write_gradients(self, tensors: Addresses, arrays: Sequence[Array]) -> NDArray[np.bool_]:
         """Put arrays in the places of tensors at once; which could be: those that lie in one piece at both ends.
 
         Args:
@@ -74,9 +74,9 @@ class Gradients:
             arrays: the only one of each, settled and of the tensor's dtype.
         """
         source = addresses(arrays)
-        with self._room.changed:
+        with self._state.changed:
             self._find_places()
-            model = self._room.inbox.model
+            model = self._state.inbox.model
             image, alike = model.whole(self._places, tensors)
             done: NDArray[np.bool_] = alike & (source != 0)
             tensors, source, image = tensors[done], source[done], image[done]
@@ -94,7 +94,7 @@ class Gradients:
         found = []
         for array in arrays:
             rows = array.stored_rows()
-            if rows is None or not self._room.inbox.model.holds_rows(index):
+            if rows is None or not self._state.inbox.model.holds_rows(index):
                 return None
             found.append(rows)
         return summed(found, None, 1.0)
@@ -103,7 +103,7 @@ class Gradients:
         """Of a tensor's latest gradient, where it has some only; None: it lies in `parts`."""
         return self._rows.get(index)
 
-    def copy(self) -> None:
+    def finish_writing(self) -> None:
         """Do what was asked for."""
         copy_all(self._copies)
         self._copies.clear()
@@ -113,7 +113,7 @@ class Gradients:
         first, count = run
         found = []
         for low, high in stretches(self._lies[first : first + count]):
-            span = self._room.inbox.model.span((first + low, high - low))
+            span = self._state.inbox.model.span((first + low, high - low))
             found.append(self._images[int(self._lies[first + low])].array[span])
         return found
 
@@ -144,10 +144,10 @@ class Gradients:
         return sent
 
     def _where(self, index: int) -> list[NDArray[Any]]:
-        room = self._room
-        with room.changed:
+        state = self._state
+        with state.changed:
             self._find_places()
-            model = room.inbox.model
+            model = state.inbox.model
             blocks = model.blocks_of[index]
             window = slice(blocks.start, blocks.stop)
             self._lies[window] = self._places[window]
@@ -162,19 +162,19 @@ class Gradients:
 
     def _find_places(self) -> None:
         """Find anew where gradients go, if owners or connections have changed, or the model has grown."""
-        room = self._room
-        model = room.inbox.model
-        if room.generation == self._generation and len(model.blocks) == len(self._places):
+        state = self._state
+        model = state.inbox.model
+        if state.generation == self._generation and len(model.blocks) == len(self._places):
             return
         blocks, known = len(model.blocks), len(self._lies)
-        self._generation = room.generation
+        self._generation = state.generation
         self._views.clear()
         self._lies = np.append(self._lies, np.zeros(blocks - known, dtype=np.int64))
         self._images[_OWN].grow(model.slab_bytes)
         self._places = np.zeros(blocks, dtype=np.int64)
-        owners = {} if self._again else room.configuration.blocks_of
+        owners = {} if self._again else state.configuration.blocks_of
         for server, owned in owners.items():
-            image = room.peers.gradients(server, model.slab_bytes)
+            image = state.peers.gradients(server, model.slab_bytes)
             if image is not None:
                 self._places[list(owned)] = self._number(image)
         used = {_OWN, *np.unique(self._lies).tolist(), *np.unique(self._places).tolist()}

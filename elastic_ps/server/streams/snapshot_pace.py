@@ -16,7 +16,7 @@ SECONDS = 15.0
 
 
 @dataclass
-class Pace:
+class SnapshotPace:
     """An even flow.
 
     Args:

@@ -1,0 +1,51 @@
+"""This module says what the parts of a server call of its session and of its connections."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId
+from elastic_ps.transport.base import Buffer
+from elastic_ps.transport.frames import Frame
+from protos import elastic_pb2 as pb
+
+
+class Control(Protocol):
+    """The part of `Session` that a server answers through."""
+
+    def acknowledge(
+        self,
+        answer: "pb.Answer",
+        configuration: ConfigId = NO_CONFIGURATION,
+        version: int = 0,
+        suspension_ms: float = 0.0,
+        bytes_moved: int = 0,
+        detail: str = "",
+        command: int = 0,
+        optimizer: str = "",
+    ) -> None:
+        """Queue an answer to a directive."""
+
+    def report_soon(self) -> None:
+        """Report now instead of at the next turn."""
+
+
+class Outbox(Protocol):
+    """The connections that peers have opened to this server."""
+
+    def send(self, node: NodeId, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
+        """Queue a frame for a worker; dropped where it is not connected: it asks again when it is."""
+
+    def notice(self, frame: Frame) -> None:
+        """Queue a frame on every connection, the follow streams included."""
+
+    def backlog(self, node: NodeId) -> int:
+        """Payload bytes that wait for a worker; 0 where it is not connected."""
+
+    def is_connected(self, node: NodeId) -> bool:
+        """Whether a worker is connected now."""
+
+    def shares(self, node: NodeId) -> bool:
+        """Whether a worker reads values where they are."""
+
+    def disconnect(self, nodes: frozenset[NodeId]) -> None:
+        """Close all connections to dead nodes."""

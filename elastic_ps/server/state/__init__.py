@@ -1,0 +1,1 @@
+"""The parts of a server share its state: blocks, standing, open updates, ledger, under one lock."""
