@@ -95,7 +95,7 @@ class Sampler:
                 self._lookahead([self._indices(job, epoch, positions) for positions in coming])
 
     def _rehearsal(self, job: WorkerJob) -> tuple[int, NDArray[np.int64], Any]:
-        """A batch of the usual size, from the epoch's start."""
+        """Return a batch of the usual size, from the epoch's start."""
         job.rehearse(self.spec)
         workers = max(len(job.node.configuration.workers), 1) if self.spec.is_sync else 1
         rank = job.rank if self.spec.is_sync else 0
@@ -113,7 +113,7 @@ class Sampler:
 
 
 def _batch_size(consistency: str, global_batch: int | None, batch: int | None) -> int:
-    """The one that the consistency takes, for a DataSpec.
+    """Return the batch size that the consistency takes, for a DataSpec.
 
     Raises:
         ConfigurationError: the other one is given, or none.
@@ -128,7 +128,7 @@ def _batch_size(consistency: str, global_batch: int | None, batch: int | None) -
 
 
 def epochs(count: int) -> Iterator[int]:
-    """The epochs from the job's present one to `count` - 1.
+    """Yield the epochs from the job's present one to `count` - 1.
 
     A joiner enters in the job's current epoch, a restored job in its checkpoint's.
 

@@ -28,7 +28,7 @@ _RULES: dict[str, type[BuiltIn]] = {
 
 
 def make_rule(spec: OptimizerSpec, modules: tuple[str, ...] = ()) -> Rule:
-    """The rule that `spec` names.
+    """Return the rule that `spec` names.
 
     Args:
         spec: a built-in name or "module:Class".

@@ -16,7 +16,7 @@ class Accumulate(Elementwise):
     """MXNet's `Test`: w = w + rescale_grad * g; its state is a copy of w, in float32 whatever w is."""
 
     def state_names(self) -> tuple[str, ...]:
-        """The copy."""
+        """See `BuiltIn.state_names`: a copy of the weights."""
         return ("weight",)
 
     def states(self, dtype: DType) -> tuple[tuple[str, DType], ...]:
@@ -24,7 +24,7 @@ class Accumulate(Elementwise):
         return tuple((slot, np.dtype(np.float32)) for slot, _ in super().states(dtype))
 
     def kernel(self, count: int, hyper: Hyper, constants: Constants) -> Kernel:
-        """Add."""
+        """See `Elementwise.kernel`: add."""
         factor = constants.operand(hyper.rescale_grad)
 
         def step(w: Array, g: Array, work: Array, copy: Array) -> None:

@@ -1,4 +1,4 @@
-"""Rules with a step size for each element, in the order of operations of MXNet 1.9.1's operators."""
+"""These rules have a step size for each element, and the order of operations of MXNet 1.9.1's operators."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,14 @@ from elastic_ps.optimizers.rule import Elementwise, Kernel, clip
 
 
 def bias_corrected(lr: float, beta1: float, beta2: float, count: int) -> float:
-    """Adam's learning rate of update `count` (Kingma and Ba, end of section 2), in doubles as MXNet has it."""
+    """Return Adam's learning rate of an update (Kingma and Ba, end of section 2), in doubles as MXNet has it.
+
+    Args:
+        lr: the step's.
+        beta1: of the gradient's moving average.
+        beta2: of its square's.
+        count: number of the update, from 1.
+    """
     return lr * (sqrt(1.0 - beta2**count) / (1.0 - beta1**count))
 
 
@@ -27,11 +34,11 @@ class _Moments(Elementwise):
     divisor: ClassVar[str] = "epsilon"
 
     def state_names(self) -> tuple[str, ...]:
-        """Moving averages of the gradient and of its square."""
+        """See `BuiltIn.state_names`: moving averages of the gradient and of its square."""
         return ("mean", "variance")
 
     def _averages(self, constants: Constants, rests: tuple[Any, Any], square_first: bool) -> Kernel:
-        """averages(g, other, m, v): update both moments by the gradient g; uses up `other`.
+        """Return averages(g, other, m, v), which updates both moments by the gradient g and uses up `other`.
 
         Args:
             rests: 1 - beta1 and 1 - beta2 as the operator rounds them.
@@ -54,7 +61,7 @@ class _Moments(Elementwise):
     def _numbers(
         self, rate: Any, factor: Any, rests: tuple[Any, Any], hyper: Hyper, constants: Constants
     ) -> tuple[Any, ...]:
-        """The constants of the compiled rule."""
+        """Return the constants of the compiled rule."""
         wd, beta1, beta2 = (constants.argument(x) for x in (hyper.wd, self.beta1, self.beta2))
         bound = constants.bound(hyper.clip_gradient)
         least = constants.argument(self.epsilon)
@@ -63,7 +70,7 @@ class _Moments(Elementwise):
 
 @dataclass(frozen=True)
 class Adam(_Moments):
-    """MXNet's Adam (`adam_update`)::
+    """`Adam` does what MXNet's Adam does (`adam_update`)::
 
     g = clip(rescale_grad * g + wd * w)
     m = beta1 * m + (1 - beta1) * g
@@ -74,11 +81,11 @@ class Adam(_Moments):
     lazy_update: bool = False
 
     def skips_absent_rows(self, hyper: Hyper) -> bool:
-        """Where MXNet's argument says so."""
+        """Return what MXNet's argument `lazy_update` says."""
         return self.lazy_update
 
     def kernel(self, count: int, hyper: Hyper, constants: Constants) -> Kernel:
-        """One step."""
+        """See `Elementwise.kernel`."""
         lr = constants.argument(bias_corrected(hyper.lr, self.beta1, self.beta2, count))
         wd, epsilon = constants.argument(hyper.wd), constants.argument(self.epsilon)
         factor, bound = constants.argument(hyper.rescale_grad), constants.bound(hyper.clip_gradient)
@@ -111,7 +118,7 @@ class Adam(_Moments):
 
 @dataclass(frozen=True)
 class AdamW(_Moments):
-    """Adam with decoupled weight decay (Loshchilov and Hutter), MXNet's operator `contrib.adamw_update`::
+    """`AdamW` is Adam with decoupled weight decay (Loshchilov and Hutter), MXNet's operator `contrib.adamw_update`::
 
         g = clip(rescale_grad * g)
         m, v as in Adam
@@ -125,7 +132,7 @@ class AdamW(_Moments):
     correct_bias: bool = True
 
     def kernel(self, count: int, hyper: Hyper, constants: Constants) -> Kernel:
-        """One step."""
+        """See `Elementwise.kernel`."""
         rate = bias_corrected(hyper.lr, self.beta1, self.beta2, count) if self.correct_bias else hyper.lr
         eta, wd, epsilon = constants.argument(rate), constants.argument(hyper.wd), constants.argument(self.epsilon)
         factor, bound = constants.listed(hyper.rescale_grad), constants.bound(hyper.clip_gradient)
@@ -146,7 +153,7 @@ class AdamW(_Moments):
             w -= other
 
         def skip(*_: Array) -> None:
-            """Nothing."""
+            """Leave everything as it is."""
 
         return step if self._counts(hyper) else skip
 
@@ -165,7 +172,7 @@ class AdamW(_Moments):
 
 @dataclass(frozen=True)
 class RMSProp(Elementwise):
-    """MXNet's RMSProp (`rmsprop_update`; centered: `rmspropalex_update`, Graves 2013, equations 38 to 45)::
+    """`RMSProp` does what MXNet's does (`rmsprop_update`; centered: `rmspropalex_update`, Graves 2013, eq. 38 to 45)::
 
         g = clip(rescale_grad * g + wd * w)
         n = (1 - gamma1) * g^2 + gamma1 * n
@@ -187,11 +194,11 @@ class RMSProp(Elementwise):
     divisor: ClassVar[str] = "epsilon"
 
     def state_names(self) -> tuple[str, ...]:
-        """Moving averages of the squared gradient and, centered, of the gradient; the last step."""
+        """See `BuiltIn.state_names`: averages of the squared gradient and, centered, of the gradient; the last step."""
         return ("n", "g", "delta") if self.centered else ("n",)
 
     def kernel(self, count: int, hyper: Hyper, constants: Constants) -> Kernel:
-        """One step."""
+        """See `Elementwise.kernel`."""
         lr, epsilon = constants.argument(hyper.lr), constants.argument(self.epsilon)
         weight_bound = constants.bound(self.clip_weights)
         slope = self._slope(hyper, constants)
@@ -234,7 +241,7 @@ class RMSProp(Elementwise):
         return step
 
     def _slope(self, hyper: Hyper, constants: Constants) -> Kernel:
-        """slope(w, gradient, work, n): work[0] = g, and n updated by it; uses up work[1]."""
+        """Return slope(w, gradient, work, n), which sets work[0] to g, updates n by it, and uses up work[1]."""
         gamma1, wd = constants.argument(self.gamma1), constants.argument(hyper.wd)
         rest, graves = constants.argument(1.0) - gamma1, self.centered
         factor, bound = constants.argument(hyper.rescale_grad), constants.bound(hyper.clip_gradient)
@@ -255,7 +262,7 @@ class RMSProp(Elementwise):
 
 @dataclass(frozen=True)
 class AdaGrad(Elementwise):
-    """MXNet's AdaGrad (array arithmetic in Python)::
+    """`AdaGrad` does what MXNet's does (array arithmetic in Python)::
 
     g = clip(rescale_grad * g)
     history = history + g^2
@@ -271,11 +278,11 @@ class AdaGrad(Elementwise):
         return ("history",)
 
     def skips_absent_rows(self, hyper: Hyper) -> bool:
-        """Where it makes no difference."""
+        """Return whether it makes no difference."""
         return not hyper.wd
 
     def kernel(self, count: int, hyper: Hyper, constants: Constants) -> Kernel:
-        """One step."""
+        """See `Elementwise.kernel`."""
         lr, wd, eps, factor = (constants.operand(x) for x in (-hyper.lr, hyper.wd, self.eps, hyper.rescale_grad))
         # Alone among MXNet's rules this one takes a bound of 0 for a bound.
         bound = None if hyper.clip_gradient is None else constants.argument(hyper.clip_gradient)
@@ -299,7 +306,7 @@ class AdaGrad(Elementwise):
 
 @dataclass(frozen=True)
 class Ftrl(Elementwise):
-    """MXNet's Ftrl (`ftrl_update`; McMahan and others, "Ad Click Prediction", algorithm 1)::
+    """`Ftrl` does what MXNet's does (`ftrl_update`; McMahan and others, "Ad Click Prediction", algorithm 1)::
 
     g = clip(rescale_grad * g)
     z = z + g - (sqrt(n + g^2) - sqrt(n)) * w / lr
@@ -313,11 +320,11 @@ class Ftrl(Elementwise):
     divisor: ClassVar[str] = "beta"
 
     def state_names(self) -> tuple[str, ...]:
-        """The dual weights and the sum of the squared gradients."""
+        """See `BuiltIn.state_names`: the dual weights and the sum of the squared gradients."""
         return ("z", "n")
 
     def kernel(self, count: int, hyper: Hyper, constants: Constants) -> Kernel:
-        """One step."""
+        """See `Elementwise.kernel`."""
         lr, wd, lamda1, beta = (constants.argument(x) for x in (hyper.lr, hyper.wd, self.lamda1, self.beta))
         factor, bound = constants.argument(hyper.rescale_grad), constants.bound(hyper.clip_gradient)
 

@@ -23,14 +23,14 @@ CHUNK = 16384
 
 
 class Scratch(threading.local):
-    """A thread's work arrays of `CHUNK` elements, kept from update to update."""
+    """`Scratch` keeps a thread's work arrays of `CHUNK` elements from update to update."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
         self._arrays: dict[DType, Array] = {}
 
     def take(self, length: int, dtype: DType) -> Array:
-        """Rows of `length` elements with undefined content."""
+        """Return rows of `length` elements with undefined content."""
         rows = self._arrays.get(dtype)
         if rows is None:
             rows = self._arrays[dtype] = np.empty((self._rows, CHUNK), dtype)
@@ -42,7 +42,7 @@ _scratch = Scratch(2)
 
 @dataclass(frozen=True)
 class Aggregate(Sum):
-    """The aggregated gradient of a segment."""
+    """An `Aggregate` is the sum of the gradients that were pushed for a segment, added while the optimizer runs."""
 
     @property
     def dtype(self) -> DType:
@@ -57,7 +57,7 @@ class Aggregate(Sum):
         return len(self.arrays) == 1 and self.each is None and self.factor == 1.0
 
     def part(self, low: int, high: int) -> Array:
-        """The elements [low, high), at most `CHUNK`: valid until this thread asks again; not to be written to."""
+        """Return the elements [low, high), at most `CHUNK`: valid until this thread asks again; read only."""
         if self._is_plain and self.kept is None:
             return self.arrays[0][low:high]
         out: Array = _scratch.take(high - low, self.dtype)[0] if self.kept is None else self.kept[low:high]
@@ -65,7 +65,7 @@ class Aggregate(Sum):
         return out
 
     def whole(self) -> Array:
-        """All of it in memory of its own."""
+        """Return all of it in memory of its own."""
         out = np.empty(len(self), self.dtype)
         self.write(out)
         return out
@@ -103,7 +103,7 @@ class Aggregate(Sum):
                 out *= self.dtype.type(self.factor)
 
     def _exact(self, parts: Sequence[Array]) -> Array:
-        """Integers: summed as such, or, where they are weighted, in float64 and rounded."""
+        """Return the sum of integers: as such, or, where they are weighted, in float64 and rounded."""
         if self.each is None and self.factor == 1.0:
             whole: Array = np.sum(parts, axis=0, dtype=self.dtype)
             return whole

@@ -19,7 +19,7 @@ _MAX_EXPONENT = 38
 
 @lru_cache(maxsize=256)
 def parsed_float(value: float) -> np.float32:
-    """The float32 that an operator of MXNet 1.9.1 gets for a Python number."""
+    """Return the float32 that an operator of MXNet 1.9.1 gets for a Python number."""
     if not isfinite(value):
         return np.float32(value)
     digits, _, exponent = repr(abs(float(value))).partition("e")
@@ -44,21 +44,21 @@ class Constants:
     dtype: np.dtype[Any]
 
     def argument(self, value: float) -> Any:
-        """An operator's float argument."""
+        """Return an operator's float argument."""
         return self.dtype.type(parsed_float(value))
 
     def complement(self, value: float) -> Any:
-        """1 - an operator's float argument, taken in float32."""
+        """Return 1 - an operator's float argument, taken in float32."""
         return self.dtype.type(np.float32(1) - parsed_float(value))
 
     def listed(self, value: float) -> Any:
-        """A float that reaches an operator correctly rounded: in a tuple (lrs, wds) or in an array."""
+        """Return a float that reaches an operator correctly rounded: in a tuple (lrs, wds) or in an array."""
         return self.dtype.type(np.float32(value))
 
     def operand(self, value: float) -> Any:
-        """The number in `array * number`: a double up to the array's dtype."""
+        """Return the number in `array * number`: a double up to the array's dtype."""
         return self.dtype.type(value)
 
     def bound(self, value: float | None) -> Any:
-        """An operator's clip argument: None, 0 and below are no bound, which is None here."""
+        """Return an operator's clip argument: None, 0 and below are no bound, which is None here."""
         return self.argument(value) if value and value > 0 else None

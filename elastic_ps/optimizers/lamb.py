@@ -21,7 +21,7 @@ _WIDE: dict[type, tuple[type, type]] = {
 
 @dataclass(frozen=True)
 class LAMB(BuiltIn):
-    """MXNet's LAMB (`multi_lamb_update` and its mp_ form; You and others, algorithm 2)::
+    """`LAMB` does what MXNet's does (`multi_lamb_update` and its mp_ form; You and others, algorithm 2)::
 
         g = clip(rescale_grad * g)
         m = beta1 * m + (1 - beta1) * g
@@ -45,11 +45,11 @@ class LAMB(BuiltIn):
     divisor: ClassVar[str] = "epsilon"
 
     def state_names(self) -> tuple[str, ...]:
-        """Moving averages of the gradient and of its square."""
+        """See `BuiltIn.state_names`: moving averages of the gradient and of its square."""
         return ("mean", "variance")
 
     def update(self, value: Array, gradient: Array, states: dict[str, Array], count: int, hyper: Hyper) -> None:
-        """One step of one whole tensor."""
+        """See `Rule.update`: one step of one whole tensor."""
         target = states.get(MASTER, value)
         mean, variance = states["mean"], states["variance"]
         constants = Constants(target.dtype)
@@ -100,7 +100,7 @@ class LAMB(BuiltIn):
         return find
 
     def _trust(self, weights: Any, direction: Any) -> Any:
-        """The trust ratio, of the norms of the weights and of the step."""
+        """Return the trust ratio, of the norms of the weights and of the step."""
         if self.lower_bound and self.lower_bound > 0:
             weights = max(weights, np.float32(self.lower_bound))
         if self.upper_bound and self.upper_bound > 0:
@@ -113,7 +113,7 @@ def _power(base: Any, exponent: int) -> Any:
 
 
 def _norm(array: Array) -> Any:
-    """Euclidean norm: accumulate adds one element after the other, where a plain sum would add in pairs."""
+    """Return the Euclidean norm; accumulate adds one element after the other, where a plain sum would add in pairs."""
     total = np.float32(0)
     for low in range(0, len(array), CHUNK):
         part = array[low : low + CHUNK]

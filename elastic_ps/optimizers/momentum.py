@@ -1,4 +1,4 @@
-"""Gradient descent with and without momentum, in the order of operations of MXNet 1.9.1's operators."""
+"""These rules are gradient descent with and without momentum, in MXNet 1.9.1's order of operations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,13 +22,13 @@ class _Momentum(Elementwise):
             raise ConfigurationError(f"momentum must be 0 or more, not {self.momentum}")
 
     def state_names(self) -> tuple[str, ...]:
-        """The velocity, where there is one."""
+        """See `BuiltIn.state_names`: the velocity, where there is one."""
         return ("momentum",) if self.momentum else ()
 
 
 @dataclass(frozen=True)
 class SGD(_Momentum):
-    """MXNet's SGD (`multi_sgd_update`, `multi_sgd_mom_update` and their mp_ forms)::
+    """`SGD` does what MXNet's does (`multi_sgd_update`, `multi_sgd_mom_update` and their mp_ forms)::
 
     m = momentum * m - lr * wd * w - lr * clip(rescale_grad * g)
     w = w + m
@@ -37,11 +37,11 @@ class SGD(_Momentum):
     lazy_update: bool = False
 
     def skips_absent_rows(self, hyper: Hyper) -> bool:
-        """Where MXNet's argument says so, and where it makes no difference."""
+        """Return whether MXNet's argument `lazy_update` says so, or it makes no difference."""
         return self.lazy_update or (not self.momentum and not hyper.wd)
 
     def kernel(self, count: int, hyper: Hyper, constants: Constants) -> Kernel:
-        """One step; without momentum m is 0 before it."""
+        """See `Elementwise.kernel`; without momentum m is 0 before it."""
         lr, decay = constants.listed(hyper.lr), constants.listed(hyper.lr) * constants.listed(hyper.wd)
         momentum, factor = constants.argument(self.momentum), constants.argument(hyper.rescale_grad)
         bound = constants.bound(hyper.clip_gradient)
@@ -73,7 +73,7 @@ class SGD(_Momentum):
 
 @dataclass(frozen=True)
 class NAG(_Momentum):
-    """MXNet's NAG (`nag_mom_update`, `mp_nag_mom_update`; `sgd_update` without momentum)::
+    """`NAG` does what MXNet's does (`nag_mom_update`, `mp_nag_mom_update`; `sgd_update` without momentum)::
 
         m = momentum * m
         w' = w - m + (momentum + 1) * (m - lr * (clip(rescale_grad * g) + wd * w))
@@ -83,7 +83,7 @@ class NAG(_Momentum):
     """
 
     def kernel(self, count: int, hyper: Hyper, constants: Constants) -> Kernel:
-        """One step."""
+        """See `Elementwise.kernel`."""
         lr, wd = constants.argument(hyper.lr), constants.argument(hyper.wd)
         momentum, factor = constants.argument(self.momentum), constants.argument(hyper.rescale_grad)
         bound = constants.bound(hyper.clip_gradient)
@@ -115,7 +115,7 @@ class NAG(_Momentum):
 
 
 def _descend(g: Array, lr: Any, factor: Any, bound: Any, out: Array) -> None:
-    """`out` = lr * clip(factor * g); MXNet multiplies the constants first where no clip comes between them."""
+    """Set `out` to lr * clip(factor * g); MXNet multiplies the constants first where no clip comes between them."""
     if bound is None:
         np.multiply(g, lr * factor, out=out)
     else:

@@ -23,7 +23,7 @@ MASTER = "master"
 
 
 class Rule(ABC):
-    """The contract of built-in and users' optimizers.
+    """A `Rule` is an optimizer, built in or a user's, as a server runs it.
 
     A user's rule is a subclass in a module that the server is started with (`--optimizer-module`), named
     "module:Class" in `OptimizerSpec.name` and constructed with `OptimizerSpec.args` as keyword arguments (raise
@@ -46,7 +46,7 @@ class Rule(ABC):
 
     @abstractmethod
     def states(self, dtype: DType) -> tuple[tuple[str, DType], ...]:
-        """Names and dtypes of the state arrays of a tensor, each with one element for each of the tensor's.
+        """Return names and dtypes of the state arrays of a tensor, each with one element for each of the tensor's.
 
         Raises:
             ConfigurationError: tensors of this dtype cannot be optimized.
@@ -56,7 +56,7 @@ class Rule(ABC):
         """Set the states, which come zeroed, for first values. Called again where a script sets the values anew."""
 
     def skips_absent_rows(self, hyper: Hyper) -> bool:
-        """Whether a row-sparse gradient leaves the rows that it does not have as they are, in their states, too."""
+        """Return whether a row-sparse gradient leaves the rows that it lacks as they are, in their states, too."""
         return False
 
     @abstractmethod
@@ -74,9 +74,17 @@ class Rule(ABC):
     def apply(
         self, old: Array, new: Array, aggregate: Aggregate, states: dict[str, Array], count: int, hyper: Hyper
     ) -> None:
-        """`update` from the values `old` to `new`, by contributions that may be added on the way. For built-in rules.
+        """Update from the values `old` to `new`, by contributions that may be added on the way. For built-in rules.
 
         The two are the same memory or have nothing in common.
+
+        Args:
+            old: flat values of a run of blocks.
+            new: memory for those after the update; the same as `old`, or apart from it.
+            aggregate: of the gradients.
+            states: see `update`, and so are the others.
+            count: number of this update.
+            hyper: the optimizer's values.
         """
         if new is not old:
             new[...] = old
@@ -109,11 +117,11 @@ class BuiltIn(Rule):
             )
 
     def state_names(self) -> tuple[str, ...]:
-        """Names of the rule's own state arrays, in MXNet's order."""
+        """Return the names of the rule's own state arrays, in MXNet's order."""
         return ()
 
     def states(self, dtype: DType) -> tuple[tuple[str, DType], ...]:
-        """The rule's own, of the tensor's dtype, or all in float32 with a master copy."""
+        """See `Rule.states`: the rule's own, of the tensor's dtype, or all in float32 with a master copy."""
         name = type(self).__name__
         if dtype not in (np.float16, np.float32, np.float64):
             raise ConfigurationError(
@@ -140,10 +148,22 @@ class Elementwise(BuiltIn):
 
     @abstractmethod
     def kernel(self, count: int, hyper: Hyper, constants: Constants) -> Kernel:
-        """The update number `count`, with its constants folded in."""
+        """Return the update number `count`, with its constants folded in.
+
+        Args:
+            count: from 1.
+            hyper: the optimizer's values.
+            constants: rounded for the dtype of the values.
+        """
 
     def compiled(self, count: int, hyper: Hyper, constants: Constants) -> tuple[str, Sequence[Any]] | None:
-        """Name and constants of the same update in `native/kernels.inc`; None: it has none."""
+        """Return name and constants of the same update in `native/kernels.inc`; None: it has none.
+
+        Args:
+            count: see `kernel`, and so are the others.
+            hyper: the optimizer's values.
+            constants: rounded for the dtype of the values.
+        """
         return None
 
     def update(self, value: Array, gradient: Array, states: dict[str, Array], count: int, hyper: Hyper) -> None:
@@ -153,7 +173,7 @@ class Elementwise(BuiltIn):
     def apply(
         self, old: Array, new: Array, aggregate: Aggregate, states: dict[str, Array], count: int, hyper: Hyper
     ) -> None:
-        """Run the compiled rule, or the kernel over the arrays, `CHUNK` by `CHUNK`."""
+        """See `Rule.apply`: the compiled rule, or the kernel over the arrays, `CHUNK` by `CHUNK`."""
         target = states.get(MASTER, new)
         count += self.begin_num_update
         constants = Constants(target.dtype)
@@ -181,8 +201,13 @@ class Elementwise(BuiltIn):
 def chunks(
     target: Array, aggregate: Aggregate, first: int = 0, last: int | None = None
 ) -> Iterator[tuple[slice, Array, Array]]:
-    """The parts of an update of the elements [first, last): where, the gradient there in the target's dtype, and three
-    scratch arrays.
+    """Yield the parts of an update of the elements [first, last): where, gradient, and three scratch arrays.
+
+    Args:
+        target: that is updated.
+        aggregate: whose parts come in the target's dtype.
+        first: element.
+        last: behind the last element; None: to the end.
     """
     last = len(target) if last is None else last
     for low in range(first, last, CHUNK):

@@ -14,7 +14,7 @@ from elastic_ps.optimizers.rule import Rule
 
 
 class OwnRule(Rule):
-    """A user's rule by its name in the job.
+    """An `OwnRule` is a user's rule by its name in the job.
 
     Args:
         name: "module:Class".

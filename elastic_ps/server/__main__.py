@@ -1,4 +1,4 @@
-"""The process of a parameter server: `python -m elastic_ps.server --coordinator HOST:PORT --token-file FILE`."""
+"""This program is a parameter server: `python -m elastic_ps.server --coordinator HOST:PORT --token-file FILE`."""
 
 import argparse
 import logging
@@ -95,7 +95,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _deliver_ledger(server: ServerNode, session: Session) -> None:
-    """What this server applied must be with the coordinator before it goes: the proof of exactly once needs it."""
+    """Wait until the coordinator has what this server applied, before it goes: the proof of exactly once needs it."""
     deadline = time.monotonic() + _LEAVE_SECONDS
     while time.monotonic() < deadline:
         session.report_soon()
@@ -107,7 +107,7 @@ def _deliver_ledger(server: ServerNode, session: Session) -> None:
 
 
 def _drain_on_sigterm(leave: threading.Event) -> None:
-    """The first SIGTERM asks to be drained, the second ends the process."""
+    """Ask to be drained at the first SIGTERM, and end the process at the second."""
 
     def handle(_signal: int, _frame: FrameType | None) -> None:
         if leave.is_set():

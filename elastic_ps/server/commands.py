@@ -66,7 +66,7 @@ class CommandRunner:
             self._answer(command.id, said)
 
     def _next(self) -> pb.ServerCommand | None:
-        """None: all are run, and the thread ends."""
+        """Return the next command; None where all are run, and the thread ends."""
         with self._lock:
             self._runs = bool(self._waiting)
             return self._waiting.popleft() if self._waiting else None

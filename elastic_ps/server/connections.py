@@ -1,4 +1,4 @@
-"""The data-plane connections of a server: accepted from workers and old owners, opened to new owners."""
+"""This module keeps a server's connections: accepted from workers and old owners, opened to new owners."""
 
 import logging
 import threading
@@ -49,22 +49,36 @@ class Receiver(Protocol):
     """Who gets what connections receive. Called from the connections' threads."""
 
     def welcome(self, node: NodeId, lane: str) -> str:
-        """Why a peer that greets is refused; empty: it is welcome."""
+        """Return why a peer that greets is refused; "" where it is welcome."""
 
     def shares(self, lane: str) -> tuple[Image, Sequence[Image]]:
-        """Memory for what a peer sends, a worker's gradients or an old owner's records, and what it may read here."""
+        """Return memory for what a peer sends (a worker's gradients, an old owner's records), and what it may read
+        here.
+        """
 
     def buffers(self, peer: "Peer", frame: Frame) -> list[Raw]:
-        """Memory for the payload that the frame must bring: of each run one array, or one of all. May wait."""
+        """Return memory for the payload that a frame must bring: of each run one array, or one of all. May wait."""
 
     def arrived(self, peer: "Peer", frame: Frame, data: list[Raw]) -> None:
-        """A frame is complete; `data` is what `buffers` gave, filled."""
+        """Take a frame that is complete.
+
+        Args:
+            peer: who sent it.
+            frame: without its payload.
+            data: what `buffers` gave, filled.
+        """
 
     def idle(self) -> None:
-        """A queue has become empty."""
+        """Take note that a queue has become empty."""
 
     def lost(self, node: NodeId, lane: str, reason: str) -> None:
-        """A connection broke."""
+        """Take note that a connection broke.
+
+        Args:
+            node: who was at the other end.
+            lane: what it was for.
+            reason: why it broke.
+        """
 
 
 class Connections:

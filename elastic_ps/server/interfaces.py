@@ -23,7 +23,18 @@ class Control(Protocol):
         command: int = 0,
         optimizer: str = "",
     ) -> None:
-        """Queue an answer to a directive."""
+        """Queue an answer to a directive.
+
+        Args:
+            answer: what it says.
+            configuration: that it is about.
+            version: this server's.
+            suspension_ms: for how long training stood still.
+            bytes_moved: to new owners.
+            detail: for people, or what the answer brings.
+            command: id of the script's command.
+            optimizer: that was tried.
+        """
 
     def report_soon(self) -> None:
         """Report now instead of at the next turn."""
@@ -33,19 +44,25 @@ class Outbox(Protocol):
     """The connections that peers have opened to this server."""
 
     def send(self, node: NodeId, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
-        """Queue a frame for a worker; dropped where it is not connected: it asks again when it is."""
+        """Queue a frame for a worker; dropped where it is not connected: it asks again when it is.
+
+        Args:
+            node: the worker.
+            frame: without its payload.
+            payload: arrays that stay as they are until they are sent.
+        """
 
     def notice(self, frame: Frame) -> None:
         """Queue a frame on every connection, the follow streams included."""
 
     def backlog(self, node: NodeId) -> int:
-        """Payload bytes that wait for a worker; 0 where it is not connected."""
+        """Return the payload bytes that wait for a worker; 0 where it is not connected."""
 
     def is_connected(self, node: NodeId) -> bool:
-        """Whether a worker is connected now."""
+        """Return whether a worker is connected now."""
 
     def shares(self, node: NodeId) -> bool:
-        """Whether a worker reads values where they are."""
+        """Return whether a worker reads values where they are."""
 
     def disconnect(self, nodes: frozenset[NodeId]) -> None:
         """Close all connections to dead nodes."""

@@ -1,4 +1,4 @@
-"""What a server decides beyond its `Standing`. Pure; the shell acts.
+"""This module decides what a server does beyond its `Standing`. It is pure; the shell acts.
 
 The rules are those of docs/protocol.md ("A plan", "Server", "A PUSH is judged").
 """
@@ -47,7 +47,7 @@ class BlockVerdict(IntEnum):
 
 
 class Given(IntEnum):
-    """What a worker contributed to a block's open update."""
+    """`Given` says what a worker contributed to a block's open update."""
 
     NOTHING = 0
     GRADIENT = 1
@@ -84,7 +84,13 @@ class Moves:
 
 
 def moves(node: NodeId, current: Configuration | None, prepared: Configuration) -> Moves:
-    """Compare two assignments from the place of server `node`."""
+    """Return which blocks a configuration moves, as seen from server `node`.
+
+    Args:
+        node: the server.
+        current: the configuration in force; None: there is none.
+        prepared: the next one.
+    """
     result = Moves()
     known = len(current.assignment) if current else 0
     for block in range(len(prepared.assignment)):
@@ -102,12 +108,19 @@ def moves(node: NodeId, current: Configuration | None, prepared: Configuration) 
 
 
 def due(standing: Standing, versions: NDArray[np.int64]) -> bool:
-    """Whether all of a server's blocks, whose versions these are, have reached the clock. One without any is told."""
+    """Return whether all of a server's blocks, of these versions, have reached the clock. One without any is told."""
     return len(versions) > 0 and standing.due(int(versions.min()))
 
 
 def judge(standing: Standing, number: ConfigId, sender: NodeId, reads: bool = False) -> FrameVerdict:
-    """Judge a worker's frame of configuration `number`; `reads`: it changes nothing, so a shadow may send it."""
+    """Judge a worker's frame by its configuration and sender.
+
+    Args:
+        standing: this server's.
+        number: id of the frame's configuration.
+        sender: the worker.
+        reads: it changes nothing, so a shadow may send it.
+    """
     if standing.decided(number):
         return FrameVerdict.SWITCH
     if number < standing.number:
@@ -136,7 +149,7 @@ def parts(status: Bytes, wanted: NDArray[np.bool_], known: NDArray[np.bool_]) ->
 
 
 def outcome(given: Sequence[int]) -> UpdateOutcome:
-    """What becomes of a block to which the workers, in rank order, contributed `given` (see `Given`)."""
+    """Return what becomes of a block to which the workers, in rank order, contributed `given` (see `Given`)."""
     kinds = set(given) - {Given.EMPTY}
     if kinds == {Given.GRADIENT}:
         return UpdateOutcome.UPDATE
@@ -144,7 +157,12 @@ def outcome(given: Sequence[int]) -> UpdateOutcome:
 
 
 def weights(data: DataSpec, auxiliary: bool, samples: Sequence[int]) -> tuple[list[float] | None, float]:
-    """How contributions of `samples` each become one (protocol, invariants 3 and 8).
+    """Return how contributions of `samples` each become one (protocol, invariants 3 and 8).
+
+    Args:
+        data: batch and loss of the job.
+        auxiliary: the tensor is a running statistic.
+        samples: behind each contribution.
 
     Returns:
         A factor for each contribution before the sum (None: all 1), and one for the sum.

@@ -83,7 +83,9 @@ class ServerNode:
         self._spawn("pump", self._pump)
 
     def wait(self, timeout: float | None = None) -> int | None:
-        """The process's exit status once the job or this server's part in it has ended; None: not in `timeout` s."""
+        """Return the process's exit status once the job, or this server's part in it, has ended; None: not in `timeout`
+        s.
+        """
         return self._status if self._ended.wait(timeout) else None
 
     def close(self) -> None:
@@ -93,7 +95,7 @@ class ServerNode:
         self.connections.close()
 
     def end(self, reason: str, status: int) -> None:
-        """This server's part in the job is over; the first reason stays."""
+        """End this server's part in the job; the first reason stays."""
         with self.state.changed:
             if not self._ended.is_set():
                 log.log(logging.ERROR if status == 1 else logging.INFO, "ends with status %d: %s", status, reason)
@@ -102,7 +104,7 @@ class ServerNode:
             self.state.changed.notify_all()
 
     def _break(self, why: str) -> None:
-        """This server cannot go on, nor could it once its job has been restored: the job has to end with the reason."""
+        """End the job with the reason: this server cannot go on, nor could it once its job has been restored."""
         if not self._ended.is_set():
             self._control.acknowledge(pb.BROKEN, detail=why)
             self.end(why, 1)
@@ -298,7 +300,7 @@ class ServerNode:
         return Seen(self.connections.links, awaited, {**apart, **self._feeds.apart})
 
     def _apart(self) -> dict[NodeId, str]:
-        """Peers of this server whose connection broke and that have opened no other. Call under the lock."""
+        """Return the peers whose connection broke and that have opened no other, and why. Call under the lock."""
         needed = {*((node, EXCHANGE) for node in self._roster()), *((node, FOLLOW) for node in self.plan_steps.owing())}
         self._broken = {key: why for key, why in self._broken.items() if not self.connections.has(*key)}
         return {node: why for (node, lane), why in self._broken.items() if (node, lane) in needed}

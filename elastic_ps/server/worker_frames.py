@@ -1,4 +1,4 @@
-"""The workers' frames: judged by `phases`, served from the store.
+"""This module serves the workers' frames, as `phases` judges them.
 
 PUSH is in `updates` (sync) and `async_updates` (async, ssp). Beside what `transport.frames` lists, the optimizer's
 state travels so:
@@ -33,14 +33,26 @@ from elastic_ps.transport.shared_image import Image
 _READS = (Kind.PULL, Kind.SUBSCRIBE)
 
 
-class _Mode(Protocol):
+class PushMode(Protocol):
     """How pushes become updates, and which values workers see: what a job's consistency decides."""
 
     def take_push(self, node: NodeId, frame: Frame, data: list[Contribution]) -> None:
-        """Contribute to updates."""
+        """Add a push to the updates that it is part of.
+
+        Args:
+            node: who pushed.
+            frame: the push, of the configuration in force, by a worker of its roster.
+            data: its payload, by run.
+        """
 
     def answer_pull(self, node: NodeId, frame: Frame, blocks: NDArray[np.int64]) -> None:
-        """Send the values of blocks, all of which are here."""
+        """Send a worker the values of blocks, all of which are here.
+
+        Args:
+            node: the worker.
+            frame: the pull.
+            blocks: ids.
+        """
 
     def begin_subscription(self, node: NodeId) -> None:
         """Send every value from now on."""
@@ -69,11 +81,11 @@ class WorkerFrames:
         }
 
     @property
-    def _mode(self) -> _Mode:
+    def _mode(self) -> PushMode:
         return self._sync if self._state.data.is_sync else self._async
 
     def arrived(self, node: NodeId, frame: Frame, data: list[Raw], check_open: Callable[[], None]) -> None:
-        """A worker's frame is here.
+        """Take a worker's frame.
 
         Args:
             node: the worker.
@@ -95,10 +107,18 @@ class WorkerFrames:
                 self._switch()
 
     def buffers(self, node: NodeId, frame: Frame, gradients: Image, check_open: Callable[[], None]) -> list[Raw]:
-        """Where the payload that a worker's frame must bring is received: an array for each run.
+        """Return where the payload that a worker's frame must bring is received: an array for each run.
 
         A push that will be served lands in `gradients`, the sender's own memory, and stays there until it is applied.
         `check_open`: see `arrived`.
+
+        Args:
+            node: the worker.
+            frame: without its payload.
+            gradients: memory of the worker's own, where a push that will be served lands, and stays until it is
+                applied.
+            check_open: see `arrived`.
+
 
         Raises:
             ProtocolError: blocks that the model does not have.
@@ -120,7 +140,9 @@ class WorkerFrames:
             return [gradients.array[span] for span in spans]
 
     def resubscribe(self, node: NodeId) -> None:
-        """A shadow has connected again: what it was sent before may be lost. Called under the lock."""
+        """Begin a shadow's subscription again: what it was sent on its old connection may be lost. Called under the
+        lock.
+        """
         self._mode.begin_subscription(node)
 
     # ---- judgement ---------------------------------------------------------------------------------------------------
@@ -149,7 +171,7 @@ class WorkerFrames:
         self._state.hold(HeldFrame(lambda: self._judge(node, frame, data), node, key))
 
     def _blocks(self, node: NodeId, frame: Frame) -> NDArray[np.int64] | None:
-        """The blocks of a request; None where they are not all here, and the request is held."""
+        """Return the blocks of a request; None where they are not all here, and the request is held."""
         state = self._state
         if not frame.runs:
             return np.empty(0, dtype=np.int64)

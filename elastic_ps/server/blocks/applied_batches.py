@@ -36,13 +36,13 @@ class AppliedBatches:
         self._last: dict[NodeId, NDArray[np.int64]] = {}  # by block id; -1: none
 
     def grow(self, blocks: int) -> None:
-        """The model has `blocks` blocks now."""
+        """Take in that the model has `blocks` blocks now."""
         new = blocks - self._blocks
         self._last = {origin: np.pad(last, (0, new), constant_values=-1) for origin, last in self._last.items()}
         self._blocks = blocks
 
     def has(self, batch: BatchId, run: Run) -> NDArray[np.bool_]:
-        """Whether each block of a run has taken a batch."""
+        """Return by block of a run whether it has taken a batch."""
         last = self._last.get(batch.origin)
         if last is None:
             return np.zeros(run[1], dtype=bool)
@@ -50,7 +50,7 @@ class AppliedBatches:
         return taken
 
     def take(self, batch: BatchId, run: Run) -> None:
-        """The blocks of a run have taken a batch."""
+        """Note that the blocks of a run have taken a batch."""
         self._of(batch.origin)[run[0] : sum(run)] = batch.number
 
     def _of(self, origin: NodeId) -> NDArray[np.int64]:
@@ -59,18 +59,20 @@ class AppliedBatches:
         return self._last[origin]
 
     def image(self, run: Run) -> dict[NodeId, list[int]]:
-        """What travels with the blocks of a run, by origins of which one of them has taken something."""
+        """Return what travels with the blocks of a run: by origin of which one of them has taken something, the last
+        batches.
+        """
         windows = {origin: last[run[0] : sum(run)] for origin, last in self._last.items()}
         return {origin: window.tolist() for origin, window in windows.items() if (window >= 0).any()}
 
     def load(self, run: Run, image: Mapping[NodeId, Sequence[int]]) -> None:
-        """The inverse of `image`."""
+        """Replace what is known of the blocks of a run by an `image`."""
         self.forget([run])
         for origin, numbers in image.items():
             self._of(origin)[run[0] : sum(run)] = numbers
 
     def forget(self, runs: Iterable[Run]) -> None:
-        """Blocks are not held any more, or come anew."""
+        """Forget what blocks have taken: they are not held any more, or come anew."""
         for first, count in runs:
             for last in self._last.values():
                 last[first : first + count] = -1

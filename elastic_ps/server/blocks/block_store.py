@@ -82,22 +82,22 @@ class ServerBlockStore:
         self._grow_states()
 
     def treatment(self, block: int) -> Treatment:
-        """How a block is updated."""
+        """Return how a block is updated."""
         return self._treatments[int(self._treatment[block])]
 
     def tensor(self, block: int) -> Tensor:
-        """The tensor that a block is part of."""
+        """Return the tensor that a block is part of."""
         return self.model.tensors[self.model.blocks[block].tensor]
 
     def refusal(self, block: int, hyper: Hyper | None) -> str:
-        """Why a gradient for a block cannot be taken under `hyper`; empty: it can."""
+        """Return why a gradient for a block cannot be taken under `hyper`; "" where it can."""
         treatment = self.treatment(block)
         if not treatment.refusal and treatment.rule is not None and hyper is None:
             return f"key {self.tensor(block).name}: the push has no hyperparameters, which come with the chief's"
         return treatment.refusal
 
     def updates(self, blocks: NDArray[np.int64]) -> int:
-        """The highest count of optimizer updates among blocks."""
+        """Return the highest count of optimizer updates among blocks."""
         kinds, counts = self._treatment[blocks], self.counts[blocks]
         optimized = [kind for kind in np.unique(kinds).tolist() if self._treatments[kind].rule is not None]
         return int(counts[np.isin(kinds, optimized)].max(initial=0))
@@ -143,11 +143,11 @@ class ServerBlockStore:
     # ---- runs ------------------------------------------------------------------------------------------------------
 
     def held(self, status: BlockStatus) -> NDArray[np.int64]:
-        """Ids of the blocks of a status."""
+        """Return the ids of the blocks of a status."""
         return np.flatnonzero(self.status == status)
 
     def span(self, runs_: Iterable[Run]) -> int:
-        """Bytes of runs' values on the wire.
+        """Return how many bytes the values of runs have on the wire.
 
         Raises:
             ProtocolError: blocks that the model does not have.
@@ -168,24 +168,26 @@ class ServerBlockStore:
             yield run[0] + low, high - low
 
     def alike(self, blocks: Array, *arrays: Array) -> Iterator[Run]:
-        """Ascending block ids as runs over which each of `arrays` is constant; the treatment may change."""
+        """Yield ascending block ids as runs over which each of `arrays` is constant; the treatment may change."""
         for first, count in runs(blocks.tolist()):
             window = slice(first, first + count)
             for low, high in stretches(self.status[window], *(array[window] for array in arrays)):
                 yield first + low, high - low
 
     def value(self, segment: Run) -> Array:
-        """A segment's values, flat, in its dtype."""
+        """Return a segment's values, flat, in its dtype."""
         return self.values.present(segment).view(self.treatment(segment[0]).dtype)
 
     def sides(self, segment: Run) -> tuple[Array, Array]:
-        """The values of a segment of one tensor, flat, without padding, and the memory that its update writes to."""
+        """Return the values of a segment of one tensor, flat, without padding, and the memory that its update writes
+        to.
+        """
         last, dtype = self.model.blocks[sum(segment) - 1], self.treatment(segment[0]).dtype
         end = last.nbytes - last.extent or None
         return self.values.present(segment)[:end].view(dtype), self.values.coming(segment)[:end].view(dtype)
 
     def states(self, segment: Run) -> dict[str, Array]:
-        """A segment's state arrays, flat, in the order of the rule."""
+        """Return a segment's state arrays by name, flat, in the order of the rule."""
         span, item = self.model.span(segment), self.treatment(segment[0]).dtype.itemsize
         return {
             name: image.view(span.start // item, span.stop // item, dtype)
@@ -200,13 +202,27 @@ class ServerBlockStore:
     # ---- changes ---------------------------------------------------------------------------------------------------
 
     def part(self, run: Run, data: Contribution, low: int, high: int) -> Contribution:
-        """Of what came for a run off the wire, that of its blocks [low, high)."""
+        """Return the part of what came for a run that belongs to its blocks [low, high).
+
+        Args:
+            run: that it came for.
+            data: as it came off the wire.
+            low: first block, counted from the run's.
+            high: behind the last one.
+        """
         if isinstance(data, Rows):
             return data.between(self.row_updates.rows((run[0] + low, high - low)))
         return self.cut(run, data, low, high)
 
     def cut(self, run: Run, data: NDArray[np.uint8], low: int, high: int) -> NDArray[np.uint8]:
-        """The same of bytes."""
+        """Return the part of a run's bytes that belongs to its blocks [low, high).
+
+        Args:
+            run: of the bytes.
+            data: values, with their padding.
+            low: first block, counted from the run's.
+            high: behind the last one.
+        """
         first, count = run
         start = int(self.positions[first + low] - self.positions[first])
         stop = int(self.positions[first + high] - self.positions[first]) if high < count else data.nbytes
@@ -282,27 +298,33 @@ class ServerBlockStore:
         return int(self.counts[block]) + 1, self.treatment(block).hyper(hyper)
 
     def state_bytes(self, run: Run) -> int:
-        """Bytes of a run's state arrays."""
+        """Return how many bytes a run's state arrays have."""
         return sum(array.nbytes for segment in self.segments(run) for array in self.states(segment).values())
 
     def has_one_treatment(self, run: Run) -> bool:
-        """Whether the blocks of a run have the same state arrays, one behind the other."""
+        """Return whether the blocks of a run have the same state arrays, one behind the other."""
         kinds = self._treatment[run[0] : sum(run)]
         return bool((kinds == kinds[0]).all())
 
     def load_states(self, segment: Run, data: NDArray[np.uint8], counts: Sequence[int]) -> None:
-        """Replace a segment's state arrays and counts; its values stay."""
+        """Replace a segment's state arrays and counts; its values stay.
+
+        Args:
+            segment: of one treatment.
+            data: bytes of the arrays, one behind the other.
+            counts: of optimizer updates, by block.
+        """
         scatter(data, self.states(segment).values())
         self.counts[segment[0] : sum(segment)] = counts
 
     # ---- blocks as they travel -------------------------------------------------------------------------------------
 
     def image_bytes(self, segment: Run) -> int:
-        """Bytes of `image`."""
+        """Return how many bytes `image` has."""
         return sum(part.nbytes for part in self.image(segment))
 
     def image(self, segment: Run) -> list[Array]:
-        """A segment's values and states: the memory itself, in the order in which it travels."""
+        """Return a segment's values and states: the memory itself, in the order in which it travels."""
         return [self.value(segment), *self.states(segment).values()]
 
     def load(
@@ -313,7 +335,14 @@ class ServerBlockStore:
         counts: Sequence[int],
         applied: Mapping[str, Sequence[int]],
     ) -> None:
-        """The inverse of `image`, with the blocks' version and counts, and the image of what they have taken.
+        """Replace a segment by an `image` of it that came from another server or a checkpoint.
+
+        Args:
+            segment: of one treatment.
+            data: bytes of the image.
+            version: of its blocks.
+            counts: of optimizer updates, by block.
+            applied: image of the batches that its blocks have taken.
 
         Raises:
             ProtocolError: another number of bytes than these blocks have here.

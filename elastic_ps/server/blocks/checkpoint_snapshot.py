@@ -59,11 +59,11 @@ class CheckpointSnapshot:
         self._copied: deque[CopiedBlocks] = deque()
 
     def grow(self) -> None:
-        """The model has new blocks."""
+        """Take in that the model has new blocks."""
         self._saved = np.append(self._saved, np.zeros(len(self._store.status) - len(self._saved), dtype=bool))
 
     def before_update(self, segment: Run) -> None:
-        """Blocks are about to leave the version that they have now."""
+        """Copy those blocks of a segment that are about to leave the version to save."""
         if self._at_once or int(self._store.versions[segment[0]]) == self.clock:
             for run in self._store.segments(segment, self._saved):
                 if not self._saved[run[0]]:
@@ -84,7 +84,7 @@ class CheckpointSnapshot:
         )
 
     def is_late(self) -> bool:
-        """Whether a block has passed the clock without having been saved: the order came too late."""
+        """Return whether a block has passed the clock without having been saved: the order came too late."""
         return not self._at_once and bool((self._unsaved() & (self._store.versions > self.clock)).any())
 
     def _unsaved(self) -> NDArray[np.bool_]:
@@ -92,7 +92,7 @@ class CheckpointSnapshot:
         return unsaved
 
     def _ready(self) -> NDArray[np.bool_]:
-        """Blocks that can be saved now, by id."""
+        """Return by block whether it can be saved now."""
         return self._unsaved() if self._at_once else self._unsaved() & (self._store.versions == self.clock)
 
     def next_piece(self) -> CopiedBlocks | None:
@@ -114,7 +114,7 @@ class CheckpointSnapshot:
         return bool(self._copied) or bool(self._ready().any())
 
     def is_complete(self, undecided: bool) -> bool:
-        """Whether every block of this server is written.
+        """Return whether every block of this server is written.
 
         Args:
             undecided: a plan is prepared: the blocks on their way here are their old owners' yet, who save them.

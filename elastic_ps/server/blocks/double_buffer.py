@@ -27,26 +27,26 @@ class DoubleBuffer:
         self._model: Model
 
     def grow(self, model: Model) -> None:
-        """The model has grown at its end: new blocks are in the first image, zero."""
+        """Take over a model that has grown at its end: new blocks are in the first image, zero."""
         self._model = model
         self.sides = np.append(self.sides, np.zeros(len(model.blocks) - len(self.sides), dtype=np.int8))
         for image in self.images:
             image.grow(model.slab_bytes)
 
     def present(self, segment: Run) -> Raw:
-        """The bytes of blocks that are in one image, with their padding."""
+        """Return the bytes of blocks that are in one image, with their padding."""
         return self._bytes(segment, int(self.sides[segment[0]]))
 
     def coming(self, segment: Run) -> Raw:
-        """Where their next version is written to; `turn` makes it the present one."""
+        """Return the memory that the next version of blocks is written to; `turn` makes it the present one."""
         return self._bytes(segment, 1 - int(self.sides[segment[0]]))
 
     def turn(self, segment: Run) -> None:
-        """The values of blocks that are in one image are in the other now."""
+        """Make the other image of blocks that are in one image the present one."""
         self.sides[segment[0] : sum(segment)] = 1 - self.sides[segment[0]]
 
     def by_image(self, runs: Iterable[Run]) -> list[list[Run]]:
-        """Runs, cut where their values go on in the other image, and those of each image together."""
+        """Return runs by image, cut where their values go on in the other one."""
         found: tuple[list[Run], list[Run]] = [], []
         for first, count in runs:
             sides = self.sides[first : first + count]
@@ -55,7 +55,7 @@ class DoubleBuffer:
         return [cut for cut in found if cut]
 
     def pieces(self, run: Run) -> list[Raw]:
-        """The memory of a run's values: one array for each stretch in one image."""
+        """Return the memory of a run's values: one array for each stretch in one image."""
         first, count = run
         cuts = stretches(self.sides[first : first + count])
         return [self.present((first + low, high - low)) for low, high in cuts]

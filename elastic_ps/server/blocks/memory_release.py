@@ -1,4 +1,4 @@
-"""Memory of blocks that are not held any more, which goes back to the system a little at a time.
+"""Memory of blocks that are not held any more goes back to the system a little at a time.
 
 To give back what a plan has moved away takes 0.3 ms a MB, with which all at once a step would be longer. Guarded by
 `ServerState.changed`.
@@ -21,7 +21,13 @@ class UnusedMemory:
         return bool(self._waiting)
 
     def add(self, image: Image, low: int, high: int) -> None:
-        """Nobody reads or writes the bytes [low, high) any more."""
+        """Give the bytes [low, high) back soon: nobody reads or writes them any more.
+
+        Args:
+            image: that they are in.
+            low: the first.
+            high: behind the last.
+        """
         while low < high:
             end = min(low // _PIECE * _PIECE + _PIECE, high)
             self._waiting.append((image, low, end))

@@ -36,11 +36,11 @@ class Treatment:
     refusal: str = ""
 
     def takes_rows(self, step: Hyper | None) -> bool:
-        """Whether a gradient of some rows leaves the others as they are."""
+        """Return whether a gradient of some rows leaves the others as they are."""
         return self.rule is not None and step is not None and self.rule.skips_absent_rows(self.hyper(step))
 
     def hyper(self, step: Hyper) -> Hyper:
-        """The step's values with this key's own factors."""
+        """Return the step's values with this key's own factors."""
         return replace(step, lr=step.lr * self.lr_mult, wd=step.wd * self.wd_mult)
 
 
@@ -68,11 +68,11 @@ class Treatments:
         return self._known[number]
 
     def states(self, layout: int) -> StateLayout:
-        """Names and dtypes of the state arrays of a layout."""
+        """Return names and dtypes of the state arrays of a layout."""
         return self._states.get(layout, ())
 
     def layouts(self) -> Iterator[tuple[int, int, StateLayout]]:
-        """Those that have state arrays: number, bytes of an element of the values, `states`."""
+        """Yield the layouts that have state arrays: number, bytes of an element of the values, `states`."""
         for (dtype, _, _), number in self._layouts.items():
             if self.states(number):
                 yield number, np.dtype(dtype).itemsize, self.states(number)
@@ -119,7 +119,7 @@ class Treatments:
 
 
 def _refusal(model: Model, index: int, rule: Rule) -> str:
-    """Why gradients of a tensor cannot be taken; empty: they can."""
+    """Return why gradients of a tensor cannot be taken; "" where they can."""
     tensor: Tensor = model.tensors[index]
     if not rule.divisible and len(model.blocks_of[index]) > 1:
         return (

@@ -64,7 +64,7 @@ class BlockFileWriter:
 
 
 def _stretches(last: Mapping[int, int]) -> Iterator[tuple[int, int, int]]:
-    """What a manifest has of an origin: first block, count, number of the last batch that these have taken."""
+    """Yield what a manifest has of an origin: first block, count, number of the last batch that these have taken."""
     taken = {block: number for block, number in last.items() if number >= 0}
     for first, count in runs(sorted(taken)):
         low = first
@@ -156,7 +156,12 @@ class SavedBlock:
     count: int
 
     def check(self, block: int, file: str, data: bytes) -> None:
-        """Do nothing where `data` is what was saved.
+        """Check that `data` is what was saved.
+
+        Args:
+            block: whose.
+            file: that it was read from.
+            data: as it was read.
 
         Raises:
             CheckpointError: it is not.

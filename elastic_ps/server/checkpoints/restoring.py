@@ -75,7 +75,7 @@ class Restorer:
                 self._spawn("restore", lambda: self._run(number, manifest_url, empty))
 
     def _check_progress(self, number: ConfigId, manifest_url: str) -> None:
-        """Asked again, while it reads: a storage that hangs is not waited for without end."""
+        """Fail where the storage has given nothing for long: it is not waited for without end."""
         silent = time.monotonic() - self._moved
         if silent > self._stuck:
             self._fail(number, pb.UNREAD, f"{manifest_url}: its storage has given nothing for {silent:.0f} s")

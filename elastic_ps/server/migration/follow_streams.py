@@ -23,10 +23,16 @@ class Plans(Protocol):
     """Who knows which streams there must be (see `PlanSteps`)."""
 
     def unfed(self) -> Mapping[NodeId, tuple[Member, ConfigId]]:
-        """New owners whose stream is not open, and the configuration of its plan."""
+        """Return the new owners whose stream is not open, and the configuration of its plan."""
 
     def feed(self, target: NodeId, link: Link, number: ConfigId) -> bool:
-        """Take a connection to a new owner that is open; False: nobody needs it any more."""
+        """Take a connection to a new owner that is open; return False where nobody needs it any more.
+
+        Args:
+            target: the new owner.
+            link: the connection.
+            number: id of the plan's configuration.
+        """
 
 
 class FollowStreams:

@@ -49,17 +49,29 @@ class FollowTarget:
         self._fell_back = False
 
     def begin(self, moves: Moves, live: bool, number: ConfigId) -> None:
-        """A plan is prepared; `live`: its streams, of configuration `number`, bring everything before the switch."""
+        """Begin to follow by a plan that is prepared.
+
+        Args:
+            moves: what it takes from this server and gives to it.
+            live: its streams bring everything before the switch.
+            number: id of its configuration.
+        """
         self._moves, self._live, self._number = moves, live, number
         self._caught_up, self._fell_back = set(), False
 
     def owing(self) -> list[NodeId]:
-        """Old owners that have blocks to hand over yet."""
+        """Return the old owners that have blocks to hand over yet."""
         status = self._state.store.status
         return [peer for peer, blocks in self._moves.into.items() if (status[blocks] == BlockStatus.FOLLOWER).any()]
 
     def await_configuration(self, sender: NodeId, number: ConfigId, closed: Callable[[], bool]) -> None:
-        """A stream may be faster than the control plane: wait until `number` is known here, or the stream ends.
+        """Wait until a stream's configuration is known here, or the stream ends: it may be faster than the control
+        plane.
+
+        Args:
+            sender: the old owner.
+            number: id of the configuration.
+            closed: whether the stream has ended.
 
         Raises:
             PeerLost: it has not come for long. The stream is opened again; meanwhile its sender's probes are answered.
@@ -98,7 +110,7 @@ class FollowTarget:
         return bool((self._state.store.status[run[0] : sum(run)] == BlockStatus.FOLLOWER).all())
 
     def followed(self, sender: NodeId, frame: Frame, data: NDArray[np.uint8], check_open: Callable[[], None]) -> None:
-        """A frame of a follow stream is here.
+        """Take a frame of a follow stream.
 
         Args:
             sender: the old owner.
@@ -128,7 +140,7 @@ class FollowTarget:
                 raise ProtocolError(f"{sender} sent {frame.kind.name} on a follow stream")
 
     def _adopt(self, number: ConfigId) -> None:
-        """An old owner has switched. Where this server is close to the clock itself, it first finishes its step."""
+        """Switch, since an old owner has; a server that is close to the clock itself first finishes its step."""
         state = self._state
         if state.standing.clock is not None and len(state.owned()):
             state.changed.wait_for(lambda: not state.standing.decided(number), GRACE_SECONDS)
@@ -136,7 +148,7 @@ class FollowTarget:
             self._switch()
 
     def _continues(self, sender: NodeId, frame: Frame) -> bool:
-        """Whether the stream is the one that feeds the blocks it names: else it is late, and dropped."""
+        """Return whether a frame's stream is the one that feeds the blocks it names: else it is late, and dropped."""
         if sender not in self._moves.into or frame.configuration != self._number:
             log.info("dropped a %s of %s for configuration %s", frame.kind.name, sender, frame.configuration)
             return False

@@ -48,7 +48,7 @@ class PlanSteps:
     # ---- directives ------------------------------------------------------------------------------------------------
 
     def welcome(self, configuration: Configuration) -> None:
-        """A stream of directives has begun; `configuration` is in force. Called under the lock."""
+        """Take over the configuration in force: a stream of directives has begun. Called under the lock."""
         state = self._state
         if state.standing.decided(configuration.id):
             self.switch()
@@ -59,7 +59,9 @@ class PlanSteps:
             state.new_gathering()
 
     def extend(self, assignment: Sequence[int]) -> None:
-        """The model has grown; `assignment` is of all its blocks, in the configuration in force. Under the lock."""
+        """Take in that the model has grown; `assignment` is of all its blocks, in the configuration in force. Under the
+        lock.
+        """
         state = self._state
         current = state.standing.current
         if current is None:
@@ -116,7 +118,7 @@ class PlanSteps:
             )
 
     def _settle(self, following: Configuration, death: bool) -> None:
-        """A plan may still be open here when the next begins: it was decided, or it is void.
+        """Settle a plan that is still open here when the next begins: it was decided, or it is void.
 
         A death's plan comes at any moment: hand-overs that are under way go on. Before any other they are committed.
         """
@@ -130,11 +132,13 @@ class PlanSteps:
             self._clear()
 
     def _stands_on(self, prepared: Configuration, following: Configuration) -> bool:
-        """Whether `following`, of a death, was built on the prepared table: blocks stay where that one puts them."""
+        """Return whether `following`, of a death, was built on the prepared table: blocks stay where that one puts
+        them.
+        """
         return self._moves != Moves() and moves(self._state.node, prepared, following) == Moves()
 
     def _clear(self) -> None:
-        """Everything that was to be handed over is with its new owner."""
+        """Release what was handed over: all of it is with its new owner."""
         self._close_sources()
         self._handing_over.clear()
         self._frozen.clear()
@@ -174,7 +178,13 @@ class PlanSteps:
             return {target: (table.members[target], table.id) for target in lacking}
 
     def applied(self, target: NodeId, slot: int, link: Link) -> None:
-        """A new owner has applied a record that lies in its memory."""
+        """Take note that a new owner has applied a record that lies in its memory.
+
+        Args:
+            target: the new owner.
+            slot: of its memory, as the record said.
+            link: that it says so on.
+        """
         with self._state.changed:
             source = self._state.sources.get(target)
             if source is not None and source.link is link:
@@ -198,7 +208,7 @@ class PlanSteps:
                 state.control.acknowledge(pb.CANCELLED, number, state.version)
 
     def arm(self, number: ConfigId, clock: int) -> None:
-        """`number` takes effect at version `clock`."""
+        """Let configuration `number` take effect at version `clock`."""
         state = self._state
         with state.changed:
             state.standing, answer = state.standing.arm(number, clock, state.version)
@@ -210,7 +220,7 @@ class PlanSteps:
                     self.switch()
 
     def adopt(self, number: ConfigId) -> None:
-        """`number` is decided: switch whatever the version, or say again that it is done."""
+        """Switch to configuration `number`, which is decided, whatever the version, or say again that it is done."""
         state = self._state
         with state.changed:
             if state.standing.decided(number):
@@ -220,13 +230,13 @@ class PlanSteps:
                 self.follow_target.answer_arrived()
 
     def cancel(self, number: ConfigId) -> None:
-        """The plan is void: followers and streams go."""
+        """Drop a plan, which is void: its followers and streams go."""
         with self._state.changed:
             self._drop(number)
             self._state.control.acknowledge(pb.CANCELLED, number, self._state.version)
 
     def forget(self, number: ConfigId) -> None:
-        """This server cannot hold the prepared table ready, and tells why by itself."""
+        """Drop the prepared table, which this server cannot hold ready; it tells why by itself."""
         with self._state.changed:
             self._drop(number)
 
@@ -245,7 +255,7 @@ class PlanSteps:
         state.retry()
 
     def committed(self, number: ConfigId) -> bool:
-        """Frozen copies and streams may go. Returns whether this server has left the job by it."""
+        """Let go of frozen copies and streams; return whether this server has left the job by it."""
         state = self._state
         with state.changed:
             if state.standing.decided(number):
@@ -319,11 +329,11 @@ class PlanSteps:
             state.control.report_soon()
 
     def owing(self) -> Sequence[NodeId]:
-        """Old owners that have blocks to hand over yet. Call under the lock."""
+        """Return the old owners that have blocks to hand over yet. Call under the lock."""
         return self.follow_target.owing()
 
     def awaited(self, received: Callable[[NodeId], int]) -> list[Awaited]:
-        """Old owners whose hand-overs lack in the configuration in force. Call under the lock.
+        """Return the old owners whose hand-overs lack in the configuration in force. Call under the lock.
 
         Args:
             received: bytes that an old owner has sent.

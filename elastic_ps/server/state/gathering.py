@@ -18,7 +18,7 @@ from elastic_ps.server.phases import Given, weights
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A worker's part of the step under way.
+    """A `Share` is a worker's part of the step under way.
 
     Attributes:
         samples: n.
@@ -58,13 +58,20 @@ class Gathering:
         self._next = 0
 
     def grow(self, blocks: int) -> None:
-        """The model has `blocks` blocks now."""
+        """Take in that the model has `blocks` blocks now."""
         new = blocks - self.given.shape[1]
         self.given = np.pad(self.given, ((0, 0), (0, new)), constant_values=Given.NOTHING)
         self.source = np.pad(self.source, ((0, 0), (0, new)), constant_values=-1)
 
     def keep(self, rank: int, run: Run, given: Given, data: Contribution | None = None) -> None:
-        """Keep a contribution to a run; it replaces an earlier one of the same rank. `data` must stay as it is."""
+        """Keep a contribution to a run; it replaces an earlier one of the same rank.
+
+        Args:
+            rank: of the worker.
+            run: of blocks.
+            given: what it contributes.
+            data: the gradient, which must stay as it is; None: there is none.
+        """
         window = slice(run[0], run[0] + run[1])
         self._free(rank, run)
         self.given[rank, window] = given
@@ -74,14 +81,14 @@ class Gathering:
             self._next += 1
 
     def withdraw(self, node: NodeId, run_list: Sequence[Run]) -> None:
-        """A worker sends its contribution to these runs, perhaps once more and otherwise."""
+        """Forget a worker's contribution to these runs: it sends it once more, perhaps otherwise."""
         if node in self.workers:
             rank = self.workers.index(node)
             for run in run_list:
                 self._forget(rank, run)
 
     def complete(self, run: Run) -> Iterator[Run]:
-        """The parts of a run to which every worker has contributed."""
+        """Yield the parts of a run to which every worker has contributed."""
         first, count = run
         ready = (self.given[:, first : first + count] != Given.NOTHING).all(axis=0)
         yield from runs((np.flatnonzero(ready) + first).tolist())
@@ -111,7 +118,7 @@ class Gathering:
         sources[...] = -1
 
     def combine(self, segment: Run, store: ServerBlockStore, hyper: Hyper | None, data: DataSpec) -> Aggregate | Rows:
-        """The aggregate of a segment that every worker has contributed to, alike over the whole segment.
+        """Return the aggregate of a segment that every worker has contributed to, alike over the whole segment.
 
         Args:
             segment: alike in `given` and `source`.
@@ -136,7 +143,7 @@ def aggregated(
     hyper: Hyper | None,
     data: DataSpec,
 ) -> Aggregate | Rows:
-    """What `samples` each have contributed to a segment as one: rows, where the others stay as they are.
+    """Return contributions to a segment as one: as rows where the others stay as they are.
 
     Args:
         store: of the blocks.
@@ -156,7 +163,7 @@ def aggregated(
 
 
 def _dense(store: ServerBlockStore, segment: Run, rows: Rows) -> Raw:
-    """The same as bytes of all of the segment's rows, with its padding."""
+    """Return rows as bytes of all of the segment's rows, with its padding."""
     whole = np.zeros(store.span([segment]), np.uint8)
     values = rows.dense(store.row_updates.rows(segment)).view(np.uint8)
     whole[: len(values)] = values

@@ -29,9 +29,15 @@ class ServerLedger:
     def append(
         self, number: ConfigId, version: int, applied: Sequence[Run], shares: Sequence[tuple[NodeId, Share]]
     ) -> None:
-        """An update took `applied` from `version` to the next, with these workers' shares, in rank order.
+        """Write down an update of some blocks.
 
         The chunks of one step become one entry, until it is reported.
+
+        Args:
+            number: id of the configuration in force.
+            version: that the blocks had before.
+            applied: runs of the blocks.
+            shares: of the workers, in rank order.
         """
         entry = pb.LedgerEntry(server=self._server, term=number.term, number=number.number, version=version)
         for worker, share in shares:
@@ -53,13 +59,13 @@ class ServerLedger:
         self._entries.append(entry)
 
     def report(self) -> tuple[int, list[pb.LedgerEntry]]:
-        """Sequence number of the first entry that is not acknowledged, and the entries from it on."""
+        """Return the sequence number of the first entry that is not acknowledged, and the entries from it on."""
         entries = self._entries[:REPORT_ENTRIES]
         self._handed_out = max(self._handed_out, self._first + len(entries))
         return self._first, entries
 
     def kept(self, sequence: int) -> None:
-        """The coordinator has stored the entries below `sequence`."""
+        """Drop the entries below `sequence`: the coordinator has stored them."""
         gone = min(max(sequence - self._first, 0), len(self._entries))
         del self._entries[:gone]
         self._first += gone

@@ -1,4 +1,4 @@
-"""What the parts of a server share: its blocks, its standing, its open updates, under one lock."""
+"""A `ServerState` is what the parts of a server share: blocks, standing, open updates, under one lock."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -71,14 +71,22 @@ class ServerState:
     changed: threading.Condition = field(default_factory=lambda: threading.Condition(threading.RLock()))
 
     def followed(self) -> list[NDArray[np.bool_]]:
-        """What a segment has to be alike in beside what its update needs: whether each source sends it on."""
+        """Return by source and block whether its updates are sent on, which must be alike over a segment."""
         return [source.followed for source in self.sources.values()]
 
     @staticmethod
     def create(
         node: NodeId, block_bytes: int, modules: tuple[str, ...], control: Control, outbox: Outbox
     ) -> "ServerState":
-        """An empty one."""
+        """Return the state of a server that holds nothing yet.
+
+        Args:
+            node: the server.
+            block_bytes: the job's, largest size of a block.
+            modules: those that users' optimizers may come from.
+            control: takes the answers to directives.
+            outbox: of the connections that peers open.
+        """
         return ServerState(
             Standing(node),
             ServerBlockStore(Model(block_bytes=block_bytes), modules),
@@ -93,11 +101,11 @@ class ServerState:
         return self.standing.node
 
     def frame(self, meta: Meta, version: int = 0) -> Frame:
-        """A frame of the configuration in force."""
+        """Return a frame of the configuration in force."""
         return Frame(meta, self.standing.number, version)
 
     def owned(self) -> NDArray[np.int64]:
-        """Blocks whose primary this server is, with their values here."""
+        """Return the blocks whose primary this server is, with their values here."""
         return self.store.held(BlockStatus.PRIMARY)
 
     @property
@@ -113,7 +121,7 @@ class ServerState:
         self.gathering = Gathering(len(self.store.status), workers)
 
     def forget(self, dead: frozenset[NodeId]) -> None:
-        """Dead nodes contribute no more, and nobody sends them anything."""
+        """Drop dead nodes: they contribute no more, and nobody sends them anything."""
         self.outbox.disconnect(dead)
         for rank, worker in enumerate(self.gathering.workers):
             if worker in dead:
@@ -122,7 +130,7 @@ class ServerState:
             self.subscriptions.pop(node, None)
 
     def awaited(self) -> list[Awaited]:
-        """Workers whose pushes lack in updates that others have begun; nothing in an async or ssp job."""
+        """Return the workers whose pushes lack in updates that others have begun; none in an async or ssp job."""
         given = self.gathering.given
         begun = (given != Given.NOTHING).any(axis=0)
         if not begun.any():
@@ -149,7 +157,13 @@ class ServerState:
         self.changed.notify_all()
 
     def refuse(self, node: NodeId, reason: Reason, detail: str) -> None:
-        """Tell a worker that its frame is not served, and which configuration is in force."""
+        """Tell a worker that its frame is not served, and which configuration is in force.
+
+        Args:
+            node: the worker.
+            reason: for programs.
+            detail: for people.
+        """
         meta = RefusedMeta(reason=reason, detail=detail, configuration=self.standing.number)
         self.outbox.send(node, self.frame(meta))
 
@@ -196,13 +210,19 @@ class ServerState:
         send()
 
     def write_down(self, version: int, updated: Sequence[Run], shares: Sequence[tuple[NodeId, Share]]) -> None:
-        """Tell the ledger that `updated` went from `version` to the next."""
+        """Tell the ledger that blocks went from `version` to the next.
+
+        Args:
+            version: that they had.
+            updated: runs of the blocks.
+            shares: of the workers, in rank order.
+        """
         self.ledger.append(self.standing.number, version, joined(updated), shares)
         if self.ledger.waiting > _REPORT_AT:
             self.control.report_soon()
 
     def stepped(self, version: int, each: int = 1) -> None:
-        """Blocks have reached `version`, of which a step takes `each`: tell who sends or saves them."""
+        """Tell who sends or saves blocks that they have reached `version`, of which a step takes `each`."""
         for source in self.sources.values():
             source.stepped(version, each)
         if self.snapshot is not None or self.sources:

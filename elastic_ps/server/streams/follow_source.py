@@ -42,7 +42,7 @@ _STEPS = 20  # a lag that has not shrunk for so many steps: the design's figure
 
 
 def next_run(store: ServerBlockStore, pending: NDArray[np.bool_]) -> Run | None:
-    """The next run to copy: alike in memory, treatment and version, of about `PIECE_BYTES`."""
+    """Return the next run to copy: alike in memory, treatment and version, of about `PIECE_BYTES`."""
     ids = np.flatnonzero(pending & (store.status == BlockStatus.PRIMARY))
     if not len(ids):
         return None
@@ -174,7 +174,13 @@ class FollowSource:
     def record(
         self, segment: Run, aggregate: Aggregate | Rows | None, hyper: Hyper | None, batch: BatchId | None
     ) -> tuple[Aggregate | Rows | None, Callable[[], None]]:
-        """An update of `segment`, of which all is followed, is about to be applied here.
+        """Prepare the record of an update of `segment`, of which all is followed, before it is applied here.
+
+        Args:
+            segment: alike in what its update needs.
+            aggregate: that will be applied; None: nobody pushed these keys.
+            hyper: the optimizer's values.
+            batch: what the segment takes by it, in an async or ssp job.
 
         Returns:
             The aggregate to apply, and what is to be called then: it sends what the aggregate has kept.
@@ -190,11 +196,11 @@ class FollowSource:
         return kept, lambda: self._send(replace(meta, slot=slot), version, [memory], sent)
 
     def forget(self, run: Run) -> None:
-        """A run was changed otherwise than by an update: it is sent anew."""
+        """Send a run anew: it was changed otherwise than by an update."""
         self._streamed[run[0] : sum(run)] = False
 
     def stepped(self, version: int, each: int) -> None:
-        """Blocks have reached `version`, of which a step takes `each`: watch the follower's lag."""
+        """Watch the follower's lag: blocks have reached `version`, of which a step takes `each`."""
         if version < self._watched + each or not self._live or self._handed_over or self.fell_back:
             return
         self._watched = version

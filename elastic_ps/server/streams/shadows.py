@@ -93,5 +93,5 @@ class Subscription:
         self._unsent[run[0] : sum(run)] = False
 
     def owes(self, run: Run) -> None:
-        """Blocks have changed, and their values are not sent now."""
+        """Note that blocks have changed whose values are not sent now."""
         self._unsent[run[0] : sum(run)] = True

@@ -1,4 +1,4 @@
-"""How fast snapshots flow beside training. Pure."""
+"""This module decides how fast snapshots flow beside training. It is pure."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ SECONDS = 15.0
 
 @dataclass
 class SnapshotPace:
-    """An even flow.
+    """A `SnapshotPace` spreads a snapshot evenly over time.
 
     Args:
         total: bytes of the snapshot.
@@ -34,6 +34,6 @@ class SnapshotPace:
     sent: int = 0
 
     def allows(self, now: float) -> bool:
-        """Whether more may be sent at `now`."""
+        """Return whether more may be sent at `now`."""
         elapsed = now - self.started
         return elapsed >= SECONDS or self.sent < FREE_BYTES + elapsed * max(RATE / self.streams, self.total / SECONDS)

@@ -1,4 +1,4 @@
-"""Memory of the updates that are on their way to a follower."""
+"""`UpdateRecords` keeps the memory of updates that are on their way to a follower."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ class UpdateRecords:
         self._counting = threading.Lock()  # links send without the state's lock
 
     def take(self, segment: Run, dtype: DType) -> tuple[Array, int | None, Callable[[], None] | None]:
-        """Memory for the update of a segment that leaves its version.
+        """Return memory for the record of an update of a segment.
 
         Returns:
             The memory; the number that the follower gives back when it has applied the record, None where it does not
@@ -56,7 +56,7 @@ class UpdateRecords:
         return memory, None, lambda: self._done(slot)
 
     def applied(self, number: int) -> None:
-        """The follower has applied a record that lies in its memory.
+        """Take note that the follower has applied a record that lies in its memory.
 
         Raises:
             ProtocolError: there is none of that number.
@@ -79,7 +79,7 @@ class UpdateRecords:
         return free[0]
 
     def _fits(self, slot: _VersionMemory) -> bool:
-        """Whether the follower has made its memory large enough: it may hear of the model later."""
+        """Return whether the follower has made its memory large enough: it may hear of the model later."""
         image, needed = self._shared[0], (slot.number + 1) * self._store.model.slab_bytes
         if image.array.nbytes < needed:
             image.follow()

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class _Push:
-    """A push under way.
+    """A `_Push` is a push that is being applied.
 
     Attributes:
         batch: what its blocks take, once each.
@@ -61,7 +61,7 @@ class AsyncUpdates:
         self._chiefs: dict[int, Hyper] = {}  # by store
 
     def take_push(self, node: NodeId, frame: Frame, data: list[Contribution]) -> None:
-        """A push of the configuration in force, by a worker of its roster."""
+        """See `PushMode.take_push`: each is an update of its own."""
         push = _Push(self._batch(node, frame), frame.samples, self._hyper(node, frame))
         for part, piece in self._intake.parts(node, frame, data, lambda run: self._judge(run, push.batch)):
             if part is BlockVerdict.KEEP:
@@ -77,11 +77,13 @@ class AsyncUpdates:
             self._state.refuse(node, Reason.MISMATCH, detail)
 
     def answer_pull(self, node: NodeId, frame: Frame, blocks: NDArray[np.int64]) -> None:
-        """Send a worker the values of these blocks, all of which are here, under the version that it asked for."""
+        """See `PushMode.answer_pull`: under the version that the worker asked for."""
         self._send_values(node, np.unique(blocks), frame.version)
 
     def begin_subscription(self, node: NodeId) -> None:
-        """There are no shadows: a joiner that came before the job's data was declared could not know, and pulls."""
+        """See `PushMode.begin_subscription`: nothing, since a joiner that could not know of the job's mode yet pulls
+        later.
+        """
 
     # ---- judgement ---------------------------------------------------------------------------------------------------
 
@@ -92,7 +94,7 @@ class AsyncUpdates:
         return BatchId(*batch)
 
     def _hyper(self, node: NodeId, frame: Frame) -> Hyper | None:
-        """The chief's latest; before the chief has pushed for the first time, the pusher's own."""
+        """Return the chief's latest values; before the chief has pushed for the first time, the pusher's own."""
         own = frame.of(PushMeta).hyper
         if not frame.runs:
             return own
@@ -143,7 +145,7 @@ class AsyncUpdates:
             state.stepped(max(push.updated, default=-1) + 1, len(state.gathering.workers))
 
     def _send_values(self, node: NodeId, blocks: NDArray[np.int64], version: int) -> None:
-        """Copied: the pushes of others change the blocks while the values are under way."""
+        """Send copies of values: the pushes of others change the blocks while they are under way."""
         state = self._state
         runs = list(state.store.alike(blocks))
         pieces = [piece.copy() for run in runs for piece in state.store.values.pieces(run)]

@@ -16,7 +16,7 @@ from elastic_ps.transport.frames import Frame
 
 @dataclass(frozen=True)
 class Piece:
-    """One run of a push."""
+    """A `Piece` is one run of a push."""
 
     run: Run
     given: Given
@@ -38,7 +38,7 @@ class Intake:
     def parts(
         self, node: NodeId, frame: Frame, data: list[Contribution], judge: Callable[[Run], Bytes]
     ) -> Iterator[tuple[BlockVerdict, Piece]]:
-        """The parts of a push to keep and to answer. Those to hold are held.
+        """Yield the parts of a push to keep and to answer; hold those that have to wait.
 
         Args:
             node: who pushed.

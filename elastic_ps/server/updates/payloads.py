@@ -13,7 +13,7 @@ from elastic_ps.transport.meta_parts import Encoded
 
 
 def sizes(frame: Frame, store: ServerBlockStore) -> list[int] | None:
-    """Bytes of each run of a frame; None: they are those of its blocks. Called under the lock.
+    """Return the bytes that each run of a frame must bring; None: those of its blocks. Called under the lock.
 
     Raises:
         ProtocolError: the frame says what cannot be.
@@ -27,7 +27,12 @@ def sizes(frame: Frame, store: ServerBlockStore) -> list[int] | None:
 
 
 def decoded(frame: Frame, data: list[Raw], store: ServerBlockStore) -> list[Contribution]:
-    """What the payload of a frame, of each run, stands for.
+    """Return what the payload of a frame stands for, by run.
+
+    Args:
+        frame: without its payload.
+        data: that, by run.
+        store: of the blocks.
 
     Raises:
         ProtocolError: no correct peer sends it.

@@ -62,7 +62,7 @@ class SyncUpdates:
     # ---- PUSH --------------------------------------------------------------------------------------------------------
 
     def take_push(self, node: NodeId, frame: Frame, data: list[Contribution]) -> None:
-        """A push of the configuration in force, by a worker of its roster."""
+        """See `PushMode.take_push`: it is gathered until every worker has pushed."""
         state = self._state
         state.subscriptions.pop(node, None)  # it is a member, and up to date
         rank = state.gathering.workers.index(node)
@@ -81,11 +81,11 @@ class SyncUpdates:
             self._send_values(node, np.concatenate(answer))
 
     def answer_pull(self, node: NodeId, _frame: Frame, blocks: NDArray[np.int64]) -> None:
-        """Send a worker the values of these blocks, all of which are here."""
+        """See `PushMode.answer_pull`."""
         self._send_values(node, blocks)
 
     def begin_subscription(self, node: NodeId) -> None:
-        """A shadow gets every value: now, and with each update."""
+        """See `PushMode.begin_subscription`: now, and with each update."""
         state = self._state
         state.subscriptions[node] = Subscription(node, state.store, state.outbox)
         state.changed.notify_all()
@@ -186,7 +186,7 @@ class SyncUpdates:
             self._tell_shadows(frame, cut, payload)
 
     def _tell_rows(self, version: int, updated: Sequence[tuple[Run, NDArray[np.int64]]]) -> None:
-        """The same of blocks of which some rows have changed: where values travel, only those do."""
+        """Send the values of blocks of which some rows have changed: where values travel, only those rows do."""
         if not updated:
             return
         state = self._state
@@ -217,7 +217,7 @@ class SyncUpdates:
             state.changed.notify_all()  # who sends them when the job stands still
 
     def _send_values(self, node: NodeId, blocks: NDArray[np.int64]) -> None:
-        """One frame for each version.
+        """Send the values of blocks in one frame for each version.
 
         Copied, unlike those of an update: the worker may have them already by another connection, go on, and see them
         change under way.

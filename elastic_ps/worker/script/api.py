@@ -23,7 +23,7 @@ class Dense:
 
 
 class Array(Protocol):
-    """One framework tensor on one device."""
+    """An `Array` is one framework tensor on one device."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -38,10 +38,10 @@ class Array(Protocol):
         """Ascending numbers of the only rows that `write` takes; None: it takes all."""
 
     def stored_rows(self) -> Rows | None:
-        """The rows that a row-sparse array stores, after the framework's pending writes; None: it is dense."""
+        """Return the rows that a row-sparse array stores, after the framework's pending writes; None: it is dense."""
 
     def read(self) -> NDArray[Any]:
-        """All values, after the framework's pending writes: its own memory where possible, else a copy."""
+        """Return all values, after the framework's pending writes: its own memory where possible, else a copy."""
 
     @staticmethod
     def settle(arrays: Sequence["Array"], to_write: bool) -> None:
@@ -49,10 +49,10 @@ class Array(Protocol):
 
     @staticmethod
     def addresses(arrays: Sequence["Array"]) -> NDArray[np.int64] | int:
-        """Of the memory of each of `arrays`, which are of this class and settled; 0: see `memory`."""
+        """Return the addresses of the memory of `arrays`, which are of this class and settled; 0: see `memory`."""
 
     def memory(self) -> NDArray[Any] | None:
-        """Its own memory, once the array is settled; None: there is none, use `read` and `write`."""
+        """Return its own memory, once the array is settled; None: there is none, use `read` and `write`."""
 
     def write(self, values: NDArray[Any]) -> None:
         """Replace the values, of `rows` where there are some, after the framework's pending reads and writes.
@@ -75,7 +75,13 @@ class KeyStore(Protocol):
         """Define keys; the chief's values count. A known key is an error that names it."""
 
     def broadcast(self, keys: Sequence[str], arrays: Sequence[Array], outs: Sequence[Sequence[Array]]) -> None:
-        """`init`, then write the job's values to `outs`; arrays that are never pushed become auxiliary state."""
+        """Call `init`, then write the job's values to `outs`; arrays that are never pushed become auxiliary state.
+
+        Args:
+            keys: new ones.
+            arrays: one for each key, its first value.
+            outs: by key, one array for each device.
+        """
 
     def push(self, keys: Sequence[str], gradients: Sequence[Sequence[Array]]) -> None:
         """Stage gradients for the open exchange."""
@@ -86,10 +92,17 @@ class KeyStore(Protocol):
     def pushpull(
         self, keys: Sequence[str], gradients: Sequence[Sequence[Array]], outs: Sequence[Sequence[Array]]
     ) -> None:
-        """Stage gradients, close the exchange, and write the new values to `outs`; `combined` may delay the latter."""
+        """Stage gradients, close the exchange, and write the new values to `outs`; `combined` may delay the latter.
+
+        Args:
+            keys: that are known.
+            gradients: by key, one array for each device.
+            outs: by key, one array for each device.
+        """
 
     def combined(self, overlap: bool = False) -> AbstractContextManager[None]:
-        """While open, a `pushpull` only stages; at its end the exchange is closed, and every `outs` is written.
+        """Combine the pushpulls that are made while it is open: at its end the exchange is closed, and every `outs`
+        written.
 
         For a caller that reads nothing in between. After an exception nothing that is staged will be sent.
 
@@ -129,7 +142,7 @@ class KeyStore(Protocol):
         """
 
     def load_optimizer_states(self, states: dict[str, dict[str, Any]]) -> None:
-        """The inverse; the chief's copy counts. Call it in all workers.
+        """Load what `optimizer_states` returned; the chief's copy counts. Call it in all workers.
 
         Keys that are not in `states` keep theirs, and their count where "count" is absent. Called in the rehearsal,
         or before the first exchange, it does nothing in a job that has gone on (a joiner, a restored checkpoint).

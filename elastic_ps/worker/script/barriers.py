@@ -25,7 +25,13 @@ class Barriers:
         self._roster: tuple[NodeId, ...] = ()  # of the last step
 
     def began(self, part: StepPart | None, epoch: int, spec: DataSpec) -> None:
-        """A step begins; None: the epoch is over."""
+        """Take note that a step begins, or that the epoch is over.
+
+        Args:
+            part: of the step; None: the epoch is over.
+            epoch: that the job is in.
+            spec: of the data.
+        """
         if not spec.is_sync:
             self._enter(1 + epoch, ())
         elif part is None:

@@ -46,7 +46,7 @@ class StepPart:
 
 
 class DataPosition(Protocol):
-    """A worker's way through the job's data; used by the script's thread.
+    """A `DataPosition` is a worker's way through the job's data; it is used by the script's thread.
 
     Attributes:
         spec: of the data; its `exchanges` are known after the rehearsal.
@@ -63,18 +63,18 @@ class DataPosition(Protocol):
         """Exchanges of the step under way that have been made."""
 
     def begin(self, epoch: int) -> StepPart | None:
-        """The next step, or the one under way where its exchanges have not all been made; None: `epoch` is over.
+        """Return the next step, or the one under way where exchanges of it lack; None: `epoch` is over.
 
         Raises:
             JobEnded: see `WorkerState.wait`.
         """
 
     def upcoming(self, after: Place, count: int) -> list[range]:
-        """Positions of the epoch that will probably come next, of at most `count` steps."""
+        """Return the positions of the epoch that will probably come next, of at most `count` steps."""
 
 
 def position_of(node: WorkerNode, spec: DataSpec) -> DataPosition:
-    """The course of an elastic job."""
+    """Return the data position of a worker of an elastic job."""
     return ClockedPosition(node, spec) if spec.is_sync else DrawnPosition(node, spec)
 
 
@@ -177,7 +177,13 @@ class DrawnPosition:
 
 
 def agree(named: str, known: str, where: str) -> None:
-    """Refuse a kvstore whose name says `named` in a job that is `known`, as `where` says."""
+    """Refuse a kvstore whose name says another consistency than the job has.
+
+    Args:
+        named: by the kvstore.
+        known: of the job.
+        where: who says so.
+    """
     if named != known:
         raise ConfigurationError(
             f'kvstore "dist_elastic_{named}" in a job whose consistency is "{known}", as {where} says: say the same in '

@@ -1,4 +1,4 @@
-"""What the script pushes, laid out as a PUSH sends it."""
+"""`Gradients` lays out what the script pushes as a PUSH sends it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -90,7 +90,7 @@ class Gradients:
         return done
 
     def _stored_rows(self, index: int, arrays: Sequence[Array]) -> Rows | None:
-        """The sum of `arrays`, where all are row-sparse and can be divided among servers by rows."""
+        """Return the sum of `arrays` where all are row-sparse and can be divided among servers by rows; else None."""
         found = []
         for array in arrays:
             rows = array.stored_rows()
@@ -100,7 +100,7 @@ class Gradients:
         return summed(found, None, 1.0)
 
     def rows(self, index: int) -> Rows | None:
-        """Of a tensor's latest gradient, where it has some only; None: it lies in `parts`."""
+        """Return the rows of a tensor's latest gradient, where it has some only; None: it lies in `parts`."""
         return self._rows.get(index)
 
     def finish_writing(self) -> None:
@@ -109,7 +109,7 @@ class Gradients:
         self._copies.clear()
 
     def parts(self, run: Run) -> list[Raw]:
-        """The memory of the latest gradients of a run: one array for each stretch in one image."""
+        """Return the memory of the latest gradients of a run: one array for each stretch in one image."""
         first, count = run
         found = []
         for low, high in stretches(self._lies[first : first + count]):
@@ -118,16 +118,14 @@ class Gradients:
         return found
 
     def step_again(self) -> None:
-        """The step is made once more, with other gradients. Some server may not have heard, and still use the present
-        ones: they stay, and the next travel.
-        """
+        """Prepare to make the step once more, with other gradients."""
         self._leaving.clear()
         self._images[_OWN] = Image()
         self._again = True
         self._generation = -1
 
     def step_done(self) -> None:
-        """Every server has used what it was sent."""
+        """Take note that every server has used what it was sent."""
         self._left.update(self._leaving)
         self._leaving.clear()
         if self._again:

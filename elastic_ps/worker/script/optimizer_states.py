@@ -1,4 +1,4 @@
-"""The optimizer's state, which lives on the servers: collected for the script, and loaded from it.
+"""This module collects the optimizer's state, which lives on the servers, for the script, and loads it from it.
 
 Under "sync" no block can be updated between two exchanges of a worker, since that needs this worker's push. So what it
 reads then is of one version, and what the chief sends then stands before the next update. Else others push meanwhile:
@@ -44,7 +44,7 @@ class BlockState:
 
 
 class States:
-    """The optimizer's state of one kvstore's keys.
+    """`States` collects and loads the optimizer's state of one kvstore's keys.
 
     Args:
         node: this worker.
@@ -56,7 +56,7 @@ class States:
         self._store = store
 
     def counts(self, pushing: Iterable[str]) -> dict[str, int]:
-        """Updates of each key before the open exchange, which is over the keys `pushing`.
+        """Return how many updates each key has had before the open exchange, which is over the keys `pushing`.
 
         A worker that died in it may have completed it on some servers: that update does not count yet.
         """
@@ -70,7 +70,7 @@ class States:
         return counts
 
     def collect(self) -> dict[str, State]:
-        """The state of every key that has any, or has been updated."""
+        """Return the state of every key that has any, or has been updated."""
         states: dict[str, State] = {}
         for indices in self._batches():
             held = fetch(self._node, [block for index in indices for block in self._model.blocks_of[index]])
@@ -115,7 +115,7 @@ class States:
             fetch(self._node, sorted(blocks), numbers_only=True, load=frames)
 
     def _begun(self, held: Mapping[int, BlockState]) -> bool:
-        """Whether an update of this worker's version has been made in part."""
+        """Return whether an update of this worker's version has been made in part."""
         return any(found.version != self._node.version for found in held.values())
 
     @property
@@ -123,7 +123,7 @@ class States:
         return self._node.inbox.model
 
     def _tensors(self) -> list[int]:
-        """Indices of the tensors that an optimizer may update.
+        """Return the indices of the tensors that an optimizer may update.
 
         Only those whose values are here: in the rehearsal others may have declared some to which only the chief, which
         is perhaps this worker, gives first values.
@@ -135,7 +135,7 @@ class States:
         ]
 
     def _batches(self) -> Iterator[list[int]]:
-        """Tensor indices, in groups of about `BATCH_BYTES`: a server copies what it sends."""
+        """Yield tensor indices in groups of about `BATCH_BYTES`: a server copies what it sends."""
         batch: list[int] = []
         for index in self._tensors():
             batch.append(index)
@@ -164,7 +164,7 @@ Load = tuple[list[str], int, list[Buffer]]
 def fetch(
     node: WorkerNode, blocks: Iterable[int], numbers_only: bool = False, load: Mapping[int, Load] | None = None
 ) -> dict[int, BlockState]:
-    """What the servers hold of these blocks; asked again where the configuration or a connection changes.
+    """Return what the servers hold of these blocks; ask again where the configuration or a connection changes.
 
     Args:
         node: this worker, which has no exchange under way.
@@ -199,7 +199,7 @@ def fetch(
 
 
 def _split(model: Model, frame: Frame, data: bytearray) -> Iterable[tuple[int, BlockState]]:
-    """A SNAPSHOT's blocks. Its payload: the run's values, then each state array over the whole run."""
+    """Yield a SNAPSHOT's blocks. Its payload is the run's values, then each state array over the whole run."""
     ((first, count),) = frame.runs
     snapshot = frame.of(SnapshotMeta)
     dtypes = {name: np.dtype(dtype) for name, dtype in zip(snapshot.state, snapshot.dtypes, strict=True)}
@@ -219,7 +219,7 @@ def _split(model: Model, frame: Frame, data: bytearray) -> Iterable[tuple[int, B
 
 
 def _frame_parts(model: Model, number: int, state: State, held: BlockState) -> Load:
-    """What loads one block: its part of each array, padded as the servers keep it."""
+    """Return what loads one block: its part of each array, padded as the servers keep it."""
     block = model.blocks[number]
     item = np.dtype(model.tensors[block.tensor].dtype).itemsize
     payload: list[Buffer] = []

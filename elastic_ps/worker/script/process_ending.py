@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def exits() -> Iterator[None]:
-    """Turns the end of the job into the end of the script, with the process's exit status."""
+    """Turn the end of the job into the end of the script, with the process's exit status."""
     try:
         yield
     except JobEnded as error:
@@ -48,7 +48,7 @@ class ScriptEnding:
 
 
 def drain_on_sigterm(leave: Callable[[], str], end: Callable[[str], None]) -> None:
-    """SIGTERM becomes a drain: the job goes on without this worker, which then ends with status 0.
+    """Let SIGTERM drain the worker: the job goes on without it, and it ends with status 0.
 
     Args:
         leave: asks for it; returns why the worker has to end all the same, "": it need not.

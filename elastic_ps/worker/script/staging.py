@@ -1,4 +1,4 @@
-"""Which keys the open exchange has, and which exchanges a step makes. Pure: keys in, decisions out.
+"""`Staging` knows the keys of the open exchange, and the exchanges of a step. It is pure: keys in, decisions out.
 
 Pushes only stage. An exchange closes when something needs its result or its place: a pull or a second push of a staged
 key, a pushpull (at the end of `KeyStore.combined` where it is within one), another store's turn, a barrier, the step's
@@ -36,7 +36,7 @@ class Staging:
         return len(self.learnt)
 
     def must_close_before(self, key: Key) -> bool:
-        """Whether staging `key` needs the open exchange closed first: pushed twice, or another store's turn."""
+        """Return whether `key` needs the open exchange closed first: it is pushed twice, or of another store."""
         return key in self.staged or (bool(self.staged) and next(iter(self.staged))[0] != key[0])
 
     def stage(self, key: Key) -> None:
@@ -44,11 +44,11 @@ class Staging:
         self.staged.add(key)
 
     def needs(self, key: Key) -> bool:
-        """Whether reading `key` needs the open exchange closed."""
+        """Return whether reading `key` needs the open exchange closed."""
         return key in self.staged
 
     def closed(self) -> frozenset[Key]:
-        """The open exchange is closed; returns its keys."""
+        """Close the open exchange; return its keys."""
         keys = frozenset(self.staged)
         self.staged.clear()
         if self.rehearsing:

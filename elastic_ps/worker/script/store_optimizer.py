@@ -41,7 +41,7 @@ class StoreOptimizer:
         self.spec, self._hyper = spec, hyper
 
     def hyper(self, keys: Iterable[Key]) -> Hyper | None:
-        """The values of the coming update of `keys`; None without an optimizer.
+        """Return the values of the coming update of `keys`; None without an optimizer.
 
         The number of the update is the largest of any key, as in MXNet. Under "sync" only the chief gives values: a
         worker that becomes it asks the servers for their counts once, so that schedules go on after joins, restores
@@ -64,12 +64,12 @@ class StoreOptimizer:
         return self._hyper(max([*coming, *self._counts.values()]))
 
     def updated(self, keys: Iterable[Key]) -> None:
-        """An exchange over `keys` is complete."""
+        """Count an update of `keys`: an exchange over them is complete."""
         if self._counts is not None:
             self._counts.update({key: self._counts.get(key, 0) + 1 for _, key in keys})
 
     def states(self) -> dict[str, State]:
-        """Those of the servers; in the rehearsal of a new job, which has none, what it was given to load."""
+        """Return the servers' states; in the rehearsal of a new job, which has none, what it was given to load."""
         with exits():
             return self._states.collect() or dict(self._later)
 
@@ -94,7 +94,7 @@ class StoreOptimizer:
         self._later = dict(states)
 
     def load_now(self, begins: bool) -> None:
-        """The rehearsal is over; see `load`."""
+        """Load what `load_later` was given: the rehearsal is over."""
         if self._later:
             self.load(self._later, begins)
         self._later = {}

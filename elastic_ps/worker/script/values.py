@@ -1,4 +1,4 @@
-"""Between values that lie flat in parts and a script's arrays."""
+"""This module copies between values that lie flat in parts and a script's arrays."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +24,7 @@ def settle(arrays: Iterable[Array], to_write: bool) -> None:
 
 
 def addresses(arrays: Sequence[Array]) -> Addresses:
-    """Where settled arrays have their memory; 0: it cannot be written to directly."""
+    """Return the addresses of settled arrays' memory; 0: it cannot be written to directly."""
     found = np.zeros(len(arrays), dtype=np.int64)
     kinds: set[type[Array]] = set(map(type, arrays))
     for kind in kinds:
@@ -34,7 +34,14 @@ def addresses(arrays: Sequence[Array]) -> Addresses:
 
 
 def write_at_once(state: WorkerState, store: int, wanted: Sequence[tuple[str, Array]]) -> NDArray[np.bool_]:
-    """Write installed values of a store's keys to settled arrays; which could be: those in one piece at both ends."""
+    """Write installed values of a store's keys to settled arrays; return which could be: those in one piece at both
+    ends.
+
+    Args:
+        state: the worker's.
+        store: number of the kvstore.
+        wanted: key and array, one for each that is to be written.
+    """
     inbox, to = state.inbox, addresses([array for _, array in wanted])
     with state.changed:  # tables may grow at any time
         model = inbox.model
@@ -50,7 +57,7 @@ def write_at_once(state: WorkerState, store: int, wanted: Sequence[tuple[str, Ar
 
 
 def chosen_rows(parts: Sequence[NDArray[Any]], target: Array) -> NDArray[Any]:
-    """Of values that lie flat in parts, those of the rows that a target takes."""
+    """Return those rows of values that a target takes; the values lie flat in parts."""
     assert target.rows is not None
     width = prod(target.shape[1:])
     if any(len(part) % width for part in parts):  # rows are cut where none fits in a block
@@ -66,7 +73,7 @@ def chosen_rows(parts: Sequence[NDArray[Any]], target: Array) -> NDArray[Any]:
 
 
 def cut(memory: NDArray[Any], parts: Iterable[NDArray[Any]]) -> Iterator[Copy]:
-    """The copies that bring parts to flat memory."""
+    """Yield the copies that bring parts to flat memory."""
     low = 0
     for part in parts:
         yield memory[low : low + len(part)], part

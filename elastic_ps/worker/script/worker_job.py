@@ -73,7 +73,7 @@ class WorkerJob:
         )
 
     def open_store(self, consistency: str | None = None) -> WorkerKeyStore:
-        """The script's next kvstore object.
+        """Open the script's next kvstore object.
 
         Args:
             consistency: what its name says; None: the sampler's, "sync" without one.
@@ -137,7 +137,7 @@ class WorkerJob:
     # ---- steps of an elastic job -----------------------------------------------------------------------------------
 
     def rehearse(self, spec: DataSpec) -> None:
-        """The script's next step is a rehearsal: what it pushes is learnt, not sent."""
+        """Make the script's next step a rehearsal: what it pushes is learnt, not sent."""
         if self._stores and any(store.declared for store in self._stores):
             raise ConfigurationError(
                 "a kvstore was used before the sampler's first batch: create elastic_ps.Sampler and iterate over it "
@@ -150,7 +150,7 @@ class WorkerJob:
         self.staging.rehearse()
 
     def perform(self) -> None:
-        """The rehearsal is over: declare what it used, take the job's values, and wait to be a member."""
+        """End the rehearsal: declare what it used, take the job's values, and wait to be a member."""
         self.buffer.close_exchange()
         assert self.spec is not None
         assert self.data_position is not None
@@ -177,7 +177,7 @@ class WorkerJob:
         self.rehearsed = True
 
     def begin_step(self, epoch: int) -> StepPart | None:
-        """This worker's part of the next step, fixed from now to `end_step`; None: `epoch` is over."""
+        """Return this worker's part of the next step, fixed from now to `end_step`; None: `epoch` is over."""
         assert self.data_position is not None
         with exits():
             part = self.data_position.begin(epoch)
@@ -192,7 +192,7 @@ class WorkerJob:
         return part
 
     def end_step(self, part: StepPart) -> bool:
-        """The script has used the batch of `part`; False where the step must be yielded again, or is not open."""
+        """End the step of `part`; return False where it must be yielded again, or is not open."""
         if part is not self._step.part:
             return False
         self.buffer.close_exchange()
@@ -202,7 +202,7 @@ class WorkerJob:
         return done
 
     def leave_step(self) -> None:
-        """The script is out of its loop over the sampler, perhaps by a break: what it has pushed counts.
+        """Leave the step, as the script has left its loop, perhaps by a break: what it has pushed counts.
 
         A step whose exchanges have not all been made is the next one again; a rehearsal in which nothing was pushed
         too.
@@ -215,19 +215,19 @@ class WorkerJob:
             self._put_down()
 
     def skip_step(self) -> None:
-        """This worker has no samples in the step: take part in its exchanges without pushing."""
+        """Take part in a step's exchanges without pushing: this worker has no samples in it."""
         self._take_part_in_the_rest(empty=True)
         self._install_all()
         self._put_down()
 
     def _take_part_in_the_rest(self, empty: bool = False) -> None:
-        """Of the step's exchanges, in which this worker pushes nothing; `empty`: as it has no samples."""
+        """Make the rest of the step's exchanges, pushing nothing; `empty`: this worker has no samples in it."""
         assert self.spec is not None
         while self._step.lacks(self.spec.exchanges):
             self._step.make_exchange(frozenset(), None, empty)
 
     def _put_down(self) -> None:
-        """No step is under way; one that must be yielded again begins with the job's values."""
+        """End the step under way; one that must be yielded again begins with the job's values."""
         if self._step.again:
             self._install_all()
         self._step.end()
@@ -244,7 +244,7 @@ class WorkerJob:
     def declare(
         self, store: int, tensors: Sequence[Tensor], optimizer: str, local: bool, first: FirstValues
     ) -> list[str]:
-        """Declare tensors of a store; returns warnings."""
+        """See `StoreJob.declare`."""
         request = pb.DeclareRequest(
             tensors=[codec.tensor_to_pb(tensor) for tensor in tensors],
             store=store,
@@ -256,7 +256,7 @@ class WorkerJob:
             return declare(self.node, request, first)
 
     def parts(self, store: int, keys: Iterable[str]) -> dict[str, list[NDArray[Any]]]:
-        """The installed values of keys, flat and in order; none where the job has none yet."""
+        """See `StoreJob.parts`."""
         inbox, found = self.node.inbox, {}
         with self.node.changed:  # tables may grow at any time
             for key in keys:
@@ -285,7 +285,7 @@ _current: WorkerJob | None = None
 
 
 def current_job() -> WorkerJob:
-    """The job of this process, joined at the first call.
+    """Return the job of this process, joined at the first call.
 
     Raises:
         ConfigurationError: the process was not started as part of a job.

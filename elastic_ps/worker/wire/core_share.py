@@ -29,7 +29,7 @@ class CoreShare:
         self._owed = 0.0
 
     def stepped(self) -> None:
-        """A step has ended: rest until what was used beyond the share is made up for; nothing is saved up."""
+        """Wait, after a step, until what was used beyond the share is made up for; nothing is saved up."""
         if not self._share:
             return
         now, used = self._now(), self._used()

@@ -32,7 +32,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Push:
-    """What a worker contributes to one exchange.
+    """A `Push` is what a worker contributes to one exchange.
 
     Attributes:
         parts: the memory of the gradients of a run of blocks; only `present` tensors are asked for.
@@ -60,7 +60,7 @@ class Push:
 
 
 def roster(configuration: Configuration) -> tuple[NodeId, ...]:
-    """Workers in rank order."""
+    """Return the workers in rank order."""
     return tuple(worker.id for worker in configuration.workers)
 
 
@@ -89,11 +89,11 @@ class Exchange:
             self._sent = (node.generation, node.version), sent | push.present
 
     def forget_sent(self) -> None:
-        """What was sent ahead does not count: `run` sends it again."""
+        """Forget what was sent ahead: it does not count, `run` sends it again."""
         self._sent = (-1, -1), frozenset()
 
     def _already_sent(self) -> frozenset[int]:
-        """Tensors of the open version that servers have been sent and will answer. Call under the lock."""
+        """Return the tensors of the open version that servers have been sent and will answer. Call under the lock."""
         when, sent = self._sent
         return sent if when == (self._node.generation, self._node.version) else frozenset()
 
@@ -127,7 +127,7 @@ class Exchange:
         return True
 
     def _check_first_values(self, version: int) -> None:
-        """The chief's values count: what it has not initialized before it pushes would be waited for without end."""
+        """Check that the chief has initialized all keys: its values count, and would be waited for without end."""
         model = self._node.inbox.model
         for first, _ in self._node.inbox.missing(version):
             key = model.tensors[model.blocks[first].tensor].name
@@ -137,7 +137,7 @@ class Exchange:
             )
 
     def _tell_first_step(self) -> None:
-        """A plan is committed once a worker is past its clock: the coordinator need not wait for the next report."""
+        """Report the first step of a configuration at once: a plan is committed when a worker is past its clock."""
         number = self._node.standing.number
         if number != self._told:
             self._told = number
@@ -158,7 +158,7 @@ class Exchange:
     def _frames(
         self, push: Push, version: int, tensors: frozenset[int], whole: bool = True
     ) -> Iterator[tuple[NodeId, Frame, list[Buffer]]]:
-        """The frames that push `tensors`; `whole`: and those that name what is not pushed at all."""
+        """Yield the frames that push `tensors`; where `whole`, also those that name what is not pushed at all."""
         node = self._node
         model = node.inbox.model
         missing, present, sparse = self._masks(push, version, tensors)
@@ -186,7 +186,9 @@ class Exchange:
                 yield server, node.frame(replace(common, absent=tuple(runs(absent))), version, push.samples), []
 
     def _masks(self, push: Push, version: int, tensors: frozenset[int]) -> tuple[Mask, Mask, Mask]:
-        """By block: whether it is of `tensors` or absent and lacks values, whether it is pushed, and as some rows."""
+        """Return by block whether it lacks values and is of `tensors` or absent, whether it is pushed, and whether as
+        rows.
+        """
         model = self._node.inbox.model
         missing, present, sparse = np.zeros((3, len(model.blocks)), dtype=bool)
         for first, count in self._node.inbox.missing(version + 1):
@@ -201,7 +203,7 @@ class Exchange:
 
 
 def _tables(model: Model, push: Push, blocks: list[int]) -> Iterator[tuple[Rows, Run]]:
-    """The rows of the gradients of tensors of which there are some only, by run of blocks."""
+    """Yield, by run of blocks, the rows of gradients of which there are some only."""
     for run in (part for found in model.by_tensor(blocks) for part in runs(found)):
         rows, held = push.rows(model.blocks[run[0]].tensor), rows_of(model, run)
         assert rows is not None
@@ -210,7 +212,7 @@ def _tables(model: Model, push: Push, blocks: list[int]) -> Iterator[tuple[Rows,
 
 
 def _is_encoded(model: Model, blocks: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """By block, whether its gradients can be compressed."""
+    """Return by block whether its gradients can be compressed."""
     tensors = [model.tensors[model.blocks[block].tensor] for block in blocks.tolist()]
     return np.array([tensor.dtype == "float32" and not tensor.auxiliary for tensor in tensors], dtype=bool)
 
@@ -223,7 +225,7 @@ def _encode(push: Push, chunk: Sequence[Run]) -> tuple[Encoded, list[Buffer]]:
 
 
 def _chunks(model: Model, blocks: list[int], limit: int) -> Iterator[tuple[Run, ...]]:
-    """Ascending blocks as groups of runs, each group at most `limit` bytes or one block."""
+    """Yield ascending blocks as groups of runs, each group at most `limit` bytes or one block."""
     chunk: list[int] = []
     size = 0
     for block in blocks:

@@ -127,7 +127,7 @@ class Membership:
             threading.Thread(target=populate, args=(state, table), name="populate", daemon=True).start()
 
     def _forget(self, server: NodeId) -> None:
-        """A dead server's replies of the open exchange do not count."""
+        """Forget a dead server's replies of the open exchange."""
         state = self._state
         if state.standing.current is not None and server in state.configuration.blocks_of:
             state.inbox.forget(list(runs(state.configuration.blocks_of[server])), state.version + 1)
@@ -205,14 +205,14 @@ class Membership:
             link.send(state.frame(SubscribeMeta()))
 
     def heard(self, server: NodeId, number: ConfigId) -> None:
-        """A server has said something under configuration `number`: it is in force there."""
+        """Take note that configuration `number` is in force at a server: it has said something under it."""
         with self._state.changed:
             self._heard[server] = max(number, self._heard.get(server, number))
             self._state.changed.notify_all()
         self.switch(number)
 
     def step_ended(self, reached: float) -> None:
-        """The version of a step boundary was installed at `reached` (monotonic seconds): switch where its clock is due.
+        """Switch where the clock is due: the version of a step boundary was installed at `reached` (monotonic seconds).
 
         Raises:
             JobEnded: in pause mode, while this worker waits for the new owners.
@@ -236,7 +236,7 @@ class Membership:
     # ---- the switch ------------------------------------------------------------------------------------------------
 
     def switch(self, number: ConfigId, reached: float | None = None) -> None:
-        """`number` is decided: where it is prepared here, swap the tables, tell both rosters' servers, answer SWITCHED.
+        """Switch to `number`, which is decided, if it is prepared here: tell both rosters' servers, answer SWITCHED.
 
         Args:
             number: of a configuration that is in force somewhere, or due here.

@@ -44,7 +44,7 @@ class _Arrivals:
         return bool((self.where != _MISSING).all())
 
     def number(self, image: Slab) -> int:
-        """The place in `where` of a server's image."""
+        """Return the place in `where` of a server's image."""
         for number, known in enumerate(self.shared):
             if known is image:
                 return number + 1
@@ -77,21 +77,21 @@ class ParameterInbox:
             arrivals.where = np.append(arrivals.where, new)
 
     def wants(self, version: int, block_runs: Sequence[Run]) -> bool:
-        """Whether some of these blocks of a version are missing."""
+        """Return whether some of these blocks of a version are missing."""
         arrivals = self._for(version)
         if arrivals is None:
             return False
         return any((arrivals.where[first : first + count] == _MISSING).any() for first, count in block_runs)
 
     def buffers(self, version: int, block_runs: Sequence[Run]) -> list[Slab]:
-        """Where to receive blocks of a version that is wanted."""
+        """Return where to receive blocks of a version that is wanted."""
         arrivals = self._for(version)
         assert arrivals is not None
         arrivals.received.grow(self.model.slab_bytes)
         return [arrivals.received.array[self.model.span(run)] for run in block_runs]
 
     def arrived(self, version: int, block_runs: Sequence[Run], updates: int = 0, image: Slab | None = None) -> None:
-        """These blocks of a version, of one store, are here.
+        """Take note that these blocks of a version, of one store, are here.
 
         Args:
             version: of the blocks.
@@ -110,14 +110,20 @@ class ParameterInbox:
             arrivals.updates[store] = max(arrivals.updates[store], updates)
 
     def changed(self, version: int, run: Run, rows: Rows) -> None:
-        """These blocks of a version, the one after the installed, are what is installed, but for some rows."""
+        """Take note that blocks of the version after the installed are what is installed, but for some rows.
+
+        Args:
+            version: of the blocks.
+            run: of the blocks, of one tensor.
+            rows: that have changed, with their new values.
+        """
         arrivals = self._for(version)
         if arrivals is not None:
             arrivals.changed.append((run, rows))
             arrivals.where[run[0] : sum(run)] = _CHANGED
 
     def updates(self, store: int) -> int:
-        """The most that any tensor of `store` had had, as servers told with the installed values (async, ssp)."""
+        """Return the most updates of any tensor of `store`, as servers told with the installed values (async, ssp)."""
         return self._installed.updates[store]
 
     def _for(self, version: int) -> _Arrivals | None:
@@ -126,7 +132,7 @@ class ParameterInbox:
         return self._installed if version == self.version else None
 
     def next_version(self) -> int | None:
-        """The first later version whose blocks are all here; None while something lacks."""
+        """Return the first later version whose blocks are all here; None while something lacks."""
         return min((version for version, arrivals in self._later.items() if arrivals.complete), default=None)
 
     def install(self, version: int) -> None:
@@ -162,12 +168,12 @@ class ParameterInbox:
         self.version = version
 
     def missing(self, version: int) -> list[Run]:
-        """Runs of blocks of `version` that have not come."""
+        """Return the runs of blocks of `version` that have not come."""
         arrivals = self._for(version)
         return list(runs(np.flatnonzero(arrivals.where == _MISSING).tolist())) if arrivals is not None else []
 
     def forget(self, block_runs: Sequence[Run], version: int) -> None:
-        """A server that had answered for `version` is dead: what it said of these blocks is void."""
+        """Forget these blocks of a version: the server that had sent them is dead, and what it said is void."""
         if version in self._later:
             later = self._later[version]
             for first, count in block_runs:
@@ -175,13 +181,13 @@ class ParameterInbox:
             later.changed = [(run, rows) for run, rows in later.changed if later.where[run[0]] != _MISSING]
 
     def holds(self, index: int) -> bool:
-        """Whether all blocks of a tensor are here at the installed version."""
+        """Return whether all blocks of a tensor are here at the installed version."""
         blocks = self.model.blocks_of[index]
         where = self._installed.where[blocks.start : blocks.stop].tolist()
         return self.version is not None and len(where) == len(blocks) and _MISSING not in where
 
     def parts(self, index: int) -> list[NDArray[Any]]:
-        """The installed values of a tensor, flat and in order; valid until the next `install`."""
+        """Return the installed values of a tensor, flat and in order; valid until the next `install`."""
         blocks, installed = self.model.blocks_of[index], self._installed
         tensor = self.model.tensors[index]
         where = installed.where[blocks.start : blocks.stop].tolist()
@@ -199,7 +205,9 @@ class ParameterInbox:
         return found
 
     def addresses(self, tensors: Addresses) -> Addresses:
-        """Where the installed values of tensors lie, until the next `install`; 0: not in one piece, or not here."""
+        """Return the addresses of the installed values of tensors, until the next `install`; 0: not in one piece, or
+        not here.
+        """
         if self.version is None:
             return np.zeros(len(tensors), dtype=np.int64)
         installed = self._installed
@@ -209,7 +217,7 @@ class ParameterInbox:
         return np.where(alike & (where >= 0), lies, 0)
 
     def tensor(self, index: int) -> NDArray[Any]:
-        """The installed values of a tensor, in its shape: the memory itself, or a copy where it lies in several."""
+        """Return the installed values of a tensor, in its shape: the memory itself, or a copy of several parts."""
         parts = self.parts(index)
         whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return whole.reshape(self.model.tensors[index].shape)

@@ -31,9 +31,7 @@ def enter(node: WorkerNode) -> None:
 
 
 def follow(node: WorkerNode) -> None:
-    """A joiner that has rehearsed says so, and returns as a member that is up to date: by following as a shadow, or
-    where there is no common version to follow by taking the values of the moment.
-    """
+    """Say that a joiner has rehearsed, and return when it is a member that is up to date."""
     if node.is_member:
         return
     told = NO_CONFIGURATION
@@ -120,7 +118,7 @@ def declare(node: WorkerNode, request: pb.DeclareRequest, first: FirstValues) ->
 
 
 def _check_keys(node: WorkerNode, store: int, keys: Set[str]) -> None:
-    """In a new job all scripts initialize the same keys, and who is ahead has more: those that come first are alike."""
+    """Check that all scripts of a new job initialize the same keys; one that is ahead has more, at the end."""
     listed = [tensor.key for tensor in node.inbox.model.tensors if tensor.store == store]
     foreign = [key for key in listed[: len(keys)] if key not in keys]
     if foreign and not node.inherited:

@@ -1,4 +1,4 @@
-"""Memory that new owners share with this worker, touched before it is needed.
+"""Memory that new owners share with this worker is touched before it is needed.
 
 To touch memory first costs several times what it costs to write: the first steps with new owners would bear it all.
 """
@@ -33,7 +33,7 @@ def populate(state: WorkerState, configuration: Configuration) -> None:
 
 
 def _gained(state: WorkerState, configuration: Configuration) -> Iterator[tuple[NodeId, list[Run]]]:
-    """By server, the blocks that it gains."""
+    """Yield by server the blocks that it gains."""
     with state.changed:
         current = state.standing.current
     owned = current.blocks_of if current is not None else {}

@@ -32,7 +32,7 @@ class WorkerProgress:
         self._last: float | None = None
 
     def stepped(self, version: int, samples: int) -> None:
-        """A step ended at `version` with `samples` of this worker's."""
+        """Note a step that ended at `version` with `samples` of this worker's."""
         now = time.time()
         with self._lock:
             seconds = now - self._last if self._last is not None else 0.0
@@ -42,14 +42,14 @@ class WorkerProgress:
             self._unsent.append(pb.StepTime(version=version, end=now, seconds=seconds, samples=samples))
 
     def metrics(self, step: int, values: dict[str, float]) -> None:
-        """Metrics of a step that the script hands over; those of an older step than known are not taken."""
+        """Take the metrics of a step that the script hands over; those of an older step than known are not taken."""
         with self._lock:
             if step >= self._step:
                 self._step = step
                 self._metrics.update(values)
 
     def report(self, version: int) -> pb.ReportRequest:
-        """What has not been sent, and the present figures."""
+        """Return what has not been sent, and the present figures."""
         with self._lock:
             seconds = statistics.median(step for step, _ in self._recent) if self._recent else 0.0
             elapsed = sum(step for step, _ in self._recent)
@@ -64,7 +64,7 @@ class WorkerProgress:
             )
 
     def reported(self, request: pb.ReportRequest) -> None:
-        """A report has arrived."""
+        """Drop what a report has told: it has arrived."""
         with self._lock:
             told = request.steps[-1].version if request.steps else -1
             while self._unsent and self._unsent[0].version <= told:

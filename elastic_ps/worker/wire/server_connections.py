@@ -1,4 +1,4 @@
-"""A worker's connections to the servers of the configurations that it knows."""
+"""A worker keeps connections to the servers of the configurations that it knows."""
 
 import logging
 import threading
@@ -21,22 +21,28 @@ class Owner(Protocol):
     """The node whose connections these are. Called from the links' threads and from a timer's."""
 
     def hello(self) -> Frame:
-        """The first frame on a connection."""
+        """Return the first frame on a connection."""
 
     def buffers(self, server: NodeId, frame: Frame, connection: Connection) -> Sequence[Buffer]:
-        """Memory for a frame's payload; may be scratch, or none where it lies in shared memory and stays there."""
+        """Return memory for a frame's payload; scratch perhaps, or none where it lies in shared memory and stays there.
+
+        Args:
+            server: who sends it.
+            frame: without its payload.
+            connection: that it comes on.
+        """
 
     def arrived(self, server: NodeId, frame: Frame) -> None:
-        """A frame is complete."""
+        """Take a frame that is complete."""
 
     def wanted(self, server: NodeId) -> Member | None:
-        """The server as a known configuration has it; None where nobody needs it any more."""
+        """Return the server as a known configuration has it; None where nobody needs it any more."""
 
     def connected(self, server: NodeId) -> None:
-        """A connection is open, for the first time or again: what was under way must be sent."""
+        """Send again what was under way: a connection is open, for the first time or again."""
 
     def disconnected(self, server: NodeId, reason: str) -> None:
-        """A connection that is wanted broke, or could not be made; it is being mended."""
+        """Take note that a connection that is wanted broke, or could not be made; it is being mended."""
 
 
 class ServerConnections:
@@ -50,7 +56,7 @@ class ServerConnections:
         self._lock = threading.Lock()
 
     def ensure(self, server: Member) -> None:
-        """Be connected to a server; returns at once: a thread of its own tries until it is, or nobody needs it."""
+        """Connect to a server; return at once: a thread of its own tries until it is done, or nobody needs it."""
         with self._lock:
             if server.id in self._links or server.id in self._apart:
                 return
@@ -100,13 +106,19 @@ class ServerConnections:
             self._owner.disconnected(server, str(error))
 
     def send(self, server: NodeId, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
-        """Queue a frame; dropped where the connection is being mended (see `Owner.connected`)."""
+        """Queue a frame; dropped where the connection is being mended (see `Owner.connected`).
+
+        Args:
+            server: to whom.
+            frame: without its payload.
+            payload: arrays that stay as they are until they are sent.
+        """
         link = self._links.get(server)
         if link is not None:
             link.send(frame, payload)
 
     def gradients(self, server: NodeId, nbytes: int) -> Image | None:
-        """Memory of at least `nbytes` in which the server reads this worker's gradients; None: there is none."""
+        """Return memory of at least `nbytes` in which the server reads this worker's gradients; None: there is none."""
         shared = self.shared(server)
         if not shared:
             return None
@@ -116,12 +128,12 @@ class ServerConnections:
         return image if image.array.nbytes >= nbytes else None
 
     def shared(self, server: NodeId) -> Sequence[Image]:
-        """The memory that a server shares with this worker."""
+        """Return the memory that a server shares with this worker."""
         link = self._links.get(server)
         return link.connection.shared if link is not None else ()
 
     def transports(self) -> dict[NodeId, str]:
-        """How each connected server is reached; where that is second choice, why."""
+        """Return how each connected server is reached; where that is second choice, why."""
         connections = {server: link.connection for server, link in list(self._links.items())}
         return {server: ": ".join(filter(None, (to.kind, to.reason))) for server, to in connections.items()}
 

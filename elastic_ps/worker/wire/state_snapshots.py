@@ -25,19 +25,19 @@ class StateSnapshots:
         return self._request
 
     def buffer(self, server: NodeId, frame: Frame) -> bytearray:
-        """Where to receive a frame's payload."""
+        """Return where to receive a frame's payload."""
         self._receiving[server] = bytearray(frame.payload_bytes)
         return self._receiving[server]
 
     def arrived(self, server: NodeId, frame: Frame) -> None:
-        """A frame is complete; it counts where it answers the latest request."""
+        """Take a frame that is complete; it counts where it answers the latest request."""
         data = self._receiving.pop(server) if frame.payload_bytes else bytearray()
         if frame.of(SnapshotMeta).request == self._request:
             self._taken.append((frame, data))
             self._have.update(members(frame.runs))
 
     def complete(self, blocks: Set[int]) -> bool:
-        """Whether all these blocks have come."""
+        """Return whether all these blocks have come."""
         return blocks <= self._have
 
     def lacking(self, blocks: Set[int]) -> Set[int]:
@@ -45,6 +45,6 @@ class StateSnapshots:
         return blocks - self._have
 
     def taken(self) -> Iterator[tuple[Frame, bytearray]]:
-        """The frames, once; their memory is the caller's now."""
+        """Yield the frames, once; their memory is the caller's now."""
         taken, self._taken = self._taken, []
         yield from taken

@@ -1,4 +1,4 @@
-"""What the parts of a worker share: its place in the job and the parameters that it holds, under one lock."""
+"""A `WorkerState` is what the parts of a worker share: its place in the job and its parameters, under one lock."""
 
 import threading
 from collections.abc import Callable, Sequence, Set
@@ -74,12 +74,12 @@ class WorkerState:
             self.check()
 
     def values_of(self, version: int) -> dict[NodeId, str]:
-        """Servers from which values of a version have not come. Call under the lock."""
+        """Return the servers from which values of a version have not come. Call under the lock."""
         owners = {self.configuration.primary(block) for block in members(self.inbox.missing(version))}
         return dict.fromkeys(sorted(owners), f"the values of version {version}")
 
     def snapshots_of(self, wanted: Set[int]) -> dict[NodeId, str]:
-        """Servers whose SNAPSHOTs of some blocks have not come. Call under the lock."""
+        """Return the servers whose SNAPSHOTs of some blocks have not come. Call under the lock."""
         owners = {self.configuration.primary(block) for block in self.snapshots.lacking(wanted)}
         return dict.fromkeys(sorted(owners), "its optimizer's states")
 
@@ -106,7 +106,7 @@ class WorkerState:
         return self._ended
 
     def end(self, reason: ElasticError) -> None:
-        """This worker's part in the job is over; the first reason counts."""
+        """End this worker's part in the job; the first reason counts."""
         with self.changed:
             if self._ended is None:
                 self._ended = reason
@@ -160,5 +160,11 @@ class WorkerState:
         self.standing = replace(self.standing, current=self.configuration.extended(assignment))
 
     def frame(self, meta: Meta, version: int = 0, samples: int = 0) -> Frame:
-        """A frame of the configuration in force."""
+        """Return a frame of the configuration in force.
+
+        Args:
+            meta: what it says.
+            version: of the blocks that it is about.
+            samples: behind a push.
+        """
         return Frame(meta, self.standing.number, version, samples)
