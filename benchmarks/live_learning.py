@@ -213,7 +213,7 @@ class Live:
             closing(Guard(policies, GuardSettings(), STATE, NodeRule.SPREAD)) as guard,
         ):
             now = lambda: self._cluster.slot * SLOT  # noqa: E731
-            loop = SlotLoop(self._cluster, policies, NodeRule.SPREAD, history, beside=(learner, guard), now=now)
+            loop = SlotLoop(self._cluster, policies, NodeRule.SPREAD, history, observers=(learner, guard), now=now)
             lived = 0
             while not self._cluster.done:
                 outcome = loop.slot()

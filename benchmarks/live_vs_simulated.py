@@ -22,7 +22,7 @@ from rich.console import Console
 from benchmarks.report import as_program, at_most, finish
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.live.history import History
-from dl2_scheduler.live.slots import RecordedSlot
+from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.replay.costs import Costs, scaling_costs
 from dl2_scheduler.replay.measured import SpeedFit, speed_table

@@ -11,8 +11,8 @@ from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.snapshot import JobState, Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
-from dl2_scheduler.live.deciding import answer
-from dl2_scheduler.live.serve_the_waiting import Waited, counted
+from dl2_scheduler.live.serve_the_waiting import Waited, count_waiting
+from dl2_scheduler.live.slot_decision import answer
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
 from dl2_scheduler.sim.lanes import ScalingCost
 from dl2_scheduler.sim.simulator import SimulatedCluster
@@ -68,7 +68,7 @@ class _Future:
     Attributes:
         cluster: at the present, at first.
         policy: decides.
-        waited: see `live/waiting`, from the present on.
+        waited: see `live.serve_the_waiting`, from the present on.
     """
 
     cluster: SimulatedCluster
@@ -77,8 +77,8 @@ class _Future:
 
     def slot(self, rule: NodeRule) -> None:
         now = self.cluster.snapshot()
-        allocation = answer(self.policy, now, rule, self.waited)
-        self.waited = counted(self.waited, now, allocation)
+        allocation = answer(self.policy, now, rule, self.waited).allocation
+        self.waited = count_waiting(self.waited, now, allocation)
         self.cluster.apply(allocation)
         self.cluster.finish_slot()
 

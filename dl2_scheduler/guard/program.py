@@ -19,8 +19,8 @@ from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.guard.counterfactual import completion, with_samples
 from dl2_scheduler.guard.decision import Comparison
 from dl2_scheduler.live.history import History
+from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.live.side_program import be_nice, told
-from dl2_scheduler.live.slots import RecordedSlot
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
 from dl2_scheduler.replay.costs import costs_of

@@ -12,7 +12,7 @@ from typing import Any
 from dl2_scheduler.cluster.errors import BadInput, StateNotWritten
 from dl2_scheduler.cluster.interfaces import SlotOutcome
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot, SpeedReport
-from dl2_scheduler.live.slots import RecordedSlot, of_decision, of_outcome, read_slot
+from dl2_scheduler.live.recorded_slots import RecordedSlot, of_decision, of_outcome, read_slot
 
 log = logging.getLogger(__name__)
 

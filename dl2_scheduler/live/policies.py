@@ -41,17 +41,21 @@ class PolicyChoice:
 
 @dataclass(frozen=True)
 class SlotPolicies:
-    """Who decides a slot.
+    """`SlotPolicies` are the policies that one slot is decided by.
 
     Attributes:
-        name: of the policy.
-        policy: that decides.
-        shadow_name: "": there is none.
-        shadow: decides beside it.
+        name: the name of the policy that decides.
+        policy: decides.
+        fallback_name: the name of the fallback.
+        fallback: decides where the policy fails.
+        shadow_name: the name of the shadow; "": there is none.
+        shadow: decides beside it, without acting.
     """
 
     name: str
     policy: AllocationPolicy
+    fallback_name: str
+    fallback: AllocationPolicy
     shadow_name: str
     shadow: AllocationPolicy | None
 
@@ -152,13 +156,14 @@ class Policies:
 
     # ---- the loop --------------------------------------------------------------------------------------------------
 
-    def turn(self) -> SlotPolicies:
-        """Who decides the slot that begins."""
+    def for_slot(self) -> SlotPolicies:
+        """Return the policies of the slot that begins."""
         with self._lock:
-            shadow = self._choice.shadow if self._shadow is not None else ""
+            fallback = self.fallback_name, self.fallback
+            shadow = (self._choice.shadow, self._shadow) if self._shadow is not None else ("", None)
             if self._choice.fallen or self._policy is None:
-                return SlotPolicies(self.fallback_name, self.fallback, shadow, self._shadow)
-            return SlotPolicies(self._choice.policy, self._policy, shadow, self._shadow)
+                return SlotPolicies(*fallback, *fallback, *shadow)
+            return SlotPolicies(self._choice.policy, self._policy, *fallback, *shadow)
 
     def fall_back(self, reason: str) -> None:
         """Decide by the fallback, until somebody chooses anew."""

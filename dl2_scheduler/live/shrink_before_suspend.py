@@ -1,57 +1,64 @@
-"""Jobs shrink before any is suspended: pure. The rule of every live cluster, whatever its policy decides."""
+"""This module makes jobs shrink before any is suspended, whatever the policy decides. It is pure.
+
+It is the step `spare` of `slot_decision`.
+"""
 
 from collections.abc import Sequence
 from operator import itemgetter
 
 from dl2_scheduler.cluster.free_resources import FreeResources
-from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
+from dl2_scheduler.cluster.snapshot import Grant
+from dl2_scheduler.live.slot_draft import SlotDraft
 
 
-def spared(snapshot: Snapshot, allocation: Allocation, room: FreeResources) -> tuple[Allocation, FreeResources]:
-    """A decision that gives a job with processes nothing only where all minima do not fit; a room filled with it.
+def spare(draft: SlotDraft) -> SlotDraft:
+    """Return a decision that gives a job with processes nothing only where the minima of all do not fit.
 
     Jobs that a policy would suspend, also while they start, get their minimum, the oldest first, as far as it fits
     beside the minima of those that it gave something. What is left goes to these in turn, a task at a time, up to what
     they were given.
+    """
+    jobs, grants = draft.snapshot.jobs, draft.grants
+    granted = [index for index, grant in enumerate(grants) if grant.workers]
+    runs = [state.workers > 0 or state.starting for state in jobs]
+    suspended = [index for index, grant in enumerate(grants) if runs[index] and not grant.workers]
+    if not suspended:
+        return draft
+    room = FreeResources(draft.snapshot, draft.room.rule)
+    if not all(room.give_least(index) for index in granted):  # in another order than the policy's, they may not fit
+        return draft
+    kept = [index for index in suspended if room.give_least(index)]
+    if not kept:
+        return draft
+    give_back(room, grants, granted)
+    names = ", ".join(str(jobs[index].job.id) for index in kept)
+    return draft.revised(
+        {state.job.id: _grant(room, index, grants[index], names) for index, state in enumerate(jobs)}, room
+    )
+
+
+def give_back(room: FreeResources, grants: Sequence[Grant], shrunk: Sequence[int]) -> None:
+    """Give jobs that were shrunk what is left, a task each in turn, up to what they were granted.
 
     Args:
-        snapshot: the cluster.
-        allocation: that was decided, for all its jobs.
-        room: filled with it.
+        room: filled with the minima.
+        grants: what each job was granted, by its index in the snapshot.
+        shrunk: the indices of the jobs that get something back.
     """
-    grants = [allocation.of(state.job.id) for state in snapshot.jobs]
-    granted = [number for number, grant in enumerate(grants) if grant.workers]
-    runs = [state.workers > 0 or state.starting for state in snapshot.jobs]
-    suspended = [number for number, grant in enumerate(grants) if runs[number] and not grant.workers]
-    if not suspended:
-        return allocation, room
-    again = FreeResources(snapshot, room.rule)
-    if not all(again.give_least(number) for number in granted):  # in another order than the policy's, they may not fit
-        return allocation, room
-    kept = [number for number in suspended if again.give_least(number)]
-    if not kept:
-        return allocation, room
-    give_back(again, grants, granted)
-    names = ", ".join(str(snapshot.jobs[number].job.id) for number in kept)
-    found = {state.job.id: _grant(again, n, grants[n], names) for n, state in enumerate(snapshot.jobs)}
-    return Allocation(found), again
-
-
-def give_back(room: FreeResources, grants: Sequence[Grant], granted: Sequence[int]) -> None:
-    """Tasks of those that were shrunk, in turn: of the role of which a job has the smaller part of its grant."""
-    waiting = list(granted)
+    waiting = list(shrunk)
     while waiting:
-        waiting = [number for number in waiting if _give_one(room, number, grants[number])]
+        waiting = [index for index in waiting if _give_one(room, index, grants[index])]
 
 
-def _give_one(room: FreeResources, number: int, grant: Grant) -> bool:
-    lacks = [(room.workers(number) / grant.workers, 1, 0), (room.servers(number) / grant.servers, 0, 1)]
-    return any(room.give(number, *role) for part, *role in sorted(lacks, key=itemgetter(0)) if part < 1)
+def _give_one(room: FreeResources, index: int, grant: Grant) -> bool:
+    """Give a job one task of the role of which it has the smaller part of its grant; return whether one fitted."""
+    lacks = [(room.workers(index) / grant.workers, 1, 0), (room.servers(index) / grant.servers, 0, 1)]
+    return any(room.give(index, *role) for part, *role in sorted(lacks, key=itemgetter(0)) if part < 1)
 
 
-def _grant(room: FreeResources, number: int, wanted: Grant, names: str) -> Grant:
-    """With its reason, where it is other than decided."""
-    workers, servers = room.workers(number), room.servers(number)
+def _grant(room: FreeResources, index: int, wanted: Grant, names: str) -> Grant:
+    """Return what a job gets, with the reason where it is other than decided."""
+    workers, servers = room.workers(index), room.servers(index)
     if (workers, servers) == (wanted.workers, wanted.servers):
         return wanted
     if not wanted.workers:

@@ -1,46 +1,48 @@
-"""How much of a decision may be done in one slot: pure. What is held back keeps what it has, and says why."""
+"""This module bounds how much of a decision is done in one slot. It is pure.
+
+What is held back keeps what it has, and says why. It is the step `limit` of `slot_decision`.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
+from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobId, JobState, Snapshot
-from dl2_scheduler.live.slots import RecordedSlot
+from dl2_scheduler.live.recorded_slots import RecordedSlot
+from dl2_scheduler.live.slot_draft import SlotDraft
 
 Counts = tuple[int, int]
-"""Workers and servers."""
+"""Numbers of workers and of servers."""
 
 
 @dataclass(frozen=True)
 class SlotLimits:
-    """Of a live cluster.
+    """`SlotLimits` say how much may change in a slot of a live cluster.
 
     Attributes:
         most_changes: tasks that start or end in a slot, of all jobs together.
-        least_slots: from one scaling of a job to its next; 1: it may be scaled in every slot.
+        least_slots: slots from one scaling of a job to its next; 1: it may be scaled in every slot.
     """
 
     most_changes: int = 1000
     least_slots: int = 1
 
 
-def scaled_in(slots: Iterable[RecordedSlot]) -> dict[JobId, int]:
-    """The last slot in which each job's counts were changed, of a history."""
+def last_scalings(slots: Iterable[RecordedSlot]) -> dict[JobId, int]:
+    """Return the last slot of a history in which each job's counts were changed."""
     found: dict[JobId, int] = {}
     for slot in slots:
-        found |= dict.fromkeys(changed(slot.snapshot, slot.allocation), slot.snapshot.slot)
+        found |= dict.fromkeys(changed_jobs(slot.snapshot, slot.allocation), slot.snapshot.slot)
     return found
 
 
-def changed(snapshot: Snapshot, allocation: Allocation) -> list[JobId]:
-    """Jobs that are given other counts than they had."""
+def changed_jobs(snapshot: Snapshot, allocation: Allocation) -> list[JobId]:
+    """Return the jobs that are given other counts than they had."""
     return [state.job.id for state in snapshot.jobs if _given(allocation, state) != (state.workers, state.servers)]
 
 
-def limited(
-    snapshot: Snapshot, allocation: Allocation, limits: SlotLimits, scaled: Mapping[JobId, int], rule: NodeRule
-) -> Allocation:
-    """What of a decision is done now.
+def limit(draft: SlotDraft, limits: SlotLimits, scaled: Mapping[JobId, int]) -> SlotDraft:
+    """Return what of a decision is done now.
 
     Tasks that end come before those that start, but take at most half of the bound where something is to start. A job
     that has nothing may always start, as far as the bound goes. One whose minimum is over the bound starts in a slot in
@@ -48,35 +50,34 @@ def limited(
     not fit (nodes have gone), the decision is done whole.
 
     Args:
-        snapshot: the cluster.
-        allocation: that was decided, for all its jobs; it fits.
-        limits: see there.
-        scaled: the last slot in which a job's counts were changed.
-        rule: by which tasks find their node.
+        draft: the decision, which fits.
+        limits: what may change in a slot.
+        scaled: the last slot in which each job's counts were changed.
     """
-    moves = [_Move.of(state, allocation, limits, scaled, snapshot.slot) for state in snapshot.jobs]
+    snapshot = draft.snapshot
+    moves = [_Move.of(state, draft.allocation, limits, scaled, snapshot.slot) for state in snapshot.jobs]
     if not any(move.frozen for move in moves) and sum(move.size for move in moves) <= limits.most_changes:
-        return allocation
+        return draft
     left = _shrink(moves, limits.most_changes)
-    room = FreeResources(snapshot, rule)
-    kept = [room.give(number, *move.now) for number, move in enumerate(moves) if move.now != (0, 0)]
+    room = FreeResources(snapshot, draft.rule)
+    kept = [room.give(index, *move.now) for index, move in enumerate(moves) if move.now != (0, 0)]
     if not all(kept):
-        return allocation
-    for number in sorted(range(len(moves)), key=lambda number: moves[number].now != (0, 0)):
-        left = _grow(number, moves[number], room, left, limits.most_changes)
-    return Allocation({move.state.job.id: move.grant(limits) for move in moves})
+        return draft
+    for index in sorted(range(len(moves)), key=lambda index: moves[index].now != (0, 0)):
+        left = _grow(index, moves[index], room, left, limits.most_changes)
+    return draft.revised({move.state.job.id: move.grant(limits) for move in moves}, room)
 
 
 @dataclass
 class _Move:
-    """Of one job, from what it has to what was decided.
+    """A `_Move` takes one job from what it has to what was decided.
 
     Attributes:
-        state: of the job.
-        wanted: as decided, and why.
+        state: the job's state at the slot's start.
+        wanted: what was decided, and why.
         now: what it gets in this slot.
         frozen: why it may not be scaled; "": it may.
-        no_room: it could not grow as far as the bound would let it.
+        no_room: whether it could not grow as far as the bound would let it.
     """
 
     state: JobState
@@ -89,7 +90,7 @@ class _Move:
     def of(
         state: JobState, allocation: Allocation, limits: SlotLimits, scaled: Mapping[JobId, int], slot: int
     ) -> "_Move":
-        """At its beginning."""
+        """Return a job's move at its beginning."""
         before, wanted = (state.workers, state.servers), allocation.of(state.job.id)
         ago = slot - scaled.get(state.job.id, -limits.least_slots)
         moves = before not in ((0, 0), (wanted.workers, wanted.servers))
@@ -98,16 +99,16 @@ class _Move:
 
     @property
     def goal(self) -> Counts:
-        """Where it goes."""
+        """The counts that it goes to."""
         return (self.state.workers, self.state.servers) if self.frozen else (self.wanted.workers, self.wanted.servers)
 
     @property
     def size(self) -> int:
-        """Tasks to start or to end still."""
+        """The number of tasks that are still to start or to end."""
         return abs(self.goal[0] - self.now[0]) + abs(self.goal[1] - self.now[1])
 
     def grant(self, limits: SlotLimits) -> Grant:
-        """With its reason, where it is other than decided."""
+        """Return what the job gets, with the reason where it is other than decided."""
         wanted = self.wanted.workers, self.wanted.servers
         if self.now == wanted:
             return self.wanted
@@ -120,7 +121,7 @@ class _Move:
 
 
 def _shrink(moves: list[_Move], bound: int) -> int:
-    """End tasks; how many may be started."""
+    """End tasks, and return how many may be started."""
     starts = any(move.goal[0] > move.now[0] or move.goal[1] > move.now[1] for move in moves)
     may_end, ended = (bound // 2 if starts else bound), 0
     for move in moves:
@@ -137,33 +138,33 @@ def _shrink(moves: list[_Move], bound: int) -> int:
 
 
 def _part(fewer: Counts, most: Counts, count: int) -> Counts:
-    """As many of the tasks as may end, the workers first."""
+    """Return how many of the tasks may end, the workers first."""
     workers = max(0, min(fewer[0], most[0], count))
     return workers, max(0, min(fewer[1], most[1], count - workers))
 
 
-def _grow(number: int, move: _Move, room: FreeResources, left: int, bound: int) -> int:
-    """Start tasks of a job, as many as fit; how many more may be started, of all jobs."""
+def _grow(index: int, move: _Move, room: FreeResources, left: int, bound: int) -> int:
+    """Start tasks of a job, as many as fit; return how many more may be started, of all jobs."""
     job = move.state.job
     if move.size and move.now == (0, 0):
         least = job.min_workers, job.min_servers
         alone = sum(least) > bound and left == bound
         if sum(least) > left and not alone:
             return left
-        if not room.give(number, *least):
+        if not room.give(index, *least):
             move.no_room = True
             return left
         move.now = least
         left = max(0, left - sum(least))
     more = max(0, move.goal[0] - move.now[0]), max(0, move.goal[1] - move.now[1])
-    if sum(more) <= left and room.give(number, *more):
+    if sum(more) <= left and room.give(index, *more):
         move.now = move.now[0] + more[0], move.now[1] + more[1]
         return left - sum(more)
     for role in _in_turn(more):
         one = (1, 0) if role == 0 else (0, 1)
         if not left:
             break
-        if room.give(number, *one):
+        if room.give(index, *one):
             move.now = move.now[0] + one[0], move.now[1] + one[1]
             left -= 1
         else:
@@ -172,7 +173,7 @@ def _grow(number: int, move: _Move, room: FreeResources, left: int, bound: int) 
 
 
 def _in_turn(more: Counts) -> list[int]:
-    """Roles of the tasks that are missing, one of each as long as there is."""
+    """Return the roles of the tasks that are missing, by turns as long as both lack some."""
     both = min(more)
     return [0, 1] * both + [0] * (more[0] - both) + [1] * (more[1] - both)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dl2_scheduler.live.slots import RecordedSlot
+from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.replay.measured import SpeedFit
 from dl2_scheduler.replay.scalings import ScalingDelay, Scalings
 from dl2_scheduler.sim.lanes import MEASURED, ScalingCost

@@ -9,7 +9,7 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.snapshot import JobState, SpeedReport
-from dl2_scheduler.live.slots import RecordedSlot
+from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
 
 Counts = tuple[int, int]

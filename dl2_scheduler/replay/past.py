@@ -8,9 +8,9 @@ from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import AllocationPolicy, JobOutcome
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.snapshot import Grant, JobId, JobState
-from dl2_scheduler.live.deciding import answer
-from dl2_scheduler.live.serve_the_waiting import Waited, counted
-from dl2_scheduler.live.slots import RecordedSlot
+from dl2_scheduler.live.recorded_slots import RecordedSlot
+from dl2_scheduler.live.serve_the_waiting import Waited, count_waiting
+from dl2_scheduler.live.slot_decision import answer
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ def ask_again(
         own = name or slot.policy
         if own not in policies:
             policies[own] = make(own)
-        found = answer(policies[own], slot.snapshot, rule, waited)
-        waited = counted(waited, slot.snapshot, slot.allocation)
+        found = answer(policies[own], slot.snapshot, rule, waited).allocation
+        waited = count_waiting(waited, slot.snapshot, slot.allocation)
         ids = [state.job.id for state in slot.snapshot.jobs]
         recorded, again = ({job: _counts(each.of(job)) for job in ids} for each in (slot.allocation, found))
         yield Asked(slot.snapshot.slot, slot.policy, recorded, again)

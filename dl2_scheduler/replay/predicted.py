@@ -10,7 +10,7 @@ import numpy as np
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.speeds import Speeds
-from dl2_scheduler.live.slots import RecordedSlot
+from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.replay.measured import SpeedFit
 from dl2_scheduler.replay.past import PastJob, past_jobs
 from dl2_scheduler.sim.lanes import ScalingCost

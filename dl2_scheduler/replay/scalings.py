@@ -7,7 +7,7 @@ from typing import Any
 
 from dl2_scheduler.cluster.interfaces import JobOutcome
 from dl2_scheduler.cluster.snapshot import Grant, JobId, JobState
-from dl2_scheduler.live.slots import RecordedSlot
+from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.replay.measured import Counts, MeasuredAt
 from dl2_scheduler.replay.past import trained_all
 

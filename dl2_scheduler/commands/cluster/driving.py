@@ -109,23 +109,23 @@ def driven(cluster: Cluster, desk: JobDesk, history: History, folder: Path, driv
         if driving.policy is not None:
             raise BadInput(f"{why}: give --policy dl2:RUN too, or leave --learn out")
         log.warning("%s: nothing learns until `dl2 policy use dl2:RUN`", why)
-    beside: list[SlotObserver] = []
+    observers: list[SlotObserver] = []
     notes = Notes()
     with ExitStack() as stack:
         if driving.guard is not None:
             guard = stack.enter_context(closing(Guard(policies, driving.guard, folder, driving.rule)))
-            beside.append(guard)
+            observers.append(guard)
             notes.comparison = lambda: guard.summary
         if driving.learn:
             learner = stack.enter_context(closing(Learner(policies, folder, driving.rule)))
-            beside.append(learner)
+            observers.append(learner)
             notes.learning, notes.updates = lambda: learner.summary, lambda: learner.updates
         stack.enter_context(serving(ClusterService(desk, history, policies, notes), folder))
         metrics = ClusterMetrics(desk)
         if driving.metrics is not None:
             where = stack.enter_context(exported(metrics, driving.metrics))
             log.info("metrics: http://%s/metrics", where)
-        yield SlotLoop(metrics.watching(cluster), policies, driving.rule, history, driving.limits, beside)
+        yield SlotLoop(metrics.watching(cluster), policies, driving.rule, history, driving.limits, observers)
 
 
 def fitted_by(history: History) -> Maker:

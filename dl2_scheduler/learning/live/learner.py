@@ -28,7 +28,7 @@ from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.learning.sequences import Slots
 from dl2_scheduler.learning.teacher import PolicyTeacher
 from dl2_scheduler.live.history import History
-from dl2_scheduler.live.slots import RecordedSlot
+from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.policies.learnt.array_files import MOST_MODELS, check_models
 from dl2_scheduler.policies.learnt.features import features, of_room
 

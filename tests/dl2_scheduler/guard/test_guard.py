@@ -13,9 +13,9 @@ from dl2_scheduler.guard.counterfactual import MOST_SLOTS, completion, with_samp
 from dl2_scheduler.guard.decision import Comparison, GuardSettings, PolicyStanding, seen, verdict
 from dl2_scheduler.guard.process import Guard
 from dl2_scheduler.guard.program import Comparing
-from dl2_scheduler.live.deciding import UnfitAnswer
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.live.serve_the_waiting import MOST_SLOTS as WAITING_SLOTS
+from dl2_scheduler.live.slot_decision import UnfitAnswer
 from dl2_scheduler.policies.rules.drf import Drf
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
 from dl2_scheduler.sim.lanes import MEASURED

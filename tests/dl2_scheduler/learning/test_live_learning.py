@@ -55,12 +55,12 @@ def new_run(folder, models=("a", "b")):
     return run
 
 
-def live(history, folder, beside=(), policy="drf", jobs=10):
+def live(history, folder, observers=(), policy="drf", jobs=10):
     """A loop over simulated jobs, with a clock that tells the slots' beginnings."""
     cluster = SimulatedCluster([job(number, number * 40.0) for number in range(jobs)], NODES, SPEEDS, SLOT)
     policies = Policies(make_live_policy, "drf", folder, policy)
     now = lambda: 1e9 + cluster.lanes.slot * SLOT  # noqa: E731
-    return SlotLoop(cluster, policies, NodeRule.SPREAD, history, beside=beside, now=now), policies, cluster
+    return SlotLoop(cluster, policies, NodeRule.SPREAD, history, observers=observers, now=now), policies, cluster
 
 
 @pytest.fixture
@@ -235,11 +235,11 @@ def test_the_program_learns_beside_the_loop_which_takes_its_weights(history, tmp
         loop._beside, heard = (learner,), listen(learner._side)
         loop.slot()
         heard.wait()
-        before = policies.turn().policy
+        before = policies.for_slot().policy
         loop.slot()
         assert learner.updates > 0
         assert f"{learner.updates} updates" in learner.summary
-        assert policies.turn().policy is not before
+        assert policies.for_slot().policy is not before
         assert policies.deciding == name
         assert same(arrays(RunFolder(run.path / "before-live")), new_policy(("a", "b"), 3).weights().arrays)
         kill(learner._side)  # it may die whenever it likes

@@ -12,9 +12,9 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.commands.cluster.driving import fitted_by
 from dl2_scheduler.live.deadline import Bounded
-from dl2_scheduler.live.deciding import decide
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.live.policies import Policies
+from dl2_scheduler.live.slot_decision import answer_or_fall_back
 from dl2_scheduler.policies.rules.drf import Drf
 from dl2_scheduler.policies.user_policy import make_own
 from tests.dl2_scheduler.live.test_slot_limits import snapshot_of
@@ -53,9 +53,9 @@ def test_a_policy_that_never_answers():
     with pytest.raises(TimeoutError, match=r"no answer after 0\.05 s"):
         Bounded(Forever(), SOON).allocate(snapshot_of(4, (0, 0)), None)
     assert (signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)) == (before, (0.0, 0.0))
-    decided = decide(Bounded(Forever(), SOON), Drf(), snapshot_of(4, (0, 0)), NodeRule.SPREAD)
+    decided = answer_or_fall_back(Bounded(Forever(), SOON), Drf(), snapshot_of(4, (0, 0)), NodeRule.SPREAD)
     assert decided.fault == "it raised TimeoutError: no answer after 0.05 s"
-    assert decided.allocation.grants["j0"].workers == 2
+    assert decided.draft.allocation.grants["j0"].workers == 2
 
 
 def test_elsewhere_than_in_the_main_thread_it_has_all_the_time():
@@ -75,7 +75,7 @@ def test_policies_of_others_are_bounded_and_ours_are_not(tmp_path):
 
 
 def test_a_policy_that_ends_the_program():
-    decided = decide(Ends(), Drf(), snapshot_of(4, (0, 0)), NodeRule.SPREAD)
+    decided = answer_or_fall_back(Ends(), Drf(), snapshot_of(4, (0, 0)), NodeRule.SPREAD)
     assert decided.fault == "it raised SystemExit: enough"
 
 
@@ -104,11 +104,11 @@ def test_the_loop_does_not_wait_for_a_policy_that_is_being_made(tmp_path):
         thread.start()
         assert asked.wait(20)
         asked.clear()
-    assert policies.turn().name == "drf"
+    assert policies.for_slot().name == "drf"
     goes_on.set()
     for thread in uses:
         thread.join()
-    assert (policies.turn().name, policies.turn().shadow_name) == ("slow", "slow, beside")
+    assert (policies.for_slot().name, policies.for_slot().shadow_name) == ("slow", "slow, beside")
 
 
 def test_what_does_not_end_by_the_first_signal_ends_by_the_second():

@@ -15,8 +15,8 @@ from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot
 from dl2_scheduler.commands.cluster.driving import fitted_by
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.live.policies import Policies
+from dl2_scheduler.live.recorded_slots import of_decision, read_slot
 from dl2_scheduler.live.slot_loop import SlotLoop
-from dl2_scheduler.live.slots import of_decision, read_slot
 from dl2_scheduler.policies.registry import make_live_policy
 from tests.dl2_scheduler.played_cluster import document
 

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.jobs import Job, Node
-from dl2_scheduler.cluster.snapshot import Allocation, Grant
+from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.live.policies import Policies
-from dl2_scheduler.live.serve_the_waiting import MOST_SLOTS, counted, served
+from dl2_scheduler.live.serve_the_waiting import MOST_SLOTS, Waited, count_waiting, serve
+from dl2_scheduler.live.slot_draft import SlotDraft
 from dl2_scheduler.live.slot_loop import SlotLoop
 from dl2_scheduler.policies.registry import LIVE_NAMES, make_live_policy
 from dl2_scheduler.policies.rules.drf import Drf
@@ -23,11 +24,16 @@ ONE = {"slots": 1.0}
 LONG = dict.fromkeys(("gang", "small"), MOST_SLOTS)
 
 
+def served(now: Snapshot, decided: Allocation, waited: Waited) -> SlotDraft:
+    return serve(SlotDraft(now, NodeRule.SPREAD, decided, FreeResources(now)), waited)
+
+
 def test_a_gang_that_was_passed_for_too_long_begins_and_others_shrink_for_it():
     now = snapshot(state("young", (6, 6)), state("gang", least=(4, 4)), slots=(12,))
     decided = Allocation({"young": Grant(6, 6, "all that it can use"), "gang": Grant(0, 0, "waits")})
-    assert served(now, decided, NodeRule.SPREAD, {"gang": MOST_SLOTS - 1}) == (decided, None)
-    found, room = served(now, decided, NodeRule.SPREAD, LONG)
+    assert served(now, decided, {"gang": MOST_SLOTS - 1}).allocation is decided
+    draft = served(now, decided, LONG)
+    found, room = draft.allocation, draft.room
     assert counts(found) == {"young": (2, 2), "gang": (4, 4)}
     assert (room.workers(0), room.workers(1)) == (2, 4)
     assert found.grants["young"].reason == ("2+2 instead of 6+6: gang has waited for too long; all that it can use")
@@ -39,26 +45,26 @@ def test_a_gang_that_was_passed_for_too_long_begins_and_others_shrink_for_it():
 def test_the_youngest_is_suspended_where_minima_do_not_fit_and_of_two_that_wait_the_older_begins():
     jobs = state("first", (2, 2)), state("gang", least=(4, 4)), state("small", least=(2, 2)), state("last", (1, 1))
     decided = Allocation({"first": Grant(4, 4), "gang": Grant(0, 0), "small": Grant(0, 0), "last": Grant(1, 1)})
-    found, _ = served(snapshot(*jobs, slots=(10,)), decided, NodeRule.SPREAD, LONG)
+    found = served(snapshot(*jobs, slots=(10,)), decided, LONG).allocation
     assert counts(found) == {"first": (1, 1), "gang": (4, 4), "small": (0, 0), "last": (0, 0)}
-    found, _ = served(snapshot(*jobs, slots=(6,)), decided, NodeRule.SPREAD, LONG)
+    found = served(snapshot(*jobs, slots=(6,)), decided, LONG).allocation
     assert counts(found) == {"first": (1, 1), "gang": (0, 0), "small": (2, 2), "last": (0, 0)}, "gang cannot fit"
 
 
 def test_what_a_policy_grants_anyway_stays_as_it_is():
     now = snapshot(state("gang", (4, 4), least=(4, 4)), state("young", (4, 4)))
     decided = Allocation({"gang": Grant(6, 4), "young": Grant(2, 2)})
-    assert served(now, decided, NodeRule.SPREAD, LONG) == (decided, None)
+    assert served(now, decided, LONG).allocation is decided
 
 
 def test_slots_are_counted_in_a_row_until_it_is_owed():
     now, nothing = snapshot(state("a")), Allocation()
     waited = {}
     for _ in range(3):
-        waited = counted(waited, now, nothing)
+        waited = count_waiting(waited, now, nothing)
     assert waited == {"a": 3}
-    assert counted(waited, now, Allocation({"a": Grant(1, 1)})) == {"a": 0}
-    assert counted({"a": MOST_SLOTS, "ended": 3}, now, Allocation({"a": Grant(1, 1)})) == {"a": MOST_SLOTS}
+    assert count_waiting(waited, now, Allocation({"a": Grant(1, 1)})) == {"a": 0}
+    assert count_waiting({"a": MOST_SLOTS, "ended": 3}, now, Allocation({"a": Grant(1, 1)})) == {"a": MOST_SLOTS}
 
 
 @settings(deadline=None, max_examples=60)
@@ -66,7 +72,7 @@ def test_slots_are_counted_in_a_row_until_it_is_owed():
 def test_whatever_a_policy_decides_it_fits_and_the_oldest_that_can_begin_does(now, name, data):
     decided = make_live_policy(name).allocate(now, FreeResources(now))
     owed = data.draw(st.sets(st.sampled_from([each.job.id for each in now.jobs])))
-    found, _ = served(now, decided, NodeRule.SPREAD, dict.fromkeys(owed, MOST_SLOTS))
+    found = served(now, decided, dict.fromkeys(owed, MOST_SLOTS)).allocation
     room, alone = FreeResources(now), FreeResources(now)
     for number, each in enumerate(now.jobs):
         granted = counts(found).get(each.job.id, (0, 0))

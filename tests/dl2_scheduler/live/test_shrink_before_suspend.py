@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot
-from dl2_scheduler.live.shrink_before_suspend import spared
+from dl2_scheduler.live.shrink_before_suspend import spare
+from dl2_scheduler.live.slot_draft import SlotDraft
 from dl2_scheduler.policies.registry import LIVE_NAMES, make_live_policy
 
 TASK = {"slots": 1.0}
@@ -24,7 +25,8 @@ def snapshot(*states, slots=(8, 8)):
 
 
 def kept(now, decided, rule=NodeRule.SPREAD):
-    found, room = spared(now, decided, FreeResources(now, rule))
+    draft = spare(SlotDraft(now, rule, decided, FreeResources(now, rule)))
+    found, room = draft.allocation, draft.room
     given = [(room.workers(number), room.servers(number)) for number in range(len(now.jobs))]
     assert found is decided or given == list(counts(found).values()), "the room is filled with what was found"
     return found
@@ -37,8 +39,8 @@ def counts(allocation):
 def test_what_suspends_nobody_stays_as_it_was_decided():
     now = snapshot(state("a", (2, 2)), state("b"))
     decided = Allocation({"a": Grant(8, 8), "b": Grant(0, 0)})
-    room = FreeResources(now)
-    assert spared(now, decided, room) == (decided, room)
+    draft = SlotDraft(now, NodeRule.SPREAD, decided, FreeResources(now))
+    assert spare(draft) is draft
 
 
 def test_others_shrink_for_a_running_job():

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot
-from dl2_scheduler.live.slot_limits import SlotLimits, changed, limited, scaled_in
-from dl2_scheduler.live.slots import RecordedSlot
+from dl2_scheduler.live.recorded_slots import RecordedSlot
+from dl2_scheduler.live.slot_draft import SlotDraft
+from dl2_scheduler.live.slot_limits import SlotLimits, changed_jobs, last_scalings, limit
 
 ONE = {"slots": 1.0}
 
@@ -30,8 +31,12 @@ def wish(*counts):
     return Allocation({f"j{place}": Grant(*given, "as wanted") for place, given in enumerate(counts)})
 
 
+def draft_of(snapshot, allocation):
+    return SlotDraft(snapshot, NodeRule.SPREAD, allocation, FreeResources(snapshot))
+
+
 def done(snapshot, allocation, limits, scaled=None):
-    found = limited(snapshot, allocation, limits, scaled or {}, NodeRule.SPREAD)
+    found = limit(draft_of(snapshot, allocation), limits, scaled or {}).allocation
     return [(grant.workers, grant.servers) for grant in found.grants.values()], [
         grant.reason for grant in found.grants.values()
     ]
@@ -39,8 +44,8 @@ def done(snapshot, allocation, limits, scaled=None):
 
 def test_within_the_limits_nothing_is_touched():
     snapshot, wanted = snapshot_of(16, (2, 2), (0, 0)), wish((4, 4), (4, 4))
-    assert limited(snapshot, wanted, SlotLimits(12, 1), {}, NodeRule.SPREAD) is wanted
-    assert changed(snapshot, wanted) == ["j0", "j1"]
+    assert limit(draft_of(snapshot, wanted), SlotLimits(12, 1), {}).allocation is wanted
+    assert changed_jobs(snapshot, wanted) == ["j0", "j1"]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +98,7 @@ def test_the_last_scaling_of_a_history():
             (6, [(2, 2), (2, 2)], [(3, 2), (2, 2)]),
         ]
     ]
-    assert scaled_in(slots) == {"j0": 6}
+    assert last_scalings(slots) == {"j0": 6}
 
 
 counts = st.tuples(st.integers(0, 4), st.integers(0, 4)).map(lambda pair: pair if min(pair) else (0, 0))

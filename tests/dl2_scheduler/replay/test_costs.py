@@ -11,7 +11,7 @@ from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.snapshot import NOTHING, Allocation, Grant, JobState, Snapshot, SpeedReport
-from dl2_scheduler.live.slots import RecordedSlot
+from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.replay.costs import Cost, mean_wait, scaling_costs
 from dl2_scheduler.replay.measured import MeasuredSpeeds, speed_table
 from dl2_scheduler.replay.past import past_jobs

@@ -15,7 +15,7 @@ from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot, SpeedReport
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.live.history import HISTORY_FILE, History
-from dl2_scheduler.live.slots import RecordedSlot
+from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.policies.registry import make_live_policy, make_policy
 from dl2_scheduler.replay.measured import speed_table
 from dl2_scheduler.replay.past import ask_again, past_jobs

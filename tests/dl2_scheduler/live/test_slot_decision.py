@@ -14,10 +14,10 @@ from dl2_scheduler.cluster.errors import BadInput, RequestRefused
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
 from dl2_scheduler.learning.networks import new_policy
-from dl2_scheduler.live.deciding import UnfitAnswer, answer, decide
 from dl2_scheduler.live.history import History, Shadowed
 from dl2_scheduler.live.policies import POLICY_FILE, Policies
 from dl2_scheduler.live.service import ClusterService, Notes, serving
+from dl2_scheduler.live.slot_decision import UnfitAnswer, answer, answer_or_fall_back
 from dl2_scheduler.live.slot_limits import SlotLimits
 from dl2_scheduler.live.slot_loop import SlotLoop
 from dl2_scheduler.policies.learnt.dl2 import save
@@ -54,13 +54,13 @@ def test_answers_that_cannot_be_done(grants, words):
     snapshot = snapshot_of(16, (0, 0), (0, 0))
     with pytest.raises(UnfitAnswer, match=words):
         answer(Answers(grants), snapshot, NodeRule.SPREAD)
-    decided = decide(Answers(grants), Drf(), snapshot, NodeRule.SPREAD)
+    decided = answer_or_fall_back(Answers(grants), Drf(), snapshot, NodeRule.SPREAD)
     assert words in decided.fault
-    assert [grant.workers + grant.servers for grant in decided.allocation.grants.values()] == [8, 8]
+    assert [grant.workers + grant.servers for grant in decided.draft.allocation.grants.values()] == [8, 8]
 
 
 def test_an_answer_may_leave_out_who_waits_and_need_not_fill_the_room():
-    found = answer(Answers({"j1": (np.int64(3), 2)}), snapshot_of(5, (0, 0), (0, 0)), NodeRule.SPREAD)
+    found = answer(Answers({"j1": (np.int64(3), 2)}), snapshot_of(5, (0, 0), (0, 0)), NodeRule.SPREAD).allocation
     assert (found.grants["j0"].workers, found.grants["j1"].workers) == (0, 3)
     assert found.grants["j1"].reason == "no node has room for more of it"
     assert found.grants["j0"].reason == "waits: 1 of 2 jobs were given the nodes"
@@ -81,14 +81,14 @@ class Says:
     [(None, "None"), ("all", "'all'"), (Allocation({"j0": (1, 1)}), "Allocation(grants={'j0': (1, 1)})")],
 )
 def test_what_is_no_allocation(said, shown):
-    decided = decide(Says(said), Drf(), snapshot_of(4, (0, 0)), NodeRule.SPREAD)
+    decided = answer_or_fall_back(Says(said), Drf(), snapshot_of(4, (0, 0)), NodeRule.SPREAD)
     assert decided.fault == f"it answered {shown}, which is no Allocation of Grants"
 
 
 def test_reasons_and_counts_of_any_kind_can_be_written_down(tmp_path):
     snapshot = snapshot_of(16, (0, 0), (0, 0))
     said = Says(Allocation({"j0": Grant(True, np.int64(1), "half \ud83d"), "j1": Grant(1, 1, 5)}))
-    found = answer(said, snapshot, NodeRule.SPREAD)
+    found = answer(said, snapshot, NodeRule.SPREAD).allocation
     assert found.grants["j0"] == Grant(1, 1, "half ?")
     assert found.grants["j1"].reason == "5"
     with closing(History(tmp_path / "decisions.sqlite")) as history:
@@ -97,7 +97,7 @@ def test_reasons_and_counts_of_any_kind_can_be_written_down(tmp_path):
 
 
 def test_a_policy_that_raises(caplog):
-    decided = decide(Answers(ZeroDivisionError("none")), Drf(), snapshot_of(4, (0, 0)), NodeRule.SPREAD)
+    decided = answer_or_fall_back(Answers(ZeroDivisionError("none")), Drf(), snapshot_of(4, (0, 0)), NodeRule.SPREAD)
     assert decided.fault == "it raised ZeroDivisionError: none"
     assert "the policy has failed" in caplog.text
 

@@ -1,0 +1,177 @@
+"""This module decides a slot, in five steps over one draft.
+
+    ask      the policy is asked what each job is to get
+    check    what it answers can be done, or the fallback is asked instead
+    spare    running jobs shrink before one of them is suspended (`shrink_before_suspend`)
+    serve    a job that has waited for too long gets its minimum (`serve_the_waiting`)
+    limit    only so much is changed in one slot (`slot_limits`)
+
+Every live cluster is decided so, whatever its policy. The guard and replays, which ask what a policy would do, leave
+the last step out.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from dl2_scheduler.cluster import answer_checks
+from dl2_scheduler.cluster.answer_checks import UnfitAnswer
+from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
+from dl2_scheduler.cluster.interfaces import AllocationPolicy
+from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobId, Snapshot
+from dl2_scheduler.live.history import History
+from dl2_scheduler.live.policies import SlotPolicies
+from dl2_scheduler.live.reasons import explain
+from dl2_scheduler.live.serve_the_waiting import NOBODY, REMEMBERED_SLOTS, Waited, count_waiting, serve, waiting_in
+from dl2_scheduler.live.shrink_before_suspend import spare
+from dl2_scheduler.live.slot_draft import SlotDraft
+from dl2_scheduler.live.slot_limits import SlotLimits, changed_jobs, last_scalings, limit
+
+log = logging.getLogger(__name__)
+
+
+def answer(policy: AllocationPolicy, snapshot: Snapshot, rule: NodeRule, waited: Waited = NOBODY) -> SlotDraft:
+    """Return what a policy decides about a slot before it is limited, with a reason for every job.
+
+    Args:
+        policy: is asked.
+        snapshot: the cluster at the slot's start.
+        rule: the rule by which tasks find their node.
+        waited: see `serve_the_waiting`; left out: nobody has waited.
+
+    Raises:
+        UnfitAnswer: the answer is for a job that is not there, breaks a job's bounds, or does not fit.
+        Exception: whatever the policy raises.
+    """
+    draft = ask(policy, snapshot, rule)
+    draft = check(draft)
+    draft = spare(draft)
+    draft = serve(draft, waited)
+    return give_reasons(draft)
+
+
+def ask(policy: AllocationPolicy, snapshot: Snapshot, rule: NodeRule) -> SlotDraft:
+    """Ask a policy to fill the nodes of a snapshot."""
+    room = FreeResources(snapshot, rule)
+    return SlotDraft(snapshot, rule, policy.allocate(snapshot, room), room)
+
+
+def check(draft: SlotDraft) -> SlotDraft:
+    """Refuse an answer that cannot be done. Raises UnfitAnswer."""
+    return replace(draft, room=answer_checks.check(draft.snapshot, draft.allocation, draft.room))
+
+
+def give_reasons(draft: SlotDraft) -> SlotDraft:
+    """Give each grant its reason, and make its counts and its reason what can be written down."""
+    grants = {state.job.id: draft.allocation.of(state.job.id) for state in draft.snapshot.jobs}
+    reasons = explain(draft.snapshot, Allocation(grants), draft.room)
+    told = {
+        job: Grant(int(grant.workers), int(grant.servers), _text(reasons[str(job)])) for job, grant in grants.items()
+    }
+    return draft.revised(told, draft.room)
+
+
+@dataclass(frozen=True)
+class CheckedAnswer:
+    """A `CheckedAnswer` is the decision of a policy, or of the fallback where the policy failed.
+
+    Attributes:
+        draft: for every job of the snapshot, with reasons.
+        fault: what was wrong with the policy, so that the fallback decided; "": the policy decided itself.
+    """
+
+    draft: SlotDraft
+    fault: str = ""
+
+
+def answer_or_fall_back(
+    policy: AllocationPolicy,
+    fallback: AllocationPolicy,
+    snapshot: Snapshot,
+    rule: NodeRule,
+    waited: Waited = NOBODY,
+) -> CheckedAnswer:
+    """Ask a policy, whatever it may do, and the fallback where it raises or answers what cannot be done.
+
+    Args:
+        policy: is asked.
+        fallback: is trusted.
+        snapshot: the cluster at the slot's start.
+        rule: the rule by which tasks find their node.
+        waited: see `serve_the_waiting`; left out: nobody has waited.
+    """
+    try:
+        return CheckedAnswer(answer(policy, snapshot, rule, waited))
+    except UnfitAnswer as error:
+        fault = str(error)
+    except (Exception, SystemExit) as error:
+        log.exception("slot %d: the policy has failed", snapshot.slot)
+        fault = f"it raised {type(error).__name__}: {error}"
+    return CheckedAnswer(answer(fallback, snapshot, rule, waited), fault)
+
+
+@dataclass(frozen=True)
+class SlotDecision:
+    """A `SlotDecision` says what is to be done in a slot.
+
+    Attributes:
+        policy: the name of the policy that decided.
+        allocation: what is done now, with reasons.
+        wanted: what the policy wanted, before it was limited.
+        fault: what was wrong with the policy that was asked; "": nothing.
+    """
+
+    policy: str
+    allocation: Allocation
+    wanted: Allocation
+    fault: str
+
+
+class SlotDecider:
+    """A `SlotDecider` decides slot after slot, and remembers who has waited and who was scaled of late.
+
+    Args:
+        rule: the rule by which tasks find their node.
+        limits: of what may change in a slot.
+        history: tells, after a restart, who has waited and who was scaled.
+    """
+
+    def __init__(self, rule: NodeRule, limits: SlotLimits, history: History):
+        self._rule = rule
+        self._limits = limits
+        self._history = history
+        self._waited: Waited | None = None
+        self._scaled: Mapping[JobId, int] | None = None
+
+    def decide(self, policies: SlotPolicies, snapshot: Snapshot) -> SlotDecision:
+        """Decide a slot by the policies that have it."""
+        slot = snapshot.slot
+        if self._waited is None:
+            self._waited = waiting_in(self._history.slots(after=slot - REMEMBERED_SLOTS - 1))
+        if self._scaled is None:
+            self._scaled = last_scalings(self._history.slots(after=slot - self._limits.least_slots - 1))
+        found = answer_or_fall_back(policies.policy, policies.fallback, snapshot, self._rule, self._waited)
+        draft = limit(_with_fault(found, policies), self._limits, self._scaled)
+        present = {state.job.id for state in snapshot.jobs}
+        self._waited = count_waiting(self._waited, snapshot, draft.allocation)
+        self._scaled = {job: last for job, last in self._scaled.items() if job in present}
+        self._scaled |= dict.fromkeys(changed_jobs(snapshot, draft.allocation), slot)
+        name = policies.fallback_name if found.fault else policies.name
+        return SlotDecision(name, draft.allocation, found.draft.allocation, found.fault)
+
+
+def _with_fault(found: CheckedAnswer, policies: SlotPolicies) -> SlotDraft:
+    """Return the draft, which says what was wrong with the policy where the fallback decided."""
+    if not found.fault:
+        return found.draft
+    why = f"{policies.fallback_name} decided, as {policies.name} failed: {found.fault}"
+    grants = {
+        job: Grant(grant.workers, grant.servers, f"{grant.reason}; {why}")
+        for job, grant in found.draft.allocation.grants.items()
+    }
+    return found.draft.revised(grants, found.draft.room)
+
+
+def _text(reason: object) -> str:
+    """Return what can be written down of what a policy says."""
+    return str(reason).encode(errors="replace").decode()

@@ -1,0 +1,33 @@
+"""This module holds the decision of a slot while it passes the steps of `slot_decision`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
+from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobId, Snapshot
+
+
+@dataclass(frozen=True)
+class SlotDraft:
+    """A `SlotDraft` is a slot's decision as one step hands it to the next.
+
+    Attributes:
+        snapshot: the cluster at the slot's start.
+        rule: the rule by which tasks find their node.
+        allocation: what has been decided so far.
+        room: the nodes, filled with the grants of `allocation`.
+    """
+
+    snapshot: Snapshot
+    rule: NodeRule
+    allocation: Allocation
+    room: FreeResources
+
+    @property
+    def grants(self) -> list[Grant]:
+        """The grant of each job, in the order of the snapshot."""
+        return [self.allocation.of(state.job.id) for state in self.snapshot.jobs]
+
+    def revised(self, grants: Mapping[JobId, Grant], room: FreeResources) -> "SlotDraft":
+        """Return the draft with other grants, and a `room` that is filled with them."""
+        return replace(self, allocation=Allocation(grants), room=room)
