@@ -1,1 +1,1 @@
-"""`elasticrun`: starts the processes of a job on this machine, or one node of a job that runs elsewhere."""
+"""This room is `elasticrun`: it starts the processes of a job on this machine, or one node of a job elsewhere."""

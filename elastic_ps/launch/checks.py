@@ -1,6 +1,7 @@
-"""What cannot be in the options of `elasticrun`. Each check returns what is wrong, for people; None: nothing is.
+"""This module refuses what cannot be in the options of `elasticrun`.
 
-They run before anything is started, and without running a line of the user's code.
+Each check returns what is wrong, for people, or None. They run before anything is started, and without running a line
+of the user's code.
 """
 
 import importlib.util
@@ -22,7 +23,13 @@ MOST_SECONDS = 30 * 86_400.0
 
 
 def script_problem(script: str, module: bool, role: Role | None) -> str | None:
-    """The training script: there, where one is needed."""
+    """Check the training script: it is there, where one is needed.
+
+    Args:
+        script: as it was given.
+        module: it is a module's name.
+        role: of the one node to start; None: a whole job.
+    """
     if role is Role.SERVER:
         return f"a server runs no script: leave {script!r} out" if script else None
     if not script:
@@ -35,7 +42,7 @@ def script_problem(script: str, module: bool, role: Role | None) -> str | None:
 
 
 def modules_problem(modules: Iterable[str]) -> str | None:
-    """--optimizer-module: each can be found by servers."""
+    """Check --optimizer-module: servers can find each."""
     for module in modules:
         if not _is_module(module):
             return f"--optimizer-module {module}: no such module can be found from here"
@@ -43,7 +50,7 @@ def modules_problem(modules: Iterable[str]) -> str | None:
 
 
 def _is_module(name: str) -> bool:
-    """As `python -m` here would find it: the working directory comes first. Packages are not imported."""
+    """Return whether `python -m` here would find it, the working directory first. No package is imported."""
     first, *rest = name.split(".")
     try:
         spec = PathFinder.find_spec(first, [str(Path.cwd())]) or importlib.util.find_spec(first)
@@ -58,7 +65,7 @@ def _is_module(name: str) -> bool:
 
 
 def seconds_problem(**options: float | None) -> str | None:
-    """Durations, by option: positive, and no longer than anything lasts."""
+    """Check durations, by option: each is positive, and no longer than anything lasts."""
     for name, value in options.items():
         if value is not None and not 0 < value <= MOST_SECONDS:
             return f"--{name.replace('_', '-')} {value:g}: must be more than 0 seconds, and at most {MOST_SECONDS:,.0f}"
@@ -66,14 +73,14 @@ def seconds_problem(**options: float | None) -> str | None:
 
 
 def block_problem(block_bytes: int | None) -> str | None:
-    """--block-bytes: a multiple of the alignment."""
+    """Check --block-bytes: it is a multiple of the alignment."""
     if block_bytes is None or block_bytes % ALIGNMENT == 0:
         return None
     return f"--block-bytes {block_bytes}: must be a multiple of {ALIGNMENT}"
 
 
 def address_problem(address: str) -> str | None:
-    """--coordinator: HOST:PORT."""
+    """Check --coordinator: it is HOST:PORT."""
     host, _, port = address.rpartition(":")
     if host and port.isdigit() and 0 < int(port) < 1 << 16:
         return None
@@ -81,7 +88,7 @@ def address_problem(address: str) -> str | None:
 
 
 def token_problem(token_file: Path) -> str | None:
-    """--token-file: holds a token."""
+    """Check --token-file: it holds a token."""
     try:
         read_token(token_file)
     except ConfigurationError as error:
@@ -90,7 +97,7 @@ def token_problem(token_file: Path) -> str | None:
 
 
 def host_problem(host: str, listens: bool) -> str | None:
-    """--host: an address; where `listens`, of this machine."""
+    """Check --host: it is an address; where `listens`, one of this machine."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
         if listens:
@@ -102,7 +109,7 @@ def host_problem(host: str, listens: bool) -> str | None:
 
 
 def checkpoint_problem(url: str) -> str | None:
-    """--checkpoint: a storage that there are programs for, and a folder that can be written; "": the default."""
+    """Check --checkpoint: programs for its storage are there, and the folder can be written; "": the default."""
     try:
         storage.check_protocol(url)
         if url:
@@ -113,7 +120,7 @@ def checkpoint_problem(url: str) -> str | None:
 
 
 def restore_problem(url: str) -> str | None:
-    """--restore: a checkpoint, or a folder of some; "": none. Whether one is whole is not looked at."""
+    """Check --restore: it is a checkpoint, or a folder of some; "": none. Whether one is whole is not checked."""
     if not url:
         return None
     try:
@@ -126,14 +133,14 @@ def restore_problem(url: str) -> str | None:
 
 
 def identity_problem(identity: str) -> str | None:
-    """--identity: part of a folder's name; "": a new one."""
+    """Check --identity: it can be part of a folder's name; "": a new one."""
     if not identity or storage.IDENTITY.fullmatch(identity):
         return None
     return f"--identity {identity!r}: give up to 100 letters, digits, '.', '_' and '-', a letter or digit first"
 
 
 def wrap_problem(option: str, command: str) -> str | None:
-    """--wrap-worker, --wrap-server: a program that there is, with arguments; "": none."""
+    """Check --wrap-worker or --wrap-server: there is such a program; "": none."""
     try:
         words = shlex.split(command)
     except ValueError as error:

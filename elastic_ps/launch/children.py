@@ -1,4 +1,4 @@
-"""The node processes of a launcher: who runs, and when one that shall end is made to."""
+"""This module keeps the node processes of a launcher: which run, and when one that shall end is made to."""
 
 import math
 import time
@@ -14,7 +14,7 @@ from elastic_ps.launch.processes import ChildProcess
 
 @dataclass
 class _Child:
-    """A running process; its deadlines are monotonic seconds, None where there is none (any more)."""
+    """A `_Child` is a running process; its deadlines are monotonic seconds, None where there is none (any more)."""
 
     local: LocalProcess
     process: ChildProcess
@@ -24,7 +24,7 @@ class _Child:
 
 
 class Children:
-    """All node processes of one launcher. Used from one thread.
+    """A `Children` is all node processes of one launcher. One thread uses it.
 
     Args:
         logs: folder of the log files.
@@ -39,23 +39,29 @@ class Children:
         self._children: dict[str, _Child] = {}
 
     def __bool__(self) -> bool:
-        """Whether any runs."""
+        """Return whether any runs."""
         return bool(self._children)
 
     @property
     def locals(self) -> list[LocalProcess]:
-        """What decisions see, in order of start."""
+        """The processes as decisions see them, in order of start."""
         return [child.local for child in self._children.values()]
 
     def start(self, local: LocalProcess, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Start a process."""
+        """Start a process.
+
+        Args:
+            local: what decisions see of it.
+            command: argv.
+            environment: of the process, complete.
+        """
         log = NodeLog(self._logs, local.nonce, self._merged)
         exited = self._exited
         process = ChildProcess(local.nonce, command, environment, log, lambda status: exited(local.nonce, status))
         self._children[local.nonce] = _Child(local, process, log)
 
     def observe(self, wanted: WantedNodes) -> list[str]:
-        """Take what the coordinator's word tells about these processes; returns the news in it, for people."""
+        """Take what the coordinator's word tells about these processes; return the news in it, for people."""
         news: list[str] = []
         for local in decide.observe(self.locals, wanted):
             child = self._children[local.nonce]
@@ -68,12 +74,18 @@ class Children:
         return news
 
     def remove(self, nonce: str) -> tuple[LocalProcess, Path]:
-        """Forget a process that has exited; returns it and its log."""
+        """Forget a process that has exited; return it and its log."""
         child = self._children.pop(nonce)
         return child.local, child.log.path
 
     def end(self, nonce: str, patience: float, grace: float) -> None:
-        """Give a process `patience` seconds to end by itself, then SIGTERM, and SIGKILL `grace` seconds after."""
+        """Make a process end: it gets time to end by itself, then SIGTERM, then SIGKILL.
+
+        Args:
+            nonce: of the process.
+            patience: seconds until SIGTERM.
+            grace: seconds from then until SIGKILL.
+        """
         child = self._children[nonce]
         child.local = replace(child.local, ending=True)
         child.term_at = time.monotonic() + patience
@@ -92,7 +104,7 @@ class Children:
         child.kill_at = min(time.monotonic() + seconds, math.inf if child.kill_at is None else child.kill_at)
 
     def end_all(self, patience: float, grace: float) -> None:
-        """`end` for every process; one that has not joined has nothing to end, and is given no patience."""
+        """Call `end` for every process; one that has not joined has nothing to end, and is given no patience."""
         for nonce, child in self._children.items():
             self.end(nonce, patience if child.local.node else 0.0, grace)
 
@@ -120,6 +132,6 @@ class Children:
         return killed
 
     def kill(self) -> None:
-        """SIGKILL to all, and to what they have started."""
+        """Send SIGKILL to all, and to what they have started."""
         for child in self._children.values():
             child.process.kill()

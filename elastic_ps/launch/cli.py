@@ -1,4 +1,4 @@
-"""The command `elasticrun`. Its options: `options`; what of them cannot be: `checks`."""
+"""This module is the command `elasticrun`. Its options stand in `options`; `checks` refuses what cannot be."""
 
 import sys
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
 from elastic_ps.launch import checks
 from elastic_ps.launch.commands import JobCommands, JoinSettings, NodeCommands, ProcessCommands
-from elastic_ps.launch.job_agent import JobAgent, JobOutcome
+from elastic_ps.launch.job_agent import JobAgent, LauncherOutcome
 from elastic_ps.launch.job_folder import JobFolder, default_name, jobs_folder
 from elastic_ps.launch.member_agent import MemberAgent, MemberSettings
 from elastic_ps.launch.options import JobOptions, JobSettings, NodeOptions, NodesOptions, ProgramOptions, misplaced
@@ -31,12 +31,13 @@ app = CommandLine()
 
 
 def main() -> None:
-    """Entry point of `elasticrun`."""
+    """Run `elasticrun`."""
     with one_sentence("elasticrun"):
         app(prog_name="elasticrun")
 
 
 @app.command(
+    help="Train SCRIPT as an elastic job on this machine, or with --role join one node to a running job.",
     context_settings={"allow_interspersed_args": False},
     epilog="Exit status: 0 finished or drained, 1 failed, 2 wrong usage, 128 + n ended by signal n.",
 )
@@ -44,7 +45,15 @@ def main() -> None:
 def elasticrun(
     context: typer.Context, program: ProgramOptions, job: JobOptions, node: NodeOptions, nodes: NodesOptions
 ) -> None:
-    """Train SCRIPT as an elastic job on this machine, or with --role join one node to a running job."""
+    """Run what the command line says.
+
+    Args:
+        context: of the command line.
+        program: what is trained.
+        job: of a whole job.
+        node: of one node that joins a job.
+        nodes: of every node.
+    """
     _refuse_if(
         misplaced(context, node.role)
         or checks.script_problem(program.script, program.module, node.role)
@@ -91,8 +100,8 @@ def _train(program: ProgramOptions, job: JobOptions, nodes: NodesOptions) -> int
         _refuse(str(error))
 
 
-def run_job(settings: JobSettings, commands: ProcessCommands, merged: MergedStream, root: Path) -> JobOutcome:
-    """Run a whole job from the main thread, with this process's signals.
+def run_job(settings: JobSettings, commands: ProcessCommands, merged: MergedStream, root: Path) -> LauncherOutcome:
+    """Run a whole job from the main thread, which takes this process's signals.
 
     Args:
         settings: the job.
@@ -113,7 +122,7 @@ def run_job(settings: JobSettings, commands: ProcessCommands, merged: MergedStre
 
 
 def run_member(settings: MemberSettings, command: Callable[[str], list[str]]) -> int:
-    """Run one node of a job from the main thread, with this process's signals; returns the exit status.
+    """Run one node of a job from the main thread, which takes this process's signals; return the exit status.
 
     Args:
         settings: the node.

@@ -1,4 +1,4 @@
-"""A launcher's dealings with the coordinator: what it wants, and what has exited here."""
+"""This module links a launcher to the coordinator: it hears what is wanted, and reports what has exited here."""
 
 import logging
 import queue
@@ -24,7 +24,7 @@ _HEALTH_SECONDS = 5.0
 
 
 class CoordinatorLink:
-    """One launcher's channel to a coordinator, which may go away and come back at the same address.
+    """A `CoordinatorLink` is one launcher's channel to a coordinator, which may go away and come back.
 
     Args:
         address: host:port.
@@ -85,7 +85,13 @@ class CoordinatorLink:
                 unanswered = 0
 
     def exited(self, nonce: str, node: str, status: int) -> None:
-        """Queue a report of a process's end; it is repeated until the coordinator has it."""
+        """Queue a report of a process's end; it is repeated until the coordinator has it.
+
+        Args:
+            nonce: the launcher's name for the process.
+            node: its id in the job; "" where it has not registered.
+            status: its exit status.
+        """
         self._exits.put(pb.NodeExitedRequest(nonce=nonce, node=node, status=status))
 
     def node_exited(self, nonce: str, node: str, status: int, timeout: float = _CALL_TIMEOUT) -> None:
@@ -119,7 +125,7 @@ class CoordinatorLink:
         self._call(self._stub.Stop, pb.StopRequest(now=now, reason=reason, failed=failed))
 
     def status(self, timeout: float = _CALL_TIMEOUT) -> pb.StatusReply:
-        """The state of the job.
+        """Return the state of the job.
 
         Raises:
             CoordinatorLost: no answer within `timeout` seconds.
@@ -166,7 +172,7 @@ class CoordinatorLink:
             on_refused(f"a bug in elasticrun: {error!r}")
 
     def _messages(self) -> Iterator[pb.Wanted]:
-        """What one stream brings, until it breaks. Raises ConfigurationError where the coordinator refuses it."""
+        """Yield what one stream brings, until it breaks."""
         try:
             self._stream = self._stub.Attach(pb.AttachRequest(), wait_for_ready=True)
             yield from self._stream
@@ -192,5 +198,5 @@ class CoordinatorLink:
 
 
 def pauses() -> Iterator[float]:
-    """Seconds between tries to reach a coordinator; without end."""
+    """Yield the seconds between tries to reach a coordinator, without end."""
     return chain((0.05, 0.1, 0.2, 0.5), repeat(1.0))

@@ -1,4 +1,4 @@
-"""The coordinator of a launcher's job: its process, started as often as it takes.
+"""This module runs the coordinator of a launcher's job: its process, started as often as it takes.
 
 One that has ended is started again on its port and goes on from its journal: at once, then after pauses that double.
 One that does not listen in time, or is frozen and does not answer, is killed first. Training goes on meanwhile.
@@ -26,7 +26,7 @@ _READY_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorReady:
-    """It listens."""
+    """The coordinator listens at this address."""
 
     host: str
     port: int
@@ -34,14 +34,14 @@ class CoordinatorReady:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorEnd:
-    """How a coordinator's process ended: in words, and whether that counts against `--max-restarts`."""
+    """A `CoordinatorEnd` says how a coordinator's process ended, and whether that counts against `--max-restarts`."""
 
     how: str
     counts: bool
 
 
 class _Log:
-    """Its output: into its log, and its address to the launcher."""
+    """A `_Log` writes the output of the coordinator to its log, and tells the launcher the address in it."""
 
     def __init__(self, log: NodeLog, ready: Callable[[CoordinatorReady], None]):
         self._log = log
@@ -60,15 +60,15 @@ class _Log:
 
 
 class CoordinatorProcess:
-    """One job's. Used from the launcher's thread.
+    """A `CoordinatorProcess` is the coordinator of one job. The launcher's thread uses it.
 
     Args:
         settings: of the job.
         folder: of the job.
-        commands: what its processes are.
+        commands: give the command line.
         merged: takes every line of output.
-        ready: called from another thread when it listens.
-        exited: called from another thread with its exit status.
+        ready: called from another thread when the coordinator listens.
+        exited: called from another thread with the exit status.
     """
 
     def __init__(
@@ -95,12 +95,12 @@ class CoordinatorProcess:
 
     @property
     def runs(self) -> bool:
-        """Return whether there is a process of it."""
+        """Whether there is a process of it."""
         return self._process is not None
 
     @property
     def listens(self) -> bool:
-        """Return whether it runs and has said that it listens."""
+        """Whether it runs and has said that it listens."""
         return self.runs and self._since < math.inf
 
     @property
@@ -111,7 +111,7 @@ class CoordinatorProcess:
 
     @property
     def deadline(self) -> float:
-        """Return when `enforce` has something to do next, in monotonic seconds."""
+        """The monotonic seconds at which `enforce` has something to do next."""
         return min(self._ready_by, self._start_at)
 
     def start(self) -> None:
@@ -127,13 +127,13 @@ class CoordinatorProcess:
         )
 
     def ready(self, event: CoordinatorReady) -> None:
-        """It listens: operators find the job now."""
+        """Publish that it listens: operators find the job now."""
         self._port, self._ready_by, self._since = event.port, math.inf, time.monotonic()
         if self._process is not None:
             self._folder.listening(f"{event.host}:{event.port}", self._process.pid)
 
     def ended(self, status: int) -> CoordinatorEnd:
-        """Its process is gone."""
+        """Take note that its process has ended; return how."""
         settled = time.monotonic() - self._since >= SETTLED_SECONDS
         self._ends = 1 if settled else self._ends + 1
         self._process, self._ready_by, self._since = None, math.inf, math.inf
@@ -143,13 +143,13 @@ class CoordinatorProcess:
         )
 
     def start_later(self) -> float:
-        """Have it started again by `enforce`; returns in how many seconds."""
+        """Let `enforce` start it again; return in how many seconds."""
         seconds = pause(self._ends)
         self._start_at = time.monotonic() + seconds
         return seconds
 
     def enforce(self) -> str:
-        """Do what is due; returns what, for people."""
+        """Do what is due; return what that was, for people."""
         now = time.monotonic()
         if now >= self._start_at:
             self.start()
@@ -160,15 +160,15 @@ class CoordinatorProcess:
         return ""
 
     def forget(self) -> None:
-        """Start it no more: the job is over."""
+        """Start it no more, as the job is over."""
         self._start_at = math.inf
 
     def terminate(self) -> None:
-        """SIGTERM."""
+        """Send SIGTERM to its process."""
         if self._process is not None:
             self._process.terminate()
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL to its process."""
         if self._process is not None:
             self._process.kill()

@@ -1,9 +1,9 @@
-"""What a launcher does next: pure functions of what the coordinator wants, what runs here, and what has died.
+"""This module decides what a launcher does next, from what the coordinator wants, what runs here, and what has died.
 
-The coordinator alone decides how many nodes a job has and which of them leave; the launcher supplies processes. It
-starts what is wanted beyond the processes that have not registered yet, takes back such processes when they are no
-longer wanted, and never ends a registered node: that one drains, or is stopped, through its coordinator. Only a process
-whose node the coordinator has given up, which may be frozen and not hear of it, is killed.
+All functions are pure. The coordinator alone decides how many nodes a job has and which of them leave; the launcher
+supplies processes. It starts what is wanted beyond the processes that have not registered yet, takes back such
+processes when they are no longer wanted, and never ends a registered node: that one drains, or is stopped, through its
+coordinator. Only a process whose node the coordinator has given up, which may be frozen and not hear of it, is killed.
 """
 
 import signal
@@ -17,7 +17,7 @@ from protos import elastic_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class WantedNodes:
-    """The coordinator's latest word to launchers.
+    """A `WantedNodes` is the coordinator's latest word to launchers.
 
     Attributes:
         counts: nodes that the job shall have, by role; shown to people.
@@ -43,7 +43,7 @@ class WantedNodes:
 
     @staticmethod
     def from_pb(message: pb.Wanted) -> "WantedNodes":
-        """Decode."""
+        """Decode the coordinator's message."""
         return WantedNodes(
             counts={Role.WORKER: message.workers, Role.SERVER: message.servers},
             starting={Role.WORKER: message.starting_workers, Role.SERVER: message.starting_servers},
@@ -60,7 +60,7 @@ class WantedNodes:
 
 @dataclass(frozen=True, slots=True)
 class LocalProcess:
-    """A process of this launcher, as its decisions see it.
+    """A `LocalProcess` is a process of this launcher, as its decisions see it.
 
     Attributes:
         nonce: the launcher's name for it.
@@ -84,19 +84,19 @@ class LocalProcess:
 
     @property
     def name(self) -> str:
-        """For people: the id where it is known."""
+        """The id where it is known, else the nonce; for people."""
         return self.node or self.nonce
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
-    """How many deaths this launcher mends (`--max-restarts`), and those that it has seen."""
+class RestartBudget:
+    """A `RestartBudget` counts how many deaths this launcher mends (`--max-restarts`), and those that it has seen."""
 
     allowed: int
     deaths: tuple[str, ...] = ()
 
-    def spend(self, death: str) -> "Budget":
-        """One more death, described for people."""
+    def spend(self, death: str) -> "RestartBudget":
+        """Return the budget after one more death, described for people."""
         return replace(self, deaths=(*self.deaths, death))
 
     @property
@@ -118,7 +118,7 @@ def pause(ends: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class StartProcesses:
-    """Start `count` processes."""
+    """The launcher starts `count` processes."""
 
     role: Role
     count: int
@@ -126,14 +126,14 @@ class StartProcesses:
 
 @dataclass(frozen=True, slots=True)
 class EndProcess:
-    """End a process that is no longer wanted and has not registered."""
+    """The launcher ends a process that is no longer wanted and has not registered."""
 
     nonce: str
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The coordinator has ended the job: let the processes end by themselves, then leave."""
+    """The coordinator has ended the job: the launcher lets the processes end by themselves, then leaves."""
 
     failed: bool
     reason: str
@@ -141,7 +141,7 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """End the job as failed: more has died than may be mended."""
+    """The launcher ends the job as failed: more has died than may be mended."""
 
     reason: str
 
@@ -150,7 +150,7 @@ Action = StartProcesses | EndProcess | Finish | GiveUp
 
 
 def observe(processes: Iterable[LocalProcess], wanted: WantedNodes) -> tuple[LocalProcess, ...]:
-    """The processes with what `wanted` tells about them. Ids and departures are remembered once told."""
+    """Return the processes with what `wanted` tells about them. Ids and departures are remembered once told."""
     return tuple(
         replace(
             process,
@@ -164,12 +164,17 @@ def observe(processes: Iterable[LocalProcess], wanted: WantedNodes) -> tuple[Loc
 
 
 def outdated(processes: Iterable[LocalProcess], wanted: WantedNodes) -> tuple[str, ...]:
-    """Return the nonces of those that a restore ends and that have no time to end by yet."""
+    """Return the nonces of processes that a restore ends and that have no time to end by yet."""
     return tuple(process.nonce for process in processes if process.nonce in wanted.restarting and not process.ending)
 
 
 def is_death(process: LocalProcess, status: int, wanted: WantedNodes | None) -> bool:
-    """Whether the exit of `process` with `status` counts against `--max-restarts`.
+    """Return whether the exit of a process counts against `--max-restarts`.
+
+    Args:
+        process: that has exited.
+        status: its exit status.
+        wanted: the coordinator's latest word; None before the first.
 
     A node that drained or finished exits 0, a job that restores itself exits `EXIT_RESTART`, and what this launcher,
     a person or the job's end has ended is no surprise. Status 0 without ever having registered is one: the script never
@@ -183,13 +188,19 @@ def is_death(process: LocalProcess, status: int, wanted: WantedNodes | None) -> 
 
 
 def is_failure(process: LocalProcess, status: int) -> bool:
-    """Whether a job that has finished has failed all the same: a worker of it ended so, of its own accord."""
+    """Return whether a job that has finished has failed all the same: a worker of it ended so by itself."""
     worker = process.role is Role.WORKER and process.node != ""
     return worker and not process.signalled and status not in (0, EXIT_RESTART)
 
 
 def describe_death(process: LocalProcess, status: int, log: str) -> str:
-    """A death for people, with where to read about it."""
+    """Return a death in words, with where to read about it.
+
+    Args:
+        process: that has died.
+        status: its exit status.
+        log: path of its log.
+    """
     if status == 0:
         hint = "" if process.role is Role.SERVER else "; does the script call elastic_ps.init()?"
         return f"{process.role} {process.name} ended without having joined the job{hint} (log: {log})"
@@ -202,8 +213,8 @@ def describe_death(process: LocalProcess, status: int, log: str) -> str:
     return f"{process.role} {process.name} {how} (log: {log})"
 
 
-def plan(wanted: WantedNodes | None, processes: Sequence[LocalProcess], budget: Budget) -> tuple[Action, ...]:
-    """What to do now.
+def plan(wanted: WantedNodes | None, processes: Sequence[LocalProcess], budget: RestartBudget) -> tuple[Action, ...]:
+    """Return what to do now.
 
     Args:
         wanted: the coordinator's latest word; None before the first.

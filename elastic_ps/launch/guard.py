@@ -1,4 +1,4 @@
-"""Run a command that dies with its launcher: `python guard.py LAUNCHER_PID COMMAND...`.
+"""This program runs a command that dies with its launcher: `python guard.py LAUNCHER_PID COMMAND...`.
 
 The kernel kills the process when the thread that started it ends, however the launcher dies (Linux; elsewhere the
 command simply runs). It is set here, in the child, because code between fork and exec is unsafe in a process with
@@ -17,7 +17,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> None:
-    """Tie this process to the launcher, then become the command."""
+    """Make this process die with the launcher, then become the command."""
     launcher, command = int(arguments[0]), arguments[1:]
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""The launcher of a whole job: one loop that owns the job's processes on this machine.
+"""This module launches a whole job: one loop owns the job's processes on this machine.
 
 Threads post events (a wish of the coordinator, an exit, a signal) into one queue; the loop takes them one at a time,
 asks `decide` what to do, and does it. It runs in the thread that starts the processes, which they die with.
@@ -19,7 +19,7 @@ from elastic_ps.launch.children import Children
 from elastic_ps.launch.commands import ProcessCommands, node_environment
 from elastic_ps.launch.coordinator_link import CoordinatorLink
 from elastic_ps.launch.coordinator_process import NAME, CoordinatorProcess, CoordinatorReady
-from elastic_ps.launch.decide import Budget, LocalProcess, WantedNodes
+from elastic_ps.launch.decide import LocalProcess, RestartBudget, WantedNodes
 from elastic_ps.launch.job_folder import JobFolder
 from elastic_ps.launch.options import JobSettings
 from elastic_ps.launch.output import MergedStream, NodeLog
@@ -33,8 +33,8 @@ _SILENT_SECONDS = 20.0  # beyond a lease
 
 
 @dataclass(frozen=True, slots=True)
-class JobOutcome:
-    """How a job has ended.
+class LauncherOutcome:
+    """A `LauncherOutcome` says how a job has ended.
 
     Attributes:
         status: exit status of the launcher: 0 finished, 1 failed, 128 + n ended by signal n.
@@ -72,7 +72,7 @@ _Event = WantedNodes | CoordinatorReady | _Exited | _Signalled | _Refused | _Sil
 
 
 class JobAgent:
-    """Runs one job to its end.
+    """A `JobAgent` runs one job to its end.
 
     Args:
         settings: the job.
@@ -94,20 +94,20 @@ class JobAgent:
         )
         self._link: CoordinatorLink | None = None
         self._wanted: WantedNodes | None = None
-        self._budget = Budget(settings.job.max_restarts)
-        self._outcome: JobOutcome | None = None
+        self._budget = RestartBudget(settings.job.max_restarts)
+        self._outcome: LauncherOutcome | None = None
         self._signals = 0
         self._starts = 0
 
     def signalled(self, number: int) -> None:
-        """A signal asks to end the job: the first in order, the second at once. Safe in a signal handler."""
+        """End the job because of a signal: the first in order, the second at once. Safe in a signal handler."""
         self._events.put(_Signalled(number))
 
     def _exited(self, nonce: str, status: int) -> None:
         self._events.put(_Exited(nonce, status))
 
-    def run(self) -> JobOutcome:
-        """Run until every process has ended; leaves none behind, whatever is raised."""
+    def run(self) -> LauncherOutcome:
+        """Run until every process has ended; leave none behind, whatever is raised."""
         started = time.time()
         try:
             self._coordinator.start()
@@ -118,7 +118,7 @@ class JobAgent:
             self._say(self._summary(self._outcome, time.time() - started))
             return self._outcome
         finally:
-            outcome = self._outcome or JobOutcome(1, "failed", "the launcher failed")
+            outcome = self._outcome or LauncherOutcome(1, "failed", "the launcher failed")
             self._children.kill()
             self._folder.over(outcome.status, outcome.reason or outcome.word)
             self._end_coordinator()
@@ -129,7 +129,7 @@ class JobAgent:
     # ---- events ------------------------------------------------------------------------------------------------
 
     def _next(self) -> _Event | None:
-        """The next event, or None when a deadline has come."""
+        """Return the next event, or None when a deadline has come."""
         deadline = min(self._coordinator.deadline, self._children.deadline)
         try:
             return self._events.get(timeout=None if deadline == math.inf else max(0.0, deadline - time.monotonic()))
@@ -149,7 +149,7 @@ class JobAgent:
             case _Signalled(number):
                 self._on_signal(number)
             case _Refused(reason):
-                self._stop(JobOutcome(1, "failed", reason), now=True)
+                self._stop(LauncherOutcome(1, "failed", reason), now=True)
             case _Silent(seconds) if self._coordinator.listens:
                 self._say(f"the coordinator runs and has not answered for {seconds:.0f} s: killed")
                 self._coordinator.kill()
@@ -193,16 +193,16 @@ class JobAgent:
             self._fail_late(f"its workers had finished, but {decide.describe_death(local, status, str(log))}")
 
     def _fail_late(self, reason: str) -> None:
-        """The job had finished, as it seemed."""
+        """Fail a job that had finished, as it seemed."""
         if self._outcome is not None and self._outcome.word == "finished":
-            self._outcome = JobOutcome(1, "failed", reason)
+            self._outcome = LauncherOutcome(1, "failed", reason)
 
     def _on_coordinator_exit(self, status: int) -> None:
         end = self._coordinator.ended(status)
         if self._outcome is not None:
             return
         if self._link is None:
-            self._stop(JobOutcome(1, "failed", f"the coordinator did not start: {end.how}"), now=True)
+            self._stop(LauncherOutcome(1, "failed", f"the coordinator did not start: {end.how}"), now=True)
             return
         death = f"the coordinator ended with {end.how}"
         if end.counts:
@@ -215,7 +215,7 @@ class JobAgent:
 
     def _on_signal(self, number: int) -> None:
         self._signals += 1
-        outcome = JobOutcome(128 + number, "stopped", f"by {signal.Signals(number).name}")
+        outcome = LauncherOutcome(128 + number, "stopped", f"by {signal.Signals(number).name}")
         if self._signals > 1:
             self._say("killing the job")
             self._outcome = outcome
@@ -242,11 +242,13 @@ class JobAgent:
                     self._children.end(nonce, patience=0.0, grace=self._settings.nodes.grace)
                 case decide.Finish(failed, reason):
                     self._say(f"the job is over: {reason}")
-                    self._finish(JobOutcome(1, "failed", reason) if failed else JobOutcome(0, "finished", reason))
+                    self._finish(
+                        LauncherOutcome(1, "failed", reason) if failed else LauncherOutcome(0, "finished", reason)
+                    )
                 case decide.GiveUp(reason):
-                    self._stop(JobOutcome(1, "failed", reason), now=True)
+                    self._stop(LauncherOutcome(1, "failed", reason), now=True)
 
-    def _stop(self, outcome: JobOutcome, now: bool) -> None:
+    def _stop(self, outcome: LauncherOutcome, now: bool) -> None:
         """End the job through the coordinator, or by signals at once where it cannot."""
         failed = outcome.word == "failed"
         if failed:
@@ -260,8 +262,8 @@ class JobAgent:
                 self._say(f"the coordinator cannot end the job ({error}); its processes are told by signal")
         self._finish(outcome, patience)
 
-    def _finish(self, outcome: JobOutcome, patience: float | None = None) -> None:
-        """The job is over: its processes end by themselves within `patience` seconds, or are made to."""
+    def _finish(self, outcome: LauncherOutcome, patience: float | None = None) -> None:
+        """Let the processes of a job that is over end by themselves within `patience` seconds, or make them."""
         self._outcome = outcome
         self._coordinator.forget()
         grace = self._settings.nodes.grace
@@ -282,7 +284,7 @@ class JobAgent:
         self._children.start(local, self._commands.node(role, join, local.nonce), node_environment(join, local.nonce))
 
     def _end_coordinator(self) -> None:
-        """Last of all, so that it has heard of every exit. One more signal kills it."""
+        """End the coordinator last of all, so that it has heard of every exit. One more signal kills it."""
         if self._link is not None:
             self._link.close(_DELIVERY_SECONDS if self._coordinator.runs else 0.0)
         if not self._coordinator.runs:
@@ -302,8 +304,8 @@ class JobAgent:
 
     # ---- for people --------------------------------------------------------------------------------------------
 
-    def _summary(self, outcome: JobOutcome, seconds: float) -> str:
-        """One line about the whole job."""
+    def _summary(self, outcome: LauncherOutcome, seconds: float) -> str:
+        """Return one line about the whole job."""
         reason = f" ({outcome.reason})" if outcome.reason and outcome.reason != outcome.word else ""
         line = f"job {self._folder.name} {outcome.word}{reason} after {seconds:.1f} s"
         if (status := self._last_status()) is not None:

@@ -1,4 +1,4 @@
-"""A job's folder: its name, its secret, who runs it (docs/architecture.md, "A job's folder")."""
+"""This module keeps a job's folder: its name, its secret, who runs it (docs/architecture.md, "A job's folder")."""
 
 import contextlib
 import errno
@@ -21,19 +21,19 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 def jobs_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where the folders of this user's jobs are."""
+    """Return where the folders of this user's jobs are."""
     state = environment.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(state).expanduser() / "elastic_ps" / "jobs"
 
 
 def default_name(script: str) -> str:
-    """A new job's name: the script's, with a suffix that keeps two runs apart."""
+    """Return a new job's name: that of the script, with a suffix that keeps two runs apart."""
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(script).stem).strip("-._") or "job"
     return f"{stem[:48]}-{secrets.token_hex(2)}"
 
 
 class JobFolder:
-    """The folder of one running job, held by its launcher until `release`.
+    """A `JobFolder` is the folder of one running job; its launcher holds it until `release`.
 
     A folder of the same name that an ended job has left is kept beside it as NAME~1, NAME~2 and so on.
 
@@ -71,12 +71,12 @@ class JobFolder:
 
     @property
     def logs(self) -> Path:
-        """Log files of the job's processes."""
+        """The folder of log files of the job's processes."""
         return self.path / "logs"
 
     @property
     def token_file(self) -> Path:
-        """The job's secret as hex digits, for its owner only."""
+        """The file of the job's secret as hex digits, for its owner only."""
         return self.path / "token"
 
     def listening(self, coordinator: str, pid: int) -> None:
@@ -95,7 +95,7 @@ class JobFolder:
         self._write_end()
 
     def _write_end(self) -> None:
-        """Where it cannot be written the job ends all the same: its launcher has processes to end."""
+        """Write the record, if that can be: else the job ends all the same, as its launcher has processes to end."""
         with contextlib.suppress(OSError):
             _write_record(self.path, self._record)
 
@@ -104,7 +104,7 @@ class JobFolder:
         os.close(self._lock)
 
     def _make(self, root: Path) -> int:
-        """Create the folder, with what its processes need; returns its lock."""
+        """Create the folder, with what its processes need; return its lock."""
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = self._take()
         try:

@@ -1,4 +1,4 @@
-"""One node of a job that runs elsewhere: `elasticrun --role`, a container's entry."""
+"""This module runs one node of a job that runs elsewhere: `elasticrun --role`, a container's entry."""
 
 import math
 import queue
@@ -24,7 +24,7 @@ _TELL_SECONDS = 20.0  # more than a lease, after which a coordinator that has lo
 
 @dataclass(frozen=True)
 class MemberSettings:
-    """One node to run.
+    """A `MemberSettings` describes one node to run.
 
     Attributes:
         role: what it does.
@@ -47,7 +47,7 @@ class _Exited:
 
 
 class MemberAgent:
-    """Runs one node until it has drained, finished or failed.
+    """A `MemberAgent` runs one node until it has drained, finished or failed.
 
     Args:
         settings: the node.
@@ -63,11 +63,11 @@ class MemberAgent:
         self._link = CoordinatorLink(settings.join.coordinator, read_token(settings.join.token_file))
 
     def signalled(self, number: int) -> None:
-        """A signal asks to drain the node. Safe in a signal handler."""
+        """Drain the node because of a signal. Safe in a signal handler."""
         self._events.put(number)
 
     def run(self) -> int:
-        """Run the node; returns its exit status, 143 if it could not drain in time.
+        """Run the node; return its exit status, 143 if it could not drain in time.
 
         Raises:
             CoordinatorLost: the job's coordinator does not answer.
@@ -104,7 +104,7 @@ class MemberAgent:
         raise AssertionError("pauses() ends")
 
     def _run_once(self) -> int:
-        """One process, from its start to its end."""
+        """Run one process, from its start to its end."""
         self._processes += 1
         prefix = self._settings.nonce_prefix
         nonce = f"{prefix}.{self._processes}" if prefix else f"{self._settings.role}-{secrets.token_hex(4)}"
@@ -160,7 +160,7 @@ class MemberAgent:
         return _UNDRAINED
 
     def _next(self, patience: float) -> _Exited | int | None:
-        """The process's end or a signal; None after `patience` seconds."""
+        """Return the process's end or a signal; None after `patience` seconds."""
         try:
             return self._events.get(timeout=None if patience == math.inf else patience)
         except queue.Empty:

@@ -80,16 +80,16 @@ class JobOptions:
     servers: Annotated[
         int, typer.Option(metavar="N", min=1, max=MOST_NODES, help="Servers at the start."), FOR_COORDINATOR
     ] = 1
-    name: Annotated[str, typer.Option(metavar="NAME", help="Of the job; by default made from the script's.")] = ""
+    name: Annotated[str, typer.Option(metavar="NAME", help="Name of the job [made from the script's].")] = ""
     max_restarts: Annotated[int, typer.Option(metavar="N", min=0, help="Dead processes that are replaced, in all.")] = 3
     seed: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, max=MOST_SEED, help="Of the order of the samples."),
+        typer.Option(metavar="N", min=0, max=MOST_SEED, help="Seed of the order of the samples."),
         FOR_COORDINATOR,
     ] = None
     block_bytes: Annotated[
         int | None,
-        typer.Option(metavar="N", min=ALIGNMENT, max=_MOST_BLOCK_BYTES, help="Largest block of a tensor."),
+        typer.Option(metavar="N", min=ALIGNMENT, max=_MOST_BLOCK_BYTES, help="Bytes of the largest block of a tensor."),
         FOR_COORDINATOR,
     ] = None
     migration: Annotated[
@@ -110,7 +110,9 @@ class JobOptions:
     ] = ""
     identity: Annotated[
         str,
-        typer.Option(metavar="TEXT", help="Of this training run, in its checkpoints; runs may go on as one [new]."),
+        typer.Option(
+            metavar="TEXT", help="Name of this training run in its checkpoints; runs of one name go on as one [new]."
+        ),
         FOR_COORDINATOR,
     ] = ""
     wrap_worker: Annotated[
@@ -135,8 +137,10 @@ class NodeOptions:
     """These options describe one node that joins a job."""
 
     role: Annotated[Role | None, typer.Option(help="Join one node to a running job.")] = None
-    coordinator: Annotated[str, typer.Option(metavar="HOST:PORT", help="Of the job that --role joins.")] = ""
-    token_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Of the job that --role joins.")] = None
+    coordinator: Annotated[str, typer.Option(metavar="HOST:PORT", help="Coordinator of the job that --role joins.")] = (
+        ""
+    )
+    token_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Token of the job that --role joins.")] = None
     nonce_prefix: Annotated[
         str, typer.Option(metavar="PREFIX", help="Names --role's processes PREFIX.1, PREFIX.2 [random].")
     ] = ""
@@ -149,9 +153,9 @@ class NodesOptions:
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Address that other nodes reach this machine at."), FOR_COORDINATOR
     ] = "127.0.0.1"
-    transport: Annotated[TransportName, typer.Option(help="Of tensors; auto: shared memory on one host, else TCP.")] = (
-        TransportName.AUTO
-    )
+    transport: Annotated[
+        TransportName, typer.Option(help="How tensors travel; auto: shared memory on one host, else TCP.")
+    ] = TransportName.AUTO
     tcp_sockets: Annotated[
         int,
         typer.Option(metavar="N", min=1, max=MOST_SOCKETS, help="Sockets of each TCP connection, each with a thread."),

@@ -1,4 +1,4 @@
-"""Where the output of a job's processes goes: one file per node, and one labelled stream for people."""
+"""This module says where the output of a job's processes goes: one file for each node, and one stream for people."""
 
 import os
 import threading
@@ -19,7 +19,7 @@ _PIECE = 1 << 16
 
 
 class MergedStream:
-    """Lines of all processes on one stream, each behind its label.
+    """A `MergedStream` shows lines of all processes on one stream, each behind its label.
 
     Whoever reads them may be slow, or stand still (Ctrl-S, `less`), and stops nothing: a thread writes, and lines that
     find no room are counted and left out.
@@ -115,7 +115,7 @@ def _writer(stream: TextIO) -> Callable[[str], None]:
 
 
 class NodeLog:
-    """The log file of one process and its lines in the merged stream.
+    """A `NodeLog` is the log file of one process, whose lines go to the merged stream too.
 
     Args:
         folder: of the job's logs.

@@ -1,4 +1,4 @@
-"""Child processes of a launcher: start, signal, read, reap. None of them outlives the launcher."""
+"""This module starts, signals, reads and reaps child processes of a launcher. None of them outlives it."""
 
 import os
 import signal
@@ -18,17 +18,17 @@ left behind in another group may keep the pipe open."""
 
 
 class Sink(Protocol):
-    """Takes a process's output."""
+    """A `Sink` takes a process's output."""
 
     def line(self, line: bytes) -> None:
-        """One line with its newline, or a piece of a very long one."""
+        """Take one line with its newline, or a piece of a very long one."""
 
     def close(self) -> None:
-        """There is no more."""
+        """Take note that there is no more."""
 
 
 class ChildProcess:
-    """One child with its own process group.
+    """A `ChildProcess` is one child with its own process group.
 
     Start it from a thread that lives as long as the launcher does: the child dies with that thread (`guard`).
 
@@ -68,18 +68,18 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """Of the child, which leads its process group."""
+        """The process id of the child, which leads its process group."""
         return self._child.pid
 
     def terminate(self) -> None:
-        """SIGTERM to the process itself: a node takes it as a wish to be drained."""
+        """Send SIGTERM to the process itself: a node takes it as a wish to be drained."""
         with self._reaped:
             if not self._gone:
                 os.kill(self.pid, signal.SIGTERM)
 
     @property
     def is_stopped(self) -> bool:
-        """Return whether it stands still by SIGSTOP, and takes no signal but SIGKILL (Linux; elsewhere: False)."""
+        """Whether it stands still by SIGSTOP, and takes no signal but SIGKILL (Linux; elsewhere: False)."""
         with self._reaped:
             try:
                 state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -88,7 +88,7 @@ class ChildProcess:
             return not self._gone and state in "Tt"
 
     def kill(self) -> None:
-        """SIGKILL to the process and everything that it has started."""
+        """Send SIGKILL to the process and everything that it has started."""
         with self._reaped:
             if not self._gone:
                 os.killpg(self.pid, signal.SIGKILL)

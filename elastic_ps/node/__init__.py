@@ -1,1 +1,1 @@
-"""What every node does with its coordinator."""
+"""This room is what every node does with its coordinator: it registers, listens, answers and reports."""

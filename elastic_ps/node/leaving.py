@@ -1,4 +1,4 @@
-"""How a node that is told to go (SIGTERM) leaves its job."""
+"""This module lets a node that is told to go (SIGTERM) leave its job."""
 
 import logging
 import time
@@ -18,16 +18,16 @@ _INSURED_SECONDS = 10.0
 
 
 class Leaving(Protocol):
-    """The part of `Session` that this needs."""
+    """A `Leaving` is the part of `Session` that this module needs."""
 
     def leave(self) -> None:
         """Ask to be drained."""
 
     def checkpoint(self) -> str:
-        """Have the whole job saved; returns where."""
+        """Save the whole job; return where."""
 
     def closes_within(self, seconds: float) -> bool:
-        """Wait for the session's end; returns whether it has come."""
+        """Wait for the session's end; return whether it has come."""
 
 
 def leave_or_save(session: Leaving) -> str:
@@ -61,7 +61,7 @@ def leave_or_save(session: Leaving) -> str:
 
 
 def _save(session: Leaving) -> str:
-    """Have the job saved; returns what came of it, to end a sentence with."""
+    """Save the job; return what came of it, as the end of a sentence."""
     try:
         return f"; the job was saved to {session.checkpoint()}"
     except ElasticError as error:

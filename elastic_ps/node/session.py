@@ -1,4 +1,4 @@
-"""What every node does with its coordinator: register, listen, answer, report. Outlives the coordinator's restarts."""
+"""This module keeps a node in touch with its coordinator, and outlives the restarts of that."""
 
 import logging
 import os
@@ -15,11 +15,11 @@ import grpc
 from elastic_ps.control.codec import config_id_to_pb
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId, Role
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost, JobEnded, Refused
-from elastic_ps.node.calls import CALL_TIMEOUT, Calls, raise_final, waits
-from elastic_ps.node.introduction import Memory
+from elastic_ps.node.coordinator_calls import CALL_TIMEOUT, CoordinatorCalls, raise_final, waits
+from elastic_ps.node.node_memory import NodeMemory
+from elastic_ps.node.peer_watch import PeerView, PeerWatch, patience
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.node.standing import Standing
-from elastic_ps.node.waits import Seen, Waits, patience
 from protos import elastic_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -31,33 +31,33 @@ _LEAVING = {Role.WORKER: pb.DEC_WORKER, Role.SERVER: pb.DEC_SERVER}
 
 
 class Handler(Protocol):
-    """The node behind a session. `on_directive` is called from one thread, one directive at a time."""
+    """A `Handler` is the node behind a session. One thread calls `on_directive`, one directive at a time."""
 
     def on_directive(self, directive: pb.Directive) -> None:
         """Act on a directive; answers go through `Session.acknowledge`."""
 
     def position(self) -> tuple[Standing, int]:
-        """The configurations that it knows and its version, for a coordinator that has restarted."""
+        """Return the configurations that the node knows and its version, for a coordinator that has restarted."""
 
     def report(self) -> pb.ReportRequest:
         """Return what to report now, without `caller` and `waits`."""
 
-    def seen(self) -> Seen:
-        """Its connections to peers, and what it lacks from them."""
+    def seen(self) -> PeerView:
+        """Return its connections to peers, and what it lacks from them."""
 
     def reported(self, reply: pb.ReportReply, request: pb.ReportRequest) -> None:
-        """A report has arrived."""
+        """Take the answer to a report."""
 
     def on_expelled(self, reason: str) -> None:
-        """The coordinator does not know this node any more: it must end."""
+        """End the node: the coordinator does not know it any more."""
 
 
 class Session:
-    """One node's dealings with the coordinator.
+    """A `Session` is one node's dealings with the coordinator.
 
     Args:
         settings: where the job is.
-        role: of this node.
+        role: what this node does.
         port: of its data plane; 0 for a worker.
     """
 
@@ -65,8 +65,8 @@ class Session:
         self.settings = settings
         self.role = role
         self._port = port
-        self._memory = Memory(settings, role, port)
-        self._calls = Calls(settings)
+        self._memory = NodeMemory(settings, role, port)
+        self._calls = CoordinatorCalls(settings)
         self._stub = self._calls.stub
         self._answers: queue.Queue[Callable[[], Any] | None] = queue.Queue()
         self._soon = threading.Event()
@@ -74,12 +74,12 @@ class Session:
         self._abandoned = threading.Event()  # the script waits for no answer any more
         self._lease_seconds = 10.0
         self._rtt_seconds = 0.0
-        self._waits = Waits(patience(self._lease_seconds))
+        self._peer_watch = PeerWatch(patience(self._lease_seconds))
         self._threads: list[threading.Thread] = []
         self._stream: Any = None
 
     def register(self, timeout: float = 60.0) -> pb.RegisterReply:
-        """Join the job (INC_WORKER or INC_SERVER) and learn this node's id.
+        """Join the job (INC_WORKER or INC_SERVER), and learn this node's id.
 
         Raises:
             CoordinatorLost: nobody answered within `timeout` seconds.
@@ -92,7 +92,7 @@ class Session:
             raise JobEnded(f"cannot join: {error}", 1) from None
         self._calls.node = reply.node
         self._lease_seconds = reply.lease_seconds
-        self._waits = Waits(patience(reply.lease_seconds))
+        self._peer_watch = PeerWatch(patience(reply.lease_seconds))
         self._memory.registered(reply)
         return reply
 
@@ -103,7 +103,7 @@ class Session:
         )
 
     def checkpoint(self) -> str:
-        """Have the whole job saved; returns the checkpoint's URL once it is complete.
+        """Save the whole job; return the checkpoint's URL once it is complete.
 
         Raises:
             CoordinatorLost: there is no coordinator, or it refuses, with its reason.
@@ -132,7 +132,18 @@ class Session:
         command: int = 0,
         optimizer: str = "",
     ) -> None:
-        """Queue an answer; answers arrive in order, each until the coordinator has taken it."""
+        """Queue an answer; answers arrive in order, each repeated until the coordinator has taken it.
+
+        Args:
+            answer: what this node answers.
+            configuration: that it is about.
+            version: of this node.
+            suspension_ms: milliseconds for which the switch has held training up.
+            bytes_moved: bytes of blocks that this node has sent for the plan.
+            detail: for people.
+            command: number of the command that it answers; 0: none.
+            optimizer: that it is about, as text.
+        """
         self._memory.answered(answer, configuration)
         request = pb.AcknowledgeRequest(
             answer=answer,
@@ -158,7 +169,7 @@ class Session:
         return reply
 
     def draw(self, number: int, epoch: int, any_epoch: bool = False) -> pb.DrawReply:
-        """Draw the next batch of an `async` or `ssp` job; returns once there is one, or the epoch is over.
+        """Draw the next batch of an `async` or `ssp` job; return once there is one, or the epoch is over.
 
         Args:
             number: of this worker's draws, from 1; 0 asks for the job's epoch only.
@@ -173,7 +184,13 @@ class Session:
         return reply
 
     def barrier(self, place: int, number: int, sharing: Sequence[NodeId], version: int) -> None:
-        """Wait for all workers that share a barrier, see `BarrierRequest`.
+        """Wait for all workers that share a barrier.
+
+        Args:
+            place: of the barrier, see `BarrierRequest`.
+            number: of the barrier at that place.
+            sharing: the workers that it is for.
+            version: of this node.
 
         Raises:
             Refused: the job is about to end or to go back to a checkpoint, or has let this worker go.
@@ -193,17 +210,17 @@ class Session:
         self._wait(self._stub.Command, request)
 
     def report_soon(self) -> None:
-        """Report now instead of at the next turn."""
+        """Report now instead of at the next regular time."""
         self._soon.set()
 
     def flush(self, timeout: float = 5.0) -> bool:
-        """Wait until queued answers have arrived; False if some have not within `timeout` seconds."""
+        """Wait until queued answers have arrived; return False if some have not within `timeout` seconds."""
         done = threading.Event()
         self._answers.put(done.set)
         return done.wait(timeout)
 
     def abandon(self) -> None:
-        """The node's part in the job is over: `declare`, `draw` and the like give up where the coordinator is away."""
+        """Wait for no answer any more, as the node's part in the job is over: `declare` and the like give up."""
         self._abandoned.set()
 
     def close(self) -> None:
@@ -221,7 +238,7 @@ class Session:
 
     @property
     def node(self) -> NodeId:
-        """This node's id; "" before it is registered."""
+        """The id of this node; "" before it is registered."""
         return self._calls.node
 
     @property
@@ -230,11 +247,11 @@ class Session:
         return self._closed.is_set()
 
     def closes_within(self, seconds: float) -> bool:
-        """Wait for `close`; returns whether it was called."""
+        """Wait for `close`; return whether it was called within `seconds`."""
         return self._closed.wait(seconds)
 
     def _wait(self, method: Callable[..., Any], request: Any) -> Any:
-        """For an answer that may take as long as it likes, unless the node's part is over."""
+        """Wait for an answer that may take as long as it likes, unless the node's part is over."""
         return self._calls.until_answered(method, request, self._abandoned, call_timeout=None)
 
     def _register_request(self, kind: "pb.RequestKind") -> pb.RegisterRequest:
@@ -304,23 +321,23 @@ class Session:
         now = time.monotonic()
         return [
             pb.Wait(peer=wait.peer, what=wait.what, seconds=now - wait.since, unreachable=wait.unreachable)
-            for wait in self._waits.named
+            for wait in self._peer_watch.named
         ]
 
     def _watch(self, handler: Handler) -> None:
-        """Look after the peers; who cannot be reached, or can again, is reported at once."""
+        """Look after the peers; report at once who cannot be reached, or can again."""
         pause = patience(self._lease_seconds) / _LOOKS
         while not self._closed.wait(pause):
-            before = self._waits.unreachable
-            if not self._waits.look(time.monotonic(), handler.seen()):
+            before = self._peer_watch.unreachable
+            if not self._peer_watch.look(time.monotonic(), handler.seen()):
                 log.warning("this process has stood still: it asks the coordinator what it has missed")
                 self._listen_anew()
                 self.report_soon()
-            elif self._waits.unreachable != before:
+            elif self._peer_watch.unreachable != before:
                 self.report_soon()
 
     def _listen_anew(self) -> None:
-        """Whatever was sent on the stream meanwhile: a new one begins with all that stands."""
+        """Begin a new stream, which starts with all that stands, whatever was sent on the old one meanwhile."""
         stream = self._stream
         if stream is not None:
             stream.cancel()

@@ -1,4 +1,4 @@
-"""What a node process is told by its launcher."""
+"""This module reads what a node process is told by its launcher."""
 
 import math
 import os
@@ -14,7 +14,7 @@ from elastic_ps.transport.striped import MOST_SOCKETS
 
 @dataclass(frozen=True)
 class NodeSettings:
-    """How a node finds its job.
+    """A `NodeSettings` tells a node how it finds its job.
 
     Attributes:
         coordinator: host:port of the job's coordinator.

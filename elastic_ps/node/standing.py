@@ -1,4 +1,4 @@
-"""What a node knows of configurations, and what news about them means to it (docs/protocol.md, "Nodes"). Pure.
+"""This module keeps what a node knows of configurations, and what news of them means (docs/protocol.md, "Nodes"). Pure.
 
 A server and a worker keep the same; where they differ is what they do at a switch.
 """
@@ -10,7 +10,7 @@ from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configurat
 
 
 class ArmAnswer(Enum):
-    """What a node answers to Arm."""
+    """An `ArmAnswer` is what a node answers to Arm."""
 
     ARMED = auto()
     LATE = auto()  # its version is past the clock
@@ -20,7 +20,7 @@ class ArmAnswer(Enum):
 
 @dataclass(frozen=True)
 class Standing:
-    """The configurations that a node knows.
+    """A `Standing` is the configurations that a node knows.
 
     Attributes:
         node: this node.
@@ -42,7 +42,7 @@ class Standing:
 
     @property
     def number(self) -> ConfigId:
-        """(term, number) in force."""
+        """The (term, number) in force."""
         return self.current.id if self.current else NO_CONFIGURATION
 
     @property
@@ -52,37 +52,43 @@ class Standing:
 
     @property
     def known(self) -> tuple[Configuration, ...]:
-        """`current` and `prepared`, those that there are."""
+        """The configurations `current` and `prepared`, those that there are."""
         return tuple(table for table in (self.current, self.prepared) if table)
 
     def is_new(self, number: ConfigId) -> bool:
-        """Whether `number` is beyond what is in force, prepared or cancelled here: a Prepare for it is the first."""
+        """Return whether `number` is beyond what is in force, prepared or cancelled here: a first Prepare is."""
         latest = self.prepared.id if self.prepared else self.number
         return number > max(latest, self.cancelled)
 
     def passes_by(self, number: ConfigId) -> bool:
-        """Whether `number`, which is in force, came about without this node: a joiner that waits for its own plan."""
+        """Return whether `number`, which is in force, came about without this node: a joiner waits for its own plan."""
         return not self.is_member and number > self.number and not self.decided(number)
 
     def decided(self, number: ConfigId) -> bool:
-        """Whether news of `number` being in force somewhere means: switch now."""
+        """Return whether news that `number` is in force somewhere means: switch now."""
         return self.prepared is not None and self.prepared.id == number
 
     def due(self, version: int) -> bool:
-        """Whether a node of which everything has reached `version` switches by its clock."""
+        """Return whether a node of which everything has reached `version` switches by its clock."""
         return self.clock is not None and version >= self.clock
 
     def prepare(self, configuration: Configuration, paused: bool, dead: frozenset[NodeId]) -> "Standing":
-        """Hold a table ready. One that is not new changes nothing."""
+        """Hold a configuration ready. One that is not new changes nothing.
+
+        Args:
+            configuration: to take effect later.
+            paused: it migrates in pause mode.
+            dead: nodes that take no part any more.
+        """
         if not self.is_new(configuration.id):
             return self
         return replace(self, prepared=configuration, clock=None, paused=paused, dead=self.dead | dead)
 
     def arm(self, number: ConfigId, clock: int, version: int) -> tuple["Standing", ArmAnswer]:
-        """`prepared` takes effect at `clock`; armed again, the later order counts.
+        """Let `prepared` take effect at `clock`; armed again, the later order counts.
 
         Args:
-            number: of the order.
+            number: of the configuration that the order is about.
             clock: a version.
             version: of this node; of a server, the largest of its blocks.
         """
@@ -95,7 +101,7 @@ class Standing:
         return replace(self, clock=clock), ArmAnswer.ARMED
 
     def switch(self) -> "Standing":
-        """`prepared` is in force."""
+        """Put `prepared` in force."""
         assert self.prepared is not None
         return replace(self, current=self.prepared, prepared=None, clock=None)
 

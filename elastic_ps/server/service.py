@@ -10,8 +10,8 @@ from elastic_ps.control import codec
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import EXIT_RESTART, ConfigurationError, ProtocolError, RuleFailed
 from elastic_ps.core.segments import Raw
+from elastic_ps.node.peer_watch import PeerView
 from elastic_ps.node.standing import Standing
-from elastic_ps.node.waits import Seen
 from elastic_ps.server.checkpoints.restoring import Restorer
 from elastic_ps.server.checkpoints.saving import Saver
 from elastic_ps.server.commands import CommandRunner
@@ -291,13 +291,13 @@ class ServerNode:
             log.warning("lost %s: %s", node, reason)
         self._feeds.ensure(reason)
 
-    def seen(self) -> Seen:
+    def seen(self) -> PeerView:
         """See `Handler`."""
         state = self.state
         with state.changed:
             owing = self.plan_steps.awaited(lambda owner: self.connections.received(owner, FOLLOW))
             awaited, apart = [*state.awaited(), *owing], self._apart()
-        return Seen(self.connections.links, awaited, {**apart, **self._feeds.apart})
+        return PeerView(self.connections.links, awaited, {**apart, **self._feeds.apart})
 
     def _apart(self) -> dict[NodeId, str]:
         """Return the peers whose connection broke and that have opened no other, and why. Call under the lock."""

@@ -10,8 +10,8 @@ from functools import partial
 
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, Member, NodeId
 from elastic_ps.core.errors import ProtocolError
+from elastic_ps.node.peer_watch import Awaited
 from elastic_ps.node.standing import ArmAnswer
-from elastic_ps.node.waits import Awaited
 from elastic_ps.server.migration.follow_target import GRACE_SECONDS, FollowTarget
 from elastic_ps.server.phases import BlockStatus, Moves, due, moves
 from elastic_ps.server.state.server_state import ServerState

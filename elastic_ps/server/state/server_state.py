@@ -15,8 +15,8 @@ from elastic_ps.core.model import Model, Run, runs
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import joined
 from elastic_ps.core.sparse_rows import Rows
+from elastic_ps.node.peer_watch import Awaited
 from elastic_ps.node.standing import Standing
-from elastic_ps.node.waits import Awaited
 from elastic_ps.optimizers.aggregate import Aggregate
 from elastic_ps.server.blocks.applied_batches import BatchId
 from elastic_ps.server.blocks.block_store import ServerBlockStore

@@ -13,9 +13,9 @@ from elastic_ps.core.configuration import Member, NodeId, Role
 from elastic_ps.core.errors import ConfigurationError, JobEnded, ProtocolError
 from elastic_ps.core.model import Model
 from elastic_ps.core.sparse_rows import payload_bytes, received
+from elastic_ps.node.peer_watch import Awaited, PeerView
 from elastic_ps.node.session import Session
 from elastic_ps.node.standing import Standing
-from elastic_ps.node.waits import Awaited, Seen
 from elastic_ps.transport.base import Buffer, Connection, Transport
 from elastic_ps.transport.frame_kinds import Kind, Reason
 from elastic_ps.transport.frame_metas import GoodbyeMeta, HelloMeta, RefusedMeta, ValueMeta
@@ -105,11 +105,11 @@ class WorkerNode(WorkerState):
         """See `Handler`."""
         self.end(JobEnded(reason, 1))
 
-    def seen(self) -> Seen:
+    def seen(self) -> PeerView:
         """See `Handler`."""
         with self.changed:
             lacking = self.lacking() if self.ended is None else {}
-        return Seen(self.peers.links, [Awaited(server, what) for server, what in lacking.items()], self.peers.apart)
+        return PeerView(self.peers.links, [Awaited(server, what) for server, what in lacking.items()], self.peers.apart)
 
     # ---- data plane (link threads) ---------------------------------------------------------------------------------
 

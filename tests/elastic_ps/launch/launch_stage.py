@@ -19,7 +19,7 @@ import grpc
 from elastic_ps.control.token import Door, read_token
 from elastic_ps.core.configuration import Role
 from elastic_ps.launch.commands import JoinSettings
-from elastic_ps.launch.job_agent import JobAgent, JobOutcome
+from elastic_ps.launch.job_agent import JobAgent, LauncherOutcome
 from elastic_ps.launch.job_folder import JobFolder
 from elastic_ps.launch.options import JobSettings
 from elastic_ps.launch.output import MergedStream
@@ -228,7 +228,7 @@ class Job:
         self.transcript = Transcript()
         self.folder = JobFolder(settings.job.name, root)
         self.agent = JobAgent(settings, self.folder, self.commands, MergedStream(self.transcript))
-        self._outcomes: queue.SimpleQueue[JobOutcome | BaseException] = queue.SimpleQueue()
+        self._outcomes: queue.SimpleQueue[LauncherOutcome | BaseException] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
         self.coordinator = stage.enter("coordinator")
@@ -253,13 +253,13 @@ class Job:
         assert request.nonce == puppet.name
         return request.status
 
-    def end(self) -> JobOutcome:
+    def end(self) -> LauncherOutcome:
         """The coordinator obeys SIGTERM; how the launcher has ended."""
         assert self.coordinator.heard() == "term"
         self.coordinator.tell("exit 0")
         return self.outcome()
 
-    def outcome(self) -> JobOutcome:
+    def outcome(self) -> LauncherOutcome:
         outcome = self._outcomes.get(timeout=PATIENCE)
         self._thread.join(PATIENCE)
         if isinstance(outcome, BaseException):
@@ -295,7 +295,7 @@ def registered(job: Job, puppets: list[Puppet], **fields: object) -> None:
         job.transcript.wait_for(f"{nodes[puppet.name]} has joined (pid {puppet.pid})")
 
 
-def over(job: Job, *puppets: Puppet, status: int = 0) -> JobOutcome:
+def over(job: Job, *puppets: Puppet, status: int = 0) -> LauncherOutcome:
     """The job finishes, these processes end with it; how the launcher ends."""
     job.fake.want(workers=2, servers=1, ended=True, reason="all done")
     job.transcript.wait_for("the job is over: all done")

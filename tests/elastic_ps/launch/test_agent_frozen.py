@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from elastic_ps.launch import coordinator_link, job_agent
-from elastic_ps.launch.job_agent import JobOutcome
+from elastic_ps.launch.job_agent import LauncherOutcome
 from tests.elastic_ps.launch.launch_stage import PATIENCE, StartJob, over, running, wait_gone
 
 
@@ -39,7 +39,7 @@ def test_a_silent_leaver_that_may_be_busy_has_the_grace(start_job: StartJob) -> 
     job.transcript.wait_for("the job goes on without w0: its process is killed in 0.25 s")
     assert job.exit_of(worker) == 128 + signal.SIGKILL
     job.fake.want(ended=True, reason="all done")
-    assert job.outcome() == JobOutcome(0, "finished", "all done")
+    assert job.outcome() == LauncherOutcome(0, "finished", "all done")
 
 
 def test_a_frozen_node_does_not_outlive_a_restore_by_more_than_the_grace(start_job: StartJob) -> None:
@@ -53,7 +53,7 @@ def test_a_frozen_node_does_not_outlive_a_restore_by_more_than_the_grace(start_j
     new.tell("exit 0")
     assert job.exit_of(new) == 0
     job.fake.want(ended=True, reason="all done")
-    assert job.outcome() == JobOutcome(0, "finished", "all done")
+    assert job.outcome() == LauncherOutcome(0, "finished", "all done")
 
 
 def test_each_of_two_restores_in_a_row_ends_what_had_joined(start_job: StartJob) -> None:
@@ -72,7 +72,7 @@ def test_each_of_two_restores_in_a_row_ends_what_had_joined(start_job: StartJob)
     second.tell("exit 0")
     assert job.exit_of(second) == 0
     job.fake.want(ended=True, reason="all done")
-    assert job.outcome() == JobOutcome(0, "finished", "all done")
+    assert job.outcome() == LauncherOutcome(0, "finished", "all done")
 
 
 def test_who_was_evicted_counts_against_no_limit(start_job: StartJob) -> None:

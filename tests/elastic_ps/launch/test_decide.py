@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import EXIT_RESTART
 from elastic_ps.launch.decide import (
-    Budget,
     EndProcess,
     Finish,
     GiveUp,
     LocalProcess,
+    RestartBudget,
     StartProcesses,
     WantedNodes,
     describe_death,
@@ -25,7 +25,7 @@ from elastic_ps.launch.decide import (
 )
 from protos import elastic_pb2 as pb
 
-BUDGET = Budget(3)
+BUDGET = RestartBudget(3)
 
 
 def starting(workers: int = 0, servers: int = 0) -> WantedNodes:
@@ -74,15 +74,15 @@ def test_nothing_before_the_coordinator_has_spoken() -> None:
 
 def test_ended_beats_everything() -> None:
     wanted = replace(starting(workers=1), ended=True, failed=True, reason="lost s0")
-    assert plan(wanted, [], Budget(0, ("died",))) == (Finish(True, "lost s0"),)
+    assert plan(wanted, [], RestartBudget(0, ("died",))) == (Finish(True, "lost s0"),)
 
 
 def test_gives_up_when_more_has_died_than_may() -> None:
-    budget = Budget(2, ("a died", "b died"))
+    budget = RestartBudget(2, ("a died", "b died"))
     assert plan(starting(workers=1), [], budget) == (StartProcesses(Role.WORKER, 1),)
     (action,) = plan(starting(workers=1), [], budget.spend("c died"))
     assert action == GiveUp("c died; --max-restarts 2 has been used up")
-    assert plan(None, [], Budget(0).spend("c died")) == (GiveUp("c died"),)
+    assert plan(None, [], RestartBudget(0).spend("c died")) == (GiveUp("c died"),)
 
 
 @given(

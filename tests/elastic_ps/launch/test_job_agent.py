@@ -8,7 +8,7 @@ import pytest
 
 from elastic_ps.core.errors import EXIT_LATER, EXIT_RESTART
 from elastic_ps.launch import decide
-from elastic_ps.launch.job_agent import JobOutcome
+from elastic_ps.launch.job_agent import LauncherOutcome
 from tests.elastic_ps.launch.launch_stage import PATIENCE, StartJob, gone, over, registered, running, wait_gone
 
 
@@ -21,7 +21,7 @@ def test_starts_what_is_wanted_and_ends_with_the_job(start_job: StartJob) -> Non
         "ELASTIC_HOST": "127.0.0.1",
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
     }
-    assert over(job, *puppets) == JobOutcome(0, "finished", "all done")
+    assert over(job, *puppets) == LauncherOutcome(0, "finished", "all done")
     summary = job.transcript.getvalue().splitlines()[-1]
     assert "job toy finished (all done) after" in summary
     assert "42 steps; at the end 2 workers and 1 server; logs: " in summary
@@ -102,7 +102,7 @@ def test_a_failed_job_fails_the_launcher_with_its_reason(start_job: StartJob) ->
     job.fake.want(ended=True, failed=True, reason="lost s0 and there is no checkpoint")
     job.transcript.wait_for("the job is over: lost s0")
     worker.tell("exit 1")
-    assert job.end() == JobOutcome(1, "failed", "lost s0 and there is no checkpoint")
+    assert job.end() == LauncherOutcome(1, "failed", "lost s0 and there is no checkpoint")
 
 
 def test_a_worker_that_exits_with_a_status_when_the_job_has_finished_fails_it(start_job: StartJob) -> None:
@@ -121,7 +121,7 @@ def test_a_job_that_turns_out_to_have_failed_fails_the_launcher(start_job: Start
     )
     job.transcript.wait_for("w0 is leaving")
     worker.tell("exit 0")
-    assert job.end() == JobOutcome(1, "failed", "w1 ended with exit status 3")
+    assert job.end() == LauncherOutcome(1, "failed", "w1 ended with exit status 3")
 
 
 def test_how_a_job_ends_is_written_before_its_coordinator_that_could_tell_goes(start_job: StartJob) -> None:
@@ -148,7 +148,7 @@ def test_a_job_that_is_over_does_not_wait_for_processes_that_still_start(start_j
     assert worker.heard() == "said"
     worker.tell("exit 0")
     assert job.exit_of(worker) == 0
-    assert job.end() == JobOutcome(0, "finished", "all done")
+    assert job.end() == LauncherOutcome(0, "finished", "all done")
 
 
 def test_a_signal_stops_the_job_through_the_coordinator(start_job: StartJob) -> None:
@@ -157,7 +157,7 @@ def test_a_signal_stops_the_job_through_the_coordinator(start_job: StartJob) -> 
     stop = job.fake.stops.get(timeout=PATIENCE)
     assert (stop.now, stop.failed, stop.reason) == (False, False, "stopped by SIGINT")
     worker.tell("exit 0")
-    assert job.end() == JobOutcome(130, "stopped", "by SIGINT")
+    assert job.end() == LauncherOutcome(130, "stopped", "by SIGINT")
 
 
 def test_who_does_not_stop_gets_sigterm_then_sigkill(start_job: StartJob) -> None:

@@ -13,7 +13,7 @@ from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.launch import cli
 from elastic_ps.launch.commands import JobCommands, JoinSettings
-from elastic_ps.launch.job_agent import JobOutcome
+from elastic_ps.launch.job_agent import LauncherOutcome
 from elastic_ps.launch.member_agent import MemberSettings
 from elastic_ps.launch.options import JobOptions, JobSettings, MigrationMode, NodesOptions, Script
 from elastic_ps.transport.choice import TransportName, TransportSettings
@@ -38,9 +38,9 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[JobSettings, JobCommands
     """Jobs that would have been run."""
     taken: list[tuple[JobSettings, JobCommands]] = []
 
-    def run_job(settings: JobSettings, commands: JobCommands, *_: Any) -> JobOutcome:
+    def run_job(settings: JobSettings, commands: JobCommands, *_: Any) -> LauncherOutcome:
         taken.append((settings, commands))
-        return JobOutcome(3, "failed")
+        return LauncherOutcome(3, "failed")
 
     monkeypatch.setattr(cli, "run_job", run_job)
     return taken
@@ -219,7 +219,7 @@ def test_storages_that_can_be(jobs: list[tuple[JobSettings, JobCommands]], given
 
 
 def test_a_name_that_runs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run_job(*_: Any) -> JobOutcome:
+    def run_job(*_: Any) -> LauncherOutcome:
         raise ConfigurationError("a job named toy runs already")
 
     monkeypatch.setattr(cli, "run_job", run_job)

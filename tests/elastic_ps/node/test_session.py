@@ -9,10 +9,10 @@ import pytest
 
 from elastic_ps.control.token import Door
 from elastic_ps.core.configuration import Role
+from elastic_ps.node.peer_watch import PeerView
 from elastic_ps.node.session import Session
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.node.standing import Standing
-from elastic_ps.node.waits import Seen
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
 
@@ -81,9 +81,9 @@ class Node:
     def reported(self, reply: pb.ReportReply, request: pb.ReportRequest) -> None:
         """Nothing is kept."""
 
-    def seen(self) -> Seen:
+    def seen(self) -> PeerView:
         assert self.runs.wait(TIMEOUT)
-        return Seen(apart=self.apart)
+        return PeerView(apart=self.apart)
 
     def on_expelled(self, reason: str) -> None:
         self.reason = reason

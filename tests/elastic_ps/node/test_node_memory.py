@@ -10,7 +10,7 @@ from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.model import Tensor
-from elastic_ps.node.introduction import Memory
+from elastic_ps.node.node_memory import NodeMemory
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.node.standing import Standing
 from protos import elastic_pb2 as pb
@@ -24,7 +24,7 @@ DATA = DataSpec(True, 100, 10)
 
 @pytest.fixture
 def memory():
-    made = Memory(NodeSettings("c:1", bytes(16), "h", "pod-3.1"), Role.WORKER, 0)
+    made = NodeMemory(NodeSettings("c:1", bytes(16), "h", "pod-3.1"), Role.WORKER, 0)
     made.registered(pb.RegisterReply(node="w0", seed=7, block_bytes=64))
     return made
 

@@ -1,4 +1,4 @@
-"""What a node remembers of what its coordinator told it, for one that has lost its journal."""
+"""This module keeps what a node was told by its coordinator, for a coordinator that has lost its journal."""
 
 import os
 import threading
@@ -13,12 +13,12 @@ from protos import elastic_pb2 as pb
 _ROLES = {Role.WORKER: pb.WORKER, Role.SERVER: pb.SERVER}
 
 
-class Memory:
-    """One node's. Several threads tell it.
+class NodeMemory:
+    """A `NodeMemory` remembers for one node. Several threads tell it things.
 
     Args:
         settings: of the node.
-        role: of it.
+        role: what the node does.
         port: of its data plane; 0 for a worker.
     """
 
@@ -31,13 +31,13 @@ class Memory:
         )
 
     def registered(self, reply: pb.RegisterReply) -> None:
-        """This node has joined."""
+        """Remember that this node has joined."""
         with self._lock:
             self._node = reply.node
             self._known.seed, self._known.block_bytes = reply.seed, reply.block_bytes
 
     def directed(self, directive: pb.Directive) -> None:
-        """A directive has come."""
+        """Remember what a directive says."""
         kind = directive.WhichOneof("kind")
         with self._lock:
             self._known.plan = max(self._known.plan, directive.plan)
@@ -56,31 +56,31 @@ class Memory:
                 self._known.data.CopyFrom(directive.extend.data)
 
     def answered(self, answer: "pb.Answer", number: ConfigId) -> None:
-        """This node answers a directive."""
+        """Remember that this node answers a directive, about the configuration of this id."""
         if answer == pb.SYNCED:
             with self._lock:
                 self._known.synced.CopyFrom(config_id_to_pb(number))
 
     def declared(self, request: pb.DeclareRequest, reply: pb.DeclareReply) -> None:
-        """This node's script has declared."""
+        """Remember what this node's script has declared, and what the job knows since."""
         with self._lock:
             self._tables(reply.tensors, reply.optimizers)
             self._known.local_update |= request.local_update
 
     def passed(self, place: int, number: int) -> None:
-        """This node's script was let through a barrier."""
+        """Remember that this node's script was let through a barrier."""
         with self._lock:
             self._known.barrier_place, self._known.barrier_number, self._known.barred = place, number, True
 
     def _tables(self, tensors: Sequence[pb.Tensor], optimizers: Iterable[str]) -> None:
-        """They only grow: the answer to a Declare and an Extend may overtake each other."""
+        """Keep the longer list: lists only grow, and an answer to a Declare and an Extend may overtake each other."""
         if len(tensors) >= len(self._known.tensors):
             del self._known.tensors[:], self._known.optimizers[:]
             self._known.tensors.extend(tensors)
             self._known.optimizers.extend(optimizers)
 
     def introduction(self, standing: Standing) -> pb.Introduction:
-        """All that is known, and where this node stands."""
+        """Return all that is known, with where this node stands."""
         message = pb.Introduction()
         with self._lock:
             message.CopyFrom(self._known)

@@ -1,4 +1,4 @@
-"""Whom a node waits for, and whom it cannot reach (docs/protocol.md, "Who is waited for"). Pure: the time is given.
+"""This module knows whom a node waits for and cannot reach (docs/protocol.md, "Who is waited for"). Pure.
 
 A node looks at its connections and at what it lacks several times a second; nothing is counted where tensors travel.
 """
@@ -21,18 +21,18 @@ def patience(lease: float) -> float:
     return max(_LEAST_PATIENCE, lease / 2)
 
 
-class Channel(Protocol):
-    """A connection to a peer, as `transport.link.Link` is one."""
+class PeerChannel(Protocol):
+    """A `PeerChannel` is a connection to a peer, as `transport.send_queue.Link` is one."""
 
     peer: NodeId
 
     @property
     def signs(self) -> tuple[int, int, bool]:
-        """Bytes that have come over it; bytes that it has taken to send; whether a probe waits behind others yet."""
+        """The bytes that have come, the bytes that it has taken to send, and whether a probe waits behind others."""
 
     @property
     def backlog(self) -> int:
-        """Payload bytes that it has not taken yet."""
+        """The payload bytes that it has not taken yet."""
 
     def probe(self) -> None:
         """Ask the peer for a sign of life."""
@@ -40,7 +40,7 @@ class Channel(Protocol):
 
 @dataclass(frozen=True)
 class Awaited:
-    """What a node lacks from a peer.
+    """An `Awaited` is what a node lacks from a peer.
 
     Attributes:
         peer: who is to give it.
@@ -54,8 +54,8 @@ class Awaited:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A node's connections and what it lacks, at one moment.
+class PeerView:
+    """A `PeerView` shows a node's connections and what it lacks, at one moment.
 
     Attributes:
         channels: the open connections.
@@ -63,19 +63,19 @@ class Seen:
         apart: by peer to whom there should be a connection and is none: why the last try failed; "": under way.
     """
 
-    channels: Sequence[Channel] = ()
+    channels: Sequence[PeerChannel] = ()
     awaited: Sequence[Awaited] = ()
     apart: Mapping[NodeId, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Wait:
-    """A peer that a node waits for too long, or cannot reach.
+class PeerWait:
+    """A `PeerWait` names a peer that a node waits for too long, or cannot reach.
 
     Attributes:
         peer: who.
         what: for people: what is awaited.
-        since: when that began, on the clock of `Waits.look`.
+        since: when that began, on the clock of `PeerWatch.look`.
         unreachable: the peer's process does not answer; False: it does, and what is awaited has not come.
     """
 
@@ -87,7 +87,7 @@ class Wait:
 
 @dataclass
 class _Pulse:
-    """What is known of a connection's other end: signs of life, and since when a probe has been on its way."""
+    """A `_Pulse` is what is known of a connection's other end: signs of life, and since when a probe is on its way."""
 
     received: int
     sent: int = 0
@@ -95,8 +95,8 @@ class _Pulse:
     asked: float | None = None
 
 
-class Waits:
-    """What a node reports of its peers. Not thread-safe.
+class PeerWatch:
+    """A `PeerWatch` says what a node reports of its peers. It is not thread-safe.
 
     Args:
         seconds: its patience, see `patience`.
@@ -105,22 +105,22 @@ class Waits:
     def __init__(self, seconds: float):
         self._patience = seconds
         self._looked: float | None = None
-        self._pulses: dict[Channel, _Pulse] = {}
+        self._pulses: dict[PeerChannel, _Pulse] = {}
         self._awaited: dict[tuple[NodeId, str], tuple[Hashable, float]] = {}
         self._apart: dict[NodeId, float] = {}
-        self._named: dict[NodeId, Wait] = {}
+        self._named: dict[NodeId, PeerWait] = {}
 
     @property
-    def named(self) -> Sequence[Wait]:
-        """Return who is waited for too long or cannot be reached, one for each peer; the mended are not named."""
+    def named(self) -> Sequence[PeerWait]:
+        """The peers that are waited for too long or cannot be reached, one wait for each; the mended are not named."""
         return list(self._named.values())
 
     @property
     def unreachable(self) -> frozenset[NodeId]:
-        """Return the peers that cannot be reached."""
+        """The peers that cannot be reached."""
         return frozenset(peer for peer, wait in self._named.items() if wait.unreachable)
 
-    def look(self, now: float, seen: Seen) -> bool:
+    def look(self, now: float, seen: PeerView) -> bool:
         """Look at the connections and at what is lacking, and probe who has been silent since the last time.
 
         Args:
@@ -142,35 +142,35 @@ class Waits:
         self._named = {wait.peer: wait for wait in found}  # the last counts: who is cut off gives nothing either
         return not away
 
-    def _waiting(self, now: float, awaited: Sequence[Awaited]) -> list[Wait]:
+    def _waiting(self, now: float, awaited: Sequence[Awaited]) -> list[PeerWait]:
         before, self._awaited = self._awaited, {}
         for one in awaited:
             progress, since = before.get((one.peer, one.what), (one.progress, now))
             self._awaited[one.peer, one.what] = one.progress, since if progress == one.progress else now
         late = [
-            Wait(peer, what, since, unreachable=False)
+            PeerWait(peer, what, since, unreachable=False)
             for (peer, what), (_, since) in self._awaited.items()
             if now - since > self._patience
         ]
         return sorted(late, key=lambda wait: wait.since, reverse=True)
 
-    def _disconnected(self, now: float, apart: Mapping[NodeId, str]) -> list[Wait]:
+    def _disconnected(self, now: float, apart: Mapping[NodeId, str]) -> list[PeerWait]:
         self._apart = {peer: self._apart.get(peer, now) for peer in apart}
         return [
-            Wait(peer, f"a connection: {apart[peer] or 'no answer yet'}", since, unreachable=True)
+            PeerWait(peer, f"a connection: {apart[peer] or 'no answer yet'}", since, unreachable=True)
             for peer, since in self._apart.items()
             if now - since > (_OPENING_SECONDS if apart[peer] else self._patience)
         ]
 
-    def _silent(self, now: float, seen: Seen) -> list[Wait]:
+    def _silent(self, now: float, seen: PeerView) -> list[PeerWait]:
         self._pulses = {channel: self._pulse(now, channel) for channel in seen.channels}
         return [
-            Wait(channel.peer, "a sign of life", pulse.asked, unreachable=True)
+            PeerWait(channel.peer, "a sign of life", pulse.asked, unreachable=True)
             for channel, pulse in self._pulses.items()
             if pulse.asked is not None and now - pulse.asked > self._patience
         ]
 
-    def _pulse(self, now: float, channel: Channel) -> _Pulse:
+    def _pulse(self, now: float, channel: PeerChannel) -> _Pulse:
         received, sent, behind = channel.signs
         pulse = self._pulses.get(channel)
         if pulse is None or received != pulse.received:

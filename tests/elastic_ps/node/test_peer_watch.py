@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from elastic_ps.node.waits import Awaited, Seen, Waits, patience
+from elastic_ps.node.peer_watch import Awaited, PeerView, PeerWatch, patience
 
 PATIENCE, TICK = 5.0, 0.5
 
@@ -32,14 +32,14 @@ class Watch:
     """A node that looks every `TICK`."""
 
     def __init__(self) -> None:
-        self.waits = Waits(PATIENCE)
+        self.waits = PeerWatch(PATIENCE)
         self.now = 100.0
         self.links: list[Played] = []
         self.awaited: list[Awaited] = []
         self.apart: dict[str, str] = {}
 
     def look(self) -> bool:
-        return self.waits.look(self.now, Seen(self.links, self.awaited, self.apart))
+        return self.waits.look(self.now, PeerView(self.links, self.awaited, self.apart))
 
     def run(self, seconds: float) -> None:
         for _ in range(round(seconds / TICK)):

@@ -1,4 +1,4 @@
-"""A node's calls of its coordinator: each until there is an answer, as the coordinator may be away and come back."""
+"""This module calls the coordinator for a node: each call until there is an answer, as the coordinator may be away."""
 
 import threading
 import time
@@ -20,8 +20,8 @@ CALL_TIMEOUT = 10.0
 _RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 
-class Calls:
-    """Of one node.
+class CoordinatorCalls:
+    """A `CoordinatorCalls` makes the calls of one node.
 
     Args:
         settings: where the coordinator is.
@@ -41,7 +41,7 @@ class Calls:
 
     @property
     def caller(self) -> pb.Caller:
-        """Who asks, and the term that it knows."""
+        """The node that asks, and the term that it knows."""
         return pb.Caller(term=self.term, node=self.node)
 
     def until_answered(
@@ -52,7 +52,7 @@ class Calls:
         timeout: float | None = None,
         call_timeout: float | None = CALL_TIMEOUT,
     ) -> Any:
-        """The reply of a method.
+        """Call a method until there is an answer, and return that.
 
         Args:
             method: of the stub.
@@ -86,12 +86,12 @@ class Calls:
         raise JobEnded("the session was closed", 0)
 
     def close(self) -> None:
-        """End the channel."""
+        """Close the channel."""
         self._channel.close()
 
 
 def waits() -> Iterator[float]:
-    """Seconds before each next try."""
+    """Yield the seconds before each next try."""
     yield from _RETRY_SECONDS
     while True:
         yield _RETRY_SECONDS[-1]
