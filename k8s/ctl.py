@@ -1,7 +1,7 @@
-"""`elasticctl --kube`: jobs of a Kubernetes cluster, asked of its API server with the user's kubeconfig.
+"""This module is `elasticctl --kube`: it asks a cluster's API server about its jobs, with the user's kubeconfig.
 
-It registers itself as the plug-in `elasticctl.kube`, as elasticctl knows nothing of Kubernetes. Coordinators there
-have no address outside the cluster, and refuse to be scaled by anybody but the operator: so counts are written into the
+It registers itself as the plug-in `elasticctl.kube`, as elasticctl knows nothing of Kubernetes. Coordinators there have
+no address outside the cluster, and refuse to be scaled by anybody but the operator: so counts are written into the
 job's document, what is shown is its status, which the operator keeps true, a node is drained by the deletion of its
 pod, and what only the coordinator knows is asked in its pod.
 """
@@ -36,7 +36,7 @@ Count = Annotated[int | None, typer.Option(min=1, max=_MOST, help="Wanted; left 
 
 
 class _Errors(CarefulGroup):
-    """What the API server says becomes one line on stderr, and elasticctl's exit status."""
+    """An `_Errors` group says what the API server refuses in one line on stderr, with elasticctl's exit status."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -141,7 +141,7 @@ def drain(
     namespace: Namespace = None,
     context: Context = None,
 ) -> None:
-    """Take one node out: its pod is deleted, hands over, and another one comes in its place."""
+    """Take one node out: its pod is deleted, hands over what it holds, and another one comes in its place."""
     pod = _Jobs(context, namespace).node(job, node)
     pod.delete()
     say(f"{job}: {node} drains, and another one comes in the place of {pod.name}")
@@ -206,7 +206,7 @@ def _inside(job: str, words: list[str], namespace: str | None, context: str | No
 
 
 class _Jobs:
-    """ElasticJobs of a namespace. Every method raises ApiException.
+    """A `_Jobs` reads and writes the ElasticJobs of a namespace. Every method raises ApiException.
 
     Args:
         context: of the kubeconfig; None: the present one.
@@ -224,17 +224,17 @@ class _Jobs:
         self._place = (GROUP, VERSION, namespace or used["context"].get("namespace") or "default", PLURAL)
 
     def all(self) -> list[dict[str, Any]]:
-        """By name."""
+        """Return all jobs of the namespace, by name."""
         found: Any = self._api.list_namespaced_custom_object(*self._place, _request_timeout=_CALL_SECONDS)
         return list(found["items"])
 
     def one(self, name: str) -> dict[str, Any]:
-        """By its name."""
+        """Return a job by its name."""
         found: Any = self._api.get_namespaced_custom_object(*self._place, name, _request_timeout=_CALL_SECONDS)
         return dict(found)
 
     def delete(self, name: str) -> None:
-        """End it."""
+        """Delete a job, which ends it."""
         self._api.delete_namespaced_custom_object(*self._place, name, _request_timeout=_CALL_SECONDS)
 
     def coordinator(self, name: str) -> "JobPod":
@@ -260,7 +260,7 @@ class _Jobs:
         return [JobPod(self._core, pod) for pod in found.items]
 
     def scale(self, name: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
-        """Write other counts; returns the job."""
+        """Write other counts; return the job as it is then."""
         for _ in range(_ATTEMPTS):
             found = self.one(name)
             if found["spec"].get("scaling", "Scheduler") == "Scheduler":
@@ -321,5 +321,5 @@ def _print(table: Table) -> None:
 
 
 def main() -> None:
-    """Entry point of the plug-in `elasticctl.kube`."""
+    """Run the plug-in `elasticctl.kube`."""
     app(prog_name="elasticctl --kube")

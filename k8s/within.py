@@ -1,4 +1,4 @@
-"""One pod of a job, for `elasticctl --kube`: what runs in it, by the API server's exec."""
+"""This module runs commands of elasticctl in a job's pod, by the API server's exec, for `elasticctl --kube`."""
 
 import sys
 
@@ -15,11 +15,11 @@ _ELASTICCTL = "from coordinator.ctl.cli import main; main()"
 
 
 class JobPod:
-    """One pod.
+    """A `JobPod` is one pod of a job.
 
     Args:
-        core: the API server.
-        pod: as it has it.
+        core: connection to the API server.
+        pod: as the API server has it.
     """
 
     def __init__(self, core: client.CoreV1Api, pod: client.V1Pod):
@@ -29,11 +29,11 @@ class JobPod:
         self.node = str((meta.labels or {}).get(NODE_LABEL, ""))
 
     def delete(self) -> None:
-        """Delete it; what it holds is handed over before it goes."""
+        """Delete the pod; what it holds is handed over before it goes."""
         self._core.delete_namespaced_pod(self.name, self._namespace, _request_timeout=_CALL_SECONDS)
 
     def run(self, words: list[str]) -> int:
-        """Run a command of elasticctl in a coordinator's pod; what it prints is printed here. Returns its status."""
+        """Run a command of elasticctl in a coordinator's pod, print here what it prints, and return its exit status."""
         assert self._pod.spec is not None, "every pod has a spec"
         python = (self._pod.spec.containers[0].command or ["python"])[0]
         verb, *rest = words

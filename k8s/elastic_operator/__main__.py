@@ -1,4 +1,6 @@
-"""`python -m k8s.elastic_operator`: keeps every ElasticJob as its document says, while it holds the lease."""
+"""This program, `python -m k8s.elastic_operator`, keeps every ElasticJob as its document says, while it holds the
+lease.
+"""
 
 import argparse
 import asyncio
@@ -35,7 +37,7 @@ _LEASE_CALL_SECONDS = 4.0  # two of them fit in the time that a leader acts with
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run until SIGTERM. Returns the exit status: 0, 1 where the lease was lost, 2 where it cannot start."""
+    """Run until SIGTERM; return the exit status: 0, 1 where the lease was lost, 2 where it cannot start."""
     options = _parser().parse_args(arguments)
     _log_as_json()
     try:

@@ -1,4 +1,4 @@
-"""What is asked of one job's coordinator, and what has become of it: other counts, an end, a checkpoint."""
+"""This module asks one job's coordinator for other counts, an end, a checkpoint, and keeps what has become of each."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ _KILLED = 137
 
 
 class CoordinatorCalls:
-    """Asks one job's coordinator, and keeps what has become of it.
+    """A `CoordinatorCalls` asks one job's coordinator, and keeps what has become of it.
 
     Args:
         name: of the job.
@@ -46,7 +46,7 @@ class CoordinatorCalls:
         return self._saving[0] if self._saving is not None else None
 
     async def ask(self, client: CoordinatorClient, action: act.Action) -> None:
-        """Pass an action on."""
+        """Pass an action on to the coordinator."""
         try:
             match action:
                 case act.RequestScale():
@@ -69,7 +69,7 @@ class CoordinatorCalls:
         log.warning("%s: %s: %s", self._name, action, error, extra={"job": self._name})
 
     def save(self, client: CoordinatorClient) -> None:
-        """Have a checkpoint written, unless one is."""
+        """Ask for a checkpoint, unless one is being written."""
         if self._saving is None:
             self._saving = (CheckpointSaving(), time.monotonic())
             self._saver = asyncio.create_task(self._write_checkpoint(client), name=f"save-{self._name}")
@@ -84,7 +84,9 @@ class CoordinatorCalls:
         self._wake(0.0)
 
     def forget_saving(self) -> None:
-        """Nobody waits for a checkpoint any more; one that could not be written is not tried again at once."""
+        """Forget the checkpoint that nobody waits for any more; one that could not be written is not tried again at
+        once.
+        """
         if self._saving is not None and not self._saving[0].under_way:
             saving, ended = self._saving
             if saving.url or time.monotonic() - ended > RETRY_SECONDS:

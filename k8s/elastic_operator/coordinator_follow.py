@@ -1,4 +1,4 @@
-"""One job's coordinator, followed: what it wants comes by its stream, what people read by asking now and then."""
+"""This module follows one job's coordinator: its stream says what it wants, and calls now and then what people read."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ _AWAY_SECONDS = 0.5
 
 
 class CoordinatorFollower:
-    """Follows the coordinator at one address until `close`.
+    """A `CoordinatorFollower` follows the coordinator at one address until `close`.
 
     Args:
         address: host:port of its pod.
@@ -48,7 +48,7 @@ class CoordinatorFollower:
         ]
 
     async def close(self) -> None:
-        """Stop."""
+        """Stop following."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -104,7 +104,7 @@ class CoordinatorFollower:
                     self._wake()
 
     async def _changed_plans(self, status: pb.StatusReply) -> list[pb.Plan]:
-        """All plans, asked for only where there may be another one."""
+        """Return all plans; they are asked for only where there may be another one."""
         mark = (
             status.term,
             status.configuration.number,

@@ -1,4 +1,4 @@
-"""What kopf watches, handed to the keepers: jobs and their pods. Nothing is decided here."""
+"""This module hands what kopf watches to the keepers: jobs and their pods. Nothing is decided here."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ _AGAIN_SECONDS = 5.0
 
 
 class Keepers:
-    """All jobs' keepers, by namespace and name.
+    """A `Keepers` has the keepers of all jobs, by namespace and name.
 
     Args:
         shared: what they have in common.
@@ -36,7 +36,7 @@ class Keepers:
         return len(self._keepers)
 
     def job(self, event: Body) -> None:
-        """An event of an ElasticJob."""
+        """Take in an event of an ElasticJob."""
         body: Body = event["object"]
         key = _key(body, body["metadata"]["name"])
         if event["type"] == "DELETED":
@@ -55,14 +55,14 @@ class Keepers:
         task.add_done_callback(lambda done: self._ended(key, done))
 
     def pod(self, event: Body) -> None:
-        """An event of a pod of a job."""
+        """Take in an event of a pod of a job."""
         body: Body = event["object"]
         keeper = self._keepers.get(_key(body, body["metadata"]["labels"][JOB_LABEL]))
         if keeper is not None:
             keeper.pod_changed(body, event["type"] == "DELETED")
 
     def pulses(self) -> dict[str, Pulse]:
-        """How each gets on."""
+        """Return how each keeper gets on, by the name of its job."""
         return {keeper.name: keeper.pulse for keeper in self._keepers.values()}
 
     async def close(self) -> None:
@@ -95,7 +95,7 @@ class Keepers:
             asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._again, key, keeper.body)
 
     def _again(self, key: Key, body: Body) -> None:
-        """After a fault of ours, which is one job's and not the others'. The watch may have been sooner."""
+        """Begin a job's keeper again after a fault of ours, unless the watch was sooner."""
         if key not in self._keepers and not self._closed:
             self._begin(key, body)
 
@@ -105,7 +105,7 @@ def _key(body: Body, name: str) -> Key:
 
 
 def registry(keepers: Keepers) -> kopf.OperatorRegistry:
-    """Kopf's handlers. Events only: kopf writes nothing to objects, and its finalizers and progress are not used."""
+    """Return kopf's handlers. They take events only: kopf writes nothing to objects, and its finalizers go unused."""
     found = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=found)

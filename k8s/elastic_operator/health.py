@@ -1,4 +1,4 @@
-"""Whether the operator gets on, as its probes are told. Times are monotonic seconds.
+"""This module says whether the operator gets on, as its probes are told. Times are monotonic seconds.
 
 A process that stands still need not say so: its loop does not answer the probe. One that is cut off from the API server
 loses its lease, and ends. What is left is here: a lease that nobody renews, a reconciliation that does not come to its
@@ -24,7 +24,7 @@ Clock = Callable[[], float]
 
 
 class Pulse:
-    """Of one job's keeper.
+    """A `Pulse` says whether one job's keeper gets on.
 
     Args:
         clock: monotonic seconds.
@@ -37,26 +37,26 @@ class Pulse:
         self._written: tuple[int, float] | None = None
 
     def steps(self) -> None:
-        """A reconciliation has begun, or has done one more thing."""
+        """Note that a reconciliation has begun, or has done one more thing."""
         self._step = self._clock()
 
     def rests(self) -> None:
-        """It is over."""
+        """Note that the reconciliation is over."""
         self._step = None
 
     def wrote(self, body: Body) -> None:
-        """The object has been written here, and is this now."""
+        """Note that the object has been written here, and is this now."""
         if self._written is None and version(body) > self._heard:
             self._written = version(body), self._clock()
 
     def hears(self, body: Body) -> None:
-        """The watch has brought the object."""
+        """Note that the watch has brought the object."""
         self._heard = max(self._heard, version(body))
         if self._written is not None and self._heard >= self._written[0]:
             self._written = None
 
     def trouble(self) -> str:
-        """What is wrong; "": nothing."""
+        """Return what is wrong, for people; "": nothing."""
         now = self._clock()
         if self._step is not None and now - self._step > STEP_SECONDS:
             return f"a reconciliation stands still for {now - self._step:.0f} s"
@@ -66,12 +66,12 @@ class Pulse:
 
 
 def version(body: Body) -> int:
-    """Of an object: a later one is higher."""
+    """Return the version of an object: a later one is higher."""
     return int(body["metadata"].get("resourceVersion", 0))
 
 
 def troubles(lease_silent: float, pulses: Mapping[str, Pulse]) -> list[str]:
-    """Why this process should be started again; none: it gets on.
+    """Return why this process should be started again; an empty list: it gets on.
 
     Args:
         lease_silent: seconds since the last attempt at the lease.
@@ -84,7 +84,7 @@ def troubles(lease_silent: float, pulses: Mapping[str, Pulse]) -> list[str]:
 
 
 class Readiness:
-    """Whether jobs can be kept: their definition is there, may be read, and the watch has brought what there is.
+    """A `Readiness` says whether jobs can be kept: they can be listed, and the watch has brought what there is.
 
     A process that waits for the lease is ready too, where it could begin.
 
@@ -101,7 +101,7 @@ class Readiness:
         self._answer: tuple[str, float] | None = None
 
     async def trouble(self) -> str:
-        """Why not; "": it is ready."""
+        """Return why jobs cannot be kept now; "": they can."""
         if self._answer is None or self._clock() - self._answer[1] > READY_SECONDS:
             self._answer = await self._ask(), self._clock()
         return self._answer[0]

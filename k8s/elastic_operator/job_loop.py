@@ -1,4 +1,4 @@
-"""One job, kept: gathers what is seen, asks `reconcile.plan`, does what it says.
+"""This module keeps one job: it gathers what is seen, asks `reconcile.plan`, and does what that says.
 
 It remembers nothing that a restart would miss.
 """
@@ -37,7 +37,7 @@ _ENDING_SECONDS = 5.0
 
 @dataclass
 class KeeperContext:
-    """What keepers have in common.
+    """A `KeeperContext` is what keepers have in common.
 
     Attributes:
         api: the API server.
@@ -55,7 +55,7 @@ class KeeperContext:
 
 
 class Keeper:
-    """Keeps one ElasticJob from its first event until its object is gone.
+    """A `Keeper` keeps one ElasticJob from its first event until its object is gone.
 
     Args:
         shared: with the other keepers.
@@ -82,16 +82,16 @@ class Keeper:
     # ---- what others tell -------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Something has changed."""
+        """Look at the job again: something has changed."""
         self._wake.set()
 
     def changed(self, body: Body) -> None:
-        """The object, as a watch brings it."""
+        """Take in the object, as a watch brings it."""
         self.pulse.hears(body)
         self._take(body)
 
     def _take(self, body: Body) -> None:
-        """The object as it is; what is older than what was written here is passed over."""
+        """Take in the object as it is; what is older than what was written here is passed over."""
         if version(body) >= version(self.body):
             if body["metadata"].get("generation") != self.body["metadata"].get("generation"):
                 self._edited.set()
@@ -99,7 +99,7 @@ class Keeper:
             self._wake.set()
 
     def pod_changed(self, body: Body, gone: bool) -> None:
-        """A pod of the job, as a watch brings it."""
+        """Take in a pod of the job, as a watch brings it."""
         name = body["metadata"]["name"]
         if gone:
             self.pods.pop(name, None)
@@ -114,7 +114,11 @@ class Keeper:
     # ---- the loop ---------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until cancelled, or the object is gone. Raises `NotLeader`; whatever else is wrong is this job's own."""
+        """Keep the job until cancelled, or until its object is gone.
+
+        Raises:
+            NotLeader: the lease is lost. Whatever else is wrong is this job's own.
+        """
         try:
             while not await self._is_over():
                 await self._wake.wait()
@@ -128,7 +132,7 @@ class Keeper:
             await self._close()
 
     async def _attempt(self) -> tuple[float | None, float]:
-        """Reconcile once. Returns in how many seconds another is due, and for how long nothing brings it sooner."""
+        """Do one reconciliation; return the seconds until another is due, and for how long nothing brings it sooner."""
         try:
             self.pulse.steps()
             with self._shared.metrics.reconciling():
@@ -201,7 +205,7 @@ class Keeper:
 
     @property
     def name(self) -> str:
-        """NAMESPACE/NAME."""
+        """The job's name, as NAMESPACE/NAME."""
         return f"{self.body['metadata']['namespace']}/{self.body['metadata']['name']}"
 
     async def _complain(self, what: str) -> None:
@@ -216,7 +220,7 @@ class Keeper:
             self._take(await self._api.job(Desired.of(self.body)))
 
     async def _once(self) -> float | None:
-        """One reconciliation. Returns in how many seconds another is due."""
+        """Do one reconciliation; return in how many seconds another is due."""
         job = Desired.of(self.body)
         if time.monotonic() > self._synced:
             listed = await self._api.pods(job.namespace, f"{JOB_LABEL}={job.name}")
@@ -274,12 +278,12 @@ class Keeper:
         )
 
     async def _claim(self, job: Desired, pod: Pod | None) -> str:
-        """What a coordinator that is not placed may wait for."""
+        """Return the phase of the claim that a coordinator which is not placed may wait for; "": it waits for none."""
         waits = bool(job.claim) and pod is not None and pod.staying and not pod.node
         return await self._api.claim_phase(job.namespace, job.claim) if waits else ""
 
     async def _unreachable(self, bodies: list[Body]) -> set[str]:
-        """Nodes that do not answer, of those that deleted pods are on: there, nobody ends them."""
+        """Return the nodes that do not answer, of those that deleted pods are on: there, nobody ends them."""
         ending = [body for body in bodies if "deletionTimestamp" in body["metadata"]]
         nodes = {name for body in ending if (name := body["spec"].get("nodeName"))}
         if nodes:
@@ -339,5 +343,5 @@ class Keeper:
 
 
 def _owned(body: Body, job: Desired) -> bool:
-    """Not those of an earlier job of the same name."""
+    """Return whether a pod is this job's, and not of an earlier job of the same name."""
     return any(owner.get("uid") == job.uid for owner in body["metadata"].get("ownerReferences", ()))

@@ -1,4 +1,4 @@
-"""What the operator counts, for Prometheus."""
+"""This module counts for Prometheus what the operator does, and how jobs get on."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ _OF_A_JOB = ("namespace", "job")
 
 
 class OperatorMetrics:
-    """All of them, in a registry of their own."""
+    """An `OperatorMetrics` has all metrics of the operator, in a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -37,12 +37,12 @@ class OperatorMetrics:
         self._phases: dict[tuple[str, str], str] = {}
 
     def count_calls(self, calls: Callable[[], int]) -> None:
-        """Where the number of requests is known."""
+        """Take the number of requests from a function that knows it."""
         self._calls.set_function(calls)
 
     @contextmanager
     def reconciling(self) -> Iterator[None]:
-        """Around one reconciliation."""
+        """Measure one reconciliation."""
         begun = time.perf_counter()
         try:
             yield
@@ -53,7 +53,7 @@ class OperatorMetrics:
             self._seconds.observe(time.perf_counter() - begun)
 
     def job(self, job: Desired, status: ElasticJobStatus) -> None:
-        """A job's status has been written."""
+        """Show a job's status, which has been written."""
         of = (job.namespace, job.name)
         before = self._phases.get(of)
         if before is not None and before != status.phase:
@@ -64,7 +64,7 @@ class OperatorMetrics:
             gauge.labels(*of).set(getattr(status, name))
 
     def forget(self, job: Desired) -> None:
-        """A job's object is gone."""
+        """Forget a job whose object is gone."""
         of = (job.namespace, job.name)
         if (phase := self._phases.pop(of, None)) is not None:
             self._jobs.remove(*of, phase)
@@ -72,5 +72,5 @@ class OperatorMetrics:
                 gauge.remove(*of)
 
     def text(self) -> bytes:
-        """As Prometheus reads it."""
+        """Return all metrics as Prometheus reads them."""
         return generate_latest(self.registry)

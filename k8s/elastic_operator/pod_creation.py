@@ -1,4 +1,4 @@
-"""A job's pods, made or judged: what the API server refuses of them is remembered, and tried again later and later."""
+"""This module makes a job's pods or has them judged; what the API server refuses is tried again later and later."""
 
 import time
 from collections.abc import Callable
@@ -23,7 +23,7 @@ _CANNOT_JUDGE = "does not support dry run"
 
 
 class PodCreator:
-    """Makes one job's pods.
+    """A `PodCreator` makes one job's pods.
 
     Args:
         api: the API server.
@@ -49,7 +49,7 @@ class PodCreator:
 
     @property
     def denied(self) -> ApiDenial | None:
-        """Return what the API server would not make, and when it is to be tried again."""
+        """What the API server would not make, and when it is to be tried again; None: nothing."""
         if self._denial is None:
             return None
         denial, until = self._denial
@@ -94,7 +94,7 @@ class PodCreator:
 
     @property
     def verdict(self) -> ApiVerdict | None:
-        """Return the API server's verdict on the job's pods; None: it has to be asked, perhaps again."""
+        """The API server's verdict on the job's pods; None: it has to be asked, perhaps again."""
         if self._verdict is None:
             return None
         verdict, until = self._verdict
@@ -132,7 +132,7 @@ class PodCreator:
         return "", ""
 
     async def _try(self, manifest: templates.Manifest) -> tuple[str, str]:
-        """Return what the API server has against a pod."""
+        """Return what the API server has against a pod, as a word and a sentence; "": nothing."""
         try:
             await self._api.create_pod(manifest, dry_run=True)
         except ApiError as error:

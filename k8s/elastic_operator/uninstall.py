@@ -1,4 +1,4 @@
-"""`python -m k8s.elastic_operator.uninstall`: before the chart goes, jobs end in order, while there is an operator."""
+"""This program, `python -m k8s.elastic_operator.uninstall`, ends jobs in order before the chart and its operator go."""
 
 import argparse
 import contextlib

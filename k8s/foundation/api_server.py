@@ -1,4 +1,4 @@
-"""Requests to the API server, in the words of its REST interface. `KubeApi` is the real one, tests have a played one.
+"""This module sends requests to the API server, in the words of its REST interface; tests have a played one.
 
 ApiError
 ├── NotFound      there is no such object
@@ -81,13 +81,19 @@ Query = Mapping[str, str | int]
 
 
 class ApiServer(Protocol):
-    """Of one cluster. Safe from several threads. Every method raises ApiError."""
+    """An `ApiServer` answers for one cluster. It is safe from several threads. Every method raises ApiError."""
 
     def get(self, path: str, query: Query | None = None) -> dict[str, Any]:
         """Read an object, or a list of them."""
 
     def create(self, path: str, body: Mapping[str, Any], query: Query | None = None) -> dict[str, Any]:
-        """Make an object."""
+        """Make an object.
+
+        Args:
+            path: of the list that it comes into.
+            body: the object.
+            query: as in {"fieldManager": NAME}.
+        """
 
     def replace(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Write an object as a whole."""
@@ -113,10 +119,10 @@ class ApiServer(Protocol):
         """
 
     def watch(self, path: str, query: Query) -> Generator[dict[str, Any], None, None]:
-        """Events as they come, until the server ends the watch. Closing the generator ends it."""
+        """Yield events as they come, until the server ends the watch. Closing the generator ends it."""
 
     def lines(self, path: str, query: Query) -> Generator[str, None, None]:
-        """Lines of a log as they come."""
+        """Yield lines of a log as they come."""
 
 
 def job_path(namespace: str, name: str) -> str:
@@ -125,7 +131,7 @@ def job_path(namespace: str, name: str) -> str:
 
 
 class KubeApi:
-    """See `ApiServer`.
+    """A `KubeApi` is the real API server; see `ApiServer`.
 
     Args:
         context: of the kubeconfig; None: the present one.
@@ -238,7 +244,7 @@ class KubeApi:
         return response
 
     def _who(self) -> Mapping[str, str]:
-        """Headers that say who asks; a token changes now and then, and may come of a program."""
+        """Return the headers that say who asks; a token changes now and then, and may come of a program."""
         if time.monotonic() >= self._token_until:
             self._token = {}
             self._client.update_params_for_auth(self._token, [], ["BearerToken"], "", "GET", None)
@@ -270,7 +276,7 @@ _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 @contextmanager
 def _network() -> Iterator[None]:
-    """Foreign errors become ApiUnavailable."""
+    """Turn foreign errors into ApiUnavailable."""
     try:
         yield
     except (urllib3.exceptions.HTTPError, OSError, ssl.SSLError) as error:
@@ -290,6 +296,6 @@ def _check(response: urllib3.BaseHTTPResponse) -> None:
 
 
 def error_of(status: int, message: str) -> ApiError:
-    """Of a status of HTTP, also in an event of a watch."""
+    """Return the error of a status of HTTP, which may also come in an event of a watch."""
     kinds: dict[int, type[ApiError]] = {404: NotFound, 409: Conflict, 410: Gone, 429: ApiUnavailable}
     return kinds.get(status, ApiUnavailable if status >= 500 else Rejected)(message, status)

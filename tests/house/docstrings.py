@@ -70,7 +70,8 @@ def _of(node: ast.Module | ast.ClassDef | Function, text: str) -> Iterator[str]:
             return
         if not is_imperative(sentence):
             yield "the first line does not begin with an imperative verb (Return ..., Keep ...; or add it to verbs.txt)"
-        if len(_parameters(node)) >= MANY and not node.name.startswith("_") and not _is_told(text):
+        many = len(_parameters(node)) >= MANY and not node.name.startswith("_") and not _is_command(node)
+        if many and not _is_told(text):
             yield f"a public function of {MANY} parameters or more says in `Args:` what each is"
     elif not is_sentence(sentence):
         yield "the first line has no verb"
@@ -82,6 +83,11 @@ def _is_told(text: str) -> bool:
 
 def _is_property(node: Function) -> bool:
     return any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
+
+
+def _is_command(node: Function) -> bool:
+    """Return whether people call a function as a command, whose help has its docstring and says each option itself."""
+    return any(".command(" in ast.unparse(decorator) for decorator in node.decorator_list)
 
 
 def _parameters(node: Function) -> list[str]:

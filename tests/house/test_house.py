@@ -60,6 +60,11 @@ def test_what_breaks_the_rules_of_docstrings_is_said_with_its_place():
     ]
 
 
+def test_a_command_says_its_options_in_its_help():
+    text = '@app.command()\ndef scale(job, workers, servers):\n    """Change the counts of a job."""\n'
+    assert list(complaints(source('"""Keep commands."""\n' + text))) == []
+
+
 def test_a_name_that_stands_twice_is_said():
     twice = [source("class Thing: ...\nclass _Own: ..."), source("class Thing: ...\nclass _Own: ...", "b.py")]
     assert list(duplicates(twice)) == ["class Thing stands 2 times: a.py:1, b.py:1"]

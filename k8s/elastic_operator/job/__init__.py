@@ -1,1 +1,1 @@
-"""One ElasticJob: its document, its pods, its coordinator's report, and what it needs next. Pure."""
+"""This package decides what one ElasticJob needs next, from its document, pods and coordinator's report. Pure."""

@@ -1,4 +1,4 @@
-"""Whether a job may begin: the API server has seen its pods, and takes them. Pure."""
+"""This module decides whether a job may begin: it may when the API server has seen its pods, and takes them. Pure."""
 
 from k8s.elastic_operator.job.actions import JudgePods
 from k8s.elastic_operator.job.reconciliation import JobDecisionDraft
@@ -8,7 +8,7 @@ ACCEPTED = "Accepted"
 
 
 def accept(draft: JobDecisionDraft) -> bool:
-    """Have pods judged before the first of them is made, and again after each change until then.
+    """Ask for a verdict on the pods before the first of them is made, and again after each change until then.
 
     Returns:
         Whether the job may go on. Where it may not, its condition Accepted and its reason say why.

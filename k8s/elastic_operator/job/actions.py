@@ -1,4 +1,7 @@
-"""What a reconciliation asks for. Each may be done twice, and may fail: the next one sees what has become of it."""
+"""This module has the actions that a reconciliation asks for.
+
+Each may be done twice, and may fail: the next reconciliation sees what has become of it.
+"""
 
 from dataclasses import dataclass
 
@@ -8,7 +11,7 @@ from k8s.elastic_operator.job.model import Counts
 
 @dataclass(frozen=True, slots=True)
 class Ensure:
-    """The token's secret, the coordinator's service and claim, the disruption budgets exist as the document says."""
+    """Make the token's secret, the coordinator's service and claim, and the disruption budgets as the document says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +21,7 @@ class JudgePods:
 
 @dataclass(frozen=True, slots=True)
 class StartCoordinator:
-    """Its pod.
+    """Create the coordinator's pod.
 
     Attributes:
         term: at least the one that it has.
@@ -35,7 +38,7 @@ class StartCoordinator:
 
 @dataclass(frozen=True, slots=True)
 class StartNode:
-    """A worker's or server's pod.
+    """Create the pod of a worker or a server.
 
     Attributes:
         role: what it does.
@@ -50,7 +53,7 @@ class StartNode:
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
-    """End a pod.
+    """Delete a pod.
 
     Attributes:
         name: of it.
@@ -71,7 +74,7 @@ class LabelPod:
 
 @dataclass(frozen=True, slots=True)
 class RequestScale:
-    """Ask the coordinator for other numbers."""
+    """Ask the coordinator for other numbers of workers and servers."""
 
     counts: Counts
     cause: str
@@ -111,7 +114,7 @@ class DeleteJob:
 
 @dataclass(frozen=True, slots=True)
 class WriteEvent:
-    """An event on the object.
+    """Write an event on the job's object.
 
     Attributes:
         reason: one word.

@@ -1,4 +1,4 @@
-"""How a job ends, is suspended, is deleted: a checkpoint if there can be one, a stop, then its pods go. Pure."""
+"""This module ends, suspends and deletes a job: it is saved if it can be, then stopped, then its pods go. Pure."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ _SAVED = "Saved"
 
 
 def finish(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
-    """The coordinator says that the job is over."""
+    """Note that the job is over, as the coordinator says."""
     if report.phase == "failed":
         fail(draft, report.reason)
         return
@@ -31,7 +31,7 @@ def finish(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
 
 
 def fail(draft: JobDecisionDraft, why: str) -> None:
-    """The job has failed."""
+    """Note that the job has failed."""
     draft.note(phase=FAILED, reason=why, completion_time=timestamp(draft.now), plan="")
     draft.tell("Failed", True, "Failed", why)
     draft.tell("Running", False, "Failed")
@@ -40,7 +40,7 @@ def fail(draft: JobDecisionDraft, why: str) -> None:
 
 
 def rest(draft: JobDecisionDraft) -> None:
-    """A job that is over: its pods end, those that have ended stay for their logs; in time the object goes."""
+    """Let the pods of a job that is over end; those that have ended stay for their logs. In time the object goes."""
     draft.note(plan="", samples_per_second=0.0)
     over = draft.now - unix(draft.status.completion_time)
     nodes = [pod for pod in draft.nodes() if pod.alive]
@@ -65,10 +65,10 @@ def suspend(
     revive: Callable[[JobDecisionDraft], None],
     serve: Callable[[JobDecisionDraft, Counts], None],
 ) -> None:
-    """A job that shall have nothing.
+    """Suspend a job, which shall have nothing.
 
     Args:
-        draft: of the job.
+        draft: of the decision about the job.
         revive: brings its coordinator back.
         serve: keeps it as it is.
     """
@@ -124,13 +124,13 @@ def _save_and_stop(draft: JobDecisionDraft) -> None:
 
 
 def is_stopping(draft: JobDecisionDraft) -> bool:
-    """Whether its processes end, or have ended, because it was saved to be suspended."""
+    """Return whether the job's processes end, or have ended, because it was saved to be suspended."""
     told = draft.status.conditions.get("Suspended")
     return draft.status.phase == SUSPENDING and told is not None and told.reason == _SAVED
 
 
 def leave(draft: JobDecisionDraft) -> None:
-    """The object is to be deleted: what can be saved is saved, then it goes with all that belongs to it."""
+    """Let a job go whose object is to be deleted: what can be saved is saved, then all goes that belongs to it."""
     if not draft.desired.finalizer:
         return
     running = draft.report is not None and not draft.report.ended and draft.status.phase not in ENDED
@@ -157,7 +157,7 @@ def leave(draft: JobDecisionDraft) -> None:
 
 
 def _clear(draft: JobDecisionDraft) -> None:
-    """All pods of a job that goes are ending. Those that take long have nobody to hand over to: nobody waits for them.
+    """Delete the pods at once that take long to end: nobody is left that they could hand over to.
 
     In a foreground deletion they are deleted before the job, their coordinator among them: they would ask for it, to be
     drained, until their grace is over.

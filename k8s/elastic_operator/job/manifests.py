@@ -1,4 +1,4 @@
-"""The objects that belong to a job, as the API server takes them. Pure."""
+"""This module writes the objects that belong to a job, as the API server takes them. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ _RIGHTS_OF_A_CONTAINER: Manifest = {
 
 @dataclass(frozen=True)
 class Defaults:
-    """What a document may leave out.
+    """`Defaults` say what a document may leave out.
 
     Attributes:
         image: of pods whose template has none.
@@ -58,17 +58,23 @@ class Defaults:
 
 
 def token(key: bytes, job: Desired) -> str:
-    """The job's secret: from the operator's own, so that no secret has to be read to know it."""
+    """Return the job's token, made from the operator's key, so that no secret has to be read to know it."""
     return HMAC(key, f"{job.namespace}/{job.name}/{job.uid}".encode(), sha256).hexdigest()[: 2 * TOKEN_BYTES]
 
 
 def labels(job: Desired, role: str) -> dict[str, str]:
-    """Of the job's objects."""
+    """Return the labels of the job's objects."""
     return {JOB_LABEL: job.name, ROLE_LABEL: role, "app.kubernetes.io/managed-by": "dl2-operator"}
 
 
 def pod_name(job: Desired, role: Role, number: int) -> str:
-    """Of a worker or server; a number is never used twice."""
+    """Return the name of a worker's or server's pod; a number is never used twice.
+
+    Args:
+        job: that the pod is of.
+        role: of the pod.
+        number: of the pod, among those of its role.
+    """
     return f"{job.name}-{role}-{number}"
 
 
@@ -91,7 +97,7 @@ def _meta(job: Desired, name: str, role: str, **more: Any) -> Manifest:
 
 
 def secret(job: Desired, value: str) -> Manifest:
-    """The job's token."""
+    """Return the secret that holds the job's token."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -102,7 +108,7 @@ def secret(job: Desired, value: str) -> Manifest:
 
 
 def service(job: Desired) -> Manifest:
-    """How nodes find the coordinator."""
+    """Return the service by which nodes find the coordinator."""
     name = f"{job.name}-{COORDINATOR}"
     return {
         "apiVersion": "v1",
@@ -117,7 +123,7 @@ def service(job: Desired) -> Manifest:
 
 
 def claim(job: Desired) -> Manifest:
-    """Of the volume that the coordinator's journal lies on. It goes with the job."""
+    """Return the claim of the volume that the coordinator's journal lies on; it goes with the job."""
     volume = job.volume
     named = {"storageClassName": volume["storageClassName"]} if "storageClassName" in volume else {}
     return {
@@ -154,7 +160,7 @@ def budgets(job: Desired) -> list[Manifest]:
 def _pod(
     job: Desired, name: str, role: str, defaults: Defaults, parts: tuple[Manifest, Manifest, Manifest]
 ) -> Manifest:
-    """A pod around a container: as little might as training needs, unless the template says otherwise."""
+    """Return a pod around a container, with as few rights as training needs, unless the template says otherwise."""
     meta, spec, container = parts
     minimum = job.minimum
     annotations = {**meta.get("annotations", {}), f"{GROUP}/gang": f"{minimum.workers},{minimum.servers}"}
@@ -188,7 +194,7 @@ def _pod(
 
 
 def _container(given: Manifest, defaults: Defaults) -> Manifest:
-    """The one of a pod."""
+    """Return the only container of a pod."""
     return {
         "image": defaults.image,
         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -204,12 +210,12 @@ def _container(given: Manifest, defaults: Defaults) -> Manifest:
 
 
 def grace(held: int) -> int:
-    """Seconds that a node has from SIGTERM on, with this many bytes to hand over."""
+    """Return the seconds that a node has from SIGTERM on, with this many bytes to hand over."""
     return _GRACE_SECONDS + ceil(held / _HANDED_OVER)
 
 
 def node_pod(job: Desired, start: StartNode, defaults: Defaults, coordinator: str) -> Manifest:
-    """A worker or a server.
+    """Return the pod of a worker or a server.
 
     Args:
         job: that it is of.
@@ -260,7 +266,13 @@ _COORDINATOR_PROBES: Mapping[str, Manifest] = {
 
 
 def coordinator_pod(job: Desired, start: StartCoordinator, defaults: Defaults) -> Manifest:
-    """The coordinator. Its journal lives as long as the pod, or on a volume."""
+    """Return the coordinator's pod. Its journal lives as long as the pod, or on a volume.
+
+    Args:
+        job: that the pod is of.
+        start: how the coordinator begins.
+        defaults: of pods.
+    """
     meta, spec, container = template_of(job, Role.SERVER)
     container.pop("resources", None)
     options = {

@@ -1,4 +1,4 @@
-"""What the operator sees of a job, and what the job's document wants: plain values, read once at the edge."""
+"""This module reads once, into plain values, what the operator sees of a job and what the job's document wants."""
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,24 +23,24 @@ Body = Mapping[str, Any]
 
 
 def timestamp(seconds: float) -> str:
-    """RFC 3339, as Kubernetes writes times."""
+    """Return unix seconds as Kubernetes writes times: RFC 3339."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def unix(text: str) -> float:
-    """Seconds of a time of Kubernetes."""
+    """Return the unix seconds of a time of Kubernetes."""
     return datetime.fromisoformat(text).timestamp()
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Workers and servers."""
+    """`Counts` say how many workers and servers."""
 
     workers: int = 0
     servers: int = 0
 
     def of(self, role: Role) -> int:
-        """Of one role."""
+        """Return the count of one role."""
         return self.workers if role is Role.WORKER else self.servers
 
     def __bool__(self) -> bool:
@@ -52,7 +52,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Desired:
-    """An ElasticJob's document.
+    """A `Desired` is what an ElasticJob's document wants.
 
     Attributes:
         name: of the job.
@@ -74,7 +74,7 @@ class Desired:
 
     @staticmethod
     def of(body: Body) -> "Desired":
-        """From the API server's object."""
+        """Read the API server's object."""
         meta = body["metadata"]
         return Desired(
             meta["name"],
@@ -88,7 +88,7 @@ class Desired:
 
     @property
     def managed(self) -> bool:
-        """Whether the scheduler says how many."""
+        """Whether the scheduler says how many nodes the job has."""
         return bool(self.spec.get("scaling", "Scheduler") == "Scheduler")
 
     @property
@@ -98,12 +98,12 @@ class Desired:
 
     @property
     def minimum(self) -> Counts:
-        """That it runs with."""
+        """The counts without which the job cannot run."""
         return Counts(*(self.spec.get(part, {}).get("min", 1) for part in ("workers", "servers")))
 
     @property
     def counts(self) -> Counts:
-        """That shall run now."""
+        """The counts that shall run now."""
         if self.deleting or self.suspended:
             return Counts()
         if self.managed:
@@ -151,7 +151,7 @@ class Desired:
 
     @property
     def retry_limit(self) -> int:
-        """Deaths that are mended."""
+        """How many deaths of nodes are mended."""
         return int(self.spec.get("retryLimit", 3))
 
     @property
@@ -163,7 +163,7 @@ class Desired:
 
 @dataclass(frozen=True)
 class Pod:
-    """One pod of the job.
+    """A `Pod` is one pod of the job.
 
     Attributes:
         name: of it.
@@ -207,7 +207,7 @@ class Pod:
 
     @staticmethod
     def of(body: Body, unreachable: Container[str] = ()) -> "Pod":
-        """From the API server's object.
+        """Read the API server's object.
 
         Args:
             body: the object.
@@ -242,7 +242,7 @@ def _condition(status: Body, kind: str) -> Body:
 
 
 def _trouble(status: Body, container: Body) -> str:
-    """Why a pod does not run."""
+    """Return why a pod does not run; "": nothing is known."""
     placed = _condition(status, "PodScheduled")
     if placed.get("status") == "False":
         return f"not placed: {placed.get('message') or placed.get('reason', '')}"

@@ -1,4 +1,4 @@
-"""Workers and servers of a job whose coordinator answers: as many as it wants, and what becomes of the dead. Pure."""
+"""This module keeps as many workers and servers as the coordinator wants, and replaces the dead. Pure."""
 
 from elastic_ps.core.configuration import Role
 from k8s.elastic_operator.job.actions import DeletePod, LabelPod, RequestScale, StopJob, TellExit
@@ -9,7 +9,7 @@ from k8s.elastic_operator.job.report import CoordinatorReport
 
 
 def mourn(draft: JobDecisionDraft, report: CoordinatorReport) -> bool:
-    """Count pods that have died and tell the coordinator.
+    """Count the pods that have died, and tell the coordinator.
 
     Those that the cluster has taken (their node is lost, they were evicted, somebody removed them) are replaced as
     often as it happens; those that ended by themselves, `retryLimit` times.
@@ -66,7 +66,13 @@ def _how(pod: Pod) -> str:
 
 
 def match(draft: JobDecisionDraft, report: CoordinatorReport, want: Counts) -> None:
-    """Ask for other numbers where they differ; start and end pods as the coordinator wants."""
+    """Ask for other numbers where they differ; start and end pods as the coordinator wants.
+
+    Args:
+        draft: of the decision about the job.
+        report: of the coordinator.
+        want: the counts that the document wants.
+    """
     if report.phase == "rebuilding":  # it does not know yet whom it has
         if not any(pod.staying for pod in draft.nodes()):  # nobody is left that could tell it: new ones show that
             for role in (Role.SERVER, Role.WORKER):

@@ -1,4 +1,4 @@
-"""What an ElasticJob needs now: `plan`. Pure: the same values give the same actions.
+"""This module decides what an ElasticJob needs now, by `plan`. Pure: the same values give the same actions.
 
 Level-triggered: nothing depends on how a state came about, and whatever an action did not reach is asked for again.
 """
@@ -34,7 +34,7 @@ MOST_CRASHES = 5
 
 
 def plan(seen: ObservedJob, desired: Desired, now: float) -> OperatorDecision:
-    """What to do about a job.
+    """Return what to do about a job.
 
     Args:
         seen: the job as it is.
@@ -76,7 +76,7 @@ def _introduce(draft: JobDecisionDraft) -> None:
 
 
 def _mirror(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
-    """What the coordinator says, in the status; an event for each plan that has ended."""
+    """Write into the status what the coordinator says, and an event for each plan that has ended."""
     before = draft.status
     known = {(plan["id"], plan["ended"]) for plan in before.plans}
     fresh = [plan for plan in report.plans[-MOST_PLANS:] if (plan["id"], plan["ended"]) not in known]
@@ -107,7 +107,7 @@ def _mirror(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
 
 
 def _say_saved(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
-    """Return whether the job could go on from a checkpoint: that it could not be saved is told before it is needed."""
+    """Say whether the job could go on from a checkpoint: that it could not be saved is told before it is needed."""
     before = draft.status.conditions.get("Checkpointed")
     if report.unsaved:
         if before is None or before.status == "True":  # once, however often it is tried
@@ -118,12 +118,12 @@ def _say_saved(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
 
 
 def _transport(job: Desired, report: CoordinatorReport) -> str:
-    """How tensors travel; TCP needs no reason where nobody asked for shared memory."""
+    """Return how tensors travel, in words; TCP needs no reason where nobody asked for shared memory."""
     return f"{report.transport} ({report.fallback})" if job.shared_memory and report.fallback else report.transport
 
 
 def _drive(draft: JobDecisionDraft, want: Counts) -> None:
-    """A job that is neither over nor to be deleted."""
+    """Decide about a job that is neither over nor to be deleted."""
     phase, report = draft.status.phase, draft.report
     if report is not None and report.ended and not draft.ended_by_us and phase != SUSPENDED:
         finish(draft, report)
@@ -141,7 +141,9 @@ def _drive(draft: JobDecisionDraft, want: Counts) -> None:
 
 
 def _retry(draft: JobDecisionDraft, denied: ApiDenial) -> None:
-    """Pods of a job that the API server would not make, before its coordinator has said how many there are to be."""
+    """Try the pods again that the API server would not make, while the coordinator has not said how many there are to
+    be.
+    """
     draft.note(reason=denied.reason)
     if denied.again > 0:
         draft.look_again(denied.again)
@@ -150,7 +152,7 @@ def _retry(draft: JobDecisionDraft, denied: ApiDenial) -> None:
 
 
 def _begin(draft: JobDecisionDraft, want: Counts) -> None:
-    """All pods of a job that has none."""
+    """Start all pods of a job that has none."""
     leftover = draft.seen.pods
     if leftover:
         draft.delete(leftover)
@@ -183,7 +185,7 @@ def _begin(draft: JobDecisionDraft, want: Counts) -> None:
 
 
 def _revive(draft: JobDecisionDraft) -> None:
-    """The coordinator's pod is gone, or is going."""
+    """Bring the coordinator back, whose pod is gone or is going, or end the job where nothing is left of it."""
     pod = draft.coordinator
     if pod is not None:
         draft.note(reason="its coordinator is lost" if pod.lost else "its coordinator's pod ends")
@@ -213,13 +215,16 @@ def _revive(draft: JobDecisionDraft) -> None:
 
 
 def _all_ended_well(workers: Sequence[Pod]) -> bool:
-    """Whether the job's script has ended. Those that a scaling has let go are deleted; Failed ones are of before."""
+    """Return whether the job's script has ended.
+
+    Pods that a scaling has let go are deleted; Failed ones are of before.
+    """
     ended = any(pod.phase == "Succeeded" and not pod.deleting for pod in workers)
     return ended and not any(pod.lost for pod in workers)
 
 
 def _serve(draft: JobDecisionDraft, want: Counts) -> None:
-    """A job whose coordinator's pod is there."""
+    """Keep a job whose coordinator's pod is there as it shall be."""
     coordinator, report = draft.coordinator, draft.report
     assert coordinator is not None, "asked before"
     if draft.seen.claim == GOING:
@@ -249,7 +254,7 @@ def _serve(draft: JobDecisionDraft, want: Counts) -> None:
 
 
 def _say_changed(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
-    """Events of a job that begins to train, or goes back."""
+    """Write an event where a job begins to train, or goes back to a checkpoint."""
     trained = draft.status.phase == RUNNING
     if report.phase == "running" and not trained:
         draft.event("Running", f"{report.roster.workers} workers and {report.roster.servers} servers train")
@@ -258,7 +263,7 @@ def _say_changed(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
 
 
 def _say_back(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
-    """Where what a new coordinator knows comes from."""
+    """Say where what a new coordinator knows comes from."""
     before = draft.status.conditions.get("Coordinated")
     if before is None or before.status == "True" or report.phase == "rebuilding":
         return
@@ -281,7 +286,7 @@ def _say_placed(draft: JobDecisionDraft) -> None:
 
 
 def _pending(draft: JobDecisionDraft) -> str:
-    """What keeps pods from running; "": nothing."""
+    """Return what keeps pods from running, for people; "": nothing."""
     stuck = next((pod for pod in draft.seen.pods if pod.staying and pod.phase == "Pending" and pod.trouble), None)
     if stuck is None:
         return ""
@@ -291,7 +296,7 @@ def _pending(draft: JobDecisionDraft) -> str:
 
 
 def _claimed(draft: JobDecisionDraft) -> str:
-    """What to do about the volume of a coordinator that is not placed."""
+    """Say what to do about the volume of a coordinator that is not placed."""
     name = draft.desired.claim
     return {
         "Pending": f"; its claim has no volume yet: kubectl describe pvc {name} says why, mend that or submit the job "
@@ -302,7 +307,7 @@ def _claimed(draft: JobDecisionDraft) -> str:
 
 
 def _silence(draft: JobDecisionDraft, coordinator: Pod) -> str:
-    """Of a coordinator whose pod is placed."""
+    """Return why a coordinator whose pod is placed does not answer, for people."""
     if draft.seen.stranger:
         _say_strange(draft)
         return STRANGER
@@ -320,7 +325,7 @@ STRANGER = (
 
 
 def _say_strange(draft: JobDecisionDraft) -> None:
-    """What is wanted of the job cannot be passed on: nobody is to think that it was."""
+    """Say that what is wanted of the job cannot be passed on, so that nobody thinks that it was."""
     before = draft.status.conditions.get("Coordinated")
     if before is None or before.reason != "TokenRefused":
         draft.event("TokenRefused", f"{STRANGER} ({draft.seen.stranger})", warning=True)

@@ -1,4 +1,4 @@
-"""One reconciliation while it is thought through: what is seen, what is wanted, what has been decided so far."""
+"""This module has what one reconciliation sees of a job, and drafts what it decides."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from k8s.elastic_operator.job.status import ElasticJobStatus
 
 @dataclass(frozen=True)
 class CheckpointSaving:
-    """A checkpoint that was asked for.
+    """A `CheckpointSaving` is a checkpoint that was asked for.
 
     Attributes:
         url: of it, when it is written.
@@ -31,7 +31,7 @@ class CheckpointSaving:
 
 @dataclass(frozen=True)
 class ApiVerdict:
-    """What the API server says of the job's pods before any is made.
+    """An `ApiVerdict` is what the API server says of the job's pods before any is made.
 
     Attributes:
         generation: of the document that it judged.
@@ -48,7 +48,7 @@ class ApiVerdict:
 
 @dataclass(frozen=True)
 class ApiDenial:
-    """Pods that the API server would not make, as where a quota is used up.
+    """An `ApiDenial` names pods that the API server would not make, as where a quota is used up.
 
     Attributes:
         message: its sentence.
@@ -67,7 +67,7 @@ class ApiDenial:
         return f"{about}: {self.message}"
 
     def numbers(self, role: Role) -> list[int]:
-        """Of pods of a role: given out, and never used."""
+        """Return the numbers of pods of a role that were given out and never used."""
         return [start.number for start in self.starts if isinstance(start, StartNode) and start.role is role]
 
     @property
@@ -78,7 +78,7 @@ class ApiDenial:
 
 @dataclass(frozen=True)
 class ObservedJob:
-    """A job as it is.
+    """An `ObservedJob` is a job as it is.
 
     Attributes:
         status: as it was last written.
@@ -109,7 +109,7 @@ class ObservedJob:
 
 @dataclass(frozen=True)
 class OperatorDecision:
-    """What to do.
+    """An `OperatorDecision` says what to do about a job.
 
     Attributes:
         actions: in this order, after `status` has been written.
@@ -123,7 +123,18 @@ class OperatorDecision:
 
 
 class JobDecisionDraft:
-    """Collects what is decided. One for each reconciliation."""
+    """A `JobDecisionDraft` collects what one reconciliation decides about a job.
+
+    Args:
+        seen: the job as it is.
+        desired: as it shall be.
+        now: unix seconds.
+
+    Attributes:
+        status: as it is to be written.
+        actions: asked for so far.
+        again: seconds until another look is due; None: none.
+    """
 
     def __init__(self, seen: ObservedJob, desired: Desired, now: float):
         self.seen, self.desired, self.now = seen, desired, now
@@ -138,16 +149,16 @@ class JobDecisionDraft:
 
     @property
     def coordinator(self) -> Pod | None:
-        """Its pod."""
+        """The coordinator's pod; None: there is none."""
         return next((pod for pod in self.seen.pods if pod.role is None), None)
 
     def nodes(self, role: Role | None = None) -> list[Pod]:
-        """Pods of workers and servers, or of one of them."""
+        """Return the pods of workers and servers, or of one of these roles."""
         return [pod for pod in self.seen.pods if pod.role is not None and role in (None, pod.role)]
 
     @property
     def alive(self) -> list[Pod]:
-        """Pods that run, or will."""
+        """The pods that run, or will."""
         return [pod for pod in self.seen.pods if pod.alive]
 
     @property
@@ -156,11 +167,18 @@ class JobDecisionDraft:
         return self.report is not None and self.report.ended and self.report.reason.startswith(CAUSE)
 
     def note(self, **values: Any) -> None:
-        """Change the status."""
+        """Change fields of the status."""
         self.status = replace(self.status, **values)
 
     def tell(self, kind: str, value: bool, reason: str, message: str = "") -> None:
-        """Set a condition."""
+        """Set a condition of the status.
+
+        Args:
+            kind: type of the condition.
+            value: whether it is true.
+            reason: one word, in camel case.
+            message: for people.
+        """
         self.status = self.status.told(kind, value, reason, self.now, message)
 
     def act(self, *actions: Action) -> None:
@@ -168,7 +186,13 @@ class JobDecisionDraft:
         self.actions += actions
 
     def event(self, reason: str, message: str, warning: bool = False) -> None:
-        """Ask for an event on the object."""
+        """Ask for an event on the object.
+
+        Args:
+            reason: one word, in camel case.
+            message: for people.
+            warning: rather than normal.
+        """
         self.act(WriteEvent(reason, message, warning))
 
     def delete(self, pods: Iterable[Pod]) -> None:
@@ -180,9 +204,9 @@ class JobDecisionDraft:
         self.act(StartNode(role, number, self.status.server_bytes if role is Role.SERVER else 0))
 
     def look_again(self, seconds: float) -> None:
-        """Another look is due by then."""
+        """Ask for another look in at most so many seconds."""
         self.again = seconds if self.again is None else min(self.again, seconds)
 
     def decision(self) -> OperatorDecision:
-        """All of it."""
+        """Return all that was decided."""
         return OperatorDecision(tuple(self.actions), self.status, self.again)

@@ -1,4 +1,4 @@
-"""What a job's coordinator says, as the operator reads it."""
+"""This module reads what a job's coordinator says of the job into plain values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from protos import elastic_pb2 as pb
 
 @dataclass(frozen=True)
 class CoordinatorReport:
-    """What the coordinator says.
+    """A `CoordinatorReport` is what the coordinator says of its job.
 
     Attributes:
         phase: rebuilding, starting, running, restoring, finished, failed.
@@ -69,7 +69,7 @@ class CoordinatorReport:
         return self.phase in ("finished", "failed")
 
     def member(self, pod: str) -> str:
-        """The id of a pod's node; "": it has not registered, or is gone."""
+        """Return the id of a pod's node; "": it has not registered, or is gone."""
         return next((node for nonce, node in self.members.items() if nonce.rpartition(".")[0] == pod), "")
 
     def has_expelled(self, pod: str) -> bool:
@@ -82,7 +82,13 @@ class CoordinatorReport:
 
     @staticmethod
     def of(wanted: pb.Wanted, status: pb.StatusReply, plans: Sequence[pb.Plan]) -> "CoordinatorReport":
-        """From the coordinator's messages: `wanted` decides, the others are for people."""
+        """Read the coordinator's messages.
+
+        Args:
+            wanted: what decides.
+            status: for people.
+            plans: for people.
+        """
         inside = [node for node in status.nodes if node.rank >= 0]
         phase = ("failed" if wanted.failed else "finished") if wanted.ended else status.phase
         phase = "restoring" if wanted.restarting and not wanted.ended else phase
@@ -120,7 +126,7 @@ def _epoch(status: pb.StatusReply) -> float:
 
 
 def _metrics(status: pb.StatusReply) -> dict[str, float]:
-    """Of all nodes; where several have one, the chief's."""
+    """Return the metrics of all nodes; where several have one, the chief's."""
     found: dict[str, float] = {}
     for node in sorted(status.nodes, key=lambda node: node.rank, reverse=True):
         found.update(node.metrics)
@@ -128,7 +134,7 @@ def _metrics(status: pb.StatusReply) -> dict[str, float]:
 
 
 def _plan(plan: pb.Plan) -> dict[str, Any]:
-    """A plan that has ended, as `status.plans` has it."""
+    """Return a plan that has ended, as `status.plans` has it."""
     steps = ("registration", "assignment", "migration", "update")
     return {
         "id": plan.id,

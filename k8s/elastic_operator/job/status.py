@@ -1,4 +1,4 @@
-"""The status of an ElasticJob: what people read, and the little that the operator remembers there."""
+"""This module has the status of an ElasticJob: what people read, and the little that the operator remembers there."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -16,7 +16,7 @@ _LONGEST = 1024
 
 @dataclass(frozen=True)
 class Condition:
-    """One aspect of the job, as `kubectl wait --for=condition=` reads it.
+    """A `Condition` tells one aspect of the job, as `kubectl wait --for=condition=` reads it.
 
     Attributes:
         type: Scheduled, Coordinated, Running, Scaled, Suspended, Completed, Failed.
@@ -33,14 +33,14 @@ class Condition:
     since: str = ""
 
     def to_dict(self) -> dict[str, str]:
-        """As the API server has it."""
+        """Return the condition as the API server has it."""
         names = {"type": self.type, "status": self.status, "reason": self.reason, "message": self.message}
         return names | {"lastTransitionTime": self.since}
 
 
 @dataclass(frozen=True)
 class ElasticJobStatus:
-    """`status` of the object; camelCase there.
+    """An `ElasticJobStatus` is `status` of the object, whose fields are in camelCase there.
 
     Attributes:
         phase: "": nobody has looked at the job yet.
@@ -98,7 +98,7 @@ class ElasticJobStatus:
 
     @staticmethod
     def of(body: Body) -> "ElasticJobStatus":
-        """From the API server's object."""
+        """Read the status of the API server's object."""
         found = dict(body.get("status") or {})
         given: dict[str, Any] = {}
         for one in fields(ElasticJobStatus):
@@ -118,7 +118,7 @@ class ElasticJobStatus:
         return ElasticJobStatus(**given)
 
     def to_dict(self) -> dict[str, Any]:
-        """As the API server has it; what is empty is left out, but for counts."""
+        """Return the status as the API server has it; what is empty is left out, but for counts."""
         kept = {"workers", "servers", "restarts", "phase"}
         values: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
         values["conditions"] = [one.to_dict() for one in self.conditions.values()]
@@ -128,7 +128,15 @@ class ElasticJobStatus:
         return {_camel(name): value for name, value in values.items() if value or name in kept}
 
     def told(self, kind: str, value: bool, reason: str, now: float, message: str = "") -> "ElasticJobStatus":
-        """With one condition set; its time changes with its status only."""
+        """Return the status with one condition set, whose time changes with its status only.
+
+        Args:
+            kind: type of the condition.
+            value: whether it is true.
+            reason: one word, in camel case.
+            now: unix seconds.
+            message: for people.
+        """
         status = str(value)
         before = self.conditions.get(kind)
         since = before.since if before is not None and before.status == status else timestamp(now)
@@ -136,7 +144,7 @@ class ElasticJobStatus:
         return replace(self, conditions={**self.conditions, kind: found})
 
     def condition(self, kind: str) -> bool:
-        """Whether a condition is true."""
+        """Return whether a condition is true."""
         return kind in self.conditions and self.conditions[kind].status == "True"
 
 
@@ -144,7 +152,7 @@ _PROGRESS = ("epoch", "samples_per_second", "metrics")
 
 
 def is_progress(old: ElasticJobStatus, new: ElasticJobStatus) -> bool:
-    """Whether the only difference is how far training has come, which may be told less often."""
+    """Return whether the only difference is how far training has come, which may be told less often."""
     return replace(new, **{name: getattr(old, name) for name in _PROGRESS}) == old
 
 

@@ -1,4 +1,4 @@
-"""The pod templates of a job's document: as they stand, and as pods of each role take them. Pure."""
+"""This module reads the pod templates of a job's document, as they stand and as pods of each role take them. Pure."""
 
 import contextlib
 import copy
@@ -17,7 +17,7 @@ def _part(job: Desired, role: Role) -> Body:
 
 
 def template_of(job: Desired, role: Role) -> tuple[Manifest, Manifest, Manifest]:
-    """Metadata, pod spec and container of a role. Servers that have none take the workers' surroundings."""
+    """Return metadata, pod spec and container of a role. Servers without a template take the workers' surroundings."""
     own = copy.deepcopy(dict(_part(job, role).get("template") or {}))
     if own:
         spec = own.get("spec", {})
@@ -31,13 +31,20 @@ def template_of(job: Desired, role: Role) -> tuple[Manifest, Manifest, Manifest]
 
 
 def image(job: Desired, role: Role, default: str) -> str:
-    """Return the image of a role's pods."""
+    """Return the image of a role's pods.
+
+    Args:
+        job: of whose document.
+        role: of the pods.
+        default: where the template names none.
+    """
     *_, container = template_of(job, role)
     return str(container.get("image", default))
 
 
 def written(job: Desired, image: str) -> list[Manifest]:
-    """Pods as the document's author wrote them, with what no pod can be without: for the API server to judge.
+    """Return the pods as the document's author wrote them, with what no pod can be without, for the API server to
+    judge.
 
     Args:
         job: of whose document.
@@ -58,7 +65,7 @@ def written(job: Desired, image: str) -> list[Manifest]:
 
 
 def _without_slots(container: Manifest) -> None:
-    """Slots are of virtual nodes, not of these."""
+    """Remove the request for slots, which virtual nodes have, and these have not."""
     with contextlib.suppress(AttributeError, KeyError, TypeError):  # where it is no such thing: the API server says so
         container["resources"]["requests"].pop(SLOTS, None)
 
