@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from benchmarks.report import Goal, as_program, at_least, finish, under
+from benchmarks.report import BenchmarkGoal, as_program, at_least, finish, under
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.policies.registry import POLICY_NAMES, make_policy, rule_of
@@ -86,7 +86,7 @@ def _beside(name: str, ours: Times, size: int, document: Mapping[str, Any]) -> t
     return mean(published), max((100 * (one / other - 1) for one, other in zip(ours, published, strict=True)), key=abs)
 
 
-def _goals(rows: Mapping[str, Mapping[str, Any]]) -> list[Goal]:
+def _goals(rows: Mapping[str, Mapping[str, Any]]) -> list[BenchmarkGoal]:
     goals = []
     for name, row in rows.items():
         off = [row[f"{size} off %"] for size in SIZES if row[f"{size} off %"] is not None]

@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks import cluster_kube, cluster_pods
 from benchmarks.cluster_local import memory, memory_goals, scalings
-from benchmarks.report import Goal, as_program, finish
+from benchmarks.report import BenchmarkGoal, as_program, finish
 from tests.kube import kube_cluster
 from tests.kube.kube_release import definition
 
@@ -44,7 +44,7 @@ def main() -> int:
     )
 
 
-def _on_kubernetes(rounds: int) -> tuple[list[dict[str, Any]], list[Goal]]:
+def _on_kubernetes(rounds: int) -> tuple[list[dict[str, Any]], list[BenchmarkGoal]]:
     """Where there is a cluster."""
     try:
         cluster = kube_cluster.find()
@@ -70,7 +70,7 @@ def _pods(cluster: kube_cluster.Cluster, rounds: int) -> list[dict[str, Any]]:
     return cluster_pods.measured(cluster, rounds)
 
 
-def _slots(cluster: kube_cluster.Cluster) -> tuple[list[dict[str, Any]], list[Goal]]:
+def _slots(cluster: kube_cluster.Cluster) -> tuple[list[dict[str, Any]], list[BenchmarkGoal]]:
     nodes = cluster.get("nodes")["items"]
     if not any("kwok.x-k8s.io/node" in node["metadata"].get("annotations", {}) for node in nodes):
         _left_out("a slot with many nodes", "no node of the cluster is a fake one, of kwok")

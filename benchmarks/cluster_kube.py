@@ -30,7 +30,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.cluster_world import MOST, CountedApi, World, until
-from benchmarks.report import Goal, as_program, at_most, finish, under
+from benchmarks.report import BenchmarkGoal, as_program, at_most, finish, under
 from dl2_scheduler.backends.clock import SystemClock
 from dl2_scheduler.backends.kube.apiserver.informers import Informers
 from dl2_scheduler.backends.kube.apiserver.objects import NodeInfo
@@ -108,7 +108,7 @@ def main() -> int:
     return finish("cluster_kube", *measured(arguments.nodes, arguments.jobs, arguments.slots), PACKAGES)
 
 
-def measured(nodes: int, jobs: int, slots: int) -> tuple[list[dict[str, Any]], list[Goal]]:
+def measured(nodes: int, jobs: int, slots: int) -> tuple[list[dict[str, Any]], list[BenchmarkGoal]]:
     """What the benchmark writes; the cluster is as before in the end.
 
     Args:

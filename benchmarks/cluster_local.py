@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import Goal, under
+from benchmarks.report import BenchmarkGoal, under
 from coordinator.client import CoordinatorClient
 from coordinator.ctl.job_folders import read_job
 from dl2_scheduler.backends.trial import scaled
@@ -174,7 +174,7 @@ def _growth(name: str, sizes: Sequence[float], slots: int) -> dict[str, Any]:
     }
 
 
-def memory_goals(rows: Sequence[Mapping[str, Any]]) -> list[Goal]:
+def memory_goals(rows: Sequence[Mapping[str, Any]]) -> list[BenchmarkGoal]:
     """Flat."""
     return [under(f"memory of {row['process']}, growth when warm", 3, row["growth percent"], "%") for row in rows]
 

@@ -177,7 +177,7 @@ def _median(values: Sequence[float]) -> float | None:
 
 
 @dataclass(frozen=True)
-class Event:
+class WatchEvent:
     """Of a watch.
 
     Attributes:
@@ -202,7 +202,7 @@ class _Told:
     """
 
     def __init__(self, namespace: str):
-        self.events: list[Event] = []
+        self.events: list[WatchEvent] = []
         self._api = KubeApi()
         self._namespace = namespace
         self._over = False
@@ -226,15 +226,15 @@ class _Told:
                 if self._over:
                     return
                 if event["type"] in ("ADDED", "MODIFIED", "DELETED"):
-                    self.events.append(Event(time.time(), event["type"], event["object"]))
+                    self.events.append(WatchEvent(time.time(), event["type"], event["object"]))
 
 
-def new_pod(events: Sequence[Event]) -> str | None:
+def new_pod(events: Sequence[WatchEvent]) -> str | None:
     """Name of the pod that came; None: none did."""
     return next((event.object["metadata"]["name"] for event in _of("Pod", events) if event.type == "ADDED"), None)
 
 
-def marks(events: Sequence[Event], wanted: tuple[int, int], done: ScalingResult) -> dict[str, float]:
+def marks(events: Sequence[WatchEvent], wanted: tuple[int, int], done: ScalingResult) -> dict[str, float]:
     """When the parts of a scaling ended that one node came with, or went with.
 
     Args:
@@ -275,11 +275,11 @@ def split(what: str, began: float, marks: Mapping[str, float], ended: float) -> 
     return Split(what, parts | after, (ended - began) * 1000)
 
 
-def _of(kind: str, events: Sequence[Event]) -> list[Event]:
+def _of(kind: str, events: Sequence[WatchEvent]) -> list[WatchEvent]:
     return [event for event in events if event.object["kind"] == kind]
 
 
-def _first(events: Sequence[Event], is_it: Callable[[Event], object]) -> float | None:
+def _first(events: Sequence[WatchEvent], is_it: Callable[[WatchEvent], object]) -> float | None:
     return next((event.at for event in events if is_it(event)), None)
 
 

@@ -22,7 +22,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import Goal, as_program, finish, under
+from benchmarks.report import BenchmarkGoal, as_program, finish, under
 from coordinator.core.plans.plan import Kind, Phase, Plan, Times
 from coordinator.core.plans.scale_requests import Goal as Wanted
 from coordinator.core.state import Job, Node
@@ -55,7 +55,7 @@ def main() -> int:
     return finish("coordinator_restart", rows, _goals(rows, entries))
 
 
-def _goals(rows: list[dict[str, Any]], entries: int) -> list[Goal]:
+def _goals(rows: list[dict[str, Any]], entries: int) -> list[BenchmarkGoal]:
     memory = max(row["MB"] for row in rows)
     return [
         *(under(f"ready, {entries:,} entries, {row['ledger']}", READY_SECONDS, row["ready s"], "s") for row in rows),

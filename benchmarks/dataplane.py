@@ -32,7 +32,7 @@ import numpy as np
 
 from benchmarks.kvstores import Measured, Size, run_mxnet, run_own
 from benchmarks.models import MODELS, TOUCHED
-from benchmarks.report import Goal, as_program, at_least, finish, machine, under
+from benchmarks.report import BenchmarkGoal, as_program, at_least, finish, machine, under
 from dl2_scheduler.cluster.errors import TrialFailed
 
 FOLDER = Path("build/bench/dataplane")
@@ -127,7 +127,7 @@ def _row(cell: Cell, measured: dict[str, list[Measured]], bandwidth: float) -> d
     return row
 
 
-def _goals(rows: list[dict[str, Any]]) -> list[Goal]:
+def _goals(rows: list[dict[str, Any]]) -> list[BenchmarkGoal]:
     goals = []
     exchanges = [row for row in rows if row["part"] == "exchange"]
     for transport in TRANSPORTS if exchanges else ():

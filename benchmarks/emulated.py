@@ -26,7 +26,7 @@ PARAMETERS = 256  # of each key
 
 
 @dataclass(frozen=True)
-class Kind:
+class StepCost:
     """What a step of a type of job takes, in seconds; there is one at a time, nothing overlaps.
 
     Attributes:
@@ -55,11 +55,11 @@ class Kind:
         return GLOBAL_BATCH / self.seconds(1 / workers, workers, servers)
 
 
-KINDS: Mapping[str, Kind] = {
-    "computing": Kind(compute=0.8, transfer=0.01, update=0.01),
-    "updating": Kind(compute=0.15, transfer=0.015, update=0.6),
-    "mixed": Kind(compute=0.35, transfer=0.05, update=0.15),
-    "transferring": Kind(compute=0.1, transfer=0.25, update=0.05),
+KINDS: Mapping[str, StepCost] = {
+    "computing": StepCost(compute=0.8, transfer=0.01, update=0.01),
+    "updating": StepCost(compute=0.15, transfer=0.015, update=0.6),
+    "mixed": StepCost(compute=0.35, transfer=0.05, update=0.15),
+    "transferring": StepCost(compute=0.1, transfer=0.25, update=0.05),
 }
 """By the type that policies know them as: more workers help the first, more servers the second, nothing the last."""
 

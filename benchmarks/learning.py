@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from benchmarks.baselines import FOLDER, SIZES, published_jobs
-from benchmarks.report import Goal, as_program, at_most, finish
+from benchmarks.report import BenchmarkGoal, as_program, at_most, finish
 from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.bootstrap import BootstrapSettings, bootstrap
@@ -41,7 +41,7 @@ IMITATION = BootstrapSettings(warm_up=0, episodes=12, epochs=8)
 
 
 @dataclass
-class Judge:
+class TestbedJudge:
     """The published sequences.
 
     Attributes:
@@ -53,7 +53,7 @@ class Judge:
     episodes: dict[int, list[Episode]]
 
     @classmethod
-    def of(cls, data: Path) -> "Judge":
+    def of(cls, data: Path) -> "TestbedJudge":
         """Of the folder with the published files."""
         episodes = {}
         for size in SIZES:
@@ -81,7 +81,7 @@ def main() -> int:
     if not arguments.data.is_dir():
         parser.error(f"no folder {arguments.data}: give --data, or set DL2_SHARED_DATA")
     torch.set_num_threads(1)
-    judge = Judge.of(arguments.data)
+    judge = TestbedJudge.of(arguments.data)
     rows: list[dict[str, Any]] = []
     for seed in arguments.seeds:
         for row in learnt(judge, seed, arguments.minutes, arguments.out / f"seed-{seed}-{int(time.time())}"):
@@ -90,7 +90,7 @@ def main() -> int:
     return finish("learning", rows, list(_goals(rows)), ("numpy", "numba", "torch"))
 
 
-def learnt(judge: Judge, seed: int, minutes: float, folder: Path) -> Iterator[dict[str, Any]]:
+def learnt(judge: TestbedJudge, seed: int, minutes: float, folder: Path) -> Iterator[dict[str, Any]]:
     """Of the imitated policy and of the learnt one.
 
     Args:
@@ -111,14 +111,14 @@ def learnt(judge: Judge, seed: int, minutes: float, folder: Path) -> Iterator[di
     yield _row(judge, "learnt online", run, learner.updates, began)
 
 
-def _row(judge: Judge, what: str, run: RunFolder, updates: int, began: float) -> dict[str, Any]:
+def _row(judge: TestbedJudge, what: str, run: RunFolder, updates: int, began: float) -> dict[str, Any]:
     minutes = (time.monotonic() - began) / 60
     weights = load(run.path)
     assert isinstance(weights, Weights)
     return {"what": what, "run": str(run.path), "updates": updates, "minutes": minutes, **judge.times(weights)}
 
 
-def _goals(rows: list[dict[str, Any]]) -> Iterator[Goal]:
+def _goals(rows: list[dict[str, Any]]) -> Iterator[BenchmarkGoal]:
     last = [row for row in rows if row["what"] == "learnt online"]
     for size, goal in GOALS.items():
         times = [row[f"{size} nodes"] for row in last]

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from benchmarks.baselines import FOLDER, published_jobs
-from benchmarks.report import Goal, as_program, at_least, at_most, finish
+from benchmarks.report import BenchmarkGoal, as_program, at_least, at_most, finish
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import SlotOutcome
 from dl2_scheduler.cluster.jobs import Job
@@ -133,13 +133,13 @@ def main() -> int:
     shutil.rmtree(STATE, ignore_errors=True)
     speeds = interpolated(read_points(arguments.data / "dl2_testbed_speed.txt"), 16, 16)
     document = json.loads((arguments.data / "peer_24_nodes.json").read_text())
-    judge = Judge([published_jobs(each) for each in document["sequences"]], speeds)
+    judge = LivePolicyJudge([published_jobs(each) for each in document["sequences"]], speeds)
     lessons = Lessons((NODES,), seed=arguments.seed, cost=MEASURED)
     folder = RunFolder(STATE / "run")
     folder.begin({"seed": arguments.seed, "network": "shared"})
     bootstrap(Drf(), lessons, speeds, IMITATION, folder, lambda *_: None)
     sequences = [episode.jobs for episode in lessons.episodes(_FIRST_EPISODE, arguments.sequences)]
-    live = Live(Sequences(sequences, speeds), folder.path)
+    live = ServedSimulation(Sequences(sequences, speeds), folder.path)
     curve = [judge.row(folder.path, 0)]
     learnt = live.run(lambda: curve.append(judge.row(folder.path, live.updates)))
     rows = [_of_sequence(jobs, speeds, found) for jobs, found in zip(sequences, learnt, strict=True)]
@@ -147,7 +147,7 @@ def main() -> int:
     return finish("live_learning", [*rows, *curve], goals, ("numpy", "numba", "torch"))
 
 
-class Judge:
+class LivePolicyJudge:
     """The published sequences, with scaling free.
 
     Args:
@@ -176,7 +176,7 @@ class Judge:
         return row
 
 
-class Live:
+class ServedSimulation:
     """`dl2 serve --learn` with a simulated cluster, in its folder; see `commands/driving`.
 
     Args:
@@ -252,7 +252,7 @@ def _below(found: float, drf: float) -> float:
     return 100 * (1 - found / drf)
 
 
-def _goals(last: dict[str, Any], live: Live) -> Iterator[Goal]:
+def _goals(last: dict[str, Any], live: ServedSimulation) -> Iterator[BenchmarkGoal]:
     slots = f"after {live.updates} slots"
     yield at_least(f"published sequences, {slots}", 100 * BELOW_DRF, last["below DRF %"], "% below DRF")
     yield at_least("comparisons by the guard", 1, live.comparisons, "")

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from benchmarks.emulated import KINDS, SAMPLES
-from benchmarks.report import Goal, as_program, at_least, at_most, finish
+from benchmarks.report import BenchmarkGoal, as_program, at_least, at_most, finish
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.jobs import Job
@@ -285,7 +285,7 @@ def _row(what: str, found: float, drf: float) -> dict[str, Any]:
     return {"what": what, "mean s": found, "DRF s": drf, "below DRF %": 100 * (1 - found / drf)}
 
 
-def _goals(rows: Sequence[dict[str, Any]], lived: Lived) -> Iterator[Goal]:
+def _goals(rows: Sequence[dict[str, Any]], lived: Lived) -> Iterator[BenchmarkGoal]:
     last = rows[THIRDS - 1]
     yield at_least(f"{last['what']}: mean completion time", 100 * BELOW_DRF, last["below DRF %"], "% below DRF")
     yield at_most("minutes for which the guard took it out", 10, lived.told["minutes out"], "")

@@ -27,7 +27,7 @@ from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.replay.costs import Costs, scaling_costs
 from dl2_scheduler.replay.measured import SpeedFit, speed_table
 from dl2_scheduler.replay.predicted import predict
-from examples.demo_cluster.jobs import JOBS, Job
+from examples.demo_cluster.jobs import JOBS, DemoJob
 from examples.demo_cluster.play import play
 
 FOLDER = Path("build/bench/live_vs_simulated")
@@ -35,7 +35,7 @@ GOAL = 0.15
 
 
 @dataclass(frozen=True)
-class Round:
+class LivePlay:
     """One play.
 
     Attributes:
@@ -62,7 +62,7 @@ def main() -> int:
     options = parser.parse_args()
     shutil.rmtree(FOLDER, ignore_errors=True)
     jobs = [replace(job, longer=options.longer) for job in JOBS]
-    rounds: list[Round] = []
+    rounds: list[LivePlay] = []
     rows: list[dict[str, Any]] = []
     for number in range(options.rounds):
         rounds.append(_play(number, options.policy, jobs))
@@ -81,7 +81,7 @@ def main() -> int:
     return finish("live_vs_simulated", rows, [goal], packages=("mxnet", "grpcio"))
 
 
-def _play(number: int, policy: str, jobs: Sequence[Job]) -> Round:
+def _play(number: int, policy: str, jobs: Sequence[DemoJob]) -> LivePlay:
     folder = FOLDER / str(number)
     play(policy, policy, jobs, folder, Console(stderr=True, highlight=False))
     load = os.getloadavg()[0]
@@ -91,10 +91,10 @@ def _play(number: int, policy: str, jobs: Sequence[Job]) -> Round:
     costs = scaling_costs(slots, table)
     for name, cost in (("start", costs.start), ("join", costs.join), ("end", costs.end)):
         print(f"round {number}: {name} {cost}", file=sys.stderr)
-    return Round(number, slots, table, costs, load)
+    return LivePlay(number, slots, table, costs, load)
 
 
-def _rows(played: Round, fitted: Round, policy: str) -> list[dict[str, Any]]:
+def _rows(played: LivePlay, fitted: LivePlay, policy: str) -> list[dict[str, Any]]:
     """Of each job of a round, and of their mean, simulated with what was fitted to a round."""
     cost = fitted.costs.scaling
     found = predict(played.slots, fitted.table, make_live_policy(policy), NodeRule.SPREAD, cost)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import Goal, as_program, at_most, finish
+from benchmarks.report import BenchmarkGoal, as_program, at_most, finish
 from tests.chaos import network
 from tests.chaos.cells import (
     CUT,
@@ -109,7 +109,9 @@ def jobs_of(some: Sequence[Fault], lease: float) -> list[JobDraw]:
     return [JobDraw(number, "sync", "tcp", lease, group) for number, group in enumerate(cut)]
 
 
-def goals(pairs: Sequence[tuple[Promise, Fault]], results: dict[int, Result], proved: Sequence[bool]) -> list[Goal]:
+def goals(
+    pairs: Sequence[tuple[Promise, Fault]], results: dict[int, Result], proved: Sequence[bool]
+) -> list[BenchmarkGoal]:
     """What was promised, the worst of each; a fault that the job did not come back from breaks its promise."""
     found = []
     for promise in PROMISES:
@@ -118,10 +120,15 @@ def goals(pairs: Sequence[tuple[Promise, Fault]], results: dict[int, Result], pr
             value for result in own if result.outcome == GOOD and (value := getattr(result, promise.which)) is not None
         ]
         worst = at_most(f"{promise.name}, worst", promise.seconds, max(good, default=0.0), "s")
-        back = Goal(f"{promise.name}: faults come back from", f"all {len(own)}", len(good), len(good) == len(own))
+        back = BenchmarkGoal(
+            f"{promise.name}: faults come back from", f"all {len(own)}", len(good), len(good) == len(own)
+        )
         found += [worst, back]
     count = sum(proved)
-    return [*found, Goal("jobs: exactly once, weights equal", f"all {len(proved)}", count, count == len(proved))]
+    return [
+        *found,
+        BenchmarkGoal("jobs: exactly once, weights equal", f"all {len(proved)}", count, count == len(proved)),
+    ]
 
 
 def _rows(pairs: Sequence[tuple[Promise, Fault]], results: dict[int, Result]) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.models import MODELS
-from benchmarks.report import Goal, as_program, at_least, finish, under
+from benchmarks.report import BenchmarkGoal, as_program, at_least, finish, under
 from coordinator.archive import Archive
 from dl2_scheduler.backends.trial import Trial, restarted
 from protos import elastic_pb2 as pb
@@ -43,7 +43,7 @@ Series = Mapping[int, pb.StepTime]
 
 
 @dataclass(frozen=True)
-class Loss:
+class WorkerTimeLost:
     """What one worker lost in one plan; milliseconds."""
 
     model: str
@@ -54,7 +54,7 @@ class Loss:
     whole: float  # excess over the steps before the plan
 
 
-def measure(model: str, pairs: int) -> tuple[list[Loss], dict[int, list[float]]]:
+def measure(model: str, pairs: int) -> tuple[list[WorkerTimeLost], dict[int, list[float]]]:
     """Play plans of one model; returns the workers' losses and, for `live`, what `_syncing` tells."""
     rounds = -(-pairs // (WORKERS * len(JOINING)))
     plans: list[tuple[int, pb.Plan]] = []
@@ -98,7 +98,7 @@ def _above(steps: Series, clock: int, before: list[float] | None = None) -> floa
     return sum(seconds - usual for seconds in after) * 1000
 
 
-def _losses(model: str, archive: Archive, plans: Sequence[tuple[int, pb.Plan]]) -> list[Loss]:
+def _losses(model: str, archive: Archive, plans: Sequence[tuple[int, pb.Plan]]) -> list[WorkerTimeLost]:
     series = _series(archive)
     busy = [plan.clock for plan in archive.plans if plan.clock]
     quiet = {worker: _quiet(steps, busy) for worker, steps in series.items()}
@@ -111,7 +111,7 @@ def _losses(model: str, archive: Archive, plans: Sequence[tuple[int, pb.Plan]]) 
             if above is not None and whole is not None and quiet[worker]:
                 mode = "live" if plan.mode == pb.LIVE else "pause"
                 noise = choose.choice(quiet[worker])
-                losses.append(Loss(model, mode, joined, suspension, above - noise, whole - noise))
+                losses.append(WorkerTimeLost(model, mode, joined, suspension, above - noise, whole - noise))
     return losses
 
 
@@ -150,7 +150,9 @@ def _restarts(model: str, joining: int) -> list[float]:
     ]
 
 
-def _row(model: str, how: str, joined: int, losses: Sequence[Loss], ratios: Sequence[float] = ()) -> dict[str, Any]:
+def _row(
+    model: str, how: str, joined: int, losses: Sequence[WorkerTimeLost], ratios: Sequence[float] = ()
+) -> dict[str, Any]:
     suspension = np.array([loss.suspension for loss in losses])
     return {
         "model": model,
@@ -165,8 +167,8 @@ def _row(model: str, how: str, joined: int, losses: Sequence[Loss], ratios: Sequ
     }
 
 
-def _rows(model: str, losses: Sequence[Loss], ratios: Mapping[int, Sequence[float]]) -> list[dict[str, Any]]:
-    groups: dict[tuple[str, int], list[Loss]] = defaultdict(list)
+def _rows(model: str, losses: Sequence[WorkerTimeLost], ratios: Mapping[int, Sequence[float]]) -> list[dict[str, Any]]:
+    groups: dict[tuple[str, int], list[WorkerTimeLost]] = defaultdict(list)
     for loss in losses:
         groups[loss.mode, loss.joined].append(loss)
     rows = [
@@ -174,12 +176,14 @@ def _rows(model: str, losses: Sequence[Loss], ratios: Mapping[int, Sequence[floa
         for (mode, joined), group in sorted(groups.items())
     ]
     for joined in JOINING:
-        lost = [Loss(model, "restart", joined, ms, ms, ms) for ms in _restarts(model, joined)]
+        lost = [WorkerTimeLost(model, "restart", joined, ms, ms, ms) for ms in _restarts(model, joined)]
         rows.append(_row(model, "checkpoint and restart", joined, lost))
     return rows
 
 
-def _goals(model: str, losses: Sequence[Loss], ratios: Mapping[int, Sequence[float]], pairs: int) -> list[Goal]:
+def _goals(
+    model: str, losses: Sequence[WorkerTimeLost], ratios: Mapping[int, Sequence[float]], pairs: int
+) -> list[BenchmarkGoal]:
     live = [loss for loss in losses if loss.mode == "live"]
     suspension = float(np.percentile([loss.suspension for loss in live], 99))
     excess = statistics.median(loss.excess for loss in live)
@@ -202,7 +206,7 @@ def main() -> int:
     options = parser.parse_args()
     shutil.rmtree(FOLDER, ignore_errors=True)
     rows: list[dict[str, Any]] = []
-    goals: list[Goal] = []
+    goals: list[BenchmarkGoal] = []
     for model in options.models:
         losses, ratios = measure(model, options.pairs)
         rows += _rows(model, losses, ratios)

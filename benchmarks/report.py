@@ -21,7 +21,7 @@ FOLDER = Path("build/bench")
 
 
 @dataclass(frozen=True)
-class Goal:
+class BenchmarkGoal:
     """A promise and what was measured.
 
     Attributes:
@@ -37,19 +37,19 @@ class Goal:
     met: bool
 
 
-def under(name: str, limit: float, value: float, unit: str) -> Goal:
+def under(name: str, limit: float, value: float, unit: str) -> BenchmarkGoal:
     """A goal of staying below a limit."""
-    return Goal(name, f"under {limit:g} {unit}", round(value, 4), value < limit)
+    return BenchmarkGoal(name, f"under {limit:g} {unit}", round(value, 4), value < limit)
 
 
-def at_most(name: str, limit: float, value: float, unit: str) -> Goal:
+def at_most(name: str, limit: float, value: float, unit: str) -> BenchmarkGoal:
     """A goal of not passing a limit."""
-    return Goal(name, f"at most {limit:g} {unit}", round(value, 4), value <= limit)
+    return BenchmarkGoal(name, f"at most {limit:g} {unit}", round(value, 4), value <= limit)
 
 
-def at_least(name: str, limit: float, value: float, unit: str) -> Goal:
+def at_least(name: str, limit: float, value: float, unit: str) -> BenchmarkGoal:
     """A goal of reaching a limit."""
-    return Goal(name, f"at least {limit:g} {unit}", round(value, 4), value >= limit)
+    return BenchmarkGoal(name, f"at least {limit:g} {unit}", round(value, 4), value >= limit)
 
 
 def as_program(main: Callable[[], int]) -> NoReturn:
@@ -68,7 +68,9 @@ def machine() -> dict[str, Any]:
     }
 
 
-def finish(name: str, rows: Sequence[Mapping[str, Any]], goals: Sequence[Goal], packages: Sequence[str] = ()) -> int:
+def finish(
+    name: str, rows: Sequence[Mapping[str, Any]], goals: Sequence[BenchmarkGoal], packages: Sequence[str] = ()
+) -> int:
     """Print the rows and goals, write build/bench/NAME.json.
 
     Args:

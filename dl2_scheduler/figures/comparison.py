@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from dl2_scheduler.figures.draw import Panel, Picture, Row, Series
-from dl2_scheduler.figures.lab import Lab, Run, gain
+from dl2_scheduler.figures.lab import Lab, TrainedPolicy, gain
 from dl2_scheduler.sim.metrics import estimate
 
 
@@ -12,7 +12,7 @@ def comparison(lab: Lab) -> Picture:
 
     Baselines fit speeds to what jobs report. OfflineRL is either learner on an analytical model of the speeds.
     """
-    policies: Mapping[str, str | Run] = {
+    policies: Mapping[str, str | TrainedPolicy] = {
         **{name: name for name in ("drf", "tetris", "optimus", "planner")},
         "OfflineRL": lab.trained(lab.ours(analytic=True)),
         "OfflineRL, paper's": lab.trained(lab.paper(analytic=True)),

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dl2_scheduler.figures.draw import Panel, Picture, Row, Series
-from dl2_scheduler.figures.lab import Lab, Run, Times, gain
+from dl2_scheduler.figures.lab import Lab, Times, TrainedPolicy, gain
 from dl2_scheduler.sim.metrics import estimate
 
 
@@ -22,7 +22,7 @@ def wrong_estimates(lab: Lab) -> Picture:
 
 
 def _swept(lab: Lab, baselines: Sequence[str], name: str, parts: Sequence[float], label: str) -> Picture:
-    policies: Mapping[str, str | Run] = {
+    policies: Mapping[str, str | TrainedPolicy] = {
         **{name: name for name in baselines},
         "DL2": lab.trained(lab.ours()),
         "DL2, paper's": lab.trained(lab.paper()),

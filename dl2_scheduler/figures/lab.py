@@ -12,7 +12,7 @@ import numpy as np
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.figures.recipes import Ours, Paper
-from dl2_scheduler.figures.scale import Scale
+from dl2_scheduler.figures.scale import FigureScale
 from dl2_scheduler.learning.lessons import Lessons
 from dl2_scheduler.learning.paper.analytic import analytical
 from dl2_scheduler.learning.paper.judging import cluster_of, completion_time
@@ -32,7 +32,7 @@ _AS_LEARNT: Mapping[str, float] = {}
 
 
 @dataclass(frozen=True)
-class Run:
+class TrainedPolicy:
     """A policy that was made.
 
     Attributes:
@@ -61,7 +61,7 @@ class Lab:
         trained_runs: how many runs were made or gone on with, not found.
     """
 
-    def __init__(self, out: Path, speeds: Speeds, scale: Scale, seed: int, tell: Tell):
+    def __init__(self, out: Path, speeds: Speeds, scale: FigureScale, seed: int, tell: Tell):
         self.scale, self.seed, self.trained_runs = scale, seed, 0
         self._runs, self._speeds, self._tell = out / "runs", speeds, tell
         self._analytical = analytical(speeds)
@@ -79,7 +79,7 @@ class Lab:
         usual = {"updates": scale.paper_updates, "judge_every": scale.paper_judge_every, "settings": scale.paper}
         return Paper(**{**usual, "seed": self.seed, **fields})
 
-    def imitated(self, recipe: Ours | Paper) -> Run:
+    def imitated(self, recipe: Ours | Paper) -> TrainedPolicy:
         """A recipe's policy before online learning."""
         recipe = recipe.imitation()
         run = self._run(recipe, "imitation")
@@ -97,7 +97,7 @@ class Lab:
             run.folder.save(made.weights, made.state)
         return self._run(recipe, "imitation")
 
-    def trained(self, recipe: Ours | Paper) -> Run:
+    def trained(self, recipe: Ours | Paper) -> TrainedPolicy:
         """A recipe's policy after online learning."""
         before, run = self.imitated(recipe), self._run(recipe, "online")
         judged = dict(run.curve) or {0: before.curve[max(before.curve)]}
@@ -113,7 +113,7 @@ class Lab:
             _write(run.folder.path / _CURVE, judged)
         return self._run(recipe, "online")
 
-    def times(self, who: str | Run, cluster: int = 0, changed: Mapping[str, float] = _AS_LEARNT) -> Times:
+    def times(self, who: str | TrainedPolicy, cluster: int = 0, changed: Mapping[str, float] = _AS_LEARNT) -> Times:
         """Of a policy on the sequences by which all are judged.
 
         Args:
@@ -134,7 +134,11 @@ class Lab:
         return found
 
     def _times(
-        self, who: str | Run | AllocationPolicy, count: int, cluster: int = 0, changed: Mapping[str, float] = _AS_LEARNT
+        self,
+        who: str | TrainedPolicy | AllocationPolicy,
+        count: int,
+        cluster: int = 0,
+        changed: Mapping[str, float] = _AS_LEARNT,
     ) -> Times:
         given: dict[str, Any] = dict(changed)
         lessons = Lessons((self.scale.nodes[cluster],), self.scale.jobs, **given)
@@ -143,10 +147,10 @@ class Lab:
             for episode in lessons.validation(count)
         ]
 
-    def _policy(self, who: str | Run | AllocationPolicy) -> AllocationPolicy:
+    def _policy(self, who: str | TrainedPolicy | AllocationPolicy) -> AllocationPolicy:
         if isinstance(who, str):
             return make_policy(who, self._speeds)
-        return learnt(load(who.folder.path)) if isinstance(who, Run) else who
+        return learnt(load(who.folder.path)) if isinstance(who, TrainedPolicy) else who
 
     def _judge(self, policy: AllocationPolicy) -> Times:
         return self._times(policy, self.scale.validation)
@@ -161,18 +165,18 @@ class Lab:
         """A run's name, by all that it depends on; `part` is "imitation" or "online"."""
         return f"{type(recipe).__name__.lower()}-{part}-{_digest(self._key(recipe))}"
 
-    def _run(self, recipe: Ours | Paper, part: str) -> Run:
+    def _run(self, recipe: Ours | Paper, part: str) -> TrainedPolicy:
         """As it is in its folder so far."""
         name = self.named(recipe, part)
         file = self._runs / name / _CURVE
         curve = {int(update): times for update, times in json.loads(file.read_text()).items()} if file.exists() else {}
-        return Run(name, RunFolder(self._runs / name), curve)
+        return TrainedPolicy(name, RunFolder(self._runs / name), curve)
 
     def _key(self, recipe: Ours | Paper) -> dict[str, Any]:
         speeds = [self.digest, _digest_of(self._analytical)] if recipe.analytic else self.digest
         return {"recipe": asdict(recipe), **self.scale.experiment(), "speeds": speeds}
 
-    def _begin(self, run: Run, recipe: Ours | Paper) -> None:
+    def _begin(self, run: TrainedPolicy, recipe: Ours | Paper) -> None:
         self.trained_runs += 1
         run.folder.path.mkdir(parents=True, exist_ok=True)
         run.folder.write_settings(self._key(recipe))

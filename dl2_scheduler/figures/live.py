@@ -37,7 +37,7 @@ class LiveScale:
 
 
 @dataclass(frozen=True)
-class Live:
+class LiveJobs:
     """Where live figures get their jobs from.
 
     Attributes:
@@ -59,7 +59,7 @@ class Live:
 
 
 @dataclass(frozen=True)
-class Change:
+class ServerJoin:
     """A plan in which servers joined; milliseconds.
 
     Attributes:
@@ -73,7 +73,7 @@ class Change:
     suspensions: tuple[float, ...]
 
 
-def suspensions(live: Live) -> Picture:
+def suspensions(live: LiveJobs) -> Picture:
     """How long workers stand still when servers are added (DL2, figure 11).
 
     Live and pause are the same protocol; in the one the new servers follow the running job before they take over, in
@@ -117,7 +117,7 @@ def suspension_picture(found: Mapping[tuple[str, int], Sequence[float]]) -> Pict
     return Picture([Panel("servers added", series, y_label=label, width=1.6, logarithmic=True)], rows)
 
 
-def protocol_steps(live: Live) -> Picture:
+def protocol_steps(live: LiveJobs) -> Picture:
     """How long each of the protocol's steps takes when a server is added, by network (DL2, figure 12)."""
     measured = {}
     for network in live.scale.networks:
@@ -126,7 +126,7 @@ def protocol_steps(live: Live) -> Picture:
     return steps_picture(measured)
 
 
-def steps_picture(measured: Mapping[tuple[str, int], Sequence[Change]]) -> Picture:
+def steps_picture(measured: Mapping[tuple[str, int], Sequence[ServerJoin]]) -> Picture:
     """Of changes, by network and its bytes."""
     rows: list[Row] = [
         {
@@ -151,9 +151,11 @@ def steps_picture(measured: Mapping[tuple[str, int], Sequence[Change]]) -> Pictu
     return Picture([panel], rows)
 
 
-def _changes(live: Live, network: str, joining: Sequence[int], mode: str) -> tuple[Mapping[int, Sequence[Change]], int]:
+def _changes(
+    live: LiveJobs, network: str, joining: Sequence[int], mode: str
+) -> tuple[Mapping[int, Sequence[ServerJoin]], int]:
     """Changes by the number of servers that joined, and the model's bytes."""
-    changes: dict[int, list[Change]] = {more: [] for more in joining}
+    changes: dict[int, list[ServerJoin]] = {more: [] for more in joining}
     module = ["dl2_scheduler.figures.zoo", network]
     with Trial(live.folder, f"{network}-{mode.split(',')[0]}", module, 2, 1, live.options) as job:
         job.until(_SETTLED)
@@ -169,7 +171,7 @@ def _changes(live: Live, network: str, joining: Sequence[int], mode: str) -> tup
     return changes, size
 
 
-def change_of(plan: "pb.Plan", start_seconds: Mapping[str, float]) -> Change:
+def change_of(plan: "pb.Plan", start_seconds: Mapping[str, float]) -> ServerJoin:
     """What a committed plan tells.
 
     Args:
@@ -178,10 +180,10 @@ def change_of(plan: "pb.Plan", start_seconds: Mapping[str, float]) -> Change:
     """
     start = 1000 * max(start_seconds[node] for node in plan.joined)
     registration, *later = plan.steps_ms
-    return Change((max(0.0, registration - start), *later), start, tuple(plan.suspension_ms.values()))
+    return ServerJoin((max(0.0, registration - start), *later), start, tuple(plan.suspension_ms.values()))
 
 
-def _restart(live: Live, joining: int, number: int) -> float:
+def _restart(live: LiveJobs, joining: int, number: int) -> float:
     name = f"{live.scale.network}-restart-{joining}-{number}"
     module = ["dl2_scheduler.figures.zoo", live.scale.network]
     return restarted(live.folder, name, module, 2, (1, 1 + joining), live.options)

@@ -10,14 +10,14 @@ from dl2_scheduler.figures.comparison import comparison
 from dl2_scheduler.figures.draw import Picture, save
 from dl2_scheduler.figures.generality import teachers, varied_speeds, wrong_estimates
 from dl2_scheduler.figures.lab import Lab
-from dl2_scheduler.figures.live import Live, protocol_steps, suspensions
+from dl2_scheduler.figures.live import LiveJobs, protocol_steps, suspensions
 from dl2_scheduler.figures.progress import progress
 from dl2_scheduler.figures.sizes import clusters_together, concurrent_jobs
 from dl2_scheduler.figures.techniques import left_out, losses, rewards
 from dl2_scheduler.figures.unseen import unseen_types
 
 
-class Entry(NamedTuple):
+class FigureEntry(NamedTuple):
     """A figure that can be drawn.
 
     Attributes:
@@ -29,18 +29,18 @@ class Entry(NamedTuple):
     make: Callable[[Lab], Picture]
 
 
-FIGURES: Mapping[str, Entry] = {
-    "9": Entry("DL2, figure 9: policies side by side", comparison),
-    "10": Entry("DL2, figure 10: progress of learning", progress),
-    "13": Entry("DL2, figure 13: speeds that vary from job to job", varied_speeds),
-    "14": Entry("DL2, figure 14: wrong estimates of epochs", wrong_estimates),
-    "15": Entry("DL2, figure 15: types of jobs that come later", unseen_types),
-    "16": Entry("DL2, figure 16: other schedulers imitated", teachers),
-    "17": Entry("DL2, figure 17: jobs that the network sees at once", concurrent_jobs),
-    "18": Entry("DL2, figure 18: clusters that learn one policy", clusters_together),
-    "table2": Entry("DL2, table 2: without each technique", left_out),
-    "loss": Entry("DL2, section 6.5: losses of supervised learning", losses),
-    "reward": Entry("DL2, section 6.5: reward of an action", rewards),
+FIGURES: Mapping[str, FigureEntry] = {
+    "9": FigureEntry("DL2, figure 9: policies side by side", comparison),
+    "10": FigureEntry("DL2, figure 10: progress of learning", progress),
+    "13": FigureEntry("DL2, figure 13: speeds that vary from job to job", varied_speeds),
+    "14": FigureEntry("DL2, figure 14: wrong estimates of epochs", wrong_estimates),
+    "15": FigureEntry("DL2, figure 15: types of jobs that come later", unseen_types),
+    "16": FigureEntry("DL2, figure 16: other schedulers imitated", teachers),
+    "17": FigureEntry("DL2, figure 17: jobs that the network sees at once", concurrent_jobs),
+    "18": FigureEntry("DL2, figure 18: clusters that learn one policy", clusters_together),
+    "table2": FigureEntry("DL2, table 2: without each technique", left_out),
+    "loss": FigureEntry("DL2, section 6.5: losses of supervised learning", losses),
+    "reward": FigureEntry("DL2, section 6.5: reward of an action", rewards),
 }
 
 
@@ -53,7 +53,7 @@ class LiveEntry(NamedTuple):
     """
 
     title: str
-    make: Callable[[Live], Picture]
+    make: Callable[[LiveJobs], Picture]
 
 
 LIVE_FIGURES: Mapping[str, LiveEntry] = {
@@ -88,7 +88,7 @@ def draw(number: str, lab: Lab, out: Path) -> Path:
     return save(entry.make(lab), entry.title, name, out, settings)
 
 
-def draw_live(number: str, live: Live, out: Path) -> Path:
+def draw_live(number: str, live: LiveJobs, out: Path) -> Path:
     """Make a figure of live jobs; the path of its picture.
 
     Args:

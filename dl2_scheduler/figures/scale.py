@@ -22,7 +22,7 @@ PAPER = PaperSettings(judge_every=_NEVER)
 
 
 @dataclass(frozen=True)
-class Scale:
+class FigureScale:
     """Sizes are counts, never times, so that a figure has the same numbers wherever it is drawn.
 
     Attributes:
@@ -74,5 +74,5 @@ class Scale:
         return {name: getattr(self, name) for name in names}
 
 
-PAPER_LIKE = Scale()
+PAPER_LIKE = FigureScale()
 """For all figures to take 40 to 50 minutes on one core, of which 24 were measured (docs/figures.md)."""

@@ -10,7 +10,7 @@ from dl2_scheduler.figures.generality import of_times
 from dl2_scheduler.figures.lab import Lab, Times, gain
 from dl2_scheduler.figures.progress import curve, curve_rows
 from dl2_scheduler.learning.paper.bootstrap import PaperNetwork
-from dl2_scheduler.learning.paper.imitation import Loss
+from dl2_scheduler.learning.paper.imitation import ImitationLoss
 from dl2_scheduler.learning.paper.settings import PaperSettings
 from dl2_scheduler.sim.metrics import estimate
 
@@ -57,7 +57,7 @@ def losses(lab: Lab) -> Picture:
     """Mean completion time by the loss with which the paper's network imitates DRF (DL2, section 6.5)."""
     drf = lab.times("drf")
     bars: dict[str, dict[str, Times]] = {"supervised only": {}, "supervised, then online": {}}
-    for loss in Loss:
+    for loss in ImitationLoss:
         recipe = lab.paper(network=PaperNetwork(loss=loss))
         bars["supervised only"][loss.value] = lab.times(lab.imitated(recipe))
         bars["supervised, then online"][loss.value] = lab.times(lab.trained(recipe))

@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium import error, spaces
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.gym.episode import SEQUENCES, Episode, Settings
+from dl2_scheduler.gym.episode import SEQUENCES, EpisodeSettings, GymEpisode
 from dl2_scheduler.policies.learnt.features import F32
 
 
@@ -23,7 +23,7 @@ class ClusterEnv(gymnasium.Env[F32, np.int64]):
 
     Args:
         render_mode: None: there is nothing to draw.
-        settings: see `Settings`.
+        settings: see `EpisodeSettings`.
 
     Raises:
         BadInput: a setting is wrong.
@@ -33,9 +33,9 @@ class ClusterEnv(gymnasium.Env[F32, np.int64]):
 
     def __init__(self, render_mode: None = None, **settings: Any):
         self.render_mode = render_mode
-        self.settings = Settings(**settings)
+        self.settings = EpisodeSettings(**settings)
         self.observation_space, self.action_space = spaces_of(self.settings)
-        self._episode: Episode | None = None
+        self._episode: GymEpisode | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[F32, dict[str, Any]]:
         """Begin with another sequence of jobs.
@@ -48,7 +48,7 @@ class ClusterEnv(gymnasium.Env[F32, np.int64]):
             BadInput: an option is unknown, or there is no such sequence.
         """
         super().reset(seed=seed)
-        self._episode = Episode(self.settings, sequence_of(self.np_random, options))
+        self._episode = GymEpisode(self.settings, sequence_of(self.np_random, options))
         return self._seen(self._episode)
 
     def step(self, action: np.int64) -> tuple[F32, float, bool, bool, dict[str, Any]]:
@@ -69,7 +69,7 @@ class ClusterEnv(gymnasium.Env[F32, np.int64]):
             self._episode = None
         return observation, reward, episode.terminated, episode.truncated, info
 
-    def _seen(self, episode: Episode) -> tuple[F32, dict[str, Any]]:
+    def _seen(self, episode: GymEpisode) -> tuple[F32, dict[str, Any]]:
         rows = np.empty(self.observation_space.shape or (), dtype=np.float32)
         mask = np.empty(self.settings.actions, dtype=np.int8)
         episode.look(rows, mask)
@@ -77,7 +77,7 @@ class ClusterEnv(gymnasium.Env[F32, np.int64]):
         return rows, {**info, "completion": episode.completion} if episode.terminated else info
 
 
-def spaces_of(settings: Settings) -> tuple[spaces.Space[Any], spaces.Space[np.int64]]:
+def spaces_of(settings: EpisodeSettings) -> tuple[spaces.Space[Any], spaces.Space[np.int64]]:
     """Of observations, and of actions."""
     high = settings.high
     return spaces.Box(np.zeros_like(high), high, dtype=np.float32), spaces.Discrete(settings.actions)

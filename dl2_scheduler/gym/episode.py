@@ -31,7 +31,7 @@ _MOST_TASKS = 16  # of one role, of a generated job
 
 
 @dataclass(frozen=True)
-class Settings:
+class EpisodeSettings:
     """What an environment is of.
 
     Attributes:
@@ -99,7 +99,7 @@ class Settings:
         return np.tile(row, (self.places, 1))
 
 
-class Episode:
+class GymEpisode:
     """See `ClusterEnv`: slots without a decision pass by themselves, and their reward is the next step's.
 
     Args:
@@ -112,7 +112,7 @@ class Episode:
         cluster: as it is now.
     """
 
-    def __init__(self, settings: Settings, sequence: int):
+    def __init__(self, settings: EpisodeSettings, sequence: int):
         self.cluster = settings.simulated(sequence)
         self._settings = settings
         self._unpaid = 0.0

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.gym.environment import sequence_of, spaces_of
-from dl2_scheduler.gym.episode import Episode, Settings
+from dl2_scheduler.gym.episode import EpisodeSettings, GymEpisode
 from dl2_scheduler.policies.learnt.features import F32
 
 Actions = NDArray[np.int64]
@@ -29,7 +29,7 @@ class ClusterVectorEnv(gymnasium.vector.VectorEnv[F32, Actions, NDArray[Any]]):
     Args:
         num_envs: how many.
         render_mode: None: there is nothing to draw.
-        settings: see `Settings`.
+        settings: see `EpisodeSettings`.
 
     Raises:
         BadInput: a setting is wrong.
@@ -42,12 +42,12 @@ class ClusterVectorEnv(gymnasium.vector.VectorEnv[F32, Actions, NDArray[Any]]):
             raise BadInput(f"num_envs is {num_envs}: give a whole number from 1 on")
         self.num_envs = num_envs
         self.render_mode = render_mode
-        self.settings = Settings(**settings)
+        self.settings = EpisodeSettings(**settings)
         self.single_observation_space, self.single_action_space = spaces_of(self.settings)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._randoms = [np_random()[0] for _ in range(num_envs)]
-        self._episodes: list[Episode] = []
+        self._episodes: list[GymEpisode] = []
         self._ended = np.zeros(num_envs, dtype=np.bool_)
 
     def reset(
@@ -71,7 +71,7 @@ class ClusterVectorEnv(gymnasium.vector.VectorEnv[F32, Actions, NDArray[Any]]):
         for lane, own in enumerate(seeds):
             if own is not None:
                 self._randoms[lane] = np_random(own)[0]
-        self._episodes = [Episode(self.settings, sequence_of(random, options)) for random in self._randoms]
+        self._episodes = [GymEpisode(self.settings, sequence_of(random, options)) for random in self._randoms]
         self._ended[:] = False
         return self._seen()
 
@@ -93,7 +93,7 @@ class ClusterVectorEnv(gymnasium.vector.VectorEnv[F32, Actions, NDArray[Any]]):
         rewards = np.zeros(self.num_envs)
         for lane, action in enumerate(actions.tolist()):
             if self._ended[lane]:
-                self._episodes[lane] = Episode(self.settings, sequence_of(self._randoms[lane], None))
+                self._episodes[lane] = GymEpisode(self.settings, sequence_of(self._randoms[lane], None))
             else:
                 rewards[lane] = self._episodes[lane].act(action)
         observations, infos = self._seen()

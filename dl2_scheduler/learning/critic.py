@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.snapshot import Allocation, JobState, Snapshot
-from dl2_scheduler.learning.experience import Experience, Scaling, scaling
+from dl2_scheduler.learning.experience import Experience, ScalingKind, scaling
 from dl2_scheduler.learning.networks import ProgressEnsemble, RemainingTime
 from dl2_scheduler.learning.plain import load_adam, numbers
 from dl2_scheduler.policies.learnt.features import F32, features, of_room
@@ -191,7 +191,7 @@ class Critic:
         """Of a type that was never seen to train, by (servers, workers): part of its top speed, as those that were."""
         most = max(state.job.max_servers, state.job.max_workers)
         known = [self._model_grids(int(model), most, False) / self._top[model] for model in self._seen.nonzero()[0]]
-        mean = np.mean(known, axis=0) if known else np.ones((len(Scaling), most + 1, most + 1))
+        mean = np.mean(known, axis=0) if known else np.ones((len(ScalingKind), most + 1, most + 1))
         return self._of_job(state, mean / mean.max())
 
     @staticmethod
@@ -200,20 +200,20 @@ class Critic:
         job = state.job
         found = grids[scaling(state, 0, 0), : job.max_servers + 1, : job.max_workers + 1].copy()
         if state.workers:
-            found[state.servers, state.workers] = grids[Scaling.NONE, state.servers, state.workers]
+            found[state.servers, state.workers] = grids[ScalingKind.NONE, state.servers, state.workers]
         return found
 
     def _model_grids(self, model: int, most: int, optimistic: bool) -> Floats:
-        """Of one type, by (`Scaling`, servers, workers), up to `most` of each role."""
+        """Of one type, by (`ScalingKind`, servers, workers), up to `most` of each role."""
         key = model, most, optimistic
         if key not in self._grids:
-            shape = len(Scaling), most, most
+            shape = len(ScalingKind), most, most
             change, servers, workers = np.indices(shape).reshape(3, -1)
             with torch.no_grad():
                 inputs = self._progress.inputs(np.full(len(change), model), change, servers + 1, workers + 1)
                 logs = self._progress(inputs).numpy()
             bonus = self._settings.optimism * logs.std(axis=0) if optimistic else 0.0
-            self._grids[key] = np.zeros((len(Scaling), most + 1, most + 1))
+            self._grids[key] = np.zeros((len(ScalingKind), most + 1, most + 1))
             found = np.exp(logs.mean(axis=0) + np.minimum(bonus, _MOST_OPTIMISM)) * self._top[model]
             self._grids[key][:, 1:, 1:] = found.reshape(shape)
         return self._grids[key]

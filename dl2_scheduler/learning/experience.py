@@ -23,7 +23,7 @@ _MOST_FINISHED = 60_000  # job-slots that are kept of jobs that ended
 _LEAST_REMAINING = 1e-3  # slots: a job that ends as it begins
 
 
-class Scaling(IntEnum):
+class ScalingKind(IntEnum):
     """What a job did at the start of a slot: it costs training time."""
 
     NONE = 0
@@ -31,7 +31,7 @@ class Scaling(IntEnum):
     START = 2
 
 
-class Configuration(NamedTuple):
+class SlotConfiguration(NamedTuple):
     """A job's in a slot."""
 
     model: int
@@ -48,11 +48,11 @@ class Experience:
         most_finished: job-slots that are kept of jobs that ended; the latest.
 
     Attributes:
-        speeds: by `Configuration`, mean samples a second over a slot, what scaling cost included, and slots seen.
+        speeds: by `SlotConfiguration`, mean samples a second over a slot, what scaling cost included, and slots seen.
     """
 
     def __init__(self, models: Sequence[str], most_finished: int = _MOST_FINISHED):
-        self.speeds: dict[Configuration, tuple[float, int]] = {}
+        self.speeds: dict[SlotConfiguration, tuple[float, int]] = {}
         self._number = {model: index for index, model in enumerate(models)}
         self._pending: dict[tuple[Hashable, Hashable], list[tuple[int, F32]]] = {}
         self._finished: deque[tuple[F32, float]] = deque(maxlen=most_finished)
@@ -76,11 +76,11 @@ class Experience:
                 raise ValueError("jobs that took no time")
             self._finished.extend(zip(rows, slots.tolist(), strict=True))
 
-    def _configuration(self, key: Sequence[int]) -> Configuration:
+    def _configuration(self, key: Sequence[int]) -> SlotConfiguration:
         """Return what a checkpoint has. Raises ValueError: there is no such one."""
-        found = Configuration(*map(whole, key))
+        found = SlotConfiguration(*map(whole, key))
         runs = all(1 <= count <= MOST_TASKS for count in (found.servers, found.workers))
-        if not (runs and found.model < len(self._number) and found.scaling < len(Scaling)):
+        if not (runs and found.model < len(self._number) and found.scaling < len(ScalingKind)):
             raise ValueError(f"no configuration: {found}")
         return found
 
@@ -114,7 +114,7 @@ class Experience:
             del self._pending[key]
 
     def _record_speed(self, state: JobState, done: JobOutcome, slot_seconds: float) -> None:
-        key = Configuration(
+        key = SlotConfiguration(
             self._number[state.job.model],
             scaling(state, done.servers, done.workers),
             done.servers,
@@ -137,8 +137,8 @@ def _speed(mean: float, count: int) -> tuple[float, int]:
     return mean, whole(count, 1)
 
 
-def scaling(state: JobState, servers: int, workers: int) -> Scaling:
+def scaling(state: JobState, servers: int, workers: int) -> ScalingKind:
     """What a job does that is given these counts."""
     if not state.workers:
-        return Scaling.START
-    return Scaling.NONE if (servers, workers) == (state.servers, state.workers) else Scaling.CHANGE
+        return ScalingKind.START
+    return ScalingKind.NONE if (servers, workers) == (state.servers, state.workers) else ScalingKind.CHANGE

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dl2_scheduler.learning.experience import Scaling
+from dl2_scheduler.learning.experience import ScalingKind
 from dl2_scheduler.policies.learnt.features import KNOTS, SLOT_FEATURES, count_basis, width
 from dl2_scheduler.policies.learnt.weights import Weights
 
@@ -138,7 +138,7 @@ class ProgressEnsemble(nn.Module):
         super().__init__()
         self._models = models
         self._members = members
-        sizes = models + len(Scaling) + 2 * len(KNOTS) + 3, hidden, hidden, 1
+        sizes = models + len(ScalingKind) + 2 * len(KNOTS) + 3, hidden, hidden, 1
         for layer, (inputs, outputs) in enumerate(pairwise(sizes)):
             scale = math.sqrt(2 / inputs)
             self.register_parameter(f"weight{layer}", nn.Parameter(scale * torch.randn(members, inputs, outputs)))
@@ -150,7 +150,7 @@ class ProgressEnsemble(nn.Module):
 
         Args:
             model: number of the type of each.
-            scaling: see `experience.Scaling`.
+            scaling: see `experience.ScalingKind`.
             servers: at least 1.
             workers: at least 1.
         """
@@ -158,7 +158,7 @@ class ProgressEnsemble(nn.Module):
         logs = np.log(np.stack([servers, workers], axis=1))
         each = [
             np.eye(self._models)[model],
-            np.eye(len(Scaling))[scaling],
+            np.eye(len(ScalingKind))[scaling],
             *(basis[np.minimum(counts, len(basis) - 1)] for counts in (servers, workers)),
             np.column_stack([logs, logs[:, 0] - logs[:, 1]]),
         ]

@@ -16,7 +16,7 @@ from dl2_scheduler.learning.sequences import Slots
 from dl2_scheduler.policies.learnt.features import SlotInputs, features, kinds, shares
 from dl2_scheduler.policies.learnt.fill import ACTIONS, NOT_FORCED, STOP, Ints, Tasks, filled
 from dl2_scheduler.policies.learnt.weights import Weights, share_of
-from dl2_scheduler.sim.lanes import NO_COST, Lanes, Progress, ScalingCost
+from dl2_scheduler.sim.lanes import NO_COST, Lanes, ScalingCost, SlotProgress
 from dl2_scheduler.sim.simulator import outcome
 from dl2_scheduler.sim.variation import NO_VARIATION, Variation
 
@@ -149,7 +149,7 @@ class Clusters:
         lanes = self.lanes
         return Snapshot(lanes.slot, lanes.slot_seconds, self._nodes[lane], lanes.states(lane), lanes.reports(lane))
 
-    def step(self, weights: Weights, guide: Guide | None, watch: Watch | None) -> tuple[list[Slots], Progress]:
+    def step(self, weights: Weights, guide: Guide | None, watch: Watch | None) -> tuple[list[Slots], SlotProgress]:
         """Fill and run one slot of every lane that has jobs; what is to be learnt from each, and what came of it.
 
         Args:

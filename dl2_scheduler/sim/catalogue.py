@@ -11,7 +11,7 @@ _CPU_WORKER: Resources = {"cpu": 2, "gpu": 0}
 
 
 @dataclass(frozen=True)
-class Model:
+class JobType:
     """A type of job (DL2, table 1).
 
     Attributes:
@@ -32,14 +32,14 @@ class Model:
         return self.worker["gpu"] > 0
 
 
-CATALOGUE: Mapping[str, Model] = {
-    "cnn-text-classification": Model(13_800.0, 193.0, _CPU_WORKER),
-    "dssm": Model(9_900.0, 349.0, _CPU_WORKER),
-    "inception-bn": Model(16_200.0, 120.0, _GPU_WORKER),
-    "resnet-50": Model(9_000.0, 115.0, _GPU_WORKER),
-    "resnext-110": Model(1_500.0, 390.0, _GPU_WORKER),
-    "seq2seq": Model(28_500.0, 780.0, _GPU_WORKER),
-    "vgg-16": Model(28_800.0, 115.0, _GPU_WORKER),
-    "wlm": Model(6_900.0, 165.0, _GPU_WORKER),
+CATALOGUE: Mapping[str, JobType] = {
+    "cnn-text-classification": JobType(13_800.0, 193.0, _CPU_WORKER),
+    "dssm": JobType(9_900.0, 349.0, _CPU_WORKER),
+    "inception-bn": JobType(16_200.0, 120.0, _GPU_WORKER),
+    "resnet-50": JobType(9_000.0, 115.0, _GPU_WORKER),
+    "resnext-110": JobType(1_500.0, 390.0, _GPU_WORKER),
+    "seq2seq": JobType(28_500.0, 780.0, _GPU_WORKER),
+    "vgg-16": JobType(28_800.0, 115.0, _GPU_WORKER),
+    "wlm": JobType(6_900.0, 165.0, _GPU_WORKER),
 }
 """By name, in alphabetical order."""

@@ -50,7 +50,7 @@ the largest of the four. docs/traces.md has them all.
 
 
 @dataclass(frozen=True)
-class Progress:
+class SlotProgress:
     """What became of a slot; arrays are (lanes, jobs).
 
     Attributes:
@@ -141,7 +141,7 @@ class Lanes:
         left = self.estimate - self.done
         return np.where(left > 0, left, LEAST_REMAINING * self.estimate)
 
-    def advance(self, workers: Counts, servers: Counts) -> Progress:
+    def advance(self, workers: Counts, servers: Counts) -> SlotProgress:
         """Train for a slot with these counts; a job without one of the roles does not run."""
         runs = self.present & (workers > 0) & (servers > 0)
         workers, servers = np.where(runs, workers, 0), np.where(runs, servers, 0)
@@ -162,7 +162,7 @@ class Lanes:
         self.slots_run += runs
         self.workers, self.servers = workers, servers
         self.slot += 1
-        return Progress(trained, ended)
+        return SlotProgress(trained, ended)
 
     def _speeds(self, runs: Mask, workers: Counts, servers: Counts) -> Floats:
         """With these counts, in samples a second; 0 where a job does not run."""

@@ -20,7 +20,7 @@ CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
-class Spread:
+class JobStatistics:
     """Of the jobs of a run.
 
     Attributes:
@@ -53,8 +53,8 @@ class Summary:
     """
 
     jobs: int
-    jct_slots: Spread
-    jct_seconds: Spread
+    jct_slots: JobStatistics
+    jct_seconds: JobStatistics
     makespan_slots: float
     makespan_seconds: float
     fairness: float
@@ -108,8 +108,8 @@ def jain(values: Floats) -> float:
     return float(values.sum() ** 2 / (len(values) * (values**2).sum()))
 
 
-def _spread(values: Floats) -> Spread:
-    return Spread(float(values.mean()), float(np.median(values)), float(np.percentile(values, 95)))
+def _spread(values: Floats) -> JobStatistics:
+    return JobStatistics(float(values.mean()), float(np.median(values)), float(np.percentile(values, 95)))
 
 
 def _utilisation(record: Record, makespan: float) -> dict[str, float]:

@@ -8,7 +8,7 @@ from dl2_scheduler.cluster.interfaces import AllocationPolicy, Cluster, JobOutco
 from dl2_scheduler.cluster.jobs import Job, Node, check_fits
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
-from dl2_scheduler.sim.lanes import NO_COST, Floats, Lanes, Mask, Progress, ScalingCost
+from dl2_scheduler.sim.lanes import NO_COST, Floats, Lanes, Mask, ScalingCost, SlotProgress
 from dl2_scheduler.sim.variation import NO_VARIATION, Variation
 
 MOST_SLOTS = 100_000
@@ -69,7 +69,7 @@ class SimulatedCluster:
         return outcome(lanes, 0, present, lanes.advance(workers, servers))
 
 
-def outcome(lanes: Lanes, lane: int, present: Mask, progress: Progress) -> SlotOutcome:
+def outcome(lanes: Lanes, lane: int, present: Mask, progress: SlotProgress) -> SlotOutcome:
     """What became of a lane's slot.
 
     Args:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from coordinator.archive import read_archive
 from elastic_ps.system.descendants import descendants_end_with_me
-from examples.demo.claims import Claims, gather
+from examples.demo.claims import DemoResults, gather
 from examples.demo.story import GLOBAL_BATCH, SAMPLES, Story
 from examples.demo.timeline import draw
 
@@ -48,7 +48,7 @@ def main() -> int:
     return _verdict(claims, console)
 
 
-def _verdict(claims: Claims, console: Console) -> int:
+def _verdict(claims: DemoResults, console: Console) -> int:
     for failure in claims.failures():
         console.print(f"[red]does not hold:[/red] {failure}")
     return 1 if claims.failures() else 0

@@ -14,7 +14,7 @@ PLANS = 3
 
 
 @dataclass(frozen=True)
-class Claims:
+class DemoResults:
     """The demo's results.
 
     Attributes:
@@ -81,7 +81,9 @@ class Claims:
         )
 
 
-def gather(elastic: Archive, accuracy: float, baseline: float, samples: int, global_batch: int, epochs: int) -> Claims:
+def gather(
+    elastic: Archive, accuracy: float, baseline: float, samples: int, global_batch: int, epochs: int
+) -> DemoResults:
     """Collect the results of both jobs.
 
     Args:
@@ -93,4 +95,4 @@ def gather(elastic: Archive, accuracy: float, baseline: float, samples: int, glo
         epochs: of the job.
     """
     plans = tuple(plan for plan in elastic.plans if plan.cause != "start")
-    return Claims(accuracy, baseline, audit(elastic.ledger, samples, global_batch, epochs), plans)
+    return DemoResults(accuracy, baseline, audit(elastic.ledger, samples, global_batch, epochs), plans)

@@ -25,7 +25,7 @@ WATCH_SECONDS = 1.0
 START_SECONDS = 60.0
 
 
-class DemoError(Exception):
+class StoryError(Exception):
     """The demo could not be played."""
 
 
@@ -87,7 +87,7 @@ class Story:
             if status is not None and self._members(status) == (workers, servers) and status.version > 50:
                 return
             time.sleep(WATCH_SECONDS / 4)
-        raise DemoError(f"{self.name} did not begin to train; its output is in {self._log}")
+        raise StoryError(f"{self.name} did not begin to train; its output is in {self._log}")
 
     def command(self, *arguments: str) -> None:
         """Run elasticctl as an operator would, and show what it says."""
@@ -97,7 +97,7 @@ class Story:
         )
         self._console.print((done.stdout + done.stderr).rstrip(), markup=False)
         if done.returncode:
-            raise DemoError(f"elasticctl {arguments[0]} ended with status {done.returncode}")
+            raise StoryError(f"elasticctl {arguments[0]} ended with status {done.returncode}")
 
     def a_server(self) -> str:
         """The name of a server that an operator may choose to drain: the youngest."""
@@ -109,7 +109,7 @@ class Story:
         """Wait for the job's end."""
         self.status_code = self._process.wait()
         if self.status_code:
-            raise DemoError(f"{self.name} ended with status {self.status_code}; its output is in {self._log}")
+            raise StoryError(f"{self.name} ended with status {self.status_code}; its output is in {self._log}")
 
     def accuracy(self) -> float:
         """The test accuracy that the chief wrote at the end."""

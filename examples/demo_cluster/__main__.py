@@ -18,7 +18,7 @@ from dl2_scheduler.cluster.errors import TrialFailed
 from elastic_ps.system.descendants import descendants_end_with_me
 from examples.demo_cluster.jobs import JOBS, KINDS
 from examples.demo_cluster.picture import draw
-from examples.demo_cluster.play import SLOT, SLOTS, DemoError, Played, command, play
+from examples.demo_cluster.play import SLOT, SLOTS, Played, PlayError, command, play
 from examples.demo_cluster.policy import learn, read
 
 FOLDER, PICTURE = Path("build/demo-cluster"), Path("build/demo-cluster.png")
@@ -40,7 +40,7 @@ def main() -> int:
         learn(seen, virtual_nodes(SLOTS), FOLDER / "run", LEARNING_SECONDS, UPDATES, console.print)
         console.rule("the learnt policy schedules")
         learnt = play("learnt", f"dl2:{FOLDER / 'run'}", JOBS, FOLDER / "dl2", console)
-    except (DemoError, TrialFailed) as error:
+    except (PlayError, TrialFailed) as error:
         console.print(f"[red]{error}[/red]")
         return 1
     return _told([drf, learnt], console)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Kind:
+class DemoJobKind:
     """Of jobs.
 
     Attributes:
@@ -31,15 +31,15 @@ class Kind:
 
 
 KINDS = {
-    "digits": Kind("examples/digits.py", 40, "test_accuracy", "accuracy", least=0.9),
-    "mlp": Kind("examples/mlp.py", 6, "test_accuracy", "accuracy", least=0.9),
-    "lstm": Kind("examples/lstm.py", 20, "bits_per_character", "bits/letter", most=3.5),
+    "digits": DemoJobKind("examples/digits.py", 40, "test_accuracy", "accuracy", least=0.9),
+    "mlp": DemoJobKind("examples/mlp.py", 6, "test_accuracy", "accuracy", least=0.9),
+    "lstm": DemoJobKind("examples/lstm.py", 20, "bits_per_character", "bits/letter", most=3.5),
 }
 """By the type that policies know them as. Workers dominate in digits and lstm, servers in mlp."""
 
 
 @dataclass(frozen=True)
-class Job:
+class DemoJob:
     """One to be submitted.
 
     Attributes:
@@ -79,10 +79,10 @@ spec:
 
 
 JOBS = (
-    Job("digits-1", "digits", 0),
-    Job("mlp-1", "mlp", 5),
-    Job("lstm-1", "lstm", 15),
-    Job("digits-2", "digits", 25),
-    Job("lstm-2", "lstm", 40),
-    Job("mlp-2", "mlp", 50),
+    DemoJob("digits-1", "digits", 0),
+    DemoJob("mlp-1", "mlp", 5),
+    DemoJob("lstm-1", "lstm", 15),
+    DemoJob("digits-2", "digits", 25),
+    DemoJob("lstm-2", "lstm", 40),
+    DemoJob("mlp-2", "mlp", 50),
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from dl2_scheduler.live.client import ClusterClient
-from examples.demo_cluster.jobs import KINDS, Job
+from examples.demo_cluster.jobs import KINDS, DemoJob
 from examples.demo_cluster.served import DL2, ENDED, served
 from protos import cluster_pb2 as pb
 
@@ -23,7 +23,7 @@ _SERVE_SECONDS = 90.0
 _LONGEST_SECONDS = 900.0
 
 
-class DemoError(Exception):
+class PlayError(Exception):
     """The demo could not be played."""
 
 
@@ -66,7 +66,7 @@ class Played:
         return sum(self.seconds.values()) / len(self.seconds)
 
 
-def play(name: str, policy: str, jobs: Sequence[Job], folder: Path, console: Console) -> Played:
+def play(name: str, policy: str, jobs: Sequence[DemoJob], folder: Path, console: Console) -> Played:
     """Play all jobs to their ends.
 
     Args:
@@ -77,7 +77,7 @@ def play(name: str, policy: str, jobs: Sequence[Job], folder: Path, console: Con
         console: where it is told.
 
     Raises:
-        DemoError: the jobs did not end in time.
+        PlayError: the jobs did not end in time.
         TrialFailed: nobody serves them.
     """
     played = Played(name, folder)
@@ -93,13 +93,13 @@ def command(console: Console, *arguments: str) -> None:
     """Run dl2 as a person would, and show what it says.
 
     Raises:
-        DemoError: it has failed.
+        PlayError: it has failed.
     """
     console.print(f"[bold]$ dl2 {' '.join(arguments)}[/bold]")
     done = subprocess.run([str(DL2), *arguments], text=True, capture_output=True, check=False)
     console.print((done.stdout + done.stderr).rstrip(), markup=False)
     if done.returncode:
-        raise DemoError(f"dl2 {arguments[0]} ended with status {done.returncode}")
+        raise PlayError(f"dl2 {arguments[0]} ended with status {done.returncode}")
 
 
 @contextmanager
@@ -110,7 +110,7 @@ def _serving(policy: str, folder: Path, console: Console) -> Iterator[ClusterCli
         yield client
 
 
-def _watch(client: ClusterClient, jobs: Sequence[Job], played: Played, console: Console) -> dict[str, pb.JobStatus]:
+def _watch(client: ClusterClient, jobs: Sequence[DemoJob], played: Played, console: Console) -> dict[str, pb.JobStatus]:
     """Submit each job when it arrives, look until all have ended."""
     began, told, waiting = time.monotonic(), 0.0, list(jobs)
     while True:
@@ -127,7 +127,7 @@ def _watch(client: ClusterClient, jobs: Sequence[Job], played: Played, console: 
         if not waiting and all(job.phase in ENDED for job in found.values()):
             return found
         if at > _LONGEST_SECONDS:
-            raise DemoError(f"jobs have not ended after {at:.0f} s: {_line(found)}; see {played.folder}/logs")
+            raise PlayError(f"jobs have not ended after {at:.0f} s: {_line(found)}; see {played.folder}/logs")
         time.sleep(_LOOK_SECONDS)
 
 
@@ -142,7 +142,7 @@ def _line(found: Mapping[str, pb.JobStatus]) -> str:
     )
 
 
-def _take(played: Played, job: Job, status: pb.JobStatus, folder: Path) -> None:
+def _take(played: Played, job: DemoJob, status: pb.JobStatus, folder: Path) -> None:
     played.seconds[job.name] = status.ended - status.submitted
     kind, result = KINDS[job.kind], folder / f"{job.name}.json"
     if status.phase != "finished":

@@ -28,7 +28,7 @@ _EPOCHS_SPREAD = 0.3
 
 
 @dataclass(frozen=True)
-class Seen:
+class PlayMeasurements:
     """What a play has shown.
 
     Attributes:
@@ -40,7 +40,7 @@ class Seen:
     speeds: Speeds
 
 
-def read(table: Path, trace: Path, slot_seconds: float) -> Seen:
+def read(table: Path, trace: Path, slot_seconds: float) -> PlayMeasurements:
     """What `dl2 fit` has written.
 
     Args:
@@ -54,7 +54,7 @@ def read(table: Path, trace: Path, slot_seconds: float) -> Seen:
         model: [replace(point, samples_per_second=point.samples_per_second * part) for point in measured]
         for model, measured in read_points(table).items()
     }
-    return Seen(tuple(kinds.values()), interpolated({model: points[model] for model in sorted(kinds)}))
+    return PlayMeasurements(tuple(kinds.values()), interpolated({model: points[model] for model in sorted(kinds)}))
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,12 @@ class SeenLessons(Lessons):
 
 
 def learn(
-    seen: Seen, nodes: tuple[Node, ...], out: Path, seconds: float, updates: int, tell: Callable[[str], None]
+    seen: PlayMeasurements,
+    nodes: tuple[Node, ...],
+    out: Path,
+    seconds: float,
+    updates: int,
+    tell: Callable[[str], None],
 ) -> None:
     """Imitate DRF, then learn online, both simulated; the policy is written to a folder.
 

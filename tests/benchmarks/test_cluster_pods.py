@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.cluster_pods import AFTER, PARTS, Event, marks, new_pod, split
+from benchmarks.cluster_pods import AFTER, PARTS, WatchEvent, marks, new_pod, split
 from dl2_scheduler.backends.trial import ScalingResult
 from protos import elastic_pb2 as pb
 
@@ -12,12 +12,14 @@ BEGAN = 100.0
 def job(at, workers, servers, *plans):
     spec = {"workers": {"replicas": workers}, "servers": {"replicas": servers}}
     status = {"plans": [{"id": plan} for plan in plans]} if plans else {}
-    return Event(at, "MODIFIED", {"kind": "ElasticJob", "metadata": {"name": "digits"}, "spec": spec, "status": status})
+    return WatchEvent(
+        at, "MODIFIED", {"kind": "ElasticJob", "metadata": {"name": "digits"}, "spec": spec, "status": status}
+    )
 
 
 def pod(at, kind, name, node=""):
     spec = {"nodeName": node} if node else {}
-    return Event(at, kind, {"kind": "Pod", "metadata": {"name": name}, "spec": spec})
+    return WatchEvent(at, kind, {"kind": "Pod", "metadata": {"name": name}, "spec": spec})
 
 
 def scaling(seen, steps=(2500, 20, 110, 10), **plan):

@@ -2,14 +2,14 @@
 
 import pytest
 
-from benchmarks.emulated import GLOBAL_BATCH, KEYS, KINDS, Kind
+from benchmarks.emulated import GLOBAL_BATCH, KEYS, KINDS, StepCost
 from benchmarks.live_learning_processes import MOST, Operator, arrivals, document
 from dl2_scheduler.cluster.document import read_document
 from protos import cluster_pb2 as pb
 
 
 def test_a_step_has_compute_that_workers_divide_updates_that_servers_divide_and_the_busiest_link():
-    kind = Kind(compute=4.0, transfer=1.0, update=2.0)
+    kind = StepCost(compute=4.0, transfer=1.0, update=2.0)
     assert kind.seconds(1.0, 1, 1) == 4 + 1 + 2
     assert kind.seconds(0.25, 4, 1) == 1 + 4 + 2  # one server's link carries the parameters four times
     assert kind.seconds(1.0, 1, 4) == 4 + 1 + 0.5  # the worker's own link carries them once, whatever servers there are

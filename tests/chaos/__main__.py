@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.report import Goal, machine
+from benchmarks.report import BenchmarkGoal, machine
 from tests.chaos import network
 from tests.chaos.cells import Fault, JobDraw, draw
 from tests.chaos.run import Run
@@ -27,13 +27,15 @@ from tests.chaos.table import GOOD, TIMES, summary, table, times
 FOLDER = Path("build/chaos")
 
 
-def _goals(run: Run, count: int) -> list[Goal]:
+def _goals(run: Run, count: int) -> list[BenchmarkGoal]:
     results = list(run.results.values())
     good = sum(result.outcome == GOOD for result in results)
     proved = sum(run.jobs)
     return [
-        Goal("faults that the job came back from", f"all {count}", good, good == count),
-        Goal("jobs that ended with their proof and weights", f"all {len(run.jobs)}", proved, proved == len(run.jobs)),
+        BenchmarkGoal("faults that the job came back from", f"all {count}", good, good == count),
+        BenchmarkGoal(
+            "jobs that ended with their proof and weights", f"all {len(run.jobs)}", proved, proved == len(run.jobs)
+        ),
     ]
 
 

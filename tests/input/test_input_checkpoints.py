@@ -13,7 +13,7 @@ from dl2_scheduler.cli import app
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.learning.actor import Actor, ActorSettings
 from dl2_scheduler.learning.critic import Critic, CriticSettings
-from dl2_scheduler.learning.experience import Configuration, Experience, Scaling
+from dl2_scheduler.learning.experience import Experience, ScalingKind, SlotConfiguration
 from dl2_scheduler.learning.live.learner import LiveLearner
 from dl2_scheduler.learning.networks import new_policy
 from dl2_scheduler.learning.plain import load_adam, read_plain, restored, write_plain
@@ -91,7 +91,7 @@ def state_of_all() -> dict[str, Any]:
     actor = Actor(new_policy(MODELS, 1), ActorSettings())
     actor._replay.append(slots())
     experience = Experience(MODELS)
-    experience.speeds[Configuration(1, Scaling.START, 2, 3)] = np.float64(7.5), 2
+    experience.speeds[SlotConfiguration(1, ScalingKind.START, 2, 3)] = np.float64(7.5), 2
     row = np.ones(width(len(MODELS)), np.float32)
     experience._pending["live", "job"] = [(3, row)]
     experience._finished.append((row, 2.5))
@@ -116,7 +116,7 @@ def test_what_was_learnt_comes_back(tmp_path: Path) -> None:
     again = {**actor.state(), "experience": experience.state()}
     for name, array in slots().state().items():
         np.testing.assert_array_equal(again["replay"][0][name], array)
-    assert experience.speeds == {Configuration(1, 2, 2, 3): (7.5, 2)}
+    assert experience.speeds == {SlotConfiguration(1, 2, 2, 3): (7.5, 2)}
     assert experience._pending["live", "job"][0][0] == 3
     assert [value for _, value in experience._finished] == [2.5]
 

@@ -20,7 +20,7 @@ def figure(
     """Draw a figure of the DL2 paper from runs of our own: a picture, and a CSV file of its numbers."""
     # torch and matplotlib take seconds to import, which no other command should
     from dl2_scheduler.figures.lab import Lab
-    from dl2_scheduler.figures.live import Live, LiveScale
+    from dl2_scheduler.figures.live import LiveJobs, LiveScale
     from dl2_scheduler.figures.registry import LIVE_FIGURES, check_number, draw, draw_live
     from dl2_scheduler.figures.scale import PAPER_LIKE
 
@@ -34,7 +34,7 @@ def figure(
         raise BadInput(f"--out {out}: no folder: {error.strerror}") from error
     if number in LIVE_FIGURES:
         descendants_end_with_me()
-        say(draw_live(number, Live(out / "live", LiveScale(), seed, _tell), out))
+        say(draw_live(number, LiveJobs(out / "live", LiveScale(), seed, _tell), out))
     else:
         say(draw(number, Lab(out, known, PAPER_LIKE, seed, _tell), out))
 

@@ -12,7 +12,7 @@ from dl2_scheduler.cluster.jobs import Job, Resources
 from dl2_scheduler.commands.common import Json, group, new_table, show, show_json
 from dl2_scheduler.commands.simulation.simulated import Slot
 from dl2_scheduler.sim.arrivals import EVEN_MIX, JOBS_A_SLOT, Pattern, generate
-from dl2_scheduler.sim.convert.sources import Source, convert
+from dl2_scheduler.sim.convert.sources import TraceSource, convert
 from dl2_scheduler.sim.trace import read_trace, write_trace
 from elastic_ps.system.terminal import say
 
@@ -62,7 +62,7 @@ def _weight(part: str) -> tuple[str, float]:
 @traces.command("convert")
 def convert_trace(
     sources: Annotated[list[Path], typer.Argument(help="Files of the public trace.", show_default=False)],
-    source: Annotated[Source, typer.Option("--from", help="Whose trace it is.")],
+    source: Annotated[TraceSource, typer.Option("--from", help="Whose trace it is.")],
     out: Out,
     jobs: Annotated[int | None, typer.Option(min=1, help="Take only the first ones.")] = None,
 ) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.interfaces import Cluster, JobOutcome
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
-from dl2_scheduler.learning.paper.experience import Experience, Floats
+from dl2_scheduler.learning.paper.experience import Floats, PaperExperience
 from dl2_scheduler.policies.learnt.batched import CHANGING, Mask, Slot, row_width, slot_of, write_row
 from dl2_scheduler.policies.learnt.features import F32
 from dl2_scheduler.policies.learnt.fill import STOP, Ints
@@ -41,7 +41,7 @@ class Agent:
 
     def step(
         self, weights: PaperWeights, random: np.random.Generator, epsilon: float, job_reward: bool
-    ) -> tuple[Experience, float]:
+    ) -> tuple[PaperExperience, float]:
         """Fill and run the slot that has begun; its samples, and its reward (eq. 1).
 
         Args:
@@ -62,7 +62,7 @@ class Agent:
         if job_reward:
             rewards = np.where(trail.jobs == STOP, progress.mean(), progress[trail.jobs])
         following, final = self._following(weights, trail.batches)
-        samples = Experience(trail.states, trail.masks, trail.actions, rewards, following, final)
+        samples = PaperExperience(trail.states, trail.masks, trail.actions, rewards, following, final)
         return samples, float(progress.sum())
 
     def _following(self, weights: PaperWeights, batches: Ints) -> tuple[F32, Mask]:

@@ -12,7 +12,7 @@ from dl2_scheduler.cluster.snapshot import Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.bootstrap import BootstrapSettings, Tell, follow
 from dl2_scheduler.learning.lessons import Lessons, by_cluster
-from dl2_scheduler.learning.paper.imitation import Decisions, Loss, decisions, imitate
+from dl2_scheduler.learning.paper.imitation import ImitationLoss, TeacherDecisions, decisions, imitate
 from dl2_scheduler.learning.paper.judging import cluster_of, completion_time
 from dl2_scheduler.learning.paper.networks import PaperPolicy, described
 from dl2_scheduler.learning.run_folder import RunFolder
@@ -35,7 +35,7 @@ class PaperNetwork:
 
     places: int = 20
     minimum: bool = True
-    loss: Loss = Loss.CROSS_ENTROPY
+    loss: ImitationLoss = ImitationLoss.CROSS_ENTROPY
     kept: int = 32
 
 
@@ -86,7 +86,13 @@ def new_policy(network: PaperNetwork, models: Sequence[str], seed: int) -> Paper
 
 
 def learn(
-    policy: PaperPolicy, lesson: Decisions, loss: Loss, epochs: int, seed: int, folder: RunFolder, tell: Tell
+    policy: PaperPolicy,
+    lesson: TeacherDecisions,
+    loss: ImitationLoss,
+    epochs: int,
+    seed: int,
+    folder: RunFolder,
+    tell: Tell,
 ) -> None:
     """Imitate decisions, and write the policy to a folder.
 

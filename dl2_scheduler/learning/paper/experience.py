@@ -14,7 +14,7 @@ Floats = NDArray[np.float64]
 _CORRECTION, _CORRECTION_STEP = 0.1, 1e-4  # exponent of the weights against the bias of priorities; it grows to 1
 
 
-class Experience(NamedTuple):
+class PaperExperience(NamedTuple):
     """Samples; arrays are by inference.
 
     Attributes:
@@ -53,7 +53,7 @@ class Replay:
     def __len__(self) -> int:
         return min(self.added, self.size)
 
-    def add(self, samples: Experience) -> None:
+    def add(self, samples: PaperExperience) -> None:
         """Keep samples, in the place of the oldest."""
         if not self._parts:
             self._parts = [np.zeros((self.size, *part.shape[1:]), dtype=part.dtype) for part in samples]
@@ -63,7 +63,7 @@ class Replay:
             of_all[places] = part[len(samples.actions) - kept :]
         self.added += len(samples.actions)
 
-    def draw(self, count: int, random: np.random.Generator) -> tuple[Experience, Floats]:
+    def draw(self, count: int, random: np.random.Generator) -> tuple[PaperExperience, Floats]:
         """Samples with replacement, by priority, and the weights that make up for it, at most 1."""
         rewards = self._parts[3][: len(self)]
         priority = np.maximum(rewards / max(float(rewards.mean()), 1e-12), 1.0)
@@ -73,7 +73,7 @@ class Replay:
         exponent = min(1.0, _CORRECTION + _CORRECTION_STEP * self._draws)
         self._draws += 1
         weights: Floats = (priority[numbers] / priority.min()) ** -exponent
-        return Experience(*(part[numbers] for part in self._parts)), weights
+        return PaperExperience(*(part[numbers] for part in self._parts)), weights
 
     def state(self) -> dict[str, Any]:
         """All that the next draw depends on."""
@@ -91,7 +91,7 @@ class Replay:
             KeyError, ValueError: it is not of such samples.
         """
         rows, mask = (np.float32, (places, width)), (np.bool_, (places * ACTIONS + 1,))
-        kinds: tuple[tuple[type[np.generic], tuple[int, ...]], ...] = (  # in the order of `Experience`
+        kinds: tuple[tuple[type[np.generic], tuple[int, ...]], ...] = (  # in the order of `PaperExperience`
             rows,
             mask,
             (np.int64, ()),

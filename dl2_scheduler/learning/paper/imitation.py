@@ -21,7 +21,7 @@ LEARNING_RATE = 0.005
 _BATCH = 256
 
 
-class Loss(StrEnum):
+class ImitationLoss(StrEnum):
     """Compared in section 6.5."""
 
     CROSS_ENTROPY = "cross-entropy"
@@ -29,7 +29,7 @@ class Loss(StrEnum):
     ABSOLUTE_DIFFERENCE = "absolute-difference"
 
 
-class Decisions(NamedTuple):
+class TeacherDecisions(NamedTuple):
     """A scheduler's, as the network would have made them; arrays are by inference.
 
     Attributes:
@@ -45,7 +45,7 @@ class Decisions(NamedTuple):
 
 def decisions(
     taught: Iterable[tuple[Snapshot, Ints]], weights: PaperWeights, kept: int, random: np.random.Generator
-) -> Decisions:
+) -> TeacherDecisions:
     """Of slots and a teacher's actions in them.
 
     Args:
@@ -61,8 +61,8 @@ def decisions(
         trail = new_trail(slot, weights.places, True)
         count = fill(slot, weights.layers, NO_DRAWS, 0.0, True, forced, trail)
         chosen = random.permutation(count)[:kept]
-        parts.append(Decisions(trail.states[chosen], trail.masks[chosen], trail.actions[chosen]))
-    return Decisions(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+        parts.append(TeacherDecisions(trail.states[chosen], trail.masks[chosen], trail.actions[chosen]))
+    return TeacherDecisions(*(np.concatenate(each) for each in zip(*parts, strict=True)))
 
 
 def beyond_minimum(actions: Ints, jobs: int) -> Ints:
@@ -79,7 +79,9 @@ def beyond_minimum(actions: Ints, jobs: int) -> Ints:
     return np.array(left, dtype=np.int64)
 
 
-def imitate(policy: PaperPolicy, taught: Decisions, epochs: int, seed: int, loss: Loss) -> Iterator[float]:
+def imitate(
+    policy: PaperPolicy, taught: TeacherDecisions, epochs: int, seed: int, loss: ImitationLoss
+) -> Iterator[float]:
     """Learn a teacher's decisions, with jobs at other places each time; yields each epoch's mean loss.
 
     Args:
@@ -96,7 +98,7 @@ def imitate(policy: PaperPolicy, taught: Decisions, epochs: int, seed: int, loss
         total = 0.0
         batches = np.array_split(random.permutation(len(taught.actions)), -(-len(taught.actions) // _BATCH))
         for numbers in batches:
-            found = _loss(policy, shuffled(Decisions(*(part[numbers] for part in taught)), random), loss)
+            found = _loss(policy, shuffled(TeacherDecisions(*(part[numbers] for part in taught)), random), loss)
             optimizer.zero_grad()
             found.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
@@ -105,7 +107,7 @@ def imitate(policy: PaperPolicy, taught: Decisions, epochs: int, seed: int, loss
         yield total / len(taught.actions)
 
 
-def shuffled(taught: Decisions, random: np.random.Generator) -> Decisions:
+def shuffled(taught: TeacherDecisions, random: np.random.Generator) -> TeacherDecisions:
     """The same decisions with the jobs of each at other places."""
     samples, places = taught.states.shape[:2]
     order = random.random((samples, places)).argsort(axis=1)  # which job comes to each place
@@ -114,10 +116,10 @@ def shuffled(taught: Decisions, random: np.random.Generator) -> Decisions:
     whose = np.concatenate([whose, np.full((samples, 1), places * ACTIONS)], axis=1)
     masks = np.take_along_axis(taught.masks, whose, axis=1)
     actions = (whose == taught.actions[:, None]).argmax(axis=1)
-    return Decisions(states, masks, actions)
+    return TeacherDecisions(states, masks, actions)
 
 
-def _loss(policy: PaperPolicy, taught: Decisions, loss: Loss) -> Tensor:
+def _loss(policy: PaperPolicy, taught: TeacherDecisions, loss: ImitationLoss) -> Tensor:
     logs = policy.logs(torch.from_numpy(taught.states), torch.from_numpy(taught.masks))
     return _LOSSES[loss](logs, torch.from_numpy(taught.actions))
 
@@ -131,8 +133,8 @@ def _missed(logs: Tensor, actions: Tensor) -> Tensor:
     return logs.exp() - torch.nn.functional.one_hot(actions, logs.shape[1])
 
 
-_LOSSES: Mapping[Loss, Callable[[Tensor, Tensor], Tensor]] = {
-    Loss.CROSS_ENTROPY: _cross_entropy,
-    Loss.MEAN_SQUARE: lambda logs, actions: _missed(logs, actions).square().mean(),
-    Loss.ABSOLUTE_DIFFERENCE: lambda logs, actions: _missed(logs, actions).abs().mean(),
+_LOSSES: Mapping[ImitationLoss, Callable[[Tensor, Tensor], Tensor]] = {
+    ImitationLoss.CROSS_ENTROPY: _cross_entropy,
+    ImitationLoss.MEAN_SQUARE: lambda logs, actions: _missed(logs, actions).square().mean(),
+    ImitationLoss.ABSOLUTE_DIFFERENCE: lambda logs, actions: _missed(logs, actions).abs().mean(),
 }

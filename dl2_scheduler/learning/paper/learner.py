@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dl2_scheduler.learning.paper.experience import Experience, Floats
+from dl2_scheduler.learning.paper.experience import Floats, PaperExperience
 from dl2_scheduler.learning.paper.networks import PaperPolicy, PaperValue
 from dl2_scheduler.learning.paper.settings import PaperSettings
 from dl2_scheduler.learning.plain import load_adam
@@ -49,7 +49,7 @@ class Networks:
         self.value.load_state_dict(state["value"])
 
 
-def targets(samples: Experience, networks: Networks, settings: PaperSettings) -> Tensor:
+def targets(samples: PaperExperience, networks: Networks, settings: PaperSettings) -> Tensor:
     """What the rewards of each sample add up to: those of its slot, and what is expected from the next slot on.
 
     Every inference of a slot has the same: nothing is discounted within a slot.
@@ -63,7 +63,7 @@ def targets(samples: Experience, networks: Networks, settings: PaperSettings) ->
 
 
 def losses(
-    samples: Experience, corrections: Floats, networks: Networks, settings: PaperSettings, average: float
+    samples: PaperExperience, corrections: Floats, networks: Networks, settings: PaperSettings, average: float
 ) -> tuple[Tensor, Tensor, dict[str, float]]:
     """Of the policy and of the value network, and what is of interest in them.
 
@@ -92,7 +92,7 @@ def losses(
     return policy_loss, value_loss, numbers
 
 
-class Learner:
+class PaperLearner:
     """Adam on both networks, with gradients that may have been found by copies of them.
 
     Args:
@@ -113,7 +113,7 @@ class Learner:
         """Take a slot's reward into the moving average."""
         self.average = reward if self.average is None else self.average + _FORGETTING * (reward - self.average)
 
-    def update(self, samples: Experience, corrections: Floats, copies: Networks) -> dict[str, float]:
+    def update(self, samples: PaperExperience, corrections: Floats, copies: Networks) -> dict[str, float]:
         """One update by the gradients of copies of the networks, which may be older."""
         policy_loss, value_loss, numbers = losses(samples, corrections, copies, self._settings, self.average or 0.0)
         pairs: list[tuple[nn.Module, nn.Module, Tensor]] = [(copies.policy, self.networks.policy, policy_loss)]

@@ -12,9 +12,9 @@ from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.bootstrap import Tell
 from dl2_scheduler.learning.lessons import Lessons, by_cluster
 from dl2_scheduler.learning.paper.agent import Agent
-from dl2_scheduler.learning.paper.experience import Experience, Floats, Replay
+from dl2_scheduler.learning.paper.experience import Floats, PaperExperience, Replay
 from dl2_scheduler.learning.paper.judging import MOST_SLOTS, cluster_of, completion_time
-from dl2_scheduler.learning.paper.learner import Learner, Networks
+from dl2_scheduler.learning.paper.learner import Networks, PaperLearner
 from dl2_scheduler.learning.paper.networks import PaperPolicy, PaperValue, described, policy_of
 from dl2_scheduler.learning.paper.settings import PaperSettings
 from dl2_scheduler.learning.plain import restored, whole
@@ -57,7 +57,7 @@ class PaperOnline:
         with restored(source.checkpoint_file):
             policy = policy_of(found)
             networks = Networks(policy, PaperValue(len(policy.models), policy.places))
-            self.learner = Learner(networks, settings)
+            self.learner = PaperLearner(networks, settings)
             self.updates: int = 0
             self._sites = [Site(number, networks, settings) for number in range(settings.agents)]
             if start is None:
@@ -171,7 +171,7 @@ class Site:
         self._replay = Replay(settings.replay) if settings.replay else None
         self._batch = settings.batch
 
-    def batch(self, samples: Experience, random: np.random.Generator) -> tuple[Experience, Floats] | None:
+    def batch(self, samples: PaperExperience, random: np.random.Generator) -> tuple[PaperExperience, Floats] | None:
         """What an update learns from, after a slot with these samples; None: there is not enough yet."""
         if self._replay is None:
             return (samples, np.ones(len(samples.actions))) if len(samples.actions) else None

@@ -33,7 +33,7 @@ FILLING_RULES = (
 
 
 @dataclass(frozen=True)
-class Seen:
+class TracedJob:
     """A job as a public trace has it.
 
     Attributes:
@@ -68,11 +68,11 @@ class Read:
         left_out: jobs that could not be used, by reason.
     """
 
-    jobs: list[Seen] = field(default_factory=list)
+    jobs: list[TracedJob] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
 
 
-def fill(seen: Sequence[Seen]) -> list[Job]:
+def fill(seen: Sequence[TracedJob]) -> list[Job]:
     """Jobs of ours by arrival, then id, the first at 0.
 
     Raises:
@@ -91,7 +91,7 @@ def fill(seen: Sequence[Seen]) -> list[Job]:
     return jobs
 
 
-def _fill_one(seen: Seen, arrival: float, speeds: Speeds) -> Job:
+def _fill_one(seen: TracedJob, arrival: float, speeds: Speeds) -> Job:
     name = seen.model or _any_model(seen)
     model = CATALOGUE[name]
     workers = min(seen.workers, MOST_TASKS)
@@ -110,7 +110,7 @@ def _fill_one(seen: Seen, arrival: float, speeds: Speeds) -> Job:
     )
 
 
-def _any_model(seen: Seen) -> str:
+def _any_model(seen: TracedJob) -> str:
     alike = [name for name, model in CATALOGUE.items() if model.on_gpus == seen.on_gpus]
     return alike[crc32(seen.id.encode("utf-8", "surrogatepass")) % len(alike)]
 

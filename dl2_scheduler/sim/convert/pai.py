@@ -16,7 +16,7 @@ from pathlib import Path
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import Resources
 from dl2_scheduler.cluster.ranges import MOST_INSTANCES
-from dl2_scheduler.sim.convert.filling import MOST_BYTES, Read, Seen, amount
+from dl2_scheduler.sim.convert.filling import MOST_BYTES, Read, TracedJob, amount
 from elastic_ps.system.bounded_files import read_text
 
 RULES = (
@@ -105,7 +105,7 @@ def _add_job(name: str, arrival: float | None, workers: _Role, servers: _Role, f
         seconds = workers.end - workers.start
         on_gpus = workers.gpu > 0
         found.jobs.append(
-            Seen(name, arrival, seconds, workers.count, servers.count, workers.plan, servers.plan, on_gpus=on_gpus)
+            TracedJob(name, arrival, seconds, workers.count, servers.count, workers.plan, servers.plan, on_gpus=on_gpus)
         )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.sim.convert.filling import MOST_BYTES, Read, Seen
+from dl2_scheduler.sim.convert.filling import MOST_BYTES, Read, TracedJob
 from elastic_ps.system.bounded_files import read_text
 
 RULES = (
@@ -66,7 +66,7 @@ def _read_job(job: Any, found: Read) -> None:
     else:
         # Seconds of the wall clock, as the log writes them: it has no time zone.
         arrival = (submitted - datetime(1970, 1, 1)).total_seconds()
-        found.jobs.append(Seen(str(job["jobid"]), arrival, seconds, gpus, worker=_WORKER))
+        found.jobs.append(TracedJob(str(job["jobid"]), arrival, seconds, gpus, worker=_WORKER))
 
 
 def _time(text: Any) -> datetime | None:

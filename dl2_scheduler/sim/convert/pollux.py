@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.sim.convert.filling import MOST_BYTES, Read, Seen, amount
+from dl2_scheduler.sim.convert.filling import MOST_BYTES, Read, TracedJob, amount
 from elastic_ps.system.bounded_files import read_text
 
 APPLICATIONS: Mapping[str, tuple[str, float]] = {
@@ -59,7 +59,7 @@ def read(paths: Sequence[Path]) -> Read:
     return found
 
 
-def _read_job(where: str, row: Mapping[str | None, str | None]) -> Seen:
+def _read_job(where: str, row: Mapping[str | None, str | None]) -> TracedJob:
     time = amount(row["time"], f"{where}: time")
     replicas = amount(row["num_replicas"], f"{where}: num_replicas")
     if None in row or None in row.values() or time is None or not replicas or replicas != int(replicas):
@@ -68,4 +68,4 @@ def _read_job(where: str, row: Mapping[str | None, str | None]) -> Seen:
     if application not in APPLICATIONS:
         raise BadInput(f"{where}: unknown application {application}: there are {', '.join(APPLICATIONS)}")
     model, hours = APPLICATIONS[application]
-    return Seen(str(row["name"]), time, hours * _HOUR / replicas, int(replicas), worker=_WORKER, model=model)
+    return TracedJob(str(row["name"]), time, hours * _HOUR / replicas, int(replicas), worker=_WORKER, model=model)

@@ -11,7 +11,7 @@ from dl2_scheduler.sim.convert import pai, philly, pollux
 from dl2_scheduler.sim.convert.filling import FILLING_RULES, Read, fill
 
 
-class Source(StrEnum):
+class TraceSource(StrEnum):
     """Where a public trace is from."""
 
     PHILLY = "philly"
@@ -19,10 +19,10 @@ class Source(StrEnum):
     POLLUX = "pollux"
 
 
-_READERS: Mapping[Source, tuple[Callable[[Sequence[Path]], Read], tuple[str, ...]]] = {
-    Source.PHILLY: (philly.read, philly.RULES),
-    Source.PAI: (pai.read, pai.RULES),
-    Source.POLLUX: (pollux.read, pollux.RULES),
+_READERS: Mapping[TraceSource, tuple[Callable[[Sequence[Path]], Read], tuple[str, ...]]] = {
+    TraceSource.PHILLY: (philly.read, philly.RULES),
+    TraceSource.PAI: (pai.read, pai.RULES),
+    TraceSource.POLLUX: (pollux.read, pollux.RULES),
 }
 
 
@@ -41,7 +41,7 @@ class Converted:
     rules: tuple[str, ...]
 
 
-def convert(source: Source, paths: Sequence[Path], most: int | None = None) -> Converted:
+def convert(source: TraceSource, paths: Sequence[Path], most: int | None = None) -> Converted:
     """Convert a public trace.
 
     Args:

@@ -12,14 +12,14 @@ from dl2_scheduler.cli import app
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.figures.lab import Lab
 from dl2_scheduler.figures.registry import FIGURES, draw
-from dl2_scheduler.figures.scale import OURS, PAPER, PAPER_LIKE, Scale
+from dl2_scheduler.figures.scale import OURS, PAPER, PAPER_LIKE, FigureScale
 from dl2_scheduler.learning.actor import ActorSettings
 from dl2_scheduler.learning.critic import CriticSettings
 from dl2_scheduler.sim.shipped import shipped_speeds
 
 SPEEDS = shipped_speeds()
 SEED = 3  # whose random weights starve nobody
-TINY = Scale(
+TINY = FigureScale(
     clusters=("4x8cpu,8gpu",),
     jobs=3,
     sequences=2,
@@ -56,7 +56,7 @@ ROWS = {
 }
 
 
-def lab_in(folder: Path, scale: Scale = TINY) -> Lab:
+def lab_in(folder: Path, scale: FigureScale = TINY) -> Lab:
     return Lab(folder, SPEEDS, scale, SEED, lambda _: None)
 
 

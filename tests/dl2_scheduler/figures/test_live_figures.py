@@ -15,9 +15,9 @@ from dl2_scheduler.figures.live import (
     LIVE,
     PAUSE,
     RESTART,
-    Change,
-    Live,
+    LiveJobs,
     LiveScale,
+    ServerJoin,
     change_of,
     steps_picture,
     suspension_picture,
@@ -37,7 +37,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 def test_the_start_of_processes_is_not_registration() -> None:
     plan = pb.Plan(joined=["s1", "s2"], steps_ms=[2100, 60, 800, 90], suspension_ms={"w0": 0.1, "w1": 0.3})
     change = change_of(plan, {"s1": 1.5, "s2": 2.0, "s9": 7.0})
-    assert change == Change((100, 60, 800, 90), 2000, change.suspensions)
+    assert change == ServerJoin((100, 60, 800, 90), 2000, change.suspensions)
     assert sorted(change.suspensions) == [0.1, 0.3]
 
 
@@ -58,7 +58,7 @@ def test_suspensions_by_how_and_servers(tmp_path: Path) -> None:
 
 
 def test_steps_are_medians_by_size_of_the_network(tmp_path: Path) -> None:
-    changes = [Change((1.0, 10.0, migration, 5.0), 900.0, (3.0, 4.0)) for migration in (100.0, 300.0, 200.0)]
+    changes = [ServerJoin((1.0, 10.0, migration, 5.0), 900.0, (3.0, 4.0)) for migration in (100.0, 300.0, 200.0)]
     picture = steps_picture({("large", 5_000_000): changes, ("small", 1_000_000): changes[:1]})
     assert [(row["network"], row["megabytes"], row["migration_ms"]) for row in picture.rows] == [
         ("small", 1.0, 100.0),
@@ -84,7 +84,7 @@ def test_speeds_are_refused_where_jobs_are_live(tmp_path: Path) -> None:
 @pytest.mark.timeout(300)
 def test_a_figure_of_real_jobs(tmp_path: Path) -> None:
     told: list[str] = []
-    live = Live(tmp_path / "live", TINY, 0, told.append)
+    live = LiveJobs(tmp_path / "live", TINY, 0, told.append)
     rows = rows_of(draw_live("11", live, tmp_path).with_suffix(".csv"))
     assert [(row["how"], row["servers_added"], row["suspensions"]) for row in rows] == [
         (LIVE, "1", "2"),

@@ -12,7 +12,7 @@ import dl2_scheduler.gym as ours
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
-from dl2_scheduler.gym.episode import Settings
+from dl2_scheduler.gym.episode import EpisodeSettings
 from dl2_scheduler.policies.learnt.batched import Filling
 from dl2_scheduler.sim.simulator import run
 from tests.paths import ROOT
@@ -173,7 +173,7 @@ def test_seeds_of_each():
 )
 def test_wrong_settings_are_told(settings, text):
     with pytest.raises(BadInput, match=text):
-        Settings(**{**SMALL, **settings})
+        EpisodeSettings(**{**SMALL, **settings})
 
 
 def test_wrong_calls_are_told():

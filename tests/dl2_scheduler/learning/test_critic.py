@@ -8,7 +8,7 @@ from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.snapshot import JobState, Snapshot
 from dl2_scheduler.learning.critic import Critic, CriticPolicy, CriticSettings
-from dl2_scheduler.learning.experience import Configuration, Experience, Scaling, scaling
+from dl2_scheduler.learning.experience import Experience, ScalingKind, SlotConfiguration, scaling
 from dl2_scheduler.learning.networks import SharedPolicy
 from dl2_scheduler.policies.learnt.features import features, of_room
 from tests.dl2_scheduler.clusters import job, nodes
@@ -34,7 +34,7 @@ def test_speeds_are_means_of_what_was_seen_last():
     experience = Experience(MODELS)
     for epochs in (20.0, 40.0):
         record(experience, at(0, JobState(job(samples_per_epoch=3.0))), JobOutcome(1, 2, 1, epochs, None))
-    key = Configuration(0, Scaling.START, 1, 2)
+    key = SlotConfiguration(0, ScalingKind.START, 1, 2)
     assert experience.speeds == {key: (9.0, 2)}  # 30 epochs of 3 samples in 10 seconds
     for _ in range(400):
         record(experience, at(0, JobState(job())), JobOutcome(1, 2, 1, 50.0, None))
@@ -80,9 +80,9 @@ def test_jobs_of_two_clusters_are_not_mixed_up():
 
 def test_kinds_of_scaling():
     running = JobState(job(), workers=2, servers=1)
-    assert scaling(running, 1, 2) == Scaling.NONE
-    assert scaling(running, 2, 2) == Scaling.CHANGE
-    assert scaling(JobState(job()), 1, 2) == Scaling.START
+    assert scaling(running, 1, 2) == ScalingKind.NONE
+    assert scaling(running, 2, 2) == ScalingKind.CHANGE
+    assert scaling(JobState(job()), 1, 2) == ScalingKind.START
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,16 @@ from dl2_scheduler.cluster.snapshot import JobState, Snapshot
 from dl2_scheduler.learning.lessons import Lessons
 from dl2_scheduler.learning.paper.agent import Agent, progress_of
 from dl2_scheduler.learning.paper.bootstrap import observed
-from dl2_scheduler.learning.paper.experience import Experience, Replay
-from dl2_scheduler.learning.paper.imitation import Decisions, Loss, beyond_minimum, decisions, imitate, shuffled
-from dl2_scheduler.learning.paper.learner import Learner, Networks, losses
+from dl2_scheduler.learning.paper.experience import PaperExperience, Replay
+from dl2_scheduler.learning.paper.imitation import (
+    ImitationLoss,
+    TeacherDecisions,
+    beyond_minimum,
+    decisions,
+    imitate,
+    shuffled,
+)
+from dl2_scheduler.learning.paper.learner import Networks, PaperLearner, losses
 from dl2_scheduler.learning.paper.networks import PaperPolicy, PaperValue
 from dl2_scheduler.learning.paper.settings import PaperSettings
 from dl2_scheduler.policies.learnt.batched import row_width
@@ -33,11 +40,11 @@ WIDTH = row_width(len(MODELS))
 OUTPUTS = PLACES * ACTIONS + 1
 
 
-def samples_of(count: int, seed: int = 0) -> Experience:
+def samples_of(count: int, seed: int = 0) -> PaperExperience:
     random = np.random.default_rng(seed)
     masks = random.random((count, OUTPUTS)) < 0.5
     masks[:, -1] = True
-    return Experience(
+    return PaperExperience(
         random.standard_normal((count, PLACES, WIDTH)).astype(np.float32),
         masks,
         np.array([random.choice(np.flatnonzero(mask)) for mask in masks]),
@@ -76,7 +83,7 @@ def test_weights_for_inference_are_the_network() -> None:
 
 @torch.no_grad()
 def plain_losses(
-    samples: Experience, corrections: np.ndarray, networks: Networks, settings: PaperSettings, average: float
+    samples: PaperExperience, corrections: np.ndarray, networks: Networks, settings: PaperSettings, average: float
 ) -> tuple[float, float]:
     """Sample by sample, in words of section 4.3."""
     policy_loss = value_loss = 0.0
@@ -123,7 +130,7 @@ def test_losses_and_gradients_are_the_plain_ones(value_network: bool) -> None:
 
 
 def test_an_update_makes_what_paid_more_probable() -> None:
-    learner = Learner(networks_of(), PaperSettings(learning_rate=1e-3, value_network=False, entropy=0.0))
+    learner = PaperLearner(networks_of(), PaperSettings(learning_rate=1e-3, value_network=False, entropy=0.0))
     samples = samples_of(2)._replace(rewards=np.array([1.0, 0.0]))
     states, masks = torch.from_numpy(samples.states), torch.from_numpy(samples.masks)
 
@@ -141,13 +148,13 @@ def test_an_update_makes_what_paid_more_probable() -> None:
 
 
 def test_the_moving_average_of_rewards() -> None:
-    learner = Learner(networks_of(), PaperSettings())
+    learner = PaperLearner(networks_of(), PaperSettings())
     for reward in (2.0, 2.0, 3.0):
         learner.reward(reward)
     assert learner.average == pytest.approx(2.01)
 
 
-def numbered(*rewards: float) -> Experience:
+def numbered(*rewards: float) -> PaperExperience:
     whole = samples_of(len(rewards))
     return whole._replace(actions=np.arange(len(rewards)), rewards=np.array(rewards))
 
@@ -232,7 +239,7 @@ def test_the_minimum_is_no_decision() -> None:
 
 def test_shuffled_jobs_are_decided_alike() -> None:
     samples = samples_of(20)
-    taught = Decisions(samples.states, samples.masks, samples.actions)
+    taught = TeacherDecisions(samples.states, samples.masks, samples.actions)
     moved = shuffled(taught, np.random.default_rng(3))
     assert not np.array_equal(moved.states, taught.states)
     for number in range(20):
@@ -244,10 +251,10 @@ def test_shuffled_jobs_are_decided_alike() -> None:
         assert (action == was == 12) or (whose[action // 3] == was // 3 and action % 3 == was % 3)
 
 
-@pytest.mark.parametrize("loss", Loss)
-def test_every_loss_learns(loss: Loss) -> None:
+@pytest.mark.parametrize("loss", ImitationLoss)
+def test_every_loss_learns(loss: ImitationLoss) -> None:
     samples = samples_of(64)
-    taught = Decisions(samples.states, samples.masks, np.full(64, OUTPUTS - 1))
+    taught = TeacherDecisions(samples.states, samples.masks, np.full(64, OUTPUTS - 1))
     policy = networks_of().policy
     found = list(imitate(policy, taught, 40, 0, loss))
     assert found[-1] < found[0]

@@ -9,8 +9,8 @@ import pytest
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.sim.catalogue import CATALOGUE
 from dl2_scheduler.sim.convert import pollux
-from dl2_scheduler.sim.convert.filling import FILLING_RULES, Seen, fill
-from dl2_scheduler.sim.convert.sources import Source, convert
+from dl2_scheduler.sim.convert.filling import FILLING_RULES, TracedJob, fill
+from dl2_scheduler.sim.convert.sources import TraceSource, convert
 from dl2_scheduler.sim.shipped import shipped_speeds
 from dl2_scheduler.sim.trace import read_trace, write_trace
 from tests.paths import ROOT
@@ -52,7 +52,7 @@ def test_philly(log: Path) -> None:
         philly_job("bare", "2017-10-07 00:50:00", attempt(*HOUR, 0)),
     ]
     log.write_text(json.dumps(jobs))
-    converted = convert(Source.PHILLY, [log])
+    converted = convert(TraceSource.PHILLY, [log])
     first, second = converted.jobs
     assert [(job.id, job.arrival) for job in converted.jobs] == [("early", 0.0), ("late", 30.0)]
     assert converted.left_out == {"no attempt with both times": 2, "no submission": 1, "no GPUs": 1}
@@ -78,7 +78,7 @@ def test_philly_refused(log: Path, text: str | None, reason: str) -> None:
     if text is not None:
         log.write_text(text)
     with pytest.raises(BadInput, match=reason):
-        convert(Source.PHILLY, [log])
+        convert(TraceSource.PHILLY, [log])
 
 
 PAI_JOBS = """\
@@ -111,7 +111,7 @@ def tables(tmp_path: Path) -> list[Path]:
 
 
 def test_pai(tables: list[Path]) -> None:
-    converted = convert(Source.PAI, tables)
+    converted = convert(TraceSource.PAI, tables)
     alone, both, cpu = converted.jobs
     assert [(job.id, job.arrival) for job in converted.jobs] == [("alone", 0.0), ("both", 100.0), ("cpu", 600.0)]
     assert converted.left_out == {"no start in the job table": 2, "no workers": 1, "no start and end": 1}
@@ -123,12 +123,12 @@ def test_pai(tables: list[Path]) -> None:
 
 
 def test_pai_tables_in_any_order_and_with_headers(tables: list[Path]) -> None:
-    without = convert(Source.PAI, tables)
+    without = convert(TraceSource.PAI, tables)
     tables[0].write_text("job_name,inst_id,user,status,start_time,end_time\n" + tables[0].read_text())
     tables[1].write_text(
         "job_name,task_name,inst_num,status,start_time,end_time,plan_cpu,plan_mem,plan_gpu,gpu_type\n" + PAI_TASKS
     )
-    assert convert(Source.PAI, tables[::-1]) == without
+    assert convert(TraceSource.PAI, tables[::-1]) == without
 
 
 @pytest.mark.parametrize(
@@ -144,14 +144,14 @@ def test_pai_tables_in_any_order_and_with_headers(tables: list[Path]) -> None:
 def test_pai_refused(tables: list[Path], number: int, text: str, reason: str) -> None:
     tables[number].write_text(text)
     with pytest.raises(BadInput, match=reason):
-        convert(Source.PAI, tables)
+        convert(TraceSource.PAI, tables)
 
 
 def test_pai_needs_both_tables(tables: list[Path]) -> None:
     with pytest.raises(BadInput, match="1 files: give pai_job_table"):
-        convert(Source.PAI, tables[:1])
+        convert(TraceSource.PAI, tables[:1])
     with pytest.raises(BadInput, match="No such file"):
-        convert(Source.PAI, [tables[0], tables[0].with_name("none")])
+        convert(TraceSource.PAI, [tables[0], tables[0].with_name("none")])
 
 
 WORKLOAD = """\
@@ -169,7 +169,7 @@ def workload(tmp_path: Path) -> Path:
 
 
 def test_pollux(workload: Path) -> None:
-    small, large = convert(Source.POLLUX, [workload]).jobs
+    small, large = convert(TraceSource.POLLUX, [workload]).jobs
     assert (small.id, small.arrival, small.model) == ("cifar10-0", 0.0, "resnext-110")
     assert (large.id, large.arrival, large.model) == ("imagenet-1", 53.5, "resnet-50")
     assert small.worker == {"cpu": 2, "gpu": 1}
@@ -179,9 +179,9 @@ def test_pollux(workload: Path) -> None:
 
 
 def test_sias_category(workload: Path) -> None:
-    plain = convert(Source.POLLUX, [workload])
+    plain = convert(TraceSource.POLLUX, [workload])
     workload.write_text("".join(f"{line},{'rigid' if n else 'category'}\n" for n, line in enumerate(WORKLOAD.split())))
-    assert convert(Source.POLLUX, [workload]) == plain
+    assert convert(TraceSource.POLLUX, [workload]) == plain
 
 
 @pytest.mark.parametrize(
@@ -203,35 +203,35 @@ def test_sias_category(workload: Path) -> None:
 def test_pollux_refused(workload: Path, text: str, reason: str) -> None:
     workload.write_text(text)
     with pytest.raises(BadInput, match=reason):
-        convert(Source.POLLUX, [workload])
+        convert(TraceSource.POLLUX, [workload])
 
 
 def test_pollux_wants_one_file(workload: Path) -> None:
     with pytest.raises(BadInput, match="2 files: give one"):
-        convert(Source.POLLUX, [workload, workload])
+        convert(TraceSource.POLLUX, [workload, workload])
     with pytest.raises(BadInput, match="No such file"):
-        convert(Source.POLLUX, [workload.with_name("none")])
+        convert(TraceSource.POLLUX, [workload.with_name("none")])
 
 
 def test_the_first_jobs_only(tables: list[Path]) -> None:
-    assert [job.id for job in convert(Source.PAI, tables, most=2).jobs] == ["alone", "both"]
+    assert [job.id for job in convert(TraceSource.PAI, tables, most=2).jobs] == ["alone", "both"]
 
 
 def test_what_is_converted_can_be_read_again(workload: Path, tmp_path: Path) -> None:
-    jobs = convert(Source.POLLUX, [workload]).jobs
+    jobs = convert(TraceSource.POLLUX, [workload]).jobs
     write_trace(tmp_path / "trace.jsonl", jobs)
     assert read_trace(tmp_path / "trace.jsonl") == jobs
 
 
 def test_models_are_drawn_by_id_and_kind() -> None:
-    jobs = fill([Seen(f"job-{number}", 0.0, 60.0, 2, on_gpus=number % 2 == 0) for number in range(200)])
+    jobs = fill([TracedJob(f"job-{number}", 0.0, 60.0, 2, on_gpus=number % 2 == 0) for number in range(200)])
     for on_gpus in (True, False):
         drawn = {job.model for job in jobs if (int(str(job.id)[4:]) % 2 == 0) == on_gpus}
         assert drawn == {name for name, model in CATALOGUE.items() if model.on_gpus == on_gpus}
 
 
 def test_the_shortest_job_has_work() -> None:
-    (job,) = fill([Seen("\ud800", 5.0, 1e-9, 1)])
+    (job,) = fill([TracedJob("\ud800", 5.0, 1e-9, 1)])
     job.check()
     assert job.epochs > 0
 
@@ -240,10 +240,10 @@ def test_applications_train_models_of_the_catalogue() -> None:
     assert {model for model, _ in pollux.APPLICATIONS.values()} <= set(CATALOGUE)
 
 
-@pytest.mark.parametrize("source", list(Source))
-def test_the_docs_have_the_rules(source: Source, log: Path, tables: list[Path], workload: Path) -> None:
+@pytest.mark.parametrize("source", list(TraceSource))
+def test_the_docs_have_the_rules(source: TraceSource, log: Path, tables: list[Path], workload: Path) -> None:
     log.write_text(json.dumps([philly_job("x", HOUR[0], attempt(*HOUR, 1))]))
-    paths = {Source.PHILLY: [log], Source.PAI: tables, Source.POLLUX: [workload]}[source]
+    paths = {TraceSource.PHILLY: [log], TraceSource.PAI: tables, TraceSource.POLLUX: [workload]}[source]
     text = " ".join(DOCS.read_text().replace("`", "").split())
     rules = convert(source, paths).rules
     assert rules[-len(FILLING_RULES) :] == FILLING_RULES
