@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from coordinator.core.plans.transitions import TRANSITIONS, Transition
-from docs import rooms
+from docs import folders
 
 HERE = Path(__file__).parent
 
@@ -52,7 +52,7 @@ def phases() -> str:
 
 SECTIONS: dict[tuple[str, str], Callable[[], str]] = {
     ("reference/protocol.md", "phases"): phases,
-    ("concepts/architecture.md", "rooms"): rooms.section,
+    ("concepts/architecture.md", "folders"): folders.section,
 }
 """(page, name) -> what stands there."""
 

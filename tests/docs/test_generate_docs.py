@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.core.plans.plan import Phase
 from coordinator.core.plans.transitions import TRANSITIONS, Transition, Trigger
-from docs import generate, rooms
+from docs import folders, generate
 
 ARROW = re.compile(r"    (\S+) --> (\S+?)(?:: (.*))?")
 
@@ -67,12 +67,12 @@ def test_insert_wants_its_markers_exactly_once(text):
         generate.insert(text, "x", "new")
 
 
-def test_every_room_says_what_it_is_for():
-    assert [package for package in rooms.packages() if "." not in rooms.purpose(package)] == []
+def test_every_folder_says_what_it_is_for():
+    assert [package for package in folders.packages() if "." not in folders.purpose(package)] == []
 
 
 def test_an_arrow_that_follows_from_others_is_not_drawn():
-    assert rooms.reduced({("a", "b"), ("b", "c"), ("a", "c"), ("d", "c")}) == [("a", "b"), ("b", "c"), ("d", "c")]
+    assert folders.reduced({("a", "b"), ("b", "c"), ("a", "c"), ("d", "c")}) == [("a", "b"), ("b", "c"), ("d", "c")]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The rooms of the product, as the code has them: what each package is for, its modules, and who imports whom."""
+"""This module reads from the code what each folder is for, which modules it has, and which folder imports which."""
 
 import ast
 from collections.abc import Collection, Iterator
@@ -9,7 +9,7 @@ import grimp
 ROOT = Path(__file__).parents[1]
 PROGRAMS = ("elastic_ps", "coordinator", "dl2_scheduler", "k8s")
 DRAWN = ("elastic_ps", "coordinator")
-"""Programs of which the picture shows each room; others are one box."""
+"""Programs of which the picture shows each folder; others are one box."""
 
 
 def packages() -> Iterator[str]:
@@ -41,14 +41,14 @@ def table() -> str:
 
 
 def imports() -> list[tuple[str, str]]:
-    """Return (room, room that it imports) for all rooms that the picture shows."""
+    """Return (folder, folder that it imports) for all folders that the picture shows."""
     graph = grimp.build_graph(*PROGRAMS, "protos")
-    rooms = [name for name in packages() if name.count(".") == 1 and name.partition(".")[0] in DRAWN]
-    rooms += [program for program in (*PROGRAMS, "protos") if program not in DRAWN]
+    shown = [name for name in packages() if name.count(".") == 1 and name.partition(".")[0] in DRAWN]
+    shown += [program for program in (*PROGRAMS, "protos") if program not in DRAWN]
     return [
         (importer, imported)
-        for importer in rooms
-        for imported in rooms
+        for importer in shown
+        for imported in shown
         if importer != imported and graph.direct_import_exists(importer=importer, imported=imported, as_packages=True)
     ]
 
@@ -62,17 +62,17 @@ def _follows(edge: tuple[str, str], edges: Collection[tuple[str, str]]) -> bool:
     """Return whether other edges lead from an edge's start to its end."""
     reached, ahead = set[str](), [target for source, target in edges if source == edge[0] and target != edge[1]]
     while ahead:
-        room = ahead.pop()
-        if room == edge[1]:
+        folder = ahead.pop()
+        if folder == edge[1]:
             return True
-        if room not in reached:
-            reached.add(room)
-            ahead += [target for source, target in edges if source == room]
+        if folder not in reached:
+            reached.add(folder)
+            ahead += [target for source, target in edges if source == folder]
     return False
 
 
 def picture() -> str:
-    """Return who imports whom as a Mermaid flowchart; an arrow leads from a room to one that it imports."""
+    """Return who imports whom as a Mermaid flowchart; an arrow leads from a folder to one that it imports."""
     arrows = [f"    {source} --> {target}" for source, target in reduced(imports())]
     return "\n".join(["```mermaid", "flowchart TD", *arrows, "```"])
 
