@@ -155,7 +155,7 @@ def test_the_guard_falls_back_beside_the_loop(tmp_path):
     with closing(History(tmp_path / HISTORY_FILE)) as history:
         loop, policies, _ = live(history, tmp_path, policy=f"dl2:{run.path}")
         with closing(Guard(policies, GuardSettings(-2.0, 2), tmp_path, NodeRule.SPREAD)) as guard:
-            loop._beside, heard = (guard,), listen(guard._side)
+            loop._observers, heard = (guard,), listen(guard._side)
             for _ in range(2):
                 loop.slot()
                 heard.wait()
@@ -177,7 +177,7 @@ def test_a_policy_that_can_be_read_no_more_loses_its_place(tmp_path, caplog):
         loop, policies, _ = live(history, tmp_path, policy=f"dl2:{run.path}")
         (run.path / "policy.npz").unlink()
         with closing(Guard(policies, SETTINGS, tmp_path, NodeRule.SPREAD)) as guard:
-            loop._beside, heard = (guard,), listen(guard._side)
+            loop._observers, heard = (guard,), listen(guard._side)
             loop.slot()
             heard.wait()
             guard.before(1)

@@ -232,7 +232,7 @@ def test_the_program_learns_beside_the_loop_which_takes_its_weights(history, tmp
         for _ in range(6):
             loop.slot()
         learner._follow(name)
-        loop._beside, heard = (learner,), listen(learner._side)
+        loop._observers, heard = (learner,), listen(learner._side)
         loop.slot()
         heard.wait()
         before = policies.for_slot().policy
