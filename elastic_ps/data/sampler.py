@@ -1,4 +1,4 @@
-"""The elastic data order, as a training script iterates over it."""
+"""A `Sampler` is the elastic data order, as a training script iterates over it."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,7 +15,7 @@ _LOOKAHEAD = 4
 
 
 class Sampler:
-    """Yields (step, indices, batch) of this worker's part of the data, until the epoch ends.
+    """A `Sampler` yields (step, indices, batch) of this worker's part of the data, until the epoch ends.
 
     Every sample of an epoch is used exactly once by the whole job, whatever joins, leaves or dies. The first batch
     is a rehearsal: what is pushed then is not counted. Under "sync" all workers share each step, and it may be yielded

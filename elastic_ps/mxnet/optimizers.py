@@ -23,7 +23,7 @@ import numpy as np
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.optimizers import make_rule
-from elastic_ps.optimizers.adaptive import bias_corrected
+from elastic_ps.optimizers.adam import bias_corrected
 
 Key = int | str
 

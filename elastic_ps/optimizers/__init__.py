@@ -6,7 +6,8 @@ from typing import Any
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import OptimizerSpec
 from elastic_ps.optimizers.accumulate import Accumulate
-from elastic_ps.optimizers.adaptive import AdaGrad, Adam, AdamW, Ftrl, RMSProp
+from elastic_ps.optimizers.adam import Adam, AdamW
+from elastic_ps.optimizers.adaptive import AdaGrad, Ftrl, RMSProp
 from elastic_ps.optimizers.lamb import LAMB
 from elastic_ps.optimizers.momentum import NAG, SGD
 from elastic_ps.optimizers.rule import BuiltIn, Rule

@@ -1,4 +1,4 @@
-"""Gradients of several workers that are added while the optimizer runs, chunk by chunk in a core's own cache."""
+"""An `Aggregate` adds gradients of several workers while the optimizer runs, chunk by chunk in a core's own cache."""
 
 import threading
 from collections.abc import Sequence

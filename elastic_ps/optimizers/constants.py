@@ -1,4 +1,4 @@
-"""Constants as MXNet's operators read them.
+"""`Constants` rounds numbers as MXNet's operators read them.
 
 MXNet hands an operator's constants over as text, and dmlc-core's parser rounds in its own way: digits after the
 point as a quotient of doubles, the exponent as a power of ten in float32. An update whose learning rate differs in
@@ -39,7 +39,7 @@ def parsed_float(value: float) -> np.float32:
 
 @dataclass(frozen=True)
 class Constants:
-    """Numbers for arrays of one dtype, rounded as MXNet rounds them on each of its ways into an operator."""
+    """`Constants` are numbers for arrays of one dtype, rounded as MXNet rounds them on each way into an operator."""
 
     dtype: np.dtype[Any]
 

@@ -1,4 +1,4 @@
-"""LAMB, whose step is scaled by the norms of whole tensors."""
+"""LAMB scales its step by the norms of whole tensors."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""What an optimizer is to a server: a rule over flat arrays, the same bits however they are cut."""
+"""A `Rule` is what an optimizer is to a server: a function of flat arrays, the same bits however they are cut."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -96,7 +96,7 @@ _scratch = Scratch(4)
 
 @dataclass(frozen=True)
 class BuiltIn(Rule):
-    """What the built-in rules have in common; a subclass gives its state arrays' names.
+    """`BuiltIn` is what the built-in rules have in common; a subclass gives its state arrays' names.
 
     Args:
         begin_num_update: updates that count as done before the first.
@@ -144,7 +144,7 @@ class BuiltIn(Rule):
 
 @dataclass(frozen=True)
 class Elementwise(BuiltIn):
-    """A rule whose every element stands alone; a subclass gives its kernel."""
+    """An `Elementwise` rule treats every element alone; a subclass gives its kernel."""
 
     @abstractmethod
     def kernel(self, count: int, hyper: Hyper, constants: Constants) -> Kernel:

@@ -1,4 +1,4 @@
-"""Whether this server can run an optimizer, found out before the job relies on it."""
+"""A trial finds out whether this server can run an optimizer, before the job relies on it."""
 
 from collections.abc import Iterable
 

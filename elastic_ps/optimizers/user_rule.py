@@ -1,4 +1,4 @@
-"""Users' rules, loaded by name. Whatever one raises is a `RuleFailed` that names it: its code may do anything."""
+"""Users' rules are loaded by name. Whatever one raises is a `RuleFailed` that names it: its code may do anything."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Scripts' commands at one server: each is run once, in a thread of its own, however often it is asked for."""
+"""A server runs each of the scripts' commands once, in a thread of its own, however often it is asked for."""
 
 import logging
 import threading
@@ -16,7 +16,7 @@ REMEMBERED = 1000
 
 
 class CommandRunner:
-    """Runs `server_command` of the job's modules, one command after another.
+    """A `CommandRunner` calls `server_command` of the job's modules for one command after another.
 
     At most one for each waiting script is there at a time, so the queue needs no bound of its own.
 

@@ -25,7 +25,7 @@ EXCHANGE, FOLLOW = "exchange", "follow"
 
 @dataclass(frozen=True)
 class Peer:
-    """Who is at the other end of a connection.
+    """A `Peer` is who is at the other end of a connection.
 
     Attributes:
         link: with whom.
@@ -46,7 +46,7 @@ class Peer:
 
 
 class Receiver(Protocol):
-    """Who gets what connections receive. Called from the connections' threads."""
+    """A `Receiver` gets what connections receive. It is called from the connections' threads."""
 
     def welcome(self, node: NodeId, lane: str) -> str:
         """Return why a peer that greets is refused; "" where it is welcome."""

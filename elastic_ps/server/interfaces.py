@@ -10,7 +10,7 @@ from protos import elastic_pb2 as pb
 
 
 class Control(Protocol):
-    """The part of `Session` that a server answers through."""
+    """`Control` is the part of `Session` that a server answers through."""
 
     def acknowledge(
         self,
@@ -41,7 +41,7 @@ class Control(Protocol):
 
 
 class Outbox(Protocol):
-    """The connections that peers have opened to this server."""
+    """An `Outbox` sends on the connections that peers have opened to this server."""
 
     def send(self, node: NodeId, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
         """Queue a frame for a worker; dropped where it is not connected: it asks again when it is.

@@ -18,7 +18,7 @@ Bytes = NDArray[np.int8]
 
 
 class BlockStatus(IntEnum):
-    """What a server holds of a block."""
+    """A `BlockStatus` says what a server holds of a block."""
 
     ABSENT = 0
     EMPTY = 1  # its primary; the first values have not come
@@ -28,7 +28,7 @@ class BlockStatus(IntEnum):
 
 
 class FrameVerdict(Enum):
-    """What a server does with a worker's frame, by its configuration and sender."""
+    """A `FrameVerdict` says what a server does with a worker's frame, by its configuration and sender."""
 
     SERVE = auto()
     SWITCH = auto()  # the prepared configuration is decided: switch, then judge again
@@ -38,7 +38,7 @@ class FrameVerdict(Enum):
 
 
 class BlockVerdict(IntEnum):
-    """What a server does with one block of a push."""
+    """A `BlockVerdict` says what a server does with one block of a push."""
 
     KEEP = 0  # contributes to the open update; async, ssp: is an update
     ANSWER = 1  # updated already: the worker gets the value
@@ -56,7 +56,7 @@ class Given(IntEnum):
 
 
 class UpdateOutcome(Enum):
-    """What becomes of a block once every worker has contributed."""
+    """An `UpdateOutcome` says what becomes of a block once every worker has contributed."""
 
     UPDATE = auto()
     KEEP = auto()  # nobody pushed its key: the version grows, the value stays
@@ -65,7 +65,7 @@ class UpdateOutcome(Enum):
 
 @dataclass(frozen=True)
 class Moves:
-    """Which blocks a configuration takes from a server and gives to it.
+    """`Moves` are the blocks that a configuration takes from a server and gives to it.
 
     Attributes:
         out: by new owner, ascending.

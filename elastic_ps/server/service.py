@@ -1,4 +1,4 @@
-"""A server as a node of its job: directives in, connections kept, background work run. No decision is taken here."""
+"""A `ServerNode` takes directives, keeps connections and runs background work for a server. It decides nothing."""
 
 import logging
 import threading

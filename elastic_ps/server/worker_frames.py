@@ -34,7 +34,7 @@ _READS = (Kind.PULL, Kind.SUBSCRIBE)
 
 
 class PushMode(Protocol):
-    """How pushes become updates, and which values workers see: what a job's consistency decides."""
+    """A `PushMode` says how pushes become updates, and which values workers see: a job's consistency decides it."""
 
     def take_push(self, node: NodeId, frame: Frame, data: list[Contribution]) -> None:
         """Add a push to the updates that it is part of.

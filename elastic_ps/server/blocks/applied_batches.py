@@ -1,4 +1,4 @@
-"""Which batches the blocks of an `async` or `ssp` job have taken (docs/protocol.md, "Async and ssp", once)."""
+"""`AppliedBatches` knows which batches the blocks of an `async` or `ssp` job have taken (docs/protocol.md)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from elastic_ps.core.model import Run
 
 
 class BatchId(NamedTuple):
-    """What a push is known by, whoever sends it.
+    """A `BatchId` is what a push is known by, whoever sends it.
 
     Attributes:
         origin: the worker that drew the batch first.

@@ -1,11 +1,11 @@
-"""The blocks that a server holds: values, optimizer state, versions, counts.
+"""A `ServerBlockStore` holds a server's blocks: values, optimizer state, versions, counts.
 
 Every block has its place in images of the whole model, of which only what is held takes memory: a run of consecutive
 blocks is one memory range, in the values (two images: see `double_buffer`) and in each state array. A switch of
 configuration changes `status` and nothing else: no byte is moved. Work goes by *segments*: the longest sequences of
 consecutive blocks that one vectorised operation can treat alike.
 
-Not thread-safe: `ServerState.changed` guards it.
+It is not thread-safe: `ServerState.changed` guards it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,14 +18,14 @@ from elastic_ps.core.model import Model, Run, Tensor, runs
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import Array, scatter, stretches
 from elastic_ps.core.sparse_rows import Rows
-from elastic_ps.optimizers.aggregate import Aggregate, Contribution, DType
+from elastic_ps.optimizers.aggregate import Aggregate, Contribution
 from elastic_ps.server.blocks.applied_batches import AppliedBatches, BatchId
 from elastic_ps.server.blocks.double_buffer import DoubleBuffer
 from elastic_ps.server.blocks.memory_release import UnusedMemory
 from elastic_ps.server.blocks.row_updates import RowUpdates
+from elastic_ps.server.blocks.state_arrays import StateArrays
 from elastic_ps.server.blocks.treatments import Treatment, Treatments
 from elastic_ps.server.phases import BlockStatus
-from elastic_ps.transport.shared_image import Image
 
 
 class ServerBlockStore:
@@ -46,7 +46,7 @@ class ServerBlockStore:
         self._treatments = Treatments(modules)
         self.values = DoubleBuffer()
         self.row_updates = RowUpdates(model)
-        self._states: dict[int, dict[str, Image]] = {}  # by layout
+        self._states = StateArrays()
         self.applied = AppliedBatches()
         self._set_arrays(0)
         self.grow(model, ())
@@ -107,16 +107,10 @@ class ServerBlockStore:
     def _grow_states(self) -> None:
         """Make room for the state arrays, and give first ones where an optimizer was set just now."""
         layouts = np.array([self._treatments[treatment].layout for treatment in self._treatment], dtype=np.int64)
-        for layout, item, wanted in self._treatments.layouts():
-            elements = self.model.slab_bytes // item
-            new = layout not in self._states
-            images = self._states.setdefault(layout, {name: Image() for name, _ in wanted})
-            for name, dtype in wanted:
-                images[name].grow(elements * dtype.itemsize)
-            if new:
-                mine = np.flatnonzero((layouts == layout) & (self.status == BlockStatus.PRIMARY))
-                for run in runs(mine.tolist()):
-                    self.init_states(run)
+        for layout in self._states.grow(self.model.slab_bytes, self._treatments.layouts()):
+            mine = np.flatnonzero((layouts == layout) & (self.status == BlockStatus.PRIMARY))
+            for run in runs(mine.tolist()):
+                self.init_states(run)
 
     def allocate(self, blocks: Sequence[int], status: BlockStatus) -> None:
         """Hold blocks from now on; their values are zero until they come."""
@@ -133,11 +127,10 @@ class ServerBlockStore:
         for run in gone:
             self.row_updates.forget(run)
             for segment in self.segments(run):
-                span, item = self.model.span(segment), self.treatment(segment[0]).dtype.itemsize
+                span, treatment = self.model.span(segment), self.treatment(segment[0])
                 for image in self.values.images:
                     unused.add(image, span.start, span.stop)
-                for _, image, dtype in self._state_images(segment[0]):
-                    unused.add(image, span.start // item * dtype.itemsize, span.stop // item * dtype.itemsize)
+                self._states.release(treatment, span, unused)
             self.status[run[0] : run[0] + run[1]] = BlockStatus.ABSENT
 
     # ---- runs ------------------------------------------------------------------------------------------------------
@@ -188,16 +181,7 @@ class ServerBlockStore:
 
     def states(self, segment: Run) -> dict[str, Array]:
         """Return a segment's state arrays by name, flat, in the order of the rule."""
-        span, item = self.model.span(segment), self.treatment(segment[0]).dtype.itemsize
-        return {
-            name: image.view(span.start // item, span.stop // item, dtype)
-            for name, image, dtype in self._state_images(segment[0])
-        }
-
-    def _state_images(self, block: int) -> Iterator[tuple[str, Image, DType]]:
-        layout = self.treatment(block).layout
-        for name, dtype in self._treatments.states(layout):
-            yield name, self._states[layout][name], dtype
+        return self._states.arrays(self.treatment(segment[0]), self.model.span(segment))
 
     # ---- changes ---------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ _PIECE_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class CopiedBlocks:
-    """Blocks as they are saved, copied.
+    """`CopiedBlocks` are blocks as they are saved, copied.
 
     Attributes:
         segment: of one treatment.
@@ -41,7 +41,7 @@ class CopiedBlocks:
 
 
 class CheckpointSnapshot:
-    """A server's blocks at version `clock`, or as they are now. Guarded by `ServerState.changed`.
+    """A snapshot holds a server's blocks at version `clock`, or as they are now. Guarded by `ServerState.changed`.
 
     Args:
         store: of this server.

@@ -1,4 +1,4 @@
-"""The values of blocks, double-buffered: an update writes to the image where a block is not.
+"""A `DoubleBuffer` holds the values of blocks twice: an update writes to the image where a block is not.
 
 So its values of a version stay as they are until the version after the next is made, and workers may read them in place
 meanwhile.

@@ -1,4 +1,4 @@
-"""How the blocks of each tensor are updated: by which rule, with which factors, beside which state arrays."""
+"""A `Treatment` says how blocks are updated: by which rule, with which factors, beside which state arrays."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ StateLayout = tuple[tuple[str, DType], ...]
 
 @dataclass(frozen=True)
 class Treatment:
-    """What blocks have in common that are updated by one call.
+    """A `Treatment` is what blocks have in common that are updated by one call.
 
     Attributes:
         layout: number of the state layout: (dtype, store, auxiliary).
@@ -45,7 +45,7 @@ class Treatment:
 
 
 class Treatments:
-    """The treatment of every tensor of a job, numbered: equal ones have one number.
+    """`Treatments` numbers the treatments of a job's tensors: equal ones have one number.
 
     Args:
         modules: those that users' optimizers may come from.

@@ -20,7 +20,7 @@ from elastic_ps.server.blocks.checkpoint_snapshot import CopiedBlocks
 
 
 class BlockFileWriter:
-    """Writes one data file and keeps its table of contents.
+    """A `BlockFileWriter` writes one data file and notes what is where in it.
 
     Args:
         file: open for writing.
@@ -75,7 +75,7 @@ def _stretches(last: Mapping[int, int]) -> Iterator[tuple[int, int, int]]:
 
 
 class BlockManifest:
-    """The manifest of a checkpoint, as a server reads it.
+    """A `BlockManifest` is the manifest of a checkpoint, as a server reads it.
 
     Args:
         text: of the file.
@@ -139,7 +139,7 @@ class BlockManifest:
 
 @dataclass(frozen=True)
 class SavedBlock:
-    """Where a block lies in its file, and what it is there.
+    """A `SavedBlock` says where a block lies in its file, and what it is there.
 
     Attributes:
         offset: of its first byte.

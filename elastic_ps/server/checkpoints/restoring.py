@@ -1,4 +1,4 @@
-"""Reads a server's blocks out of a checkpoint, in a thread of its own: a storage takes the time that it takes."""
+"""A `Restorer` reads a server's blocks out of a checkpoint, in a thread of its own: a storage takes its time."""
 
 import logging
 import time
@@ -33,7 +33,7 @@ class _GivenUp(CheckpointError):
 
 
 class Restorer:
-    """Fills the blocks of a prepared start from a checkpoint; PREPARED, UNREADABLE or UNREAD is answered.
+    """A `Restorer` fills the blocks of a prepared start from a checkpoint, and answers PREPARED, UNREADABLE or UNREAD.
 
     Args:
         state: the server's.
@@ -132,7 +132,7 @@ class Restorer:
 
 
 class _Reader:
-    """A data file, which stays open between reads; after an error it is opened anew."""
+    """A `_Reader` keeps a data file open between reads; after an error it is opened anew."""
 
     def __init__(self, url: str):
         self._url = url

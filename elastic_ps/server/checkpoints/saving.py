@@ -1,4 +1,4 @@
-"""Writes checkpoints beside training, in a thread of their own (see `checkpoint`)."""
+"""A `Saver` writes checkpoints beside training, in a thread of their own (see `checkpoint_snapshot`)."""
 
 import json
 import logging
@@ -19,7 +19,7 @@ class _GivenUp(CheckpointError):
 
 
 class Saver:
-    """Serves Save directives.
+    """A `Saver` carries out Save directives.
 
     Args:
         state: the server's.

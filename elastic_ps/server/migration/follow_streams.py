@@ -1,4 +1,4 @@
-"""Keeps the connections of the follow streams open, from an old owner to each new one, until their plan is over.
+"""This module keeps the follow streams open, from an old owner to each new one, until their plan is over.
 
 No directive waits for a peer here: each connection is opened by a thread of its own, and opened again when it breaks.
 """
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Plans(Protocol):
-    """Who knows which streams there must be (see `PlanSteps`)."""
+    """`Plans` knows which streams there must be (see `PlanSteps`)."""
 
     def unfed(self) -> Mapping[NodeId, tuple[Member, ConfigId]]:
         """Return the new owners whose stream is not open, and the configuration of its plan."""

@@ -1,4 +1,4 @@
-"""The new owner's end of the follow streams: snapshots, records and hand-overs of the blocks that it gains."""
+"""A `FollowTarget` takes the snapshots, records and hand-overs of the blocks that a new owner gains."""
 
 import logging
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Plans: prepared, armed, switched to, cancelled (docs/protocol.md, "A plan").
+"""`PlanSteps` takes a server through its plans: prepared, armed, switched to, cancelled (docs/protocol.md, "A plan").
 
 This server is an old owner by its `FollowSource`s (see `follow`) and a new one by its `FollowTarget`.
 """

@@ -1,4 +1,4 @@
-"""The open updates of a server's blocks: contributions are kept until the roster is complete, then summed by rank."""
+"""`Gathering` keeps contributions to the open updates of blocks until the roster is complete, and adds them by rank."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class _Kept:
 
 
 class Gathering:
-    """Contributions by rank and block. Not thread-safe: `ServerState.changed` guards it.
+    """`Gathering` knows contributions by rank and block. Not thread-safe: `ServerState.changed` guards it.
 
     Args:
         blocks: in the model.

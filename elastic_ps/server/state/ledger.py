@@ -1,4 +1,4 @@
-"""What a server has applied, until the coordinator has it on disk (docs/protocol.md, "Ledger")."""
+"""A `ServerLedger` keeps what a server has applied until the coordinator has it on disk (docs/protocol.md)."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,7 +13,7 @@ REPORT_ENTRIES = 2000
 
 
 class ServerLedger:
-    """Entries by sequence number. Not thread-safe: `ServerState.changed` guards it.
+    """A `ServerLedger` numbers its entries in sequence. Not thread-safe: `ServerState.changed` guards it.
 
     Args:
         server: whose.

@@ -38,7 +38,7 @@ _REPORT_AT = 500  # ledger entries that are not left to the next turn of the rep
 
 @dataclass
 class HeldFrame:
-    """A frame that waits for a configuration, a hand-over or first values.
+    """A `HeldFrame` waits for a configuration, a hand-over or first values.
 
     Attributes:
         again: judges it once more, under the lock.

@@ -55,7 +55,7 @@ def next_run(store: ServerBlockStore, pending: NDArray[np.bool_]) -> Run | None:
 
 @dataclass(frozen=True)
 class Frozen:
-    """What an old owner kept when it switched, until the plan is committed.
+    """`Frozen` is what an old owner kept when it switched, until the plan is committed.
 
     Attributes:
         held: blocks with values.
@@ -75,7 +75,7 @@ def freeze(store: ServerBlockStore, blocks: Sequence[int]) -> Frozen:
 
 
 class FollowSource:
-    """The old owner's end of a follow stream. Guarded by `ServerState.changed`.
+    """A `FollowSource` is the old owner's end of a follow stream. Guarded by `ServerState.changed`.
 
     Args:
         store: of this server.

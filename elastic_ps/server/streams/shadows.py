@@ -1,4 +1,4 @@
-"""What a shadow worker, who joins, is sent of a server's values: every version, or where its path is slower, fewer."""
+"""A shadow worker, who joins, is sent every version of a server's values, or where its path is slower, fewer."""
 
 import time
 
@@ -17,7 +17,7 @@ _STILL_SECONDS = 1.0
 
 
 class Subscription:
-    """What one shadow has been sent. Guarded by `ServerState.changed`.
+    """A `Subscription` knows what one shadow has been sent. Guarded by `ServerState.changed`.
 
     A version is of use to it only whole, from all servers. So where a version is about to be sent while more than
     `BACKLOG_BYTES` wait, it is left out, and from then on all but every second, then every fourth, ...: servers whose

@@ -17,7 +17,7 @@ RECORDED_VERSIONS = 2
 
 @dataclass
 class _VersionMemory:
-    """The records of one version: `waiting` of them have not been sent, or applied, yet."""
+    """A `_VersionMemory` has the records of one version: `waiting` of them have not been sent, or applied, yet."""
 
     number: int  # in the follower's memory; -1: it is of this server's own
     version: int = -1
@@ -26,8 +26,9 @@ class _VersionMemory:
 
 
 class UpdateRecords:
-    """Memory for aggregated gradients at the model's places, used again when they are done with: to touch new memory
-    first costs more than to fill it. Guarded by `ServerState.changed`, but for what `take` returns.
+    """`UpdateRecords` gives memory for aggregated gradients at the model's places, and uses it again when they are done
+    with: to touch new memory first costs more than to fill it. Guarded by `ServerState.changed`, but for what
+    `take` returns.
 
     Args:
         store: of this server.

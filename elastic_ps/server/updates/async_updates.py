@@ -1,4 +1,4 @@
-"""PUSH in an `async` or `ssp` job: an update of its own, made at once (docs/protocol.md, "Async and ssp")."""
+"""In an `async` or `ssp` job each PUSH is an update of its own, made at once (docs/protocol.md, "Async and ssp")."""
 
 import logging
 from collections import defaultdict

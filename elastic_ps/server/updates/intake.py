@@ -1,4 +1,4 @@
-"""What a push brings, cut where its blocks are judged differently. Both ways of updating begin with it."""
+"""`Intake` cuts what a push brings where its blocks are judged differently. Both ways of updating begin with it."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace

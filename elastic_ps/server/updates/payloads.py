@@ -1,4 +1,4 @@
-"""Pushes whose payload is not the plain gradient of its blocks: compressed ones, and those of some rows."""
+"""This module decodes pushes whose payload is not the plain gradient of its blocks: compressed, or of some rows."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""PUSH in a `sync` job: contributions are judged by `phases`, gathered, applied to the store, and answered by VALUE."""
+"""In a `sync` job contributions are gathered until all have come, then applied to the store and answered by VALUE."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class _Closed:
-    """Updates that are complete.
+    """`_Closed` lists updates that are complete.
 
     Attributes:
         version: that their blocks had.

@@ -1,4 +1,4 @@
-"""What an adapter gives to the worker side and gets from it: no framework's type crosses this line."""
+"""This module says what an adapter gives to the worker side and gets from it: no framework's type crosses this line."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -13,7 +13,7 @@ from elastic_ps.core.sparse_rows import Rows
 
 
 class Dense:
-    """What an `Array` is that has all its rows."""
+    """`Dense` is the base of an `Array` that has all its rows."""
 
     rows: NDArray[np.int64] | None = None
 
@@ -62,7 +62,7 @@ class Array(Protocol):
 
 
 class KeyStore(Protocol):
-    """One kvstore object of the script: its own key space.
+    """A `KeyStore` is one kvstore object of the script, with its own key space.
 
     Keys are texts as in `Tensor.key`: "i:3" or "s:weight". All calls come from the script's thread and return when
     their effect is complete for the caller. `gradients[k]` and `outs[k]` list one array per device for `keys[k]`;

@@ -1,4 +1,4 @@
-"""Barriers of a script: where in the job one is, which the coordinator matches among the workers."""
+"""`Barriers` tells where in the job a script's barrier is; by that the coordinator matches it among the workers."""
 
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.data_order import DataSpec, share

@@ -1,4 +1,4 @@
-"""Where a worker stands in the job's data, and which part of a step is its own (docs/protocol.md).
+"""A `DataPosition` knows where a worker stands in the job's data, and which part of a step is its own.
 
 Under `sync` the version says it: all workers share each step. Under `async` and `ssp` a step is one worker's, who draws
 it from the coordinator.
@@ -17,7 +17,7 @@ from elastic_ps.worker.wire.worker_node import WorkerNode
 
 @dataclass(frozen=True)
 class StepPart:
-    """What one worker does of a step.
+    """A `StepPart` is what one worker does of a step.
 
     Attributes:
         place: of the step; None where the script draws its own batches.

@@ -22,8 +22,8 @@ _OWN = 0
 
 
 class Gradients:
-    """Each gradient at its place in an image of the whole model: in memory that this worker shares with the server that
-    owns it, or, where it shares none, in memory of its own. Used by the script's thread.
+    """`Gradients` puts each gradient at its place in an image of the whole model: in memory that this worker shares
+    with the server that owns it, or, where it shares none, in memory of its own. Used by the script's thread.
 
     Args:
         state: the worker's.

@@ -1,4 +1,4 @@
-"""An `Array` over numpy memory, for scripts without a framework: benchmarks, tests."""
+"""A `NumpyArray` is an `Array` over numpy memory, for scripts without a framework: benchmarks, tests."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -28,7 +28,7 @@ State = dict[str, Any]
 
 @dataclass(frozen=True)
 class BlockState:
-    """What a server holds of one block beside its values.
+    """A `BlockState` is what a server holds of one block beside its values.
 
     Attributes:
         version: of the block.

@@ -1,4 +1,4 @@
-"""How a worker process ends: by its script's end or crash, by a drain, by the job's end."""
+"""A worker process ends by its script's end or crash, by a drain, or by the job's end."""
 
 import logging
 import signal
@@ -27,7 +27,8 @@ def exits() -> Iterator[None]:
 
 
 class ScriptEnding:
-    """Remembers how the script ends: one that dies of an exception, or exits with a status, has not finished.
+    """A `ScriptEnding` remembers how the script ends: one that dies of an exception, or exits with a status, has not
+    finished.
 
     `raise SystemExit(3)` tells nobody in Python; its status comes from whoever sees the process end.
     """

@@ -14,7 +14,7 @@ Key = tuple[int, str]
 
 @dataclass
 class Staging:
-    """The keys of the open exchange, and what was learnt.
+    """`Staging` has the keys of the open exchange, and what was learnt.
 
     Attributes:
         rehearsing: exchanges are only counted and learnt.

@@ -1,4 +1,4 @@
-"""The optimizer of one kvstore, which runs on the servers: a worker gives it values for each update, and states."""
+"""A `StoreOptimizer` gives the optimizer of one kvstore, which runs on the servers, its values for each update."""
 
 import logging
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""A worker's part in its job: the stores of the script, its steps, and its place in the data."""
+"""A `WorkerJob` is a worker's part in its job: the stores of the script, its steps, and its place in the data."""
 
 import atexit
 import logging

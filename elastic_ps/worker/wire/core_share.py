@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 
 class CoreShare:
-    """Rests after steps that took more than the share. Used by the script's thread.
+    """A `CoreShare` sleeps after steps that took more than the share. Used by the script's thread.
 
     Args:
         share: cores that the process may use on average; 0: as many as it likes.

@@ -1,4 +1,4 @@
-"""One exchange: push the gradients of a version, gather the parameters of the next (protocol, invariant 5)."""
+"""An `Exchange` pushes the gradients of a version and gathers the parameters of the next (protocol, invariant 5)."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -65,7 +65,7 @@ def roster(configuration: Configuration) -> tuple[NodeId, ...]:
 
 
 class Exchange:
-    """Runs exchanges for one worker.
+    """An `Exchange` makes the exchanges of one worker, one after the other.
 
     Args:
         node: its place in the job.

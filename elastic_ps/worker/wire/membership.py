@@ -1,4 +1,4 @@
-"""A worker's membership of its job: how it joins, goes over from one configuration to the next, and leaves.
+"""`Membership` lets a worker join its job, go over from one configuration to the next, and leave.
 
 Directives come on the session's thread, news of a switch with frames on the links' threads, the clock's version on the
 script's. Whoever hears first that a configuration is decided swaps the tables, in whatever thread; an open exchange

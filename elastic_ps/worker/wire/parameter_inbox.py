@@ -1,4 +1,4 @@
-"""Parameters that arrive, until all blocks of a version are here (protocol, invariant 5).
+"""A `ParameterInbox` collects parameters until all blocks of a version are here (protocol, invariant 5).
 
 A worker's tensors stay at version v while replies of v+1 gather beside it: in memory of the worker's own, or where a
 server of the same host holds them. A shadow may receive several later versions before one is complete: the first that
@@ -30,7 +30,7 @@ other memory, most often of its server's.
 
 
 class _Arrivals:
-    """One version's blocks, each at its place in one of several images of the whole model."""
+    """`_Arrivals` has one version's blocks, each at its place in one of several images of the whole model."""
 
     def __init__(self, blocks: int, received: Image):
         self.received = received
@@ -56,7 +56,9 @@ class _Arrivals:
 
 
 class ParameterInbox:
-    """Values of the installed version, and of later ones on their way. Not thread-safe: its owner holds a lock."""
+    """A `ParameterInbox` has the installed version, and later ones on their way. Not thread-safe: its owner holds a
+    lock.
+    """
 
     def __init__(self, model: Model):
         self.model = model

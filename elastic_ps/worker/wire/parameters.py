@@ -1,4 +1,4 @@
-"""How a worker comes to hold the job's parameters: by declaring them, by pulling them, by following as a shadow."""
+"""A worker comes to hold the job's parameters by declaring them, by pulling them, or by following as a shadow."""
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
@@ -71,7 +71,7 @@ def refresh(node: WorkerNode) -> None:
 
 @dataclass(frozen=True)
 class FirstValues:
-    """What this worker's script has initialized of one kvstore.
+    """`FirstValues` are what this worker's script has initialized of one kvstore.
 
     Attributes:
         keys: all of them, whatever has been declared before.

@@ -1,4 +1,4 @@
-"""What a worker tells about its speed and its metrics."""
+"""`WorkerProgress` collects what a worker tells about its speed and its metrics."""
 
 import statistics
 import threading
@@ -18,7 +18,7 @@ KEPT_STEPS = 200_000
 
 
 class WorkerProgress:
-    """Step times and reported metrics, collected by the script's thread and sent by the session's."""
+    """`WorkerProgress` has step times and reported metrics: the script's thread collects, the session's sends them."""
 
     def __init__(self) -> None:
         self.finished = False

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class Owner(Protocol):
-    """The node whose connections these are. Called from the links' threads and from a timer's."""
+    """An `Owner` is the node whose connections these are. It is called from the links' threads and from a timer's."""
 
     def hello(self) -> Frame:
         """Return the first frame on a connection."""

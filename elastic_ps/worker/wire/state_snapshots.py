@@ -1,4 +1,4 @@
-"""SNAPSHOT frames on their way to a worker that has asked for the optimizer's state."""
+"""`StateSnapshots` takes the SNAPSHOT frames for a worker that has asked for the optimizer's state."""
 
 from collections.abc import Iterator, Set
 
@@ -9,7 +9,7 @@ from elastic_ps.transport.frames import Frame
 
 
 class StateSnapshots:
-    """The answers to the latest request. Not thread-safe: its owner holds a lock."""
+    """`StateSnapshots` has the answers to the latest request. Not thread-safe: its owner holds a lock."""
 
     def __init__(self) -> None:
         self._request = 0

@@ -11,7 +11,7 @@ import pytest
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.native import library as native
 from elastic_ps.native import threads
-from elastic_ps.optimizers.adaptive import Adam, AdamW
+from elastic_ps.optimizers.adam import Adam, AdamW
 from elastic_ps.optimizers.aggregate import CHUNK, Aggregate
 from elastic_ps.optimizers.lamb import LAMB
 from elastic_ps.optimizers.momentum import SGD
