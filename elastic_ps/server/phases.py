@@ -1,6 +1,6 @@
 """This module decides what a server does beyond its `Standing`. It is pure; the shell acts.
 
-The rules are those of docs/protocol.md ("A plan", "Server", "A PUSH is judged").
+The rules are those of docs/reference/protocol.md ("A plan", "Server", "A PUSH is judged").
 """
 
 from collections.abc import Sequence

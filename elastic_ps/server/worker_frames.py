@@ -1,6 +1,6 @@
 """This module serves the workers' frames, as `phases` judges them.
 
-PUSH is in `updates` (sync) and `async_updates` (async, ssp). Beside what `transport.frames` lists, the optimizer's
+PUSH is in `sync_updates` and `async_updates` (async, ssp). Beside what `transport.frames` lists, the optimizer's
 state travels so:
 
     PULL with "states": true  -> SNAPSHOT frames, whose "state" names the arrays and "dtypes" their dtypes; with

@@ -1,4 +1,4 @@
-"""`AppliedBatches` knows which batches the blocks of an `async` or `ssp` job have taken (docs/protocol.md)."""
+"""`AppliedBatches` knows which batches the blocks of an `async` or `ssp` job have taken."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple

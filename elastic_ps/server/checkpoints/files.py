@@ -34,30 +34,30 @@ class BlockFileWriter:
         self._blocks: dict[str, dict[str, Any]] = {}
         self._applied: dict[NodeId, dict[int, int]] = defaultdict(dict)  # by block
 
-    def write(self, image: CopiedBlocks) -> None:
-        """Append an image's blocks, one after the other."""
-        itemsize = image.parts[0][1].itemsize
+    def write(self, copied: CopiedBlocks) -> None:
+        """Append blocks, one after the other."""
+        itemsize = copied.parts[0][1].itemsize
         start = 0
-        blocks = zip(image.versions, image.counts, image.extents, strict=True)
+        blocks = zip(copied.versions, copied.counts, copied.extents, strict=True)
         for number, (version, count, extent) in enumerate(blocks):
             low, high = start // itemsize, (start + extent) // itemsize
-            data = b"".join(array[low:high].tobytes() for _, array in image.parts)
+            data = b"".join(array[low:high].tobytes() for _, array in copied.parts)
             self._file.write(data)
-            self._blocks[str(image.segment[0] + number)] = {
+            self._blocks[str(copied.segment[0] + number)] = {
                 "version": version,
                 "file": self._name,
                 "offset": self._offset,
                 "value_bytes": extent,
-                "states": [[name, array.dtype.name, (high - low) * array.itemsize] for name, array in image.parts[1:]],
+                "states": [[name, array.dtype.name, (high - low) * array.itemsize] for name, array in copied.parts[1:]],
                 "count": count,
                 "crc32": zlib.crc32(data),
             }
             self._offset += len(data)
             start += extent
-        for origin, numbers in image.applied.items():
-            self._applied[origin] |= dict(enumerate(numbers, start=image.segment[0]))
+        for origin, numbers in copied.applied.items():
+            self._applied[origin] |= dict(enumerate(numbers, start=copied.segment[0]))
 
-    def table(self) -> str:
+    def contents(self) -> str:
         """Return the JSON of its blocks, for SAVED."""
         applied = {origin: list(_stretches(last)) for origin, last in sorted(self._applied.items())}
         return json.dumps({"blocks": self._blocks, "bytes": self._offset, "applied": applied}, separators=(",", ":"))

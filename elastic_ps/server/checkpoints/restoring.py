@@ -63,7 +63,7 @@ class Restorer:
         self._moved = 0.0  # when the last block came, monotonic
 
     def restore(self, number: ConfigId, manifest_url: str) -> None:
-        """Fill the blocks that the prepared table `number` gives this server, once, however often it is asked for."""
+        """Fill the blocks that configuration `number`, which is prepared, gives this server; once, however often asked."""
         with self._state.changed:
             empty = self._state.store.held(BlockStatus.EMPTY).tolist()
             if not empty or not self._state.standing.decided(number):
@@ -105,25 +105,25 @@ class Restorer:
             with state.changed:
                 return self._is_over(number)
 
-        table = BlockManifest(storage.patiently(lambda: storage.read(manifest_url), self._patience, over))
+        manifest = BlockManifest(storage.patiently(lambda: storage.read(manifest_url), self._patience, over))
         with state.changed:
-            entries = table.entries(state.store, blocks)
+            entries = manifest.entries(state.store, blocks)
         folder = manifest_url.rpartition("/")[0]
         for name, found in entries.items():
             reader = _Reader(f"{folder}/{name}")
             for block, entry in found:
                 data = storage.patiently(partial(reader.read, entry), self._patience, over)
                 entry.check(block, name, data)
-                self._fill(number, block, entry, data, table)
+                self._fill(number, block, entry, data, manifest)
             reader.close()
 
-    def _fill(self, number: ConfigId, block: int, entry: SavedBlock, data: bytes, table: BlockManifest) -> None:
+    def _fill(self, number: ConfigId, block: int, entry: SavedBlock, data: bytes, manifest: BlockManifest) -> None:
         state = self._state
         with state.changed:
             if self._is_over(number):
                 raise _GivenUp(f"the plan {number} is over")
             image = np.frombuffer(data, dtype=np.uint8)
-            state.store.load((block, 1), image, entry.version, [entry.count], table.applied(block))
+            state.store.load((block, 1), image, entry.version, [entry.count], manifest.applied(block))
             state.store.status[block] = BlockStatus.PRIMARY
             self._moved = time.monotonic()
 

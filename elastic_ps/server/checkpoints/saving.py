@@ -33,7 +33,7 @@ class Saver:
         self._state = state
         self._spawn = spawn
         self._ended = ended
-        self._last: tuple[str, str] | None = None  # folder and table of what was saved: asked again, answered again
+        self._last: tuple[str, str] | None = None  # folder and contents of what was saved: asked again, answered again
 
     def save(self, clock: int, url: str) -> None:
         """Save every block at version `clock` into folder `url`; SAVED or LATE is answered when that is done.
@@ -60,7 +60,7 @@ class Saver:
                 writer = BlockFileWriter(file, name)
                 while self._write_piece(snapshot, writer):
                     pass
-            answer, written = writer.table(), True
+            answer, written = writer.contents(), True
         except _GivenUp:
             return
         except (StorageError, FileNotFoundError) as error:
@@ -96,7 +96,7 @@ class Saver:
                 state.snapshot = None
                 state.control.acknowledge(pb.LATE, state.standing.number, state.version)
                 raise _GivenUp("it came too late")
-            image = snapshot.next_piece()
-        if image is not None:
-            writer.write(image)
-        return image is not None
+            copied = snapshot.next_piece()
+        if copied is not None:
+            writer.write(copied)
+        return copied is not None

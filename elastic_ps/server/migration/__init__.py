@@ -1,1 +1,1 @@
-"""Blocks move from one server to another while training goes on (docs/protocol.md, "A plan")."""
+"""Blocks move from one server to another while training goes on (docs/reference/protocol.md, "A plan")."""

@@ -1,6 +1,7 @@
-"""`PlanSteps` takes a server through its plans: prepared, armed, switched to, cancelled (docs/protocol.md, "A plan").
+"""`PlanSteps` takes a server through its plans: prepared, armed, switched to, cancelled.
 
-This server is an old owner by its `FollowSource`s (see `follow`) and a new one by its `FollowTarget`.
+The server is an old owner by its `FollowSource`s and a new one by its `FollowTarget`. The rules are in
+docs/reference/protocol.md, "A plan".
 """
 
 import logging
@@ -85,7 +86,7 @@ class PlanSteps:
         paused: bool,
         dead: frozenset[NodeId],
     ) -> None:
-        """Hold a table ready: room for the blocks that will come. `prepared` is due then.
+        """Hold a configuration ready: room for the blocks that will come. `prepared` is due then.
 
         Args:
             configuration: of the plan.
@@ -132,9 +133,7 @@ class PlanSteps:
             self._clear()
 
     def _stands_on(self, prepared: Configuration, following: Configuration) -> bool:
-        """Return whether `following`, of a death, was built on the prepared table: blocks stay where that one puts
-        them.
-        """
+        """Return whether `following`, of a death, leaves blocks where the prepared configuration puts them."""
         return self._moves != Moves() and moves(self._state.node, prepared, following) == Moves()
 
     def _clear(self) -> None:
@@ -169,13 +168,13 @@ class PlanSteps:
         """See `Plans`."""
         state = self._state
         with state.changed:
-            table = self._feeding
-            if table is None:
+            fed = self._feeding
+            if fed is None:
                 return {}
             lacking = [
                 target for target in self._unfed if target not in state.sources or state.sources[target].link.closed
             ]
-            return {target: (table.members[target], table.id) for target in lacking}
+            return {target: (fed.members[target], fed.id) for target in lacking}
 
     def applied(self, target: NodeId, slot: int, link: Link) -> None:
         """Take note that a new owner has applied a record that lies in its memory.
@@ -236,7 +235,7 @@ class PlanSteps:
             self._state.control.acknowledge(pb.CANCELLED, number, self._state.version)
 
     def forget(self, number: ConfigId) -> None:
-        """Drop the prepared table, which this server cannot hold ready; it tells why by itself."""
+        """Drop the prepared configuration, which this server cannot hold ready; it tells why by itself."""
         with self._state.changed:
             self._drop(number)
 

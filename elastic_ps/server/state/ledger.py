@@ -1,4 +1,4 @@
-"""A `ServerLedger` keeps what a server has applied until the coordinator has it on disk (docs/protocol.md)."""
+"""A `ServerLedger` keeps what a server has applied until the coordinator has it on disk."""
 
 from collections.abc import Callable, Sequence
 

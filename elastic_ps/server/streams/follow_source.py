@@ -1,8 +1,8 @@
 """A `FollowSource` feeds the new owner of blocks, until it holds the same bytes and takes over.
 
 It sends a SNAPSHOT of each block while training goes on, from then on a RECORD of each update of the block, and at the
-switch the HANDOVER (docs/protocol.md, "A plan"; DL2 section 5, step 3). The follower applies the records by the same
-rule, and so holds equal bytes. What shadow workers are sent is in `shadows`.
+switch the HANDOVER (DL2 section 5, step 3; "A plan" in docs/reference/protocol.md). The follower applies the records by
+the same rule, and so holds equal bytes. What shadow workers are sent is in `shadows`.
 
 `next_piece` copies one piece under the lock; the service's pump calls it with pauses, and `SnapshotPace` spreads the
 whole, so that training feels little.

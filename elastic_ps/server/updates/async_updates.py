@@ -1,4 +1,4 @@
-"""In an `async` or `ssp` job each PUSH is an update of its own, made at once (docs/protocol.md, "Async and ssp")."""
+"""In an `async` or `ssp` job each PUSH is an update of its own, made at once."""
 
 import logging
 from collections import defaultdict

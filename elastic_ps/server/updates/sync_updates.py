@@ -162,8 +162,8 @@ class SyncUpdates:
     def _updated(self, closed: _Closed) -> None:
         """Tell the workers, the shadows and the ledger what has gone from its version to the next."""
         state, version = self._state, closed.version
-        tables = {segment for segment, _ in closed.rows}
-        self._tell(state.gathering.workers, version + 1, [run for run in closed.updated if run not in tables])
+        by_rows = {segment for segment, _ in closed.rows}
+        self._tell(state.gathering.workers, version + 1, [run for run in closed.updated if run not in by_rows])
         self._tell_rows(version + 1, closed.rows)
         if closed.pushed:
             shares = list(zip(state.gathering.workers, state.gathering.shares, strict=True))

@@ -43,7 +43,7 @@ def write_at_once(state: WorkerState, store: int, wanted: Sequence[tuple[str, Ar
         wanted: key and array, one for each that is to be written.
     """
     inbox, to = state.inbox, addresses([array for _, array in wanted])
-    with state.changed:  # tables may grow at any time
+    with state.changed:  # the model may grow at any time
         model = inbox.model
         tensors = np.array([model.index.get((store, key), -1) for key, _ in wanted], dtype=np.int64)
         alike = [

@@ -258,7 +258,7 @@ class WorkerJob:
     def parts(self, store: int, keys: Iterable[str]) -> dict[str, list[NDArray[Any]]]:
         """See `StoreJob.parts`."""
         inbox, found = self.node.inbox, {}
-        with self.node.changed:  # tables may grow at any time
+        with self.node.changed:  # the model may grow at any time
             for key in keys:
                 index = inbox.model.index.get((store, key))
                 found[key] = inbox.parts(index) if index is not None and inbox.holds(index) else []

@@ -168,7 +168,7 @@ class Exchange:
             held = np.asarray(blocks, dtype=np.int64)
             held = held[missing[held]] if len(held) else held
             pushed = held[present[held] & ~sparse[held]]
-            for rows, run in _tables(model, push, held[present[held] & sparse[held]].tolist()):
+            for rows, run in _row_runs(model, push, held[present[held] & sparse[held]].tolist()):
                 meta = replace(common, runs=(run,), rows=(len(rows),))
                 yield server, node.frame(meta, version, push.samples), list(rows.payload())
             travels = node.peers.gradients(server, model.slab_bytes) is None
@@ -202,7 +202,7 @@ class Exchange:
         return missing, present, sparse
 
 
-def _tables(model: Model, push: Push, blocks: list[int]) -> Iterator[tuple[Rows, Run]]:
+def _row_runs(model: Model, push: Push, blocks: list[int]) -> Iterator[tuple[Rows, Run]]:
     """Yield, by run of blocks, the rows of gradients of which there are some only."""
     for run in (part for found in model.by_tensor(blocks) for part in runs(found)):
         rows, held = push.rows(model.blocks[run[0]].tensor), rows_of(model, run)

@@ -1,8 +1,8 @@
 """`Membership` lets a worker join its job, go over from one configuration to the next, and leave.
 
 Directives come on the session's thread, news of a switch with frames on the links' threads, the clock's version on the
-script's. Whoever hears first that a configuration is decided swaps the tables, in whatever thread; an open exchange
-sees it by `WorkerState.generation`. The rules: docs/protocol.md, "A plan" and "Nodes".
+script's. Whoever hears first that a configuration is decided puts it in force, in whatever thread; an open exchange
+sees it by `WorkerState.generation`. The rules: docs/reference/protocol.md, "A plan" and "Nodes".
 """
 
 import threading
@@ -39,7 +39,9 @@ class Membership:
         self._heard: dict[NodeId, ConfigId] = {}  # by server: the newest configuration of its frames
         self._resumed = ConfigId()
         self._preparing = NO_CONFIGURATION  # to be answered when its servers are connected
-        self._overtaken: float | None = None  # pause mode: when a decision swapped the tables in the middle of a step
+        self._overtaken: float | None = (
+            None  # pause mode: when a decision put another configuration in force in the middle of a step
+        )
 
     @property
     def is_current(self) -> bool:
@@ -113,18 +115,18 @@ class Membership:
             state.changed.notify_all()
 
     def answer_prepared(self) -> None:
-        """Answer PREPARED once the prepared table's servers are all connected; else they are told as waited for.
+        """Answer PREPARED once all servers of the prepared configuration are connected; till then they are waited for.
 
-        A table that was answered before may be armed, and then every member of it has to exchange with all its servers.
+        One that was answered may be armed, and then each of its members has to exchange with all its servers.
         Call under the lock.
         """
-        state, table = self._state, self._state.standing.prepared
-        if table is None or table.id != self._preparing:
+        state, prepared = self._state, self._state.standing.prepared
+        if prepared is None or prepared.id != self._preparing:
             return
-        if all(state.peers.is_connected(server.id) for server in table.servers):
+        if all(state.peers.is_connected(server.id) for server in prepared.servers):
             self._preparing = NO_CONFIGURATION
-            self._acknowledge(pb.PREPARED, table.id)
-            threading.Thread(target=populate, args=(state, table), name="populate", daemon=True).start()
+            self._acknowledge(pb.PREPARED, prepared.id)
+            threading.Thread(target=populate, args=(state, prepared), name="populate", daemon=True).start()
 
     def _forget(self, server: NodeId) -> None:
         """Forget a dead server's replies of the open exchange."""
@@ -166,7 +168,7 @@ class Membership:
         """Leave the servers that are dead or in no known configuration: what is arriving from them does not count."""
         state = self._state
         with state.changed:
-            used = {server.id for table in state.standing.known for server in table.servers} - state.standing.dead
+            used = {server.id for known in state.standing.known for server in known.servers} - state.standing.dead
             for server in state.receiving.keys() - used:
                 del state.receiving[server]
             state.peers.keep(used)

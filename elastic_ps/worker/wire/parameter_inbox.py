@@ -162,8 +162,8 @@ class ParameterInbox:
         held = rows_of(self.model, run)
         assert held is not None, "else these rows were not known"
         tensor = self.model.tensors[self.model.blocks[run[0]].tensor]
-        table = kept[self.model.span(run)][: len(held) * tensor.row_bytes].view(tensor.dtype)
-        table.reshape(len(held), -1)[rows.numbers - held.start] = rows.values
+        values = kept[self.model.span(run)][: len(held) * tensor.row_bytes].view(tensor.dtype)
+        values.reshape(len(held), -1)[rows.numbers - held.start] = rows.values
 
     def begin(self, version: int) -> None:
         """Start at `version` with nothing installed: a job whose model is still empty."""

@@ -40,7 +40,7 @@ def follow(node: WorkerNode) -> None:
         prepared = node.standing.prepared
         return prepared is not None and prepared.id != told and node.inbox.version is not None
 
-    def lost() -> bool:  # the job went on without this joiner, which dropped what it held of the table before
+    def lost() -> bool:  # the job went on without this joiner, which dropped what it held of the configuration before
         return node.is_shadow and not node.is_sync and node.inbox.version is None
 
     while not node.is_member:

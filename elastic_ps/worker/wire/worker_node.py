@@ -75,7 +75,7 @@ class WorkerNode(WorkerState):
         self.peers.keep(())
 
     def _say_goodbye(self) -> None:
-        for server in {server.id for table in self.standing.known for server in table.servers}:
+        for server in {server.id for known in self.standing.known for server in known.servers}:
             self.peers.send(server, Frame(GoodbyeMeta()))
         self.peers.flush(_GOODBYE_SECONDS)
 
@@ -121,7 +121,7 @@ class WorkerNode(WorkerState):
         """See `Owner`."""
         if self.ended is not None or server in self.standing.dead:
             return None
-        return next((table.members[server] for table in self.standing.known if server in table.members), None)
+        return next((known.members[server] for known in self.standing.known if server in known.members), None)
 
     def connected(self, server: NodeId) -> None:
         """See `Owner`."""

@@ -153,7 +153,7 @@ class WorkerState:
         return True
 
     def extend(self, tensors: Sequence[pb.Tensor], assignment: Sequence[int]) -> None:
-        """Take over tables that may have grown. Call under the lock."""
+        """Take over a model and an assignment that may have grown. Call under the lock."""
         if len(tensors) <= len(self.inbox.model.tensors):
             return
         self.inbox.grow(self.inbox.model.extended([codec.tensor_from_pb(tensor) for tensor in tensors]))

@@ -74,7 +74,7 @@ def saved(snapshot: CheckpointSnapshot) -> tuple[bytes, str]:
     writer = BlockFileWriter(file, "s.bin")
     while (piece := snapshot.next_piece()) is not None:
         writer.write(piece)
-    return file.getvalue(), writer.table()
+    return file.getvalue(), writer.contents()
 
 
 def restored(file: tuple[bytes, str], applied: dict) -> Desk:
