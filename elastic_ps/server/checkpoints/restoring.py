@@ -63,7 +63,7 @@ class Restorer:
         self._moved = 0.0  # when the last block came, monotonic
 
     def restore(self, number: ConfigId, manifest_url: str) -> None:
-        """Fill the blocks that configuration `number`, which is prepared, gives this server; once, however often asked."""
+        """Fill the blocks that the prepared configuration gives this server; once, however often it is asked for."""
         with self._state.changed:
             empty = self._state.store.held(BlockStatus.EMPTY).tolist()
             if not empty or not self._state.standing.decided(number):
