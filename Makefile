@@ -67,7 +67,7 @@ lint: setup  ## format, lint, types, layers, generated code
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache  # its cache does not see every change of branch
 	$(BIN)/python -m protos.generate --check
 
 format: setup  ## rewrite the sources as the linter wants them

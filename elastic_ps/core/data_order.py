@@ -5,6 +5,7 @@ Trainer); an epoch takes `steps_per_epoch` sampler steps.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,6 +93,16 @@ class Place:
     epoch: int
     step: int
     exchange: int = 0
+
+
+class Slice(NamedTuple):
+    """A `Slice` is what one worker's push is about: positions [low, high) of an epoch, at one exchange of one step."""
+
+    epoch: int
+    step: int
+    exchange: int
+    low: int
+    high: int
 
 
 def place(spec: DataSpec, version: int) -> Place:

@@ -18,7 +18,7 @@ class NodeSettings:
 
     Attributes:
         coordinator: host:port of the job's coordinator.
-        token: the job's secret, `core.token.TOKEN_BYTES` long; shown on both planes.
+        token: the job's secret, `control.token.TOKEN_BYTES` long; shown on both planes.
         host: address that peers reach this node at.
         nonce: the launcher's name for this process; a retried registration with the same one is the same node.
         transport: of tensors.

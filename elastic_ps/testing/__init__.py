@@ -1,1 +1,1 @@
-"""Stand-ins that tests use, of this project and of those who build on it."""
+"""This room has stand-ins that tests use, of this project and of those who build on it."""

@@ -1,1 +1,1 @@
-"""The data plane: frames, and connections that carry them."""
+"""This room is the data plane: frames, and connections that carry them."""

@@ -1,4 +1,4 @@
-"""The one interface behind which every transport stands."""
+"""This module has the one interface behind which every transport stands."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -13,7 +13,7 @@ Buffer = memoryview | NDArray  # type: ignore[type-arg]  # any contiguous array
 
 
 def flat(buffer: Buffer) -> memoryview:
-    """The bytes of a buffer, not copied.
+    """Return the bytes of a buffer, not copied.
 
     Raises:
         TypeError: it is not contiguous.
@@ -23,7 +23,7 @@ def flat(buffer: Buffer) -> memoryview:
 
 
 class Connection(Protocol):
-    """A two-way stream of frames to one peer. One thread may send while another receives."""
+    """A `Connection` is a two-way stream of frames to one peer. One thread may send while another receives."""
 
     @property
     def peer(self) -> str:
@@ -31,22 +31,22 @@ class Connection(Protocol):
 
     @property
     def kind(self) -> str:
-        """Of the transport."""
+        """The name of the transport."""
 
     @property
     def reason(self) -> str:
-        """Why it is not the one that was tried first; empty: it is."""
+        """Why it is not the transport that was tried first; empty: it is."""
 
     @property
     def moved(self) -> tuple[int, int]:
-        """Return the bytes that came over it, and that it has taken to send: while the first grows its peer lives."""
+        """The bytes that came over it, and that it has taken to send: while the first grows its peer lives."""
 
     @property
     def shared(self) -> Sequence[Image]:
-        """Memory that both ends see: what `share` was given at one of them; none where the transport has no such."""
+        """The memory that both ends see: what `share` was given at one of them; none where nothing is shared."""
 
     def greet(self, seconds: float) -> None:
-        """Let the peer prove that it is of this job, and prove it to the peer. Who accepts a connection calls it first.
+        """Let the peer prove that it is of this job, and prove it to the peer; who accepts calls it first.
 
         Raises:
             ProtocolError: the peer is of no or another job.
@@ -78,10 +78,10 @@ class Connection(Protocol):
         """Fill `buffers`, which together have the frame's `payload_bytes`; what lies there already is not copied."""
 
     def image_at(self, places: Sequence[slice]) -> Image | None:
-        """The shared image in which the payload of the frame received last lies, at these places; None: it does not."""
+        """Return the shared image in which the payload of the last frame lies at these places; None: none does."""
 
     def lying(self) -> Sequence[Raw]:
-        """Where the payload of the frame received last lies in shared memory; nothing where it travels."""
+        """Return where the payload of the last frame lies in shared memory; nothing where it travels."""
 
     def hang_up(self) -> None:
         """Break the connection under a thread that uses it; a blocked `receive` on either side raises PeerLost.
@@ -95,13 +95,13 @@ class Connection(Protocol):
 
 
 class Unshared:
-    """What a `Connection` is that shares no memory: every byte travels."""
+    """An `Unshared` is what a `Connection` is that shares no memory: every byte travels."""
 
     reason = ""
     shared: Sequence[Image] = ()
 
     def share(self, writable: Image, readable: Sequence[Image]) -> None:
-        """See `Connection.share`: nothing is."""
+        """See `Connection.share`: nothing is shared."""
 
     def image_at(self, places: Sequence[slice]) -> Image | None:
         """See `Connection.image_at`."""
@@ -113,11 +113,11 @@ class Unshared:
 
 
 class Listener(Protocol):
-    """Where peers connect to."""
+    """A `Listener` is where peers connect to."""
 
     @property
     def address(self) -> tuple[str, int]:
-        """(host, port) to give to peers."""
+        """The (host, port) to give to peers."""
 
     def accept(self) -> Connection:
         """Wait for a peer. Raises PeerLost once the listener is closed."""
@@ -127,20 +127,32 @@ class Listener(Protocol):
 
 
 class Transport(Protocol):
-    """Makes connections; knows the job's token."""
+    """A `Transport` makes connections, and knows the job's token."""
 
     def listen(self, host: str, port: int = 0, reached_as: str = "") -> Listener:
-        """Listen on `host`; port 0 takes a free one; `reached_as`: the host that peers connect to, if another."""
+        """Listen for peers.
+
+        Args:
+            host: address to listen on.
+            port: 0 takes a free one.
+            reached_as: the host that peers connect to, if another.
+        """
 
     def connect(self, host: str, port: int, peer: str, timeout: float = 10.0) -> Connection:
         """Connect to a peer that listens, and greet.
+
+        Args:
+            host: address of the peer.
+            port: of the peer.
+            peer: its name, for errors.
+            timeout: seconds for all of it.
 
         Raises:
             PeerLost: nobody is there, or not in time, or somebody who does not know the job's token.
         """
 
     def joined(self, connection: Connection, frame: Frame) -> Connection | None:
-        """The connection of which an accepted socket is a part, as its first frame, a JOIN, says; None until the last.
+        """Return the connection that an accepted socket, whose first frame is a JOIN, completes; None until the last.
 
         Raises:
             ProtocolError: no correct peer sends such a frame.

@@ -1,4 +1,4 @@
-"""Which transport a node takes."""
+"""This module chooses which transport a node takes."""
 
 import logging
 import os
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class TransportName(StrEnum):
-    """What an operator asks for."""
+    """A `TransportName` is what an operator asks for."""
 
     AUTO = "auto"
     SHM = "shm"
@@ -24,7 +24,7 @@ class TransportName(StrEnum):
 
 
 class AutoTransport(ShmTransport):
-    """Shared memory where there can be some, else TCP."""
+    """An `AutoTransport` takes shared memory where there can be some, else TCP."""
 
     def connect(self, host: str, port: int, peer: str, timeout: float = 10.0) -> SocketConnection:
         """See `Transport.connect`."""
@@ -38,7 +38,7 @@ class AutoTransport(ShmTransport):
 
 
 FOLDER = "ELASTIC_SHARED_MEMORY"
-"""Variable of the environment: the folder of `Meeting`. It tells where the process is, not what its job wants."""
+"""Variable of the environment: the folder of `ShmRendezvous`. It tells where the process is, not what its job wants."""
 
 TRANSPORTS: Mapping[TransportName, Callable[[bytes, int, str], Transport]] = {
     TransportName.AUTO: AutoTransport,
@@ -50,7 +50,7 @@ TRANSPORTS: Mapping[TransportName, Callable[[bytes, int, str], Transport]] = {
 
 @dataclass(frozen=True)
 class TransportSettings:
-    """How a node's tensors travel.
+    """A `TransportSettings` says how a node's tensors travel.
 
     Attributes:
         name: of the transport.
@@ -61,7 +61,7 @@ class TransportSettings:
     sockets: int = 1
 
     def make(self, token: bytes) -> Transport:
-        """The transport, with the job's token; where its processes meet, the environment says."""
+        """Make the transport, with the job's token; the environment says where processes of a host meet."""
         return TRANSPORTS[self.name](token, self.sockets, os.environ.get(FOLDER, "").rstrip("/"))
 
 

@@ -1,10 +1,10 @@
-"""What frames say, and why they are refused."""
+"""This module names what frames say, and why they are refused."""
 
 from enum import IntEnum, StrEnum
 
 
 class Kind(IntEnum):
-    """What a frame says."""
+    """A `Kind` is what a frame says."""
 
     HELLO = 1
     ACCEPTED = 2
@@ -26,7 +26,7 @@ class Kind(IntEnum):
 
 
 class Reason(StrEnum):
-    """Why a frame is refused."""
+    """A `Reason` says why a frame is refused."""
 
     TOKEN = "token"
     STALE = "stale"  # from an old configuration; the refusal names the current one

@@ -1,4 +1,4 @@
-"""The JSON part of a frame, its meta: one class a kind. What comes in is checked, on every lane, before it is used.
+"""This module declares the JSON part of a frame, its meta: one class a kind, checked on every lane before it is used.
 
 A name that the kind does not have, a value of another type or out of range, an infinite number: each is a
 `ProtocolError` that names it. Whether the blocks exist that a meta names, only the node that holds a model can say.
@@ -9,29 +9,30 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from elastic_ps.core.configuration import ConfigId, NodeId, Role
+from elastic_ps.core.data_order import Slice
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.transport import meta_parts
 from elastic_ps.transport.frame_kinds import Kind, Reason
 from elastic_ps.transport.json_checks import choice, flag, integer, listed, mapping, short, text
-from elastic_ps.transport.meta_parts import BATCH, COUNTS, NAME, RUNS, SLICE, WORDS, Encoded, Slice
+from elastic_ps.transport.meta_parts import BATCH, COUNTS, NAME, RUNS, SLICE, WORDS, Encoded
 
 
 @dataclass(frozen=True, kw_only=True)
 class Meta:
-    """The meta of some kind. Each field's annotation has the check of what comes in; a default is not sent."""
+    """A `Meta` is what a frame of some kind says. Each field's annotation has its check; a default is not sent."""
 
     kind: ClassVar[Kind]
 
     @property
     def fault(self) -> str:
-        """Return why no correct peer sends this, though each field by itself could be; empty: none."""
+        """Why no correct peer sends this, though each field by itself could be; empty: one may."""
         return ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OfBlocks(Meta):
-    """The meta of a frame that is about blocks.
+    """An `OfBlocks` is the meta of a frame that is about blocks.
 
     Attributes:
         runs: the payload's blocks, where there is a payload.
@@ -45,7 +46,7 @@ class OfBlocks(Meta):
 
 @dataclass(frozen=True, kw_only=True)
 class JoinMeta(Meta):
-    """Before HELLO on each socket, where a connection has several.
+    """JOIN comes before HELLO on each socket, where a connection has several.
 
     Attributes:
         connection: a name.
@@ -61,7 +62,7 @@ class JoinMeta(Meta):
 
 @dataclass(frozen=True, kw_only=True)
 class HelloMeta(Meta):
-    """First on every connection.
+    """HELLO comes first on every connection.
 
     Attributes:
         node: who has connected.
@@ -77,14 +78,14 @@ class HelloMeta(Meta):
 
 @dataclass(frozen=True, kw_only=True)
 class AcceptedMeta(Meta):
-    """The answer to HELLO."""
+    """ACCEPTED answers HELLO."""
 
     kind = Kind.ACCEPTED
 
 
 @dataclass(frozen=True, kw_only=True)
 class RefusedMeta(Meta):
-    """From the receiver of a stale or wrong frame to its sender.
+    """REFUSED goes from the receiver of a stale or wrong frame to its sender.
 
     Attributes:
         reason: which sort of wrong.
@@ -100,28 +101,28 @@ class RefusedMeta(Meta):
 
 @dataclass(frozen=True, kw_only=True)
 class NoticeMeta(Meta):
-    """From who has switched to its peers: the header's configuration is decided."""
+    """NOTICE tells the peers of a node that has switched: the configuration in the header is decided."""
 
     kind = Kind.NOTICE
 
 
 @dataclass(frozen=True, kw_only=True)
 class GoodbyeMeta(Meta):
-    """From a worker: its part in the job is over in order, the connection's end means nothing."""
+    """GOODBYE says that a worker's part in the job is over in order: the connection's end means nothing."""
 
     kind = Kind.GOODBYE
 
 
 @dataclass(frozen=True, kw_only=True)
 class PingMeta(Meta):
-    """From either end of a connection that has been silent: is anybody there."""
+    """PING asks, from either end of a connection that has been silent, whether anybody is there."""
 
     kind = Kind.PING
 
 
 @dataclass(frozen=True, kw_only=True)
 class PongMeta(Meta):
-    """The answer to PING."""
+    """PONG answers PING."""
 
     kind = Kind.PONG
 
@@ -131,14 +132,14 @@ class PongMeta(Meta):
 
 @dataclass(frozen=True, kw_only=True)
 class InitMeta(OfBlocks):
-    """From the chief: first values."""
+    """INIT brings first values, from the chief."""
 
     kind = Kind.INIT
 
 
 @dataclass(frozen=True, kw_only=True)
 class PullMeta(OfBlocks):
-    """From a worker: asks for VALUE.
+    """PULL asks for VALUE, from a worker.
 
     Attributes:
         states: asks for SNAPSHOTs with the optimizer's state instead.
@@ -154,7 +155,7 @@ class PullMeta(OfBlocks):
 
 @dataclass(frozen=True, kw_only=True)
 class PushMeta(OfBlocks):
-    """From a worker: gradients of the header's version.
+    """PUSH brings gradients of the header's version, from a worker.
 
     In async and ssp `batch` is the name under which each block takes the push once; hyper comes from every worker; the
     header's version is the worker's own count; the blocks of a frame are of one kvstore, and so are those of a PULL.
@@ -182,7 +183,9 @@ class PushMeta(OfBlocks):
 
 @dataclass(frozen=True, kw_only=True)
 class ValueMeta(OfBlocks):
-    """From a server: parameters at the header's version (async, ssp: that of the PUSH plus 1, or of the PULL).
+    """VALUE brings parameters at the header's version, from a server.
+
+    In async and ssp that version is the PUSH's plus 1, or the PULL's.
 
     Attributes:
         rows: as in a PUSH; all else is as at the version before.
@@ -196,7 +199,7 @@ class ValueMeta(OfBlocks):
 
 @dataclass(frozen=True, kw_only=True)
 class SubscribeMeta(Meta):
-    """From a shadow: VALUE now and at each update."""
+    """SUBSCRIBE asks for VALUE now and at each update, from a shadow."""
 
     kind = Kind.SUBSCRIBE
 
@@ -206,7 +209,7 @@ class SubscribeMeta(Meta):
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotMeta(OfBlocks):
-    """One run's values and optimizer state. From the chief, to load state, the payload has no values.
+    """SNAPSHOT brings one run's values and optimizer state; from the chief, to load state, it has no values.
 
     Attributes:
         state: names of the state arrays in the payload after the values.
@@ -237,7 +240,7 @@ class SnapshotMeta(OfBlocks):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordMeta(OfBlocks):
-    """One update of a run: its aggregated gradient, normalised; count increments are implied.
+    """RECORD brings one update of a run: its aggregated gradient, normalised; count increments are implied.
 
     Attributes:
         absent: nobody pushed these keys, and there is no payload.
@@ -266,7 +269,7 @@ class RecordMeta(OfBlocks):
 
 @dataclass(frozen=True, kw_only=True)
 class HandoverMeta(OfBlocks):
-    """These runs are the new owner's now, at the header's version.
+    """HANDOVER makes these runs the new owner's, at the header's version.
 
     Attributes:
         empty: their first values have not come.
@@ -278,7 +281,7 @@ class HandoverMeta(OfBlocks):
 
 @dataclass(frozen=True, kw_only=True)
 class AppliedMeta(Meta):
-    """From a new owner: a RECORD is applied, its memory may be written to.
+    """APPLIED says that a new owner has applied a RECORD: its memory may be written to.
 
     Attributes:
         slot: as in the RECORD.

@@ -1,4 +1,4 @@
-"""What travels on the data plane: a fixed binary header, a small JSON part, then raw bytes. Little endian.
+"""This module encodes what travels on the data plane: a fixed binary header, a small JSON part, then raw bytes.
 
     PUSH   worker -> server    gradients of version v        VALUE  server -> worker    parameters at version v
     INIT   chief -> server     first values                  PULL   worker -> server    asks for VALUE
@@ -10,10 +10,10 @@
     REFUSED    the receiver of a stale or wrong frame -> its sender
     HELLO, ACCEPTED              first on every connection
     JOIN                         before it on each socket, where a connection has several
-    PING, PONG                   any time after them: is anybody there; answered by whoever receives (`link`)
+    PING, PONG                   any time after them: is anybody there; answered by whoever receives (`send_queue`)
 
 Before the first frame both ends of a socket prove that they know the job's token (`greeting`); no frame shows it.
-The header's (term, number) is the sender's configuration. The JSON part, the meta, has a class for each kind (`metas`);
+The header's (term, number) is the sender's configuration. The JSON part, the meta, has a class a kind (`frame_metas`);
 beside these names "at", in the meta of any kind, says where in shared memory the payload lies that does not travel
 (`shm`).
 """
@@ -33,7 +33,7 @@ from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import METAS, Meta, OfBlocks
 from elastic_ps.transport.greeting import MAGIC, PROTOCOL_VERSION
 from elastic_ps.transport.json_checks import MOST, Check, short
-from elastic_ps.transport.meta_parts import PLACES, Encoded, Place
+from elastic_ps.transport.meta_parts import SHARED_RANGES, Encoded, SharedRange
 
 MAX_META_BYTES = 16 << 20
 _HEADER = struct.Struct("<4sHHQQQIIQ")
@@ -45,7 +45,7 @@ _OfKind = TypeVar("_OfKind", bound=Meta)
 
 @dataclass(slots=True)
 class Frame:
-    """One message without its payload.
+    """A `Frame` is one message without its payload.
 
     Attributes:
         meta: what it says; its class gives the kind.
@@ -61,11 +61,11 @@ class Frame:
     version: int = 0
     samples: int = 0
     payload_bytes: int = 0
-    at: tuple[Place, ...] = ()
+    at: tuple[SharedRange, ...] = ()
 
     @property
     def kind(self) -> Kind:
-        """Return what the frame says."""
+        """What the frame says."""
         return self.meta.kind
 
     @property
@@ -86,7 +86,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the fixed part of a frame says."""
+    """A `Header` is what the fixed part of a frame says."""
 
     kind: Kind
     configuration: ConfigId
@@ -97,7 +97,7 @@ class Header:
 
 
 def encode(frame: Frame) -> bytes:
-    """Header and meta of a frame whose `payload_bytes` is set."""
+    """Encode header and meta of a frame whose `payload_bytes` is set."""
     meta = _encode_meta(frame.meta, frame.at)
     header = _HEADER.pack(
         MAGIC,
@@ -162,7 +162,7 @@ def _fields(meta: type[Meta]) -> Mapping[str, tuple[Check, Any]]:
 _FIELDS = {kind: _fields(meta) for kind, meta in METAS.items()}
 
 
-def _encode_meta(meta: Meta, at: tuple[Place, ...]) -> bytes:
+def _encode_meta(meta: Meta, at: tuple[SharedRange, ...]) -> bytes:
     told: dict[str, Any] = {"at": at} if at else {}
     for name, (_, default) in _FIELDS[meta.kind].items():
         value = getattr(meta, name)
@@ -175,14 +175,14 @@ def _object(value: Hyper | Encoded) -> dict[str, Any]:
     return value.to_dict()
 
 
-def _decode_meta(kind: Kind, data: bytes | bytearray | memoryview) -> tuple[Meta, tuple[Place, ...]]:
+def _decode_meta(kind: Kind, data: bytes | bytearray | memoryview) -> tuple[Meta, tuple[SharedRange, ...]]:
     try:
         told = json.loads(bytes(data), parse_constant=_not_finite) if data else {}
     except (ValueError, RecursionError) as error:  # no JSON, or JSON as deep as no frame's
         raise ProtocolError(f"{kind.name} with broken meta: {error}") from error
     if not isinstance(told, dict):
         raise ProtocolError(f"{kind.name} whose meta is no object")
-    at = _checked(kind, "at", PLACES, told.pop("at")) if "at" in told else ()
+    at = _checked(kind, "at", SHARED_RANGES, told.pop("at")) if "at" in told else ()
     known, found = _FIELDS[kind], {}
     for name, value in told.items():
         if name not in known:

@@ -1,4 +1,4 @@
-"""The first bytes on every socket of the data plane: each end proves that it knows the job's token (`core.proof`).
+"""This module greets on a socket of the data plane: each end proves that it knows the job's token (`token_proof`).
 
     who connects -> who listens    "ELPS", protocol, 0, nonce
     who listens -> who connects    "ELPS", protocol, 0, nonce, proof
@@ -24,7 +24,7 @@ _FIRST = struct.Struct(f"<4sHH{NONCE_BYTES}s")
 
 
 class _Patience:
-    """A socket that is read and written within one span of time, whatever the pace."""
+    """A `_Patience` reads and writes a socket within one span of time, whatever the pace."""
 
     def __init__(self, sock: socket.socket, peer: str, seconds: float):
         self._sock, self._peer = sock, peer
@@ -82,10 +82,18 @@ def call(sock: socket.socket, peer: str, token: bytes, port: int, seconds: float
 
 
 def answer(sock: socket.socket, peer: str, token: bytes, port: int, seconds: float) -> None:
-    """Greet as the one who listens; arguments and errors as of `call`, but:
+    """Greet as the one who listens; the socket blocks afterwards.
+
+    Args:
+        sock: accepted.
+        peer: its name, for errors.
+        token: the job's.
+        port: that this end listens at.
+        seconds: for all of it.
 
     Raises:
         ProtocolError: who has connected is not of this job.
+        PeerLost: it says nothing in time, or is gone.
     """
     own = new_nonce()
     try:
@@ -103,7 +111,15 @@ def answer(sock: socket.socket, peer: str, token: bytes, port: int, seconds: flo
 
 
 def called(sock: socket.socket, peer: str, token: bytes, port: int, seconds: float) -> socket.socket:
-    """Greet as in `call`, and return the socket; it is closed where that fails."""
+    """Greet as in `call`, with its arguments, and return the socket; it is closed where that fails.
+
+    Args:
+        sock: connected.
+        peer: its name, for errors.
+        token: the job's.
+        port: that was meant.
+        seconds: for all of it.
+    """
     try:
         call(sock, peer, token, port, seconds)
     except PeerLost:

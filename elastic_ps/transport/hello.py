@@ -1,4 +1,4 @@
-"""How a connection to a server begins: HELLO, and its answer within a bound."""
+"""This module begins a connection to a server: HELLO, and its answer within a bound."""
 
 import threading
 from collections.abc import Iterator
@@ -26,7 +26,12 @@ def pauses() -> Iterator[float]:
 
 
 def greeted(transport: Transport, server: Member, hello: Frame) -> Connection:
-    """Connect to a server and greet it; returns once it has accepted.
+    """Connect to a server and greet it; return once it has accepted.
+
+    Args:
+        transport: to connect by.
+        server: to connect to.
+        hello: the first frame.
 
     Raises:
         PeerLost: it cannot be reached, says nothing in time, refuses, or is none of this job's.

@@ -1,4 +1,4 @@
-"""Checks of JSON values that peers send: each returns the value as the code uses it, or says what is wrong."""
+"""This module checks JSON values that peers send: a check returns the value as the code uses it, or raises."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -74,7 +74,13 @@ def choice(options: type[_Choice]) -> Callable[[Any], _Choice]:
 
 
 def listed(each: Check, most: int = MOST, least: int = 0) -> Check:
-    """Check a list of `least` to `most` values; the check returns a tuple."""
+    """Check a list; the check returns a tuple.
+
+    Args:
+        each: check of one value.
+        most: values.
+        least: values.
+    """
 
     def check(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, list) or not least <= len(value) <= most:

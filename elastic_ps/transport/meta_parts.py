@@ -1,20 +1,31 @@
-"""What the metas of several kinds are made of, and the checks of it: runs of blocks, positions, hyperparameters."""
+"""This module has what metas of several kinds are made of, with the checks: runs of blocks, positions and more."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from elastic_ps.core.compression import Compression
 from elastic_ps.core.configuration import ConfigId
+from elastic_ps.core.data_order import Slice
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
-from elastic_ps.transport.json_checks import integer, listed, number, record, short, text
+from elastic_ps.transport.json_checks import Check, integer, listed, number, record, short, text
 
-Place = tuple[int, int, int]
-"""Of a payload in shared memory: (number of the image, first byte, bytes)."""
 
-Slice = tuple[int, int, int, int, int]
-"""(epoch, step, exchange, low, high): the positions of an epoch that a push is about."""
+class SharedRange(NamedTuple):
+    """A `SharedRange` says where a payload, or a part of it, lies in shared memory.
+
+    Attributes:
+        image: number of the image, in the order in which they were shared.
+        first: first byte.
+        nbytes: how many there are.
+    """
+
+    image: int
+    first: int
+    nbytes: int
+
 
 NAME = text(256, least=1)
 WORDS = text(1 << 20)
@@ -42,7 +53,7 @@ def hyper(value: Any) -> Hyper:
 
 @dataclass(frozen=True)
 class Encoded:
-    """How a push's gradients of float32 are compressed.
+    """An `Encoded` says how a push's gradients of float32 are compressed.
 
     Attributes:
         compression: of all runs.
@@ -53,7 +64,7 @@ class Encoded:
     nbytes: tuple[int, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as it travels."""
+        """Return what travels."""
         return {**self.compression.tell(), "nbytes": self.nbytes}
 
 
@@ -71,11 +82,17 @@ def encoded(value: Any) -> Encoded:
     return Encoded(compression, _BYTES(value.get("nbytes")))
 
 
+def _made(kind: Callable[..., Any], *each: Check) -> Check:
+    """Return the check of a list of as many values as there are checks; it returns what `kind` makes of them."""
+    check = record(*each)
+    return lambda value: kind(*check(value))
+
+
 RUNS = listed(run)
 COUNTS = listed(integer())
 BATCH = record(NAME, integer())
-SLICE = record(integer(), integer(), integer(2**32 - 1), integer(), integer())
-PLACES = listed(record(integer(), integer(), integer()))
+SLICE = _made(Slice, integer(), integer(), integer(2**32 - 1), integer(), integer())
+SHARED_RANGES = listed(_made(SharedRange, integer(), integer(), integer()))
 _NUMBER = record(integer(2**64 - 1), integer(2**64 - 1))
 
 

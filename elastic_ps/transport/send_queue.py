@@ -1,4 +1,4 @@
-"""A connection with a queue and a thread that sends, so that a slow peer never blocks who has something for it."""
+"""This module gives a connection a queue and a thread that sends: a slow peer never blocks who has something for it."""
 
 import threading
 from collections import deque
@@ -18,7 +18,7 @@ _Item = tuple[Frame, Sequence[Buffer], Callable[[], None] | None]
 
 
 class Link:
-    """One peer's connection, after the greeting.
+    """A `Link` is one peer's connection, after the greeting.
 
     Args:
         peer: the node at the other end.
@@ -47,7 +47,13 @@ class Link:
         threading.Thread(target=self.guard, args=(self._run,), name=f"send-{peer}", daemon=True).start()
 
     def send(self, frame: Frame, payload: Sequence[Buffer] = (), sent: Callable[[], None] | None = None) -> None:
-        """Queue a frame, whose payload must stay as it is; `sent` is called once the transport has taken it."""
+        """Queue a frame.
+
+        Args:
+            frame: to send.
+            payload: its memory must stay as it is until it is sent.
+            sent: called once the transport has taken it.
+        """
         with self._filled:
             if self.closed:
                 return
@@ -57,7 +63,7 @@ class Link:
 
     @property
     def backlog(self) -> int:
-        """Payload bytes that wait, the frame that is being sent included."""
+        """The payload bytes that wait, those of the frame that is being sent included."""
         return self._backlog
 
     @property
@@ -66,13 +72,13 @@ class Link:
         return not self._queue
 
     def oldest_version(self) -> int | None:
-        """Version of the frame that has waited longest."""
+        """Return the version of the frame that has waited longest; None: none waits."""
         with self._filled:
             return self._queue[0][0].version if self._queue else None
 
     @property
     def signs(self) -> tuple[int, int, bool]:
-        """Return signs of the peer's life: bytes that came; bytes that were sent; whether a PING waits behind some."""
+        """The signs of the peer's life: bytes that came; bytes that were sent; whether a PING waits behind some."""
         return *self.connection.moved, self._probing
 
     def probe(self) -> None:
@@ -106,12 +112,12 @@ class Link:
             self._queue = deque([*islice(self._queue, 1), *kept])
 
     def flush(self, timeout: float) -> bool:
-        """Wait until what was queued has been sent; False where it was not within `timeout` seconds."""
+        """Wait until what was queued has been sent; return False where it was not within `timeout` seconds."""
         with self._filled:
             return self._filled.wait_for(lambda: not self._queue or self.closed, timeout) and not self.closed
 
     def close(self) -> bool:
-        """Break the connection; what waits is lost. False where that had been done."""
+        """Break the connection; what waits is lost. Return False where that had been done."""
         with self._filled:
             was_open, self.closed = not self.closed, True
             self._queue.clear()

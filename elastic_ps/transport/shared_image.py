@@ -1,4 +1,4 @@
-"""Memory in which every block of a job's model has its own place, whoever holds it."""
+"""This module has memory in which every block of a job's model has its own place, whoever holds it."""
 
 import fcntl
 import mmap
@@ -16,7 +16,7 @@ _POPULATE_READ, _POPULATE_WRITE = 22, 23  # madvise's, from Linux 5.14 on
 
 
 class Image:
-    """Zeroed memory of which only those pages take room that are touched.
+    """An `Image` is zeroed memory of which only those pages take room that are touched.
 
     It is an anonymous file of the kernel's: it may grow while views of it are in use, another process on this host maps
     it by a descriptor, and it is gone with the last process that has it.
@@ -43,18 +43,18 @@ class Image:
 
     @classmethod
     def attached(cls, descriptor: int, writable: bool) -> "Image":
-        """Another process's, by a descriptor that is this one's own from now on."""
+        """Map another process's image, by a descriptor that belongs to this one from now on."""
         image = cls.__new__(cls)
         image._set(descriptor, mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0))
         image.follow()
         return image
 
     def read_only(self) -> int:
-        """A new descriptor, by which it can be mapped and not be written to."""
+        """Open a new descriptor, by which the image can be mapped and not be written to."""
         return os.open(f"/proc/self/fd/{self.descriptor}", os.O_RDONLY | os.O_CLOEXEC)
 
     def grow(self, nbytes: int) -> None:
-        """Have at least `nbytes`."""
+        """Make it at least `nbytes` long."""
         if nbytes > self.array.nbytes:
             os.ftruncate(self.descriptor, nbytes)
             self.follow()
@@ -71,11 +71,17 @@ class Image:
                 self.array = np.frombuffer(self._map, dtype=np.uint8)
 
     def view(self, low: int, high: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """The elements [low, high), counted in `dtype`."""
+        """Return the elements [low, high), counted in `dtype`, on one axis.
+
+        Args:
+            low: first element.
+            high: after the last one.
+            dtype: of the elements.
+        """
         return self.array[low * dtype.itemsize : high * dtype.itemsize].view(dtype)
 
     def populate(self, low: int, high: int) -> None:
-        """Have the pages of the bytes [low, high) here before somebody waits for them; what they hold stays."""
+        """Touch the pages of the bytes [low, high) before somebody waits for them; what they hold stays."""
         first = low // _PAGE * _PAGE
         how = _POPULATE_WRITE if self._protection & mmap.PROT_WRITE else _POPULATE_READ
         with suppress(OSError):  # an older kernel: they come when they are touched

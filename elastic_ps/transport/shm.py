@@ -1,7 +1,7 @@
-"""Connections inside one host: frames over a Unix socket, tensors in memory that both processes have mapped.
+"""This module connects inside one host: frames go over a Unix socket, tensors lie in memory that both processes map.
 
-A server listens beside its TCP port on a Unix socket (see `meeting`), where a peer finds that server or nobody: in
-another job, on another host or in another network namespace with which no folder is shared it has to take TCP. The
+A server listens beside its TCP port on a Unix socket (see `shm_rendezvous`), where a peer finds that server or nobody:
+in another job, on another host or in another network namespace with which no folder is shared it has to take TCP. The
 memory is the server's, handed over by file descriptors.
 """
 
@@ -22,9 +22,9 @@ from elastic_ps.native.library import address as address_of
 from elastic_ps.transport.base import Buffer, Connection, Listener, flat
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.greeting import answer, called
-from elastic_ps.transport.meta_parts import Place
+from elastic_ps.transport.meta_parts import SharedRange
 from elastic_ps.transport.shared_image import Image
-from elastic_ps.transport.shm_rendezvous import Meeting, check_user
+from elastic_ps.transport.shm_rendezvous import ShmRendezvous, check_user
 from elastic_ps.transport.stream import Greet, SocketConnection, SocketListener
 from elastic_ps.transport.tcp import TcpTransport, listening_socket
 
@@ -48,7 +48,7 @@ class ShmConnection(SocketConnection):
     def __init__(self, sock: socket.socket, peer: str, takes: bool, greet: Greet | None = None):
         super().__init__(sock, peer, greet)
         self._takes = takes
-        self._at: Sequence[Place] = ()  # of the present frame's payload; none where it travels
+        self._at: Sequence[SharedRange] = ()  # of the present frame's payload; none where it travels
         self._lying: list[Raw] = []  # what `receive_into` has not taken of it
 
     def share(self, writable: Image, readable: Sequence[Image]) -> None:
@@ -65,17 +65,17 @@ class ShmConnection(SocketConnection):
         frame.payload_bytes = sum(nbytes for _, _, nbytes in places)
         self._send_frame(replace(frame, at=tuple(places)), ())
 
-    def _places(self, parts: Sequence[Raw]) -> list[Place] | None:
-        """Where a payload lies in shared memory; None: not all of it does."""
+    def _places(self, parts: Sequence[Raw]) -> list[SharedRange] | None:
+        """Return where a payload lies in shared memory; None: not all of it does."""
         places = [self._place(part) for part in parts]
         return None if None in places else [place for place in places if place is not None]
 
-    def _place(self, part: Raw) -> Place | None:
+    def _place(self, part: Raw) -> SharedRange | None:
         address = address_of(part)
         for number, image in enumerate(self.shared):
             low = address - address_of(image.array)
             if low >= 0 and low + part.nbytes <= image.array.nbytes:
-                return number, low, part.nbytes
+                return SharedRange(number, low, part.nbytes)
         return None
 
     def receive(self) -> Frame:
@@ -156,15 +156,15 @@ class ShmTransport:
     """See `Transport`.
 
     Args:
-        token: the job's, `core.token.TOKEN_BYTES` long.
+        token: the job's, `control.token.TOKEN_BYTES` long.
         sockets: see `TcpTransport`.
-        folder: see `Meeting`.
+        folder: see `ShmRendezvous`.
     """
 
     def __init__(self, token: bytes, sockets: int = 1, folder: str = ""):
         self._token = token
         self.tcp = TcpTransport(token, sockets)
-        self.meeting = Meeting(token, folder)
+        self.rendezvous = ShmRendezvous(token, folder)
 
     def listen(self, host: str, port: int = 0, reached_as: str = "") -> Listener:
         """See `Transport.listen`: peers that cannot share memory are welcome by TCP."""
@@ -172,13 +172,13 @@ class ShmTransport:
         address: tuple[str, int] = tcp.getsockname()[:2]
         there = (reached_as or host, address[1])
         try:
-            local = self.meeting.listen(*there)
+            local = self.rendezvous.listen(*there)
         except OSError as error:
-            log.warning("peers reach this node by TCP alone: %s", self.meeting.why(error))
+            log.warning("peers reach this node by TCP alone: %s", self.rendezvous.why(error))
             return SocketListener({tcp: self.tcp.accepted}, address)
         accepted = partial(self._accepted, address[1])
         listener = ShmListener({tcp: self.tcp.accepted, local: accepted}, address)
-        listener.leave = weakref.finalize(listener, self.meeting.leave, *there)  # where nobody closes it, at the exit
+        listener.leave = weakref.finalize(listener, self.rendezvous.leave, *there)  # else, at exit
         return listener
 
     def _accepted(self, port: int, sock: socket.socket, peer: str) -> SocketConnection:
@@ -198,9 +198,9 @@ class ShmTransport:
     def connect(self, host: str, port: int, peer: str, timeout: float = 10.0) -> SocketConnection:
         """See `Transport.connect`."""
         try:
-            sock = self.meeting.connect(host, port, timeout)
+            sock = self.rendezvous.connect(host, port, timeout)
         except OSError as error:
             raise PeerLost(
-                peer, f"cannot connect to {host}:{port} by shared memory: {self.meeting.why(error)}"
+                peer, f"cannot connect to {host}:{port} by shared memory: {self.rendezvous.why(error)}"
             ) from error
         return ShmConnection(called(sock, peer, self._token, port, timeout), peer, takes=True)

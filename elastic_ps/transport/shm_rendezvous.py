@@ -1,4 +1,4 @@
-"""Where processes of one host that share memory find one another: the Unix socket of a server."""
+"""This module lets processes of one host that share memory find one another, by the Unix socket of a server."""
 
 import errno
 import hashlib
@@ -16,8 +16,8 @@ _CREDENTIALS = struct.Struct("3i")  # of struct ucred: process, user, group
 _ROOT = 0
 
 
-class Meeting:
-    """A folder of sockets, whose names are made of the job's token and of the address that a server is reached at.
+class ShmRendezvous:
+    """A `ShmRendezvous` is a folder of sockets, named after the job's token and the address of a server.
 
     Without a folder that is given it is one of this user's own, which nobody else may enter. Containers, whose network
     and files are of their own, meet in a folder of their host that all of them have mounted; only sockets lie there,
@@ -33,7 +33,7 @@ class Meeting:
         self._folder = folder or own_folder()
 
     def name(self, host: str, port: int) -> str:
-        """Of the socket of the server that peers of this job reach at (host, port)."""
+        """Return the path of the socket of the server that peers of this job reach at (host, port)."""
         made = hashlib.sha256(self._token + f"{host} {port}".encode()).hexdigest()[:_NAME_CHARACTERS]
         return f"{self._folder}/{made}"
 
@@ -53,7 +53,16 @@ class Meeting:
         return local
 
     def connect(self, host: str, port: int, timeout: float) -> socket.socket:
-        """Return a socket to the server there, which is this user's. Raises OSError."""
+        """Return a socket to the server there, which is this user's.
+
+        Args:
+            host: that the server is reached at.
+            port: that the server is reached at.
+            timeout: seconds to connect in.
+
+        Raises:
+            OSError: nobody is there, or another user.
+        """
         local = socket.socket(socket.AF_UNIX)
         local.settimeout(timeout)
         try:
@@ -73,7 +82,7 @@ class Meeting:
 
     def why(self, error: OSError) -> str:
         """Return what an error of listening or connecting means."""
-        if isinstance(error, Unsafe):
+        if isinstance(error, UnsafePeer):
             return str(error)
         if not os.path.isdir(self._folder):
             return f"the folder {self._folder} is not there"
@@ -89,7 +98,7 @@ class Meeting:
                     path.unlink()
 
 
-class Unsafe(OSError):
+class UnsafePeer(OSError):
     """Another user is at the other end, or could be."""
 
 
@@ -97,11 +106,11 @@ def check_user(local: socket.socket) -> None:
     """Look at who is at the other end of a connected Unix socket: this user, or root.
 
     Raises:
-        Unsafe: it is another user.
+        UnsafePeer: it is another user.
     """
     _, user, _ = _CREDENTIALS.unpack(local.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     if user not in (os.geteuid(), _ROOT):
-        raise Unsafe(f"a process of user {user} is at the other end, and this one is of user {os.geteuid()}")
+        raise UnsafePeer(f"a process of user {user} is at the other end, and this one is of user {os.geteuid()}")
 
 
 def own_folder() -> str:
@@ -114,7 +123,7 @@ def own_folder() -> str:
 
 
 class _Entered:
-    """A folder that has been looked at: its path may be of any length, and be moved or replaced meanwhile."""
+    """An `_Entered` is a folder that has been looked at: its path may be moved or replaced meanwhile."""
 
     def __init__(self, folder: str, private: bool):
         self._folder, self._private = folder, private
@@ -124,7 +133,7 @@ class _Entered:
         found = os.fstat(self._descriptor)
         if self._private and (found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077):
             os.close(self._descriptor)
-            raise Unsafe(
+            raise UnsafePeer(
                 f"the folder {self._folder} is open to other users: `chmod 700` it, or let XDG_RUNTIME_DIR name another"
             )
         return f"/proc/self/fd/{self._descriptor}"
@@ -134,6 +143,6 @@ class _Entered:
 
 
 def _is_dead(path: Path) -> bool:
-    """Whether no process has this socket. One that has it is not disturbed: it is of another type."""
+    """Return whether no process has this socket. One that has it is not disturbed: the probe is of another type."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
         return probe.connect_ex(str(path)) == errno.ECONNREFUSED

@@ -1,4 +1,4 @@
-"""Frames over stream sockets."""
+"""This module sends frames over stream sockets."""
 
 import logging
 import os
@@ -91,7 +91,7 @@ class SocketConnection(Unshared):
         self._send_all(list(parts), ())
 
     def detached(self) -> socket.socket:
-        """The socket, which the caller owns from now on."""
+        """Return the socket, which the caller owns from now on."""
         return self._socket
 
     def _send_all(self, parts: list[memoryview], descriptors: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""One connection over several TCP sockets, each with a thread of its own at both ends."""
+"""This module makes one connection of several TCP sockets, each with a thread of its own at both ends."""
 
 import socket
 import threading
@@ -52,7 +52,7 @@ class StripedConnection(SocketConnection):
         self._at_once(self._receivers, works, lambda: super(StripedConnection, self).receive_into(own))
 
     def _stripes(self, parts: Sequence[memoryview]) -> list[list[memoryview]]:
-        """What goes by each socket."""
+        """Return what goes by each socket."""
         total = sum(part.nbytes for part in parts)
         return _cut(parts, -(-total // (len(self._others) + 1))) if total >= _STRIPED_BYTES else [list(parts)]
 
@@ -90,7 +90,7 @@ class StripedConnection(SocketConnection):
 
 
 def _cut(parts: Sequence[memoryview], size: int) -> list[list[memoryview]]:
-    """Consecutive pieces of `size` bytes each, the last of what is left."""
+    """Cut parts into consecutive pieces of `size` bytes each, the last of what is left."""
     pieces: list[list[memoryview]] = [[]]
     room = size
     for whole in parts:
@@ -105,19 +105,19 @@ def _cut(parts: Sequence[memoryview], size: int) -> list[list[memoryview]]:
 
 
 def joins(name: str, sockets: int) -> list[Frame]:
-    """The first frame on each socket of a connection, by which the accepting end puts it together."""
+    """Return the first frame on each socket of a connection, by which the accepting end puts it together."""
     return [Frame(JoinMeta(connection=name, part=part, of=sockets)) for part in range(sockets)]
 
 
-class Joining:
-    """Accepted sockets of connections that are not complete yet."""
+class PendingStripes:
+    """A `PendingStripes` keeps accepted sockets of connections that are not complete yet."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[str, tuple[float, dict[int, SocketConnection]]] = {}
 
     def add(self, connection: SocketConnection, frame: Frame) -> StripedConnection | None:
-        """Take a socket on which `frame`, a JOIN, came; the connection if it is complete with it.
+        """Take a socket on which `frame`, a JOIN, came; return the connection if it is complete with it.
 
         Raises:
             ProtocolError: the frame is not as `joins` makes them.

@@ -1,4 +1,4 @@
-"""Frames over TCP (IPv4 and IPv6)."""
+"""This module sends frames over TCP (IPv4 and IPv6)."""
 
 import secrets
 import socket
@@ -8,11 +8,11 @@ from elastic_ps.transport.base import Connection, Listener
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.greeting import answering, called
 from elastic_ps.transport.stream import SocketConnection, SocketListener
-from elastic_ps.transport.striped import Joining, StripedConnection, joins
+from elastic_ps.transport.striped import PendingStripes, StripedConnection, joins
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """One of TCP's; port 0 takes a free one."""
+    """Return a TCP socket that listens; port 0 takes a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, port), family=family, backlog=128)
 
@@ -21,14 +21,14 @@ class TcpTransport:
     """See `Transport`.
 
     Args:
-        token: the job's, `core.token.TOKEN_BYTES` long.
+        token: the job's, `control.token.TOKEN_BYTES` long.
         sockets: of each connection that is made here, at most `striped.MOST_SOCKETS`.
     """
 
     def __init__(self, token: bytes, sockets: int = 1):
         self._token = token
         self._sockets = sockets
-        self._joining = Joining()
+        self._joining = PendingStripes()
 
     def listen(self, host: str, port: int = 0, reached_as: str = "") -> Listener:
         """See `Transport.listen`."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from elastic_ps.core.configuration import NodeId
-from elastic_ps.core.data_order import DataSpec
+from elastic_ps.core.data_order import DataSpec, Slice
 from elastic_ps.core.model import Run, runs
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import Raw
@@ -22,11 +22,11 @@ class Share:
 
     Attributes:
         samples: n.
-        slice: [epoch, step, exchange, low, high]; None for static data.
+        slice: what its push is about; None for static data.
     """
 
     samples: int
-    slice: tuple[int, int, int, int, int] | None
+    slice: Slice | None
 
 
 @dataclass(slots=True)

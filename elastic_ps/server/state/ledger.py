@@ -41,10 +41,10 @@ class ServerLedger:
         """
         entry = pb.LedgerEntry(server=self._server, term=number.term, number=number.number, version=version)
         for worker, share in shares:
-            if share.slice is not None:
-                entry.epoch, entry.step, entry.exchange, low, high = share.slice
-                if high > low:
-                    entry.slices.append(pb.Slice(worker=worker, low=low, high=high))
+            if (part := share.slice) is not None:
+                entry.epoch, entry.step, entry.exchange = part.epoch, part.step, part.exchange
+                if part.high > part.low:
+                    entry.slices.append(pb.Slice(worker=worker, low=part.low, high=part.high))
         merged = list(applied)
         if self._entries and self._first + len(self._entries) > self._handed_out:
             last = self._entries[-1]

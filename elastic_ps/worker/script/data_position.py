@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from elastic_ps.core.configuration import NodeId
-from elastic_ps.core.data_order import DataSpec, Place, place, share
+from elastic_ps.core.data_order import DataSpec, Place, Slice, place, share
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.transport.meta_parts import Slice
 from elastic_ps.worker.wire.exchange import roster
 from elastic_ps.worker.wire.worker_node import WorkerNode
 
@@ -38,7 +37,7 @@ class StepPart:
         """Return a push's `slice`, see `PushMeta`."""
         if self.place is None:
             return None
-        return self.place.epoch, self.place.step, exchange, self.positions.start, self.positions.stop
+        return Slice(self.place.epoch, self.place.step, exchange, self.positions.start, self.positions.stop)
 
     def number(self, exchange: int) -> tuple[NodeId, int] | None:
         """Return a push's `batch`, see `PushMeta`."""

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from elastic_ps.core.compression import Compression
 from elastic_ps.core.configuration import NO_CONFIGURATION, Configuration, NodeId
+from elastic_ps.core.data_order import Slice
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.model import Model, Run, runs
 from elastic_ps.core.optimizer import Hyper
@@ -16,7 +17,7 @@ from elastic_ps.core.sparse_rows import Rows, rows_of
 from elastic_ps.transport.base import Buffer
 from elastic_ps.transport.frame_metas import PushMeta
 from elastic_ps.transport.frames import Frame
-from elastic_ps.transport.meta_parts import Encoded, Slice
+from elastic_ps.transport.meta_parts import Encoded
 from elastic_ps.worker.wire.parameter_inbox import Slab
 from elastic_ps.worker.wire.worker_node import WorkerNode
 

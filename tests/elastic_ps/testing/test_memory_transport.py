@@ -3,7 +3,8 @@
 import pytest
 
 from elastic_ps.core.errors import PeerLost
-from elastic_ps.testing.memory_transport import Action, Fault, MemoryTransport, Network
+from elastic_ps.testing.frame_faults import FaultAction, FrameFault
+from elastic_ps.testing.memory_transport import MemoryNetwork, MemoryTransport
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import PushMeta
 from elastic_ps.transport.frames import Frame
@@ -20,7 +21,7 @@ class Pair:
 
 @pytest.fixture
 def pair():
-    made = Pair(Network())
+    made = Pair(MemoryNetwork())
     yield made
     made.worker.close()
     made.listener.close()
@@ -35,28 +36,28 @@ def test_both_ends_know_each_other(pair):
 
 
 def test_a_dropped_frame_never_comes(pair):
-    with pair.network.faults(Fault(Action.DROP, Kind.VALUE, version=1)):
+    with pair.network.faults(FrameFault(FaultAction.DROP, Kind.VALUE, version=1)):
         for number in range(3):
             pair.server.send(numbered(number), [b"abc"])
         assert versions(pair.worker, 2) == [0, 2]
 
 
 def test_a_duplicated_frame_comes_twice_with_its_payload(pair):
-    with pair.network.faults(Fault(Action.DUPLICATE, Kind.VALUE)):
+    with pair.network.faults(FrameFault(FaultAction.DUPLICATE, Kind.VALUE)):
         pair.server.send(numbered(1), [b"abc"])
         pair.server.send(numbered(2))
         assert [take(pair.worker)[1] for _ in range(3)] == [b"abc", b"abc", b""]
 
 
 def test_reversed_frames_come_last_first_once_all_are_sent(pair):
-    with pair.network.faults(Fault(Action.REVERSE, Kind.VALUE, times=3)):
+    with pair.network.faults(FrameFault(FaultAction.REVERSE, Kind.VALUE, times=3)):
         for number in range(4):
             pair.server.send(numbered(number))
         assert versions(pair.worker, 4) == [2, 1, 0, 3]
 
 
 def test_held_frames_come_when_they_are_released(pair):
-    hold = Fault(Action.HOLD, Kind.VALUE, skip=1, times=2)
+    hold = FrameFault(FaultAction.HOLD, Kind.VALUE, skip=1, times=2)
     with pair.network.faults(hold):
         for number in range(4):
             pair.server.send(numbered(number))
@@ -67,14 +68,14 @@ def test_held_frames_come_when_they_are_released(pair):
 
 
 def test_what_is_still_held_comes_when_the_faults_end(pair):
-    with pair.network.faults(Fault(Action.HOLD, Kind.VALUE)):
+    with pair.network.faults(FrameFault(FaultAction.HOLD, Kind.VALUE)):
         pair.server.send(numbered(1))
         pair.server.send(numbered(2))
     assert versions(pair.worker, 2) == [2, 1]
 
 
 def test_a_cut_frame_breaks_the_connection_in_its_midst(pair):
-    with pair.network.faults(Fault(Action.CUT, Kind.VALUE)):
+    with pair.network.faults(FrameFault(FaultAction.CUT, Kind.VALUE)):
         pair.server.send(numbered(1), [bytes(1000)])
     assert pair.worker.receive().payload_bytes == 1000
     with pytest.raises(PeerLost):
@@ -86,10 +87,10 @@ def test_a_cut_frame_breaks_the_connection_in_its_midst(pair):
 
 def test_faults_strike_only_what_they_name(pair):
     others = [
-        Fault(Action.DROP, Kind.VALUE, sender="s1"),
-        Fault(Action.DROP, Kind.VALUE, receiver="w1"),
-        Fault(Action.DROP, Kind.VALUE, version=9),
-        Fault(Action.DROP, Kind.PUSH),
+        FrameFault(FaultAction.DROP, Kind.VALUE, sender="s1"),
+        FrameFault(FaultAction.DROP, Kind.VALUE, receiver="w1"),
+        FrameFault(FaultAction.DROP, Kind.VALUE, version=9),
+        FrameFault(FaultAction.DROP, Kind.PUSH),
     ]
     with pytest.raises(AssertionError, match="have not fired"), pair.network.faults(*others):
         pair.server.send(numbered(1))
@@ -98,7 +99,7 @@ def test_faults_strike_only_what_they_name(pair):
 
 
 def test_a_fault_that_has_not_fired_fails_the_test_and_hides_no_other_failure(pair):
-    fault = Fault(Action.DROP, Kind.VALUE, times=2)
+    fault = FrameFault(FaultAction.DROP, Kind.VALUE, times=2)
     with pytest.raises(AssertionError, match="DROP"), pair.network.faults(fault):
         pair.server.send(numbered(1))
     with pytest.raises(ValueError, match="the test's own"), pair.network.faults(fault):
@@ -106,7 +107,7 @@ def test_a_fault_that_has_not_fired_fails_the_test_and_hides_no_other_failure(pa
 
 
 def test_no_fault_strikes_after_its_block(pair):
-    fault = Fault(Action.DROP, Kind.VALUE, times=2)
+    fault = FrameFault(FaultAction.DROP, Kind.VALUE, times=2)
     with pytest.raises(AssertionError, match="DROP"), pair.network.faults(fault):
         pair.server.send(numbered(1))
     pair.server.send(numbered(2))
@@ -114,7 +115,7 @@ def test_no_fault_strikes_after_its_block(pair):
 
 
 def test_a_full_stream_makes_its_sender_wait_with_the_payload_not_yet_read():
-    pair = Pair(Network(capacity=10))
+    pair = Pair(MemoryNetwork(capacity=10))
     values = bytearray(b"old")
     pair.worker.send(numbered(1), [b"more than ten bytes"])
     sending = Aside(pair.worker.send, Frame(PushMeta()), [values])

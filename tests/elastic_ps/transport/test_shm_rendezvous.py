@@ -152,14 +152,14 @@ def test_only_this_user_and_root_may_be_at_the_other_end(monkeypatch):
         shm_rendezvous.check_user(one)
         monkeypatch.setattr(os, "geteuid", lambda: 12345)
         monkeypatch.setattr(shm_rendezvous, "_ROOT", -1)
-        with pytest.raises(shm_rendezvous.Unsafe, match="of user 12345"):
+        with pytest.raises(shm_rendezvous.UnsafePeer, match="of user 12345"):
             shm_rendezvous.check_user(one)
 
 
 @pytest.mark.parametrize("end", [shm_rendezvous, shm], ids=["who connects", "who listens"])
 def test_another_user_at_the_other_end_is_sent_away_before_anything_is_said(tmp_path, made, monkeypatch, end):
     def another(_sock):
-        raise shm_rendezvous.Unsafe("a process of another user is at the other end")
+        raise shm_rendezvous.UnsafePeer("a process of another user is at the other end")
 
     listener = listening(tmp_path, made)
     monkeypatch.setattr(end, "check_user", another)
@@ -174,11 +174,11 @@ def test_another_user_at_the_other_end_is_sent_away_before_anything_is_said(tmp_
 
 def test_the_environment_says_where(tmp_path, monkeypatch):
     monkeypatch.setenv(FOLDER, f"{tmp_path}/")
-    assert TransportSettings().make(TOKEN).meeting.name("h", 1).startswith(f"{tmp_path}/")
+    assert TransportSettings().make(TOKEN).rendezvous.name("h", 1).startswith(f"{tmp_path}/")
     assert TransportSettings(TransportName.TCP).make(TOKEN)
     monkeypatch.delenv(FOLDER)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    assert TransportSettings().make(TOKEN).meeting.name("h", 1).startswith(f"{tmp_path}/elastic_ps/")
+    assert TransportSettings().make(TOKEN).rendezvous.name("h", 1).startswith(f"{tmp_path}/elastic_ps/")
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert TransportSettings().make(TOKEN).meeting.name("h", 1).startswith(f"{tmp_path}/elastic_ps/sockets/")
+    assert TransportSettings().make(TOKEN).rendezvous.name("h", 1).startswith(f"{tmp_path}/elastic_ps/sockets/")

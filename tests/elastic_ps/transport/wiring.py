@@ -10,7 +10,7 @@ import numpy as np
 
 from elastic_ps.control.token import TOKEN_BYTES
 from elastic_ps.core.errors import ElasticError
-from elastic_ps.testing.memory_transport import MemoryTransport, Network
+from elastic_ps.testing.memory_transport import MemoryNetwork, MemoryTransport
 from elastic_ps.transport.base import Connection, Listener, Transport
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import ValueMeta
@@ -108,7 +108,7 @@ class Shm(Tcp):
 
     def raw(self, listener: Listener) -> Raw:
         self._sockets.append(socket.socket(socket.AF_UNIX))
-        self._sockets[-1].connect(ShmTransport(TOKEN).meeting.name(*listener.address))
+        self._sockets[-1].connect(ShmTransport(TOKEN).rendezvous.name(*listener.address))
         call(self._sockets[-1], "server", TOKEN, listener.address[1], TIMEOUT)
         return Raw(self._sockets[-1].sendall, self._sockets[-1].close)
 
@@ -117,7 +117,7 @@ class Memory:
     host = "here"
 
     def __init__(self) -> None:
-        self.network = Network()
+        self.network = MemoryNetwork()
 
     def transport(self, token: bytes = TOKEN) -> Transport:
         return MemoryTransport(token, self.network, "node")

@@ -12,7 +12,7 @@ from elastic_ps.control.token import TOKEN_BYTES
 from elastic_ps.core.configuration import ConfigId, Member, Role
 from elastic_ps.core.errors import ElasticError
 from elastic_ps.core.model import Model, Tensor, members, runs
-from elastic_ps.testing.memory_transport import MemoryConnection, MemoryTransport, Network
+from elastic_ps.testing.memory_transport import MemoryConnection, MemoryNetwork, MemoryTransport
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import METAS, AcceptedMeta, HelloMeta, ValueMeta
 from elastic_ps.transport.frames import Frame
@@ -36,7 +36,7 @@ class Received:
 class PlayedServer:
     """Accepts, greets, keeps what comes; the test answers."""
 
-    def __init__(self, name: str, network: Network):
+    def __init__(self, name: str, network: MemoryNetwork):
         self.name = name
         self.connections: list[MemoryConnection] = []
         self.received: list[Received] = []

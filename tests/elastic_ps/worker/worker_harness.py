@@ -13,7 +13,7 @@ from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configurat
 from elastic_ps.core.errors import ElasticError
 from elastic_ps.core.model import Model, Tensor, members
 from elastic_ps.core.sparse_rows import Rows
-from elastic_ps.testing.memory_transport import MemoryTransport, Network
+from elastic_ps.testing.memory_transport import MemoryNetwork, MemoryTransport
 from elastic_ps.worker.wire.exchange import Exchange, Push, roster
 from elastic_ps.worker.wire.parameters import enter
 from elastic_ps.worker.wire.worker_node import WorkerNode
@@ -131,7 +131,7 @@ class Play:
     """See the module."""
 
     def __init__(self, servers: Sequence[str] = ("s0", "s1"), node: str = "w0", capacity: int = 1 << 20):
-        self.network = Network(capacity)
+        self.network = MemoryNetwork(capacity)
         self.servers = {name: PlayedServer(name, self.network) for name in servers}
         self.session = FakeSession(node)
         self.node = self.make_node(MemoryTransport(TOKEN, self.network, node))

@@ -9,7 +9,7 @@ from elastic_ps.core.errors import ConfigurationError, ProtocolError
 from elastic_ps.core.model import Tensor
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.sparse_rows import Rows
-from elastic_ps.testing.memory_transport import Action, Fault
+from elastic_ps.testing.frame_faults import FaultAction, FrameFault
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import ValueMeta
 from elastic_ps.transport.frames import Frame
@@ -119,8 +119,8 @@ def test_replies_in_any_order_and_twice(play):
     play.start(SPLIT)
     s0, s1 = play.servers.values()
     faults = (
-        Fault(Action.REVERSE, Kind.VALUE, sender="s0", times=3),
-        Fault(Action.DUPLICATE, Kind.VALUE, sender="s1", times=3),
+        FrameFault(FaultAction.REVERSE, Kind.VALUE, sender="s0", times=3),
+        FrameFault(FaultAction.DUPLICATE, Kind.VALUE, sender="s1", times=3),
     )
     with play.network.faults(*faults):
         running = play.exchange()
@@ -138,7 +138,7 @@ def test_replies_in_any_order_and_twice(play):
 def test_a_late_chunk_is_waited_for_and_the_next_versions_chunk_kept(play):
     play.start(SPLIT)
     s0, s1 = play.servers.values()
-    hold = Fault(Action.HOLD, Kind.VALUE, sender="s0", version=1, skip=2)
+    hold = FrameFault(FaultAction.HOLD, Kind.VALUE, sender="s0", version=1, skip=2)
     with play.network.faults(hold):
         running = play.exchange()
         s0.answer(1, S0, ONE, frames=3)
@@ -186,7 +186,7 @@ def test_a_reply_under_way_when_its_server_dies_does_not_count(play):
 def test_a_reply_that_breaks_off_is_asked_for_again_by_a_push_of_what_is_missing(play):
     play.start(SPLIT)
     s0, s1 = play.servers.values()
-    with play.network.faults(Fault(Action.CUT, Kind.VALUE, sender="s0", skip=1)):
+    with play.network.faults(FrameFault(FaultAction.CUT, Kind.VALUE, sender="s0", skip=1)):
         running = play.exchange()
         s0.await_push(S0, ONE)
         s1.answer(1, S1, ONE)
@@ -202,7 +202,7 @@ def test_a_reply_that_breaks_off_is_asked_for_again_by_a_push_of_what_is_missing
 def test_a_push_that_breaks_off_is_sent_again(play):
     play.start(SPLIT)
     s0, s1 = play.servers.values()
-    with play.network.faults(Fault(Action.CUT, Kind.PUSH, sender="w0", receiver="s0")):
+    with play.network.faults(FrameFault(FaultAction.CUT, Kind.PUSH, sender="w0", receiver="s0")):
         running = play.exchange()
         s0.await_connections(2)
     s1.answer(1, S1, ONE)

@@ -5,7 +5,7 @@ import pytest
 
 from elastic_ps.control import codec
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.testing.memory_transport import Action, Fault
+from elastic_ps.testing.frame_faults import FaultAction, FrameFault
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.worker.wire.parameters import FirstValues, declare, enter
 from protos import elastic_pb2 as pb
@@ -102,7 +102,9 @@ def test_a_restored_job_takes_a_new_key_that_comes_first(play):
 @pytest.mark.parametrize(("kind", "sender"), [(Kind.INIT, "w0"), (Kind.PULL, "w0"), (Kind.VALUE, "s0")])
 def test_a_connection_that_breaks_while_first_values_travel(play, kind, sender):
     s0, s1 = play.servers.values()
-    with play.network.faults(Fault(Action.CUT, kind, sender=sender, receiver="s0" if sender == "w0" else "w0")):
+    with play.network.faults(
+        FrameFault(FaultAction.CUT, kind, sender=sender, receiver="s0" if sender == "w0" else "w0")
+    ):
         running = declaring(play)
         if kind is Kind.VALUE:
             s0.await_frames(Kind.PULL)
@@ -138,7 +140,7 @@ def test_a_restored_job_begins_at_its_checkpoints_version(play):
     play.prepare(table)
     play.adopt(table)
     s0, s1 = play.servers.values()
-    with play.network.faults(Fault(Action.CUT, Kind.VALUE, sender="s1")):
+    with play.network.faults(FrameFault(FaultAction.CUT, Kind.VALUE, sender="s1")):
         running = Aside(enter, play.node)
         s0.await_frames(Kind.PULL)
         s1.await_frames(Kind.PULL)

@@ -6,7 +6,7 @@ import pytest
 
 from elastic_ps.core.configuration import Member, Role
 from elastic_ps.core.errors import ConfigurationError, JobEnded
-from elastic_ps.testing.memory_transport import MemoryTransport, Network
+from elastic_ps.testing.memory_transport import MemoryNetwork, MemoryTransport
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import HelloMeta, NoticeMeta, RefusedMeta
 from elastic_ps.transport.frames import Frame
@@ -52,7 +52,7 @@ class Owner:
 
 @pytest.fixture
 def network():
-    return Network()
+    return MemoryNetwork()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from elastic_ps.control import codec
 from elastic_ps.core.data_order import DataSpec
-from elastic_ps.testing.memory_transport import Action, Fault
+from elastic_ps.testing.frame_faults import FaultAction, FrameFault
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import NoticeMeta
 from elastic_ps.worker.wire.parameters import enter, follow
@@ -96,7 +96,7 @@ def test_a_shadow_reports_what_it_copies_until_it_holds_a_version(joiner):
 def test_a_shadow_whose_subscription_was_lost_asks_again(joiner):
     joiner.welcome(joiner.table(1, SPLIT))
     s0, s1 = joiner.servers.values()
-    with joiner.network.faults(Fault(Action.CUT, Kind.SUBSCRIBE, receiver="s1")):
+    with joiner.network.faults(FrameFault(FaultAction.CUT, Kind.SUBSCRIBE, receiver="s1")):
         joining(joiner)
         s1.await_connections(2)
     s1.await_frames(Kind.SUBSCRIBE)
