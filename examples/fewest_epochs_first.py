@@ -1,4 +1,4 @@
-"""A policy of one's own: who needs the fewest epochs still is served first (docs/writing-policies.md).
+"""This is a policy of one's own: the job that needs the fewest epochs is first (docs/guides/write-a-policy.md).
 
 dl2 serve --slots 2x8 --policy examples.fewest_epochs_first:FewestEpochsFirst
 """
@@ -8,10 +8,10 @@ from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 
 
 class FewestEpochsFirst:
-    """By the epochs that they need still."""
+    """This policy serves the jobs first that still need the fewest epochs."""
 
     def allocate(self, snapshot: Snapshot, room: FreeResources) -> Allocation:
-        """Every job gets its minimum in that order, then as many more of both as fit."""
+        """Give every job its minimum in that order, then as many more of both roles as fit."""
         order = sorted(range(len(snapshot.jobs)), key=lambda number: snapshot.jobs[number].remaining_epochs)
         for number in order:
             job = snapshot.jobs[number].job
