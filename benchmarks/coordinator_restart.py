@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import BenchmarkGoal, as_program, finish, under
-from coordinator.core.plans.plan import Kind, Phase, Plan, Times
-from coordinator.core.plans.scale_requests import Goal as Wanted
-from coordinator.core.state import Job, Node
+from coordinator.core.job import DurableJob, RegisteredNode
+from coordinator.core.plans.plan import Phase, Plan, PlanKind, Times
+from coordinator.core.plans.scale_requests import ScaleGoal
 from coordinator.server.journal import Journal
 from coordinator.server.ledger_files import MARK_BYTES
 from elastic_ps.control.channels import coordinator_channel
@@ -92,12 +92,16 @@ def _measure(folder: Path, entries: int, marked: bool) -> dict[str, Any]:
 
 def _write_journal(folder: Path) -> None:
     """Write the journal of a job that knows its servers, with plans that have ended."""
-    nodes = {f"s{n}": Node(Member(f"s{n}", Role.SERVER, "127.0.0.1", 1 + n), 0, f"server-{n}") for n in range(SERVERS)}
+    nodes = {
+        f"s{n}": RegisteredNode(Member(f"s{n}", Role.SERVER, "127.0.0.1", 1 + n), 0, f"server-{n}")
+        for n in range(SERVERS)
+    }
     plans = [
-        Plan(n, Kind.SCALE, "operator", 1.0, phase=Phase.COMMITTED, times=Times(1.0, 2.0, 3.0)) for n in range(PLANS)
+        Plan(n, PlanKind.SCALE, "operator", 1.0, phase=Phase.COMMITTED, times=Times(1.0, 2.0, 3.0))
+        for n in range(PLANS)
     ]
     journal = Journal(folder / "journal.sqlite")
-    journal.write(Job(Wanted(WORKERS, SERVERS), term=1, nodes=nodes), plans)
+    journal.write(DurableJob(ScaleGoal(WORKERS, SERVERS), term=1, nodes=nodes), plans)
     journal.close()
 
 

@@ -19,15 +19,16 @@ from coordinator import options as program_options
 from coordinator.core.batches.book_of_batches import Book
 from coordinator.core.checkpoints.ending import anew, restored
 from coordinator.core.checkpoints.manifest import CheckpointSearch, Manifest
-from coordinator.core.plans.scale_requests import Goal
-from coordinator.core.state import Job, State
+from coordinator.core.job import DurableJob
+from coordinator.core.plans.scale_requests import ScaleGoal
+from coordinator.core.state import State
 from coordinator.server import checkpoint_storage, metrics
 from coordinator.server.addresses import reachable
 from coordinator.server.admission import make_server
 from coordinator.server.journal import Journal
 from coordinator.server.ledger_files import Ledger, Steps
 from coordinator.server.runtime import Runtime
-from coordinator.server.service import Service
+from coordinator.server.service import CoordinatorService
 from elastic_ps.control.token import read_token
 from elastic_ps.core.errors import EXIT_LATER, ConfigurationError, ElasticError, NotNow, StorageError
 from elastic_ps.core.model import Model
@@ -70,7 +71,7 @@ def _load(options: argparse.Namespace, journal: Journal) -> State:
     settings = program_options.settings(options)
     identity = options.identity or storage.new_identity()
     kept = journal.load()
-    goal = Goal(options.workers, options.servers)
+    goal = ScaleGoal(options.workers, options.servers)
     if kept is not None:
         job, plans, book = kept
         job = replace(job, identity=job.identity or identity)  # a journal of before jobs had one
@@ -82,7 +83,7 @@ def _load(options: argparse.Namespace, journal: Journal) -> State:
         log.info("job %s resumes from its journal, after term %d", options.job, job.term)
         return State(settings, job, plans, book)
     seed = options.seed if options.seed is not None else secrets.randbits(32)
-    job = Job(goal, identity, seed, model=Model(block_bytes=options.block_bytes))
+    job = DurableJob(goal, identity, seed, model=Model(block_bytes=options.block_bytes))
     if not options.restore or options.term > 1:  # a later start: nodes that are there are asked first
         return State(settings, job)
     url, saved = _first(options, job)
@@ -91,7 +92,7 @@ def _load(options: argparse.Namespace, journal: Journal) -> State:
     return State(settings, job, book=book)
 
 
-def _first(options: argparse.Namespace, job: Job) -> tuple[str, Manifest]:
+def _first(options: argparse.Namespace, job: DurableJob) -> tuple[str, Manifest]:
     """Return what `--restore` names: that checkpoint, or of a folder the job's own newest one, else the newest.
 
     Raises:
@@ -143,7 +144,7 @@ def _metrics(options: argparse.Namespace, runtime: Runtime) -> Iterator[None]:
 async def _run(options: argparse.Namespace, token: bytes, runtime: Runtime, ledger: Ledger, steps: Steps) -> None:
     raise_limit()
     server = make_server(token)
-    rpc.add_CoordinatorServicer_to_server(Service(runtime, ledger, steps), server)
+    rpc.add_CoordinatorServicer_to_server(CoordinatorService(runtime, ledger, steps), server)
     host = options.advertise or reachable(options.host)
     address = f"{host}:{_bind(server, options.host, options.port)}"
     here = f"--coordinator {address} --token-file {options.token_file}"

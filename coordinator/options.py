@@ -1,26 +1,26 @@
 """This module declares the options of `python -m coordinator`: each once, with its check and its default.
 
-An option that has the name of one of `Settings`' fields is that field's value. The launcher passes on what it has by
-the same names (`elastic_ps.launch.options`).
+An option that has the name of one of `CoordinatorSettings`' fields is that field's value. The launcher passes on what
+it has by the same names (`elastic_ps.launch.options`).
 """
 
 import argparse
 from dataclasses import fields
 from pathlib import Path
 
-from coordinator.core.plans.plan import Migration
-from coordinator.core.state import Settings
+from coordinator.core.plans.plan import MigrationMode
+from coordinator.core.state import CoordinatorSettings
 from elastic_ps.core.configuration import MOST_NODES
 from elastic_ps.core.data_order import MOST_SEED
 from elastic_ps.core.model import DEFAULT_BLOCK_BYTES
 from elastic_ps.system import storage
 
 
-def settings(options: argparse.Namespace) -> Settings:
+def settings(options: argparse.Namespace) -> CoordinatorSettings:
     """Return what the core needs of the options."""
     given = vars(options)
-    named = {field.name: given[field.name] for field in fields(Settings) if field.name in given}
-    return Settings(name=options.job, **named)
+    named = {field.name: given[field.name] for field in fields(CoordinatorSettings) if field.name in given}
+    return CoordinatorSettings(name=options.job, **named)
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
@@ -38,13 +38,24 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     add("--block-bytes", type=_positive, default=DEFAULT_BLOCK_BYTES, help="bytes of the largest block (%(default)s)")
     add("--seed", type=_seed, help="seed of the data order (random)")
     joining = "seconds that a plan waits for joining nodes (%(default)s)"
-    add("--join-timeout", type=_seconds, default=Settings.join_timeout, help=joining)
-    add("--lease", type=_seconds, default=Settings.lease, help="seconds that a node may be silent (%(default)s)")
+    add("--join-timeout", type=_seconds, default=CoordinatorSettings.join_timeout, help=joining)
+    add(
+        "--lease",
+        type=_seconds,
+        default=CoordinatorSettings.lease,
+        help="seconds that a node may be silent (%(default)s)",
+    )
     moving = "how blocks move to other servers (%(default)s)"
-    add("--migration", type=Migration, choices=list(Migration), default=Settings.migration, help=moving)
+    add(
+        "--migration",
+        type=MigrationMode,
+        choices=list(MigrationMode),
+        default=CoordinatorSettings.migration,
+        help=moving,
+    )
     add("--checkpoint", default="", metavar="URL", help="folder of the job's checkpoints, any fsspec URL")
     saving = "seconds between checkpoints; 0: on demand only (%(default)s)"
-    add("--checkpoint-interval", type=float, default=Settings.checkpoint_interval, metavar="S", help=saving)
+    add("--checkpoint-interval", type=float, default=CoordinatorSettings.checkpoint_interval, metavar="S", help=saving)
     add("--restore", default="", metavar="URL", help="start from this checkpoint, or from the newest in this folder")
     mine = "name of this training run: checkpoints have it, and only its own are loaded or dropped"
     add("--identity", type=_identity, metavar="TEXT", help=f"{mine} (that of the journal, else random)")

@@ -25,7 +25,7 @@ class Declaration:
 
 
 @dataclass(frozen=True)
-class Trial:
+class OptimizerTrial:
     """An optimizer that the job does not have yet: every server tries it before it becomes part of the tables.
 
     Attributes:
@@ -40,7 +40,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Told:
+class UnconfirmedDeclaration:
     """A Declare that is in the tables and waits for the servers to know it."""
 
     to: int
@@ -158,7 +158,7 @@ class Rebuilding:
 
 
 @dataclass(frozen=True)
-class Saving:
+class PendingCheckpoint:
     """A checkpoint being written.
 
     Attributes:
@@ -187,7 +187,7 @@ class Saving:
 
 
 @dataclass(frozen=True)
-class Looking:
+class PendingSearch:
     """The search for a checkpoint to go back to.
 
     Attributes:
@@ -204,7 +204,7 @@ class Looking:
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningCommand:
     """A script's command at the servers' handlers; its id is the script's, so an old answer completes no other."""
 
     id: int

@@ -2,12 +2,12 @@
 
 from coordinator.core import events as ev
 from coordinator.core.directives import owed, plan_of, standing, wanted, welcome
-from coordinator.core.effects import Announce, Effect, Journal, Send
+from coordinator.core.effects import Announce, Effect, Send, WriteJournal
 from coordinator.core.state import State
-from coordinator.core.step_context import Turn
+from coordinator.core.step_context import StepContext
 
 
-def consequences(before: State, turn: Turn, event: ev.Event) -> list[Effect]:
+def consequences(before: State, context: StepContext, event: ev.JobEvent) -> list[Effect]:
     """Return all effects of an event, in the order in which they have to happen: what is told has been journalled.
 
     Args:
@@ -15,21 +15,21 @@ def consequences(before: State, turn: Turn, event: ev.Event) -> list[Effect]:
         turn: what has become of it.
         event: that was handled.
     """
-    return [*_journal(before, turn), *turn.effects, *_told(before, turn, event), *_announced(before, turn)]
+    return [*_journal(before, context), *context.effects, *_told(before, context, event), *_announced(before, context)]
 
 
-def _journal(before: State, turn: Turn) -> list[Effect]:
-    job = turn.state.job if turn.state.job is not before.job else None
-    book = turn.state.book if turn.state.book is not before.book else None
-    return [Journal(job, tuple(turn.closed), book)] if job or book or turn.closed else []
+def _journal(before: State, context: StepContext) -> list[Effect]:
+    job = context.state.job if context.state.job is not before.job else None
+    book = context.state.book if context.state.book is not before.book else None
+    return [WriteJournal(job, tuple(context.closed), book)] if job or book or context.closed else []
 
 
-def _told(before: State, turn: Turn, event: ev.Event) -> list[Effect]:
+def _told(before: State, context: StepContext, event: ev.JobEvent) -> list[Effect]:
     """Return the directives that stand now and did not before; for a node that has just opened its stream all."""
-    after = turn.state
+    after = context.state
     rebuilt = before.rebuilding is not None and after.rebuilding is None
     listener = event.node if isinstance(event, ev.Listening) else None
-    resend = _due(turn) if isinstance(event, ev.Tick) else frozenset()
+    resend = _due(context) if isinstance(event, ev.Tick) else frozenset()
     if listener is None and not resend and _same_orders(before, after):
         return []
     effects: list[Effect] = []
@@ -51,7 +51,7 @@ def _told(before: State, turn: Turn, event: ev.Event) -> list[Effect]:
 def _same_orders(before: State, after: State) -> bool:
     return (
         before.job is after.job
-        and before.round is after.round
+        and before.answers is after.answers
         and before.told is after.told
         and before.extended is after.extended
         and before.saving is after.saving
@@ -60,24 +60,24 @@ def _same_orders(before: State, after: State) -> bool:
     )
 
 
-def _due(turn: Turn) -> frozenset[str]:
+def _due(context: StepContext) -> frozenset[str]:
     """Return the nodes that have owed an answer for `resend_after` seconds."""
     clock: dict[str, float] = {}
     due = set()
-    for name in turn.job.nodes:
-        if not owed(turn.state, name):
+    for name in context.job.nodes:
+        if not owed(context.state, name):
             continue
-        since = turn.state.resent.get(name, turn.now)
-        if turn.now - since >= turn.state.settings.resend_after:
+        since = context.state.resent.get(name, context.now)
+        if context.now - since >= context.state.settings.resend_after:
             due.add(name)
-            since = turn.now
+            since = context.now
         clock[name] = since
-    turn.live(resent=clock)
+    context.live(resent=clock)
     return frozenset(due)
 
 
-def _announced(before: State, turn: Turn) -> list[Effect]:
-    if turn.state.job is before.job:
+def _announced(before: State, context: StepContext) -> list[Effect]:
+    if context.state.job is before.job:
         return []
-    now = wanted(turn.state.job)
+    now = wanted(context.state.job)
     return [] if now == wanted(before.job) else [Announce(now)]

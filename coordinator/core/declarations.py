@@ -5,17 +5,18 @@ from collections.abc import Iterable
 from dataclasses import asdict, replace
 
 from coordinator.core import replies
-from coordinator.core.callers import Declaration, Told
+from coordinator.core.callers import Declaration, UnconfirmedDeclaration
 from coordinator.core.directives import landed
 from coordinator.core.effects import Why
-from coordinator.core.events import Declared, Extended
+from coordinator.core.events import Declared
+from coordinator.core.job import DurableJob
+from coordinator.core.node_answers import Extended
 from coordinator.core.optimizer_trials import passed
 from coordinator.core.plans.best_fit import extend
 from coordinator.core.plans.lifecycle import cancel
 from coordinator.core.plans.next_configuration import sizes
-from coordinator.core.plans.plan import Kind, Phase
-from coordinator.core.state import Job
-from coordinator.core.step_context import Turn
+from coordinator.core.plans.plan import Phase, PlanKind
+from coordinator.core.step_context import StepContext
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import OptimizerSpec
@@ -24,59 +25,59 @@ MOST_STORES = 1024
 """Kvstore objects of one script; a larger number is a mistake."""
 
 
-def on_declared(turn: Turn, event: Declared) -> None:
+def on_declared(context: StepContext, event: Declared) -> None:
     """A script says what it uses. It waits until every server knows it, unless it has been told to end."""
-    if turn.job.nodes[event.node].departing:
-        turn.refuse(event.to, f"{event.node} has no part in the job any more: {turn.job.reason}", Why.ENDING)
+    if context.job.nodes[event.node].departing:
+        context.refuse(event.to, f"{event.node} has no part in the job any more: {context.job.reason}", Why.ENDING)
         return
     waiting = Declaration(
         event.to, event.node, event.tensors, event.store, event.optimizer, event.data, event.local_update
     )
-    turn.live(declarations=(*turn.state.declarations, waiting))
+    context.live(declarations=(*context.state.declarations, waiting))
 
 
-def on_extended(turn: Turn, event: Extended) -> None:
+def on_extended(context: StepContext, event: Extended) -> None:
     """A node has taken over the tables."""
-    turn.live(extended=turn.state.extended | {event.node})
+    context.live(extended=context.state.extended | {event.node})
 
 
-def declare(turn: Turn) -> bool:
+def declare(context: StepContext) -> bool:
     """Take what was declared, and tried, into the tables, once no switch is half done and the last growth is known."""
-    state, plan = turn.state, turn.job.plan
-    if not state.declarations or turn.job.loading:
+    state, plan = context.state, context.job.plan
+    if not state.declarations or context.job.loading:
         return False
     if plan is not None and plan.phase is Phase.ARMED and not landed(state) and not plan.decided:
-        turn.replan(decided=True)  # scripts wait for their answer, so the clock's version would not come
+        context.replan(decided=True)  # scripts wait for their answer, so the clock's version would not come
         return True
-    if plan is not None and not landed(state) and (plan.kind is not Kind.SCALE or plan.phase is Phase.ARMED):
+    if plan is not None and not landed(state) and (plan.kind is not PlanKind.SCALE or plan.phase is Phase.ARMED):
         return False
-    if state.told or turn.job.configuration is None:
+    if state.told or context.job.configuration is None:
         return False
     ready = [declaration for declaration in state.declarations if passed(state, declaration)]
     if not ready:
         return False
-    grown = turn.job
+    grown = context.job
     told = []
     for declaration in ready:
         try:
             grown, warnings = merge(grown, declaration)
-            told.append(Told(declaration.to, warnings))
+            told.append(UnconfirmedDeclaration(declaration.to, warnings))
         except ConfigurationError as error:
-            turn.refuse(declaration.to, str(error), Why.INVALID)
+            context.refuse(declaration.to, str(error), Why.INVALID)
     left = tuple(declaration for declaration in state.declarations if declaration not in ready)
-    turn.live(declarations=left, told=tuple(told))
-    if grown is not turn.job:
-        _grow(turn, grown)
+    context.live(declarations=left, told=tuple(told))
+    if grown is not context.job:
+        _grow(context, grown)
     return True
 
 
-def _grow(turn: Turn, grown: Job) -> None:
-    if turn.job.plan is not None and turn.job.plan.open_ended:
-        cancel(turn, "the script declared new tensors or settings; it is planned again with them")
-    plan, configuration = turn.job.plan, grown.configuration
+def _grow(context: StepContext, grown: DurableJob) -> None:
+    if context.job.plan is not None and context.job.plan.open_ended:
+        cancel(context, "the script declared new tensors or settings; it is planned again with them")
+    plan, configuration = context.job.plan, grown.configuration
     if plan is not None and plan.phase is Phase.ARMED:  # it has landed: the target is in force, and grows with it
         plan = replace(plan, target=configuration)
-    turn.durable(
+    context.durable(
         model=grown.model,
         optimizers=grown.optimizers,
         data=grown.data,
@@ -84,27 +85,27 @@ def _grow(turn: Turn, grown: Job) -> None:
         configuration=configuration,
         plan=plan,
     )
-    turn.live(extended=frozenset(), grown_at=turn.now)
-    saving = turn.state.saving
+    context.live(extended=frozenset(), grown_at=context.now)
+    saving = context.state.saving
     if saving is not None and not saving.writing:
-        turn.live(saving=replace(saving, clock=None, saved={}))
+        context.live(saving=replace(saving, clock=None, saved={}))
 
 
-def confirm(turn: Turn) -> bool:
+def confirm(context: StepContext) -> bool:
     """Every server knows the tables: the scripts go on."""
-    job, state = turn.job, turn.state
+    job, state = context.job, context.state
     if not state.told or job.configuration is None:
         return False
     if not {server.id for server in job.configuration.servers} <= state.extended:
         return False
     known = replies.DeclareReply(job.model.tensors, job.configuration.assignment, job.optimizers)
     for told in state.told:
-        turn.reply(told.to, replace(known, warnings=told.warnings))
-    turn.live(told=())
+        context.reply(told.to, replace(known, warnings=told.warnings))
+    context.live(told=())
     return True
 
 
-def merge(job: Job, declaration: Declaration) -> tuple[Job, tuple[str, ...]]:
+def merge(job: DurableJob, declaration: Declaration) -> tuple[DurableJob, tuple[str, ...]]:
     """The job with what a script declares. The same object where it says nothing new.
 
     Returns:
@@ -136,7 +137,7 @@ def merge(job: Job, declaration: Declaration) -> tuple[Job, tuple[str, ...]]:
     return merged, tuple(warnings)
 
 
-def _check_updates(job: Job, declaration: Declaration) -> None:
+def _check_updates(job: DurableJob, declaration: Declaration) -> None:
     """Without a common step only servers can update. A script without Sampler may set its optimizer later."""
     if job.is_sync:
         return

@@ -14,14 +14,15 @@ from coordinator.core.effects import (
     Extend,
     Prepare,
     Resume,
-    Run,
-    Save,
-    Try,
-    Wanted,
+    RunCommand,
+    SaveBlocks,
+    TryOptimizer,
+    WantedProcesses,
     Welcome,
 )
-from coordinator.core.plans.plan import Kind, Migration, Phase, Plan
-from coordinator.core.state import Job, JobPhase, Node, State, StopOrder
+from coordinator.core.job import DurableJob, JobPhase, RegisteredNode, StopOrder
+from coordinator.core.plans.plan import MigrationMode, Phase, Plan, PlanKind
+from coordinator.core.state import State
 from elastic_ps.core.configuration import NodeId, Role
 
 
@@ -35,7 +36,7 @@ def standing(state: State, name: NodeId) -> tuple[Directive, ...]:
     return tuple(_standing(state, node))
 
 
-def _standing(state: State, node: Node) -> Iterator[Directive]:
+def _standing(state: State, node: RegisteredNode) -> Iterator[Directive]:
     job = state.job
     if node.cancel is not None:
         yield node.cancel
@@ -54,9 +55,9 @@ def switching(plan: Plan | None) -> bool:
     return plan is not None and (plan.phase is Phase.ARMED or bool(plan.absorbed))
 
 
-def _of_plan(state: State, plan: Plan, node: Node) -> Iterator[Directive]:
+def _of_plan(state: State, plan: Plan, node: RegisteredNode) -> Iterator[Directive]:
     assert plan.target is not None
-    answers = state.round
+    answers = state.answers
     if plan.phase is not Phase.ARMED:
         if node.id not in answers.prepared:
             if node.id in plan.joiners:
@@ -68,22 +69,22 @@ def _of_plan(state: State, plan: Plan, node: Node) -> Iterator[Directive]:
             yield Adopt(plan.number)
     elif not answers.until and plan.clock is not None and node.id not in answers.switched:
         yield Arm(plan.number, plan.clock)
-    pausing = plan.migration is Migration.PAUSE and plan.kind is Kind.SCALE and node.role is Role.WORKER
+    pausing = plan.migration is MigrationMode.PAUSE and plan.kind is PlanKind.SCALE and node.role is Role.WORKER
     if pausing and landed(state) and not awaited_arrivals(state, plan):
         yield Resume(plan.number)
 
 
 def awaited_arrivals(state: State, plan: Plan) -> frozenset[NodeId]:
     """New owners that do not hold all their blocks yet, where no worker's version tells it: pause mode, async, ssp."""
-    if plan.kind is not Kind.SCALE or (plan.migration is Migration.LIVE and state.job.is_sync):
+    if plan.kind is not PlanKind.SCALE or (plan.migration is MigrationMode.LIVE and state.job.is_sync):
         return frozenset()
-    return plan.gainers - state.round.arrived
+    return plan.gainers - state.answers.arrived
 
 
-def awaited_to_sync(job: Job, plan: Plan) -> frozenset[NodeId]:
+def awaited_to_sync(job: DurableJob, plan: Plan) -> frozenset[NodeId]:
     """Return who has to catch up before the plan can be armed: joining workers; if live, servers that gain blocks."""
     joining = frozenset(name for name in plan.joiners if name in job.nodes and job.nodes[name].role is Role.WORKER)
-    return joining | (plan.gainers if plan.migration is Migration.LIVE else frozenset())
+    return joining | (plan.gainers if plan.migration is MigrationMode.LIVE else frozenset())
 
 
 def landed(state: State) -> bool:
@@ -92,7 +93,7 @@ def landed(state: State) -> bool:
     return plan is not None and plan.phase is Phase.ARMED and state.job.configuration == plan.target
 
 
-def _of_tables(state: State, node: Node) -> Iterator[Directive]:
+def _of_tables(state: State, node: RegisteredNode) -> Iterator[Directive]:
     job = state.job
     if node.id in unextended(state):
         assert job.configuration is not None
@@ -101,13 +102,13 @@ def _of_tables(state: State, node: Node) -> Iterator[Directive]:
         return
     saving = state.saving
     if saving is not None and saving.clock is not None and not saving.writing and node.id not in saving.saved:
-        yield Save(saving.clock, saving.url)
+        yield SaveBlocks(saving.clock, saving.url)
     for trial in state.trials:
         if node.id not in trial.answers:
-            yield Try(trial.optimizer, trial.dtypes)
+            yield TryOptimizer(trial.optimizer, trial.dtypes)
     for run in state.running:
         if node.id in run.waiting:
-            yield Run(run.id, run.head, run.body)
+            yield RunCommand(run.id, run.head, run.body)
 
 
 def unextended(state: State) -> frozenset[NodeId]:
@@ -132,8 +133,8 @@ def welcome(state: State) -> Welcome:
 def owed(state: State, name: NodeId) -> tuple[Directive, ...]:
     """What stands and has not been answered."""
     # one Extend and one Try per stream: see `unextended`; one Run, as a handler takes as long as it likes
-    answered: tuple[type, ...] = (Committed, Resume, StopOrder, Extend, Try, Run)
-    if name in state.round.armed:
+    answered: tuple[type, ...] = (Committed, Resume, StopOrder, Extend, TryOptimizer, RunCommand)
+    if name in state.answers.armed:
         answered = (*answered, Arm)
     return tuple(directive for directive in standing(state, name) if not isinstance(directive, answered))
 
@@ -144,7 +145,7 @@ def plan_of(state: State, directive: Directive) -> int:
     return plan.id if plan is not None and isinstance(directive, Prepare | Arm | Adopt | Resume) else 0
 
 
-def wanted(job: Job) -> Wanted:
+def wanted(job: DurableJob) -> WantedProcesses:
     """What launchers have to bring about."""
     alive = [node for node in job.nodes.values() if node.stop is None]
     quiet = job.ended or bool(job.finished) or job.loading or job.phase is JobPhase.REBUILDING
@@ -155,7 +156,7 @@ def wanted(job: Job) -> Wanted:
 
     leaving = {node.id for node in alive if node.departing} | (job.goal.drains & job.nodes.keys())
     leaving |= set(job.plan.leavers) & job.nodes.keys() if job.plan else set()
-    return Wanted(
+    return WantedProcesses(
         workers=job.goal.workers,
         servers=job.goal.servers,
         starting_workers=starting(Role.WORKER),

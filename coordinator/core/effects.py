@@ -5,9 +5,9 @@ from enum import Enum, auto
 
 from coordinator.core.batches.book_of_batches import Book
 from coordinator.core.checkpoints.manifest import CheckpointSearch, Manifest
-from coordinator.core.plans.plan import Migration, Plan
+from coordinator.core.job import CancelOrder, DurableJob, StopOrder
+from coordinator.core.plans.plan import MigrationMode, Plan
 from coordinator.core.replies import CallerReply
-from coordinator.core.state import CancelOrder, Job, StopOrder
 from elastic_ps.core.configuration import ConfigId, Configuration, NodeId
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.model import Tensor
@@ -32,7 +32,7 @@ class Prepare:
     """Hold this table ready."""
 
     configuration: Configuration
-    migration: Migration
+    migration: MigrationMode
     dead: tuple[NodeId, ...]
     restore: str
 
@@ -77,7 +77,7 @@ class Extend:
 
 
 @dataclass(frozen=True)
-class Save:
+class SaveBlocks:
     """Write a checkpoint's blocks."""
 
     clock: int
@@ -85,7 +85,7 @@ class Save:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunCommand:
     """Run a handler."""
 
     id: int
@@ -94,20 +94,33 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Try:
+class TryOptimizer:
     """Try an optimizer that a script declares, on scratch memory."""
 
     optimizer: str
     dtypes: tuple[str, ...]
 
 
-Directive = Welcome | Prepare | Arm | Adopt | CancelOrder | Committed | Resume | Extend | Save | StopOrder | Run | Try
+Directive = (
+    Welcome
+    | Prepare
+    | Arm
+    | Adopt
+    | CancelOrder
+    | Committed
+    | Resume
+    | Extend
+    | SaveBlocks
+    | StopOrder
+    | RunCommand
+    | TryOptimizer
+)
 
 # ---- effects ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Journal:
+class WriteJournal:
     """Write what has changed, at once; the shell returns from it when it is safe. Always the first effect.
 
     Attributes:
@@ -116,7 +129,7 @@ class Journal:
         book: None: as it was.
     """
 
-    job: Job | None
+    job: DurableJob | None
     plans: tuple[Plan, ...] = ()
     book: Book | None = None
 
@@ -158,7 +171,7 @@ class Refuse:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedProcesses:
     """To launchers: see the contract."""
 
     workers: int
@@ -180,7 +193,7 @@ class Wanted:
 class Announce:
     """Tell launchers."""
 
-    wanted: Wanted
+    wanted: WantedProcesses
 
 
 @dataclass(frozen=True)
@@ -214,4 +227,4 @@ class Log:
     warning: bool = False
 
 
-Effect = Journal | Send | Reply | Refuse | Announce | WriteManifest | DiscardCheckpoint | FindCheckpoint | Log
+Effect = WriteJournal | Send | Reply | Refuse | Announce | WriteManifest | DiscardCheckpoint | FindCheckpoint | Log

@@ -5,34 +5,34 @@ from dataclasses import dataclass, field
 
 from coordinator.core.callers import Introduction
 from coordinator.core.checkpoints.manifest import Manifest
-from coordinator.core.plans.plan import Migration
-from coordinator.core.state import Wait
+from coordinator.core.plans.plan import MigrationMode
+from coordinator.core.state import ReportedWait
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId, Role
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.model import Tensor
 
 
 @dataclass(frozen=True)
-class Event:
+class JobEvent:
     """Base of all."""
 
     now: float
 
 
 @dataclass(frozen=True)
-class Started(Event):
+class Started(JobEvent):
     """The coordinator's process has begun, with or without a journal; `term`: at least."""
 
     term: int = 0
 
 
 @dataclass(frozen=True)
-class Tick(Event):
+class Tick(JobEvent):
     """Time has passed."""
 
 
 @dataclass(frozen=True)
-class Joined(Event):
+class Joined(JobEvent):
     """Register with INC_WORKER or INC_SERVER."""
 
     to: int
@@ -44,7 +44,7 @@ class Joined(Event):
 
 
 @dataclass(frozen=True)
-class LeaveAsked(Event):
+class LeaveAsked(JobEvent):
     """Register with DEC_WORKER or DEC_SERVER."""
 
     to: int
@@ -53,7 +53,7 @@ class LeaveAsked(Event):
 
 
 @dataclass(frozen=True)
-class Listening(Event):
+class Listening(JobEvent):
     """A node has opened its control stream."""
 
     node: NodeId
@@ -62,135 +62,15 @@ class Listening(Event):
 
 
 @dataclass(frozen=True)
-class Introduced(Event):
+class Introduced(JobEvent):
     """A node has opened its stream to a coordinator that has no journal, and says all it knows."""
 
     node: NodeId
     introduction: Introduction
 
 
-class Answered(Event):
-    """Base of answers to directives."""
-
-
 @dataclass(frozen=True)
-class Prepared(Answered):
-    """PREPARED."""
-
-    node: NodeId
-    number: ConfigId
-    version: int = 0
-
-
-@dataclass(frozen=True)
-class Synced(Answered):
-    """SYNCED; `detail` "pause": its remaining blocks go at the clock."""
-
-    node: NodeId
-    number: ConfigId
-    version: int = 0
-    detail: str = ""
-
-
-@dataclass(frozen=True)
-class Armed(Answered):
-    """ARMED."""
-
-    node: NodeId
-    number: ConfigId
-    version: int = 0
-
-
-@dataclass(frozen=True)
-class Late(Answered):
-    """LATE: to Arm, or to Save."""
-
-    node: NodeId
-    number: ConfigId
-    version: int = 0
-
-
-@dataclass(frozen=True)
-class Switched(Answered):
-    """SWITCHED."""
-
-    node: NodeId
-    number: ConfigId
-    version: int = 0
-    suspension_ms: float = 0.0
-    bytes_moved: int = 0
-
-
-@dataclass(frozen=True)
-class Arrived(Answered):
-    """ARRIVED."""
-
-    node: NodeId
-    number: ConfigId
-
-
-@dataclass(frozen=True)
-class Extended(Answered):
-    """EXTENDED."""
-
-    node: NodeId
-
-
-@dataclass(frozen=True)
-class Forgotten(Answered):
-    """CANCELLED."""
-
-    node: NodeId
-    number: ConfigId
-
-
-@dataclass(frozen=True)
-class Saved(Answered):
-    """SAVED; `detail` is JSON of the blocks written."""
-
-    node: NodeId
-    version: int
-    detail: str
-
-
-@dataclass(frozen=True)
-class Unreadable(Answered):
-    """UNREADABLE, or (not `damaged`) UNREAD; `detail` says why."""
-
-    node: NodeId
-    number: ConfigId
-    detail: str
-    damaged: bool = True
-
-
-@dataclass(frozen=True)
-class Commanded(Answered):
-    """COMMANDED; `error` "" is success."""
-
-    node: NodeId
-    command: int
-    error: str = ""
-
-
-@dataclass(frozen=True)
-class Tried(Answered):
-    """TRIED; `error` "" is success."""
-
-    node: NodeId
-    optimizer: str
-    error: str = ""
-
-
-@dataclass(frozen=True)
-class Broken(Answered):
-    """BROKEN; `detail` says why."""
-
-    node: NodeId
-    detail: str
-
-
-@dataclass(frozen=True)
-class Declared(Event):
+class Declared(JobEvent):
     """Declare. `data` None: the caller says nothing about it."""
 
     to: int
@@ -203,7 +83,7 @@ class Declared(Event):
 
 
 @dataclass(frozen=True)
-class DrawAsked(Event):
+class DrawAsked(JobEvent):
     """Draw; `epoch` None: whichever the job is in."""
 
     to: int
@@ -213,7 +93,7 @@ class DrawAsked(Event):
 
 
 @dataclass(frozen=True)
-class BarrierAsked(Event):
+class BarrierAsked(JobEvent):
     """Barrier: (place, number), and who shares it; (): all workers."""
 
     to: int
@@ -224,7 +104,7 @@ class BarrierAsked(Event):
 
 
 @dataclass(frozen=True)
-class Reported(Event):
+class Reported(JobEvent):
     """Report, without the ledger and the steps, which the shell keeps."""
 
     node: NodeId
@@ -237,12 +117,12 @@ class Reported(Event):
     finished: bool = False
     exchanging: bool = False
     transports: Mapping[NodeId, str] = field(default_factory=dict)
-    waits: tuple[Wait, ...] = ()
+    waits: tuple[ReportedWait, ...] = ()
     copied: int = 0
 
 
 @dataclass(frozen=True)
-class Exited(Event):
+class Exited(JobEvent):
     """A launcher saw a process end."""
 
     nonce: str
@@ -251,14 +131,14 @@ class Exited(Event):
 
 
 @dataclass(frozen=True)
-class Attached(Event):
+class Attached(JobEvent):
     """A launcher has come (+1) or gone (-1)."""
 
     change: int
 
 
 @dataclass(frozen=True)
-class CommandAsked(Event):
+class CommandAsked(JobEvent):
     """Command. A retry has the same id."""
 
     to: int
@@ -268,7 +148,7 @@ class CommandAsked(Event):
 
 
 @dataclass(frozen=True)
-class ScaleAsked(Event):
+class ScaleAsked(JobEvent):
     """Scale; 0 leaves a count as it is."""
 
     to: int
@@ -276,12 +156,12 @@ class ScaleAsked(Event):
     servers: int = 0
     dry_run: bool = False
     queue: bool = True
-    migration: Migration = Migration.LIVE
+    migration: MigrationMode = MigrationMode.LIVE
     cause: str = "operator"
 
 
 @dataclass(frozen=True)
-class DrainAsked(Event):
+class DrainAsked(JobEvent):
     """Drain."""
 
     to: int
@@ -291,7 +171,7 @@ class DrainAsked(Event):
 
 
 @dataclass(frozen=True)
-class EvictAsked(Event):
+class EvictAsked(JobEvent):
     """Evict."""
 
     to: int
@@ -300,14 +180,14 @@ class EvictAsked(Event):
 
 
 @dataclass(frozen=True)
-class CancelAsked(Event):
+class CancelAsked(JobEvent):
     """Cancel."""
 
     to: int
 
 
 @dataclass(frozen=True)
-class CheckpointAsked(Event):
+class CheckpointAsked(JobEvent):
     """Checkpoint."""
 
     to: int
@@ -315,7 +195,7 @@ class CheckpointAsked(Event):
 
 
 @dataclass(frozen=True)
-class StopAsked(Event):
+class StopAsked(JobEvent):
     """Stop; `at_once`: do not wait for a checkpoint being written. `failed`: nor does the job end well."""
 
     to: int
@@ -325,14 +205,14 @@ class StopAsked(Event):
 
 
 @dataclass(frozen=True)
-class Withdrawn(Event):
+class Withdrawn(JobEvent):
     """The caller of `to` has hung up."""
 
     to: int
 
 
 @dataclass(frozen=True)
-class ManifestWritten(Event):
+class ManifestWritten(JobEvent):
     """The effect `WriteManifest` is done; `error` "" is success."""
 
     url: str
@@ -341,7 +221,7 @@ class ManifestWritten(Event):
 
 
 @dataclass(frozen=True)
-class CheckpointFound(Event):
+class CheckpointFound(JobEvent):
     """The effect `FindCheckpoint` is done: a manifest, or the reason.
 
     `again`: the storage did not tell; it may, later.

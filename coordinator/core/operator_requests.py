@@ -7,13 +7,13 @@ from coordinator.core.checkpoints.ending import end
 from coordinator.core.directives import wanted
 from coordinator.core.effects import Why
 from coordinator.core.events import CancelAsked, DrainAsked, ScaleAsked, StopAsked
+from coordinator.core.job import DurableJob, JobPhase, StopOrder
 from coordinator.core.plans.best_fit import moves
 from coordinator.core.plans.lifecycle import cancel, content, dismiss_waiting, form, grant, withdraw
 from coordinator.core.plans.next_configuration import change, refusal, sizes, target
-from coordinator.core.plans.plan import Kind, Phase
-from coordinator.core.plans.scale_requests import Goal, Wish, uncontradicted
-from coordinator.core.state import Job, JobPhase, StopOrder
-from coordinator.core.step_context import Turn
+from coordinator.core.plans.plan import Phase, PlanKind
+from coordinator.core.plans.scale_requests import ScaleGoal, ScaleRequest, uncontradicted
+from coordinator.core.step_context import StepContext
 from elastic_ps.core.configuration import ConfigId, Member, NodeId, Role
 
 BYTES_PER_SECOND = 200e6
@@ -23,30 +23,32 @@ OPERATOR_CAUSE = "operator-controller"
 """How the causes of a Kubernetes operator's requests begin. It guards against mistakes; the token is the authority."""
 
 
-def on_scale_asked(turn: Turn, event: ScaleAsked) -> None:
+def on_scale_asked(context: StepContext, event: ScaleAsked) -> None:
     """Scale: wanted counts."""
-    job = turn.job
-    wish = Wish(job.requests + 1, event.cause or "operator", event.workers, event.servers, None, event.migration)
-    why = "" if event.dry_run else not_operators(turn, event.cause, "scale")
-    why = why or _not_running(turn) or refusal(job, _wanted_with(job, wish))
+    job = context.job
+    wish = ScaleRequest(
+        job.requests + 1, event.cause or "operator", event.workers, event.servers, None, event.migration
+    )
+    why = "" if event.dry_run else not_operators(context, event.cause, "scale")
+    why = why or _not_running(context) or refusal(job, _wanted_with(job, wish))
     if why:
-        turn.refuse(event.to, why)
+        context.refuse(event.to, why)
     elif event.dry_run:
-        turn.reply(event.to, _dry_run(turn, _wanted_with(job, wish)))
-    elif why := want(turn, wish, event.queue):
-        turn.refuse(event.to, why)
+        context.reply(event.to, _dry_run(context, _wanted_with(job, wish)))
+    elif why := want(context, wish, event.queue):
+        context.refuse(event.to, why)
     else:
-        turn.reply(event.to, _accepted(turn, wish.number))
+        context.reply(event.to, _accepted(context, wish.number))
 
 
-def _wanted_with(job: Job, wish: Wish) -> Goal:
+def _wanted_with(job: DurableJob, wish: ScaleRequest) -> ScaleGoal:
     """What will be wanted if nothing else comes between."""
     return job.goal.granting(uncontradicted(job.queued, wish))
 
 
-def not_operators(turn: Turn, cause: str, what: str) -> str:
+def not_operators(context: StepContext, cause: str, what: str) -> str:
     """Why a request is not this coordinator's to take: an operator on Kubernetes keeps the job as its document says."""
-    settings = turn.state.settings
+    settings = context.state.settings
     if not settings.operator or cause.startswith(OPERATOR_CAUSE):
         return ""
     instead = {
@@ -57,52 +59,52 @@ def not_operators(turn: Turn, cause: str, what: str) -> str:
     return f"this job is run by an operator on Kubernetes, which would undo it: {instead[what]}"
 
 
-def _not_running(turn: Turn) -> str:
-    if turn.job.ended or turn.state.stopping:
-        return f"the job has ended: {turn.job.reason or 'it is being stopped'}"
-    if turn.job.finished:
+def _not_running(context: StepContext) -> str:
+    if context.job.ended or context.state.stopping:
+        return f"the job has ended: {context.job.reason or 'it is being stopped'}"
+    if context.job.finished:
         return "the job is finishing: some of its workers have ended their script"
     return ""
 
 
-def want(turn: Turn, wish: Wish, queue: bool) -> str:
+def want(context: StepContext, wish: ScaleRequest, queue: bool) -> str:
     """Take a request up, or queue it behind the plan under way. Returns why not, "" if so."""
-    plan = turn.job.plan
+    plan = context.job.plan
     if plan is not None:
         if not queue:
             return f"plan {plan.id} is under way ({plan.phase}); without --no-wait the request is queued behind it"
-        before = turn.job.queued
-        turn.durable(queued=uncontradicted(before, wish), requests=wish.number)
-        withdraw(turn, before, turn.job.queued, wish)
+        before = context.job.queued
+        context.durable(queued=uncontradicted(before, wish), requests=wish.number)
+        withdraw(context, before, context.job.queued, wish)
         return ""
-    told = wanted(turn.job)
-    turn.durable(requests=wish.number)
-    grant(turn, (wish,))
-    if turn.job.configuration is not None:
-        dismiss_waiting(turn)
-    unstart(turn, told.starting_workers, told.starting_servers)
-    form(turn)
+    told = wanted(context.job)
+    context.durable(requests=wish.number)
+    grant(context, (wish,))
+    if context.job.configuration is not None:
+        dismiss_waiting(context)
+    unstart(context, told.starting_workers, told.starting_servers)
+    form(context)
     return ""
 
 
-def unstart(turn: Turn, workers: int, servers: int) -> None:
+def unstart(context: StepContext, workers: int, servers: int) -> None:
     """Launchers had been told to start so many: those that are not wanted any more may come all the same."""
-    after = wanted(turn.job)
-    if not turn.state.launchers:
+    after = wanted(context.job)
+    if not context.state.launchers:
         return
-    until = turn.now + turn.state.settings.join_timeout
+    until = context.now + context.state.settings.join_timeout
     gone = {Role.WORKER: workers - after.starting_workers, Role.SERVER: servers - after.starting_servers}
-    turn.live(surplus={role: (max(0, count), until) for role, count in gone.items()})
+    context.live(surplus={role: (max(0, count), until) for role, count in gone.items()})
 
 
-def _accepted(turn: Turn, number: int) -> replies.ScaleReply:
+def _accepted(context: StepContext, number: int) -> replies.ScaleReply:
     """What has become of request `number`; 0: it was not needed."""
-    job = turn.job
+    job = context.job
     lines: tuple[str, ...] = ()
-    if not turn.state.launchers:
+    if not context.state.launchers:
         asked = wanted(job)
         needed = {Role.SERVER: asked.starting_servers, Role.WORKER: asked.starting_workers}
-        command = turn.state.settings.join_command
+        command = context.state.settings.join_command
         lines = tuple(command.format(role=role) for role in needed for _ in range(needed[role]))
     if any(wish.number == number for wish in job.queued):
         return replies.ScaleReply(queued=True, lines=lines, request=number)
@@ -110,14 +112,14 @@ def _accepted(turn: Turn, number: int) -> replies.ScaleReply:
     return replace(_effect(job, job.goal), plan=plan, lines=lines, request=number)
 
 
-def _effect(job: Job, goal: Goal) -> replies.ScaleReply:
+def _effect(job: DurableJob, goal: ScaleGoal) -> replies.ScaleReply:
     """Who comes and who goes."""
     asked = change(job, goal)
     return replies.ScaleReply(joining_workers=asked.workers, joining_servers=asked.servers, leaving=asked.leavers)
 
 
-def _dry_run(turn: Turn, goal: Goal) -> replies.ScaleReply:
-    job = turn.job
+def _dry_run(context: StepContext, goal: ScaleGoal) -> replies.ScaleReply:
+    job = context.job
     asked = change(job, goal)
     if job.configuration is None or not asked:
         return replies.ScaleReply()
@@ -131,91 +133,91 @@ def _dry_run(turn: Turn, goal: Goal) -> replies.ScaleReply:
     old = [job.configuration.primary(block) for block in blocks]
     listed = tuple(moves(sizes(job), old, [table.primary(block) for block in blocks]))
     total = sum(move.bytes for move in listed)
-    return replace(_effect(job, goal), moves=listed, bytes_to_move=total, seconds_estimated=total / _speed(turn))
+    return replace(_effect(job, goal), moves=listed, bytes_to_move=total, seconds_estimated=total / _speed(context))
 
 
-def _speed(turn: Turn) -> float:
+def _speed(context: StepContext) -> float:
     """Bytes per second of the last migration."""
-    for plan in reversed(turn.state.history):
+    for plan in reversed(context.state.history):
         seconds = plan.times.synced - plan.times.prepared
         if plan.phase is Phase.COMMITTED and plan.moved and seconds > 0:
             return sum(plan.moved.values()) / seconds
     return BYTES_PER_SECOND
 
 
-def on_drain_asked(turn: Turn, event: DrainAsked) -> None:
+def on_drain_asked(context: StepContext, event: DrainAsked) -> None:
     """Drain: a plan without one node."""
-    if why := not_operators(turn, event.cause, "drain") or _not_running(turn):
-        turn.refuse(event.to, why)
-    elif event.node not in turn.job.nodes:
-        known = ", ".join(turn.job.nodes) or "none"
-        turn.refuse(event.to, f"no node named {event.node!r} in this job; its nodes: {known}", Why.NOT_FOUND)
-    elif why := drain(turn, event.node, event.cause or "operator", event.queue):
-        turn.refuse(event.to, why)
+    if why := not_operators(context, event.cause, "drain") or _not_running(context):
+        context.refuse(event.to, why)
+    elif event.node not in context.job.nodes:
+        known = ", ".join(context.job.nodes) or "none"
+        context.refuse(event.to, f"no node named {event.node!r} in this job; its nodes: {known}", Why.NOT_FOUND)
+    elif why := drain(context, event.node, event.cause or "operator", event.queue):
+        context.refuse(event.to, why)
     else:
-        turn.reply(event.to, _accepted(turn, _drain_of(turn.job, event.node)))
+        context.reply(event.to, _accepted(context, _drain_of(context.job, event.node)))
 
 
-def _drain_of(job: Job, name: NodeId) -> int:
+def _drain_of(job: DurableJob, name: NodeId) -> int:
     """The number of the request that drains a node; 0: there is none."""
     wishes = (*job.goal.wishes, *job.queued)
     return next((wish.number for wish in wishes if wish.drain is not None and wish.drain.id == name), 0)
 
 
-def drain(turn: Turn, name: NodeId, cause: str, queue: bool) -> str:
+def drain(context: StepContext, name: NodeId, cause: str, queue: bool) -> str:
     """Let a node go; its role's wanted count falls by one. Returns why not, "" if so.
 
     The last of its role is replaced: the same plan waits for another one, which gets what it has before it goes.
     """
-    job = turn.job
+    job = context.job
     node, plan = job.nodes[name], job.plan
     leaving = node.departing or name in job.goal.drains or (plan is not None and name in plan.leavers)
     if leaving or _drain_of(job, name):
         return ""
     role = node.role
     if name not in job.members and (plan is None or name not in plan.audience):
-        turn.durable(goal=job.goal.changed(role, max(1, job.goal.count(role) - 1)))
-        turn.node(name, stop=StopOrder(f"drained: {cause}"))
+        context.durable(goal=job.goal.changed(role, max(1, job.goal.count(role) - 1)))
+        context.node(name, stop=StopOrder(f"drained: {cause}"))
         return ""
-    wish = Wish(job.requests + 1, cause, drain=node.member)
-    return refusal(job, _wanted_with(job, wish)) or want(turn, wish, queue)
+    wish = ScaleRequest(job.requests + 1, cause, drain=node.member)
+    return refusal(job, _wanted_with(job, wish)) or want(context, wish, queue)
 
 
-def on_cancel_asked(turn: Turn, event: CancelAsked) -> None:
+def on_cancel_asked(context: StepContext, event: CancelAsked) -> None:
     """Cancel: the plan under way. What waits behind it is not touched: it is next."""
-    plan = turn.job.plan
+    plan = context.job.plan
     if plan is None:
-        turn.refuse(event.to, "no plan is under way")
-    elif plan.kind is not Kind.SCALE:
-        turn.refuse(event.to, f"plan {plan.id} ({plan.cause}) cannot be cancelled: the job cannot go on without it")
+        context.refuse(event.to, "no plan is under way")
+    elif plan.kind is not PlanKind.SCALE:
+        context.refuse(event.to, f"plan {plan.id} ({plan.cause}) cannot be cancelled: the job cannot go on without it")
     elif plan.phase is Phase.ARMED:
-        turn.refuse(event.to, f"plan {plan.id} is armed: nodes may have switched. Scale back when it is committed")
+        context.refuse(event.to, f"plan {plan.id} is armed: nodes may have switched. Scale back when it is committed")
     else:
-        told = wanted(turn.job)
-        cancel(turn, "cancelled by the operator", dismiss=True)
-        content(turn)
-        unstart(turn, told.starting_workers, told.starting_servers)
-        turn.reply(event.to, replies.CancelReply(plan.id, "; ".join(map(str, turn.job.queued))))
+        told = wanted(context.job)
+        cancel(context, "cancelled by the operator", dismiss=True)
+        content(context)
+        unstart(context, told.starting_workers, told.starting_servers)
+        context.reply(event.to, replies.CancelReply(plan.id, "; ".join(map(str, context.job.queued))))
 
 
-def on_stop_asked(turn: Turn, event: StopAsked) -> None:
+def on_stop_asked(context: StepContext, event: StopAsked) -> None:
     """Stop: the job ends; a checkpoint that is being written is finished first, unless at once."""
-    if why := not_operators(turn, event.reason, "stop"):
-        turn.refuse(event.to, why)
+    if why := not_operators(context, event.reason, "stop"):
+        context.refuse(event.to, why)
         return
-    turn.reply(event.to, replies.StopReply())
-    if turn.job.ended:
+    context.reply(event.to, replies.StopReply())
+    if context.job.ended:
         return
-    turn.live(stopping=event.reason)
+    context.live(stopping=event.reason)
     if event.failed:
-        end(turn, JobPhase.FAILED, event.reason)
+        end(context, JobPhase.FAILED, event.reason)
     elif event.at_once:
-        end(turn, JobPhase.FINISHED, event.reason)
+        end(context, JobPhase.FINISHED, event.reason)
 
 
-def stop(turn: Turn) -> bool:
+def stop(context: StepContext) -> bool:
     """The end that an operator has asked for."""
-    if not turn.state.stopping or turn.job.ended or turn.state.saving is not None:
+    if not context.state.stopping or context.job.ended or context.state.saving is not None:
         return False
-    end(turn, JobPhase.FINISHED, turn.state.stopping)
+    end(context, JobPhase.FINISHED, context.state.stopping)
     return True

@@ -6,46 +6,46 @@ A server that found out by an Extend that it cannot run an optimizer could only 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from coordinator.core.callers import Declaration, Trial
+from coordinator.core.callers import Declaration, OptimizerTrial
 from coordinator.core.effects import Why
-from coordinator.core.events import Tried
+from coordinator.core.node_answers import Tried
 from coordinator.core.state import State
-from coordinator.core.step_context import Turn
+from coordinator.core.step_context import StepContext
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import OptimizerSpec
 
 
-def on_tried(turn: Turn, event: Tried) -> None:
+def on_tried(context: StepContext, event: Tried) -> None:
     """Note whether a server can run an optimizer."""
-    turn.live(
+    context.live(
         trials=tuple(
             replace(trial, answers={**trial.answers, event.node: event.error})
             if trial.optimizer == event.optimizer
             else trial
-            for trial in turn.state.trials
+            for trial in context.state.trials
         )
     )
 
 
-def hold(turn: Turn) -> bool:
+def hold(context: StepContext) -> bool:
     """Begin the trials that declarations need, refuse what a server cannot run, and forget trials that nobody needs."""
-    state = turn.state
+    state = context.state
     if state.job.configuration is None:
         return False
     waiting: list[Declaration] = []
     for declaration in state.declarations:
         error = _refusal(state, declaration)
         if error:
-            turn.refuse(declaration.to, error, Why.INVALID)
+            context.refuse(declaration.to, error, Why.INVALID)
         else:
             waiting.append(declaration)
     known = {trial.optimizer: trial for trial in state.trials}
     needed = {declaration.optimizer: declaration for declaration in waiting if _needs_trial(state, declaration)}
-    trials = tuple(known.get(text) or Trial(text, tuple(_dtypes(state, needed[text]))) for text in needed)
+    trials = tuple(known.get(text) or OptimizerTrial(text, tuple(_dtypes(state, needed[text]))) for text in needed)
     if len(waiting) == len(state.declarations) and trials == state.trials:
         return False
-    turn.live(declarations=tuple(waiting), trials=trials)
+    context.live(declarations=tuple(waiting), trials=trials)
     return True
 
 

@@ -11,43 +11,45 @@ from typing import Any
 
 from coordinator.core import declarations, operator_requests, optimizer_trials
 from coordinator.core import events as ev
+from coordinator.core import node_answers as na
 from coordinator.core.batches import barriers, batch_requests
 from coordinator.core.checkpoints import saving, search
 from coordinator.core.checkpoints.ending import on_broken, on_unreadable
 from coordinator.core.consequences import consequences
 from coordinator.core.effects import Effect
+from coordinator.core.job import JobPhase, StopOrder
 from coordinator.core.nodes import deaths, failure_detection, membership, rebuilding
 from coordinator.core.plans import lifecycle
-from coordinator.core.plans.plan import Kind, Phase, Plan
-from coordinator.core.state import JobPhase, Round, State, StopOrder
-from coordinator.core.step_context import Turn
+from coordinator.core.plans.plan import Phase, Plan, PlanKind
+from coordinator.core.state import PlanAnswers, State
+from coordinator.core.step_context import StepContext
 
 _ROUNDS = 200
 """Rules that apply one after another to one event; more is a bug."""
 
 
-def step(state: State, event: ev.Event) -> tuple[State, list[Effect]]:
+def step(state: State, event: ev.JobEvent) -> tuple[State, list[Effect]]:
     """The next state, and what to do, in order.
 
     Raises:
         ImpossibleTransitionError: a bug, with the plan's history.
     """
-    turn = Turn(state, event.now)
-    _HANDLERS[type(event)](turn, event)
-    settle(turn)
-    _keep_version(state, turn)
-    search.begin(turn)
-    effects = consequences(state, turn, event)
-    return turn.state, effects
+    context = StepContext(state, event.now)
+    _HANDLERS[type(event)](context, event)
+    settle(context)
+    _keep_version(state, context)
+    search.begin(context)
+    effects = consequences(state, context, event)
+    return context.state, effects
 
 
-def _keep_version(before: State, turn: Turn) -> None:
+def _keep_version(before: State, context: StepContext) -> None:
     """Let the job's version not fall when those who told it are gone, but where it goes back to a checkpoint."""
-    if turn.job is not before.job and turn.job.term == before.job.term and turn.state.version < before.version:
-        turn.live(reached=before.version)
+    if context.job is not before.job and context.job.term == before.job.term and context.state.version < before.version:
+        context.live(reached=before.version)
 
 
-_RULES: tuple[Callable[[Turn], bool], ...] = (
+_RULES: tuple[Callable[[StepContext], bool], ...] = (
     rebuilding.rebuild,
     membership.finish,
     operator_requests.stop,
@@ -71,133 +73,135 @@ _RULES: tuple[Callable[[Turn], bool], ...] = (
 )
 
 
-def settle(turn: Turn) -> None:
+def settle(context: StepContext) -> None:
     """Apply the rules, first ones first, until none changes anything."""
     for _ in range(_ROUNDS):
-        rules = _RULES[:1] if turn.state.rebuilding else _RULES
-        if turn.job.ended or turn.job.loading or not any(rule(turn) for rule in rules):
+        rules = _RULES[:1] if context.state.rebuilding else _RULES
+        if context.job.ended or context.job.loading or not any(rule(context) for rule in rules):
             return
-    raise RuntimeError(f"the rules do not come to rest: {turn.job.plan}")
+    raise RuntimeError(f"the rules do not come to rest: {context.job.plan}")
 
 
 # ---- events that concern no room of their own ------------------------------------------------------------------------
 
 
-def _on_started(turn: Turn, event: ev.Started) -> None:
+def _on_started(context: StepContext, event: ev.Started) -> None:
     """A new term. What had not been armed is cancelled; what had been is finished, once everyone has been asked."""
-    begins = turn.job.term == 0
+    begins = context.job.term == 0
     lost = begins and event.term > 1
-    turn.durable(term=max(turn.job.term + 1, event.term))
-    if lost or turn.job.phase is JobPhase.REBUILDING:
-        rebuilding.begin(turn)
+    context.durable(term=max(context.job.term + 1, event.term))
+    if lost or context.job.phase is JobPhase.REBUILDING:
+        rebuilding.begin(context)
         return
-    job = turn.job
+    job = context.job
     for name in job.nodes:
-        membership.heard(turn, name)
-    turn.live(saved_at=turn.now if begins else saving.long_ago(turn), finished_at=turn.now)
+        membership.heard(context, name)
+    context.live(saved_at=context.now if begins else saving.long_ago(context), finished_at=context.now)
     plan = job.plan
     if plan is None:
         return
     if plan.phase is Phase.REGISTERED:
-        turn.replan(deadline=turn.now + turn.state.settings.join_timeout)
-    elif plan.kind is Kind.SCALE and plan.open_ended:
-        lifecycle.cancel(turn, "the coordinator restarted")
+        context.replan(deadline=context.now + context.state.settings.join_timeout)
+    elif plan.kind is PlanKind.SCALE and plan.open_ended:
+        lifecycle.cancel(context, "the coordinator restarted")
     elif plan.phase is Phase.ARMED and job.configuration == plan.target:
-        turn.live(round=Round(switched=frozenset(plan.audience)))
-    elif plan.phase is Phase.ARMED and plan.kind is Kind.SCALE:
+        context.live(answers=PlanAnswers(switched=frozenset(plan.audience)))
+    elif plan.phase is Phase.ARMED and plan.kind is PlanKind.SCALE:
         asked = frozenset(name for name, node in job.nodes.items() if node.stop is None)
-        turn.live(round=Round(unheard=asked, until=turn.now + turn.state.settings.lease))
+        context.live(answers=PlanAnswers(unheard=asked, until=context.now + context.state.settings.lease))
 
 
-def _on_tick(turn: Turn, _event: ev.Tick) -> None:
-    failure_detection.on_tick(turn)
-    if turn.state.rebuilding is None:
-        saving.by_time(turn)
-        search.check(turn)
+def _on_tick(context: StepContext, _event: ev.Tick) -> None:
+    failure_detection.on_tick(context)
+    if context.state.rebuilding is None:
+        saving.by_time(context)
+        search.check(context)
 
 
-def _on_joined(turn: Turn, event: ev.Joined) -> None:
-    if turn.state.rebuilding is not None:
-        rebuilding.on_knock(turn, event)
+def _on_joined(context: StepContext, event: ev.Joined) -> None:
+    if context.state.rebuilding is not None:
+        rebuilding.on_knock(context, event)
     else:
-        membership.on_joined(turn, event)
+        membership.on_joined(context, event)
 
 
-def _on_exited(turn: Turn, event: ev.Exited) -> None:
-    if turn.state.rebuilding is not None:
-        rebuilding.on_exited(turn, event)
+def _on_exited(context: StepContext, event: ev.Exited) -> None:
+    if context.state.rebuilding is not None:
+        rebuilding.on_exited(context, event)
     else:
-        membership.on_exited(turn, event)
+        membership.on_exited(context, event)
 
 
-def _on_attached(turn: Turn, event: ev.Attached) -> None:
-    turn.live(launchers=turn.state.launchers + event.change)
+def _on_attached(context: StepContext, event: ev.Attached) -> None:
+    context.live(launchers=context.state.launchers + event.change)
 
 
-def _on_withdrawn(turn: Turn, event: ev.Withdrawn) -> None:
+def _on_withdrawn(context: StepContext, event: ev.Withdrawn) -> None:
     """Nobody waits for this answer any more; what was asked for goes on where it has begun."""
-    state = turn.state
+    state = context.state
     pending = state.saving
-    turn.live(
+    context.live(
         declarations=tuple(item for item in state.declarations if item.to != event.to),
         draws=tuple(item for item in state.draws if item.to != event.to),
         barriers=tuple(item for item in state.barriers if item.to != event.to),
         running=tuple(item for item in state.running if item.to != event.to),
     )
     if pending is not None and event.to in pending.to:
-        turn.live(saving=replace(pending, to=tuple(to for to in pending.to if to != event.to)))
+        context.live(saving=replace(pending, to=tuple(to for to in pending.to if to != event.to)))
 
 
 # ---- answers to directives -------------------------------------------------------------------------------------------
 
 
-def _answering(turn: Turn, event: Any) -> Plan | None:
+def _answering(context: StepContext, event: Any) -> Plan | None:
     """The plan that an answer concerns; an answer about another configuration is an old one."""
-    membership.heard(turn, event.node, getattr(event, "version", 0))
-    plan = turn.job.plan
+    membership.heard(context, event.node, getattr(event, "version", 0))
+    plan = context.job.plan
     return plan if plan is not None and plan.target is not None and plan.number == event.number else None
 
 
-def _on_prepared(turn: Turn, event: ev.Prepared) -> None:
-    if _answering(turn, event):
-        turn.answers(prepared=turn.round.prepared | {event.node})
+def _on_prepared(context: StepContext, event: na.Prepared) -> None:
+    if _answering(context, event):
+        context.note_answers(prepared=context.answers.prepared | {event.node})
 
 
-def _on_synced(turn: Turn, event: ev.Synced) -> None:
-    if plan := _answering(turn, event):
-        turn.answers(synced=turn.round.synced | {event.node})
+def _on_synced(context: StepContext, event: na.Synced) -> None:
+    if plan := _answering(context, event):
+        context.note_answers(synced=context.answers.synced | {event.node})
         if event.detail == "pause" and event.node not in plan.fell_back:
-            turn.replan(fell_back=(*plan.fell_back, event.node))
+            context.replan(fell_back=(*plan.fell_back, event.node))
 
 
-def _on_armed(turn: Turn, event: ev.Armed) -> None:
-    if _answering(turn, event):
-        turn.answers(armed=turn.round.armed | {event.node})
+def _on_armed(context: StepContext, event: na.Armed) -> None:
+    if _answering(context, event):
+        context.note_answers(armed=context.answers.armed | {event.node})
 
 
-def _on_late(turn: Turn, event: ev.Late) -> None:
-    plan = _answering(turn, event)
+def _on_late(context: StepContext, event: na.Late) -> None:
+    plan = _answering(context, event)
     if plan is None or plan.phase is not Phase.ARMED:
-        saving.on_late(turn, event)
+        saving.on_late(context, event)
     elif event.version > (plan.clock or 0):  # else it answers an order that has been replaced since
-        turn.answers(late=max(turn.round.late or 0, event.version))
+        context.note_answers(late=max(context.answers.late or 0, event.version))
 
 
-def _on_switched(turn: Turn, event: ev.Switched) -> None:
+def _on_switched(context: StepContext, event: na.Switched) -> None:
     """From the first one on the configuration is decided: nobody is armed any more, the rest adopts it."""
-    plan = _answering(turn, event)
+    plan = _answering(context, event)
     if plan is None or plan.phase is not Phase.ARMED:
-        _amend(turn, event)
+        _amend(context, event)
         return
-    turn.answers(switched=turn.round.switched | {event.node}, unheard=turn.round.unheard - {event.node})
+    context.note_answers(
+        switched=context.answers.switched | {event.node}, unheard=context.answers.unheard - {event.node}
+    )
     if not plan.times.first_switched:
-        turn.replan(times=replace(plan.times, first_switched=turn.now))
+        context.replan(times=replace(plan.times, first_switched=context.now))
     if not plan.decided:
-        turn.replan(decided=True)
-    turn.replan(**_figures(turn.plan, event))
+        context.replan(decided=True)
+    context.replan(**_figures(context.plan, event))
 
 
-def _figures(plan: Plan, event: ev.Switched) -> dict[str, object]:
+def _figures(plan: Plan, event: na.Switched) -> dict[str, object]:
     """A node may answer twice: in pause mode a worker knows its suspension only after Resume."""
     figures: dict[str, object] = {}
     if event.bytes_moved > plan.moved.get(event.node, 0):
@@ -208,40 +212,40 @@ def _figures(plan: Plan, event: ev.Switched) -> dict[str, object]:
     return figures
 
 
-def _amend(turn: Turn, event: ev.Switched) -> None:
+def _amend(context: StepContext, event: na.Switched) -> None:
     """Figures that come after their plan has ended."""
-    for plan in turn.state.history:
+    for plan in context.state.history:
         if plan.number == event.number and event.suspension_ms > plan.suspension.get(event.node, 0.0):
             amended = replace(plan, suspension={**plan.suspension, event.node: event.suspension_ms})
-            turn.live(history=tuple(amended if old is plan else old for old in turn.state.history))
-            turn.closed.append(amended)
+            context.live(history=tuple(amended if old is plan else old for old in context.state.history))
+            context.closed.append(amended)
 
 
-def _on_arrived(turn: Turn, event: ev.Arrived) -> None:
-    if _answering(turn, event):
-        turn.answers(arrived=turn.round.arrived | {event.node})
+def _on_arrived(context: StepContext, event: na.Arrived) -> None:
+    if _answering(context, event):
+        context.note_answers(arrived=context.answers.arrived | {event.node})
 
 
-def _on_forgotten(turn: Turn, event: ev.Forgotten) -> None:
-    membership.heard(turn, event.node)
-    node = turn.job.nodes[event.node]
+def _on_forgotten(context: StepContext, event: na.Forgotten) -> None:
+    membership.heard(context, event.node)
+    node = context.job.nodes[event.node]
     if node.cancel is None or node.cancel.number != event.number:
         return
     stop = StopOrder(f"not wanted any more: {node.cancel.reason}") if node.cancel.leave else node.stop
-    turn.node(event.node, cancel=None, stop=stop)
+    context.node(event.node, cancel=None, stop=stop)
 
 
-def _noting(handler: Callable[[Turn, Any], None]) -> Callable[[Turn, Any], None]:
+def _noting(handler: Callable[[StepContext, Any], None]) -> Callable[[StepContext, Any], None]:
     """Any answer is a sign of life."""
 
-    def handle(turn: Turn, event: Any) -> None:
-        membership.heard(turn, event.node)
-        handler(turn, event)
+    def handle(context: StepContext, event: Any) -> None:
+        membership.heard(context, event.node)
+        handler(context, event)
 
     return handle
 
 
-_HANDLERS: dict[type[ev.Event], Callable[[Turn, Any], None]] = {
+_HANDLERS: dict[type[ev.JobEvent], Callable[[StepContext, Any], None]] = {
     ev.Started: _on_started,
     ev.Tick: _on_tick,
     ev.Joined: _on_joined,
@@ -252,19 +256,19 @@ _HANDLERS: dict[type[ev.Event], Callable[[Turn, Any], None]] = {
     ev.Exited: _on_exited,
     ev.Attached: _on_attached,
     ev.Withdrawn: _on_withdrawn,
-    ev.Prepared: _on_prepared,
-    ev.Synced: _on_synced,
-    ev.Armed: _on_armed,
-    ev.Late: _on_late,
-    ev.Switched: _on_switched,
-    ev.Arrived: _on_arrived,
-    ev.Forgotten: _on_forgotten,
-    ev.Extended: _noting(declarations.on_extended),
-    ev.Saved: _noting(saving.on_saved),
-    ev.Unreadable: _noting(on_unreadable),
-    ev.Commanded: _noting(saving.on_commanded),
-    ev.Tried: _noting(optimizer_trials.on_tried),
-    ev.Broken: _noting(on_broken),
+    na.Prepared: _on_prepared,
+    na.Synced: _on_synced,
+    na.Armed: _on_armed,
+    na.Late: _on_late,
+    na.Switched: _on_switched,
+    na.Arrived: _on_arrived,
+    na.Forgotten: _on_forgotten,
+    na.Extended: _noting(declarations.on_extended),
+    na.Saved: _noting(saving.on_saved),
+    na.CheckpointUnreadable: _noting(on_unreadable),
+    na.Commanded: _noting(saving.on_commanded),
+    na.Tried: _noting(optimizer_trials.on_tried),
+    na.Broken: _noting(on_broken),
     ev.Declared: _noting(declarations.on_declared),
     ev.DrawAsked: _noting(batch_requests.on_draw_asked),
     ev.BarrierAsked: _noting(barriers.on_barrier_asked),

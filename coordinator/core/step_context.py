@@ -5,13 +5,14 @@ from typing import Any
 
 from coordinator.core.batches.book_of_batches import Book
 from coordinator.core.effects import Effect, Log, Refuse, Reply, Why
+from coordinator.core.job import DurableJob, RegisteredNode
 from coordinator.core.plans.plan import Plan
 from coordinator.core.replies import CallerReply
-from coordinator.core.state import Job, Node, Round, State
+from coordinator.core.state import PlanAnswers, State
 from elastic_ps.core.configuration import NodeId
 
 
-class Turn:
+class StepContext:
     """See the module.
 
     Attributes:
@@ -28,14 +29,14 @@ class Turn:
         self.closed: list[Plan] = []
 
     @property
-    def job(self) -> Job:
+    def job(self) -> DurableJob:
         """The durable part."""
         return self.state.job
 
     @property
-    def round(self) -> Round:
+    def answers(self) -> PlanAnswers:
         """Answers in the plan under way."""
-        return self.state.round
+        return self.state.answers
 
     @property
     def plan(self) -> Plan:
@@ -59,13 +60,13 @@ class Turn:
         """Change the plan under way."""
         self.durable(plan=replace(self.plan, **changes))
 
-    def answers(self, **changes: Any) -> None:
+    def note_answers(self, **changes: Any) -> None:
         """Change the round."""
-        self.live(round=replace(self.round, **changes))
+        self.live(answers=replace(self.answers, **changes))
 
     def node(self, name: NodeId, **changes: Any) -> None:
         """Change a node, where it is still there."""
-        node: Node | None = self.job.nodes.get(name)
+        node: RegisteredNode | None = self.job.nodes.get(name)
         if node is not None:
             self.durable(nodes={**self.job.nodes, name: replace(node, **changes)})
 

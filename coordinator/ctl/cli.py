@@ -3,7 +3,6 @@
 import json
 import sys
 from collections.abc import Callable
-from enum import StrEnum
 from importlib.metadata import entry_points
 from typing import Annotated, Any
 
@@ -11,9 +10,10 @@ import typer
 from rich.text import Text
 
 from coordinator.client import ClientError, CoordinatorClient, CoordinatorFailed, CoordinatorUnreachable
+from coordinator.core.plans.plan import MigrationMode
 from coordinator.ctl import render
 from coordinator.ctl.answering import Exit, fail, note, print_json, result, show
-from coordinator.ctl.job_folders import Job, UnknownJob, all_jobs, jobs_folder
+from coordinator.ctl.job_folders import JobNotFound, LocalJob, all_jobs, jobs_folder
 from coordinator.ctl.job_lookup import Coordinator, JobName, Json, TokenFile, resolve
 from coordinator.ctl.jsontext import to_dict
 from coordinator.ctl.plan_wait import JobOver, RequestWithdrawn, wait_for_plan
@@ -26,14 +26,6 @@ from elastic_ps.system.last_resort import one_sentence
 from elastic_ps.system.option_checks import CarefulGroup, CommandLine
 from elastic_ps.system.terminal import Terminal, say
 from protos import elastic_pb2 as pb
-
-
-class Mode(StrEnum):
-    """How blocks move."""
-
-    LIVE = "live"
-    PAUSE = "pause"
-
 
 _JOBS_CALL_SECONDS = 2.0
 _KUBE = "--kube"
@@ -48,7 +40,7 @@ class _Errors(CarefulGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise typer.Exit(Exit.INTERRUPTED) from None
-        except UnknownJob as error:
+        except JobNotFound as error:
             fail(str(error), Exit.UNKNOWN_JOB)
         except CoordinatorUnreachable as error:
             fail(str(error), Exit.UNREACHABLE)
@@ -110,7 +102,7 @@ def scale(
     servers: Annotated[int | None, typer.Option(help="Parameter servers wanted; left out: as it is.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would move.")] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Refuse, instead of queueing, while a plan runs.")] = False,
-    mode: Annotated[Mode, typer.Option(help="How blocks move.")] = Mode.LIVE,
+    mode: Annotated[MigrationMode, typer.Option(help="How blocks move.")] = MigrationMode.LIVE,
     detach: Annotated[bool, typer.Option("--detach", help="Do not wait until the plan is done.")] = False,
     coordinator: Coordinator = None,
     token_file: TokenFile = None,
@@ -125,7 +117,7 @@ def scale(
         if count is not None and count > MOST_NODES:
             raise typer.BadParameter(f"--{name} {count}: a job has at most {MOST_NODES} of a role")
 
-    wire_mode = pb.PAUSE if mode is Mode.PAUSE else pb.LIVE
+    wire_mode = pb.PAUSE if mode is MigrationMode.PAUSE else pb.LIVE
     with resolve(job, coordinator, token_file).client as client:
         reply = client.scale(workers, servers, dry_run=dry_run, queue=not no_wait, mode=wire_mode)
         if dry_run:
@@ -304,7 +296,7 @@ def _follow(client: CoordinatorClient, reply: pb.ScaleReply, detach: bool, as_js
         raise typer.Exit(Exit.FAILED)
 
 
-def _look(job: Job) -> tuple[str, pb.StatusReply | None]:
+def _look(job: LocalJob) -> tuple[str, pb.StatusReply | None]:
     """A job's state in one word, and what its coordinator says where one answers."""
     if job.ended is not None:
         return ("failed" if job.status else "finished"), None

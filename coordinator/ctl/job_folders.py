@@ -14,12 +14,12 @@ _PIDS = 1 << 31
 _TIMES = 1e11  # unix seconds; the year 5138
 
 
-class UnknownJob(Exception):
+class JobNotFound(Exception):
     """No such job, or not clear which; the message lists those that run."""
 
 
 @dataclass(frozen=True)
-class Job:
+class LocalJob:
     """One job's folder.
 
     Attributes:
@@ -61,13 +61,13 @@ def jobs_folder(environment: Mapping[str, str] = os.environ) -> Path:
     return Path(state or "~/.local/state").expanduser() / "elastic_ps" / "jobs"
 
 
-def all_jobs(folder: Path) -> list[Job]:
+def all_jobs(folder: Path) -> list[LocalJob]:
     """Every job that has a readable job.json, in order of their start."""
     found = [job for path in sorted(folder.glob("*/job.json")) if (job := read_job(path.parent)) is not None]
     return sorted(found, key=lambda job: (job.started, job.name))
 
 
-def find_job(folder: Path, name: str | None) -> Job:
+def find_job(folder: Path, name: str | None) -> LocalJob:
     """A job by its name, or the only one that runs.
 
     Raises:
@@ -78,26 +78,26 @@ def find_job(folder: Path, name: str | None) -> Job:
     listed = ", ".join(job.name for job in running) or "none"
     if name is None:
         if len(running) != 1:
-            raise UnknownJob(f"name the job: {len(running)} run under {folder} ({listed})")
+            raise JobNotFound(f"name the job: {len(running)} run under {folder} ({listed})")
         return running[0]
     for job in jobs:
         if job.name == name and job.ended is None:
             return job
         if job.name == name:
             why = f" ({job.reason})" if job.reason else ""
-            raise UnknownJob(
+            raise JobNotFound(
                 f"job {name!r} has ended with status {job.status}{why}; see {job.folder}; running: {listed}"
             )
     if name and (folder / name / "job.json").exists():
-        raise UnknownJob(f"job {name!r} cannot be known: {folder / name / 'job.json'} is damaged; running: {listed}")
-    raise UnknownJob(f"no job {name!r} under {folder}; running: {listed}")
+        raise JobNotFound(f"job {name!r} cannot be known: {folder / name / 'job.json'} is damaged; running: {listed}")
+    raise JobNotFound(f"no job {name!r} under {folder}; running: {listed}")
 
 
-def read_job(folder: Path) -> Job | None:
+def read_job(folder: Path) -> LocalJob | None:
     """Return the job of a folder; None where it has no readable job.json (yet)."""
     try:
         value = json.loads((folder / "job.json").read_text())
-        return Job(
+        return LocalJob(
             name=str(value["name"]),
             coordinator=str(value["coordinator"]),
             folder=folder,

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from coordinator.client import CoordinatorClient
-from coordinator.ctl.job_folders import Job, UnknownJob, find_job, jobs_folder
+from coordinator.ctl.job_folders import JobNotFound, LocalJob, find_job, jobs_folder
 from elastic_ps.control.token import read_token
 from elastic_ps.system.http_pages import MOST_PORT
 
@@ -26,7 +26,7 @@ class Target:
     """A job's coordinator and, where it was named, the job's folder."""
 
     client: CoordinatorClient
-    job: Job | None = None
+    job: LocalJob | None = None
 
 
 def resolve(name: str | None, coordinator: str | None, token_file: Path | None) -> Target:
@@ -58,7 +58,7 @@ def _named(name: str | None) -> Target:
         return around
     try:
         job = find_job(jobs_folder(), name)
-    except UnknownJob:
+    except JobNotFound:
         if around is None or around.client.status().job != name:
             raise
         return around

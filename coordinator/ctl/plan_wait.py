@@ -44,7 +44,7 @@ class Patience:
             raise error
 
 
-class Verdict(Enum):
+class RequestOutcome(Enum):
     """What a look at a job says about a request."""
 
     WAIT = auto()
@@ -53,7 +53,7 @@ class Verdict(Enum):
     WITHDRAWN = auto()  # another request has taken its place
 
 
-def judge(request: int, status: pb.StatusReply, plans: Iterable[pb.Plan]) -> tuple[Verdict, pb.Plan | None]:
+def judge(request: int, status: pb.StatusReply, plans: Iterable[pb.Plan]) -> tuple[RequestOutcome, pb.Plan | None]:
     """Judge a request by number; with the plan that it is in, where there is one.
 
     A plan that is cancelled by a death or by new tensors leaves its requests wanted, for the next one. `status` must be
@@ -62,15 +62,15 @@ def judge(request: int, status: pb.StatusReply, plans: Iterable[pb.Plan]) -> tup
     own = sorted((plan for plan in plans if request in plan.requests), key=lambda plan: plan.id)
     for ended in own:
         if ended.phase == "COMMITTED":
-            return Verdict.DONE, ended
+            return RequestOutcome.DONE, ended
     plan: pb.Plan | None = own[-1] if own else None
     if request in status.withdrawn:
-        return Verdict.WITHDRAWN, plan
+        return RequestOutcome.WITHDRAWN, plan
     if request in status.queued_requests or request in status.requests:
-        return Verdict.WAIT, plan
+        return RequestOutcome.WAIT, plan
     if plan is None:
-        return Verdict.NOTHING, None
-    return (Verdict.DONE if plan.phase == "CANCELLED" else Verdict.WAIT), plan
+        return RequestOutcome.NOTHING, None
+    return (RequestOutcome.DONE if plan.phase == "CANCELLED" else RequestOutcome.WAIT), plan
 
 
 def wait_for_plan(client: CoordinatorClient, request: int, on_phase: Callable[[pb.Plan], None]) -> pb.Plan | None:
@@ -93,13 +93,13 @@ def wait_for_plan(client: CoordinatorClient, request: int, on_phase: Callable[[p
         if look is not None:
             status, plans = look
             verdict, plan = judge(request, status, plans)
-            if verdict is Verdict.WITHDRAWN:
+            if verdict is RequestOutcome.WITHDRAWN:
                 raise RequestWithdrawn(f"the request was {status.withdrawn[request]}")
-            if verdict is Verdict.DONE:
+            if verdict is RequestOutcome.DONE:
                 return plan
             if status.phase in ENDED:
                 raise JobOver(f"the job ended ({status.phase}) before the plan did: {status.reason}".rstrip(": "))
-            if verdict is Verdict.NOTHING:
+            if verdict is RequestOutcome.NOTHING:
                 return None
             if plan is not None and seen != (plan.id, plan.phase):
                 seen = (plan.id, plan.phase)

@@ -18,7 +18,7 @@ from coordinator.ctl.format import (
     time_text,
     transports,
 )
-from coordinator.ctl.job_folders import Job
+from coordinator.ctl.job_folders import LocalJob
 from protos import elastic_pb2 as pb
 
 STEPS = ("registration", "assignment", "migration", "worker update")
@@ -26,7 +26,7 @@ _BAR = 5
 _LISTED_SUSPENSIONS = 4
 
 
-def job_table(rows: Iterable[tuple[Job, str, pb.StatusReply | None]]) -> RenderableType:
+def job_table(rows: Iterable[tuple[LocalJob, str, pb.StatusReply | None]]) -> RenderableType:
     """Jobs with their state and, where the coordinator answered, what it said."""
     table = columns("job", "state", "workers", "servers", "epoch", "samples/s", "started", "coordinator")
     for job, state, status in rows:

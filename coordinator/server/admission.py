@@ -53,7 +53,7 @@ async def _refuse(_requests: Any, context: Any) -> None:
     await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the call does not prove that it is of this job: greet first")
 
 
-class Strict(grpc.aio.ServerInterceptor):
+class MessageGuard(grpc.aio.ServerInterceptor):
     """Refuses messages that no correct caller sends, of whatever method, before the method sees them."""
 
     async def intercept_service(
@@ -94,7 +94,7 @@ async def _refuse_fault(request: Any, context: Any) -> None:
 def make_server(token: bytes) -> "grpc.aio.Server":
     """A server that only those who show the token can use; it answers probes."""
     server = grpc.aio.server(
-        interceptors=(TokenGuard(token), Strict()),
+        interceptors=(TokenGuard(token), MessageGuard()),
         options=[
             ("grpc.max_receive_message_length", _MESSAGE_BYTES),
             ("grpc.max_send_message_length", _MESSAGE_BYTES),

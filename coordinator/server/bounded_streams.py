@@ -7,7 +7,7 @@ MOST = 1000
 """Unread messages after which a stream ends. Its reader opens another, which begins with all that stands."""
 
 
-class Stream:
+class BoundedStream:
     """Messages for one open stream, in order.
 
     Args:

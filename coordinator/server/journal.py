@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from coordinator.core.batches.book_of_batches import Book
+from coordinator.core.job import DurableJob
 from coordinator.core.plans.plan import Plan
-from coordinator.core.state import Job
 from coordinator.server.dataclass_json import decode, encode
 from elastic_ps.core.errors import ElasticError, NotNow
 
@@ -22,7 +22,7 @@ class Unopened(JournalError, NotNow):
     """The journal cannot be opened now: no room, no answer of the disk, or another coordinator has it."""
 
 
-class Unwritten(NotNow):
+class JobFolderUnwritable(NotNow):
     """What has happened in a job cannot be written down: its coordinator ends, as it would not know of it later.
 
     Args:
@@ -59,7 +59,7 @@ class Journal:
             kind = Unopened if isinstance(error, sqlite3.OperationalError) else JournalError
             raise kind(f"cannot open the journal {path}: {error}{hint}") from error
 
-    def load(self) -> tuple[Job, tuple[Plan, ...], Book] | None:
+    def load(self) -> tuple[DurableJob, tuple[Plan, ...], Book] | None:
         """What was written last; None: nothing yet.
 
         Raises:
@@ -74,11 +74,11 @@ class Journal:
             if row[0] != FORMAT:
                 raise JournalError(f"the journal has format {row[0]}, this program reads {FORMAT}")
             kept = tuple(decode(Plan, json.loads(text)) for (text,) in plans)
-            return decode(Job, json.loads(row[1])), kept, decode(Book, json.loads(book[0])) if book else Book()
+            return decode(DurableJob, json.loads(row[1])), kept, decode(Book, json.loads(book[0])) if book else Book()
         except (KeyError, TypeError, ValueError, sqlite3.Error) as error:
             raise JournalError(f"the journal {self._path} is damaged: {error!r}") from error
 
-    def write(self, job: Job | None, plans: Iterable[Plan] = (), book: Book | None = None) -> None:
+    def write(self, job: DurableJob | None, plans: Iterable[Plan] = (), book: Book | None = None) -> None:
         """The job as it is, plans that have ended, and the book, in one transaction. None: it stays as written.
 
         Raises:
@@ -94,12 +94,12 @@ class Journal:
                 if book is not None:
                     self._database.execute("INSERT OR REPLACE INTO batches VALUES (0, ?)", (_text(book),))
         except sqlite3.Error as error:
-            raise Unwritten(self._path, error) from error
+            raise JobFolderUnwritable(self._path, error) from error
 
     def close(self) -> None:
         """Let go of the file."""
         self._database.close()
 
 
-def _text(record: Job | Plan | Book) -> str:
+def _text(record: DurableJob | Plan | Book) -> str:
     return json.dumps(encode(record), separators=(",", ":"))

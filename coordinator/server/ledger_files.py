@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from coordinator.core.checkpoints.ledger_voids import Run, Void, without
-from coordinator.server.journal import Unwritten
+from coordinator.core.checkpoints.ledger_voids import BlockRun, Void, without
+from coordinator.server.journal import JobFolderUnwritable
 from protos import elastic_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ _HEAD = re.compile(rb'\{"server":"([^"\\]+)","sequence":(\d+),[^\0]*\}\n')
 _Row = TypeVar("_Row")
 
 
-class Book:
+class JsonLinesFile:
     """One file of JSON lines.
 
     Args:
@@ -56,7 +56,7 @@ class Book:
         """Write lines and return how many bytes they are; `sync`: they survive a power cut when this returns.
 
         Raises:
-            Unwritten: some of them may be written, the last in part: only a new `Book` can go on.
+            Unwritten: some of them may be written, the last in part: only a new `JsonLinesFile` can go on.
         """
         text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
         try:
@@ -65,7 +65,7 @@ class Book:
             if sync:
                 os.fsync(self._file.fileno())
         except OSError as error:
-            raise Unwritten(self._path, error.strerror) from error
+            raise JobFolderUnwritable(self._path, error.strerror) from error
         return len(text)
 
     def lines(self, start: int = 0) -> Iterator[bytes]:
@@ -153,7 +153,7 @@ class Ledger:
     """
 
     def __init__(self, path: Path):
-        self._book = Book(path)
+        self._book = JsonLinesFile(path)
         self._kept: dict[str, int] = {}
         self._unmarked = 0  # bytes since the last mark
         self._given_up = False
@@ -212,7 +212,7 @@ class Ledger:
         """Yield every entry; those that a restore took back are marked. One that counts for some blocks comes twice."""
         for entry in self._book.rows(_entry):
             runs = tuple(zip(entry.runs[::2], entry.runs[1::2], strict=True))
-            kept: Sequence[Run] = runs
+            kept: Sequence[BlockRun] = runs
             for void in voids:
                 kept = void.kept(entry.term, entry.version, kept)
             for part, voided in ((kept, False), (without(runs, kept), True)):
@@ -224,7 +224,7 @@ class Ledger:
         self._book.close()
 
 
-def _of_blocks(entry: "pb.LedgerEntry", runs: Sequence[Run], voided: bool) -> "pb.LedgerEntry":
+def _of_blocks(entry: "pb.LedgerEntry", runs: Sequence[BlockRun], voided: bool) -> "pb.LedgerEntry":
     """Return an entry as it is for some of its blocks."""
     part = pb.LedgerEntry()
     part.CopyFrom(entry)
@@ -282,7 +282,7 @@ class Steps:
     """
 
     def __init__(self, path: Path):
-        self._book = Book(path)
+        self._book = JsonLinesFile(path)
         self._last: dict[str, float] = {}
         for row in self._book.rows(_step, self._book.tail(MARK_BYTES)):  # only a worker's last report can come again
             self._last[row.worker] = row.step.end

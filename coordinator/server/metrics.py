@@ -8,8 +8,9 @@ from prometheus_client import CollectorRegistry, MetricsHandler
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from coordinator.core.plans.plan import Kind, Phase
-from coordinator.core.state import JobPhase, State
+from coordinator.core.job import JobPhase
+from coordinator.core.plans.plan import Phase, PlanKind
+from coordinator.core.state import State
 from coordinator.server import status_view
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import ConfigurationError
@@ -85,7 +86,7 @@ def _progress(state: State, now: float) -> Iterator[Family]:
 def _plans(state: State) -> Iterator[Family]:
     ended = Counter((plan.kind, plan.phase) for plan in state.history)
     plans = CounterMetricFamily("elastic_plans", "That have ended, and how.", labels=["kind", "end"])
-    for kind in Kind:
+    for kind in PlanKind:
         for end in (Phase.COMMITTED, Phase.CANCELLED):
             plans.add_metric([kind, end], ended[kind, end])
     yield plans
@@ -95,7 +96,7 @@ def _plans(state: State) -> Iterator[Family]:
     yield CounterMetricFamily("elastic_moved_bytes", "Sent from old owners to new ones.", moved)
     longest = GaugeMetricFamily("elastic_suspension_seconds", "Of a worker by the last plan; the longest.")
     steps = GaugeMetricFamily("elastic_plan_seconds", "Of the last plan, by step.", labels=["step"])
-    scaled = [plan for plan in state.history if plan.kind is Kind.SCALE and plan.phase is Phase.COMMITTED]
+    scaled = [plan for plan in state.history if plan.kind is PlanKind.SCALE and plan.phase is Phase.COMMITTED]
     for plan in scaled[-1:]:
         longest.add_metric([], max(plan.suspension.values(), default=0.0) / 1000)
         for step, milliseconds in zip(_STEPS, status_view.steps_ms(plan), strict=True):

@@ -15,8 +15,8 @@ from coordinator.core.protocol import step
 from coordinator.core.replies import CallerReply
 from coordinator.core.state import State
 from coordinator.server import checkpoint_storage
-from coordinator.server.bounded_streams import Stream
-from coordinator.server.journal import Journal, Unwritten
+from coordinator.server.bounded_streams import BoundedStream
+from coordinator.server.journal import JobFolderUnwritable, Journal
 from coordinator.server.wire import directive_to_pb, wanted_to_pb
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import CheckpointError, StorageError
@@ -52,8 +52,8 @@ class Runtime:
         self.now = clock or (lambda: began + time.monotonic() - zero)
         self._callers: dict[int, asyncio.Future[CallerReply]] = {}
         self._numbers = itertools.count(1)
-        self._streams: dict[NodeId, Stream] = {}
-        self._launchers: set[Stream] = set()
+        self._streams: dict[NodeId, BoundedStream] = {}
+        self._launchers: set[BoundedStream] = set()
         self._ticker: asyncio.Task[None] | None = None
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -77,7 +77,7 @@ class Runtime:
             await asyncio.sleep(TICK_SECONDS)
             self.post(ev.Tick(self.now()))
 
-    def post(self, event: ev.Event) -> None:
+    def post(self, event: ev.JobEvent) -> None:
         """Take one event in. A failure of core or journal ends the process: a restart is safe, a guess is not.
 
         Raises:
@@ -90,7 +90,7 @@ class Runtime:
             self.state, effects = step(self.state, event)
             for effect in effects:
                 _ACTS[type(effect)](self, effect)
-        except Unwritten as error:
+        except JobFolderUnwritable as error:
             self.fail(error)
             raise
         except Exception as error:
@@ -104,7 +104,7 @@ class Runtime:
             self.failed.set_exception(error)
             self.failed.exception()  # it has been told, also where nobody waits for it yet
 
-    async def ask(self, make: Callable[[int], ev.Event]) -> CallerReply:
+    async def ask(self, make: Callable[[int], ev.JobEvent]) -> CallerReply:
         """Post an event whose answer somebody waits for; `make` gets the number that the answer comes under.
 
         Raises:
@@ -121,28 +121,28 @@ class Runtime:
             if answer.cancelled() and not self.failed.done():
                 self.post(ev.Withdrawn(self.now(), number))
 
-    def listen(self, node: NodeId) -> Stream:
+    def listen(self, node: NodeId) -> BoundedStream:
         """A node's new control stream; an older one ends."""
         self.unlisten(node, self._streams.get(node))
-        stream = Stream()
+        stream = BoundedStream()
         self._streams[node] = stream
         return stream
 
-    def unlisten(self, node: NodeId, stream: Stream | None) -> None:
+    def unlisten(self, node: NodeId, stream: BoundedStream | None) -> None:
         """A stream has ended."""
         if stream is not None and self._streams.get(node) is stream:
             del self._streams[node]
             stream.end()
 
-    def attach(self, current: "pb.Wanted") -> Stream:
+    def attach(self, current: "pb.Wanted") -> BoundedStream:
         """A launcher's stream, which begins with what is wanted now."""
-        stream = Stream(latest=True)
+        stream = BoundedStream(latest=True)
         stream.put(current)
         self._launchers.add(stream)
         self.post(ev.Attached(self.now(), 1))
         return stream
 
-    def detach(self, stream: Stream) -> None:
+    def detach(self, stream: BoundedStream) -> None:
         """A launcher is gone."""
         self._launchers.discard(stream)
         if not self.failed.done():
@@ -150,7 +150,7 @@ class Runtime:
 
     # ---- effects -----------------------------------------------------------------------------------------------------
 
-    def _write(self, effect: ef.Journal) -> None:
+    def _write(self, effect: ef.WriteJournal) -> None:
         self._journal.write(effect.job, effect.plans, effect.book)
 
     def _send(self, effect: ef.Send) -> None:
@@ -176,7 +176,7 @@ class Runtime:
         log.log(logging.WARNING if effect.warning else logging.INFO, "%s", effect.text)
 
     def _write_manifest(self, effect: ef.WriteManifest) -> None:
-        def work() -> ev.Event:
+        def work() -> ev.JobEvent:
             try:
                 return ev.ManifestWritten(self.now(), effect.url, checkpoint_storage.write(effect.url, effect.manifest))
             except CheckpointError as error:
@@ -191,7 +191,7 @@ class Runtime:
         self._spawn(work, "discard-checkpoint")
 
     def _find_checkpoint(self, effect: ef.FindCheckpoint) -> None:
-        def work() -> ev.Event:
+        def work() -> ev.JobEvent:
             try:
                 url, manifest = checkpoint_storage.find(effect.search, effect.patient)
                 return ev.CheckpointFound(self.now(), url, manifest)
@@ -202,7 +202,7 @@ class Runtime:
 
         self._spawn(work, "find-checkpoint")
 
-    def _spawn(self, work: Callable[[], ev.Event | None], name: str) -> None:
+    def _spawn(self, work: Callable[[], ev.JobEvent | None], name: str) -> None:
         """Do slow I/O in a thread of its own, which comes back as an event; None: nobody waits for it.
 
         A storage may hang for ever: neither other work nor the end of the process waits for that thread.
@@ -217,14 +217,14 @@ class Runtime:
 
         threading.Thread(target=run, name=name, daemon=True).start()
 
-    def _come_back(self, event: ev.Event) -> None:
+    def _come_back(self, event: ev.JobEvent) -> None:
         ended = self.failed.done() or (self._ticker is not None and self._ticker.done())
         if not ended:
             self.post(event)
 
 
 _ACTS: dict[type, Callable[[Runtime, Any], None]] = {
-    ef.Journal: Runtime._write,
+    ef.WriteJournal: Runtime._write,
     ef.Send: Runtime._send,
     ef.Reply: Runtime._reply,
     ef.Refuse: Runtime._refuse,

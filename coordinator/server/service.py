@@ -11,7 +11,7 @@ from coordinator.core import events as ev
 from coordinator.core.directives import wanted
 from coordinator.core.effects import Why
 from coordinator.server import status_view
-from coordinator.server.journal import Unwritten
+from coordinator.server.journal import JobFolderUnwritable
 from coordinator.server.ledger_files import Ledger, Steps
 from coordinator.server.runtime import RefusedError, Runtime
 from coordinator.server.wire import (
@@ -48,7 +48,7 @@ Context = Any
 """grpc.aio's ServicerContext, which has no types."""
 
 
-class Service(rpc.CoordinatorServicer):
+class CoordinatorService(rpc.CoordinatorServicer):
     """One job's coordinator on the wire.
 
     Args:
@@ -84,21 +84,21 @@ class Service(rpc.CoordinatorServicer):
             await context.abort(grpc.StatusCode.NOT_FOUND, f"no node {caller.node!r} is registered with this job")
         return now
 
-    async def _ask(self, context: Context, kind: type[_Message], make: Callable[[int], ev.Event]) -> _Message:
+    async def _ask(self, context: Context, kind: type[_Message], make: Callable[[int], ev.JobEvent]) -> _Message:
         try:
             answer = reply_to_pb(await self._runtime.ask(make))
-        except (RefusedError, Unwritten) as error:
+        except (RefusedError, JobFolderUnwritable) as error:
             await self._refuse(context, error)
         assert isinstance(answer, kind)
         return answer
 
-    async def _post(self, context: Context, event: ev.Event) -> None:
+    async def _post(self, context: Context, event: ev.JobEvent) -> None:
         try:
             self._runtime.post(event)
-        except (RefusedError, Unwritten) as error:
+        except (RefusedError, JobFolderUnwritable) as error:
             await self._refuse(context, error)
 
-    async def _refuse(self, context: Context, error: RefusedError | Unwritten) -> NoReturn:
+    async def _refuse(self, context: Context, error: RefusedError | JobFolderUnwritable) -> NoReturn:
         """A coordinator that cannot write ends: its callers ask again until another answers."""
         code = _CODES[error.why] if isinstance(error, RefusedError) else grpc.StatusCode.UNAVAILABLE
         await context.abort(code, str(error))
@@ -151,7 +151,7 @@ class Service(rpc.CoordinatorServicer):
         except ConfigurationError as error:
             await self._invalid(context, str(error))
         if self._runtime.state.rebuilding is not None:
-            event: ev.Event = ev.Introduced(now, node, told)
+            event: ev.JobEvent = ev.Introduced(now, node, told)
         else:
             await self._same(context, node, told.nonce)
             event = ev.Listening(now, node, told.number, told.version)
@@ -219,7 +219,7 @@ class Service(rpc.CoordinatorServicer):
         try:
             kept = self._ledger.store(node, request.ledger_sequence, request.ledger)
             self._steps.store(node, request.steps)
-        except Unwritten as error:
+        except JobFolderUnwritable as error:
             self._runtime.fail(error)
             await self._refuse(context, error)
         await self._post(

@@ -3,10 +3,11 @@
 from itertools import pairwise
 
 from coordinator.core.checkpoints import search
+from coordinator.core.job import DurableJob, RegisteredNode
 from coordinator.core.nodes.deaths import lost_shares
 from coordinator.core.nodes.suspicions import suspicions
-from coordinator.core.plans.plan import Migration, Phase, Plan, Times
-from coordinator.core.state import Job, Node, State
+from coordinator.core.plans.plan import MigrationMode, Phase, Plan, Times
+from coordinator.core.state import State
 from elastic_ps.control.codec import config_id_to_pb, data_to_pb, member_to_pb
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.data_order import DataSpec, place
@@ -72,7 +73,7 @@ def _progress(state: State) -> tuple[int, int]:
     return where.epoch, where.step
 
 
-def queued(job: Job) -> str:
+def queued(job: DurableJob) -> str:
     """What waits behind the plan under way, in words; the names in it stand alone."""
     if job.queued:
         return "; ".join(map(str, job.queued))
@@ -80,7 +81,7 @@ def queued(job: Job) -> str:
     return f"registered: {' '.join(waiting)}" if waiting else ""
 
 
-def _node(state: State, node: Node, now: float) -> "pb.NodeStatus":
+def _node(state: State, node: RegisteredNode, now: float) -> "pb.NodeStatus":
     job, vitals = state.job, state.vitals.get(node.id)
     message = pb.NodeStatus(
         member=member_to_pb(node.member),
@@ -101,7 +102,7 @@ def _node(state: State, node: Node, now: float) -> "pb.NodeStatus":
     return message
 
 
-def _rank(job: Job, node: Node) -> int:
+def _rank(job: DurableJob, node: RegisteredNode) -> int:
     """Place among its role; -1: not in the configuration."""
     if job.configuration is None or node.id not in job.members:
         return -1
@@ -109,7 +110,7 @@ def _rank(job: Job, node: Node) -> int:
     return roster.index(node.member)
 
 
-def _standing(job: Job, node: Node) -> str:
+def _standing(job: DurableJob, node: RegisteredNode) -> str:
     plan = job.plan
     if node.departing or (plan is not None and node.id in plan.leavers):
         return "leaving"
@@ -134,7 +135,7 @@ def plan(record: Plan) -> "pb.Plan":
         steps_ms=steps_ms(record),
         bytes_moved=sum(record.moved.values()),
         suspension_ms=dict(record.suspension),
-        mode=pb.PAUSE if record.migration is Migration.PAUSE else pb.LIVE,
+        mode=pb.PAUSE if record.migration is MigrationMode.PAUSE else pb.LIVE,
         fell_back=record.fell_back,
         started=record.started,
         ended=record.ended,

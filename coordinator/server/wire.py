@@ -9,11 +9,13 @@ from google.protobuf.message import Message
 
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
+from coordinator.core import node_answers as na
 from coordinator.core import replies
 from coordinator.core.callers import Introduction
+from coordinator.core.job import CancelOrder, StopOrder
 from coordinator.core.plans.best_fit import Move
-from coordinator.core.plans.plan import Migration
-from coordinator.core.state import CancelOrder, StopOrder, Wait
+from coordinator.core.plans.plan import MigrationMode
+from coordinator.core.state import ReportedWait
 from elastic_ps.control.codec import (
     config_id_from_pb,
     config_id_to_pb,
@@ -32,7 +34,7 @@ from elastic_ps.system.storage import MANIFEST
 from protos import elastic_pb2 as pb
 
 _ROLES: dict[int, Role] = {pb.WORKER: Role.WORKER, pb.SERVER: Role.SERVER}
-_MODES = {Migration.LIVE: pb.LIVE, Migration.PAUSE: pb.PAUSE}
+_MODES = {MigrationMode.LIVE: pb.LIVE, MigrationMode.PAUSE: pb.PAUSE}
 MIGRATIONS = {number: migration for migration, number in _MODES.items()}
 
 
@@ -88,10 +90,10 @@ _ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     ef.Committed: ("committed", lambda d: pb.Committed(configuration=config_id_to_pb(d.number))),
     ef.Resume: ("resume", lambda d: pb.Resume(configuration=config_id_to_pb(d.number))),
     ef.Extend: ("extend", _extend),
-    ef.Save: ("save", lambda d: pb.Save(clock=d.clock, url=d.url)),
+    ef.SaveBlocks: ("save", lambda d: pb.Save(clock=d.clock, url=d.url)),
     StopOrder: ("stop", lambda d: pb.Stop(reason=d.reason, restart=d.restart, failed=d.failed)),
-    ef.Try: ("trial", lambda d: pb.Trial(optimizer=d.optimizer, dtypes=d.dtypes)),
-    ef.Run: ("command", lambda d: pb.ServerCommand(id=d.id, head=d.head, body=d.body)),
+    ef.TryOptimizer: ("trial", lambda d: pb.Trial(optimizer=d.optimizer, dtypes=d.dtypes)),
+    ef.RunCommand: ("command", lambda d: pb.ServerCommand(id=d.id, head=d.head, body=d.body)),
 }
 
 
@@ -132,35 +134,35 @@ def introduction_from_pb(request: "pb.ListenRequest") -> Introduction:
     )
 
 
-def waits_from_pb(request: "pb.ReportRequest", now: float) -> tuple[Wait, ...]:
+def waits_from_pb(request: "pb.ReportRequest", now: float) -> tuple[ReportedWait, ...]:
     """Return whom a node waits for; `now` and the result's times are unix seconds. What is no duration counts as 0."""
     return tuple(
-        Wait(wait.peer, wait.what, now - (wait.seconds if 0 < wait.seconds < now else 0.0), wait.unreachable)
+        ReportedWait(wait.peer, wait.what, now - (wait.seconds if 0 < wait.seconds < now else 0.0), wait.unreachable)
         for wait in request.waits
     )
 
 
-def answer_from_pb(request: "pb.AcknowledgeRequest", now: float) -> ev.Event | None:
+def answer_from_pb(request: "pb.AcknowledgeRequest", now: float) -> ev.JobEvent | None:
     """The event of an answer; None for a kind that this program does not know."""
     decode = _DECODERS.get(request.answer)
     return decode(now, request.caller.node, config_id_from_pb(request.configuration), request) if decode else None
 
 
-_DECODERS: dict[int, Callable[[float, str, Any, Any], ev.Event]] = {
-    pb.PREPARED: lambda now, node, number, r: ev.Prepared(now, node, number, r.version),
-    pb.SYNCED: lambda now, node, number, r: ev.Synced(now, node, number, r.version, r.detail),
-    pb.ARMED: lambda now, node, number, r: ev.Armed(now, node, number, r.version),
-    pb.LATE: lambda now, node, number, r: ev.Late(now, node, number, r.version),
-    pb.SWITCHED: lambda now, node, number, r: ev.Switched(now, node, number, r.version, r.suspension_ms, r.bytes_moved),
-    pb.ARRIVED: lambda now, node, number, r: ev.Arrived(now, node, number),
-    pb.CANCELLED: lambda now, node, number, r: ev.Forgotten(now, node, number),
-    pb.EXTENDED: lambda now, node, number, r: ev.Extended(now, node),
-    pb.SAVED: lambda now, node, number, r: ev.Saved(now, node, r.version, r.detail),
-    pb.UNREADABLE: lambda now, node, number, r: ev.Unreadable(now, node, number, r.detail),
-    pb.UNREAD: lambda now, node, number, r: ev.Unreadable(now, node, number, r.detail, damaged=False),
-    pb.TRIED: lambda now, node, number, r: ev.Tried(now, node, r.optimizer, r.detail),
-    pb.BROKEN: lambda now, node, number, r: ev.Broken(now, node, r.detail),
-    pb.COMMANDED: lambda now, node, number, r: ev.Commanded(now, node, r.command, r.detail),
+_DECODERS: dict[int, Callable[[float, str, Any, Any], ev.JobEvent]] = {
+    pb.PREPARED: lambda now, node, number, r: na.Prepared(now, node, number, r.version),
+    pb.SYNCED: lambda now, node, number, r: na.Synced(now, node, number, r.version, r.detail),
+    pb.ARMED: lambda now, node, number, r: na.Armed(now, node, number, r.version),
+    pb.LATE: lambda now, node, number, r: na.Late(now, node, number, r.version),
+    pb.SWITCHED: lambda now, node, number, r: na.Switched(now, node, number, r.version, r.suspension_ms, r.bytes_moved),
+    pb.ARRIVED: lambda now, node, number, r: na.Arrived(now, node, number),
+    pb.CANCELLED: lambda now, node, number, r: na.Forgotten(now, node, number),
+    pb.EXTENDED: lambda now, node, number, r: na.Extended(now, node),
+    pb.SAVED: lambda now, node, number, r: na.Saved(now, node, r.version, r.detail),
+    pb.UNREADABLE: lambda now, node, number, r: na.CheckpointUnreadable(now, node, number, r.detail),
+    pb.UNREAD: lambda now, node, number, r: na.CheckpointUnreadable(now, node, number, r.detail, damaged=False),
+    pb.TRIED: lambda now, node, number, r: na.Tried(now, node, r.optimizer, r.detail),
+    pb.BROKEN: lambda now, node, number, r: na.Broken(now, node, r.detail),
+    pb.COMMANDED: lambda now, node, number, r: na.Commanded(now, node, r.command, r.detail),
 }
 
 
@@ -191,7 +193,7 @@ def _reply_value(value: Any) -> Any:
     return tensor_to_pb(value) if isinstance(value, Tensor) else value
 
 
-def wanted_to_pb(value: ef.Wanted) -> "pb.Wanted":
+def wanted_to_pb(value: ef.WantedProcesses) -> "pb.Wanted":
     """Encode."""
     return pb.Wanted(
         workers=value.workers,

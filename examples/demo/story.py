@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from coordinator.client import ClientError, CoordinatorClient
-from coordinator.ctl.job_folders import UnknownJob, find_job
+from coordinator.ctl.job_folders import JobNotFound, find_job
 from elastic_ps.control.token import read_token
 from elastic_ps.core.errors import ConfigurationError
 from protos import elastic_pb2 as pb
@@ -128,7 +128,7 @@ class Story:
                 job = find_job(self.folder.parent, self.name)
                 self._client = CoordinatorClient(job.coordinator, read_token(job.token_file))
             return self._client.status()
-        except (UnknownJob, ConfigurationError, ClientError):
+        except (JobNotFound, ConfigurationError, ClientError):
             return None  # not there yet, or no longer: the caller looks again
 
     @staticmethod

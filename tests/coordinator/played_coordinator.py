@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
 from coordinator.core.batches.book_of_batches import Book
+from coordinator.core.job import CancelOrder, DurableJob
 from coordinator.core.plans.plan import Phase, Plan
 from coordinator.core.protocol import step
-from coordinator.core.state import CancelOrder, Job, Settings, State
+from coordinator.core.state import CoordinatorSettings, State
 from coordinator.server.dataclass_json import decode, encode
 from elastic_ps.core.configuration import ConfigId, NodeId
 
@@ -21,16 +22,18 @@ class PlayedJournal:
         self.book = json.dumps(encode(state.book))
         self.plans: dict[int, str] = {}
 
-    def write(self, effect: ef.Journal) -> None:
+    def write(self, effect: ef.WriteJournal) -> None:
         if effect.job:
             self.job = json.dumps(encode(effect.job))
         if effect.book:
             self.book = json.dumps(encode(effect.book))
         self.plans.update({plan.id: json.dumps(encode(plan)) for plan in effect.plans})
 
-    def load(self, settings: Settings) -> State:
+    def load(self, settings: CoordinatorSettings) -> State:
         plans = [decode(Plan, json.loads(plan)) for _, plan in sorted(self.plans.items())]
-        return State(settings, decode(Job, json.loads(self.job)), tuple(plans), decode(Book, json.loads(self.book)))
+        return State(
+            settings, decode(DurableJob, json.loads(self.job)), tuple(plans), decode(Book, json.loads(self.book))
+        )
 
 
 @dataclass
@@ -55,8 +58,8 @@ class Numbers:
 def check_journalled(before: State, after: State, effects: list) -> None:
     """What changed is journalled before anybody hears of it."""
     kinds = [type(effect) for effect in effects]
-    assert ef.Journal not in kinds[1:], "the journal comes first, once"
-    journal = effects[0] if kinds[:1] == [ef.Journal] else ef.Journal(None)
+    assert ef.WriteJournal not in kinds[1:], "the journal comes first, once"
+    journal = effects[0] if kinds[:1] == [ef.WriteJournal] else ef.WriteJournal(None)
     if after.job != before.job:
         assert journal.job == after.job, "a changed job that is not journalled"
     if after.book != before.book:
@@ -71,7 +74,7 @@ def check_journalled(before: State, after: State, effects: list) -> None:
 class PlayedCoordinator:
     """Events in, effects kept; it dies where a test says so, and starts again from its journal."""
 
-    def __init__(self, settings: Settings, job: Job):
+    def __init__(self, settings: CoordinatorSettings, job: DurableJob):
         self.now = 1000.0
         self.first = job
         self.state = State(settings, job)
@@ -84,7 +87,7 @@ class PlayedCoordinator:
         self.asked = 0
         self.kill_after: int | None = None  # it dies when it has done this many effects more
 
-    def post(self, event: ev.Event) -> None:
+    def post(self, event: ev.JobEvent) -> None:
         """One step and its effects."""
         before = self.state
         self.state, effects = step(self.state, event)
@@ -104,7 +107,7 @@ class PlayedCoordinator:
 
     def act(self, effect) -> None:
         self.effects.append(effect)
-        if isinstance(effect, ef.Journal):
+        if isinstance(effect, ef.WriteJournal):
             self.journal.write(effect)
         elif isinstance(effect, ef.Send):
             if isinstance(effect.directive, ef.Arm | ef.Adopt):

@@ -12,9 +12,10 @@ from coordinator.core import effects as ef
 from coordinator.core import events as ev
 from coordinator.core import replies
 from coordinator.core.directives import unextended
+from coordinator.core.job import DurableJob, JobPhase
 from coordinator.core.plans.plan import Phase, Plan
-from coordinator.core.plans.scale_requests import Goal
-from coordinator.core.state import Job, JobPhase, Settings
+from coordinator.core.plans.scale_requests import ScaleGoal
+from coordinator.core.state import CoordinatorSettings
 from elastic_ps.core.configuration import NO_CONFIGURATION, NodeId, Role
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.model import Model, Tensor
@@ -63,8 +64,8 @@ class World(PlayedCoordinator):
         drawing: bool = True,  # workers draw by themselves
         **settings,
     ):
-        chosen = Settings(**{"lease": 10.0, "join_timeout": 30.0, "settle": 0.0, **settings})
-        super().__init__(chosen, Job(Goal(workers, servers), IDENTITY, model=Model(block_bytes=64)))
+        chosen = CoordinatorSettings(**{"lease": 10.0, "join_timeout": 30.0, "settle": 0.0, **settings})
+        super().__init__(chosen, DurableJob(ScaleGoal(workers, servers), IDENTITY, model=Model(block_bytes=64)))
         self.data = data
         self.drawing = drawing
         self.batches = TakenBatches()
@@ -295,7 +296,7 @@ class World(PlayedCoordinator):
         job = self.state.job
         plan = replace(job.plan, base=None, target=None) if job.plan else None
         nodes = [(n.id, n.number, n.prepared and n.prepared.id, n.clock, n.version, n.connected) for n in self.alive]
-        facts = f"{job.phase} goal {job.goal} queued {job.queued} dead {job.dead} plan {plan} {self.state.round}"
+        facts = f"{job.phase} goal {job.goal} queued {job.queued} dead {job.dead} plan {plan} {self.state.answers}"
         return f"{facts} nodes {nodes} log {self.logs[-12:]}"
 
     def check_batches(self, epochs: int = 0) -> None:

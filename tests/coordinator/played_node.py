@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
+from coordinator.core import node_answers as na
 from coordinator.core import replies
 from coordinator.core.callers import Introduction
-from coordinator.core.plans.plan import Migration
+from coordinator.core.plans.plan import MigrationMode
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, Member, NodeId, Role
 
 if TYPE_CHECKING:
@@ -98,28 +99,28 @@ class PlayedNode:
 
     def on_prepare(self, prepare) -> None:
         table = prepare.configuration
-        self.paused = prepare.migration is Migration.PAUSE
+        self.paused = prepare.migration is MigrationMode.PAUSE
         self.leaving = self.id not in table.members
         self.dead |= set(prepare.dead)
         if table.id <= self.number:
-            self.answer(ev.Switched, table.id, self.version)
+            self.answer(na.Switched, table.id, self.version)
             return
         if self.prepared is None or table.id > self.prepared.id:
             self.prepared, self.clock = table, None
-        self.answer(ev.Prepared, table.id, self.version)
+        self.answer(na.Prepared, table.id, self.version)
         self.synced = table.id
-        self.answer(ev.Synced, table.id, self.version)
+        self.answer(na.Synced, table.id, self.version)
 
     def on_arm(self, arm) -> None:
         assert self.world.data.is_sync, "a clock where there is none"
         if arm.number == self.number:
-            self.answer(ev.Switched, arm.number, self.version)
+            self.answer(na.Switched, arm.number, self.version)
         elif self.prepared is not None and self.prepared.id == arm.number:
             if self.version > arm.clock:
-                self.answer(ev.Late, arm.number, self.version)
+                self.answer(na.Late, arm.number, self.version)
                 return
             self.clock = arm.clock
-            self.answer(ev.Armed, arm.number, self.version)
+            self.answer(na.Armed, arm.number, self.version)
             self.reach()
 
     def reach(self) -> None:
@@ -128,14 +129,14 @@ class PlayedNode:
 
     def on_adopt(self, adopt) -> None:
         if adopt.number == self.number:
-            self.answer(ev.Switched, adopt.number, self.version)
+            self.answer(na.Switched, adopt.number, self.version)
             self.arrive()
         elif self.prepared is not None and self.prepared.id == adopt.number:
             self.switch()
 
     def arrive(self) -> None:
         if self.role is Role.SERVER and not self.world.data.is_sync:
-            self.answer(ev.Arrived, self.number)
+            self.answer(na.Arrived, self.number)
 
     def switch(self) -> None:
         assert self.prepared is not None
@@ -146,7 +147,7 @@ class PlayedNode:
             self.member_once = True
             if self.world.data.is_sync:
                 self.version = max([self.version, *(n.version for n in self.world.alive if n.is_member)])
-        self.answer(ev.Switched, self.current.id, self.version, 1.5 if self.role is Role.WORKER else 0.0, 7)
+        self.answer(na.Switched, self.current.id, self.version, 1.5 if self.role is Role.WORKER else 0.0, 7)
         self.arrive()
         if leaver and self.role is Role.WORKER:
             self.answer("exit", 0)
@@ -156,7 +157,7 @@ class PlayedNode:
         self.cancelled = max(self.cancelled, cancel.number)
         if self.prepared is not None and self.prepared.id == cancel.number:
             self.prepared, self.clock = None, None
-        self.answer(ev.Forgotten, cancel.number)
+        self.answer(na.Forgotten, cancel.number)
         if cancel.leave:
             self.answer("exit", 0)
 
@@ -168,16 +169,16 @@ class PlayedNode:
         self.tables = (extend.tensors, extend.optimizers, extend.data)
         if self.current is not None:
             self.current = self.current.extended(extend.assignment)
-        self.answer(ev.Extended)
+        self.answer(na.Extended)
 
-    def on_try(self, trial) -> None:
-        self.answer(ev.Tried, trial.optimizer, self.world.refused_optimizers.get(self.id, ""))
+    def on_tryoptimizer(self, trial) -> None:
+        self.answer(na.Tried, trial.optimizer, self.world.refused_optimizers.get(self.id, ""))
 
-    def on_save(self, save) -> None:
+    def on_saveblocks(self, save) -> None:
         blocks = self.current.blocks_of[self.id]
         entry = {"file": f"{self.id}.bin", "version": self.version if self.world.data.is_sync else 3}
         detail = json.dumps({"blocks": {str(block): entry for block in blocks}, "applied": self.applied(blocks)})
-        self.answer(ev.Saved, save.clock, detail)
+        self.answer(na.Saved, save.clock, detail)
 
     def applied(self, blocks) -> dict:
         """What a server says that its blocks have taken: all that was given."""

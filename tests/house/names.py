@@ -8,6 +8,7 @@ from tests.house.sources import Source
 
 SAME = {
     "AdamW": "an optimizer, as the adapter offers it and as the servers run it",
+    "MigrationMode": "how blocks move, as the launcher's option says it and the coordinator decides it",
 }
 """Names that stand twice and mean the same, and what."""
 

@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from typer.testing import CliRunner
 
 from coordinator.ctl import render
-from coordinator.ctl.job_folders import Job
+from coordinator.ctl.job_folders import LocalJob
 from dl2_scheduler import cli
 from dl2_scheduler.commands.cluster import kube_target
 from elastic_ps.system.terminal import Terminal
@@ -47,7 +47,7 @@ def committed(plan: Any) -> Any:
 
 
 VIEWS: dict[str, Callable[[], Any]] = {
-    "job_table": lambda: render.job_table([(Job(EVIL, EVIL, Path("x")), EVIL, filled(pb.StatusReply()))]),
+    "job_table": lambda: render.job_table([(LocalJob(EVIL, EVIL, Path("x")), EVIL, filled(pb.StatusReply()))]),
     "status_view": lambda: render.status_view(filled(pb.StatusReply())),
     "progress_line": lambda: render.progress_line(filled(pb.StatusReply())),
     "plan_line": lambda: render.plan_line(filled(pb.Plan())),

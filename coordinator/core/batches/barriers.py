@@ -8,49 +8,49 @@ from coordinator.core.effects import Why
 from coordinator.core.events import BarrierAsked
 from coordinator.core.plans.plan import Phase
 from coordinator.core.state import State
-from coordinator.core.step_context import Turn
+from coordinator.core.step_context import StepContext
 from elastic_ps.core.configuration import NodeId, Role
 
 
-def on_barrier_asked(turn: Turn, event: BarrierAsked) -> None:
+def on_barrier_asked(context: StepContext, event: BarrierAsked) -> None:
     """A worker's script is in a barrier. One that has been passed is answered again."""
-    job = turn.job
-    here = Barrier(event.to, event.node, event.place, event.sharing, event.version, _since(turn, event))
+    job = context.job
+    here = Barrier(event.to, event.node, event.place, event.sharing, event.version, _since(context, event))
     if job.ended or job.loading:
-        turn.refuse(event.to, job.reason, Why.ENDING)
+        context.refuse(event.to, job.reason, Why.ENDING)
     elif job.nodes[event.node].role is not Role.WORKER:
-        turn.refuse(event.to, f"{event.node} is no worker: only workers have barriers", Why.INVALID)
+        context.refuse(event.to, f"{event.node} is no worker: only workers have barriers", Why.INVALID)
     elif here.place <= job.passed:
-        turn.reply(event.to, replies.BarrierReply())
+        context.reply(event.to, replies.BarrierReply())
     else:
-        others = tuple(barrier for barrier in turn.state.barriers if barrier.node != event.node)
-        turn.live(barriers=(*others, here))
+        others = tuple(barrier for barrier in context.state.barriers if barrier.node != event.node)
+        context.live(barriers=(*others, here))
 
 
-def _since(turn: Turn, event: BarrierAsked) -> float:
+def _since(context: StepContext, event: BarrierAsked) -> float:
     """Return since when a worker is in a barrier, also where it asks again."""
-    before = (one.since for one in turn.state.barriers if (one.node, one.place) == (event.node, event.place))
-    return next(before, turn.now)
+    before = (one.since for one in context.state.barriers if (one.node, one.place) == (event.node, event.place))
+    return next(before, context.now)
 
 
-def release(turn: Turn) -> bool:
+def release(context: StepContext) -> bool:
     """Answer those in a barrier that nobody is missing from, and those that have no part in the job any more."""
-    state = turn.state
+    state = context.state
     if not state.barriers or state.job.configuration is None:
         return False
     members = _members(state)
     for barrier in state.barriers:
         if refused := _refusal(state, barrier, members):
-            turn.refuse(barrier.to, *refused)
-            turn.live(barriers=tuple(other for other in state.barriers if other is not barrier))
+            context.refuse(barrier.to, *refused)
+            context.live(barriers=tuple(other for other in state.barriers if other is not barrier))
             return True
     for place in sorted({barrier.place for barrier in state.barriers}):
         if not missing(state, place):
             here = [barrier for barrier in state.barriers if barrier.place == place]
-            turn.durable(passed=max(state.job.passed, place))
-            turn.live(barriers=tuple(barrier for barrier in state.barriers if barrier not in here))
+            context.durable(passed=max(state.job.passed, place))
+            context.live(barriers=tuple(barrier for barrier in state.barriers if barrier not in here))
             for barrier in here:
-                turn.reply(barrier.to, replies.BarrierReply())
+                context.reply(barrier.to, replies.BarrierReply())
             return True
     return False
 

@@ -9,22 +9,22 @@ from coordinator.core.effects import Why
 from coordinator.core.events import DrawAsked
 from coordinator.core.plans.plan import Phase
 from coordinator.core.state import State
-from coordinator.core.step_context import Turn
+from coordinator.core.step_context import StepContext
 from elastic_ps.core.configuration import NodeId, Role
 
 
-def on_draw_asked(turn: Turn, event: DrawAsked) -> None:
+def on_draw_asked(context: StepContext, event: DrawAsked) -> None:
     """A worker wants its next batch, or (number 0) to know the job's epoch."""
-    if turn.job.ended or turn.job.loading:
-        turn.refuse(event.to, turn.job.reason, Why.ENDING)
-    elif why := _not_drawn(turn.state, event):
-        turn.refuse(event.to, why)
-    elif why := _impossible(turn.state, event):
-        turn.refuse(event.to, why, Why.INVALID)
+    if context.job.ended or context.job.loading:
+        context.refuse(event.to, context.job.reason, Why.ENDING)
+    elif why := _not_drawn(context.state, event):
+        context.refuse(event.to, why)
+    elif why := _impossible(context.state, event):
+        context.refuse(event.to, why, Why.INVALID)
     elif not event.number:
-        turn.reply(event.to, replies.DrawReply(turn.state.book.epoch))
+        context.reply(event.to, replies.DrawReply(context.state.book.epoch))
     else:
-        turn.live(draws=(*turn.state.draws, Draw(event.to, event.node, event.number, event.epoch, turn.now)))
+        context.live(draws=(*context.state.draws, Draw(event.to, event.node, event.number, event.epoch, context.now)))
 
 
 def _not_drawn(state: State, event: DrawAsked) -> str:
@@ -55,9 +55,9 @@ def _impossible(state: State, event: DrawAsked) -> str:
     return ""
 
 
-def answer(turn: Turn) -> bool:
+def answer(context: StepContext) -> bool:
     """Enter in the book what draws say to be done; then answer those that need not wait."""
-    job, state = turn.job, turn.state
+    job, state = context.job, context.state
     if job.data is None or job.data.is_sync or not job.data.elastic:
         return False
     members = job.configuration.ranks.keys() if job.configuration is not None else frozenset()
@@ -69,7 +69,7 @@ def answer(turn: Turn) -> bool:
     given: list[tuple[int, book_of_batches.Batch]] = []
     for draw in state.draws:
         if why := _leaving(state, draw.node):
-            turn.refuse(draw.to, why, Why.ENDING)
+            context.refuse(draw.to, why, Why.ENDING)
             continue
         answer = None
         if draw.node in book.pages:
@@ -77,14 +77,14 @@ def answer(turn: Turn) -> bool:
         if answer is None:
             waiting.append(draw)
         else:
-            turn.reply(draw.to, _reply(answer))
+            context.reply(draw.to, _reply(answer))
             given += [(answer.epoch, answer.batch)] if answer.batch is not None else []
     if book is state.book and len(waiting) == len(state.draws):
         return False
-    turn.keep(book)
-    turn.live(draws=tuple(waiting))
+    context.keep(book)
+    context.live(draws=tuple(waiting))
     if state.saving is not None and state.saving.book is not None:
-        turn.live(saving=replace(state.saving, drawn=(*state.saving.drawn, *given)))
+        context.live(saving=replace(state.saving, drawn=(*state.saving.drawn, *given)))
     return True
 
 
@@ -99,7 +99,7 @@ def _leaving(state: State, name: NodeId) -> str:
     return ""
 
 
-def _reply(answer: book_of_batches.Answer) -> replies.DrawReply:
+def _reply(answer: book_of_batches.DrawAnswer) -> replies.DrawReply:
     if answer.batch is None:
         return replies.DrawReply(answer.epoch, over=True)
     batch = answer.batch

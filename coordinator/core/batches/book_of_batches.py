@@ -28,7 +28,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Answer:
+class DrawAnswer:
     """To a worker's draw `number`: a batch of `epoch`, or (None) that its epoch is over and the job is in `epoch`."""
 
     number: int
@@ -37,7 +37,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Page:
+class WorkerPage:
     """What the book says of one worker.
 
     Attributes:
@@ -50,7 +50,7 @@ class Page:
     completed: int = 0
     drawn: int = 0
     open: Batch | None = None
-    answer: Answer | None = None
+    answer: DrawAnswer | None = None
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Book:
     epoch: int = 0
     fresh: int = 0
     returned: tuple[Batch, ...] = ()
-    pages: Mapping[NodeId, Page] = field(default_factory=dict)
+    pages: Mapping[NodeId, WorkerPage] = field(default_factory=dict)
     ahead: tuple[tuple[int, Batch], ...] = ()
 
     @property
@@ -119,7 +119,7 @@ def enrol(book: Book, workers: Set[NodeId]) -> Book:
         return book
     pages = {name: page for name, page in book.pages.items() if name in workers}
     least = min((page.completed for page in pages.values()), default=0)
-    pages |= {name: Page(completed=least) for name in sorted(workers - pages.keys())}
+    pages |= {name: WorkerPage(completed=least) for name in sorted(workers - pages.keys())}
     left = [page.open for name, page in book.pages.items() if name not in workers and page.open is not None]
     return replace(book, returned=(*book.returned, *left), pages=pages)
 
@@ -153,7 +153,7 @@ def _turned(book: Book) -> Book:
     )
 
 
-def draw(book: Book, worker: NodeId, number: int, epoch: int | None, spec: DataSpec) -> tuple[Book, Answer | None]:
+def draw(book: Book, worker: NodeId, number: int, epoch: int | None, spec: DataSpec) -> tuple[Book, DrawAnswer | None]:
     """Answer a draw, after `complete`.
 
     Args:
@@ -170,7 +170,7 @@ def draw(book: Book, worker: NodeId, number: int, epoch: int | None, spec: DataS
     if page.answer is not None and number == page.answer.number:
         return book, page.answer
     if epoch is not None and epoch < book.epoch:
-        answer = Answer(number, book.epoch)
+        answer = DrawAnswer(number, book.epoch)
         return _with(book, worker, replace(page, answer=answer)), answer
     if _too_far(book, worker, spec):
         return book, None
@@ -183,7 +183,7 @@ def draw(book: Book, worker: NodeId, number: int, epoch: int | None, spec: DataS
     if not batch.origin:
         batch = Batch(batch.step, worker, page.drawn)
         page = replace(page, drawn=page.drawn + 1)
-    answer = Answer(number, book.epoch, batch)
+    answer = DrawAnswer(number, book.epoch, batch)
     return _with(book, worker, replace(page, open=batch, answer=answer)), answer
 
 
@@ -218,5 +218,5 @@ def _too_far(book: Book, worker: NodeId, spec: DataSpec) -> bool:
     return book.pages[worker].completed - min(others) >= spec.staleness
 
 
-def _with(book: Book, worker: NodeId, page: Page) -> Book:
+def _with(book: Book, worker: NodeId, page: WorkerPage) -> Book:
     return replace(book, pages={**book.pages, worker: page})

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-Run = tuple[int, int]
+BlockRun = tuple[int, int]
 """First block, count."""
 
 
@@ -22,7 +22,7 @@ class Void:
     version: int
     floors: tuple[tuple[int, int, int], ...] = ()
 
-    def kept(self, term: int, version: int, runs: Sequence[Run]) -> Sequence[Run]:
+    def kept(self, term: int, version: int, runs: Sequence[BlockRun]) -> Sequence[BlockRun]:
         """Return those of some blocks, taken from a version to the next in a term, for which that still counts."""
         if term >= self.term:
             return runs
@@ -30,7 +30,7 @@ class Void:
             return runs if version < self.version else ()
         return tuple(self._overlaps(version, runs))
 
-    def _overlaps(self, version: int, runs: Sequence[Run]) -> Iterator[Run]:
+    def _overlaps(self, version: int, runs: Sequence[BlockRun]) -> Iterator[BlockRun]:
         for first, count in runs:
             for begin, length, floor in self.floors:
                 low, high = max(first, begin), min(first + count, begin + length)
@@ -38,7 +38,7 @@ class Void:
                     yield low, high - low
 
 
-def without(runs: Sequence[Run], kept: Sequence[Run]) -> Sequence[Run]:
+def without(runs: Sequence[BlockRun], kept: Sequence[BlockRun]) -> Sequence[BlockRun]:
     """Return what of `runs`, which are ascending and hold `kept`, is not in `kept`."""
     gone = []
     for first, count in runs:

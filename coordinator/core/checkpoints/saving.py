@@ -7,15 +7,16 @@ from typing import Any
 
 from coordinator.core import replies
 from coordinator.core.batches.book_of_batches import Batch, Book, restorable
-from coordinator.core.callers import Running, Saving
+from coordinator.core.callers import PendingCheckpoint, RunningCommand
 from coordinator.core.checkpoints.manifest import KEPT, Manifest, Stretch
 from coordinator.core.directives import landed, switching
 from coordinator.core.effects import DiscardCheckpoint, Why, WriteManifest
-from coordinator.core.events import CheckpointAsked, CommandAsked, Commanded, Late, ManifestWritten, Saved
+from coordinator.core.events import CheckpointAsked, CommandAsked, ManifestWritten
+from coordinator.core.job import JobPhase
+from coordinator.core.node_answers import Commanded, Late, Saved
 from coordinator.core.plans.plan import Phase
 from coordinator.core.plans.scaling_clock import scaling_clock
-from coordinator.core.state import JobPhase
-from coordinator.core.step_context import Turn
+from coordinator.core.step_context import StepContext
 from elastic_ps.core.checkpoint_names import name_of
 from elastic_ps.core.configuration import Configuration, NodeId
 
@@ -23,87 +24,89 @@ SAVE_SECONDS = 1800.0
 """That servers have to write their blocks. A plan waits for them as long, and then the job goes on without."""
 
 
-def on_checkpoint_asked(turn: Turn, event: CheckpointAsked) -> None:
+def on_checkpoint_asked(context: StepContext, event: CheckpointAsked) -> None:
     """Operator: a checkpoint, now."""
-    root = (event.url or turn.state.settings.checkpoint).rstrip("/")
-    saving = turn.state.saving
+    root = (event.url or context.state.settings.checkpoint).rstrip("/")
+    saving = context.state.saving
     if not root:
-        turn.refuse(event.to, "the job has no folder for checkpoints: give one (`elasticctl checkpoint --url URL`)")
-    elif turn.job.phase is not JobPhase.RUNNING or not turn.job.model.blocks:
-        turn.refuse(event.to, f"there is nothing to save yet: the job is {turn.job.phase} and holds no parameters")
+        context.refuse(event.to, "the job has no folder for checkpoints: give one (`elasticctl checkpoint --url URL`)")
+    elif context.job.phase is not JobPhase.RUNNING or not context.job.model.blocks:
+        context.refuse(
+            event.to, f"there is nothing to save yet: the job is {context.job.phase} and holds no parameters"
+        )
     elif saving is None:
-        turn.live(saving=Saving((event.to,), root))
+        context.live(saving=PendingCheckpoint((event.to,), root))
     elif saving.root == root:
-        turn.live(saving=replace(saving, to=(*saving.to, event.to)))
+        context.live(saving=replace(saving, to=(*saving.to, event.to)))
     else:
-        turn.refuse(event.to, f"a checkpoint to {saving.root} is being written; ask again when it is done")
+        context.refuse(event.to, f"a checkpoint to {saving.root} is being written; ask again when it is done")
 
 
-def long_ago(turn: Turn) -> float:
+def long_ago(context: StepContext) -> float:
     """When the last checkpoint was, as far as a coordinator that comes back knows: so long ago that one is due.
 
     Else the interval would begin anew with each coordinator, and where they are lost often none would be made.
     """
-    return turn.now - turn.state.settings.checkpoint_interval
+    return context.now - context.state.settings.checkpoint_interval
 
 
-def by_time(turn: Turn) -> None:
+def by_time(context: StepContext) -> None:
     """Begin a checkpoint from time to time; give up one that takes too long."""
-    saving, settings = turn.state.saving, turn.state.settings
-    if saving is not None and saving.clock is not None and turn.now >= saving.begun + SAVE_SECONDS:
-        who = "the storage" if saving.writing else ", ".join(_awaited(turn, saving))
+    saving, settings = context.state.saving, context.state.settings
+    if saving is not None and saving.clock is not None and context.now >= saving.begun + SAVE_SECONDS:
+        who = "the storage" if saving.writing else ", ".join(_awaited(context, saving))
         _fail(
-            turn,
+            context,
             saving,
             f"{saving.url} is given up: {who} did not write it within {SAVE_SECONDS:.0f} s",
             over=not saving.writing,
         )
         return
-    due = settings.checkpoint_interval and turn.now >= turn.state.saved_at + settings.checkpoint_interval
-    if not due or turn.state.saving is not None or turn.job.phase is not JobPhase.RUNNING or turn.job.finished:
+    due = settings.checkpoint_interval and context.now >= context.state.saved_at + settings.checkpoint_interval
+    if not due or context.state.saving is not None or context.job.phase is not JobPhase.RUNNING or context.job.finished:
         return
-    if settings.checkpoint and turn.job.model.blocks and turn.state.version:
-        turn.live(saving=Saving((), settings.checkpoint.rstrip("/")), saved_at=turn.now)
+    if settings.checkpoint and context.job.model.blocks and context.state.version:
+        context.live(saving=PendingCheckpoint((), settings.checkpoint.rstrip("/")), saved_at=context.now)
 
 
-def set_clock(turn: Turn) -> bool:
+def set_clock(context: StepContext) -> bool:
     """A checkpoint begins: at one version of all blocks, or at once where there is none; with one owner of each."""
-    saving, plan, job = turn.state.saving, turn.job.plan, turn.job
-    if saving is None or saving.clock is not None or turn.state.told or turn.state.declarations or job.dead:
+    saving, plan, job = context.state.saving, context.job.plan, context.job
+    if saving is None or saving.clock is not None or context.state.told or context.state.declarations or job.dead:
         return False
-    if switching(plan) and not landed(turn.state):
+    if switching(plan) and not landed(context.state):
         return False
-    clock = _clock(turn, saving) if job.is_sync else max(job.saves, turn.state.version) + 1
-    book = None if job.is_sync else turn.state.book
+    clock = _clock(context, saving) if job.is_sync else max(job.saves, context.state.version) + 1
+    book = None if job.is_sync else context.state.book
     url = f"{saving.root}/{name_of(clock, job.identity)}"
-    turn.durable(saves=max(job.saves, clock))
-    turn.live(saving=replace(saving, clock=clock, book=book, drawn=(), url=url, saved={}, begun=turn.now))
+    context.durable(saves=max(job.saves, clock))
+    context.live(saving=replace(saving, clock=clock, book=book, drawn=(), url=url, saved={}, begun=context.now))
     return True
 
 
-def _awaited(turn: Turn, saving: Saving) -> list[NodeId]:
+def _awaited(context: StepContext, saving: PendingCheckpoint) -> list[NodeId]:
     """Servers that have not saved their blocks yet."""
-    configuration = turn.job.configuration
+    configuration = context.job.configuration
     return sorted({server.id for server in configuration.servers} - saving.saved.keys()) if configuration else []
 
 
-def _clock(turn: Turn, saving: Saving) -> int:
-    told = [vitals for name, vitals in turn.state.vitals.items() if name in turn.job.members]
-    exchanges = turn.job.data.exchanges if turn.job.data else 1
-    return scaling_clock(told, exchanges, turn.state.settings.margin << min(saving.tries, 9), turn.state.version)
+def _clock(context: StepContext, saving: PendingCheckpoint) -> int:
+    told = [vitals for name, vitals in context.state.vitals.items() if name in context.job.members]
+    exchanges = context.job.data.exchanges if context.job.data else 1
+    return scaling_clock(told, exchanges, context.state.settings.margin << min(saving.tries, 9), context.state.version)
 
 
-def on_late(turn: Turn, event: Late) -> None:
+def on_late(context: StepContext, event: Late) -> None:
     """A server is past a checkpoint's clock: a later one."""
-    saving = turn.state.saving
+    saving = context.state.saving
     if saving is None or saving.clock is None or saving.writing or event.version <= saving.clock:
         return
-    turn.live(saving=replace(saving, clock=None, saved={}, tries=saving.tries + 1))
+    context.live(saving=replace(saving, clock=None, saved={}, tries=saving.tries + 1))
 
 
-def on_saved(turn: Turn, event: Saved) -> None:
+def on_saved(context: StepContext, event: Saved) -> None:
     """A server has written its blocks."""
-    saving = turn.state.saving
+    saving = context.state.saving
     if saving is None or saving.clock != event.version or saving.writing:
         return
     try:
@@ -111,28 +114,28 @@ def on_saved(turn: Turn, event: Saved) -> None:
         if "error" not in told and not isinstance(told["blocks"], dict):
             raise TypeError(f"blocks is a {type(told['blocks']).__name__}")
     except (ValueError, KeyError, TypeError) as error:
-        _fail(turn, saving, f"{event.node} could not save its blocks: {event.detail[:500] or repr(error)}")
+        _fail(context, saving, f"{event.node} could not save its blocks: {event.detail[:500] or repr(error)}")
         return
     if "error" in told:
-        _fail(turn, saving, str(told["error"]))
+        _fail(context, saving, str(told["error"]))
         return
-    turn.live(saving=replace(saving, saved={**saving.saved, event.node: event.detail}))
+    context.live(saving=replace(saving, saved={**saving.saved, event.node: event.detail}))
 
 
-def write(turn: Turn) -> bool:
+def write(context: StepContext) -> bool:
     """All servers have saved: the manifest makes the checkpoint valid."""
-    saving, configuration = turn.state.saving, turn.job.configuration
+    saving, configuration = context.state.saving, context.job.configuration
     if saving is None or saving.clock is None or saving.writing or configuration is None:
         return False
-    if _awaited(turn, saving):
+    if _awaited(context, saving):
         return False
     told = [json.loads(text) for text in saving.saved.values()]
     blocks = {int(block): entry for server in told for block, entry in server["blocks"].items()}
-    lost = sorted(set(range(len(turn.job.model.blocks))) - blocks.keys())
+    lost = sorted(set(range(len(context.job.model.blocks))) - blocks.keys())
     if lost:
-        _fail(turn, saving, f"no server has saved blocks {lost[:10]}")
+        _fail(context, saving, f"no server has saved blocks {lost[:10]}")
         return True
-    job = turn.job
+    job = context.job
     book: Book | None = None
     applied: Mapping[NodeId, tuple[Stretch, ...]] = {}
     if saving.book is not None and job.data is not None:
@@ -149,11 +152,11 @@ def write(turn: Turn) -> bool:
         book,
         blocks,
         job.identity,
-        turn.now,
+        context.now,
         applied,
     )
-    turn.live(saving=replace(saving, writing=True))
-    turn.effects.append(WriteManifest(saving.url, manifest))
+    context.live(saving=replace(saving, writing=True))
+    context.effects.append(WriteManifest(saving.url, manifest))
     return True
 
 
@@ -184,75 +187,75 @@ def unfinished(
     return book, applied
 
 
-def on_written(turn: Turn, event: ManifestWritten) -> None:
+def on_written(context: StepContext, event: ManifestWritten) -> None:
     """The manifest is there, or could not be written."""
-    saving = turn.state.saving
+    saving = context.state.saving
     if event.error:
         if saving is not None and saving.url == event.url:
-            _fail(turn, saving, f"cannot write {event.url}: {event.error}")
+            _fail(context, saving, f"cannot write {event.url}: {event.error}")
         return
-    turn.live(unsaved="")
-    known = tuple(url for url in turn.job.checkpoints if url != event.url)
-    turn.durable(checkpoints=(*known, event.url)[-KEPT:], damaged=turn.job.damaged - {event.url})
-    promise = "" if turn.job.is_sync else "; consistent per block only"
-    turn.log(f"checkpoint {event.url}, {event.bytes} bytes{promise}")
+    context.live(unsaved="")
+    known = tuple(url for url in context.job.checkpoints if url != event.url)
+    context.durable(checkpoints=(*known, event.url)[-KEPT:], damaged=context.job.damaged - {event.url})
+    promise = "" if context.job.is_sync else "; consistent per block only"
+    context.log(f"checkpoint {event.url}, {event.bytes} bytes{promise}")
     if saving is None or saving.url != event.url:
         return
     for to in saving.to:
-        turn.reply(to, replies.CheckpointReply(event.url, saving.clock or 0, event.bytes))
-    turn.live(saving=None, saved_at=turn.now)
+        context.reply(to, replies.CheckpointReply(event.url, saving.clock or 0, event.bytes))
+    context.live(saving=None, saved_at=context.now)
 
 
-def _fail(turn: Turn, saving: Saving, why: str, over: bool = True) -> None:
+def _fail(context: StepContext, saving: PendingCheckpoint, why: str, over: bool = True) -> None:
     """Let the checkpoint come to nothing, and the job go on; `over`: nobody writes to it any more."""
-    turn.log(why, warning=True)
+    context.log(why, warning=True)
     for to in saving.to:
-        turn.refuse(to, why)
-    turn.effects += [DiscardCheckpoint(saving.url)] if saving.url and over else []
-    turn.live(saving=None, unsaved=why)
+        context.refuse(to, why)
+    context.effects += [DiscardCheckpoint(saving.url)] if saving.url and over else []
+    context.live(saving=None, unsaved=why)
 
 
-def _adopted(turn: Turn) -> Configuration | None:
+def _adopted(context: StepContext) -> Configuration | None:
     """The configuration in force; while the job starts, the first one, which scripts have adopted before its commit."""
-    plan = turn.job.plan
-    if turn.job.configuration is None and plan is not None and plan.phase is Phase.ARMED:
+    plan = context.job.plan
+    if context.job.configuration is None and plan is not None and plan.phase is Phase.ARMED:
         return plan.target
-    return turn.job.configuration
+    return context.job.configuration
 
 
-def on_command_asked(turn: Turn, event: CommandAsked) -> None:
+def on_command_asked(context: StepContext, event: CommandAsked) -> None:
     """A script's text for the servers' handlers."""
-    configuration = _adopted(turn)
+    configuration = _adopted(context)
     if configuration is None:
-        turn.refuse(event.to, "the job has no servers yet: elastic_ps.init() returns when it has")
+        context.refuse(event.to, "the job has no servers yet: elastic_ps.init() returns when it has")
         return
     servers = frozenset(server.id for server in configuration.servers)
-    asked = Running(event.id, event.to, event.head, event.body, servers)
-    known = next((run for run in turn.state.running if run.id == event.id), asked)
-    others = tuple(run for run in turn.state.running if run is not known)
-    turn.live(running=(*others, replace(known, to=event.to)))
+    asked = RunningCommand(event.id, event.to, event.head, event.body, servers)
+    known = next((run for run in context.state.running if run.id == event.id), asked)
+    others = tuple(run for run in context.state.running if run is not known)
+    context.live(running=(*others, replace(known, to=event.to)))
 
 
-def on_commanded(turn: Turn, event: Commanded) -> None:
+def on_commanded(context: StepContext, event: Commanded) -> None:
     """A server has run a command."""
     runs = []
-    for run in turn.state.running:
+    for run in context.state.running:
         if run.id == event.command and event.node in run.waiting:
             errors = (*run.errors, f"{event.node}: {event.error}") if event.error else run.errors
             run = replace(run, waiting=run.waiting - {event.node}, errors=errors)
         runs.append(run)
-    turn.live(running=tuple(runs))
+    context.live(running=tuple(runs))
 
 
-def commands(turn: Turn) -> bool:
+def commands(context: StepContext) -> bool:
     """Answer commands that all servers have run; a server that has left need not."""
-    configuration = _adopted(turn)
+    configuration = _adopted(context)
     members = configuration.members.keys() if configuration is not None else frozenset()
-    done = [run for run in turn.state.running if not run.waiting & members]
+    done = [run for run in context.state.running if not run.waiting & members]
     for run in done:
         if run.errors:
-            turn.refuse(run.to, "; ".join(run.errors), Why.INVALID)
+            context.refuse(run.to, "; ".join(run.errors), Why.INVALID)
         else:
-            turn.reply(run.to, replies.CommandReply())
-    turn.live(running=tuple(run for run in turn.state.running if run not in done))
+            context.reply(run.to, replies.CommandReply())
+    context.live(running=tuple(run for run in context.state.running if run not in done))
     return bool(done)

@@ -3,13 +3,14 @@
 from dataclasses import replace
 from datetime import datetime
 
-from coordinator.core.callers import Looking
+from coordinator.core.callers import PendingSearch
 from coordinator.core.checkpoints.ending import begin_again, end, restore
 from coordinator.core.checkpoints.manifest import CheckpointSearch
 from coordinator.core.effects import FindCheckpoint
 from coordinator.core.events import CheckpointFound
-from coordinator.core.state import Job, JobPhase, Settings
-from coordinator.core.step_context import Turn
+from coordinator.core.job import DurableJob, JobPhase
+from coordinator.core.state import CoordinatorSettings
+from coordinator.core.step_context import StepContext
 
 PATIENCE_SECONDS = 300.0
 """That a storage which does not answer is asked."""
@@ -23,7 +24,7 @@ UNREAD = 3
 """Times that servers may fail to read a checkpoint of which nobody knows that it is damaged, before an older one."""
 
 
-def search_of(settings: Settings, job: Job) -> CheckpointSearch:
+def search_of(settings: CoordinatorSettings, job: DurableJob) -> CheckpointSearch:
     """Return which checkpoints the job may load."""
     passed = job.damaged | {url for url, times in job.unread.items() if times >= UNREAD}
     return CheckpointSearch(
@@ -31,57 +32,59 @@ def search_of(settings: Settings, job: Job) -> CheckpointSearch:
     )
 
 
-def begin(turn: Turn) -> None:
+def begin(context: StepContext) -> None:
     """Look for the checkpoint, where the job is to go back to one, and nobody looks for it yet."""
-    if not turn.job.loading:
-        turn.live(looking=None)
-    elif turn.state.looking is None:
-        turn.live(looking=Looking(turn.now, turn.now + ANSWER_SECONDS))
-        turn.effects.append(FindCheckpoint(search_of(turn.state.settings, turn.job)))
+    if not context.job.loading:
+        context.live(looking=None)
+    elif context.state.looking is None:
+        context.live(looking=PendingSearch(context.now, context.now + ANSWER_SECONDS))
+        context.effects.append(FindCheckpoint(search_of(context.state.settings, context.job)))
 
 
-def check(turn: Turn) -> None:
+def check(context: StepContext) -> None:
     """Look again, where that is due."""
-    looking = turn.state.looking
-    if looking is None or turn.now < looking.due or not turn.job.loading:
+    looking = context.state.looking
+    if looking is None or context.now < looking.due or not context.job.loading:
         return
-    trouble = looking.trouble or f"{_places(turn)} did not answer within {ANSWER_SECONDS:.0f} s"
-    if turn.now >= looking.since + PATIENCE_SECONDS:
-        why = f"{turn.job.reason}, and its checkpoints could not be looked for in {PATIENCE_SECONDS:.0f} s: {trouble}"
-        end(turn, JobPhase.FAILED, why)
+    trouble = looking.trouble or f"{_places(context)} did not answer within {ANSWER_SECONDS:.0f} s"
+    if context.now >= looking.since + PATIENCE_SECONDS:
+        why = (
+            f"{context.job.reason}, and its checkpoints could not be looked for in {PATIENCE_SECONDS:.0f} s: {trouble}"
+        )
+        end(context, JobPhase.FAILED, why)
         return
-    due = turn.now + ANSWER_SECONDS
+    due = context.now + ANSWER_SECONDS
     last = due >= looking.since + PATIENCE_SECONDS
-    turn.live(looking=replace(looking, due=due, tries=looking.tries + 1, trouble=trouble))
-    turn.effects.append(FindCheckpoint(search_of(turn.state.settings, turn.job), patient=not last))
+    context.live(looking=replace(looking, due=due, tries=looking.tries + 1, trouble=trouble))
+    context.effects.append(FindCheckpoint(search_of(context.state.settings, context.job), patient=not last))
 
 
-def _places(turn: Turn) -> str:
-    search = search_of(turn.state.settings, turn.job)
+def _places(context: StepContext) -> str:
+    search = search_of(context.state.settings, context.job)
     return " and ".join(dict.fromkeys(filter(None, (search.folder, search.begun or search.restore))))
 
 
-def on_found(turn: Turn, event: CheckpointFound) -> None:
+def on_found(context: StepContext, event: CheckpointFound) -> None:
     """Go on from what a search has found."""
-    looking = turn.state.looking
-    if not turn.job.loading:
+    looking = context.state.looking
+    if not context.job.loading:
         return
     if event.again and looking is not None:
         pause = min(2.0 ** (looking.tries - 1), _LONGEST_PAUSE)
-        turn.live(looking=replace(looking, due=turn.now + pause, trouble=event.error))
-        turn.log(f"{event.error}; asked again in {pause:.0f} s, {words(turn.state.looking)}", warning=True)
+        context.live(looking=replace(looking, due=context.now + pause, trouble=event.error))
+        context.log(f"{event.error}; asked again in {pause:.0f} s, {words(context.state.looking)}", warning=True)
         return
-    why = turn.job.reason
+    why = context.job.reason
     if event.manifest is not None:
-        restore(turn, event.url, event.manifest)
-        begin_again(turn, why, f"restored from {event.url}")
-    elif turn.job.model.blocks or turn.state.settings.restore:
-        end(turn, JobPhase.FAILED, f"{why}, and there is no checkpoint to go back to: {event.error}")
+        restore(context, event.url, event.manifest)
+        begin_again(context, why, f"restored from {event.url}")
+    elif context.job.model.blocks or context.state.settings.restore:
+        end(context, JobPhase.FAILED, f"{why}, and there is no checkpoint to go back to: {event.error}")
     else:
-        begin_again(turn, why, "nothing has been trained yet")
+        begin_again(context, why, "nothing has been trained yet")
 
 
-def words(looking: Looking | None) -> str:
+def words(looking: PendingSearch | None) -> str:
     """Return how long a storage that does not answer is asked, for people; "": it has not been in trouble."""
     if looking is None or not looking.trouble:
         return ""

@@ -76,7 +76,7 @@ def _draws(state: State) -> Iterator[Delay]:
 
 def _switch(state: State) -> Iterator[Delay]:
     """Yield those without whom an armed plan neither comes into force nor ends."""
-    plan, answers = state.job.plan, state.round
+    plan, answers = state.job.plan, state.answers
     if plan is None or plan.phase is not Phase.ARMED or not plan.trail or answers.until:
         return
     since = max(plan.trail[-1].at, plan.times.last_switched if landed(state) else plan.times.first_switched)

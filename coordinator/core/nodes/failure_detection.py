@@ -9,11 +9,12 @@ from dataclasses import replace
 from coordinator.core import replies
 from coordinator.core.effects import Why
 from coordinator.core.events import EvictAsked
+from coordinator.core.job import DurableJob
 from coordinator.core.nodes.membership import bury, left
 from coordinator.core.nodes.suspicions import (
     SUSPICION,
     Suspicion,
-    Verdict,
+    SuspicionVerdict,
     has_left,
     is_member,
     most_are_silent,
@@ -23,115 +24,115 @@ from coordinator.core.nodes.suspicions import (
     waited_for,
 )
 from coordinator.core.plans.lifecycle import give_up
-from coordinator.core.state import Job
-from coordinator.core.step_context import Turn
+from coordinator.core.step_context import StepContext
 from elastic_ps.core.configuration import NodeId, Role
 
 _EXPELLED = 100
 """Expelled nodes that are remembered, so that their launchers hear of them."""
 
 
-def on_tick(turn: Turn) -> None:
+def on_tick(context: StepContext) -> None:
     """Time has passed: renew leases after a silence of our own, act on what is due, tell of what is new."""
-    _excuse_own_silence(turn)
-    if turn.state.rebuilding is not None or turn.job.ended:
+    _excuse_own_silence(context)
+    if context.state.rebuilding is not None or context.job.ended:
         return
-    _doubt_ourselves(turn)
-    _tell(turn)
-    while due := _due(turn):
-        _carry_out(turn, due)
+    _doubt_ourselves(context)
+    _tell(context)
+    while due := _due(context):
+        _carry_out(context, due)
 
 
-def _due(turn: Turn) -> Suspicion | None:
+def _due(context: StepContext) -> Suspicion | None:
     """Return a suspicion whose time is up; one at a time, as what is done about it may end others."""
-    found = suspicions(turn.state, turn.now)
-    return next((suspicion for suspicion in found if suspicion.until and suspicion.until < turn.now), None)
+    found = suspicions(context.state, context.now)
+    return next((suspicion for suspicion in found if suspicion.until and suspicion.until < context.now), None)
 
 
-def _excuse_own_silence(turn: Turn) -> None:
+def _excuse_own_silence(context: StepContext) -> None:
     """Give everybody a new lease, and new time for answers, where the coordinator itself did not run: it could not hear
     anybody meanwhile."""
-    last, lease = turn.state.ticked_at, turn.state.settings.lease
-    turn.live(ticked_at=turn.now)
-    gap = turn.now - last
+    last, lease = context.state.ticked_at, context.state.settings.lease
+    context.live(ticked_at=context.now)
+    gap = context.now - last
     if last and 0 <= gap <= lease / 2:
         return
-    turn.live(awake_since=turn.now)
+    context.live(awake_since=context.now)
     if not last:
         return
     if gap > 0:
-        turn.log(f"the coordinator did not run for {gap:.0f} s: every node gets a new lease", warning=True)
+        context.log(f"the coordinator did not run for {gap:.0f} s: every node gets a new lease", warning=True)
     renewed = {
-        name: replace(vitals, heard=turn.now, back=turn.now, waits=()) for name, vitals in turn.state.vitals.items()
+        name: replace(vitals, heard=context.now, back=context.now, waits=())
+        for name, vitals in context.state.vitals.items()
     }
-    turn.live(vitals=renewed, doubted_since=0.0)
+    context.live(vitals=renewed, doubted_since=0.0)
 
 
-def _doubt_ourselves(turn: Turn) -> None:
+def _doubt_ourselves(context: StepContext) -> None:
     """Note since when most nodes are silent: the fault may be here, for a bounded time."""
-    if not most_are_silent(turn.state, turn.now):
-        turn.live(doubted_since=0.0)
-    elif not turn.state.doubted_since:
-        turn.live(doubted_since=turn.now)
-        expected = waited_for(turn.job)
-        count = len(silent(turn.state, turn.now) & expected)
-        turn.log(f"{count} of {len(expected)} leases ran out together: the fault may be here, waiting", True)
+    if not most_are_silent(context.state, context.now):
+        context.live(doubted_since=0.0)
+    elif not context.state.doubted_since:
+        context.live(doubted_since=context.now)
+        expected = waited_for(context.job)
+        count = len(silent(context.state, context.now) & expected)
+        context.log(f"{count} of {len(expected)} leases ran out together: the fault may be here, waiting", True)
 
 
-def _tell(turn: Turn) -> None:
+def _tell(context: StepContext) -> None:
     """Log each suspicion once and once more when it is over; a wait that ends nobody only when it has become long."""
-    lease = turn.state.settings.lease
-    stood = {s: (turn.now - s.since) / lease for s in suspicions(turn.state, turn.now)}
+    lease = context.state.settings.lease
+    stood = {s: (context.now - s.since) / lease for s in suspicions(context.state, context.now)}
     now = {s.node: s for s, leases in stood.items() if leases >= (0.5 if s.until else SUSPICION)}
-    for name in now.keys() - turn.state.suspected:
-        turn.log(now[name].text(turn.now), warning=True)
-    for name in sorted((turn.state.suspected - now.keys()) & turn.job.nodes.keys()):
-        turn.log(f"{name} is not waited for any more")
-    turn.live(suspected=frozenset(now))
+    for name in now.keys() - context.state.suspected:
+        context.log(now[name].text(context.now), warning=True)
+    for name in sorted((context.state.suspected - now.keys()) & context.job.nodes.keys()):
+        context.log(f"{name} is not waited for any more")
+    context.live(suspected=frozenset(now))
 
 
-def _carry_out(turn: Turn, due: Suspicion) -> None:
-    evidence = due.evidence(turn.now)
-    if due.verdict is Verdict.PLAN_GIVEN_UP and due.node not in turn.plan.joiners:
-        give_up(turn, f"{due.node} {evidence}")
+def _carry_out(context: StepContext, due: Suspicion) -> None:
+    evidence = due.evidence(context.now)
+    if due.verdict is SuspicionVerdict.PLAN_GIVEN_UP and due.node not in context.plan.joiners:
+        give_up(context, f"{due.node} {evidence}")
     else:
-        _expel(turn, due.node, f"it {evidence}")
+        _expel(context, due.node, f"it {evidence}")
 
 
-def _expel(turn: Turn, name: NodeId, why: str) -> None:
+def _expel(context: StepContext, name: NodeId, why: str) -> None:
     """Go on without a node whose process may still be there; its launcher is told to kill it."""
-    nonce = turn.job.nodes[name].nonce
-    turn.durable(expelled=(*turn.job.expelled, nonce)[-_EXPELLED:])
-    if has_left(turn.state, name):
-        left(turn, name)
+    nonce = context.job.nodes[name].nonce
+    context.durable(expelled=(*context.job.expelled, nonce)[-_EXPELLED:])
+    if has_left(context.state, name):
+        left(context, name)
     else:
-        bury(turn, name, why)
+        bury(context, name, why)
 
 
-def on_evict_asked(turn: Turn, event: EvictAsked) -> None:
+def on_evict_asked(context: StepContext, event: EvictAsked) -> None:
     """Evict: expel a node by hand, as its expiry would."""
-    job, name = turn.job, event.node
+    job, name = context.job, event.node
     if job.ended:
-        turn.refuse(event.to, f"the job has ended: {job.reason}")
+        context.refuse(event.to, f"the job has ended: {job.reason}")
     elif name not in job.nodes:
         known = ", ".join(job.nodes) or "none"
-        turn.refuse(event.to, f"no node named {name!r} in this job; its nodes: {known}", Why.NOT_FOUND)
-    elif fatal := _fatal(turn, name):
-        turn.refuse(event.to, fatal)
+        context.refuse(event.to, f"no node named {name!r} in this job; its nodes: {known}", Why.NOT_FOUND)
+    elif fatal := _fatal(context, name):
+        context.refuse(event.to, fatal)
     else:
         outcome = _outcome(job, name)
-        turn.durable(evicted=(*job.evicted, job.nodes[name].nonce)[-_EXPELLED:])
-        _expel(turn, name, f"evicted {event.cause}")
-        turn.reply(event.to, replies.EvictReply(outcome))
+        context.durable(evicted=(*job.evicted, job.nodes[name].nonce)[-_EXPELLED:])
+        _expel(context, name, f"evicted {event.cause}")
+        context.reply(event.to, replies.EvictReply(outcome))
 
 
-def _goes_back(job: Job, name: NodeId) -> bool:
+def _goes_back(job: DurableJob, name: NodeId) -> bool:
     return removal_cost(job, frozenset({name})).restores
 
 
-def _fatal(turn: Turn, name: NodeId) -> str:
+def _fatal(context: StepContext, name: NodeId) -> str:
     """Return why the job would not survive an eviction, with what to do; "" if it would."""
-    job, settings = turn.job, turn.state.settings
+    job, settings = context.job, context.state.settings
     safe = job.checkpoints or job.begun or settings.restore or not job.model.blocks
     if not _goes_back(job, name) or safe:
         return ""
@@ -142,7 +143,7 @@ def _fatal(turn: Turn, name: NodeId) -> str:
     )
 
 
-def _outcome(job: Job, name: NodeId) -> str:
+def _outcome(job: DurableJob, name: NodeId) -> str:
     """Return what follows the eviction of a node, for people."""
     if _goes_back(job, name):
         return f"{name} is expelled; the job goes back to its last checkpoint"

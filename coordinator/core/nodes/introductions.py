@@ -28,7 +28,7 @@ def model(told: Iterable[Introduction], block_bytes: int) -> Model:
 
 
 @dataclass(frozen=True)
-class Found:
+class RebuiltConfiguration:
     """What introductions come to.
 
     Attributes:
@@ -68,7 +68,7 @@ class Found:
         return "no worker answered" if self.target.ranks.keys() <= self.dead else ""
 
 
-def find(known: Mapping[NodeId, Introduction], ended: int) -> Found | None:
+def find(known: Mapping[NodeId, Introduction], ended: int) -> RebuiltConfiguration | None:
     """Return what they come to: the highest configuration in force or armed anywhere; None: there is none.
 
     Args:
@@ -92,7 +92,7 @@ def find(known: Mapping[NodeId, Introduction], ended: int) -> Found | None:
     base = _latest(known[name].current for name in lagging)
     left = any(one.has_left for one in known.values() if one.number == target.id)
     paused = any(one.paused for one in known.values() if one.number == target.id)
-    return Found(known, base, target, lagging, bool(lagging) or left or paused, ended)
+    return RebuiltConfiguration(known, base, target, lagging, bool(lagging) or left or paused, ended)
 
 
 def _may_be_armed(known: Mapping[NodeId, Introduction], table: Configuration) -> bool:

@@ -16,13 +16,14 @@ from coordinator.core.checkpoints.ending import collapse
 from coordinator.core.checkpoints.saving import long_ago
 from coordinator.core.effects import Why
 from coordinator.core.events import Exited, Introduced, Joined
+from coordinator.core.job import CancelOrder, JobPhase, RegisteredNode, StopOrder
 from coordinator.core.nodes import introductions
-from coordinator.core.nodes.introductions import Found
+from coordinator.core.nodes.introductions import RebuiltConfiguration
 from coordinator.core.nodes.membership import heard
-from coordinator.core.plans.plan import Kind, Migration, Passed, Phase, Plan, Times
-from coordinator.core.plans.scale_requests import Goal
-from coordinator.core.state import CancelOrder, JobPhase, Node, Round, StopOrder
-from coordinator.core.step_context import Turn
+from coordinator.core.plans.plan import MigrationMode, Phase, PhaseEntered, Plan, PlanKind, Times
+from coordinator.core.plans.scale_requests import ScaleGoal
+from coordinator.core.state import PlanAnswers
+from coordinator.core.step_context import StepContext
 from elastic_ps.core.configuration import NodeId, Role
 
 SETTLE_SECONDS = 3.0
@@ -38,65 +39,67 @@ NUMBERS = 1000
 """Numbers of nodes, plans and requests go on from term times this: those that nobody remembers are not used again."""
 
 
-def begin(turn: Turn) -> None:
+def begin(context: StepContext) -> None:
     """Ask everyone, which is to wait: nodes introduce themselves when they open their streams."""
-    lease = turn.state.settings.lease
-    turn.live(rebuilding=_waiting(turn, Rebuilding(0.0, 0.0, 0.0, turn.now + lease + ALONE_SECONDS)))
-    if turn.job.phase is not JobPhase.REBUILDING:
-        turn.log(f"term {turn.job.term} without a journal: the state is put together from the nodes'")
-    turn.durable(phase=JobPhase.REBUILDING, reason="the coordinator lost its journal and asks its nodes")
+    lease = context.state.settings.lease
+    context.live(rebuilding=_waiting(context, Rebuilding(0.0, 0.0, 0.0, context.now + lease + ALONE_SECONDS)))
+    if context.job.phase is not JobPhase.REBUILDING:
+        context.log(f"term {context.job.term} without a journal: the state is put together from the nodes'")
+    context.durable(phase=JobPhase.REBUILDING, reason="the coordinator lost its journal and asks its nodes")
 
 
-def _waiting(turn: Turn, pending: Rebuilding) -> Rebuilding:
+def _waiting(context: StepContext, pending: Rebuilding) -> Rebuilding:
     """Give everybody as long from now on."""
-    lease = turn.state.settings.lease
-    until = turn.now + lease
-    return replace(pending, settled=turn.now + min(SETTLE_SECONDS, lease), until=until, latest=until + PATIENCE_SECONDS)
+    lease = context.state.settings.lease
+    until = context.now + lease
+    return replace(
+        pending, settled=context.now + min(SETTLE_SECONDS, lease), until=until, latest=until + PATIENCE_SECONDS
+    )
 
 
-def on_introduced(turn: Turn, event: Introduced) -> None:
+def on_introduced(context: StepContext, event: Introduced) -> None:
     """A node says what it knows."""
-    pending = turn.state.rebuilding
+    pending = context.state.rebuilding
     assert pending is not None, "nodes of a coordinator that knows them listen"
     told = event.introduction
     if not pending.introduced:  # only now is it known that the way is open to those who train: others can be missed
-        pending = _waiting(turn, pending)
-    turn.live(rebuilding=replace(pending, introduced={**pending.introduced, event.node: told}))
-    if told.term >= turn.job.term:  # it was a restore that has raised it: what comes now must be above
-        turn.durable(term=told.term + 1)
+        pending = _waiting(context, pending)
+    context.live(rebuilding=replace(pending, introduced={**pending.introduced, event.node: told}))
+    if told.term >= context.job.term:  # it was a restore that has raised it: what comes now must be above
+        context.durable(term=told.term + 1)
 
 
-def on_knock(turn: Turn, event: Joined) -> None:
+def on_knock(context: StepContext, event: Joined) -> None:
     """A new process wants to join a job whose seed and names are not known yet."""
-    pending = turn.state.rebuilding
+    pending = context.state.rebuilding
     assert pending is not None
     if not pending.introduced and not pending.knocked:
-        pending = _waiting(turn, pending)
-    turn.live(rebuilding=replace(pending, knocked=pending.knocked | {(event.role, event.nonce)}))
-    turn.refuse(event.to, f"{turn.job.reason}: ask again", Why.AGAIN)
+        pending = _waiting(context, pending)
+    context.live(rebuilding=replace(pending, knocked=pending.knocked | {(event.role, event.nonce)}))
+    context.refuse(event.to, f"{context.job.reason}: ask again", Why.AGAIN)
 
 
-def on_exited(turn: Turn, event: Exited) -> None:
+def on_exited(context: StepContext, event: Exited) -> None:
     """A process has ended. Which node it was is known only if it had introduced itself."""
-    pending = turn.state.rebuilding
+    pending = context.state.rebuilding
     assert pending is not None
     known = {name: told for name, told in pending.introduced.items() if told.nonce != event.nonce}
     ended = pending.ended | {event.nonce} if event.status == 0 else pending.ended
-    turn.live(rebuilding=replace(pending, introduced=known, ended=ended))
+    context.live(rebuilding=replace(pending, introduced=known, ended=ended))
 
 
-def rebuild(turn: Turn) -> bool:
+def rebuild(context: StepContext) -> bool:
     """All who can have come."""
-    pending = turn.state.rebuilding
+    pending = context.state.rebuilding
     if pending is None:
         return False
-    if not _over(turn, pending):
-        return _complain(turn, pending)
+    if not _over(context, pending):
+        return _complain(context, pending)
     known = pending.introduced
-    turn.live(rebuilding=None, rebuilt=True)
+    context.live(rebuilding=None, rebuilt=True)
     first = next(iter(known.values()), None)
-    job = turn.job
-    turn.durable(
+    job = context.job
+    context.durable(
         phase=JobPhase.STARTING,
         reason="",
         identity=next((told.identity for told in known.values() if told.identity), job.identity),
@@ -107,83 +110,83 @@ def rebuild(turn: Turn) -> bool:
         number=max([job.number, *(number.number for told in known.values() for number in introductions.numbers(told))]),
         plans=max([NUMBERS * job.term, *(told.plan for told in known.values())]),
         requests=NUMBERS * job.term,
-        nodes={name: Node(told.member, told.pid, told.nonce) for name, told in known.items()},
+        nodes={name: RegisteredNode(told.member, told.pid, told.nonce) for name, told in known.items()},
         passed=max([job.passed, *(told.passed for told in known.values())]),
     )
     for name, told in known.items():
-        heard(turn, name, told.version)
-    turn.live(saved_at=long_ago(turn) if known else turn.now, finished_at=turn.now)
-    _put_together(turn, known, len(pending.ended))
+        heard(context, name, told.version)
+    context.live(saved_at=long_ago(context) if known else context.now, finished_at=context.now)
+    _put_together(context, known, len(pending.ended))
     return True
 
 
-def _over(turn: Turn, pending: Rebuilding) -> bool:
+def _over(context: StepContext, pending: Rebuilding) -> bool:
     """Nobody need be waited for any more."""
-    known, goal = pending.introduced, turn.job.goal
+    known, goal = pending.introduced, context.job.goal
     if not known:  # all processes are new ones: a job that begins, or comes back from its checkpoint
         fresh = {role: sum(knocked is role for knocked, _ in pending.knocked) for role in Role}
         all_new = fresh[Role.WORKER] >= goal.workers and fresh[Role.SERVER] >= goal.servers
-        return all_new or turn.now >= (pending.latest if pending.knocked else pending.alone)
-    if turn.now >= pending.latest:
+        return all_new or context.now >= (pending.latest if pending.knocked else pending.alone)
+    if context.now >= pending.latest:
         return True
-    if turn.now >= pending.until:
+    if context.now >= pending.until:
         found = introductions.find(known, len(pending.ended))
         return found is None or not found.missed
     expected = {name for told in known.values() for table in told.tables for name in table.members}
     dead = {name for told in known.values() for name in told.dead}
-    return bool(expected) and turn.now >= pending.settled and expected - dead <= known.keys()
+    return bool(expected) and context.now >= pending.settled and expected - dead <= known.keys()
 
 
-def _complain(turn: Turn, pending: Rebuilding) -> bool:
+def _complain(context: StepContext, pending: Rebuilding) -> bool:
     """Nobody has come for long: say once for whom the job waits. Return whether there was anything to say."""
-    goal = turn.job.goal
+    goal = context.job.goal
     reason = (
         "the coordinator lost its journal and no node has come to it: "
         "it waits for the job's nodes, which may train on, or for "
         f"{goal.workers} new workers and {goal.servers} new servers, {ALONE_SECONDS / 60:.0f} minutes at most"
     )
-    if pending.introduced or pending.knocked or turn.now < pending.latest or turn.job.reason == reason:
+    if pending.introduced or pending.knocked or context.now < pending.latest or context.job.reason == reason:
         return False
-    turn.durable(reason=reason)
-    turn.log(reason, warning=True)
+    context.durable(reason=reason)
+    context.log(reason, warning=True)
     return True
 
 
-def _put_together(turn: Turn, known: Mapping[NodeId, Introduction], ended: int) -> None:
+def _put_together(context: StepContext, known: Mapping[NodeId, Introduction], ended: int) -> None:
     """The job, of which the model and the nodes are known."""
     found = introductions.find(known, ended)
     if found is None:
         why = "no node holds a configuration" if known else "all its processes are new"
-        collapse(turn, f"term {turn.job.term} of the job began without a journal, and {why}")
+        collapse(context, f"term {context.job.term} of the job began without a journal, and {why}")
         return
     told = max(known.values(), key=introductions.extent)
-    turn.durable(optimizers=told.optimizers, data=told.data if told.tensors else None)
-    turn.durable(local_update=any(one.local_update for one in known.values()))
-    if why := _unknowable(turn, found):
-        collapse(turn, f"the coordinator lost its journal, and {why}")
+    context.durable(optimizers=told.optimizers, data=told.data if told.tensors else None)
+    context.durable(local_update=any(one.local_update for one in known.values()))
+    if why := _unknowable(context, found):
+        collapse(context, f"the coordinator lost its journal, and {why}")
         return
-    turn.durable(configuration=found.base if found.unfinished else found.target)
-    turn.durable(finished=found.finished)
+    context.durable(configuration=found.base if found.unfinished else found.target)
+    context.durable(finished=found.finished)
     if found.unfinished:
-        _finish(turn, found)
-    _bury_missing(turn, found)
+        _finish(context, found)
+    _bury_missing(context, found)
     for name, one in known.items():
-        _place(turn, found, name, one)
+        _place(context, found, name, one)
     waiting = [one.member.role for name, one in known.items() if name not in found.target.members and one.waits]
-    goal = Goal(
+    goal = ScaleGoal(
         len(found.target.workers) + waiting.count(Role.WORKER),
         len(found.target.servers) + waiting.count(Role.SERVER),
         cause="the coordinator lost its journal",
     )
-    turn.durable(goal=goal, phase=JobPhase.RUNNING if turn.job.configuration is not None else JobPhase.STARTING)
-    turn.log(
-        f"put together from {len(known)} nodes: configuration {found.target.id}, term {turn.job.term}", warning=True
+    context.durable(goal=goal, phase=JobPhase.RUNNING if context.job.configuration is not None else JobPhase.STARTING)
+    context.log(
+        f"put together from {len(known)} nodes: configuration {found.target.id}, term {context.job.term}", warning=True
     )
 
 
-def _unknowable(turn: Turn, found: Found) -> str:
+def _unknowable(context: StepContext, found: RebuiltConfiguration) -> str:
     """What no node remembers and no plan can mend; "": all is known."""
-    job, known, target = turn.job, found.known, found.target
+    job, known, target = context.job, found.known, found.target
     if job.data is not None and job.elastic and not job.is_sync:
         return "with it the book of this job's batches: which of them are done is not known"
     if found.missed:
@@ -196,19 +199,19 @@ def _unknowable(turn: Turn, found: Found) -> str:
     return ""
 
 
-def _finish(turn: Turn, found: Found) -> None:
+def _finish(context: StepContext, found: RebuiltConfiguration) -> None:
     """A plan was armed, or has switched somewhere: everyone adopts its table."""
-    job, known, target = turn.job, found.known, found.target
+    job, known, target = context.job, found.known, found.target
     old = found.base.members if found.base is not None else {}
     names = [*old, *target.members, *(name for name, one in known.items() if one.has_left)]
     audience = tuple(name for name in dict.fromkeys(names) if name in known)
     versions = [version for one in known.values() for version in (one.version, one.clock or 0)]
     plan = Plan(
         id=job.plans + 1,
-        kind=Kind.SCALE if found.base is not None or target.assignment else Kind.START,
+        kind=PlanKind.SCALE if found.base is not None or target.assignment else PlanKind.START,
         cause="begun before the coordinator lost its journal",
-        started=turn.now,
-        migration=Migration.PAUSE if any(one.paused for one in known.values()) else Migration.LIVE,
+        started=context.now,
+        migration=MigrationMode.PAUSE if any(one.paused for one in known.values()) else MigrationMode.LIVE,
         phase=Phase.ARMED,
         base=found.base,
         target=target,
@@ -218,28 +221,28 @@ def _finish(turn: Turn, found: Found) -> None:
         leavers=tuple(name for name in audience if name not in target.members),
         clock=max(versions) if job.model.blocks and job.is_sync else None,
         decided=True,
-        times=Times(turn.now, turn.now, turn.now),
-        trail=(Passed(turn.now, "rebuilt", Phase.ARMED),),
+        times=Times(context.now, context.now, context.now),
+        trail=(PhaseEntered(context.now, "rebuilt", Phase.ARMED),),
     )
-    turn.durable(plan=plan, plans=plan.id)
+    context.durable(plan=plan, plans=plan.id)
     switched = frozenset(name for name in audience if name not in found.lagging)
-    turn.live(round=Round(switched=switched), welcomed=frozenset(plan.joiners))
+    context.live(answers=PlanAnswers(switched=switched), welcomed=frozenset(plan.joiners))
 
 
-def _bury_missing(turn: Turn, found: Found) -> None:
+def _bury_missing(context: StepContext, found: RebuiltConfiguration) -> None:
     """A death plan takes them off the table."""
     if not found.dead:
         return
-    nodes = {name: node for name, node in turn.job.nodes.items() if name not in found.dead}
-    turn.durable(dead=found.dead, nodes=nodes)
-    turn.log(f"{', '.join(sorted(found.dead))} did not answer a coordinator that lost its journal", warning=True)
+    nodes = {name: node for name, node in context.job.nodes.items() if name not in found.dead}
+    context.durable(dead=found.dead, nodes=nodes)
+    context.log(f"{', '.join(sorted(found.dead))} did not answer a coordinator that lost its journal", warning=True)
 
 
-def _place(turn: Turn, found: Found, name: NodeId, told: Introduction) -> None:
+def _place(context: StepContext, found: RebuiltConfiguration, name: NodeId, told: Introduction) -> None:
     """What a node has to be told of its own: a table that nobody is armed for is forgotten; who has no part goes."""
     if told.prepared is not None and told.prepared.id != found.target.id:
         reason = "the coordinator lost its journal before the plan was armed"
-        turn.node(name, cancel=CancelOrder(told.prepared.id, reason))
-    plan = turn.job.plan
+        context.node(name, cancel=CancelOrder(told.prepared.id, reason))
+    plan = context.job.plan
     if name not in found.target.members and not told.waits and (plan is None or name not in plan.audience):
-        turn.node(name, stop=StopOrder("the job has gone on without this node"))
+        context.node(name, stop=StopOrder("the job has gone on without this node"))

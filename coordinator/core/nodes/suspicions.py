@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from coordinator.core.directives import awaited_to_sync
+from coordinator.core.job import DurableJob
 from coordinator.core.nodes.delays import delays
 from coordinator.core.nodes.partitions import Pair, best_cut
-from coordinator.core.plans.plan import Kind, Phase, Plan
-from coordinator.core.state import Job, State, Vitals
+from coordinator.core.plans.plan import Phase, Plan, PlanKind
+from coordinator.core.state import State, Vitals
 from elastic_ps.core.configuration import Configuration, NodeId, Role
 
 GRACE = 0.5
@@ -33,7 +34,7 @@ LONG_SECONDS = 600.0
 """Without a block, in which blocks are copied or loaded from a checkpoint."""
 
 
-class Verdict(StrEnum):
+class SuspicionVerdict(StrEnum):
     """What happens to a suspect when its time is up."""
 
     EXPELLED = "expelled"
@@ -57,7 +58,7 @@ class Suspicion:
     why: str
     since: float
     until: float | None = None
-    verdict: Verdict = Verdict.EXPELLED
+    verdict: SuspicionVerdict = SuspicionVerdict.EXPELLED
 
     def evidence(self, now: float) -> str:
         """Return what speaks against the node, without its name, as of `now` in unix seconds."""
@@ -69,7 +70,7 @@ class Suspicion:
         if self.until is None:
             return told
         left = max(0.0, self.until - now)
-        outcome = self.verdict if self.verdict is Verdict.PLAN_GIVEN_UP else f"{self.node} is {self.verdict}"
+        outcome = self.verdict if self.verdict is SuspicionVerdict.PLAN_GIVEN_UP else f"{self.node} is {self.verdict}"
         return f"{told}: {outcome} in {left:.0f} s"
 
 
@@ -104,7 +105,7 @@ def heard_at(state: State, name: NodeId, now: float) -> float:
     return vitals.heard if vitals else now
 
 
-def waited_for(job: Job) -> frozenset[NodeId]:
+def waited_for(job: DurableJob) -> frozenset[NodeId]:
     """Return the nodes that do not end anyhow."""
     return frozenset(name for name, node in job.nodes.items() if not node.departing and name not in job.finished)
 
@@ -125,11 +126,11 @@ def _silent(state: State, now: float) -> Iterator[Suspicion]:
         if now - heard <= lease / 2:
             continue
         if node.departing or name in job.finished:
-            yield Suspicion(name, "ends, and has been silent", heard, heard + lease, Verdict.LEFT)
+            yield Suspicion(name, "ends, and has been silent", heard, heard + lease, SuspicionVerdict.LEFT)
             continue
         patience = lease if name in complaints or not is_member(job, name) else (1 + GRACE) * lease
         until = None if doubt and deaf else max(heard + patience, doubt)
-        verdict = Verdict.LEFT if has_left(state, name) else Verdict.EXPELLED
+        verdict = SuspicionVerdict.LEFT if has_left(state, name) else SuspicionVerdict.EXPELLED
         yield Suspicion(name, "has been silent", heard, until, verdict)
 
 
@@ -139,7 +140,7 @@ def _complaints(state: State, quiet: frozenset[NodeId]) -> frozenset[NodeId]:
     return frozenset(wait.peer for vitals in heard for wait in vitals.waits if wait.unreachable)
 
 
-def is_member(job: Job, name: NodeId) -> bool:
+def is_member(job: DurableJob, name: NodeId) -> bool:
     """Return whether a node is in the configuration in force, or in one that may be in force somewhere."""
     plan = job.plan
     armed = plan is not None and plan.phase is Phase.ARMED and name in plan.audience
@@ -152,7 +153,7 @@ def has_left(state: State, name: NodeId) -> bool:
     plan = state.job.plan
     if plan is None or plan.phase is not Phase.ARMED or name not in plan.leavers:
         return False
-    return state.job.nodes[name].role is Role.WORKER or name in state.round.switched
+    return state.job.nodes[name].role is Role.WORKER or name in state.answers.switched
 
 
 # ---- separation --------------------------------------------------------------------------------------------------
@@ -218,7 +219,7 @@ class RemovalCost:
     names: tuple[NodeId, ...]
 
 
-def removal_cost(job: Job, names: frozenset[NodeId]) -> RemovalCost:
+def removal_cost(job: DurableJob, names: frozenset[NodeId]) -> RemovalCost:
     """Return what the removal of nodes would cost the job: a plan that is armed counts as if it were committed."""
     members = frozenset(name for name in names if is_member(job, name))
     server = any(name in job.nodes and job.nodes[name].role is Role.SERVER for name in members)
@@ -230,7 +231,7 @@ def removal_cost(job: Job, names: frozenset[NodeId]) -> RemovalCost:
     return RemovalCost(restores, len(names), len(members), nbytes, tuple(sorted(names, reverse=True)))
 
 
-def _latest(job: Job) -> Configuration | None:
+def _latest(job: DurableJob) -> Configuration | None:
     """Return the latest table that is, or may be, in force: the one that the dead are taken off."""
     plan = job.plan
     if plan is not None and plan.phase is Phase.ARMED:
@@ -248,7 +249,11 @@ def _unanswered(state: State) -> Iterator[Suspicion]:
         return
     since = max(plan.trail[-1].at, state.awake_since)
     missing, answer = _missing(state, plan)
-    verdict = Verdict.PLAN_GIVEN_UP if plan.kind is Kind.SCALE and plan.phase is not Phase.ARMED else Verdict.EXPELLED
+    verdict = (
+        SuspicionVerdict.PLAN_GIVEN_UP
+        if plan.kind is PlanKind.SCALE and plan.phase is not Phase.ARMED
+        else SuspicionVerdict.EXPELLED
+    )
     quick = plan.phase is Phase.ASSIGNED and not plan.restore
     bound = PROMPT * state.settings.lease if quick else LONG_SECONDS
     for name in missing:
@@ -262,7 +267,7 @@ def _missing(state: State, plan: Plan) -> tuple[list[NodeId], str]:
 
     Not SWITCHED: a worker switches between two steps of its script, which may take as long as they like.
     """
-    answers, job = state.round, state.job
+    answers, job = state.answers, state.job
     needed = [name for name in plan.audience if name in job.nodes and name not in job.finished]
     if plan.phase is Phase.ASSIGNED:
         return [name for name in needed if name not in answers.prepared], "PREPARED"

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from coordinator.core.job import DurableJob
 from coordinator.core.plans.best_fit import best_fit, leaving_server_order
-from coordinator.core.plans.scale_requests import Goal
-from coordinator.core.state import Job
+from coordinator.core.plans.scale_requests import ScaleGoal
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, NodeId, Role
 from elastic_ps.core.errors import ConfigurationError
 
@@ -18,7 +18,7 @@ ELASTIC_LINES = """\
 
 
 @dataclass(frozen=True)
-class Change:
+class RosterChange:
     """What a goal asks for, compared with the configuration in force."""
 
     workers: int = 0
@@ -33,11 +33,11 @@ class Change:
         return bool(self.workers or self.servers or self.leavers)
 
 
-def change(job: Job, goal: Goal) -> Change:
+def change(job: DurableJob, goal: ScaleGoal) -> RosterChange:
     """What has to happen. Who leaves: whom the goal names; else servers by bytes to move, workers by rank."""
     configuration = job.configuration
     if configuration is None:
-        return Change(goal.workers, goal.servers)
+        return RosterChange(goal.workers, goal.servers)
     workers, left_workers = _split([w.id for w in reversed(configuration.workers)], goal.drains, goal.workers)
     order = range(len(configuration.servers))
     if configuration.assignment:
@@ -46,7 +46,7 @@ def change(job: Job, goal: Goal) -> Change:
         order_of_leaving = tuple(reversed(order))
     candidates = [configuration.servers[index].id for index in order_of_leaving]
     servers, left_servers = _split(candidates, goal.drains, goal.servers)
-    return Change(workers, servers, (*left_workers, *left_servers))
+    return RosterChange(workers, servers, (*left_workers, *left_servers))
 
 
 def _split(candidates: Sequence[NodeId], drains: frozenset[NodeId], count: int) -> tuple[int, list[NodeId]]:
@@ -56,12 +56,12 @@ def _split(candidates: Sequence[NodeId], drains: frozenset[NodeId], count: int) 
     return max(0, count - len(stay)), [node for node in candidates if node in drains] + stay[:extra]
 
 
-def sizes(job: Job) -> list[int]:
+def sizes(job: DurableJob) -> list[int]:
     """Bytes by block."""
     return [block.nbytes for block in job.model.blocks]
 
 
-def static_reason(job: Job) -> str:
+def static_reason(job: DurableJob) -> str:
     """Why the number of workers cannot change, with what to do; "": it can."""
     if job.model.blocks and not job.elastic:
         return (
@@ -71,7 +71,7 @@ def static_reason(job: Job) -> str:
     return ""
 
 
-def refusal(job: Job, goal: Goal) -> str:
+def refusal(job: DurableJob, goal: ScaleGoal) -> str:
     """Why a goal cannot be reached, with what to do; "": it can.
 
     Besides counts and blocks: data that the script draws by itself allows no other workers, and optimizers that live in
@@ -101,7 +101,7 @@ def refusal(job: Job, goal: Goal) -> str:
     return ""
 
 
-def _too_many_servers(job: Job, servers: int) -> str:
+def _too_many_servers(job: DurableJob, servers: int) -> str:
     blocks = len(job.model.blocks)
     if not blocks or servers <= blocks:
         return ""
@@ -109,7 +109,7 @@ def _too_many_servers(job: Job, servers: int) -> str:
     return f"{servers} servers, but the model has only {held}, so that some would hold nothing"
 
 
-def target(job: Job, joiners: Sequence[Member], leavers: Sequence[NodeId], number: ConfigId) -> Configuration:
+def target(job: DurableJob, joiners: Sequence[Member], leavers: Sequence[NodeId], number: ConfigId) -> Configuration:
     """The next configuration (DL2 section 5, step 2).
 
     Raises:

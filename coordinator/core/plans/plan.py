@@ -19,7 +19,7 @@ class Phase(StrEnum):
     CANCELLED = "CANCELLED"
 
 
-class Kind(StrEnum):
+class PlanKind(StrEnum):
     """Why a plan exists, and with it how it runs."""
 
     START = "start"  # the first configuration: nothing moves
@@ -27,7 +27,7 @@ class Kind(StrEnum):
     DEATH = "death"  # the survivors adopt a table without the dead: no clock
 
 
-class Migration(StrEnum):
+class MigrationMode(StrEnum):
     """How blocks move (DL2 section 5, step 3)."""
 
     LIVE = "live"
@@ -46,7 +46,7 @@ class Times:
 
 
 @dataclass(frozen=True)
-class Passed:
+class PhaseEntered:
     """One line of a plan's history."""
 
     at: float
@@ -83,10 +83,10 @@ class Plan:
     """
 
     id: int
-    kind: Kind
+    kind: PlanKind
     cause: str
     started: float
-    migration: Migration = Migration.LIVE
+    migration: MigrationMode = MigrationMode.LIVE
     phase: Phase = Phase.REGISTERED
     deadline: float = 0.0
     base: Configuration | None = None
@@ -109,7 +109,7 @@ class Plan:
     reason: str = ""
     requests: tuple[int, ...] = ()
     ended: float = 0.0
-    trail: tuple[Passed, ...] = ()
+    trail: tuple[PhaseEntered, ...] = ()
 
     @property
     def open_ended(self) -> bool:

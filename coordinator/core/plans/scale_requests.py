@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from coordinator.core.plans.plan import Migration
+from coordinator.core.plans.plan import MigrationMode
 from elastic_ps.core.configuration import Member, NodeId, Role
 
 RESTORE = "restore: "
@@ -16,7 +16,7 @@ RESTORE = "restore: "
 
 
 @dataclass(frozen=True)
-class Wish:
+class ScaleRequest:
     """One request.
 
     Attributes:
@@ -33,7 +33,7 @@ class Wish:
     workers: int = 0
     servers: int = 0
     drain: Member | None = None
-    migration: Migration = Migration.LIVE
+    migration: MigrationMode = MigrationMode.LIVE
 
     def __str__(self) -> str:
         if self.drain is not None:
@@ -42,14 +42,14 @@ class Wish:
         numbers = [f"{count} {role}{'' if count == 1 else 's'}" for count, role in counts if count]
         return f"scale to {', '.join(numbers)} ({self.cause})"
 
-    def contradicts(self, older: "Wish") -> bool:
+    def contradicts(self, older: "ScaleRequest") -> bool:
         """Whether both ask for a number, and not the same."""
         pairs = ((self.workers, older.workers), (self.servers, older.servers))
         return any(mine and other and mine != other for mine, other in pairs)
 
 
 @dataclass(frozen=True)
-class Goal:
+class ScaleGoal:
     """Numbers of nodes, and who of the present ones must go.
 
     Attributes:
@@ -64,23 +64,23 @@ class Goal:
     workers: int
     servers: int
     drains: frozenset[NodeId] = frozenset()
-    migration: Migration = Migration.LIVE
+    migration: MigrationMode = MigrationMode.LIVE
     cause: str = "start"
-    wishes: tuple[Wish, ...] = ()
+    wishes: tuple[ScaleRequest, ...] = ()
 
     def count(self, role: Role) -> int:
         """Wanted number."""
         return self.workers if role is Role.WORKER else self.servers
 
-    def changed(self, role: Role, count: int) -> "Goal":
+    def changed(self, role: Role, count: int) -> "ScaleGoal":
         """Another number of a role."""
         return replace(self, workers=count) if role is Role.WORKER else replace(self, servers=count)
 
-    def granting(self, wishes: Iterable[Wish]) -> "Goal":
+    def granting(self, wishes: Iterable[ScaleRequest]) -> "ScaleGoal":
         """With requests taken up, one after the other."""
-        return reduce(Goal._granting, wishes, self)
+        return reduce(ScaleGoal._granting, wishes, self)
 
-    def _granting(self, wish: Wish) -> "Goal":
+    def _granting(self, wish: ScaleRequest) -> "ScaleGoal":
         kept = tuple(older for older in self.wishes if not wish.contradicts(older))
         goal = replace(self, cause=wish.cause, wishes=(*kept, wish))
         if wish.drain is not None:
@@ -91,6 +91,6 @@ class Goal:
         return replace(goal, workers=workers, servers=servers, migration=wish.migration)
 
 
-def uncontradicted(queued: tuple[Wish, ...], wish: Wish) -> tuple[Wish, ...]:
+def uncontradicted(queued: tuple[ScaleRequest, ...], wish: ScaleRequest) -> tuple[ScaleRequest, ...]:
     """A queue with one request more, which takes the place of those that it contradicts."""
     return (*(older for older in queued if not wish.contradicts(older)), wish)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from coordinator.core.plans.plan import Passed, Phase, Plan
+from coordinator.core.plans.plan import Phase, PhaseEntered, Plan
 
 
 class Trigger(StrEnum):
@@ -65,4 +65,4 @@ def advance(plan: Plan, trigger: Trigger, now: float) -> Plan:
         raise ImpossibleTransitionError(
             f"plan {plan.id} ({plan.kind}) cannot {trigger} in {plan.phase}; history: {trail}"
         )
-    return replace(plan, phase=target, trail=(*plan.trail, Passed(now, trigger, target)))
+    return replace(plan, phase=target, trail=(*plan.trail, PhaseEntered(now, trigger, target)))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from coordinator.client import ClientError, CoordinatorClient, CoordinatorUnreachable
 from coordinator.core.plans.scale_requests import RESTORE
-from coordinator.ctl.job_folders import Job, jobs_folder, read_job
+from coordinator.ctl.job_folders import LocalJob, jobs_folder, read_job
 from dl2_scheduler.backends.local import processes
 from dl2_scheduler.backends.local.runtime import (
     SERVER,
@@ -192,7 +192,7 @@ class ElasticrunRuntime:
         """See `JobRuntime.log`."""
         return self._folder / "logs" / f"{name}-{submission}.{run}.log"
 
-    def _job(self, name: str) -> Job | None:
+    def _job(self, name: str) -> LocalJob | None:
         return read_job(jobs_folder(self._environment) / name)
 
     @contextmanager

@@ -3,7 +3,7 @@
 import pytest
 
 from coordinator.core import events as ev
-from coordinator.core.state import JobPhase
+from coordinator.core.job import JobPhase
 from elastic_ps.core.configuration import Role
 from tests.coordinator.played_job import DATA, SSP, World
 

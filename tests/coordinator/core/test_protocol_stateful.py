@@ -6,8 +6,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
-from coordinator.core.plans.plan import Migration, Phase
-from coordinator.core.state import CancelOrder
+from coordinator.core.job import CancelOrder
+from coordinator.core.plans.plan import MigrationMode, Phase
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.model import Tensor
 from tests.coordinator.played_job import ASYNC, DATA, OPTIMIZER, SSP, World
@@ -120,9 +120,11 @@ class Cluster(RuleBasedStateMachine):
             self.world.report(node)
         self.world.tick(seconds)
 
-    @rule(workers=st.integers(1, 4), servers=st.integers(1, 4), queue=st.booleans(), mode=st.sampled_from(Migration))
+    @rule(
+        workers=st.integers(1, 4), servers=st.integers(1, 4), queue=st.booleans(), mode=st.sampled_from(MigrationMode)
+    )
     def scale(self, workers, servers, queue, mode):
-        if mode is Migration.LIVE:
+        if mode is MigrationMode.LIVE:
             self.world.ask(ev.ScaleAsked, workers, servers, queue=queue)
 
     @rule(index=PICK)

@@ -6,10 +6,11 @@ import pytest
 
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
+from coordinator.core import node_answers as na
 from coordinator.core import replies
-from coordinator.core.plans.plan import Kind, Phase, Plan
+from coordinator.core.job import StopOrder
+from coordinator.core.plans.plan import Phase, Plan, PlanKind
 from coordinator.core.protocol import step
-from coordinator.core.state import StopOrder
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.model import Tensor
 from elastic_ps.core.optimizer import OptimizerSpec
@@ -212,10 +213,10 @@ def test_a_command_runs_on_every_server_and_its_errors_are_named():
     assert world.ask(ev.CommandAsked, 4, 3, "body") is None
     run = world.state.running[0]
     assert run.waiting == {"s0", "s1"}
-    world.post(ev.Commanded(world.now, "s0", run.id))
-    world.post(ev.Commanded(world.now, "s0", run.id))
+    world.post(na.Commanded(world.now, "s0", run.id))
+    world.post(na.Commanded(world.now, "s0", run.id))
     assert world.asked not in world.replies
-    world.post(ev.Commanded(world.now, "s1", run.id, "no such handler"))
+    world.post(na.Commanded(world.now, "s1", run.id, "no such handler"))
     assert "s1: no such handler" in world.replies[world.asked].text
 
 
@@ -226,10 +227,10 @@ def test_a_command_whose_handler_takes_long_is_sent_once_a_stream():
         for node in world.alive:
             world.report(node)
         world.tick(0.5)
-    assert world.sent(ef.Run, "s0") == [ef.Run(4, 3, "body")]
+    assert world.sent(ef.RunCommand, "s0") == [ef.RunCommand(4, 3, "body")]
     world.break_streams()
     world.listen(world.node("s0"))
-    assert world.sent(ef.Run, "s0") == [ef.Run(4, 3, "body")] * 2
+    assert world.sent(ef.RunCommand, "s0") == [ef.RunCommand(4, 3, "body")] * 2
 
 
 def test_an_answer_to_one_command_completes_no_other_after_a_restart():
@@ -241,11 +242,11 @@ def test_an_answer_to_one_command_completes_no_other_after_a_restart():
     world.ask(ev.CommandAsked, 5, 2, "of w1")
     second = world.asked
     for server in ("s0", "s1"):
-        world.post(ev.Commanded(world.now, server, 4))
+        world.post(na.Commanded(world.now, server, 4))
     assert second not in world.replies
     world.ask(ev.CommandAsked, 4, 1, "of w0")  # it asks again: servers answer from memory
     for server in ("s0", "s1"):
-        world.post(ev.Commanded(world.now, server, 4))
+        world.post(na.Commanded(world.now, server, 4))
     assert isinstance(world.replies[world.asked], replies.CommandReply)
 
 
@@ -253,17 +254,17 @@ def test_a_command_that_is_asked_for_again_answers_who_asked_last():
     world = started()
     world.ask(ev.CommandAsked, 4, 1, "body")
     first = world.asked
-    world.post(ev.Commanded(world.now, "s0", 4))
+    world.post(na.Commanded(world.now, "s0", 4))
     world.ask(ev.CommandAsked, 4, 1, "body")
     world.post(ev.Withdrawn(world.now, first))
-    world.post(ev.Commanded(world.now, "s1", 4))
+    world.post(na.Commanded(world.now, "s1", 4))
     assert isinstance(world.replies[world.asked], replies.CommandReply)
 
 
 def test_a_command_before_the_first_commit_reaches_the_servers_that_scripts_have_adopted():
     world = started()
     first = world.state.job.configuration
-    starting = Plan(1, Kind.START, "start", world.now, phase=Phase.ARMED, target=first, number=first.id)
+    starting = Plan(1, PlanKind.START, "start", world.now, phase=Phase.ARMED, target=first, number=first.id)
     state = replace(world.state, job=replace(world.state.job, configuration=None, plan=starting))
     asking, _ = step(state, ev.CommandAsked(world.now, 7, 4, 3, "body"))
     assert asking.running[-1].waiting == {"s0", "s1"}

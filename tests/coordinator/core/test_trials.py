@@ -2,7 +2,8 @@
 
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
-from coordinator.core.state import JobPhase
+from coordinator.core import node_answers as na
+from coordinator.core.job import JobPhase
 from elastic_ps.core.optimizer import OptimizerSpec
 from tests.coordinator.played_job import DATA, TENSORS, World
 
@@ -19,7 +20,7 @@ def test_servers_try_an_optimizer_before_the_tables_have_it():
     world = started()
     assert world.declare(world.node("w0"), TENSORS, DATA, optimizer=SGD) is None
     assert not world.state.job.model.tensors
-    assert [type(directive) for directive in world.node("s0").inbox] == [ef.Try]
+    assert [type(directive) for directive in world.node("s0").inbox] == [ef.TryOptimizer]
     assert set(world.node("s0").inbox[0].dtypes) == {tensor.dtype for tensor in TENSORS if not tensor.auxiliary}
     world.settle()
     assert list(world.replies[world.asked].optimizers) == [SGD]
@@ -66,7 +67,7 @@ def test_who_declares_no_new_optimizer_does_not_wait_for_a_trial():
         world.turn()
     assert world.asked in world.replies
     assert waits not in world.replies
-    world.post(ev.Tried(world.now, "s1", SGD))
+    world.post(na.Tried(world.now, "s1", SGD))
     world.settle()
     assert list(world.replies[waits].optimizers) == [SGD]
 
@@ -81,7 +82,7 @@ def test_a_trial_ends_with_the_script_that_asked():
 
 def test_a_server_that_would_break_again_ends_the_job_with_its_reason():
     world = World(2, 2)
-    world.post(ev.Broken(world.now, "s1", "optimizer 'rules:Mine' fails in update: ValueError('x')"))
+    world.post(na.Broken(world.now, "s1", "optimizer 'rules:Mine' fails in update: ValueError('x')"))
     assert world.state.job.phase is JobPhase.FAILED
     assert world.state.job.reason == "s1 cannot go on: optimizer 'rules:Mine' fails in update: ValueError('x')"
 
@@ -92,5 +93,5 @@ def test_a_server_that_joins_and_cannot_is_only_one_that_did_not_come():
     world.turn()
     assert "s2" in world.state.job.nodes
     assert "s2" not in world.state.job.members
-    world.post(ev.Broken(world.now, "s2", "no module"))
+    world.post(na.Broken(world.now, "s2", "no module"))
     assert world.state.job.phase is JobPhase.RUNNING

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from coordinator.client import CoordinatorUnreachable
-from coordinator.ctl.plan_wait import Patience, Verdict, judge
+from coordinator.ctl.plan_wait import Patience, RequestOutcome, judge
 from protos import elastic_pb2 as pb
 
 ERROR = CoordinatorUnreachable("nobody there")
@@ -32,24 +32,24 @@ def plan(number: int, phase: str, *requests: int) -> pb.Plan:
 @pytest.mark.parametrize(
     ("status", "plans", "verdict", "followed"),
     [
-        ({"queued_requests": [3]}, [], Verdict.WAIT, None),
-        ({"queued_requests": [3]}, [plan(6, "COMMITTED", 2)], Verdict.WAIT, None),
-        ({"requests": [3]}, [], Verdict.WAIT, None),
-        ({"requests": [3]}, [plan(7, "REGISTERED")], Verdict.WAIT, 7),
-        ({"requests": [3]}, [plan(7, "ARMED")], Verdict.WAIT, 7),
-        ({"requests": [3]}, [plan(7, "CANCELLED")], Verdict.WAIT, 7),
-        ({"requests": [3]}, [plan(8, "SYNCING"), plan(7, "CANCELLED")], Verdict.WAIT, 8),
-        ({"requests": [3]}, [plan(7, "COMMITTED"), plan(8, "REGISTERED", 4)], Verdict.DONE, 7),
-        ({}, [plan(7, "COMMITTED", 2, 3)], Verdict.DONE, 7),
-        ({}, [plan(7, "CANCELLED"), plan(8, "COMMITTED")], Verdict.DONE, 8),
-        ({}, [plan(7, "CANCELLED"), plan(8, "COMMITTED", 4)], Verdict.DONE, 7),
-        ({}, [plan(7, "SYNCING")], Verdict.WAIT, 7),
-        ({}, [plan(7, "COMMITTED", 2)], Verdict.NOTHING, None),
-        ({"withdrawn": {3: "replaced by: 4"}}, [], Verdict.WITHDRAWN, None),
-        ({"withdrawn": {3: "replaced by: 4"}}, [plan(7, "CANCELLED")], Verdict.WITHDRAWN, 7),
-        ({"withdrawn": {2: "replaced by: 3"}, "requests": [3]}, [], Verdict.WAIT, None),
+        ({"queued_requests": [3]}, [], RequestOutcome.WAIT, None),
+        ({"queued_requests": [3]}, [plan(6, "COMMITTED", 2)], RequestOutcome.WAIT, None),
+        ({"requests": [3]}, [], RequestOutcome.WAIT, None),
+        ({"requests": [3]}, [plan(7, "REGISTERED")], RequestOutcome.WAIT, 7),
+        ({"requests": [3]}, [plan(7, "ARMED")], RequestOutcome.WAIT, 7),
+        ({"requests": [3]}, [plan(7, "CANCELLED")], RequestOutcome.WAIT, 7),
+        ({"requests": [3]}, [plan(8, "SYNCING"), plan(7, "CANCELLED")], RequestOutcome.WAIT, 8),
+        ({"requests": [3]}, [plan(7, "COMMITTED"), plan(8, "REGISTERED", 4)], RequestOutcome.DONE, 7),
+        ({}, [plan(7, "COMMITTED", 2, 3)], RequestOutcome.DONE, 7),
+        ({}, [plan(7, "CANCELLED"), plan(8, "COMMITTED")], RequestOutcome.DONE, 8),
+        ({}, [plan(7, "CANCELLED"), plan(8, "COMMITTED", 4)], RequestOutcome.DONE, 7),
+        ({}, [plan(7, "SYNCING")], RequestOutcome.WAIT, 7),
+        ({}, [plan(7, "COMMITTED", 2)], RequestOutcome.NOTHING, None),
+        ({"withdrawn": {3: "replaced by: 4"}}, [], RequestOutcome.WITHDRAWN, None),
+        ({"withdrawn": {3: "replaced by: 4"}}, [plan(7, "CANCELLED")], RequestOutcome.WITHDRAWN, 7),
+        ({"withdrawn": {2: "replaced by: 3"}, "requests": [3]}, [], RequestOutcome.WAIT, None),
     ],
 )
-def test_verdicts(status: dict[str, Any], plans: list[pb.Plan], verdict: Verdict, followed: int | None) -> None:
+def test_verdicts(status: dict[str, Any], plans: list[pb.Plan], verdict: RequestOutcome, followed: int | None) -> None:
     found, own = judge(3, pb.StatusReply(**status), plans)
     assert (found, own and own.id) == (verdict, followed)

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from coordinator.server.bounded_streams import MOST, Stream
+from coordinator.server.bounded_streams import MOST, BoundedStream
 
 
 async def read(stream):
@@ -16,7 +16,7 @@ async def iterate(stream):
 
 def test_messages_come_in_order_until_the_end():
     async def run():
-        stream = Stream()
+        stream = BoundedStream()
         stream.put(1)
         stream.put(2)
         assert [await stream.get(), await stream.get()] == [1, 2]
@@ -29,7 +29,7 @@ def test_messages_come_in_order_until_the_end():
 
 def test_a_stream_that_nobody_reads_ends_instead_of_growing():
     async def run():
-        stream = Stream()
+        stream = BoundedStream()
         for number in range(3 * MOST):
             stream.put(number)
         assert await asyncio.wait_for(read(stream), 5) == []
@@ -39,7 +39,7 @@ def test_a_stream_that_nobody_reads_ends_instead_of_growing():
 
 def test_a_launcher_that_reads_late_hears_the_latest_only():
     async def run():
-        stream = Stream(latest=True)
+        stream = BoundedStream(latest=True)
         for number in range(3 * MOST):
             stream.put(number)
         assert await stream.get() == 3 * MOST - 1

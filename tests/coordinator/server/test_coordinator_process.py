@@ -14,9 +14,9 @@ import grpc
 import pytest
 
 from coordinator.__main__ import main
-from coordinator.core.plans.scale_requests import Goal
-from coordinator.core.state import Job
-from coordinator.server.journal import Journal, Unwritten
+from coordinator.core.job import DurableJob
+from coordinator.core.plans.scale_requests import ScaleGoal
+from coordinator.server.journal import JobFolderUnwritable, Journal
 from coordinator.server.ledger_files import Ledger
 from elastic_ps.core.errors import EXIT_LATER
 from protos import elastic_pb2 as pb
@@ -75,7 +75,7 @@ def test_it_says_why_it_cannot_start(tmp_path, capsys, more, status, says):
 
 def test_a_coordinator_that_cannot_write_its_journal_ends_with_one_sentence(tmp_path, monkeypatch, capsys):
     def full(journal, *rows):
-        raise Unwritten(tmp_path / "journal.sqlite", "database or disk is full")
+        raise JobFolderUnwritable(tmp_path / "journal.sqlite", "database or disk is full")
 
     monkeypatch.setattr(Journal, "write", full)
     assert main(command(tmp_path)) == EXIT_LATER
@@ -107,7 +107,7 @@ def test_a_journal_with_a_page_of_zeros_is_one_sentence(tmp_path, capsys):
     folder = tmp_path / "job"
     folder.mkdir()
     journal = Journal(folder / "journal.sqlite")
-    journal.write(Job(Goal(1, 1)))
+    journal.write(DurableJob(ScaleGoal(1, 1)))
     journal.close()
     path = folder / "journal.sqlite"
     path.write_bytes(path.read_bytes()[:4096] + b"\0" * 4096)

@@ -8,13 +8,14 @@ import grpc
 import pytest
 from google.protobuf.json_format import MessageToDict
 
-from coordinator.core.plans.scale_requests import Goal
-from coordinator.core.state import Job, Settings, State
+from coordinator.core.job import DurableJob
+from coordinator.core.plans.scale_requests import ScaleGoal
+from coordinator.core.state import CoordinatorSettings, State
 from coordinator.server.admission import make_server
 from coordinator.server.journal import Journal
 from coordinator.server.ledger_files import Ledger, Steps
 from coordinator.server.runtime import Runtime
-from coordinator.server.service import Service
+from coordinator.server.service import CoordinatorService
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import JobEnded
 from elastic_ps.core.model import Model
@@ -32,7 +33,7 @@ class Served:
     """A coordinator in a thread with a loop of its own."""
 
     def __init__(self, folder, workers=1, servers=1, port=0):
-        self.folder, self.job = folder, Job(Goal(workers, servers), seed=3, model=Model(block_bytes=64))
+        self.folder, self.job = folder, DurableJob(ScaleGoal(workers, servers), seed=3, model=Model(block_bytes=64))
         self._ready, self._stop = threading.Event(), None
         self._port = port
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="coordinator")
@@ -43,12 +44,12 @@ class Served:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         journal = Journal(self.folder / "journal.sqlite")
         kept = journal.load()
-        settings = Settings(settle=0.0, lease=30.0)
+        settings = CoordinatorSettings(settle=0.0, lease=30.0)
         state = State(settings, *kept) if kept else State(settings, self.job)
         ledger, steps = Ledger(self.folder / "ledger.jsonl"), Steps(self.folder / "steps.jsonl")
         self.runtime = Runtime(state, journal)
         server = make_server(TOKEN)
-        rpc.add_CoordinatorServicer_to_server(Service(self.runtime, ledger, steps), server)
+        rpc.add_CoordinatorServicer_to_server(CoordinatorService(self.runtime, ledger, steps), server)
         self.port = server.add_insecure_port(f"127.0.0.1:{self._port}")
         self.runtime.start()
         await server.start()
@@ -68,7 +69,7 @@ class Served:
         self._thread.join(20)
 
 
-class Node(threading.Thread):
+class RegisteredNode(threading.Thread):
     """A scripted node: answers every directive at once, as an honest one would."""
 
     def __init__(self, port, kind, nonce):
@@ -147,7 +148,7 @@ def operator(served):
 
 
 def start(served, consistency="sync"):
-    nodes = [Node(served.port, pb.INC_WORKER, "n0"), Node(served.port, pb.INC_SERVER, "n1")]
+    nodes = [RegisteredNode(served.port, pb.INC_WORKER, "n0"), RegisteredNode(served.port, pb.INC_SERVER, "n1")]
     for node in nodes:
         node.wait_for("committed")
     request = pb.DeclareRequest(
@@ -171,7 +172,7 @@ def test_start_declare_and_scale(served, operator):
     assert reply.plan == 2
     wanted = next(message for message in launcher if message.starting_workers)
     assert (wanted.starting_workers, wanted.starting_servers) == (1, 1)
-    nodes += [Node(served.port, pb.INC_WORKER, "n2"), Node(served.port, pb.INC_SERVER, "n3")]
+    nodes += [RegisteredNode(served.port, pb.INC_WORKER, "n2"), RegisteredNode(served.port, pb.INC_SERVER, "n3")]
     assert all(node.reply.started for node in nodes[2:])
     for node in nodes[2:]:
         node.wait_for("committed")
@@ -248,7 +249,7 @@ def test_a_draw_that_waits_is_answered_when_the_job_ends(served, operator):
     worker = start(served, "async")[0]
     for number in range(1, 11):  # it holds the epoch's last batch
         worker.stub.Draw(pb.DrawRequest(caller=worker.caller, number=number), timeout=10)
-    other = Node(served.port, pb.INC_WORKER, "n2")
+    other = RegisteredNode(served.port, pb.INC_WORKER, "n2")
     waiting = other.stub.Draw.future(pb.DrawRequest(caller=other.caller, number=1), timeout=10)
     operator.Stop(pb.StopRequest(now=True), timeout=10)
     assert waiting.code() is grpc.StatusCode.ABORTED

@@ -7,8 +7,9 @@ import pytest
 
 from coordinator.core import effects as ef
 from coordinator.core.checkpoints.manifest import CheckpointSearch
-from coordinator.core.plans.scale_requests import Goal
-from coordinator.core.state import Job, Settings, State
+from coordinator.core.job import DurableJob
+from coordinator.core.plans.scale_requests import ScaleGoal
+from coordinator.core.state import CoordinatorSettings, State
 from coordinator.server import checkpoint_storage
 from coordinator.server.journal import Journal
 from coordinator.server.runtime import Runtime
@@ -43,7 +44,7 @@ def test_what_hangs_holds_up_neither_other_work_nor_the_end(tmp_path, monkeypatc
 
     async def lives() -> None:
         journal = Journal(tmp_path / "journal.sqlite")
-        runtime = Runtime(State(Settings(), Job(Goal(1, 1), IDENTITY)), journal)
+        runtime = Runtime(State(CoordinatorSettings(), DurableJob(ScaleGoal(1, 1), IDENTITY)), journal)
         runtime.start()
         for _ in range(HANGING):
             runtime._discard_checkpoint(ef.DiscardCheckpoint("nowhere"))

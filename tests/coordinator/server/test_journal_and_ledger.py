@@ -7,11 +7,11 @@ import pytest
 
 from coordinator.core import events as ev
 from coordinator.core.checkpoints.ledger_voids import Void
+from coordinator.core.job import DurableJob
 from coordinator.core.plans.plan import Phase
-from coordinator.core.state import Job
 from coordinator.server import ledger_files
 from coordinator.server.dataclass_json import decode, encode
-from coordinator.server.journal import Journal, JournalError, Unwritten
+from coordinator.server.journal import JobFolderUnwritable, Journal, JournalError
 from coordinator.server.ledger_files import Ledger, Steps
 from protos import elastic_pb2 as pb
 from tests.coordinator.played_job import ASYNC, World
@@ -64,7 +64,9 @@ def test_two_coordinators_cannot_write_one_journal(tmp_path):
 def test_what_cannot_be_written_names_the_file(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
     journal._database.execute("PRAGMA query_only = 1")
-    with pytest.raises(Unwritten, match=r"cannot write /.*/journal.sqlite: .*readonly database; make room for it: a"):
+    with pytest.raises(
+        JobFolderUnwritable, match=r"cannot write /.*/journal.sqlite: .*readonly database; make room for it: a"
+    ):
         journal.write(World(declare=False).state.job, [])
     journal.close()
 
@@ -73,7 +75,9 @@ def test_a_ledger_on_a_full_disk_names_the_file(tmp_path):
     ledger = loaded(tmp_path / "ledger.jsonl")
     ledger._book._file.close()
     ledger._book._file = open("/dev/full", "a", encoding="utf-8")  # noqa: SIM115  # the ledger closes it
-    with pytest.raises(Unwritten, match=r"cannot write /.*/ledger.jsonl: No space left on device; make room for it"):
+    with pytest.raises(
+        JobFolderUnwritable, match=r"cannot write /.*/ledger.jsonl: No space left on device; make room for it"
+    ):
         ledger.store("s0", 0, [entry(0)])
     ledger.close()
 
@@ -89,14 +93,14 @@ def test_records_refuse_what_is_not_one():
     job = encode(World(declare=False).state.job)
     del job["goal"]
     with pytest.raises(KeyError):
-        decode(Job, json.loads(json.dumps(job)))
+        decode(DurableJob, json.loads(json.dumps(job)))
 
 
 def test_a_record_of_an_earlier_program_gets_what_has_been_added_since():
     job = World(declare=False).state.job
     old = encode(job)
     del old["identity"], old["begun"]
-    assert decode(Job, json.loads(json.dumps(old))) == replace(job, identity="")
+    assert decode(DurableJob, json.loads(json.dumps(old))) == replace(job, identity="")
 
 
 def entry(version: int, term: int = 1) -> pb.LedgerEntry:

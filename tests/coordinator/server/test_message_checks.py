@@ -13,7 +13,7 @@ from elastic_ps.node.session import Session
 from elastic_ps.node.settings import NodeSettings
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
-from tests.coordinator.server.test_coordinator_service import TOKEN, Node, Served
+from tests.coordinator.server.test_coordinator_service import TOKEN, RegisteredNode, Served
 from tests.coordinator.token_channel import showing
 
 METHODS = [  # those that end a job of one worker at once would leave nothing to try
@@ -94,7 +94,7 @@ def called(stub, name, request, seconds=10.0):
 @pytest.mark.parametrize("seed", range(4))
 def test_random_messages_are_served_or_refused_with_a_sentence(served, stub, seed):
     draw = random.Random(seed)
-    nodes = [Node(served.port, kind, f"n{kind}") for kind in (pb.INC_WORKER, pb.INC_SERVER)]
+    nodes = [RegisteredNode(served.port, kind, f"n{kind}") for kind in (pb.INC_WORKER, pb.INC_SERVER)]
     seen = set()
     for _ in range(150):
         method = draw.choice(METHODS)

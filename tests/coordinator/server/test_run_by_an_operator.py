@@ -10,7 +10,7 @@ import pytest
 
 from coordinator.__main__ import main
 from coordinator.core import events as ev
-from coordinator.core.state import JobPhase
+from coordinator.core.job import JobPhase
 from coordinator.server import addresses
 from coordinator.server.addresses import reachable
 from coordinator.server.status_view import status

@@ -4,7 +4,7 @@ import pytest
 
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
-from coordinator.core.batches.book_of_batches import Page
+from coordinator.core.batches.book_of_batches import WorkerPage
 from coordinator.core.plans.plan import Phase
 from coordinator.server import status_view
 from elastic_ps.core.data_order import DataSpec
@@ -43,7 +43,7 @@ def test_a_draw_is_journalled_before_its_answer_and_without_the_job():
     world.effects.clear()
     world.draw("w0", 1)
     journalled, reply = world.effects
-    assert isinstance(journalled, ef.Journal)
+    assert isinstance(journalled, ef.WriteJournal)
     assert journalled.job is None
     assert journalled.book == world.state.book
     assert isinstance(reply, ef.Reply)
@@ -109,7 +109,7 @@ def test_a_draw_that_nobody_waits_for_is_forgotten():
     assert world.state.draws == ()
     world.draw("w1", 1)
     world.draw("w1", 2)
-    assert world.state.book.pages["w0"] == Page(2, 2, None, world.state.book.pages["w0"].answer)
+    assert world.state.book.pages["w0"] == WorkerPage(2, 2, None, world.state.book.pages["w0"].answer)
     assert world.draw("w0", 3).step == 4
 
 

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from coordinator.core.batches.book_of_batches import Answer, Batch, Book, complete, draw, enrol, restorable
+from coordinator.core.batches.book_of_batches import Batch, Book, DrawAnswer, complete, draw, enrol, restorable
 from elastic_ps.core.data_order import DataSpec
 
 ASYNC = DataSpec(True, 50, 10, consistency="async")
@@ -34,16 +34,16 @@ def test_steps_are_given_in_order_under_the_name_of_who_draws_them():
     book, second = asked(book, "w1", 1)
     book, third = asked(book, "w0", 2)
     assert [first, second, third] == [
-        Answer(1, 0, Batch(0, "w0", 0)),
-        Answer(1, 0, Batch(1, "w1", 0)),
-        Answer(2, 0, Batch(2, "w0", 1)),
+        DrawAnswer(1, 0, Batch(0, "w0", 0)),
+        DrawAnswer(1, 0, Batch(1, "w1", 0)),
+        DrawAnswer(2, 0, Batch(2, "w0", 1)),
     ]
     assert (book.done, len(book.open)) == (1, 2)
 
 
 def test_a_retry_gets_the_same_answer_and_completes_nothing():
     book = given_all(enrol(Book(), {"w0"}), "w0", 3)
-    assert asked(book, "w0", 3) == (book, Answer(3, 0, Batch(2, "w0", 2)))
+    assert asked(book, "w0", 3) == (book, DrawAnswer(3, 0, Batch(2, "w0", 2)))
 
 
 def test_what_a_worker_held_goes_to_another_first_and_under_its_old_name():
@@ -65,11 +65,11 @@ def test_an_epoch_is_over_when_its_last_batch_is_done():
     book = complete(book, "w1", 2, ASYNC)
     assert (book.epoch, book.fresh) == (1, 0)
     book, answer = draw(book, "w0", 5, 0, ASYNC)
-    assert answer == Answer(5, 1)
+    assert answer == DrawAnswer(5, 1)
     book, answer = asked(book, "w0", 6, 1)
-    assert answer == Answer(6, 1, Batch(0, "w0", 4))
+    assert answer == DrawAnswer(6, 1, Batch(0, "w0", 4))
     book, answer = draw(book, "w1", 2, 0, ASYNC)
-    assert answer == Answer(2, 1), "its loop was in the old epoch"
+    assert answer == DrawAnswer(2, 1), "its loop was in the old epoch"
     book, answer = asked(book, "w1", 3, None)
     assert answer.batch == Batch(1, "w1", 1), "any epoch"
 
@@ -159,7 +159,7 @@ class Played:
     waiting: bool = False
 
 
-class Job(RuleBasedStateMachine):
+class DurableJob(RuleBasedStateMachine):
     """Every (epoch, step) has one holder at a time and enters every block once; nobody waits for ever."""
 
     @initialize(
@@ -266,5 +266,5 @@ class Job(RuleBasedStateMachine):
                     assert taken[epoch, step] == 1, f"epoch {epoch} step {step}"
 
 
-Job.TestCase.settings = settings(max_examples=100, stateful_step_count=60, deadline=None, derandomize=True)
-TestJob = Job.TestCase
+DurableJob.TestCase.settings = settings(max_examples=100, stateful_step_count=60, deadline=None, derandomize=True)
+TestJob = DurableJob.TestCase

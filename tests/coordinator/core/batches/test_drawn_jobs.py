@@ -8,9 +8,9 @@ from coordinator.core import effects as ef
 from coordinator.core import events as ev
 from coordinator.core.batches.book_of_batches import Batch, Book
 from coordinator.core.checkpoints.ending import restored
-from coordinator.core.plans.plan import Kind, Migration, Phase
-from coordinator.core.plans.scale_requests import Goal
-from coordinator.core.state import Job, JobPhase
+from coordinator.core.job import DurableJob, JobPhase
+from coordinator.core.plans.plan import MigrationMode, Phase, PlanKind
+from coordinator.core.plans.scale_requests import ScaleGoal
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.model import Tensor
 from tests.coordinator.played_job import ASYNC, OPTIMIZER, SSP, World
@@ -20,7 +20,7 @@ EACH_MODE = pytest.mark.parametrize("data", [ASYNC, SSP], ids=["async", "ssp"])
 
 
 @EACH_MODE
-@pytest.mark.parametrize("mode", Migration)
+@pytest.mark.parametrize("mode", MigrationMode)
 def test_nodes_of_both_roles_join_and_leave_without_a_clock(data, mode):
     world = World(1, 1, data=data)
     world.check_batches(1)
@@ -30,7 +30,7 @@ def test_nodes_of_both_roles_join_and_leave_without_a_clock(data, mode):
         assert world.counts == (workers, servers)
         world.check_batches(world.state.book.epoch + 1)
     assert not world.sent(ef.Arm)
-    scaled = [plan for plan in world.records if plan.kind is Kind.SCALE]
+    scaled = [plan for plan in world.records if plan.kind is PlanKind.SCALE]
     assert [(plan.phase, plan.clock) for plan in scaled] == [(Phase.COMMITTED, None)] * 3
     assert world.state.job.configuration.ranks.keys() == world.state.book.pages.keys()
 
@@ -60,7 +60,7 @@ def test_a_death_before_armed_cancels_and_its_batch_goes_to_another(data, phase)
     world.until(phase)
     world.kill(world.node("w2"))
     world.launcher()
-    assert (world.plan.kind, world.plan.dead) == (Kind.DEATH, {"w2"})
+    assert (world.plan.kind, world.plan.dead) == (PlanKind.DEATH, {"w2"})
     world.settle()
     assert world.counts == (3, 2), "the wish is taken up again, the dead worker is replaced"
     world.check_batches(world.state.book.epoch + 2)
@@ -89,8 +89,8 @@ def test_a_death_after_armed_waits_until_what_is_decided_is_committed(data):
     world.settle()
     world.check_batches(world.state.book.epoch + 2)
     phases = {plan.id: (plan.kind, plan.phase) for plan in world.records}
-    assert phases[armed.id] == (Kind.SCALE, Phase.COMMITTED)
-    assert phases[armed.id + 1] == (Kind.DEATH, Phase.COMMITTED)
+    assert phases[armed.id] == (PlanKind.SCALE, Phase.COMMITTED)
+    assert phases[armed.id + 1] == (PlanKind.DEATH, Phase.COMMITTED)
     assert world.counts == (3, 2), "the dead one is replaced"
 
 
@@ -101,7 +101,7 @@ def test_a_leaver_that_dies_while_its_leave_is_decided_needs_no_plan_of_its_own(
     world.kill(world.node("w1"))
     world.settle()
     assert world.counts == (2, 1)
-    assert [plan.kind for plan in world.records] == [Kind.START, Kind.SCALE]
+    assert [plan.kind for plan in world.records] == [PlanKind.START, PlanKind.SCALE]
     world.check_batches(world.state.book.epoch + 1)
 
 
@@ -129,7 +129,7 @@ def test_a_checkpoint_is_written_at_once_from_the_book_as_it_stood_before():
         world.draw(worker, number)
     world.ask(ev.CheckpointAsked)
     number = world.asked
-    save = world.sent(ef.Save)[-1]
+    save = world.sent(ef.SaveBlocks)[-1]
     world.draw("w0", 3)
     manifest = world.saved().manifest
     assert manifest.book == Book(0, 3, (Batch(1, "w1", 0), Batch(2, "w0", 1)))
@@ -146,7 +146,7 @@ def test_new_workers_have_names_that_no_batch_of_the_checkpoint_knows():
     world.ask(ev.CheckpointAsked)
     saved = world.saved().manifest
     assert {batch.origin for batch in saved.book.named} == {"w0", "w1"}
-    another = restored(Job(Goal(1, 1), "another"), "/ck", saved, 0)
+    another = restored(DurableJob(ScaleGoal(1, 1), "another"), "/ck", saved, 0)
     assert another.registered == {Role.WORKER: 2}
     assert restored(replace(another, registered={Role.WORKER: 9}), "/ck", saved, 0).registered == {Role.WORKER: 9}
 

@@ -4,9 +4,10 @@ import pytest
 
 from coordinator.core import events as ev
 from coordinator.core.checkpoints.ending import anew
+from coordinator.core.job import JobPhase
 from coordinator.core.plans.plan import Phase
-from coordinator.core.plans.scale_requests import Goal
-from coordinator.core.state import JobPhase, State
+from coordinator.core.plans.scale_requests import ScaleGoal
+from coordinator.core.state import State
 from elastic_ps.core.configuration import Role
 from tests.coordinator.played_job import ASYNC, DATA, TENSORS, World
 
@@ -27,7 +28,7 @@ def begin_again(world, found, workers=1, servers=2):
     """All its processes end without a word, and a coordinator of term 7 begins again."""
     for node in world.alive:
         node.exited = 137
-    job = anew(world.journal.load(world.state.settings).job, Goal(workers, servers), 7, found)
+    job = anew(world.journal.load(world.state.settings).job, ScaleGoal(workers, servers), 7, found)
     world.state = State(world.state.settings, job)
     world.post(ev.Started(world.now, 7))
     world.post(ev.Attached(world.now, 1))

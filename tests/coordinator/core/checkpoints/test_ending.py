@@ -5,7 +5,7 @@ import pytest
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
 from coordinator.core.nodes.deaths import GRACE_SECONDS
-from coordinator.core.plans.plan import Kind, Phase
+from coordinator.core.plans.plan import Phase, PlanKind
 from coordinator.server.status_view import status
 from elastic_ps.core.configuration import Role
 from tests.coordinator.played_job import ASYNC, DATA, STATIC, World, text
@@ -76,7 +76,7 @@ def test_a_worker_whose_script_ends_while_others_train_leaves_them_alone(data):
     world.tick(GRACE_SECONDS - 0.5)
     assert world.plan is None, "the others may have ended as well"
     world.tick(1)
-    assert (world.plan.kind, world.plan.cause) == (Kind.DEATH, "w1 has finished")
+    assert (world.plan.kind, world.plan.cause) == (PlanKind.DEATH, "w1 has finished")
     world.settle()
     assert world.counts == (2, 1), "nobody takes its place"
     before = world.node("w0").version

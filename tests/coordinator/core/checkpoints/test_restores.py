@@ -4,10 +4,11 @@ import pytest
 
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
+from coordinator.core import node_answers as na
 from coordinator.core.checkpoints.manifest import CheckpointSearch
+from coordinator.core.job import JobPhase
 from coordinator.core.plans.plan import Phase
 from coordinator.core.plans.scale_requests import RESTORE
-from coordinator.core.state import JobPhase
 from coordinator.server.status_view import status
 from elastic_ps.core.configuration import Role
 from tests.coordinator.played_job import IDENTITY, World, text, without_a_server
@@ -24,7 +25,7 @@ def restoring(kept=2):
 def cannot_load(world):
     """A server of the start says so, twice."""
     server = next(node.id for node in world.alive if node.role is Role.SERVER)
-    event = ev.Unreadable(world.now, server, world.plan.number, "block 0 in s0.bin is damaged")
+    event = na.CheckpointUnreadable(world.now, server, world.plan.number, "block 0 in s0.bin is damaged")
     world.post(event)
     if server in world.state.job.nodes:
         world.post(event)

@@ -6,10 +6,11 @@ import pytest
 
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
+from coordinator.core import node_answers as na
 from coordinator.core.checkpoints.saving import SAVE_SECONDS
 from coordinator.core.checkpoints.search import ANSWER_SECONDS, PATIENCE_SECONDS, UNREAD
+from coordinator.core.job import JobPhase
 from coordinator.core.plans.plan import Phase
-from coordinator.core.state import JobPhase
 from coordinator.server.status_view import status
 from elastic_ps.core.configuration import Role
 from tests.coordinator.played_job import IDENTITY, World, without_a_server
@@ -101,7 +102,7 @@ def unread(world):
     world.until(Phase.ASSIGNED)
     server = next(node.id for node in world.alive if node.role is Role.SERVER)
     before = len(searches(world))
-    world.post(ev.Unreadable(world.now, server, world.plan.number, "it cannot be read: 503", damaged=False))
+    world.post(na.CheckpointUnreadable(world.now, server, world.plan.number, "it cannot be read: 503", damaged=False))
     assert len(searches(world)) == before + 1
     return searches(world)[-1].search
 
@@ -155,7 +156,7 @@ def test_a_job_keeps_its_identity_over_restores_restarts_and_the_loss_of_its_jou
     other = replace(saved.manifest, identity="another job's")
     world.post(ev.CheckpointFound(world.now, saved.url, other))
     world.settle()
-    world.journal.write(ef.Journal(replace(world.state.job, begun="file:///named")))
+    world.journal.write(ef.WriteJournal(replace(world.state.job, begun="file:///named")))
     world.kill_coordinator()
     assert world.state.job.identity == IDENTITY
     world.settle()
@@ -183,7 +184,7 @@ def test_a_save_that_fails_is_told_and_cleared_away_and_the_job_goes_on(fault):
     world = World(1, 1, checkpoint="file:///ck")
     pending = saving(world)
     if fault == "a server's":
-        world.post(ev.Saved(world.now, "s0", pending.clock, '{"error": "s0 cannot write: No space left on device"}'))
+        world.post(na.Saved(world.now, "s0", pending.clock, '{"error": "s0 cannot write: No space left on device"}'))
     else:
         while not world.state.saving.writing:
             world.turn()
@@ -203,7 +204,7 @@ def test_a_save_that_takes_too_long_is_given_up_with_the_name_of_who_holds_it_up
     world = World(1, 2, checkpoint="file:///ck")
     pending = saving(world)
     table = '{"blocks": {}}'
-    world.post(ev.Saved(world.now, "s0", pending.clock, table))
+    world.post(na.Saved(world.now, "s0", pending.clock, table))
     for _ in range(int(SAVE_SECONDS / 5)):
         for node in world.alive:
             world.report(node)

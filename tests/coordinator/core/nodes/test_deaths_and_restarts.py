@@ -6,9 +6,10 @@ import pytest
 
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
+from coordinator.core import node_answers as na
 from coordinator.core.checkpoints.ledger_voids import Void
-from coordinator.core.plans.plan import Kind, Phase
-from coordinator.core.state import CancelOrder, JobPhase
+from coordinator.core.job import CancelOrder, JobPhase
+from coordinator.core.plans.plan import Phase, PlanKind
 from coordinator.server.status_view import status
 from elastic_ps.core.configuration import ConfigId
 from tests.coordinator.played_job import DATA, STATIC, TENSORS, World
@@ -22,7 +23,7 @@ def test_a_death_before_armed_cancels_and_builds_on_the_old_table(phase):
     world.kill(world.node("w1"))
     world.launcher()
     plan = world.plan
-    assert (plan.kind, plan.dead) == (Kind.DEATH, {"w1"})
+    assert (plan.kind, plan.dead) == (PlanKind.DEATH, {"w1"})
     assert [worker.id for worker in plan.target.workers] == ["w0", "w2"]
     assert len(plan.target.servers) == 1
     assert world.records[-1].phase is Phase.CANCELLED
@@ -37,7 +38,7 @@ def test_a_death_after_armed_builds_on_the_new_table():
     world.kill(world.node("w1"))
     world.launcher()
     plan = world.plan
-    assert plan.kind is Kind.DEATH
+    assert plan.kind is PlanKind.DEATH
     assert plan.target.servers == armed.target.servers
     assert plan.absorbed[0].id == armed.id
     assert not world.sent(CancelOrder)
@@ -128,7 +129,7 @@ def test_a_checkpoint_clock_that_came_too_late_is_set_again():
     world = World(1, 1, checkpoint="/ck")
     world.ask(ev.CheckpointAsked)
     first = world.state.saving
-    world.post(ev.Late(world.now, "s0", ConfigId(1, 1), first.clock + 3))
+    world.post(na.Late(world.now, "s0", ConfigId(1, 1), first.clock + 3))
     assert world.state.saving.clock > first.clock + 3
     assert world.state.saving.url != first.url
 
@@ -137,7 +138,7 @@ def test_arming_waits_for_a_checkpoint():
     world = World(1, 1, checkpoint="/ck")
     world.ask(ev.CheckpointAsked)
     world.node("s0").handle = lambda directive: (
-        None if isinstance(directive, ef.Save) else type(world.node("s0")).handle(world.node("s0"), directive)
+        None if isinstance(directive, ef.SaveBlocks) else type(world.node("s0")).handle(world.node("s0"), directive)
     )
     world.ask(ev.ScaleAsked, 1, 2)
     for _ in range(10):
@@ -145,7 +146,7 @@ def test_arming_waits_for_a_checkpoint():
     assert world.plan.phase is Phase.SYNCING
     saving = world.state.saving
     blocks = {str(block): {"file": "s0.bin"} for block in range(len(world.state.job.model.blocks))}
-    world.post(ev.Saved(world.now, "s0", saving.clock, json.dumps({"blocks": blocks})))
+    world.post(na.Saved(world.now, "s0", saving.clock, json.dumps({"blocks": blocks})))
     world.post(ev.ManifestWritten(world.now, saving.url, 1))
     assert world.plan.phase is Phase.ARMED
 

@@ -4,9 +4,11 @@ import pytest
 
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
+from coordinator.core import node_answers as na
+from coordinator.core.job import JobPhase
 from coordinator.core.nodes.suspicions import removal_cost, suspicions
-from coordinator.core.plans.plan import Kind, Phase
-from coordinator.core.state import JobPhase, Wait
+from coordinator.core.plans.plan import Phase, PlanKind
+from coordinator.core.state import ReportedWait
 from coordinator.server.status_view import status
 from tests.coordinator.played_job import STATIC, World, text
 
@@ -21,7 +23,7 @@ def unreplaced(workers, servers, **settings):
 def cut(world, a, b):
     """The two report that they cannot reach each other, from now on."""
     for one, other in ((a, b), (b, a)):
-        world.node(one).waits.append(Wait(other, "no answer to a probe", world.now, unreachable=True))
+        world.node(one).waits.append(ReportedWait(other, "no answer to a probe", world.now, unreachable=True))
 
 
 def mended(world):
@@ -62,14 +64,14 @@ def test_a_member_that_falls_silent_is_expelled_though_nobody_complains_about_it
 
 def test_a_member_that_a_peer_cannot_reach_either_is_expelled_when_its_lease_runs_out():
     world = unreplaced(3, 1)
-    world.node("s0").waits.append(Wait("w1", "no answer to a probe", world.now, unreachable=True))
+    world.node("s0").waits.append(ReportedWait("w1", "no answer to a probe", world.now, unreachable=True))
     assert "w1" in passing(world, 9, "w1")
     assert "w1" not in passing(world, 2, "w1")
 
 
 def test_a_complaint_that_is_not_repeated_does_not_count_any_more():
     world = World(3, 1)
-    world.node("s0").waits.append(Wait("w1", "connection reset", world.now, unreachable=True))
+    world.node("s0").waits.append(ReportedWait("w1", "connection reset", world.now, unreachable=True))
     passing(world, 2)
     mended(world)
     assert "w1" in passing(world, 13, "w1"), "only silence speaks against it"
@@ -171,7 +173,7 @@ def test_a_worker_and_a_server_that_cannot_reach_each_other_while_both_report_ar
 
 def test_one_direction_is_enough():
     world = unreplaced(3, 2)
-    world.node("s1").waits.append(Wait("w2", "its pushes of version 4", world.now, unreachable=True))
+    world.node("s1").waits.append(ReportedWait("w2", "its pushes of version 4", world.now, unreachable=True))
     assert passing(world, 11) == {"w0", "w1", "s0", "s1"}
 
 
@@ -187,7 +189,7 @@ def test_what_is_mended_in_time_parts_nobody():
 def test_a_frozen_node_is_not_taken_for_one_that_is_apart():
     """Its peers cannot reach it; who of them leaves for it would be a mistake."""
     world = World(1, 2, checkpoint="file:///nowhere")
-    world.node("w0").waits.append(Wait("s1", "no answer to a probe", world.now, unreachable=True))
+    world.node("w0").waits.append(ReportedWait("s1", "no answer to a probe", world.now, unreachable=True))
     passing(world, 12, "s1")
     assert "w0" in world.state.job.nodes
     assert "server s1 died" in world.state.job.reason
@@ -243,7 +245,7 @@ def test_a_death_plan_does_not_wait_for_a_survivor_that_never_prepares():
     world = unreplaced(3, 1)
     world.kill(world.node("w1"))
     world.launcher()
-    assert world.plan.kind is Kind.DEATH
+    assert world.plan.kind is PlanKind.DEATH
     deaf(world, "w2", 35)
     assert "w2" not in world.state.job.nodes
     assert world.state.job.configuration.ranks.keys() == {"w0"}
@@ -255,7 +257,7 @@ def test_after_a_silence_of_its_own_the_coordinator_gives_everybody_new_time_for
     world = unreplaced(3, 1)
     world.kill(world.node("w1"))
     world.launcher()
-    assert (world.plan.kind, world.plan.phase) == (Kind.DEATH, Phase.ASSIGNED)
+    assert (world.plan.kind, world.plan.phase) == (PlanKind.DEATH, Phase.ASSIGNED)
     world.now += 100
     if restarts:
         world.kill_coordinator()
@@ -281,7 +283,7 @@ def test_a_joiner_is_waited_for_as_long_as_blocks_come_to_it(joiner):
             while node.inbox:
                 world.hear(node)
             while node.outbox:
-                if (node.id, node.outbox[0][0]) == (joiner, ev.Synced):
+                if (node.id, node.outbox[0][0]) == (joiner, na.Synced):
                     node.outbox.popleft()
                 else:
                     world.speak(node)
@@ -357,7 +359,7 @@ def test_the_status_says_who_is_waited_for_and_until_when():
 
 def test_a_wait_for_a_peer_that_answers_its_probes_is_told_and_blames_nobody():
     world = World(3, 1, data=STATIC)
-    world.node("s0").waits.append(Wait("w1", "its push of version 7", world.now))
+    world.node("s0").waits.append(ReportedWait("w1", "its push of version 7", world.now))
     assert len(passing(world, 100)) == 4
     assert told(world) == ["w1 has kept s0 waiting (its push of version 7) for 100 s"]
     assert sum("has kept s0 waiting" in line for line in world.logs) == 1, "once"
@@ -384,7 +386,7 @@ def test_a_server_that_was_stopped_together_with_the_coordinator_is_not_taken_fo
     lost = world.now
     world.now += 60
     for name in ("w0", "w1"):
-        world.node(name).waits.append(Wait("s1", "no answer to a probe", lost, unreachable=True))
+        world.node(name).waits.append(ReportedWait("s1", "no answer to a probe", lost, unreachable=True))
     world.tick()
     passing(world, 3)  # reports that were on their way, until probes are answered again
     mended(world)
@@ -397,7 +399,7 @@ def test_a_server_beside_the_coordinator_is_not_blamed_when_the_network_to_the_o
     world = World(2, 2, checkpoint="file:///nowhere")
     passing(world, 20, "w0", "w1", "s0")
     for name in ("w0", "w1", "s0"):
-        world.node(name).waits.append(Wait("s1", "no answer to a probe", world.now - 19, unreachable=True))
+        world.node(name).waits.append(ReportedWait("s1", "no answer to a probe", world.now - 19, unreachable=True))
     passing(world, 2)
     mended(world)
     passing(world, 20)
@@ -409,7 +411,7 @@ def test_who_was_silent_and_is_still_apart_when_it_is_heard_again_is_expelled_a_
     world = unreplaced(3, 2)
     passing(world, 20)
     passing(world, 9, "w1")
-    world.node("w1").waits.append(Wait("s1", "no answer to a probe", world.now - 9, unreachable=True))
+    world.node("w1").waits.append(ReportedWait("s1", "no answer to a probe", world.now - 9, unreachable=True))
     assert "w1" in passing(world, 9)
     assert "w1" not in passing(world, 3)
 

@@ -4,9 +4,9 @@ import pytest
 
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
+from coordinator.core.job import JobPhase
 from coordinator.core.nodes.rebuilding import ALONE_SECONDS, PATIENCE_SECONDS, SETTLE_SECONDS
-from coordinator.core.plans.plan import Kind, Migration, Phase
-from coordinator.core.state import JobPhase
+from coordinator.core.plans.plan import MigrationMode, Phase, PlanKind
 from elastic_ps.core.configuration import NO_CONFIGURATION, Role
 from tests.coordinator.played_job import ASYNC, DATA, IDENTITY, OPTIMIZER, STATIC, TENSORS, World, text
 
@@ -103,7 +103,7 @@ def test_a_worker_that_does_not_come_is_dead_when_its_lease_has_run_out():
     world.settle()
     assert world.counts == (3, 1)
     assert "w2" not in world.state.job.members
-    assert world.records[0].kind is Kind.DEATH
+    assert world.records[0].kind is PlanKind.DEATH
     assert all("w2" in node.dead for node in world.alive if node.id in ("w0", "w1", "s0"))
     assert world.node("w2000") is not None, "a name that nobody remembers is not used again"
 
@@ -343,7 +343,7 @@ def test_a_process_that_dies_while_it_asks_is_dead():
     world.post(ev.Exited(world.now, node.nonce, "", 137))
     for _ in range(21):
         world.tick()
-    assert world.state.job.plan.kind is Kind.DEATH
+    assert world.state.job.plan.kind is PlanKind.DEATH
     world.settle()
     assert world.counts == (2, 1)
     assert "w1" not in world.state.job.members
@@ -351,7 +351,7 @@ def test_a_process_that_dies_while_it_asks_is_dead():
 
 def test_workers_that_wait_in_a_pause_are_let_go():
     world = World(1, 1)
-    world.ask(ev.ScaleAsked, 1, 2, migration=Migration.PAUSE)
+    world.ask(ev.ScaleAsked, 1, 2, migration=MigrationMode.PAUSE)
     plan = world.until(Phase.ARMED)
     for node in world.alive:
         if node.prepared is not None:

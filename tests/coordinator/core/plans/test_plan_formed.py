@@ -3,7 +3,7 @@
 import pytest
 
 from coordinator.core import events as ev
-from coordinator.core.plans.plan import Kind, Phase
+from coordinator.core.plans.plan import Phase, PlanKind
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.model import Tensor
 from tests.coordinator.played_job import ASYNC, DATA, OPTIMIZER, TENSORS, World, text
@@ -21,7 +21,7 @@ def test_a_job_starts_when_the_expected_have_registered():
     assert world.plan.number == (1, 1)
     world.settle()
     assert world.counts == (2, 2)
-    assert [plan.kind for plan in world.records] == [Kind.START]
+    assert [plan.kind for plan in world.records] == [PlanKind.START]
 
 
 def test_registration_is_idempotent_by_nonce():

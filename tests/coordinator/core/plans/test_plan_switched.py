@@ -2,7 +2,8 @@
 
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
-from coordinator.core.plans.plan import Migration, Phase
+from coordinator.core import node_answers as na
+from coordinator.core.plans.plan import MigrationMode, Phase
 from tests.coordinator.played_job import World
 
 
@@ -19,12 +20,12 @@ def test_late_sets_a_later_clock_for_all_while_nobody_has_switched():
     world = World(2, 1)
     world.ask(ev.ScaleAsked, 2, 2)
     first = world.until(Phase.ARMED)
-    world.post(ev.Late(world.now, "w0", first.number, first.clock + 5))
+    world.post(na.Late(world.now, "w0", first.number, first.clock + 5))
     assert world.plan.clock > first.clock + 5
     assert world.plan.rearms == 1
     assert {arm.clock for arm in world.sent(ef.Arm, "s0")} == {first.clock, world.plan.clock}
     second = world.plan
-    world.post(ev.Late(world.now, "w1", first.number, first.clock + 1))
+    world.post(na.Late(world.now, "w1", first.number, first.clock + 1))
     assert world.plan == second, "an answer to the order before the last changes nothing"
     world.settle()
 
@@ -33,8 +34,8 @@ def test_from_the_first_switched_nobody_is_armed_any_more():
     world = World(2, 1)
     world.ask(ev.ScaleAsked, 2, 2)
     plan = world.until(Phase.ARMED)
-    world.post(ev.Switched(world.now, "w0", plan.number, plan.clock))
-    world.post(ev.Late(world.now, "w1", plan.number, plan.clock + 9))
+    world.post(na.Switched(world.now, "w0", plan.number, plan.clock))
+    world.post(na.Late(world.now, "w1", plan.number, plan.clock + 9))
     assert world.plan.clock == plan.clock
     adopt = ef.Adopt(plan.number)
     assert adopt not in world.sent(ef.Adopt, "w0")
@@ -61,7 +62,7 @@ def test_committed_comes_after_the_first_step_of_the_new_configuration():
     world.ask(ev.ScaleAsked, 1, 2)
     plan = world.until(Phase.ARMED)
     for name in ("w0", "s0", "s1"):
-        world.post(ev.Switched(world.now, name, plan.number, plan.clock))
+        world.post(na.Switched(world.now, name, plan.number, plan.clock))
     assert world.state.job.configuration == plan.target
     assert world.plan.phase is Phase.ARMED, "frozen copies may still be needed"
     world.post(ev.Reported(world.now, "w0", plan.clock))
@@ -89,19 +90,19 @@ def test_unanswered_directives_are_sent_again_by_the_tick_and_on_reconnect():
 
 def test_pause_mode_resumes_workers_when_every_block_has_arrived():
     world = World(2, 1)
-    world.ask(ev.ScaleAsked, 2, 2, migration=Migration.PAUSE)
+    world.ask(ev.ScaleAsked, 2, 2, migration=MigrationMode.PAUSE)
     plan = world.until(Phase.ARMED)
-    assert plan.migration is Migration.PAUSE
+    assert plan.migration is MigrationMode.PAUSE
     for name in ("w0", "w1", "s0", "s1"):
-        world.post(ev.Switched(world.now, name, plan.number, plan.clock))
+        world.post(na.Switched(world.now, name, plan.number, plan.clock))
     assert not world.sent(ef.Resume)
-    world.post(ev.Arrived(world.now, "s1", plan.number))
+    world.post(na.Arrived(world.now, "s1", plan.number))
     assert len(world.sent(ef.Resume, "w0")) == len(world.sent(ef.Resume, "w1")) == 1
     assert not world.sent(ef.Resume, "s0")
-    world.post(ev.Switched(world.now, "w0", plan.number, plan.clock, 12.5))
+    world.post(na.Switched(world.now, "w0", plan.number, plan.clock, 12.5))
     world.post(ev.Reported(world.now, "w0", plan.clock + 1))
     assert world.plan is None
-    world.post(ev.Switched(world.now, "w1", plan.number, plan.clock + 1, 13.5))
+    world.post(na.Switched(world.now, "w1", plan.number, plan.clock + 1, 13.5))
     assert world.records[-1].suspension == {"w0": 12.5, "w1": 13.5}, "a figure that comes late is not lost"
 
 
@@ -109,6 +110,6 @@ def test_a_server_that_falls_back_to_pause_is_in_the_record():
     world = World(1, 1)
     world.ask(ev.ScaleAsked, 1, 2)
     world.until(Phase.SYNCING)
-    world.post(ev.Synced(world.now, "s1", world.plan.number, 0, "pause"))
+    world.post(na.Synced(world.now, "s1", world.plan.number, 0, "pause"))
     world.settle()
     assert world.records[-1].fell_back == ("s1",)

@@ -3,9 +3,9 @@
 import pytest
 
 from coordinator.core import events as ev
+from coordinator.core.job import DurableJob, JobPhase
 from coordinator.core.plans.plan import Phase
-from coordinator.core.plans.scale_requests import Goal, Wish, uncontradicted
-from coordinator.core.state import Job, JobPhase
+from coordinator.core.plans.scale_requests import ScaleGoal, ScaleRequest, uncontradicted
 from elastic_ps.core.configuration import Member, Role
 from elastic_ps.core.model import Model, Tensor
 from tests.coordinator.played_job import World, text
@@ -26,12 +26,12 @@ def plans_of(world, number):
 @pytest.mark.parametrize(
     ("older", "newer", "stays"),
     [
-        (Wish(1, "", workers=4), Wish(2, "", workers=5), False),
-        (Wish(1, "", workers=4, servers=2), Wish(2, "", servers=3), False),
-        (Wish(1, "", workers=4), Wish(2, "", workers=4, servers=3), True),
-        (Wish(1, "", workers=4), Wish(2, "", servers=3), True),
-        (Wish(1, "", workers=4), Wish(2, "", drain=W1), True),
-        (Wish(1, "", drain=W1), Wish(2, "", workers=4), True),
+        (ScaleRequest(1, "", workers=4), ScaleRequest(2, "", workers=5), False),
+        (ScaleRequest(1, "", workers=4, servers=2), ScaleRequest(2, "", servers=3), False),
+        (ScaleRequest(1, "", workers=4), ScaleRequest(2, "", workers=4, servers=3), True),
+        (ScaleRequest(1, "", workers=4), ScaleRequest(2, "", servers=3), True),
+        (ScaleRequest(1, "", workers=4), ScaleRequest(2, "", drain=W1), True),
+        (ScaleRequest(1, "", drain=W1), ScaleRequest(2, "", workers=4), True),
     ],
 )
 def test_a_request_takes_the_place_of_those_that_want_another_number(older, newer, stays):
@@ -39,7 +39,9 @@ def test_a_request_takes_the_place_of_those_that_want_another_number(older, newe
 
 
 def test_requests_are_granted_one_after_the_other():
-    goal = Goal(2, 1).granting([Wish(1, "a", workers=4), Wish(2, "b", drain=W1), Wish(3, "c", servers=3)])
+    goal = ScaleGoal(2, 1).granting(
+        [ScaleRequest(1, "a", workers=4), ScaleRequest(2, "b", drain=W1), ScaleRequest(3, "c", servers=3)]
+    )
     assert (goal.workers, goal.servers, goal.drains, goal.cause) == (3, 3, {"w1"}, "c")
     assert [wish.number for wish in goal.wishes] == [1, 2, 3]
     assert str(goal.wishes[0]) == "scale to 4 workers (a)"
@@ -200,7 +202,9 @@ def test_where_nobody_comes_in_its_place_the_last_one_stays_and_may_ask_again():
 def test_a_start_that_cannot_be_fails_the_job_with_the_reason():
     world = World(1, 2, declare=False)
     world.replace_dead = False
-    restored = Job(Goal(1, 3), model=Model((Tensor(0, "i:0", (4,), "float32"),), 64), restore="/ck/version-1")
+    restored = DurableJob(
+        ScaleGoal(1, 3), model=Model((Tensor(0, "i:0", (4,), "float32"),), 64), restore="/ck/version-1"
+    )
     world.state = type(world.state)(world.state.settings, restored)
     world.post(ev.Started(world.now))
     assert world.state.job.phase is JobPhase.FAILED

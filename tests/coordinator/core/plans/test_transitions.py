@@ -2,14 +2,14 @@
 
 import pytest
 
-from coordinator.core.plans.plan import Kind, Phase, Plan
+from coordinator.core.plans.plan import Phase, Plan, PlanKind
 from coordinator.core.plans.transitions import TRANSITIONS, ImpossibleTransitionError, Trigger, advance
 
 
 @pytest.mark.parametrize("phase", Phase)
 @pytest.mark.parametrize("trigger", Trigger)
 def test_a_pair_is_in_the_table_or_raises_with_the_history(phase, trigger):
-    plan = advance(Plan(7, Kind.SCALE, "operator", 1.0), Trigger.COMPLETE, 2.0)
+    plan = advance(Plan(7, PlanKind.SCALE, "operator", 1.0), Trigger.COMPLETE, 2.0)
     plan = Plan(**{**plan.__dict__, "phase": phase})
     rows = [row for row in TRANSITIONS if (row.source, row.trigger) == (phase, trigger)]
     if rows:
