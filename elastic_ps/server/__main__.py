@@ -119,7 +119,7 @@ def _drain_on_sigterm(leave: threading.Event) -> None:
 
 def _leave(wanted: threading.Event, session: Session, server: ServerNode) -> None:
     wanted.wait()
-    log.info("SIGTERM: asks to be drained; a second one ends this process at once")
+    log.info("SIGTERM: this server asks to be drained; a second SIGTERM ends it at once")
     if why := leave_or_save(session):
         log.warning("%s", why)
         server.end(why, EXIT_TERMINATED)

@@ -257,7 +257,7 @@ class Connections:
         said = hello.of(HelloMeta)
         node, role, lane = said.node, said.role, said.lane
         if (role, lane) not in ((Role.WORKER, EXCHANGE), (Role.SERVER, FOLLOW)):
-            raise ProtocolError(f"HELLO of a {role} for lane {lane}")
+            raise ProtocolError(f"a {role} greets for lane {lane}, which is not its own")
         return node, lane, self._receiver.welcome(node, lane)
 
     # ---- receiving ---------------------------------------------------------------------------------------------------
@@ -284,7 +284,8 @@ class Connections:
         data = self._receiver.buffers(peer, frame)
         wanted = sum(part.nbytes for part in data)
         if frame.payload_bytes != wanted:
-            raise ProtocolError(f"{frame.kind.name} of {frame.runs} with {frame.payload_bytes} bytes, not {wanted}")
+            size = frame.payload_bytes
+            raise ProtocolError(f"a {frame.kind.name} of blocks {frame.runs} has {size} bytes, not {wanted}")
         connection.receive_into(data)
         if not peer.link.closed:
             self._receiver.arrived(peer, frame, data)

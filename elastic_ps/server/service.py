@@ -98,7 +98,8 @@ class ServerNode:
         """End this server's part in the job; the first reason stays."""
         with self.state.changed:
             if not self._ended.is_set():
-                log.log(logging.ERROR if status == 1 else logging.INFO, "ends with status %d: %s", status, reason)
+                level = logging.ERROR if status == 1 else logging.INFO
+                log.log(level, "this server ends with status %d: %s", status, reason)
                 self._status = status
                 self._ended.set()
             self.state.changed.notify_all()

@@ -216,9 +216,10 @@ class WorkerFrames:
         run, load = frame.runs[0], frame.of(SnapshotMeta)
         names = tuple(state.store.states((run[0], 1)))
         if len(frame.runs) != 1 or not state.store.has_one_treatment(run) or load.state != names:
+            key = state.store.tensor(run[0]).name
             raise ProtocolError(
-                f"state {list(load.state)} for blocks {frame.runs} of key {state.store.tensor(run[0]).name}, "
-                f"whose optimizer has {list(names)}: load what was saved with the same optimizer"
+                f"key {key}: the state to load has {list(load.state)} for blocks {frame.runs}, "
+                f"but the optimizer has {list(names)}: load what was saved with the same optimizer"
             )
         if state.snapshot is not None:
             state.snapshot.before_update(run)

@@ -148,7 +148,8 @@ class ServerBlockStore:
         total = 0
         for first, count in runs_:
             if first < 0 or count < 1 or first + count > len(self.status):
-                raise ProtocolError(f"blocks {first} to {first + count - 1} of a model that has {len(self.status)}")
+                last = first + count - 1
+                raise ProtocolError(f"blocks {first} to {last} are named, but the model has {len(self.status)}")
             last = first + count - 1
             total += int(self.positions[last] + self.extents[last] - self.positions[first])
         return total
@@ -337,8 +338,8 @@ class ServerBlockStore:
         parts = self.image(segment)
         if sum(part.nbytes for part in parts) != data.nbytes:
             raise ProtocolError(
-                f"blocks {segment[0]} to {segment[0] + segment[1] - 1} with {data.nbytes} bytes of values and state, "
-                f"here they have {sum(part.nbytes for part in parts)}: do all servers run the same optimizer?"
+                f"blocks {segment[0]} to {sum(segment) - 1} came with {data.nbytes} bytes of values and state, "
+                f"but have {sum(part.nbytes for part in parts)} here: do all servers run the same optimizer?"
             )
         scatter(data, parts)
         self.versions[window] = version

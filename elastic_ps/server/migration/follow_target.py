@@ -150,7 +150,7 @@ class FollowTarget:
     def _continues(self, sender: NodeId, frame: Frame) -> bool:
         """Return whether a frame's stream is the one that feeds the blocks it names: else it is late, and dropped."""
         if sender not in self._moves.into or frame.configuration != self._number:
-            log.info("dropped a %s of %s for configuration %s", frame.kind.name, sender, frame.configuration)
+            log.info("dropped a late %s from %s, of configuration %s", frame.kind.name, sender, frame.configuration)
             return False
         return all(self._follows(run) for run in frame.runs)
 

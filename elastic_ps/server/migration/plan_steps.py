@@ -66,9 +66,9 @@ class PlanSteps:
         state = self._state
         current = state.standing.current
         if current is None:
-            raise ProtocolError("Extend before the first configuration")
+            raise ProtocolError("an Extend came before the first configuration")
         if len(assignment) != len(state.store.status):
-            raise ProtocolError(f"Extend assigns {len(assignment)} of {len(state.store.status)} blocks")
+            raise ProtocolError(f"an Extend assigns {len(assignment)} of {len(state.store.status)} blocks")
         grown = current.extended(assignment)
         fresh = moves(state.node, current, grown).fresh
         state.standing = replace(state.standing, current=grown)

@@ -64,7 +64,9 @@ class UpdateRecords:
         """
         slot = next((slot for slot in self._slots if slot.number == number and slot.waiting), None)
         if slot is None or slot.number < 0:
-            raise ProtocolError(f"a record in slot {number} is applied, which has none")
+            raise ProtocolError(
+                f"the follower has applied a record in place {number} of its memory, but none lies there"
+            )
         self._done(slot)
 
     def _slot(self, version: int) -> _VersionMemory:

@@ -73,7 +73,7 @@ class AsyncUpdates:
             self._send_values(node, np.fromiter(members(joined(push.taken)), np.int64), frame.version + 1)
         if push.refused:
             detail = "; ".join(dict.fromkeys(push.refused))
-            log.error("refused %s: %s", node, detail)
+            log.error("refused a push of %s: %s", node, detail)
             self._state.refuse(node, Reason.MISMATCH, detail)
 
     def answer_pull(self, node: NodeId, frame: Frame, blocks: NDArray[np.int64]) -> None:

@@ -59,7 +59,7 @@ class Intake:
                 if judged[low] == BlockVerdict.HOLD:
                     self._hold(node, frame, part)
                 elif judged[low] == BlockVerdict.FOREIGN:
-                    raise ProtocolError(f"{node} pushed blocks {part.run} to {self._state.node}, who does not own them")
+                    raise ProtocolError(f"{node} pushed blocks {part.run} that {self._state.node} does not own")
                 else:
                     yield BlockVerdict(judged[low]), part
 

@@ -47,12 +47,12 @@ def decoded(frame: Frame, data: list[Raw], store: ServerBlockStore) -> list[Cont
 
 def _encoded(push: PushMeta, encoded: Encoded, store: ServerBlockStore) -> list[int]:
     if len(encoded.nbytes) != len(push.runs):
-        raise ProtocolError(f"PUSH of {len(push.runs)} runs, encoded in {len(encoded.nbytes)}")
+        raise ProtocolError(f"a PUSH of {len(push.runs)} runs has {len(encoded.nbytes)} encoded payloads")
     for run, size in zip(push.runs, encoded.nbytes, strict=True):
         plain = all(store.treatment(block).dtype == np.float32 for block in range(run[0], sum(run)))
         most = encoded.compression.encoded_bytes(store.span([run]) // 4)
         if not plain or size > most:
-            raise ProtocolError(f"PUSH of blocks {run}, encoded in {size} bytes")
+            raise ProtocolError(f"a PUSH of blocks {run} cannot be encoded in {size} bytes")
     return list(encoded.nbytes)
 
 

@@ -155,7 +155,7 @@ class SyncUpdates:
         )
 
     def _refuse_all(self, detail: str) -> None:
-        log.error("refused: %s", detail)
+        log.error("refused the pushes of all workers: %s", detail)
         for worker in self._state.gathering.workers:
             self._state.refuse(worker, Reason.MISMATCH, detail)
 

@@ -64,7 +64,7 @@ def test_memory_that_the_follower_has_not_made_large_enough_is_not_used(store: S
 
 @pytest.mark.parametrize("slot", [0, RECORDED_VERSIONS, -1, None, "x"])
 def test_what_was_not_sent_cannot_be_applied(store: ServerBlockStore, slot: object) -> None:
-    with pytest.raises(ProtocolError, match="which has none"):
+    with pytest.raises(ProtocolError, match="none lies there"):
         UpdateRecords(store, [Image(RECORDED_VERSIONS * MODEL.slab_bytes)]).applied(slot)
 
 
