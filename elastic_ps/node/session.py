@@ -15,7 +15,7 @@ import grpc
 from elastic_ps.control.codec import config_id_to_pb
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId, Role
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost, JobEnded, Refused
-from elastic_ps.node.coordinator_calls import CALL_TIMEOUT, CoordinatorCalls, raise_final, waits
+from elastic_ps.node.node_calls import CALL_TIMEOUT, NodeCalls, raise_final, waits
 from elastic_ps.node.node_memory import NodeMemory
 from elastic_ps.node.peer_watch import PeerView, PeerWatch, patience
 from elastic_ps.node.settings import NodeSettings
@@ -66,7 +66,7 @@ class Session:
         self.role = role
         self._port = port
         self._memory = NodeMemory(settings, role, port)
-        self._calls = CoordinatorCalls(settings)
+        self._calls = NodeCalls(settings)
         self._stub = self._calls.stub
         self._answers: queue.Queue[Callable[[], Any] | None] = queue.Queue()
         self._soon = threading.Event()

@@ -146,12 +146,12 @@ class Connections:
         """See `Outbox`."""
         link = self._to(node)
         if link is not None:
-            link.send(frame, payload)
+            link.enqueue(frame, payload)
 
     def notice(self, frame: Frame) -> None:
         """See `Outbox`."""
         for link in self.links:
-            link.send(frame)
+            link.enqueue(frame)
 
     def backlog(self, node: NodeId) -> int:
         """See `Outbox`."""
@@ -269,7 +269,7 @@ class Connections:
                 self._receive_one(peer)
         except ProtocolError as error:
             log.warning("%s sent what no correct peer sends: %s", link.peer, error)
-            link.send(Frame(RefusedMeta(reason=Reason.MALFORMED, detail=str(error))))
+            link.enqueue(Frame(RefusedMeta(reason=Reason.MALFORMED, detail=str(error))))
             link.flush(1.0)
             self._lost(link, peer.lane, error)
         except PeerLost as error:

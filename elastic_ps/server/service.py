@@ -275,7 +275,7 @@ class ServerNode:
         else:
             self.plan_steps.follow_target.followed(peer.node, frame, data[0], peer.link.check_open)
             if isinstance(frame.meta, RecordMeta) and frame.meta.slot is not None:
-                peer.link.send(Frame(AppliedMeta(slot=frame.meta.slot), frame.configuration))
+                peer.link.enqueue(Frame(AppliedMeta(slot=frame.meta.slot), frame.configuration))
 
     def idle(self) -> None:
         """See `Receiver`."""

@@ -10,7 +10,7 @@ MOST_BYTES = 64 * MIB
 """Of a file that no reader says more about."""
 
 
-class Unreadable(OSError):
+class UnreadableFile(OSError):
     """A path that is no file of data, or one that is too large; the text says which, and how to mend it."""
 
     def __init__(self, number: int, reason: str, path: str):
@@ -28,20 +28,20 @@ def read_bytes(path: str | Path, most: int = MOST_BYTES) -> bytes:
         most: bytes that it may have.
 
     Raises:
-        Unreadable: it is a device, a pipe, a socket or a folder, whose reading may never end, or has more than `most`.
+        UnreadableFile: it is a device, a pipe, a socket or a folder, or has more bytes than `most`.
         OSError: it cannot be read.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # opening a pipe waits for its writer
     except ValueError as error:  # \0 in the path
-        raise Unreadable(errno.EINVAL, f"no path ({error}): give the path of a file", repr(path)) from error
+        raise UnreadableFile(errno.EINVAL, f"no path ({error}): give the path of a file", repr(path)) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise Unreadable(errno.EINVAL, "not a file of data: give the path of one", str(path))
+        raise UnreadableFile(errno.EINVAL, "not a file of data: give the path of one", str(path))
     with os.fdopen(descriptor, "rb") as file:
         found = file.read(most + 1)  # what a file in /proc holds is longer than its size says
     if len(found) > most:
-        raise Unreadable(errno.EFBIG, f"longer than {size_text(most)}: give a smaller file", str(path))
+        raise UnreadableFile(errno.EFBIG, f"longer than {size_text(most)}: give a smaller file", str(path))
     return found
 
 

@@ -46,7 +46,7 @@ class Link:
         self._filled = threading.Condition()
         threading.Thread(target=self.guard, args=(self._run,), name=f"send-{peer}", daemon=True).start()
 
-    def send(self, frame: Frame, payload: Sequence[Buffer] = (), sent: Callable[[], None] | None = None) -> None:
+    def enqueue(self, frame: Frame, payload: Sequence[Buffer] = (), sent: Callable[[], None] | None = None) -> None:
         """Queue a frame.
 
         Args:
@@ -84,7 +84,7 @@ class Link:
     def probe(self) -> None:
         """Ask the peer for a sign of life."""
         self._probing = True
-        self.send(Frame(PingMeta()), sent=self._probed)
+        self.enqueue(Frame(PingMeta()), sent=self._probed)
 
     def _probed(self) -> None:
         self._probing = False
@@ -95,7 +95,7 @@ class Link:
             if frame.payload_bytes:
                 raise ProtocolError(f"{frame.kind.name} with {frame.payload_bytes} bytes")
             if frame.kind is Kind.PING:
-                self.send(Frame(PongMeta()))
+                self.enqueue(Frame(PongMeta()))
         return frame
 
     def check_open(self) -> None:

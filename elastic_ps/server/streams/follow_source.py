@@ -121,7 +121,7 @@ class FollowSource:
         sent: Callable[[], None] | None = None,
     ) -> None:
         self.bytes_moved += sum(part.nbytes for part in payload)
-        self.link.send(Frame(meta, self._number, version), payload, sent)
+        self.link.enqueue(Frame(meta, self._number, version), payload, sent)
 
     # ---- while training goes on --------------------------------------------------------------------------------------
 

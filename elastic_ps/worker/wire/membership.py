@@ -204,7 +204,7 @@ class Membership:
             return
         if state.is_shadow and state.is_sync and server in state.configuration.blocks_of:
             self._subscribed[server] = link
-            link.send(state.frame(SubscribeMeta()))
+            link.enqueue(state.frame(SubscribeMeta()))
 
     def heard(self, server: NodeId, number: ConfigId) -> None:
         """Take note that configuration `number` is in force at a server: it has said something under it."""

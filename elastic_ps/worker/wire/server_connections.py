@@ -115,7 +115,7 @@ class ServerConnections:
         """
         link = self._links.get(server)
         if link is not None:
-            link.send(frame, payload)
+            link.enqueue(frame, payload)
 
     def gradients(self, server: NodeId, nbytes: int) -> Image | None:
         """Return memory of at least `nbytes` in which the server reads this worker's gradients; None: there is none."""

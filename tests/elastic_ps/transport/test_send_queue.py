@@ -79,7 +79,7 @@ class Owner:
 
     def queue(self, *versions: int, sent: Callable[[], None] | None = None) -> None:
         for version in versions:
-            self.link.send(numbered(version), [np.zeros(8, dtype=np.uint8)], sent)
+            self.link.enqueue(numbered(version), [np.zeros(8, dtype=np.uint8)], sent)
 
 
 @pytest.fixture

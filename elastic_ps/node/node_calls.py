@@ -20,8 +20,8 @@ CALL_TIMEOUT = 10.0
 _RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 
-class CoordinatorCalls:
-    """A `CoordinatorCalls` makes the calls of one node.
+class NodeCalls:
+    """A `NodeCalls` makes the calls of one node.
 
     Args:
         settings: where the coordinator is.
