@@ -176,18 +176,18 @@ class PlanSteps:
             ]
             return {target: (fed.members[target], fed.id) for target in lacking}
 
-    def applied(self, target: NodeId, slot: int, link: Link) -> None:
+    def applied(self, target: NodeId, place: int, link: Link) -> None:
         """Take note that a new owner has applied a record that lies in its memory.
 
         Args:
             target: the new owner.
-            slot: of its memory, as the record said.
+            place: of its memory, as the record said.
             link: that it says so on.
         """
         with self._state.changed:
             source = self._state.sources.get(target)
             if source is not None and source.link is link:
-                source.records.applied(slot)
+                source.records.applied(place)
 
     def prepared(self, number: ConfigId) -> None:
         """Answer PREPARED for `number` once the streams to all new owners are open, or what has become of it since.

@@ -191,9 +191,9 @@ class FollowSource:
         if isinstance(aggregate, Rows):
             payload = aggregate.payload()  # made for this update, so nobody changes it
             return aggregate, lambda: self._send(replace(meta, rows=(len(aggregate),)), version, payload)
-        memory, slot, sent = self.records.take(segment, aggregate.dtype)
+        memory, place, sent = self.records.take(segment, aggregate.dtype)
         kept = replace(aggregate, kept=memory)  # what is sent must stay, the contributions will not
-        return kept, lambda: self._send(replace(meta, slot=slot), version, [memory], sent)
+        return kept, lambda: self._send(replace(meta, slot=place), version, [memory], sent)
 
     def forget(self, run: Run) -> None:
         """Send a run anew: it was changed otherwise than by an update."""

@@ -38,7 +38,7 @@ class UpdateRecords:
     def __init__(self, store: ServerBlockStore, shared: Sequence[Image]):
         self._store = store
         self._shared = shared
-        self._slots = [_VersionMemory(number) for number in range(RECORDED_VERSIONS)] if shared else []
+        self._places = [_VersionMemory(number) for number in range(RECORDED_VERSIONS)] if shared else []
         self._counting = threading.Lock()  # links send without the state's lock
 
     def take(self, segment: Run, dtype: DType) -> tuple[Array, int | None, Callable[[], None] | None]:
@@ -48,13 +48,13 @@ class UpdateRecords:
             The memory; the number that the follower gives back when it has applied the record, None where it does not
             lie in its memory; and else what is to be called when it has been sent.
         """
-        slot = self._slot(int(self._store.versions[segment[0]]))
+        place = self._place(int(self._store.versions[segment[0]]))
         with self._counting:
-            slot.waiting += 1
-        memory = self._memory(slot)[self._store.model.span(segment)].view(dtype)
-        if slot.number >= 0:
-            return memory, slot.number, None
-        return memory, None, lambda: self._done(slot)
+            place.waiting += 1
+        memory = self._memory(place)[self._store.model.span(segment)].view(dtype)
+        if place.number >= 0:
+            return memory, place.number, None
+        return memory, None, lambda: self._done(place)
 
     def applied(self, number: int) -> None:
         """Take note that the follower has applied a record that lies in its memory.
@@ -62,39 +62,39 @@ class UpdateRecords:
         Raises:
             ProtocolError: there is none of that number.
         """
-        slot = next((slot for slot in self._slots if slot.number == number and slot.waiting), None)
-        if slot is None or slot.number < 0:
+        place = next((place for place in self._places if place.number == number and place.waiting), None)
+        if place is None or place.number < 0:
             raise ProtocolError(
                 f"the follower has applied a record in place {number} of its memory, but none lies there"
             )
-        self._done(slot)
+        self._done(place)
 
-    def _slot(self, version: int) -> _VersionMemory:
-        usable = [slot for slot in self._slots if slot.number < 0 or self._fits(slot)]
-        for slot in usable:
-            if slot.version == version:
-                return slot
-        free = [slot for slot in usable if not slot.waiting]
+    def _place(self, version: int) -> _VersionMemory:
+        usable = [place for place in self._places if place.number < 0 or self._fits(place)]
+        for place in usable:
+            if place.version == version:
+                return place
+        free = [place for place in usable if not place.waiting]
         if not free:
             free = [_VersionMemory(-1)]
-            self._slots += free
+            self._places += free
         free[0].version = version
         return free[0]
 
-    def _fits(self, slot: _VersionMemory) -> bool:
+    def _fits(self, place: _VersionMemory) -> bool:
         """Return whether the follower has made its memory large enough: it may hear of the model later."""
-        image, needed = self._shared[0], (slot.number + 1) * self._store.model.slab_bytes
+        image, needed = self._shared[0], (place.number + 1) * self._store.model.slab_bytes
         if image.array.nbytes < needed:
             image.follow()
         return image.array.nbytes >= needed
 
-    def _memory(self, slot: _VersionMemory) -> Raw:
+    def _memory(self, place: _VersionMemory) -> Raw:
         size = self._store.model.slab_bytes
-        if slot.number >= 0:
-            return self._shared[0].array[slot.number * size : (slot.number + 1) * size]
-        slot.own.grow(size)
-        return slot.own.array
+        if place.number >= 0:
+            return self._shared[0].array[place.number * size : (place.number + 1) * size]
+        place.own.grow(size)
+        return place.own.array
 
-    def _done(self, slot: _VersionMemory) -> None:
+    def _done(self, place: _VersionMemory) -> None:
         with self._counting:
-            slot.waiting -= 1
+            place.waiting -= 1

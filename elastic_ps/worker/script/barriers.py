@@ -57,4 +57,4 @@ class Barriers:
         """
         number, self._number = self._number, self._number + 1
         node = self._node
-        node.ask(lambda: node.session.barrier(self._place, number, self._sharing, node.version))
+        node.ask_coordinator(lambda: node.session.barrier(self._place, number, self._sharing, node.version))

@@ -146,7 +146,7 @@ class DrawnPosition:
     def epoch(self) -> int:
         """See `DataPosition.epoch`; the first time the coordinator is asked."""
         if self._epoch is None:
-            self._epoch = self._node.ask(lambda: self._node.session.draw(0, 0, any_epoch=True)).epoch
+            self._epoch = self._node.ask_coordinator(lambda: self._node.session.draw(0, 0, any_epoch=True)).epoch
         return self._epoch
 
     @property
@@ -161,7 +161,7 @@ class DrawnPosition:
             node.check()
         if self._part is None or self.done >= self.spec.exchanges:
             self._draws += 1
-            reply = node.ask(lambda: node.session.draw(self._draws, epoch))
+            reply = node.ask_coordinator(lambda: node.session.draw(self._draws, epoch))
             self._epoch, self._began = reply.epoch, node.version
             self._part = None
             if not reply.over:

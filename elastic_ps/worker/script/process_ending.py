@@ -57,12 +57,12 @@ def drain_on_sigterm(leave: Callable[[], str], end: Callable[[str], None]) -> No
     """
     asked = threading.Event()
 
-    def ask() -> None:
+    def ask_to_leave() -> None:
         if why := leave():
             end(why)
 
     def handle(_number: int, _frame: FrameType | None) -> None:
-        work = (lambda: end("a second SIGTERM")) if asked.is_set() else ask
+        work = (lambda: end("a second SIGTERM")) if asked.is_set() else ask_to_leave
         asked.set()
         threading.Thread(target=work, name="drain", daemon=True).start()
 

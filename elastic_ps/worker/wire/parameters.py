@@ -96,7 +96,7 @@ def declare(node: WorkerNode, request: pb.DeclareRequest, first: FirstValues) ->
     Raises:
         ConfigurationError: another worker has initialized other keys.
     """
-    reply = node.ask(lambda: node.session.declare(request))
+    reply = node.ask_coordinator(lambda: node.session.declare(request))
     with node.changed:
         node.data = codec.data_from_pb(request.data)
         node.extend(reply.tensors, reply.assignment)
@@ -107,13 +107,13 @@ def declare(node: WorkerNode, request: pb.DeclareRequest, first: FirstValues) ->
     def lacking() -> list[int]:  # of the script's own keys: others may be ahead, and have more
         return [index for index in own if not node.inbox.holds(index)]
 
-    def ask() -> None:
+    def request_values() -> None:
         if node.is_chief:
             _initialize(node, lacking(), first)
         _pull(node, node.version, lacking())
 
     if takes_part:
-        _obtain(node, lambda: not lacking(), ask, node.version)
+        _obtain(node, lambda: not lacking(), request_values, node.version)
     return list(reply.warnings)
 
 
@@ -130,7 +130,7 @@ def _check_keys(node: WorkerNode, store: int, keys: Set[str]) -> None:
         )
 
 
-def _obtain(node: WorkerNode, ready: Callable[[], bool], ask: Callable[[], None], version: int) -> None:
+def _obtain(node: WorkerNode, ready: Callable[[], bool], request: Callable[[], None], version: int) -> None:
     """Ask for values until they are here: again after a lost connection, and in a new configuration."""
 
     def lacking() -> dict[NodeId, str]:
@@ -142,7 +142,7 @@ def _obtain(node: WorkerNode, ready: Callable[[], bool], ask: Callable[[], None]
             if ready():
                 return
             generation = node.generation
-            ask()
+            request()
         node.wait(lambda generation=generation: ready() or node.generation != generation, lacking)  # type: ignore[misc]
 
 

@@ -83,7 +83,7 @@ class WorkerState:
         owners = {self.configuration.primary(block) for block in self.snapshots.lacking(wanted)}
         return dict.fromkeys(sorted(owners), "its optimizer's states")
 
-    def ask(self, request: Callable[[], Reply]) -> Reply:
+    def ask_coordinator(self, request: Callable[[], Reply]) -> Reply:
         """Wait for what the coordinator answers to `request`; where that is no more than its end, see `wait`."""
         try:
             return request()

@@ -151,7 +151,7 @@ class Play:
         for server in self.servers.values():
             server.close()
 
-    def table(
+    def configuration(
         self, number: int, assignment: Sequence[int], workers: Sequence[str] = ("w0", "w1"), servers: Sequence[str] = ()
     ) -> Configuration:
         return Configuration(
@@ -166,27 +166,27 @@ class Play:
     def direct(self, **kind: Any) -> None:
         self.node.on_directive(pb.Directive(term=1, **kind))
 
-    def prepare(self, table: Configuration, mode: int = pb.LIVE, dead: Sequence[str] = ()) -> None:
-        self.order_prepare(table, mode, dead)
-        self.session.await_answer(pb.PREPARED, table.id)
+    def prepare(self, configuration: Configuration, mode: int = pb.LIVE, dead: Sequence[str] = ()) -> None:
+        self.order_prepare(configuration, mode, dead)
+        self.session.await_answer(pb.PREPARED, configuration.id)
 
-    def order_prepare(self, table: Configuration, mode: int = pb.LIVE, dead: Sequence[str] = ()) -> None:
+    def order_prepare(self, configuration: Configuration, mode: int = pb.LIVE, dead: Sequence[str] = ()) -> None:
         """Tell it, and do not wait."""
-        message = pb.Prepare(configuration=codec.configuration_to_pb(table), mode=mode, dead=dead)
+        message = pb.Prepare(configuration=codec.configuration_to_pb(configuration), mode=mode, dead=dead)
         self.direct(prepare=message)
 
-    def adopt(self, table: Configuration) -> None:
-        self.direct(adopt=pb.Adopt(configuration=codec.config_id_to_pb(table.id)))
-        self.session.await_answer(pb.SWITCHED, table.id)
+    def adopt(self, configuration: Configuration) -> None:
+        self.direct(adopt=pb.Adopt(configuration=codec.config_id_to_pb(configuration.id)))
+        self.session.await_answer(pb.SWITCHED, configuration.id)
 
-    def arm(self, table: Configuration, clock: int) -> None:
-        self.direct(arm=pb.Arm(configuration=codec.config_id_to_pb(table.id), clock=clock))
+    def arm(self, configuration: Configuration, clock: int) -> None:
+        self.direct(arm=pb.Arm(configuration=codec.config_id_to_pb(configuration.id), clock=clock))
 
     def welcome(
-        self, table: Configuration, tensors: Sequence[Tensor] = TENSORS, data: "pb.DataSpec | None" = None
+        self, configuration: Configuration, tensors: Sequence[Tensor] = TENSORS, data: "pb.DataSpec | None" = None
     ) -> None:
         message = pb.Welcome(
-            configuration=codec.configuration_to_pb(table),
+            configuration=codec.configuration_to_pb(configuration),
             tensors=[codec.tensor_to_pb(tensor) for tensor in tensors],
             data=data,
         )
@@ -198,7 +198,7 @@ class Play:
 
     def begin(self, workers: Sequence[str] = ("w0", "w1")) -> None:
         """The job's start: a table without blocks."""
-        first = self.table(1, (), workers)
+        first = self.configuration(1, (), workers)
         self.prepare(first)
         self.adopt(first)
         enter(self.node)

@@ -25,7 +25,7 @@ class Node:
         self.ended = False
         self._answers = list(answers)
 
-    def ask(self, request):
+    def ask_coordinator(self, request):
         return request()
 
     def check(self):

@@ -54,9 +54,9 @@ class DrawnPlay(JobPlay):
         """Up to the rehearsal: w0 joins a job in which w1 trains."""
         data = DataSpec(True, 16, 4, exchanges=1, consistency="ssp", staleness=2)
         tensors = [codec.tensor_to_pb(tensor) for tensor in TENSORS]
-        table = codec.configuration_to_pb(self.table(1, SPLIT, workers=("w1",)))
-        self.direct(welcome=pb.Welcome(configuration=table, tensors=tensors, data=codec.data_to_pb(data)))
-        self.joined = self.table(2, SPLIT, workers=("w1", "w0"))
+        configuration = codec.configuration_to_pb(self.configuration(1, SPLIT, workers=("w1",)))
+        self.direct(welcome=pb.Welcome(configuration=configuration, tensors=tensors, data=codec.data_to_pb(data)))
+        self.joined = self.configuration(2, SPLIT, workers=("w1", "w0"))
         self.prepare(self.joined)
 
 
@@ -126,7 +126,7 @@ def test_a_switch_in_an_exchange_asks_the_new_owners_for_what_lacks_under_the_sa
     s1.await_push(S1, ONE)
     s0.answer(1, S0, ONE)
     three.await_missing(1, S1)
-    three.prepare(three.table(2, [0, 0, 2, 2, 0, 2], workers=("w0",)))  # w1 has died, s2 has what s1 had
+    three.prepare(three.configuration(2, [0, 0, 2, 2, 0, 2], workers=("w0",)))  # w1 has died, s2 has what s1 had
     s0.say(Kind.NOTICE, TWO)
     assert s2.await_push(S1, TWO) == {block: filled(block, 2) for block in S1}
     assert batches(s2, TWO) == batches(s1, ONE) == {("w0", 6)}

@@ -112,7 +112,7 @@ def test_what_was_sent_under_another_configuration_is_sent_again(play, workers):
     play.make_ready(2)
     s0.await_push([4], ONE)
     s1.await_push([5], ONE)
-    play.prepare(play.table(2, SPLIT, workers=workers))
+    play.prepare(play.configuration(2, SPLIT, workers=workers))
     s0.say(Kind.NOTICE, TWO)
     s1.await_frames(Kind.NOTICE, number=TWO)
     play.make_ready(0, 1)

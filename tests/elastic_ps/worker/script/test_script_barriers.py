@@ -71,7 +71,7 @@ def test_without_a_common_step_barriers_are_counted_in_the_epoch(named):
 
 
 def test_a_shadow_does_not_wait(play):
-    play.welcome(play.table(1, SPLIT, ["w1", "w2"]))
+    play.welcome(play.configuration(1, SPLIT, ["w1", "w2"]))
     play.job.barrier()
     assert not play.session.barriers
 

@@ -45,7 +45,7 @@ def test_a_step_that_is_done_again_leaves_the_gradients_on_their_way_as_they_wer
     s0, s1 = slow.servers.values()
     running = slow.run(deaf=["s1"])
     s0.await_push(S0, ONE)
-    slow.prepare(slow.table(2, SPLIT, workers=("w0",)))
+    slow.prepare(slow.configuration(2, SPLIT, workers=("w0",)))
     s0.say(Kind.NOTICE, TWO)
     assert s0.await_push(S0, TWO) == {block: filled(block, 3) for block in S0}
     s1.reading.set()
@@ -95,7 +95,7 @@ def test_a_step_of_two_exchanges_is_done_again_from_the_one_that_was_open(play):
         server.answer(1, blocks, ONE)
     s0.wait(lambda: 4 in s0.pushed(ONE))
     assert {tuple(item.frame.meta.slice) for item in s0.of(Kind.PUSH) if item.frame.version == 1} == {(0, 0, 1, 0, 4)}
-    play.prepare(play.table(2, SPLIT, workers=("w0",)))
+    play.prepare(play.configuration(2, SPLIT, workers=("w0",)))
     s1.say(Kind.NOTICE, TWO)
     assert s0.await_push([4], TWO) == {4: filled(4, 3)}
     assert s1.await_push([5], TWO) == {5: filled(5, 3)}
@@ -114,7 +114,7 @@ def test_a_step_of_two_exchanges_is_done_again_from_the_one_that_was_open(play):
 def test_static_data_stays_divided_as_it_was_when_a_worker_has_died(play):
     play.begin()
     assert play.job.num_workers == 2
-    alone = play.table(2, (), ["w0"])
+    alone = play.configuration(2, (), ["w0"])
     play.prepare(alone, dead=["w1"])
     play.adopt(alone)
     assert play.job.num_workers == 2

@@ -163,7 +163,7 @@ def test_a_dead_servers_replies_are_forgotten_and_its_blocks_asked_of_their_new_
     s0.answer(1, S0[:2], ONE)
     s1.answer(1, S1[:1], ONE)
     play.await_missing(1, [3, 4, 5])
-    survivors = play.table(2, [0] * 6, servers=("s1",))
+    survivors = play.configuration(2, [0] * 6, servers=("s1",))
     play.prepare(survivors, dead=["s0"])
     play.await_missing(1, [0, 1, 3, 4, 5])
     assert not running.ended
@@ -178,7 +178,7 @@ def test_a_reply_under_way_when_its_server_dies_does_not_count(play):
     play.start(SPLIT)
     frame = Frame(ValueMeta(runs=[[0, 2]]), ONE, 1, payload_bytes=2 * BLOCK_BYTES)
     play.node.buffers("s0", frame, TRAVELS)
-    play.prepare(play.table(2, [0] * 6, servers=("s1",)), dead=["s0"])
+    play.prepare(play.configuration(2, [0] * 6, servers=("s1",)), dead=["s0"])
     play.node.arrived("s0", frame)
     assert play.missing(1) == ALL
 
@@ -252,7 +252,7 @@ def test_new_tensors_need_not_wait_for_a_server_that_was_left_in_the_midst_of_a_
     play.start(SPLIT)
     frame = Frame(ValueMeta(runs=[[0, 2]]), ONE, 1, payload_bytes=2 * BLOCK_BYTES)
     play.node.buffers("s0", frame, TRAVELS)  # and then nothing more comes
-    moved = play.table(2, [0] * 6, servers=("s1",))
+    moved = play.configuration(2, [0] * 6, servers=("s1",))
     play.prepare(moved)
     play.adopt(moved)
     play.direct(committed=pb.Committed(configuration=pb.ConfigId(term=1, number=2)))

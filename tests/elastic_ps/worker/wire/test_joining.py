@@ -124,7 +124,7 @@ def test_who_becomes_chief_while_first_values_are_awaited_gives_them(play):
     running = declaring(play, workers=("w1", "w0"))
     s0, s1 = play.servers.values()
     s0.await_frames(Kind.PULL)
-    alone = play.table(2, SPLIT, workers=("w0",))
+    alone = play.configuration(2, SPLIT, workers=("w0",))
     play.prepare(alone)
     play.adopt(alone)
     for server, blocks in ((s0, S0), (s1, S1)):
@@ -136,9 +136,9 @@ def test_who_becomes_chief_while_first_values_are_awaited_gives_them(play):
 
 def test_a_restored_job_begins_at_its_checkpoints_version(play):
     play.direct(welcome=pb.Welcome(tensors=[codec.tensor_to_pb(tensor) for tensor in TENSORS]))
-    table = play.table(1, SPLIT)
-    play.prepare(table)
-    play.adopt(table)
+    configuration = play.configuration(1, SPLIT)
+    play.prepare(configuration)
+    play.adopt(configuration)
     s0, s1 = play.servers.values()
     with play.network.faults(FrameFault(FaultAction.CUT, Kind.VALUE, sender="s1")):
         running = Aside(enter, play.node)

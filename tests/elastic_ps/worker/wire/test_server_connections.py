@@ -152,7 +152,7 @@ def test_committed_closes_what_the_configuration_does_not_need():
     play.start([0] * 6)
     s1 = play.servers["s1"]
     s1.await_connections(1)
-    alone = play.table(2, [0] * 6, servers=("s0",))
+    alone = play.configuration(2, [0] * 6, servers=("s0",))
     play.prepare(alone)
     play.adopt(alone)
     assert s1.await_frames(Kind.NOTICE, number=TWO)

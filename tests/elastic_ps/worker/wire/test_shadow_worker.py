@@ -25,12 +25,12 @@ def joiner():
 
 def joining(play, number=2, prepared=True):
     """Its plan: workers w0, w1 and now w2."""
-    table = play.table(number, SPLIT, workers=("w0", "w1", "w2"))
+    configuration = play.configuration(number, SPLIT, workers=("w0", "w1", "w2"))
     if prepared:
-        play.prepare(table)
+        play.prepare(configuration)
     else:
-        play.order_prepare(table)
-    return table
+        play.order_prepare(configuration)
+    return configuration
 
 
 def followed(node):
@@ -41,8 +41,8 @@ def followed(node):
 
 
 def test_a_shadow_follows_the_job_and_is_a_member_from_the_clock(joiner):
-    joiner.welcome(joiner.table(1, SPLIT))
-    table = joining(joiner)
+    joiner.welcome(joiner.configuration(1, SPLIT))
+    configuration = joining(joiner)
     s0, s1 = joiner.servers.values()
     for server in (s0, s1):
         assert len(server.await_frames(Kind.SUBSCRIBE, number=ONE)) == 1
@@ -55,7 +55,7 @@ def test_a_shadow_follows_the_job_and_is_a_member_from_the_clock(joiner):
     assert joiner.holds(8)
     following = Aside(followed, joiner.node)
     assert joiner.session.await_answer(pb.SYNCED, TWO).version == 8
-    joiner.arm(table, clock=10)
+    joiner.arm(configuration, clock=10)
     assert joiner.session.await_answer(pb.ARMED, TWO).version == 8
     for version in (9, 10):
         s0.answer(version, S0, ONE)
@@ -72,7 +72,7 @@ def test_a_shadow_follows_the_job_and_is_a_member_from_the_clock(joiner):
 
 def test_a_shadow_reports_what_it_copies_until_it_holds_a_version(joiner):
     """Its coordinator waits for it as long as that grows; the steps after it tell nothing of its rehearsal."""
-    joiner.welcome(joiner.table(1, SPLIT))
+    joiner.welcome(joiner.configuration(1, SPLIT))
     joining(joiner)
     s0, s1 = joiner.servers.values()
     for server in (s0, s1):
@@ -94,7 +94,7 @@ def test_a_shadow_reports_what_it_copies_until_it_holds_a_version(joiner):
 
 
 def test_a_shadow_whose_subscription_was_lost_asks_again(joiner):
-    joiner.welcome(joiner.table(1, SPLIT))
+    joiner.welcome(joiner.configuration(1, SPLIT))
     s0, s1 = joiner.servers.values()
     with joiner.network.faults(FrameFault(FaultAction.CUT, Kind.SUBSCRIBE, receiver="s1")):
         joining(joiner)
@@ -118,10 +118,10 @@ def test_a_shadow_subscribes_once_on_a_connection_that_a_directive_sees_first(jo
         done.release()
 
     joiner.node.connected = connected
-    joiner.welcome(joiner.table(1, SPLIT))
-    table = joining(joiner, prepared=False)
+    joiner.welcome(joiner.configuration(1, SPLIT))
+    configuration = joining(joiner, prepared=False)
     assert all(opened.acquire(timeout=TIMEOUT) for _ in joiner.servers)
-    joiner.prepare(table)
+    joiner.prepare(configuration)
     go_on.set()
     assert all(done.acquire(timeout=TIMEOUT) for _ in joiner.servers)
     for name, server in joiner.servers.items():
@@ -131,7 +131,7 @@ def test_a_shadow_subscribes_once_on_a_connection_that_a_directive_sees_first(jo
 
 
 def test_a_shadow_subscribes_at_a_server_that_could_not_be_reached_at_first(joiner):
-    joiner.welcome(joiner.table(1, SPLIT))
+    joiner.welcome(joiner.configuration(1, SPLIT))
     s1 = joiner.servers["s1"]
     s1.stop_listening()
     joining(joiner, prepared=False)
@@ -142,8 +142,8 @@ def test_a_shadow_subscribes_at_a_server_that_could_not_be_reached_at_first(join
 
 
 def test_a_shadow_skips_versions_that_passed_while_a_connection_was_broken(joiner):
-    joiner.welcome(joiner.table(1, SPLIT))
-    table = joining(joiner)
+    joiner.welcome(joiner.configuration(1, SPLIT))
+    configuration = joining(joiner)
     s0, s1 = joiner.servers.values()
     entering = Aside(enter, joiner.node)
     s0.answer(3, S0, ONE)
@@ -156,17 +156,17 @@ def test_a_shadow_skips_versions_that_passed_while_a_connection_was_broken(joine
     s0.answer(5, S0, ONE)
     s1.await_connections(2)
     s1.answer(5, S1, ONE)  # a server sends what it has, not what it had
-    joiner.arm(table, clock=5)
-    joiner.adopt(table)
+    joiner.arm(configuration, clock=5)
+    joiner.adopt(configuration)
     following.result()
     assert joiner.holds(5)
 
 
 def test_a_joiner_that_waited_for_its_plan_follows_what_came_into_force_meanwhile(joiner):
     """It registers under configuration 1, another plan brings 2, its own is 3."""
-    joiner.welcome(joiner.table(1, [0] * 6, servers=("s0",)))
-    joiner.welcome(joiner.table(2, SPLIT))
-    table = joining(joiner, number=3)
+    joiner.welcome(joiner.configuration(1, [0] * 6, servers=("s0",)))
+    joiner.welcome(joiner.configuration(2, SPLIT))
+    configuration = joining(joiner, number=3)
     s0, s1 = joiner.servers.values()
     for server in (s0, s1):
         server.await_frames(Kind.SUBSCRIBE, number=TWO)
@@ -174,13 +174,13 @@ def test_a_joiner_that_waited_for_its_plan_follows_what_came_into_force_meanwhil
     s0.answer(5, S0, TWO)
     s1.answer(5, S1, TWO)
     entering.result()
-    joiner.adopt(table)
-    assert joiner.node.configuration == table
+    joiner.adopt(configuration)
+    assert joiner.node.configuration == configuration
 
 
 def test_a_shadow_whose_plan_was_cancelled_starts_again_from_the_tables_that_came_after(joiner):
-    joiner.welcome(joiner.table(1, [0] * 6, servers=("s0",)))
-    first = joiner.table(2, [0] * 6, workers=("w0", "w1", "w2"), servers=("s0",))
+    joiner.welcome(joiner.configuration(1, [0] * 6, servers=("s0",)))
+    first = joiner.configuration(2, [0] * 6, workers=("w0", "w1", "w2"), servers=("s0",))
     joiner.prepare(first)
     s0, s1 = joiner.servers.values()
     s0.await_frames(Kind.SUBSCRIBE, number=ONE)
@@ -189,8 +189,8 @@ def test_a_shadow_whose_plan_was_cancelled_starts_again_from_the_tables_that_cam
     entering.result()
     joiner.direct(cancel=pb.CancelPlan(configuration=pb.ConfigId(term=1, number=2), reason="a death"))
     joiner.session.await_answer(pb.CANCELLED, TWO)
-    joiner.welcome(joiner.table(3, SPLIT))  # and its blocks have moved on, unseen
-    table = joining(joiner, number=4)
+    joiner.welcome(joiner.configuration(3, SPLIT))  # and its blocks have moved on, unseen
+    configuration = joining(joiner, number=4)
     following = Aside(follow, joiner.node)
     for server in (s0, s1):
         server.await_frames(Kind.SUBSCRIBE, number=THREE)
@@ -198,21 +198,21 @@ def test_a_shadow_whose_plan_was_cancelled_starts_again_from_the_tables_that_cam
     joiner.await_missing(9, S1)
     assert not any(answer.answer == pb.SYNCED for answer in joiner.session.answers)  # it holds nothing yet
     s1.answer(9, S1, THREE)
-    joiner.session.await_answer(pb.SYNCED, table.id)
-    joiner.adopt(table)
+    joiner.session.await_answer(pb.SYNCED, configuration.id)
+    joiner.adopt(configuration)
     following.result()
     assert joiner.holds(9)
 
 
 def test_a_member_takes_no_table_from_a_welcome_that_it_has_not_prepared(play):
     play.start(SPLIT)
-    play.welcome(play.table(5, [0] * 6))
+    play.welcome(play.configuration(5, [0] * 6))
     assert play.node.standing.number == ONE
 
 
 def test_a_reconnected_member_learns_from_the_welcome_that_its_plan_was_decided(play):
     play.start(SPLIT)
-    moved = play.table(2, [1] * 6)
+    moved = play.configuration(2, [1] * 6)
     play.prepare(moved)
     play.welcome(moved)
     play.session.await_answer(pb.SWITCHED, TWO)
@@ -221,7 +221,7 @@ def test_a_reconnected_member_learns_from_the_welcome_that_its_plan_was_decided(
 
 def test_a_plan_that_was_cancelled_is_not_prepared_again(play):
     play.start(SPLIT)
-    moved = play.table(2, [1] * 6)
+    moved = play.configuration(2, [1] * 6)
     play.prepare(moved)
     play.direct(cancel=pb.CancelPlan(configuration=codec.config_id_to_pb(TWO)))
     said = len(play.session.answers)
@@ -233,8 +233,8 @@ def test_a_plan_that_was_cancelled_is_not_prepared_again(play):
 
 def test_a_joiner_does_not_wait_for_a_clock_that_came_too_late(joiner):
     """Armed again for version 9 when somebody had switched at 5 already: nobody gets past 5 without the joiner."""
-    joiner.welcome(joiner.table(1, SPLIT))
-    table = joining(joiner)
+    joiner.welcome(joiner.configuration(1, SPLIT))
+    configuration = joining(joiner)
     s0, s1 = joiner.servers.values()
     entering = Aside(enter, joiner.node)
     s0.answer(4, S0, ONE)
@@ -242,7 +242,7 @@ def test_a_joiner_does_not_wait_for_a_clock_that_came_too_late(joiner):
     entering.result()
     following = Aside(follow, joiner.node)
     joiner.session.await_answer(pb.SYNCED, TWO)
-    joiner.arm(table, clock=9)
+    joiner.arm(configuration, clock=9)
     s0.answer(5, S0, ONE)
     s0.say(Kind.NOTICE, TWO)
     joiner.session.await_answer(pb.SWITCHED, TWO)
@@ -258,7 +258,7 @@ ASYNC = codec.data_to_pb(DataSpec(True, 16, 4, consistency="async"))
 
 def test_a_joiner_without_a_common_version_takes_its_values_again_after_a_plan_without_it(joiner):
     """Its own plan 2 is cancelled, 3 comes into force without it, 4 takes it in."""
-    joiner.welcome(joiner.table(1, SPLIT), data=ASYNC)
+    joiner.welcome(joiner.configuration(1, SPLIT), data=ASYNC)
     joining(joiner)
     entering = Aside(enter, joiner.node)
     give(joiner, ONE)
@@ -266,12 +266,12 @@ def test_a_joiner_without_a_common_version_takes_its_values_again_after_a_plan_w
     following = Aside(follow, joiner.node)
     joiner.session.await_answer(pb.SYNCED, TWO)
     joiner.direct(cancel=pb.CancelPlan(configuration=codec.config_id_to_pb(TWO)))
-    joiner.welcome(joiner.table(3, SPLIT), data=ASYNC)
-    table = joining(joiner, number=4)
+    joiner.welcome(joiner.configuration(3, SPLIT), data=ASYNC)
+    configuration = joining(joiner, number=4)
     give(joiner, THREE)
-    joiner.session.await_answer(pb.SYNCED, table.id)
-    joiner.adopt(table)
-    give(joiner, table.id, version=1)
+    joiner.session.await_answer(pb.SYNCED, configuration.id)
+    joiner.adopt(configuration)
+    give(joiner, configuration.id, version=1)
     following.result()
 
 

@@ -17,7 +17,7 @@ def test_a_newer_configurations_notice_is_adopted_and_what_is_missing_pushed_to_
     s1.await_push(S1, ONE)
     s0.answer(1, [0], ONE)
     play.await_missing(1, ALL[1:])
-    moved = play.table(2, [0, 1, 1, 1, 1, 0])
+    moved = play.configuration(2, [0, 1, 1, 1, 1, 0])
     play.prepare(moved)
     s1.say(Kind.NOTICE, TWO)
     play.session.await_answer(pb.SWITCHED, TWO)
@@ -40,7 +40,7 @@ def test_where_the_roster_has_changed_the_step_is_given_back_to_the_script(play,
     running = play.exchange()
     s0.await_push(S0, ONE)
     s1.await_push(S1, ONE)
-    alone = play.table(2, SPLIT, workers=("w0",))
+    alone = play.configuration(2, SPLIT, workers=("w0",))
     play.prepare(alone)
     if how == "notice":
         s0.say(Kind.NOTICE, TWO)
@@ -66,7 +66,7 @@ def test_a_version_that_is_complete_is_not_done_again(play):
     running = play.exchange()
     s0.await_push(S0, ONE)
     s1.await_push(S1, ONE)
-    play.prepare(play.table(2, SPLIT, workers=("w0",)))
+    play.prepare(play.configuration(2, SPLIT, workers=("w0",)))
     s0.answer(1, S0, ONE)
     play.await_missing(1, S1)
     s1.answer(1, S1, TWO)  # the last reply, and the news that its sender has switched
@@ -79,7 +79,7 @@ def test_a_drained_worker_tells_both_tables_servers_and_ends(play):
     running = play.exchange()
     s0, s1 = play.servers.values()
     s0.await_push(S0, ONE)
-    play.prepare(play.table(2, [0] * 6, workers=("w1",), servers=("s0",)))
+    play.prepare(play.configuration(2, [0] * 6, workers=("w1",), servers=("s0",)))
     s0.say(Kind.NOTICE, TWO)
     with pytest.raises(JobEnded, match="drained") as raised:
         running.result()
@@ -92,7 +92,7 @@ def test_a_drained_worker_tells_both_tables_servers_and_ends(play):
 def test_at_the_clock_a_worker_switches_between_two_steps(play):
     play.start(SPLIT)
     s0, s1 = play.servers.values()
-    moved = play.table(2, [1] * 6)
+    moved = play.configuration(2, [1] * 6)
     play.prepare(moved)
     play.arm(moved, clock=1)
     play.session.await_answer(pb.ARMED, TWO)
@@ -111,7 +111,7 @@ def test_at_the_clock_a_worker_switches_between_two_steps(play):
 def test_the_clock_waits_for_the_end_of_a_sampler_step(play):
     play.start(SPLIT)
     s0, s1 = play.servers.values()
-    moved = play.table(2, [1] * 6)
+    moved = play.configuration(2, [1] * 6)
     play.prepare(moved)
     play.arm(moved, clock=1)
     running = play.exchange(boundary=False)
@@ -124,7 +124,7 @@ def test_the_clock_waits_for_the_end_of_a_sampler_step(play):
 def test_in_pause_mode_a_worker_waits_for_resume(play):
     play.start(SPLIT)
     s0, s1 = play.servers.values()
-    moved = play.table(2, [1] * 6)
+    moved = play.configuration(2, [1] * 6)
     play.prepare(moved, mode=pb.PAUSE)
     play.arm(moved, clock=1)
     running = play.exchange()
@@ -142,7 +142,7 @@ def test_in_pause_mode_a_worker_waits_for_resume(play):
 def test_in_pause_mode_a_worker_that_a_decision_overtakes_tells_how_long_it_waited(play):
     """It switched before its clock; its step still ends only when the new owners have their blocks."""
     play.start(SPLIT)
-    moved = play.table(2, [1] * 6)
+    moved = play.configuration(2, [1] * 6)
     play.prepare(moved, mode=pb.PAUSE)
     play.arm(moved, clock=5)
     play.direct(adopt=pb.Adopt(configuration=pb.ConfigId(term=1, number=2)))
@@ -162,7 +162,7 @@ def test_a_table_is_prepared_when_all_its_servers_are_connected_and_who_is_not_i
     s1.stop_listening()
     s1.connections[-1].close()
     play.await_apart("s1")
-    moved = play.table(2, SPLIT)
+    moved = play.configuration(2, SPLIT)
     play.order_prepare(moved)
     assert not any(answer.answer == pb.PREPARED and answer.configuration == TWO for answer in play.session.answers)
     assert list(play.node.seen().apart) == ["s1"]
