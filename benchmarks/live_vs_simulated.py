@@ -25,7 +25,7 @@ from dl2_scheduler.live.history import History
 from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.replay.costs import Costs, scaling_costs
-from dl2_scheduler.replay.measured import SpeedFit, speed_table
+from dl2_scheduler.replay.measured import SpeedFit, fit_speeds
 from dl2_scheduler.replay.predicted import predict
 from examples.demo_cluster.jobs import JOBS, DemoJob
 from examples.demo_cluster.play import play
@@ -87,7 +87,7 @@ def _play(number: int, policy: str, jobs: Sequence[DemoJob]) -> LivePlay:
     load = os.getloadavg()[0]
     with closing(History.of_folder(folder)) as history:
         slots = list(history.slots())
-    table = speed_table(slots)
+    table = fit_speeds(slots)
     costs = scaling_costs(slots, table)
     for name, cost in (("start", costs.start), ("join", costs.join), ("end", costs.end)):
         print(f"round {number}: {name} {cost}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`dl2`: simulated and live clusters, learning. What a command does is in its file of `dl2_scheduler/commands`."""
+"""This module is `dl2`, the command of the scheduler; each command is in a file of `dl2_scheduler/commands`."""
 
 import errno
 import os
@@ -43,7 +43,7 @@ _PLACES = {
 
 
 class ExitStatus(IntEnum):
-    """Exit statuses of every command."""
+    """An `ExitStatus` is one of those that every command ends with."""
 
     OK = 0
     FAILED = 1
@@ -52,7 +52,7 @@ class ExitStatus(IntEnum):
 
 
 class _Commands(Mapping[str, Any]):
-    """Each is imported when it is asked for: `dl2 jobs` does not wait for what simulating needs."""
+    """`_Commands` are imported when they are asked for: `dl2 jobs` does not wait for what simulating needs."""
 
     def __getitem__(self, name: str) -> Any:
         file, _, attribute = _PLACES[name].partition(":")
@@ -71,7 +71,7 @@ class _Commands(Mapping[str, Any]):
 
 
 class _Dl2(CarefulGroup):
-    """What is wrong with a file or an option becomes one line on stderr."""
+    """`_Dl2` makes one line on stderr of what is wrong with a file or an option."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
@@ -108,7 +108,7 @@ def _dl2() -> None:
 
 
 def main() -> None:
-    """Entry point of `dl2`."""
+    """Run `dl2`."""
     sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115  # None where the caller has closed it
     with one_sentence("dl2"):
         app(prog_name="dl2")

@@ -1,1 +1,1 @@
-"""Where jobs really run, each behind `dl2_scheduler.cluster`'s `Cluster` and `JobDesk`."""
+"""This package says where jobs really run, each backend behind `Cluster` and `JobDesk` of `dl2_scheduler.cluster`."""

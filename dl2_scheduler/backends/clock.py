@@ -1,4 +1,4 @@
-"""Time, which tests hold in their hand."""
+"""This module tells the time, which tests hold in their hand."""
 
 import queue
 import time
@@ -7,10 +7,10 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Of one cluster."""
+    """A `Clock` tells one cluster the time, and wakes it."""
 
     def now(self) -> float:
-        """Unix seconds."""
+        """Return unix seconds."""
 
     def wait(self, seconds: float) -> None:
         """Return after so long, or when woken, also since the last wait."""
@@ -20,7 +20,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """See `Clock`: the machine's."""
+    """A `SystemClock` is the machine's; see `Clock`."""
 
     def __init__(self) -> None:
         self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()  # an Event may not be set in a signal handler

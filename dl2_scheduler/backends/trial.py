@@ -1,4 +1,7 @@
-"""A real job of one's own, to measure it: started by elasticrun, operated through its coordinator, read at its end."""
+"""This module runs a real job of one's own, to measure it.
+
+The job is started by elasticrun, operated through its coordinator, and read at its end.
+"""
 
 import json
 import os
@@ -22,7 +25,7 @@ _START = 19  # of the fields behind the name in /proc/PID/stat, as proc(5) count
 
 
 class Trial:
-    """One job under elasticrun. A context manager: the job ends with the block.
+    """A `Trial` is one job under elasticrun. It is a context manager: the job ends with the block.
 
     Args:
         folder: for its state and log.
@@ -63,7 +66,7 @@ class Trial:
         self.stop()
 
     def stop(self) -> Archive | None:
-        """End the job; returns what its folder tells, or None where it had not begun."""
+        """End the job, and return what its folder tells, or None where it had not begun."""
         if self.process.poll() is None:
             self.process.terminate()
             self.process.wait(60)
@@ -83,7 +86,7 @@ class Trial:
         return self._client
 
     def version(self) -> int:
-        """Of the job now; 0 before it has begun."""
+        """Return the job's version now; 0 before it has begun."""
         try:
             return int(self.client.status().version)
         except (OSError, ValueError, KeyError, ClientError, TrialFailed):
@@ -108,7 +111,13 @@ class Trial:
         workers: int | None = None,
         seconds: float = 600.0,
     ) -> pb.Plan:
-        """Change the number of servers, workers, or both; returns the committed plan.
+        """Change the number of servers, workers, or both, and return the committed plan.
+
+        Args:
+            servers: how many; None: as they are.
+            mode: by which blocks migrate.
+            workers: how many; None: as they are.
+            seconds: to wait.
 
         Raises:
             TrialFailed: it was cancelled, or the time is over.
@@ -120,7 +129,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class ScalingResult:
-    """What a wish for other counts led to.
+    """A `ScalingResult` says what a request for other counts led to.
 
     Attributes:
         plan: committed.
@@ -135,7 +144,7 @@ class ScalingResult:
 
 
 def scaled(client: CoordinatorClient, ask: Callable[[], object], seconds: float = 600.0) -> ScalingResult:
-    """Wish for other counts of a running job, and look until they are there.
+    """Ask for other counts of a running job, and look until they are there.
 
     Args:
         client: of the job's coordinator.
@@ -163,12 +172,12 @@ def scaled(client: CoordinatorClient, ask: Callable[[], object], seconds: float 
 
 
 def _pids(client: CoordinatorClient) -> dict[str, int]:
-    """Of the nodes that have registered."""
+    """Return the process of each node that has registered, by its id."""
     return {node.member.id: node.pid for node in client.status().nodes if node.pid}
 
 
 def age(pid: int) -> float:
-    """Seconds since a process was born; 0 where there is none any more. Linux only, as elasticrun is."""
+    """Return the seconds since a process was born; 0 where there is none any more. It reads Linux' /proc."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         uptime = float(Path("/proc/uptime").read_text().split()[0])
@@ -185,7 +194,7 @@ def restarted(
     servers: tuple[int, int],
     options: Sequence[str] = (),
 ) -> float:
-    """What other counts cost without scaling: the job is saved, ended, and started anew from its checkpoint.
+    """Measure what other counts cost without scaling: the job is saved, ended, and started from its checkpoint.
 
     Args:
         folder: for the jobs' state and logs.

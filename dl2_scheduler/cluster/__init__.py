@@ -1,1 +1,1 @@
-"""What every policy and every backend agree on: jobs, nodes, snapshots, allocations. Pure."""
+"""This package holds what all of the scheduler shares: jobs, nodes, documents, what a policy sees and decides."""

@@ -1,4 +1,7 @@
-"""A policy's answer, checked before anything acts on it: live it is decided anew, in simulations the run ends."""
+"""This module checks a policy's answer before anything acts on it.
+
+A live cluster then asks its fallback instead; a simulation ends.
+"""
 
 import reprlib
 
@@ -9,11 +12,11 @@ from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot
 
 
 class UnfitAnswer(Exception):
-    """What a policy answered cannot be done; the message says why."""
+    """An `UnfitAnswer` is raised where a policy answered what cannot be done; the message says why."""
 
 
 def check(snapshot: Snapshot, allocation: Allocation, room: FreeResources) -> FreeResources:
-    """Refuse what cannot be done; returns a room that is filled with it.
+    """Refuse an answer that cannot be done, and return the nodes, filled with it.
 
     Args:
         snapshot: the cluster.
@@ -60,7 +63,7 @@ def _check_counts(state: JobState, grant: Grant) -> None:
 
 
 def _fill(room: FreeResources, counts: list[tuple[int, int]]) -> bool:
-    """Return whether it all fits. Largest tasks first: what fits at all nearly always fits so."""
+    """Return whether all tasks fit. The largest go first: what fits at all nearly always fits so."""
     tasks = [
         (float(demands[number].max()), -number, -role)
         for role, demands in enumerate(room.demands)

@@ -1,4 +1,4 @@
-"""Numba, with types, and a cache that a new version of the sources never reads."""
+"""This module compiles functions with Numba, and keeps a cache that a new version of the sources never reads."""
 
 import hashlib
 import shutil
@@ -20,12 +20,12 @@ def compiled(function: F) -> F:
 
 
 def inlined(function: F) -> F:
-    """The same for a small one, which becomes part of its compiled callers: arrays need not be handed over."""
+    """Compile a small function into its compiled callers, so that arrays need not be handed over."""
     return cast(F, numba.njit(cache=True, nogil=True, forceinline=True)(function))
 
 
 def cache_folder(sources: Iterable[Path], parent: Path) -> Path:
-    """The folder of what was compiled from exactly these sources; those of others are removed.
+    """Return the folder of what was compiled from exactly these sources, and remove those of others.
 
     Numba keeps a compiled function until the file that defines it changes: one in another file which it calls may be
     another by then, and a type that is gone makes its cache unreadable.

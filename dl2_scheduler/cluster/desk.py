@@ -9,8 +9,8 @@ from typing import Protocol
 from dl2_scheduler.cluster.snapshot import Grant
 
 
-class JobPhase(StrEnum):
-    """Of a job.
+class LiveJobPhase(StrEnum):
+    """A `LiveJobPhase` says where a job is between its submission and its end.
 
     waiting     it has no processes: not begun, or suspended with a checkpoint
     starting    its processes have been started and do not train yet
@@ -34,17 +34,17 @@ class JobPhase(StrEnum):
     @property
     def ended(self) -> bool:
         """Whether nothing comes after it."""
-        return self in (JobPhase.FINISHED, JobPhase.FAILED, JobPhase.STOPPED)
+        return self in (LiveJobPhase.FINISHED, LiveJobPhase.FAILED, LiveJobPhase.STOPPED)
 
     @property
     def has_processes(self) -> bool:
         """Whether something of it runs."""
-        return not self.ended and self is not JobPhase.WAITING
+        return not self.ended and self is not LiveJobPhase.WAITING
 
 
 @dataclass(frozen=True)
 class JobStatus:
-    """One job, as operators see it.
+    """A `JobStatus` describes one job as operators see it.
 
     Attributes:
         name: of the job.
@@ -68,7 +68,7 @@ class JobStatus:
 
     name: str
     model: str
-    phase: JobPhase
+    phase: LiveJobPhase
     reason: str
     workers: int
     servers: int
@@ -87,7 +87,7 @@ class JobStatus:
 
 @dataclass(frozen=True)
 class NodeLoad:
-    """A node and what tasks claim of it.
+    """A `NodeLoad` says what a node has, and what tasks claim of it.
 
     Attributes:
         name: of the node.
@@ -102,7 +102,7 @@ class NodeLoad:
 
 @dataclass(frozen=True)
 class TaskLoad:
-    """What one task uses.
+    """A `TaskLoad` says what one task uses.
 
     Attributes:
         job: that it is of.
@@ -123,7 +123,7 @@ class TaskLoad:
 
 @dataclass(frozen=True)
 class ClusterLoad:
-    """What the nodes carry.
+    """A `ClusterLoad` says what all nodes carry.
 
     Attributes:
         nodes: all.
@@ -151,7 +151,7 @@ class JobDesk(Protocol):
 
         Raises:
             BadInput: the document is wrong, or a task of the job fits no node.
-            RequestRefused: a job of that name has not ended.
+            ClusterRefused: a job of that name has not ended.
         """
 
     def stop(self, name: str) -> None:
@@ -159,7 +159,7 @@ class JobDesk(Protocol):
 
         Raises:
             NoSuchJob: there is none.
-            RequestRefused: it has ended.
+            ClusterRefused: it has ended.
         """
 
     def hold(self, name: str) -> None:
@@ -167,7 +167,7 @@ class JobDesk(Protocol):
 
         Raises:
             NoSuchJob: there is none.
-            RequestRefused: it has ended, or is held.
+            ClusterRefused: it has ended, or is held.
         """
 
     def release(self, name: str) -> None:
@@ -175,7 +175,7 @@ class JobDesk(Protocol):
 
         Raises:
             NoSuchJob: there is none.
-            RequestRefused: it has ended, or is neither.
+            ClusterRefused: it has ended, or is neither.
         """
 
     def scale(self, name: str, workers: int, servers: int) -> Grant:
@@ -188,7 +188,7 @@ class JobDesk(Protocol):
 
         Raises:
             NoSuchJob: there is none.
-            RequestRefused: it is not held, or cannot have them, and why.
+            ClusterRefused: it is not held, or cannot have them, and why.
         """
 
     def load(self) -> ClusterLoad:

@@ -1,4 +1,4 @@
-"""The ElasticJob document: what a user submits, here and on Kubernetes.
+"""This module reads the ElasticJob document: what a user submits, here and on Kubernetes.
 
     apiVersion: dl2.scheduler/v1alpha1
     kind: ElasticJob
@@ -56,14 +56,14 @@ Duration = Annotated[float, BeforeValidator(_duration)]
 
 
 class Scaling(StrEnum):
-    """Who says how many tasks a job has."""
+    """`Scaling` says who decides how many tasks a job has."""
 
     SCHEDULER = "Scheduler"
     MANUAL = "Manual"
 
 
 class RoleSpec(DocumentPart):
-    """Workers, or servers.
+    """A `RoleSpec` describes a job's workers, or its servers.
 
     Attributes:
         replicas: of them that the job has where its owner says so; None: the least.
@@ -103,7 +103,7 @@ class RoleSpec(DocumentPart):
 
 
 class Checkpoint(DocumentPart):
-    """When the job saves itself, and where.
+    """A `Checkpoint` says when the job saves itself, and where.
 
     Attributes:
         interval: seconds between checkpoints; None: none from time to time.
@@ -115,7 +115,7 @@ class Checkpoint(DocumentPart):
 
 
 class Volume(DocumentPart):
-    """Of the coordinator's folder.
+    """A `Volume` describes the disk on which a coordinator's folder lies.
 
     Attributes:
         size: bytes.
@@ -134,7 +134,7 @@ class Volume(DocumentPart):
 
 
 class CoordinatorSpec(DocumentPart):
-    """Of the job.
+    """A `CoordinatorSpec` says how the job's coordinator runs.
 
     Attributes:
         volume: that its journal and ledger lie on.
@@ -144,7 +144,7 @@ class CoordinatorSpec(DocumentPart):
 
 
 class SharedMemory(DocumentPart):
-    """Between pods of one node.
+    """`SharedMemory` says how pods of one node share memory.
 
     Attributes:
         host_path: folder of the node that they share.
@@ -161,7 +161,7 @@ class SharedMemory(DocumentPart):
 
 
 class Spec(DocumentPart):
-    """What the job is.
+    """A `Spec` describes the job itself.
 
     Attributes:
         model_type: by which policies know jobs that are alike.
@@ -206,7 +206,7 @@ class Spec(DocumentPart):
 
 
 class Metadata(DocumentPart):
-    """Whose document it is.
+    """`Metadata` name the job, and where it belongs.
 
     Attributes:
         name: of the job.
@@ -222,7 +222,7 @@ class Metadata(DocumentPart):
 
 
 class ElasticJob(DocumentPart):
-    """A document."""
+    """An `ElasticJob` is a whole document."""
 
     api_version: Literal["dl2.scheduler/v1alpha1"]
     kind: Literal["ElasticJob"]
@@ -240,7 +240,7 @@ class ElasticJob(DocumentPart):
         return [*self.metadata.remarks("metadata"), *self.spec.remarks("spec")]
 
     def job(self, arrival: float, samples_per_epoch: float = UNKNOWN_SAMPLES) -> Job:
-        """As policies see it.
+        """Return the job as policies see it.
 
         Args:
             arrival: seconds since the cluster began.
@@ -300,7 +300,7 @@ _shown.maxstring = _shown.maxlong = _shown.maxother = 100
 
 
 def _say(detail: ErrorDetails) -> str:
-    """One error for its reader."""
+    """Return one error in words for the reader of the document."""
     where, kind = ".".join(map(str, detail["loc"])), detail["type"]
     if kind == "extra_forbidden":
         return f"{where}: unknown, or not implemented yet: leave it out (docs/cluster.md lists the fields)"

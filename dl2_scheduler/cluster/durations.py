@@ -1,4 +1,4 @@
-"""Lengths of time as people write them."""
+"""This module reads lengths of time as people write them."""
 
 import math
 import re
@@ -11,7 +11,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 
 
 def seconds(text: str | float) -> float:
-    """Of "30", "30s", "5m", "2h", "500ms", or a number.
+    """Return the seconds of "30", "30s", "5m", "2h", "500ms", or a number.
 
     Raises:
         BadInput: it is none of them, not above 0, or above `MOST_SECONDS`.

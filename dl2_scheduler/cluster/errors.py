@@ -1,10 +1,10 @@
-"""What can go wrong.
+"""This module holds the errors of the scheduler: what can go wrong, as a tree.
 
 SchedulerError
 ├── BadInput        a file or an option is wrong; the text says where, and how to mend it
 ├── Starved         a policy gives jobs nothing, for ever
 ├── NoSuchJob       a live cluster has no job of that name
-├── RequestRefused  a live cluster will not do it, and says why
+├── ClusterRefused  a live cluster will not do it, and says why
 ├── NotServed       no `dl2 serve` answers
 ├── StateNotWritten the state of a live cluster cannot be written down, so nothing more is done
 └── TrialFailed     a job that was started to be measured has not done its part
@@ -14,31 +14,31 @@ from pathlib import Path
 
 
 class SchedulerError(Exception):
-    """Any error of the scheduler that is not a defect of it."""
+    """A `SchedulerError` is any error of the scheduler that is not a defect of it."""
 
 
 class BadInput(SchedulerError):
-    """What a user gave cannot be used."""
+    """`BadInput` is raised where a file or an option of a user cannot be used."""
 
 
 class Starved(SchedulerError):
-    """Jobs are left that a policy never gives enough."""
+    """`Starved` is raised where jobs are left that a policy never gives enough."""
 
 
 class NoSuchJob(SchedulerError):
-    """No job of that name has been submitted."""
+    """`NoSuchJob` is raised where no job of that name has been submitted."""
 
 
-class RequestRefused(SchedulerError):
-    """The cluster will not do it; the message says why."""
+class ClusterRefused(SchedulerError):
+    """`ClusterRefused` is raised where a cluster will not do what is asked; the message says why."""
 
 
 class NotServed(SchedulerError):
-    """Nobody serves the cluster of a folder."""
+    """`NotServed` is raised where nobody serves the cluster of a folder."""
 
 
 class StateNotWritten(SchedulerError):
-    """What shall be done cannot be written down before it is.
+    """`StateNotWritten` is raised where what shall be done cannot be written down before it is done.
 
     Args:
         path: of the file.
@@ -50,4 +50,4 @@ class StateNotWritten(SchedulerError):
 
 
 class TrialFailed(SchedulerError):
-    """A job that was started to be measured has not done its part; the message names its log."""
+    """`TrialFailed` is raised where a job that is measured has not done its part; the message names its log."""

@@ -1,4 +1,4 @@
-"""What is free on the nodes while a slot is being filled."""
+"""This module keeps what is free on the nodes while a slot is being filled."""
 
 from collections.abc import Sequence
 from enum import IntEnum
@@ -17,7 +17,7 @@ SLACK = 1e-9  # sums of fractions of a resource may miss the whole by rounding
 
 
 class NodeRule(IntEnum):
-    """Which node a task goes to, of those where it fits; the lower number where two are equal."""
+    """A `NodeRule` says which node a task goes to, of those where it fits; the lower index where two are equal."""
 
     SPREAD = 0  # the least used
     PACK = 1  # the most used
@@ -27,7 +27,13 @@ class NodeRule(IntEnum):
 
 @compiled
 def fits_on(free: Amounts, node: int, demand: Amounts) -> bool:
-    """Whether a task fits on a node."""
+    """Return whether a task fits on a node.
+
+    Args:
+        free: amounts that are free, (nodes, resources).
+        node: its index.
+        demand: of the task, (resources,).
+    """
     for resource in range(len(demand)):  # noqa: SIM110  # compiled, a generator would be slower
         if demand[resource] > free[node, resource] + SLACK:
             return False
@@ -36,7 +42,7 @@ def fits_on(free: Amounts, node: int, demand: Amounts) -> bool:
 
 @compiled
 def pick_node(free: Amounts, used: Amounts, demand: Amounts, rule: int, last: int) -> int:
-    """The node for a task, or NOWHERE.
+    """Return the index of the node for a task, or NOWHERE.
 
     Args:
         free: amount, (nodes, resources).
@@ -64,7 +70,15 @@ def pick_node(free: Amounts, used: Amounts, demand: Amounts, rule: int, last: in
 
 @compiled
 def take(free: Amounts, used: Amounts, capacity: Amounts, node: int, demand: Amounts) -> None:
-    """Claim what a task needs on a node; a negative demand gives it back."""
+    """Claim what a task needs on a node; a negative demand gives it back.
+
+    Args:
+        free: amounts that are free, (nodes, resources); changed.
+        used: by node, the sum over resources of the part that is in use; changed.
+        capacity: amounts that nodes have, (nodes, resources).
+        node: its index.
+        demand: of the task, (resources,).
+    """
     for resource in range(free.shape[1]):
         free[node, resource] -= demand[resource]
         if capacity[node, resource] > 0:
@@ -72,13 +86,16 @@ def take(free: Amounts, used: Amounts, capacity: Amounts, node: int, demand: Amo
 
 
 def vector(amounts: Resources, names: Sequence[str]) -> Amounts:
-    """Amounts in the order of `names`; what a cluster has nothing of at all comes last, so that it fits nowhere."""
+    """Return amounts in the order of `names`, (len(names) + 1,).
+
+    What a cluster has nothing of at all comes last, so that it fits nowhere.
+    """
     row: Amounts = vectors([amounts], names)[0]
     return row
 
 
 def vectors(each: Sequence[Resources], names: Sequence[str]) -> Amounts:
-    """A `vector` of each, (len(each), len(names) + 1)."""
+    """Return a `vector` of each, (len(each), len(names) + 1)."""
     rows = [
         [amounts.get(name, 0.0) for name in names] + [sum([amounts[name] for name in amounts if name not in names])]
         for amounts in each
@@ -87,7 +104,7 @@ def vectors(each: Sequence[Resources], names: Sequence[str]) -> Amounts:
 
 
 class FreeResources:
-    """The nodes of a snapshot, all free at first, and what jobs have been given of them.
+    """`FreeResources` are the nodes of a snapshot, all free at first, less what jobs have been given of them.
 
     Args:
         snapshot: the cluster.
@@ -118,15 +135,24 @@ class FreeResources:
         )
 
     def workers(self, job: int) -> int:
-        """Given to a job, by its index in the snapshot."""
+        """Return how many workers a job has been given, by its index in the snapshot."""
         return len(self._nodes[0][job])
 
     def servers(self, job: int) -> int:
-        """Given to a job."""
+        """Return how many servers a job has been given, by its index in the snapshot."""
         return len(self._nodes[1][job])
 
     def give(self, job: int, workers: int, servers: int) -> bool:
-        """Give a job more tasks; False where they are over its maxima or do not all fit: then it gets none."""
+        """Give a job more tasks, all or none, and return whether it got them.
+
+        Args:
+            job: its index in the snapshot.
+            workers: how many more.
+            servers: how many more.
+
+        Returns:
+            False where they are over the job's maxima, or do not all fit.
+        """
         state = self.snapshot.jobs[job].job
         if self.workers(job) + workers > state.max_workers or self.servers(job) + servers > state.max_servers:
             return False
@@ -137,7 +163,10 @@ class FreeResources:
         return True
 
     def _give_all(self, job: int, roles: Sequence[int]) -> bool:
-        """All or none; the order matters where the one role takes the only place of the other."""
+        """Give a job all of these tasks, or none; return whether it got them.
+
+        The order matters where the one role takes the only place of the other.
+        """
         for given, role in enumerate(roles):
             if not self._give_one(job, role):
                 for taken in roles[:given]:
@@ -179,11 +208,11 @@ class FreeResources:
         self._last = node
 
     def _take_back(self, job: int, role: int) -> None:
-        """The task that came last."""
+        """Take back a job's last task of a role."""
         take(self.free, self.used, self.capacity, self._nodes[role][job].pop(), -self.demands[role][job])
 
     def allocation(self, reasons: Sequence[str] = ()) -> Allocation:
-        """What has been given; a job with less than its minimum of a role gets nothing.
+        """Return what has been given; a job with less than its minimum of a role gets nothing.
 
         Args:
             reasons: of each job's grant, in the order of the snapshot; none: without.

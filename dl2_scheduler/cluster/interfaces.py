@@ -1,4 +1,4 @@
-"""The three interfaces: what decides how many, what decides where, and what both act on."""
+"""This module holds the three interfaces: what decides how many, what decides where, and what both act on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from dl2_scheduler.cluster.snapshot import Allocation, JobId, Snapshot, SpeedRep
 
 
 class AllocationPolicy(Protocol):
-    """Gives each job its workers and servers.
+    """An `AllocationPolicy` gives each job its workers and servers.
 
     Contract: never over what the room has, nor over a job's maxima; a job gets its minimum of both roles, or more, or
     nothing; the same calls in the same order give the same answers.
@@ -21,7 +21,7 @@ class AllocationPolicy(Protocol):
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """A job's slot.
+    """A `JobOutcome` says what a job did in a slot.
 
     Attributes:
         id: of the job.
@@ -50,7 +50,10 @@ class JobOutcome:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a slot, from its ends, has made of a job's epochs: see the fields of these names in `JobOutcome`."""
+    """`Trained` says what a slot, from its ends, has made of a job's epochs.
+
+    Its fields are those of the same names in `JobOutcome`.
+    """
 
     epochs: float
     again: float
@@ -58,7 +61,7 @@ class Trained:
 
     @classmethod
     def between(cls, before: float, now: float, most: float) -> "Trained":
-        """From what the job had done.
+        """Return what a slot made of a job's epochs, from where they stood at its two ends.
 
         Args:
             before: at the slot's start.
@@ -78,7 +81,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class SlotOutcome:
-    """What became of a slot.
+    """A `SlotOutcome` says what became of a slot.
 
     Attributes:
         slot: number.
@@ -97,16 +100,16 @@ class SlotOutcome:
 
 
 class Cluster(Protocol):
-    """Where jobs run: simulated, processes of one machine, or Kubernetes."""
+    """A `Cluster` is where jobs run: a simulation, processes of one machine, or Kubernetes."""
 
     def snapshot(self) -> Snapshot:
-        """As it is now, at the start of a slot."""
+        """Return the cluster as it is now, at the start of a slot."""
 
     def apply(self, allocation: Allocation) -> None:
         """Give jobs what was decided, by the differences to what they have."""
 
     def finish_slot(self) -> SlotOutcome:
-        """Wait for the end of the slot and measure it."""
+        """Wait for the end of the slot, and return what became of it."""
 
     @property
     def done(self) -> bool:
@@ -114,7 +117,7 @@ class Cluster(Protocol):
 
 
 class PlacementPolicy(Protocol):
-    """Maps tasks to nodes."""
+    """A `PlacementPolicy` maps tasks to nodes."""
 
     @property
     def rule(self) -> NodeRule:

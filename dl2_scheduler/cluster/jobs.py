@@ -1,4 +1,4 @@
-"""Jobs and nodes, as their owners describe them."""
+"""This module describes jobs and nodes as their owners do."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Resources = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Node:
-    """A machine.
+    """A `Node` is a machine of the cluster.
 
     Attributes:
         name: unique in the cluster.
@@ -31,7 +31,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Job:
-    """What its owner submits (DL2, section 3.1).
+    """A `Job` is what its owner submits (DL2, section 3.1).
 
     Attributes:
         id: unique in the cluster.
@@ -97,7 +97,7 @@ class Job:
 
 
 def resource_names(nodes: Sequence[Node]) -> tuple[str, ...]:
-    """Of everything that a cluster has, in alphabetical order."""
+    """Return the names of all resources that a cluster has, in alphabetical order."""
     return tuple(sorted({name for node in nodes for name in node.capacity}))
 
 

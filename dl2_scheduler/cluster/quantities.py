@@ -1,4 +1,4 @@
-"""Amounts of a resource as Kubernetes writes them."""
+"""This module reads amounts of a resource as Kubernetes writes them."""
 
 import re
 
@@ -10,7 +10,7 @@ _QUANTITY = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:[eE]([+-]?\d{1,2})|([a
 
 
 def quantity(text: str | float) -> float | None:
-    """Of "2", "50m", "-1.5", "1Gi", "1e3", or a number; None: it is none of them."""
+    """Return the value of "2", "50m", "-1.5", "1Gi", "1e3", or a number; None where it is none of them."""
     match = _QUANTITY.fullmatch(str(text))
     unit = _UNITS.get(match[3] or "") if match else None
     if match is None or unit is None:
@@ -19,7 +19,7 @@ def quantity(text: str | float) -> float | None:
 
 
 def amount(text: str | float) -> float:
-    """A quantity without a sign, as people write it in a document.
+    """Return the value of a quantity without a sign, as people write it in a document.
 
     Raises:
         BadInput: it is none.

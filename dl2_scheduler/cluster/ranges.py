@@ -1,4 +1,8 @@
-"""How large the numbers may be that people and files give: what is larger is a slip, and no array or sum could hold it.
+"""This module says how large the numbers may be that people and files give.
+
+What is larger is a slip, and no array or sum could hold it. Each bound is far above anything real, and so small that
+products of two of them are finite.
+!
 
 Each is far above anything real, and so small that products of two of them are finite.
 """

@@ -1,4 +1,4 @@
-"""What a policy sees at the start of a slot, and what it decides."""
+"""This module holds what a policy sees at the start of a slot, and what it decides."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ JobId = int | str
 
 @dataclass(frozen=True)
 class JobState:
-    """A job that has arrived and has not finished.
+    """A `JobState` describes a job that has arrived and has not finished.
 
     Attributes:
         job: as submitted.
@@ -41,7 +41,7 @@ class JobState:
 
 @dataclass(frozen=True)
 class SpeedReport:
-    """What a job measured in a slot.
+    """A `SpeedReport` says how fast a job trained in a slot, as the job measured it.
 
     Attributes:
         job: which.
@@ -60,7 +60,7 @@ class SpeedReport:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A cluster at the start of a slot.
+    """A `Snapshot` shows a cluster at the start of a slot.
 
     Attributes:
         slot: number.
@@ -79,7 +79,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Grant:
-    """What a job gets for a slot; (0, 0): it waits.
+    """A `Grant` is what a job gets for a slot; (0, 0): it waits.
 
     Attributes:
         workers: how many.
@@ -97,7 +97,7 @@ NOTHING = Grant(0, 0)
 
 @dataclass(frozen=True)
 class Allocation:
-    """What a policy decided.
+    """An `Allocation` is what a policy decided about a slot.
 
     Attributes:
         grants: of each job of the snapshot, by its id.
@@ -106,5 +106,5 @@ class Allocation:
     grants: Mapping[JobId, Grant] = field(default_factory=dict)
 
     def of(self, job: JobId) -> Grant:
-        """What a job gets: one that was not named waits."""
+        """Return what a job gets; one that was not named waits."""
         return self.grants.get(job, NOTHING)

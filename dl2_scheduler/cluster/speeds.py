@@ -1,4 +1,4 @@
-"""How fast jobs of a model train, by servers and workers."""
+"""This module holds how fast jobs of each model train, by servers and workers."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ Grid = NDArray[np.float64]
 
 
 class Speeds:
-    """Of every model, for up to `max_servers` and `max_workers`.
+    """`Speeds` tell how fast jobs of each model are trained, for up to `max_servers` and `max_workers`.
 
     Args:
         grids: by model.
@@ -27,7 +27,7 @@ class Speeds:
         return tuple(sorted(self.grids))
 
     def grid(self, model: str) -> Grid:
-        """Of one model.
+        """Return the speeds of one model, in samples a second, (servers, workers), both from 0 on.
 
         Raises:
             BadInput: it is unknown.
@@ -38,5 +38,11 @@ class Speeds:
             raise BadInput(f"unknown model {model}: the speeds have {', '.join(self.models)}") from None
 
     def of(self, model: str, servers: int, workers: int) -> float:
-        """Samples a second; 0 where the job does not run."""
+        """Return how many samples a second a job trains; 0 where it does not run.
+
+        Args:
+            model: type of the job.
+            servers: it has.
+            workers: it has.
+        """
         return max(0.0, float(self.grid(model)[servers, workers])) if servers and workers else 0.0

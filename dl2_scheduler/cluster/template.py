@@ -1,4 +1,7 @@
-"""The pod template of an ElasticJob: what a task runs. Any field of Kubernetes' own may stand in it."""
+"""This module reads the pod template of an ElasticJob: what a task runs.
+
+Any field of Kubernetes' own may stand in it.
+"""
 
 import difflib
 import re
@@ -22,7 +25,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True)
 class KubernetesOnly:
-    """Marks a field that a cluster of this machine does not act on.
+    """A `KubernetesOnly` mark says that a cluster of this machine does not act on a field.
 
     Attributes:
         here: what happens on this machine instead.
@@ -53,12 +56,12 @@ Word = Annotated[str, AfterValidator(_word)]
 
 
 class DocumentPart(BaseModel):
-    """Of a document: a field that it does not know is refused."""
+    """A `DocumentPart` reads a part of a document, and refuses fields that it does not know."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, strict=True)
 
     def remarks(self, path: str) -> Iterator[str]:
-        """A sentence for each field given that only Kubernetes acts on.
+        """Yield a sentence for each field given that only Kubernetes acts on.
 
         Args:
             path: of this part in its document.
@@ -76,7 +79,7 @@ class DocumentPart(BaseModel):
 
 
 class OpenDocumentPart(DocumentPart):
-    """Of a document: Kubernetes' own fields, by their names alone, are taken beside those declared here."""
+    """An `OpenDocumentPart` also takes Kubernetes' own fields, by their names alone."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -94,7 +97,7 @@ class OpenDocumentPart(DocumentPart):
 
 
 class Resources(OpenDocumentPart):
-    """What a task takes.
+    """`Resources` say what a task takes.
 
     Attributes:
         requests: amount by resource; `slots` are those of virtual nodes, the others Kubernetes'.
@@ -111,7 +114,7 @@ class Resources(OpenDocumentPart):
         return self
 
     def remarks(self, path: str) -> Iterator[str]:
-        """See `DocumentPart`."""
+        """See `DocumentPart.remarks`."""
         yield from super().remarks(path)
         for name in sorted(self.requests):
             if name != SLOTS:
@@ -119,7 +122,7 @@ class Resources(OpenDocumentPart):
 
 
 class Variable(DocumentPart):
-    """Of a container's environment.
+    """A `Variable` is one of a container's environment.
 
     Attributes:
         name: not one of the runtime's own.
@@ -148,7 +151,7 @@ class Variable(DocumentPart):
 
 
 class Container(OpenDocumentPart):
-    """The one container of a task.
+    """A `Container` describes what a task runs; there is one in each.
 
     Attributes:
         image: names the job's type where `modelType` is left out.
@@ -181,7 +184,7 @@ class Container(OpenDocumentPart):
 
 
 class PodSpec(OpenDocumentPart):
-    """What Kubernetes calls a pod's spec.
+    """A `PodSpec` is what Kubernetes calls a pod's spec.
 
     Attributes:
         containers: exactly one.
@@ -200,7 +203,7 @@ class PodSpec(OpenDocumentPart):
 
 
 class TemplateMetadata(DocumentPart):
-    """Of every pod of a template.
+    """`TemplateMetadata` are what every pod of a template is labelled with.
 
     Attributes:
         labels: of the pods.
@@ -212,7 +215,7 @@ class TemplateMetadata(DocumentPart):
 
 
 class Template(DocumentPart):
-    """What Kubernetes calls a pod's template."""
+    """A `Template` is what Kubernetes calls a pod's template."""
 
     metadata: TemplateMetadata = TemplateMetadata()
     spec: PodSpec

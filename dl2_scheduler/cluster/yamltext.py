@@ -1,4 +1,7 @@
-"""The text of a document: YAML that can be read in one way only, and that any program can be given."""
+"""This module reads the text of a document: YAML that can be read in one way only.
+
+It holds nothing that could not be given to a program.
+"""
 
 from typing import Any
 
@@ -16,7 +19,7 @@ _NOT_OF_JSON = tuple(_TAG + kind for kind in ("binary", "omap", "pairs", "set"))
 
 
 def read_yaml(text: str) -> Any:
-    """What a text says.
+    """Return what a text says.
 
     Args:
         text: YAML, or JSON, which is YAML too.
@@ -47,7 +50,7 @@ def read_yaml(text: str) -> Any:
 
 
 def _measure(node: yaml.Node, known: dict[int, tuple[int, int]], level: int) -> tuple[int, int]:
-    """How many values a node stands for, and how deep it is, with all that it has by aliases.
+    """Return how many values a node stands for, and how deep it is, with all that it has by aliases.
 
     Args:
         node: of the text.

@@ -1,1 +1,1 @@
-"""What `dl2` does, one file a command. Everything else of the package is below; nothing of it imports this."""
+"""This package holds the commands of `dl2`."""

@@ -1,4 +1,7 @@
-"""What commands of `dl2` share: options, groups of them, how things are printed. The light ones import nothing more."""
+"""This module holds what commands of `dl2` share: options, groups of them, how things are printed.
+
+The light commands import nothing more.
+"""
 
 import json
 import os
@@ -21,7 +24,7 @@ Folder = Annotated[
 
 
 def group(text: str, **options: Any) -> CommandLine:
-    """A group of commands.
+    """Make a group of commands.
 
     Args:
         text: for its help.
@@ -31,12 +34,15 @@ def group(text: str, **options: Any) -> CommandLine:
 
 
 def default_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Of the cluster's state: $XDG_STATE_HOME/dl2, by default under ~/.local/state."""
+    """Return the folder of the cluster's state: $XDG_STATE_HOME/dl2, by default under ~/.local/state."""
     return Path(environment.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "dl2"
 
 
 def new_table(**columns: bool) -> Table:
-    """A table with these heads; True: of numbers. An underscore stands for a space. What is too wide goes on below."""
+    """Make a table with these heads; True: of numbers. An underscore stands for a space.
+
+    What is too wide goes on below.
+    """
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for head, is_number in columns.items():
         table.add_column(head.replace("_", " "), justify="right" if is_number else "left", overflow="fold")

@@ -1,4 +1,4 @@
-"""How far a command is, on stderr."""
+"""This module shows on stderr how far a command is."""
 
 import math
 
@@ -7,7 +7,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 
 class Bar:
-    """A bar for each part of the work, with the time that is left."""
+    """A `Bar` shows each part of the work, with the time that is left."""
 
     def __init__(self) -> None:
         columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()

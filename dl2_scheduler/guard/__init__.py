@@ -1,1 +1,4 @@
-"""Whether a learnt policy may go on deciding: it is compared with a baseline, slot by slot, in simulated futures."""
+"""This package says whether a learnt policy may go on deciding: a baseline is compared with it, slot by slot.
+
+Both play the same simulated futures.
+"""

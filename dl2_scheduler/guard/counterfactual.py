@@ -1,4 +1,4 @@
-"""The future of a live cluster under a policy, as far as its history tells: simulated from the present state on."""
+"""This module simulates the future of a live cluster under a policy, as far as its history tells."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ def completion(
     rule: NodeRule,
     seconds: float,
 ) -> tuple[list[float], int]:
-    """Mean slots until the present jobs end, under each policy, and how many jobs were looked at.
+    """Return the mean number of slots until the present jobs end, under each policy, and the number of jobs.
 
     Each slot is decided as the live loop would. No jobs come in this future. All futures are as long: where the time
     runs out in one, all are cut there.
@@ -63,7 +63,7 @@ def completion(
 
 @dataclass
 class _Future:
-    """Of one policy.
+    """A `_Future` plays what one policy makes of the present.
 
     Attributes:
         cluster: at the present, at first.
@@ -90,7 +90,7 @@ class _Future:
 
 
 def with_samples(snapshot: Snapshot, known: Mapping[str, float], fitted: FittedSpeeds) -> Snapshot:
-    """With a guess for jobs that have not told their samples: a policy that never starts them is to be found out.
+    """Guess the samples of jobs that have not told them, so that a policy which never starts them is found out.
 
     Args:
         snapshot: as it was seen.
@@ -112,7 +112,7 @@ def with_samples(snapshot: Snapshot, known: Mapping[str, float], fitted: FittedS
 
 
 def speeds_of(states: Sequence[JobState], fitted: FittedSpeeds) -> Speeds:
-    """Of the jobs' types, for up to the largest maxima among them."""
+    """Return the speeds of the jobs' types, for up to the largest maxima among them."""
     servers = max(state.job.max_servers for state in states)
     workers = max(state.job.max_workers for state in states)
     each = {state.job.model: replace(state.job, max_servers=servers, max_workers=workers) for state in states}
@@ -120,7 +120,7 @@ def speeds_of(states: Sequence[JobState], fitted: FittedSpeeds) -> Speeds:
 
 
 def _cluster(snapshot: Snapshot, speeds: Speeds, cost: ScalingCost) -> SimulatedCluster:
-    """At the present: all jobs are there, as far as they are."""
+    """Make a simulated cluster at the present: all jobs are there, as far as they are."""
     jobs = [
         replace(
             state.job,

@@ -1,11 +1,11 @@
-"""When a policy loses its place: pure."""
+"""This module decides when a policy loses its place. It is pure."""
 
 from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
 class GuardSettings:
-    """Of the guard.
+    """`GuardSettings` say how much worse a policy may be, and for how long.
 
     Attributes:
         margin: part by which the policy's mean completion time may be above the baseline's.
@@ -18,7 +18,7 @@ class GuardSettings:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Of one slot's state.
+    """A `Comparison` says how the policy and the baseline do from one slot's state on.
 
     Attributes:
         slot: number.
@@ -42,7 +42,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class PolicyStanding:
-    """Of one policy.
+    """A `PolicyStanding` says how long one policy has been worse than the baseline.
 
     Attributes:
         policy: by its name.
@@ -56,7 +56,13 @@ class PolicyStanding:
 
 
 def seen(standing: PolicyStanding, comparison: Comparison, settings: GuardSettings) -> PolicyStanding:
-    """After one more comparison; another policy begins anew."""
+    """Return a policy's standing after one more comparison; another policy begins anew.
+
+    Args:
+        standing: before.
+        comparison: the new one.
+        settings: of the guard.
+    """
     if comparison.policy != standing.policy:
         standing = PolicyStanding(comparison.policy)
     worse = standing.worse + 1 if comparison.above > settings.margin else 0
@@ -64,7 +70,13 @@ def seen(standing: PolicyStanding, comparison: Comparison, settings: GuardSettin
 
 
 def verdict(standing: PolicyStanding, settings: GuardSettings, baseline: str) -> str:
-    """Why the policy loses its place, for people; "": it keeps it."""
+    """Return why the policy loses its place, for people; "" where it keeps it.
+
+    Args:
+        standing: of the policy.
+        settings: of the guard.
+        baseline: the name of the policy that it is compared with.
+    """
     last = standing.last
     if last is None or standing.worse < settings.slots:
         return ""

@@ -1,4 +1,4 @@
-"""The guard beside the loop: what its program found, and what follows from it."""
+"""This module is the guard beside the loop: it takes what the guard's program found, and acts on it."""
 
 import json
 import logging
@@ -16,7 +16,9 @@ log = logging.getLogger(__name__)
 
 
 class Guard:
-    """See `Beside`. Compares the learnt policy that was asked for, or else the learnt shadow, with the fallback.
+    """A `Guard` compares the learnt policy that was asked for, or else the learnt shadow, with the fallback.
+
+    See `SlotObserver`.
 
     Args:
         policies: of the cluster.

@@ -1,4 +1,4 @@
-"""The guard's program: told of slots, it compares the policy with the baseline, and says what it found.
+"""This module is the guard's program: told of slots, it compares the policy with the baseline.
 
     python -m dl2_scheduler.guard.program FOLDER RULE BASELINE
 
@@ -36,7 +36,7 @@ _REMEMBERED = 100  # starts, joins and ends, each: their mean is known well enou
 
 
 class Comparing:
-    """Goes through a history once, as it grows.
+    """A `Comparing` goes through a history once, as it grows, and compares policies at its end.
 
     Args:
         history: of the cluster.
@@ -54,7 +54,7 @@ class Comparing:
         self._last: RecordedSlot | None = None
 
     def compared(self, policy: str) -> Comparison | None:
-        """From the state of the last slot on; None: there is nothing to compare.
+        """Compare a policy with the baseline from the last slot's state on; None: there is nothing to compare.
 
         Args:
             policy: by its name; it is read anew.
@@ -77,7 +77,10 @@ class Comparing:
         return costs_of(self._scalings).scaling
 
     def _catch_up(self) -> None:
-        """What came of the last slot is known only when the next one has begun: it is read twice."""
+        """Read what the history has got since the last time.
+
+        What came of the last slot is known only when the next one has begun: it is read twice.
+        """
         for slot in self._history.slots(after=self._ended):
             number = slot.snapshot.slot
             if self._last is None or number > self._last.snapshot.slot:
@@ -92,7 +95,7 @@ class Comparing:
 
 
 def main() -> None:
-    """See the module."""
+    """Run the program; see the module."""
     be_nice()
     log_to_stderr(LogLines())
     folder, rule, baseline = sys.argv[1:]

@@ -1,1 +1,1 @@
-"""A policy drives a cluster slot by slot; people look at it and talk to it."""
+"""This package lets a policy drive a cluster slot by slot, while people look at it and talk to it."""

@@ -1,4 +1,4 @@
-"""What commands ask of a cluster that `dl2 serve` runs."""
+"""This module asks a cluster that `dl2 serve` runs, for the commands."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from dl2_scheduler.cluster.errors import BadInput, NoSuchJob, NotServed, RequestRefused, SchedulerError
+from dl2_scheduler.cluster.errors import BadInput, ClusterRefused, NoSuchJob, NotServed, SchedulerError
 from protos import cluster_pb2 as pb
 from protos import cluster_pb2_grpc as rpc
 
@@ -21,12 +21,12 @@ _USE_SECONDS = 300.0  # a learnt policy is compiled first, once after an install
 _ERRORS: dict[grpc.StatusCode, type[SchedulerError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: BadInput,
     grpc.StatusCode.NOT_FOUND: NoSuchJob,
-    grpc.StatusCode.FAILED_PRECONDITION: RequestRefused,
+    grpc.StatusCode.FAILED_PRECONDITION: ClusterRefused,
 }
 
 
 def socket_path(folder: Path) -> Path:
-    """Where the cluster of a folder answers.
+    """Return the path of the socket on which the cluster of a folder answers.
 
     Raises:
         BadInput: the folder's path is too long for a socket.
@@ -38,7 +38,7 @@ def socket_path(folder: Path) -> Path:
 
 
 class ClusterClient:
-    """One cluster. A context manager.
+    """A `ClusterClient` asks one cluster. It is a context manager.
 
     Args:
         folder: of its state.
@@ -46,7 +46,7 @@ class ClusterClient:
     Raises:
         BadInput: see `socket_path`.
 
-    Every method raises NotServed, and what the cluster refuses with: BadInput, NoSuchJob, RequestRefused.
+    Every method raises NotServed, and what the cluster refuses with: BadInput, NoSuchJob, ClusterRefused.
     """
 
     def __init__(self, folder: Path):
@@ -61,7 +61,7 @@ class ClusterClient:
         self._channel.close()
 
     def submit(self, document: str, folder: Path) -> str:
-        """Submit a job; returns its name.
+        """Submit a job, and return its name.
 
         Args:
             document: an ElasticJob, as YAML.
@@ -71,22 +71,22 @@ class ClusterClient:
         return reply.job
 
     def jobs(self) -> Sequence[pb.JobStatus]:
-        """All, by submission."""
+        """Return all jobs, by submission."""
         reply: pb.JobsReply = self._call(self._stub.Jobs, pb.JobsRequest())
         return reply.jobs
 
     def status(self, job: str) -> pb.JobStatus:
-        """One job."""
+        """Return one job."""
         reply: pb.JobsReply = self._call(self._stub.Jobs, pb.JobsRequest(job=job))
         return reply.jobs[0]
 
     def why(self, job: str, most: int) -> Sequence[pb.Decision]:
-        """The latest decisions about a job, oldest first."""
+        """Return the latest decisions about a job, oldest first."""
         reply: pb.WhyReply = self._call(self._stub.Why, pb.WhyRequest(job=job, most=most))
         return reply.decisions
 
     def stop(self, job: str) -> None:
-        """End a job; returns when the wish is noted."""
+        """Ask for a job's end, and return when that is written down."""
         self._call(self._stub.Stop, pb.StopJobRequest(job=job))
 
     def hold(self, job: str) -> None:
@@ -98,13 +98,19 @@ class ClusterClient:
         self._call(self._stub.Release, pb.ReleaseRequest(job=job))
 
     def scale(self, job: str, workers: int, servers: int) -> tuple[int, int]:
-        """Give a held job other counts, 0: as they are; returns those that it is to have."""
+        """Give a held job other counts, and return the workers and servers that it is to have.
+
+        Args:
+            job: its name.
+            workers: how many; 0: as they are.
+            servers: how many; 0: as they are.
+        """
         request = pb.ScaleJobRequest(job=job, workers=workers, servers=servers)
         reply: pb.ScaleJobReply = self._call(self._stub.Scale, request)
         return reply.workers, reply.servers
 
     def top(self) -> pb.TopReply:
-        """What the nodes carry now."""
+        """Return what the nodes carry now."""
         reply: pb.TopReply = self._call(self._stub.Top, pb.TopRequest())
         return reply
 
@@ -113,11 +119,11 @@ class ClusterClient:
         self._call(self._stub.UsePolicy, pb.UsePolicyRequest(policy=policy), _USE_SECONDS)
 
     def use_shadow(self, policy: str) -> None:
-        """Let a policy decide beside, without acting; "": none any more."""
+        """Let a policy decide beside, without acting; "" lets none do so any more."""
         self._call(self._stub.UsePolicy, pb.UsePolicyRequest(policy=policy, shadow=True), _USE_SECONDS)
 
     def policies(self) -> pb.PoliciesReply:
-        """Which decides, and how it does."""
+        """Return which policy decides, and how it does."""
         reply: pb.PoliciesReply = self._call(self._stub.Policies, pb.PoliciesRequest())
         return reply
 

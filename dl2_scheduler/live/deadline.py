@@ -1,4 +1,8 @@
-"""Somebody's own policy has so long to answer: one that never does would keep the loop, and all that people ask of it.
+"""This module gives a user's own policy a time within which it must answer.
+
+One that never does would keep the loop, and all that people ask of it. Our own policies answer, but their first
+decision may have to be compiled, which takes as long as it takes.
+!
 
 Ours answer, but their first decision may have to be compiled, which takes as long as it takes.
 """
@@ -20,11 +24,11 @@ _AGAIN = 1.0  # a policy may swallow what is raised in it
 
 
 class _Alarm(BaseException):
-    """Raised in the middle of a policy: none of the exceptions that it may expect."""
+    """An `_Alarm` is raised in the middle of a policy: it is none of the exceptions that the policy may expect."""
 
 
 class Bounded:
-    """A policy that raises TimeoutError where it has not answered in time. See `AllocationPolicy`.
+    """A `Bounded` policy raises TimeoutError where it has not answered in time. See `AllocationPolicy`.
 
     Only Python code is interrupted, and only in the main thread, where signals arrive; elsewhere it has all the time.
 

@@ -1,4 +1,7 @@
-"""Every decision of a cluster and what came of it, in SQLite: by job for people, whole slots for programs."""
+"""This module keeps every decision of a cluster, and what came of it, in SQLite.
+
+It keeps them by job for people, and as whole slots for programs.
+"""
 
 import logging
 import sqlite3
@@ -52,7 +55,7 @@ WHERE job = ? AND at >= ? ORDER BY slot DESC LIMIT ?
 
 @dataclass(frozen=True)
 class Happened:
-    """What became of a decision.
+    """`Happened` says what became of a decision.
 
     Attributes:
         workers: that the job had at the slot's end.
@@ -69,7 +72,7 @@ class Happened:
 
 @dataclass(frozen=True)
 class Shadowed:
-    """What a policy that decides beside, without acting, would have granted.
+    """`Shadowed` says what a policy that decides beside, without acting, would have granted.
 
     Attributes:
         policy: by its name.
@@ -84,7 +87,7 @@ class Shadowed:
 
 @dataclass(frozen=True)
 class JobDecision:
-    """About one job in one slot.
+    """A `JobDecision` says what was decided about one job in one slot.
 
     Attributes:
         slot: number.
@@ -112,7 +115,9 @@ class JobDecision:
 
 
 class History:
-    """Of one cluster. Safe from several threads, and another process may read it meanwhile.
+    """A `History` keeps the decisions of one cluster.
+
+    It is safe from several threads, and another process may read it meanwhile.
 
     Args:
         path: of the database file, which is made where there is none.
@@ -136,7 +141,7 @@ class History:
 
     @classmethod
     def of_folder(cls, folder: Path) -> "History":
-        """Of a cluster whose folder this is, to be read.
+        """Open the history of the cluster whose folder this is, to read it.
 
         Raises:
             BadInput: no cluster has been served there.
@@ -172,7 +177,13 @@ class History:
             self._forget_old()
 
     def shadowed(self, slot: int, policy: str, allocation: Allocation) -> None:
-        """Write what a policy that does not act would have granted in a slot."""
+        """Write what a policy that does not act would have granted in a slot.
+
+        Args:
+            slot: its number.
+            policy: the name of the policy.
+            allocation: what it would have granted.
+        """
         self._write(
             "REPLACE INTO shadows (slot, job, policy, workers, servers) VALUES (?, ?, ?, ?, ?)",
             [(slot, str(job), policy, grant.workers, grant.servers) for job, grant in allocation.grants.items()],
@@ -187,7 +198,7 @@ class History:
         self._write("UPDATE slots SET outcome = ? WHERE slot = ?", [(of_outcome(outcome), outcome.slot)])
 
     def slots(self, after: int = -1) -> Iterator[RecordedSlot]:
-        """Slots in which there were jobs, by number, as they were seen, decided and lived through.
+        """Yield the slots in which there were jobs, by number, as they were seen, decided and lived through.
 
         One that is damaged, or of another version, is left out with a warning: no cluster stands still for its past.
 
@@ -208,7 +219,7 @@ class History:
                 return
 
     def of(self, job: str, since: float, most: int) -> list[JobDecision]:
-        """The latest decisions about a job, oldest first.
+        """Return the latest decisions about a job, oldest first.
 
         Args:
             job: its name.
@@ -219,7 +230,7 @@ class History:
         return [_decision(row) for row in reversed(rows)]
 
     def reports(self, most_slots: int) -> Iterator[SpeedReport]:
-        """What jobs reported in the last slots, oldest first.
+        """Yield what jobs reported in the last slots, oldest first.
 
         Args:
             most_slots: with jobs.
@@ -233,7 +244,7 @@ class History:
         self._database.close()
 
     def _forget_old(self) -> None:
-        """All but the last slots, and what was decided about single jobs in them."""
+        """Delete all but the last slots, and what was decided about single jobs in the others."""
         oldest = "SELECT slot FROM slots ORDER BY slot DESC LIMIT 1 OFFSET ?"
         with self._lock:
             found = self._database.execute(oldest, (self._most_slots,)).fetchone()
@@ -259,7 +270,7 @@ class History:
 
 
 def _decision(row: Sequence[Any]) -> JobDecision:
-    """Of the columns of `_OF_JOB`; what happened is empty until the slot has ended."""
+    """Make a decision of the columns of `_OF_JOB`; what happened is empty until the slot has ended."""
     known, happened, shadow = row[: len(_DECIDED)], row[len(_DECIDED) : -3], row[-3:]
     return JobDecision(
         **dict(zip(_DECIDED, known, strict=True)),

@@ -1,4 +1,7 @@
-"""What a cluster tells Prometheus. Jobs and nodes are asked when it scrapes; decisions are timed as they are made."""
+"""This module tells Prometheus about a cluster.
+
+Jobs and nodes are asked when it scrapes; decisions are timed as they are made.
+"""
 
 import time
 from collections import Counter
@@ -9,7 +12,7 @@ from prometheus_client import CollectorRegistry, Gauge, Histogram, MetricsHandle
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from dl2_scheduler.cluster.desk import JobDesk, JobPhase, JobStatus
+from dl2_scheduler.cluster.desk import JobDesk, JobStatus, LiveJobPhase
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.interfaces import Cluster, SlotOutcome
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
@@ -20,7 +23,7 @@ _BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 
 class ClusterMetrics:
-    """Of one cluster.
+    """`ClusterMetrics` hold what Prometheus is told about one cluster.
 
     Args:
         desk: is asked when somebody scrapes.
@@ -38,25 +41,28 @@ class ClusterMetrics:
         self.registry.register(_JobCollector(desk))
 
     def watching(self, cluster: Cluster) -> Cluster:
-        """The same cluster for a loop, whose slots and decisions are told."""
+        """Return the same cluster for a loop, so that its slots and decisions are told."""
         return _Watched(cluster, self)
 
 
 class _JobCollector(Collector):
-    """Asks the cluster: nothing is kept between two scrapes, so that what has gone is gone here too."""
+    """A `_JobCollector` asks the desk at each scrape.
+
+    Nothing is kept between two of them, so that what has gone is gone here too.
+    """
 
     def __init__(self, desk: JobDesk):
         self._desk = desk
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """One reading."""
+        """Yield one reading."""
         jobs = self._desk.jobs()
         phases = Counter(job.phase for job in jobs)
         by_phase = GaugeMetricFamily("dl2_jobs", "Jobs, the last of every name.", labels=["phase"])
-        for phase in JobPhase:
+        for phase in LiveJobPhase:
             by_phase.add_metric([str(phase)], phases[phase])
         yield by_phase
-        yield GaugeMetricFamily("dl2_failures", "Jobs that have failed.", phases[JobPhase.FAILED])
+        yield GaugeMetricFamily("dl2_failures", "Jobs that have failed.", phases[LiveJobPhase.FAILED])
         families: dict[str, tuple[str, Callable[[JobStatus], float]]] = {
             "dl2_job_workers": ("Workers that a job has.", lambda job: job.workers),
             "dl2_job_servers": ("Servers that a job has.", lambda job: job.servers),
@@ -89,7 +95,7 @@ class _JobCollector(Collector):
 
 
 class _Watched:
-    """See `ClusterMetrics.watching`."""
+    """A `_Watched` cluster tells the metrics of its slots and decisions; see `ClusterMetrics.watching`."""
 
     def __init__(self, cluster: Cluster, metrics: ClusterMetrics):
         self._cluster = cluster

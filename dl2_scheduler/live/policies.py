@@ -1,4 +1,7 @@
-"""Which policy decides, and which does so beside it without acting: people change both while the cluster runs."""
+"""This module says which policy decides, and which does so beside it without acting.
+
+People change both while the cluster runs.
+"""
 
 import json
 import logging
@@ -8,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from dl2_scheduler.cluster.errors import BadInput, RequestRefused
+from dl2_scheduler.cluster.errors import BadInput, ClusterRefused
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.snapshot import Allocation
 from elastic_ps.system.bounded_files import read_text
@@ -26,7 +29,7 @@ Maker = Callable[[str], AllocationPolicy]
 
 @dataclass(frozen=True)
 class PolicyChoice:
-    """What survives a restart of the scheduler.
+    """A `PolicyChoice` is what survives a restart of the scheduler.
 
     Attributes:
         policy: that was asked for, by its name.
@@ -61,7 +64,9 @@ class SlotPolicies:
 
 
 class Policies:
-    """Of one cluster. Safe from several threads; policies themselves are asked by one.
+    """`Policies` keep the policies of one cluster.
+
+    They are safe from several threads; the policies themselves are asked by one.
 
     Args:
         make: see `Maker`.
@@ -92,7 +97,7 @@ class Policies:
     # ---- people, from any thread -----------------------------------------------------------------------------------
 
     def use(self, name: str) -> None:
-        """Decide by another policy from the next slot on; by the same anew, where it has fallen back or changed.
+        """Decide by another policy from the next slot on, or by the same anew where it has fallen back or changed.
 
         Raises:
             BadInput: it cannot be used.
@@ -109,16 +114,16 @@ class Policies:
         log.warning("policy: %s decides from the next slot on", name)
 
     def use_shadow(self, name: str) -> None:
-        """Let another policy decide beside, without acting; "": none any more.
+        """Let another policy decide beside, without acting; "" lets none do so any more.
 
         Raises:
             BadInput: it cannot be used.
-            RequestRefused: it decides already.
+            ClusterRefused: it decides already.
         """
         shadow = self._make(name) if name else None
         with self._lock:
             if name == self._choice.policy and not self._choice.fallen:
-                raise RequestRefused(f"{name} decides already: give another policy")
+                raise ClusterRefused(f"{name} decides already: give another policy")
             self._write(replace(self._choice, shadow=name))
             self._shadow = shadow
             self._agreed.clear()
@@ -131,7 +136,7 @@ class Policies:
             return self._choice
 
     def in_use(self, prefix: str) -> str | None:
-        """The policy that was asked for, or else its shadow, whose name begins so; None: neither does."""
+        """Return the policy that was asked for, or else its shadow, whose name begins so; None: neither does."""
         choice = self.choice
         return next((name for name in (choice.policy, choice.shadow) if name.startswith(prefix)), None)
 
@@ -194,7 +199,7 @@ class Policies:
                 self._agreed.append((sum(same), len(same)))
 
     def renew(self, name: str) -> None:
-        """Read a policy's weights anew where it is used; those that cannot be used are not, and it falls back."""
+        """Read a policy's weights anew where it is used; where they cannot be used, the fallback decides."""
         with self._lock:
             choice = self._choice
             if name not in (choice.policy, choice.shadow):
@@ -214,7 +219,7 @@ class Policies:
     # ---- what survives ---------------------------------------------------------------------------------------------
 
     def _load(self) -> None:
-        """What was chosen before a restart and cannot be used any more falls back: jobs are not left alone."""
+        """Make the policies of the choice; where one cannot be used any more, the fallback decides for the jobs."""
         try:
             self._policy = self._policy or self._make(self._choice.policy)
         except BadInput as error:

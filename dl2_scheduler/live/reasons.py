@@ -1,11 +1,11 @@
-"""Why a job was granted what it was, for people, where the policy does not say: from what it saw and decided."""
+"""This module says why a job was granted what it was, for people, where the policy does not say it."""
 
 from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.snapshot import Allocation, JobState, Snapshot
 
 
 def explain(snapshot: Snapshot, allocation: Allocation, room: FreeResources) -> dict[str, str]:
-    """A sentence for each job, by its id as text.
+    """Return a sentence for each job, by its id as text.
 
     Args:
         snapshot: that the policy saw.

@@ -1,4 +1,4 @@
-"""Whole slots as a history keeps them: what was seen, decided and came of it, as compressed JSON."""
+"""This module writes and reads whole slots as a history keeps them, as compressed JSON."""
 
 import math
 import zlib
@@ -19,7 +19,7 @@ _MOST_BYTES = 64 << 20  # of a slot: with 1000 jobs it has less than one
 
 @dataclass(frozen=True)
 class RecordedSlot:
-    """One slot of a live cluster.
+    """A `RecordedSlot` is one slot of a live cluster: what was seen, decided, and came of it.
 
     Attributes:
         at: unix seconds of the decision.
@@ -57,12 +57,12 @@ _HAPPENED = TypeAdapter(_Happened)
 
 
 def of_decision(snapshot: Snapshot, allocation: Allocation) -> bytes:
-    """What was decided, for a row."""
+    """Return what was decided, as the bytes of a row."""
     return zlib.compress(_DECIDED.dump_json(_Decided(snapshot, allocation)))
 
 
 def of_outcome(outcome: SlotOutcome) -> bytes:
-    """What came of it, for a row."""
+    """Return what came of a slot, as the bytes of a row."""
     jobs = tuple(outcome.jobs)
     return zlib.compress(
         _HAPPENED.dump_json(_Happened(outcome.slot, jobs, outcome.reports, outcome.began, outcome.ended))
@@ -70,7 +70,7 @@ def of_outcome(outcome: SlotOutcome) -> bytes:
 
 
 def read_slot(row: Sequence[Any]) -> RecordedSlot:
-    """Of a row (at, policy, decision, outcome or None).
+    """Read a row (at, policy, decision, outcome or None).
 
     Raises:
         ValueError: it is damaged, or of another version.

@@ -1,4 +1,4 @@
-"""The gRPC servicer of a cluster: messages in and out. It decides nothing."""
+"""This module answers a cluster's gRPC calls: messages in and out. It decides nothing."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from dl2_scheduler.cluster.desk import JobDesk, JobPhase, JobStatus
+from dl2_scheduler.cluster.desk import JobDesk, JobStatus, LiveJobPhase
 from dl2_scheduler.cluster.errors import BadInput, NoSuchJob, SchedulerError
 from dl2_scheduler.live.client import socket_path
 from dl2_scheduler.live.history import History, JobDecision
@@ -24,7 +24,7 @@ Context = Any
 
 
 class Notes:
-    """What goes on beside the loop, for people.
+    """`Notes` say what goes on beside the loop, for people.
 
     Attributes:
         comparison: what the guard found last; "": nothing.
@@ -39,7 +39,7 @@ class Notes:
 
 
 class ClusterService(rpc.ClusterServicer):
-    """One cluster on the wire.
+    """A `ClusterService` answers for one cluster on the wire.
 
     Args:
         desk: takes the requests.
@@ -98,8 +98,8 @@ class ClusterService(rpc.ClusterServicer):
             )
 
     def _with_decision(self, job: JobStatus) -> JobStatus:
-        """A job that waits says why, by the last decision about it too."""
-        if job.phase is not JobPhase.WAITING or job.held:
+        """Add to a job that waits why it does, by the last decision about it too."""
+        if job.phase is not LiveJobPhase.WAITING or job.held:
             return job
         last = self._history.of(job.name, job.submitted, 1)
         decided = "" if job.reason else "the next slot decides about it"
@@ -155,7 +155,7 @@ def _decision(decision: JobDecision) -> pb.Decision:
 
 @contextmanager
 def serving(service: ClusterService, folder: Path) -> Iterator[None]:
-    """Answer on the folder's socket meanwhile.
+    """Answer on the folder's socket, as long as the context lasts.
 
     Raises:
         BadInput: see `socket_path`.

@@ -1,4 +1,7 @@
-"""A program beside the loop, in a process of its own: what it does or dies of cannot touch the decisions."""
+"""This module runs a program beside the loop, in a process of its own.
+
+What it does or dies of cannot touch the decisions.
+"""
 
 import logging
 import os
@@ -19,7 +22,7 @@ _MOST_DOUBLINGS = 6  # of the lines between two starts
 
 
 class SideProgram:
-    """A program that is told lines on its stdin and says lines on its stdout. It ends where its stdin does.
+    """A `SideProgram` is told lines on its stdin and says lines on its stdout. It ends where its stdin does.
 
     It is started when there is something to tell it, and so again after it has ended; ever less often where it always
     ends soon.
@@ -56,7 +59,7 @@ class SideProgram:
             log.debug("%s ends", self._name)
 
     def heard(self) -> list[str]:
-        """What it has said since somebody asked last."""
+        """Return what it has said since somebody asked last."""
         found = []
         while self._heard:
             found.append(self._heard.popleft())
@@ -119,7 +122,7 @@ class SideProgram:
 
 
 def told(descriptor: int = 0) -> Iterator[str]:
-    """In such a program: the last line of all that was told meanwhile, until there is no more.
+    """Yield, in such a program, the last line of all that was told meanwhile, until there is no more.
 
     Args:
         descriptor: of the file to read; stdin.
@@ -132,5 +135,5 @@ def told(descriptor: int = 0) -> Iterator[str]:
 
 
 def be_nice() -> None:
-    """In such a program: let others go first."""
+    """Let other processes go first, in such a program."""
     os.nice(_NICENESS)

@@ -1,4 +1,4 @@
-"""One process at a time."""
+"""This module lets one process at a time do something."""
 
 import fcntl
 import os
@@ -6,19 +6,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dl2_scheduler.cluster.errors import RequestRefused
+from dl2_scheduler.cluster.errors import ClusterRefused
 
 
 @contextmanager
 def alone(file: Path, refusal: str) -> Iterator[None]:
-    """Nobody else has the file's lock meanwhile; the kernel lets go of it with this process.
+    """Keep a file's lock as long as the context lasts; the kernel lets go of it with this process.
 
     Args:
         file: is made where there is none.
         refusal: for people: what to do where another has it.
 
     Raises:
-        RequestRefused: another has it.
+        ClusterRefused: another has it.
         OSError: the file cannot be used.
     """
     lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -26,7 +26,7 @@ def alone(file: Path, refusal: str) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise RequestRefused(refusal) from None
+            raise ClusterRefused(refusal) from None
         yield
     finally:
         os.close(lock)

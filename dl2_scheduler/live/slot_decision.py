@@ -51,7 +51,13 @@ def answer(policy: AllocationPolicy, snapshot: Snapshot, rule: NodeRule, waited:
 
 
 def ask(policy: AllocationPolicy, snapshot: Snapshot, rule: NodeRule) -> SlotDraft:
-    """Ask a policy to fill the nodes of a snapshot."""
+    """Ask a policy to fill the nodes of a snapshot.
+
+    Args:
+        policy: is asked.
+        snapshot: the cluster at the slot's start.
+        rule: the rule by which tasks find their node.
+    """
     room = FreeResources(snapshot, rule)
     return SlotDraft(snapshot, rule, policy.allocate(snapshot, room), room)
 

@@ -90,7 +90,15 @@ class _Move:
     def of(
         state: JobState, allocation: Allocation, limits: SlotLimits, scaled: Mapping[JobId, int], slot: int
     ) -> "_Move":
-        """Return a job's move at its beginning."""
+        """Return a job's move at its beginning.
+
+        Args:
+            state: of the job.
+            allocation: what was decided.
+            limits: what may change in a slot.
+            scaled: the last slot in which each job's counts were changed.
+            slot: the number of the slot.
+        """
         before, wanted = (state.workers, state.servers), allocation.of(state.job.id)
         ago = slot - scaled.get(state.job.id, -limits.least_slots)
         moves = before not in ((0, 0), (wanted.workers, wanted.servers))

@@ -1,1 +1,4 @@
-"""What a live cluster did, from its history: speeds and jobs for the simulator, decisions asked again."""
+"""This package reads what a live cluster did from its history.
+
+It finds speeds and jobs for the simulator, and asks policies again about recorded slots.
+"""

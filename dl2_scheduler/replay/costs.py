@@ -1,4 +1,4 @@
-"""What it costs the jobs of a live cluster to start, to be given more and to end, from its history."""
+"""This module finds in a history what it costs jobs to start, to be given more, and to end."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -14,7 +14,7 @@ from dl2_scheduler.sim.lanes import MEASURED, ScalingCost
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one kind of event.
+    """A `Cost` says how long one kind of event takes.
 
     Attributes:
         seconds: mean.
@@ -31,7 +31,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Costs:
-    """What a history says; None: nothing.
+    """`Costs` are what a history says about starts, joins and ends; None: it says nothing.
 
     Attributes:
         start: from the grant on, until the job trains, anew or from a checkpoint.
@@ -57,14 +57,16 @@ class Costs:
         return ScalingCost(self.start.seconds + end, MEASURED.change, (self.join or self.start).seconds)
 
 
-def scaling_costs(slots: Sequence[RecordedSlot], table: SpeedFit) -> Costs:
-    """Of all types together, from slots whose times are known.
+def scaling_costs(slots: Sequence[RecordedSlot], speed_fit: SpeedFit) -> Costs:
+    """Return the costs of all types together, from slots whose times are known.
 
     Args:
         slots: of the history.
-        table: of its speeds; the end of a job whose counts were not measured tells nothing.
+        speed_fit: of its speeds; the end of a job whose counts were not measured tells nothing.
     """
-    speeds = {(row.model, row.servers, row.workers): row.samples_per_second for row in table.rows if row.observations}
+    speeds = {
+        (row.model, row.servers, row.workers): row.samples_per_second for row in speed_fit.rows if row.observations
+    }
     scalings = Scalings(speeds)
     for slot in slots:
         scalings.observe(slot)
@@ -72,12 +74,12 @@ def scaling_costs(slots: Sequence[RecordedSlot], table: SpeedFit) -> Costs:
 
 
 def costs_of(scalings: Scalings) -> Costs:
-    """Of what has been seen so far."""
-    return Costs(*map(mean_wait, (scalings.starts, scalings.joins, scalings.ends)))
+    """Return the costs that the delays seen so far have."""
+    return Costs(*map(mean_delay, (scalings.starts, scalings.joins, scalings.ends)))
 
 
-def mean_wait(waits: Collection[ScalingDelay]) -> Cost | None:
-    """Mean of waits of which some were cut off, by Kaplan and Meier; None: none was seen to its end.
+def mean_delay(waits: Collection[ScalingDelay]) -> Cost | None:
+    """Return the mean of delays of which some were cut off, by Kaplan and Meier; None: none was seen to its end.
 
     Without those that were cut off the mean would be too small: a long wait is cut off more often than a short one. The
     part that still waits after each time that was seen is estimated from those that waited as long. The mean is the

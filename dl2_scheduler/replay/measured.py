@@ -1,4 +1,4 @@
-"""Speeds of a live cluster's jobs, from its history: what was measured, and a fit where nothing was."""
+"""This module finds the speeds of a live cluster's jobs in its history, and fits them where nothing was measured."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ _LEAST_CONFIGURATIONS = 3  # from which on leaving one out says something about 
 
 @dataclass(frozen=True)
 class MeasuredConfiguration:
-    """One configuration of a type.
+    """A `MeasuredConfiguration` says how fast one type trained with one configuration.
 
     Attributes:
         samples_per_second: mean over the slots.
@@ -38,7 +38,7 @@ class MeasuredConfiguration:
 
 @dataclass(frozen=True)
 class SpeedRow:
-    """Of a speed table.
+    """A `SpeedRow` is the speed of one type with one configuration, measured or fitted.
 
     Attributes:
         model: type of the jobs.
@@ -60,7 +60,7 @@ class SpeedRow:
 
 @dataclass(frozen=True)
 class TypeFit:
-    """How well a type is known.
+    """A `TypeFit` says how well a type is known.
 
     Attributes:
         model: the type.
@@ -78,7 +78,7 @@ class TypeFit:
 
 @dataclass(frozen=True)
 class SpeedFit:
-    """What a history says about speeds.
+    """A `SpeedFit` is what a history says about speeds.
 
     Attributes:
         rows: of every type, servers and workers up to its jobs' maxima.
@@ -89,8 +89,8 @@ class SpeedFit:
     types: tuple[TypeFit, ...]
 
 
-def speed_table(slots: Sequence[RecordedSlot]) -> SpeedFit:
-    """Speeds of all types that were measured.
+def fit_speeds(slots: Sequence[RecordedSlot]) -> SpeedFit:
+    """Return the speeds of all types that were measured, fitted where a configuration was not.
 
     Raises:
         BadInput: none was.
@@ -112,7 +112,7 @@ def speed_table(slots: Sequence[RecordedSlot]) -> SpeedFit:
 
 
 class MeasuredSpeeds:
-    """Goes through a history once, as it grows.
+    """`MeasuredSpeeds` go through a history once, as it grows.
 
     Attributes:
         means: of the slots in which they were measured, in samples a second.
@@ -123,7 +123,7 @@ class MeasuredSpeeds:
         self._counts: dict[MeasuredAt, int] = {}
 
     def observe(self, slot: RecordedSlot) -> None:
-        """The next slot."""
+        """Take the next slot."""
         for report in _speeds(slot):
             at = report.model, report.servers, report.workers
             count, mean = self._counts.get(at, 0) + 1, self.means.get(at, 0.0)
@@ -131,7 +131,10 @@ class MeasuredSpeeds:
 
 
 def _speeds(slot: RecordedSlot) -> Iterator[SpeedReport]:
-    """Of jobs that kept their counts for the slot: another's speed is partly that of other counts, or of a start."""
+    """Yield the speeds of jobs that kept their counts for the slot.
+
+    Another job's speed is partly that of other counts, or of a start.
+    """
     if slot.outcome is None:
         return
     states = {state.job.id: state for state in slot.snapshot.jobs}
@@ -147,7 +150,7 @@ def _speeds(slot: RecordedSlot) -> Iterator[SpeedReport]:
 
 
 def _speed(outcome: SlotOutcome, state: JobState, done: JobOutcome, report: SpeedReport, told: bool) -> float:
-    """Samples that the job trained in the slot, by its seconds; 0: it did not tell how far it was at both its ends.
+    """Return the samples a second that the job trained in the slot; 0: it did not tell where it was at both its ends.
 
     What jobs report leaves out what they do between epochs. It is taken where the history has no times.
     """
@@ -174,7 +177,7 @@ def _mean(speeds: Sequence[float]) -> MeasuredConfiguration:
 
 
 def _larger(one: Job, other: Job) -> Job:
-    """A job that may have what either may."""
+    """Return a job that may have what either of two may."""
     counts = {name: max(getattr(one, name), getattr(other, name)) for name in ("max_workers", "max_servers")}
     return Job(one.id, 0.0, one.model, 1.0, 1.0, one.worker, one.server, **counts)
 

@@ -1,4 +1,4 @@
-"""Jobs and decisions of a live cluster, from its history."""
+"""This module finds the jobs and the decisions of a live cluster in its history."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +15,7 @@ from dl2_scheduler.live.slot_decision import answer
 
 @dataclass(frozen=True)
 class PastJob:
-    """A job of a history.
+    """A `PastJob` is a job of a history, and how long it took.
 
     Attributes:
         job: as the simulator takes it, with an id of its own and its arrival since the first one's.
@@ -27,7 +27,10 @@ class PastJob:
 
 
 def past_jobs(slots: Sequence[RecordedSlot]) -> list[PastJob]:
-    """Jobs, by arrival; those that never told their samples, so that nobody knows their work, are left out."""
+    """Return the jobs, by arrival, whose samples are known.
+
+    Of those that never told them nobody knows the work.
+    """
     found: dict[tuple[JobId, float], Job] = {}
     ends: dict[tuple[JobId, float], float] = {}
     for slot in slots:
@@ -52,14 +55,14 @@ def past_jobs(slots: Sequence[RecordedSlot]) -> list[PastJob]:
 
 
 def trained_all(state: JobState, done: JobOutcome) -> bool:
-    """Whether a job ended in a slot as it had trained all its epochs, and not because it failed or was stopped."""
+    """Return whether a job ended as it had trained all its epochs, not because it failed or was stopped."""
     trained = state.epochs_done + done.epochs
     return done.finished is not None and math.isclose(trained, state.job.epochs, rel_tol=1e-6)
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A recorded decision beside what a policy decides of the same state.
+    """An `Asked` slot shows a recorded decision beside what a policy decides of the same state.
 
     Attributes:
         slot: number.
@@ -82,7 +85,7 @@ class Asked:
 def ask_again(
     slots: Sequence[RecordedSlot], name: str | None, make: Callable[[str], AllocationPolicy], rule: NodeRule
 ) -> Iterator[Asked]:
-    """Every recorded decision once more.
+    """Yield every recorded decision, and what a policy decides of the same state.
 
     Args:
         slots: of the history.

@@ -1,4 +1,4 @@
-"""Jobs of a history, simulated: what the simulator would have said of them."""
+"""This module simulates the jobs of a history: what the simulator would have said of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from dl2_scheduler.sim.speeds import Point, interpolated
 
 @dataclass(frozen=True)
 class Predicted:
-    """A job's completion time, simulated.
+    """A `Predicted` job has a completion time that was simulated.
 
     Attributes:
         past: the job, and what it took.
@@ -36,40 +36,43 @@ class Predicted:
         return None if self.past.seconds is None else self.seconds / self.past.seconds - 1
 
 
-def speeds_of(table: SpeedFit) -> Speeds:
-    """As the simulator takes them, with one task more of each role than jobs use."""
+def speeds_of(speed_fit: SpeedFit) -> Speeds:
+    """Return the speeds as the simulator takes them, with one task more of each role than jobs use."""
     points: dict[str, list[Point]] = {}
-    for row in table.rows:
+    for row in speed_fit.rows:
         points.setdefault(row.model, []).append(Point(row.servers, row.workers, row.samples_per_second))
-    most = max(row.servers for row in table.rows), max(row.workers for row in table.rows)
+    most = max(row.servers for row in speed_fit.rows), max(row.workers for row in speed_fit.rows)
     return interpolated(points, most[0] + 1, most[1] + 1)
 
 
 def predict(
-    slots: Sequence[RecordedSlot], table: SpeedFit, policy: AllocationPolicy, rule: NodeRule, cost: ScalingCost
+    slots: Sequence[RecordedSlot], speed_fit: SpeedFit, policy: AllocationPolicy, rule: NodeRule, cost: ScalingCost
 ) -> list[Predicted]:
     """Simulate the jobs whose types' speeds are known, by arrival, on the nodes of the last slot.
 
     Args:
         slots: of the history; at least one.
-        table: of its speeds.
+        speed_fit: of its speeds.
         policy: decides.
         rule: by which tasks find their node.
         cost: of scaling.
     """
-    known = {row.model for row in table.rows}
+    known = {row.model for row in speed_fit.rows}
     jobs = [past for past in past_jobs(slots) if past.job.model in known]
     if not jobs:
         return []
     length = _slot_seconds(slots)
     nodes = slots[-1].snapshot.nodes
-    cluster = SimulatedCluster([past.job for past in jobs], nodes, speeds_of(table), length, cost)
+    cluster = SimulatedCluster([past.job for past in jobs], nodes, speeds_of(speed_fit), length, cost)
     seconds = run(cluster, policy, rule) * length
     return [Predicted(past, float(each)) for past, each in zip(jobs, np.asarray(seconds), strict=True)]
 
 
 def _slot_seconds(slots: Sequence[RecordedSlot]) -> float:
-    """From a slot's start to the next one's, which is a little more than its length: deciding takes time too."""
+    """Return the seconds from a slot's start to the next one's.
+
+    That is a little more than its length: deciding takes time too.
+    """
     spans = [
         after.outcome.began - slot.outcome.began
         for slot, after in pairwise(slots)

@@ -1,4 +1,4 @@
-"""Starts, joins and ends of a live cluster's jobs, found slot by slot in its history."""
+"""This module finds the starts, joins and ends of a live cluster's jobs, slot by slot, in its history."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ Key = tuple[JobId, float]
 
 @dataclass(frozen=True)
 class ScalingDelay:
-    """Of one job.
+    """A `ScalingDelay` says how long one start, join or end of a job took.
 
     Attributes:
         seconds: that it took.
@@ -30,7 +30,7 @@ class ScalingDelay:
 
 @dataclass(frozen=True)
 class _Lived:
-    """A job's slot.
+    """A `_Lived` slot is what one job went through in it.
 
     Attributes:
         began: seconds since the cluster began.
@@ -59,7 +59,7 @@ class _Lived:
         return self.grant.servers, self.grant.workers
 
     def trains_since(self, began: float) -> float | None:
-        """Seconds from then until it trained with what it was granted; None: it does not, or did before."""
+        """Return the seconds from then until it trained with its grant; None: it does not, or did before."""
         since = self.done.since
         trains = (self.done.servers, self.done.workers) == self.granted and since is not None
         return since - began if trains and since is not None and since >= began else None
@@ -67,7 +67,7 @@ class _Lived:
 
 @dataclass(frozen=True)
 class _Asked:
-    """More for a running job: since when, and what it shall have."""
+    """An `_Asked` join says since when a running job shall have more, and what."""
 
     began: float
     wanted: Counts
@@ -75,7 +75,7 @@ class _Asked:
 
 @dataclass(frozen=True)
 class _Expected:
-    """A job's last step: what it has to train still, from when on, and as what it trains."""
+    """An `_Expected` end says what a job has to train still, from when on, and as what it trains."""
 
     began: float
     samples: float
@@ -83,7 +83,9 @@ class _Expected:
 
 
 class Scalings:
-    """Goes through a history once, as it grows. What it keeps is bounded by the jobs that are there and by `most`.
+    """`Scalings` go through a history once, as it grows.
+
+    What they keep is bounded by the jobs that are there and by `most`.
 
     Args:
         speeds: samples a second, by type and counts; it may come to be known meanwhile.
@@ -105,7 +107,7 @@ class Scalings:
         self._ending: dict[Key, _Expected] = {}
 
     def observe(self, slot: RecordedSlot) -> None:
-        """The next slot; one whose times or outcome are not known tells nothing."""
+        """Take the next slot; one whose times or outcome are not known tells nothing."""
         present = set()
         for lived in _lived(slot):
             self._start(lived)

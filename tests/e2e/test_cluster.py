@@ -20,7 +20,7 @@ from dl2_scheduler.backends.local.isolation import NoIsolation
 from dl2_scheduler.backends.local.job_records import JobRecords
 from dl2_scheduler.backends.local.nodes import virtual_nodes
 from dl2_scheduler.backends.local.tasks import TaskFiles
-from dl2_scheduler.cluster.desk import JobPhase
+from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.errors import NotServed
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
 from dl2_scheduler.live.client import ClusterClient
@@ -151,10 +151,10 @@ def test_a_suspended_job_goes_on_from_its_checkpoint(tmp_path):
     with no_job_left(tmp_path):
         cluster.desk.submit(document("a", 30), ROOT)
         ran = until(lambda: (job := slot(1)).epochs_done > 1 and job, "training")
-        assert (ran.phase, ran.workers, ran.servers) == (JobPhase.RUNNING, 1, 1)
-        suspended = until(lambda: (job := slot(0)).phase is JobPhase.WAITING and job, "suspension")
+        assert (ran.phase, ran.workers, ran.servers) == (LiveJobPhase.RUNNING, 1, 1)
+        suspended = until(lambda: (job := slot(0)).phase is LiveJobPhase.WAITING and job, "suspension")
         assert (suspended.workers, suspended.log) == (0, ran.log)
-        job = until(lambda: (job := slot(1)).phase is JobPhase.FINISHED and job, "the end")
+        job = until(lambda: (job := slot(1)).phase is LiveJobPhase.FINISHED and job, "the end")
         records.close()
     epochs = [line for line in job.log.read_text().splitlines() if "] epoch " in line]
     assert job.log != ran.log

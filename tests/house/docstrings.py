@@ -87,7 +87,11 @@ def _is_property(node: Function) -> bool:
 
 def _is_command(node: Function) -> bool:
     """Return whether people call a function as a command, whose help has its docstring and says each option itself."""
-    return any(".command(" in ast.unparse(decorator) for decorator in node.decorator_list)
+    named = (ast.unparse(each.annotation) for each in node.args.args if each.annotation is not None)
+    decorators = (ast.unparse(decorator) for decorator in node.decorator_list)
+    return any(".command(" in each or each == "grouped" for each in decorators) or any(
+        "typer." in each for each in named
+    )
 
 
 def _parameters(node: Function) -> list[str]:

@@ -11,7 +11,7 @@ from dl2_scheduler.backends.kube import loads, views
 from dl2_scheduler.backends.kube.apiserver.object_reading import job_of, node_of, pod_of
 from dl2_scheduler.backends.kube.apiserver.objects import JobInfo, PodInfo, RoleInfo
 from dl2_scheduler.cluster.document import API_VERSION, KIND
-from dl2_scheduler.cluster.errors import BadInput, NoSuchJob, NotServed, RequestRefused
+from dl2_scheduler.cluster.errors import BadInput, ClusterRefused, NoSuchJob, NotServed
 from dl2_scheduler.cluster.yamltext import read_yaml
 from k8s.foundation.api_server import (
     MERGE,
@@ -40,7 +40,7 @@ class KubeClient:
         api: of the cluster.
         namespace: of the jobs.
 
-    Every method raises ApiError, and what is refused: BadInput, NoSuchJob, RequestRefused; NotServed where the
+    Every method raises ApiError, and what is refused: BadInput, NoSuchJob, ClusterRefused; NotServed where the
     cluster does not know ElasticJobs.
     """
 
@@ -72,7 +72,7 @@ class KubeClient:
         try:
             self._api.create(self._jobs_path, made, {"fieldValidation": "Strict", "fieldManager": _USER})
         except Conflict:
-            raise RequestRefused(
+            raise ClusterRefused(
                 f"{name} exists already: give another name, or remove it: dl2 stop {name} --kube"
             ) from None
         except Rejected as error:
@@ -103,7 +103,7 @@ class KubeClient:
         """End a job: it is deleted, and all of it; returns when the wish is noted."""
         found = self._job(job)
         if found.told.over:
-            raise RequestRefused(f"{job} has ended ({found.told.phase}); kubectl delete elasticjob {job} removes it")
+            raise ClusterRefused(f"{job} has ended ({found.told.phase}); kubectl delete elasticjob {job} removes it")
         self._api.delete(self._path(job), {"preconditions": {"uid": found.uid}, "propagationPolicy": "Background"})
 
     def hold(self, job: str) -> None:
@@ -112,10 +112,10 @@ class KubeClient:
         def change(found: JobInfo) -> Mapping[str, Any]:
             _must_go_on(found)
             if not found.by_scheduler:
-                raise RequestRefused(f"{job} is held already: dl2 scale {job} --kube changes its counts")
+                raise ClusterRefused(f"{job} is held already: dl2 scale {job} --kube changes its counts")
             given = found.allotment
             if (given is None or not given.workers) and not found.saves:
-                raise RequestRefused(
+                raise ClusterRefused(
                     f"{job} has nothing now, and without checkpoint.url cannot be kept so; to begin it with its "
                     f'replicas: kubectl patch elasticjob {job} --type merge -p \'{{"spec":{{"scaling":"Manual"}}}}\''
                 )
@@ -132,7 +132,7 @@ class KubeClient:
         def change(found: JobInfo) -> Mapping[str, Any]:
             _must_go_on(found)
             if found.by_scheduler and not found.suspend:
-                raise RequestRefused(f"{job} is not held: the scheduler decides about it")
+                raise ClusterRefused(f"{job} is not held: the scheduler decides about it")
             return {"scaling": "Scheduler", "suspend": False}
 
         self._change(job, change)
@@ -143,7 +143,7 @@ class KubeClient:
         def change(found: JobInfo) -> Mapping[str, Any]:
             _must_go_on(found)
             if found.by_scheduler:
-                raise RequestRefused(f"{job} is held by the scheduler; dl2 hold {job} --kube first")
+                raise ClusterRefused(f"{job} is held by the scheduler; dl2 hold {job} --kube first")
             wanted = _allowed(found.workers, "workers", workers), _allowed(found.servers, "servers", servers)
             return {**_counts(*wanted), "suspend": False}
 
@@ -181,9 +181,9 @@ class KubeClient:
         pods = sorted((pod_of(each) for each in found), key=lambda pod: (pod.role != WORKER, _number(pod), pod.name))
         names = {pod.name.removeprefix(f"{job}-"): pod.name for pod in pods}
         if not names:
-            raise RequestRefused(f"{job} has no pods now, and so no output")
+            raise ClusterRefused(f"{job} has no pods now, and so no output")
         if node and node not in names:
-            raise RequestRefused(f"{job} has no pod {node}; there are: {', '.join(names)}")
+            raise ClusterRefused(f"{job} has no pod {node}; there are: {', '.join(names)}")
         query: dict[str, str | int] = {"follow": str(follow).lower()}
         if tail is not None:
             query["tailLines"] = tail
@@ -223,7 +223,7 @@ class KubeClient:
                 return job_of(self._api.patch(self._path(name), body, {"fieldManager": _USER}, MERGE))
             except Conflict:
                 continue
-        raise RequestRefused(f"{name} is being changed all the time: try again")
+        raise ClusterRefused(f"{name} is being changed all the time: try again")
 
     def _not_installed(self, error: NotFound) -> NotServed:
         return NotServed(f"the cluster knows no ElasticJobs ({error}): install the chart k8s/chart first")
@@ -245,7 +245,7 @@ def _status(job: JobInfo, pods: Sequence[PodInfo]) -> pb.JobStatus:
 
 def _must_go_on(job: JobInfo) -> None:
     if job.told.over or job.deleting:
-        raise RequestRefused(f"{job.name} has ended" if job.told.over else f"{job.name} is being stopped")
+        raise ClusterRefused(f"{job.name} has ended" if job.told.over else f"{job.name} is being stopped")
 
 
 def _clamped(role: RoleInfo, count: int) -> int:
@@ -254,7 +254,7 @@ def _clamped(role: RoleInfo, count: int) -> int:
 
 def _allowed(role: RoleInfo, name: str, count: int) -> int:
     if count and not role.min <= count <= role.max:
-        raise RequestRefused(f"{count} {name}: its document allows {role.min} to {role.max}")
+        raise ClusterRefused(f"{count} {name}: its document allows {role.min} to {role.max}")
     return count or role.replicas
 
 

@@ -8,7 +8,7 @@ from dl2_scheduler.backends.kube import loads, views
 from dl2_scheduler.backends.kube.apiserver.objects import PodInfo
 from dl2_scheduler.backends.kube.placement.binder import View
 from dl2_scheduler.cluster.desk import ClusterLoad, JobStatus
-from dl2_scheduler.cluster.errors import RequestRefused
+from dl2_scheduler.cluster.errors import ClusterRefused
 from dl2_scheduler.cluster.snapshot import Grant
 
 
@@ -25,23 +25,23 @@ class Onlookers:
         self._view = view
 
     def submit(self, document: str, folder: Path) -> str:
-        """RequestRefused: see `JobDesk.submit`."""
+        """ClusterRefused: see `JobDesk.submit`."""
         _refuse("submit FILE")
 
     def stop(self, name: str) -> None:
-        """RequestRefused: see `JobDesk.stop`."""
+        """ClusterRefused: see `JobDesk.stop`."""
         _refuse(f"stop {name}")
 
     def hold(self, name: str) -> None:
-        """RequestRefused: see `JobDesk.hold`."""
+        """ClusterRefused: see `JobDesk.hold`."""
         _refuse(f"hold {name}")
 
     def release(self, name: str) -> None:
-        """RequestRefused: see `JobDesk.release`."""
+        """ClusterRefused: see `JobDesk.release`."""
         _refuse(f"release {name}")
 
     def scale(self, name: str, workers: int, servers: int) -> Grant:
-        """RequestRefused: see `JobDesk.scale`."""
+        """ClusterRefused: see `JobDesk.scale`."""
         _refuse(f"scale {name}")
 
     def jobs(self) -> Sequence[JobStatus]:
@@ -59,4 +59,4 @@ class Onlookers:
 
 
 def _refuse(words: str) -> NoReturn:
-    raise RequestRefused(f"ask the API server, with your own rights: dl2 {words} --kube")
+    raise ClusterRefused(f"ask the API server, with your own rights: dl2 {words} --kube")

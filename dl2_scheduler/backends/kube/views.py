@@ -8,7 +8,7 @@ from typing import Any
 
 from dl2_scheduler.backends.kube.apiserver.objects import DECISIONS, Allotment, JobInfo, NodeInfo, PodInfo
 from dl2_scheduler.backends.kube.capacity import Demands, capacity
-from dl2_scheduler.cluster.desk import JobPhase, JobStatus
+from dl2_scheduler.cluster.desk import JobStatus, LiveJobPhase
 from dl2_scheduler.cluster.interfaces import JobOutcome, Trained
 from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES, Job
 from dl2_scheduler.cluster.snapshot import Grant, JobState, Snapshot, SpeedReport
@@ -16,15 +16,15 @@ from dl2_scheduler.cluster.snapshot import Grant, JobState, Snapshot, SpeedRepor
 MOST_DECISIONS = 10
 """That a job keeps of itself."""
 
-_PHASES: Mapping[str, JobPhase] = {
-    "": JobPhase.WAITING,
-    "Waiting": JobPhase.WAITING,
-    "Suspended": JobPhase.WAITING,
-    "Starting": JobPhase.STARTING,
-    "Running": JobPhase.RUNNING,
-    "Suspending": JobPhase.SUSPENDING,
-    "Completed": JobPhase.FINISHED,
-    "Failed": JobPhase.FAILED,
+_PHASES: Mapping[str, LiveJobPhase] = {
+    "": LiveJobPhase.WAITING,
+    "Waiting": LiveJobPhase.WAITING,
+    "Suspended": LiveJobPhase.WAITING,
+    "Starting": LiveJobPhase.STARTING,
+    "Running": LiveJobPhase.RUNNING,
+    "Suspending": LiveJobPhase.SUSPENDING,
+    "Completed": LiveJobPhase.FINISHED,
+    "Failed": LiveJobPhase.FAILED,
 }
 
 
@@ -289,9 +289,9 @@ def status_of(job: JobInfo, name: str, pods: Sequence[PodInfo]) -> JobStatus:
     )
 
 
-def phase_of(job: JobInfo) -> JobPhase:
+def phase_of(job: JobInfo) -> LiveJobPhase:
     """In the words that all backends share."""
-    return JobPhase.STOPPING if job.deleting else _PHASES.get(job.told.phase, JobPhase.WAITING)
+    return LiveJobPhase.STOPPING if job.deleting else _PHASES.get(job.told.phase, LiveJobPhase.WAITING)
 
 
 def reason_of(job: JobInfo, pods: Sequence[PodInfo]) -> str:

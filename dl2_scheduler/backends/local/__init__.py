@@ -1,1 +1,1 @@
-"""Jobs as processes of this machine: each an `elasticrun` in a session of its own, which outlives `dl2 serve`."""
+"""This package runs jobs as processes of this machine, by `elasticrun`."""

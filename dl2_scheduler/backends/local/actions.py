@@ -1,4 +1,4 @@
-"""What is done about jobs: started, scaled, suspended, ended."""
+"""This module does what is decided about jobs: it starts, scales, suspends and ends them."""
 
 import logging
 import queue
@@ -20,7 +20,7 @@ from dl2_scheduler.backends.local.runtime import (
     TaskShape,
     Unreachable,
 )
-from dl2_scheduler.cluster.desk import JobPhase
+from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.document import ElasticJob
 from dl2_scheduler.cluster.snapshot import Grant
 
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class Actions:
-    """Of one cluster, used by its loop's thread.
+    """`Actions` change the jobs of one cluster, in its loop's thread.
 
     Args:
         records: of its jobs; what shall become of a job is written down before it is told.
@@ -68,8 +68,14 @@ class Actions:
         except (Unreachable, Declined) as error:
             self._note(record, str(error))
 
-    def end(self, record: JobRecord, phase: JobPhase, reason: str) -> None:
-        """End a job's processes."""
+    def end(self, record: JobRecord, phase: LiveJobPhase, reason: str) -> None:
+        """End a job's processes.
+
+        Args:
+            record: of the job.
+            phase: that it is in from now on.
+            reason: why, for people.
+        """
         self._records.change(record.number, phase=phase, reason=reason)
         if record.process is not None:
             self._runtime.stop(record.name, record.process)
@@ -79,9 +85,9 @@ class Actions:
         """Tell a job of an earlier cluster what it may not have heard: its end, or to save itself before."""
         if record.process is None:
             return
-        if record.phase is JobPhase.SUSPENDING and not record.saved:
+        if record.phase is LiveJobPhase.SUSPENDING and not record.saved:
             self._save(record)
-        elif record.phase in (JobPhase.SUSPENDING, JobPhase.STOPPING):
+        elif record.phase in (LiveJobPhase.SUSPENDING, LiveJobPhase.STOPPING):
             self._runtime.stop(record.name, record.process)
 
     def tend(self) -> None:
@@ -99,10 +105,10 @@ class Actions:
 
     def _suspend(self, record: JobRecord, save: bool) -> None:
         if not save:
-            self.end(self._records.change(record.number, saved=True), JobPhase.SUSPENDING, decide.SUSPENDED)
+            self.end(self._records.change(record.number, saved=True), LiveJobPhase.SUSPENDING, decide.SUSPENDED)
             return
-        self._records.change(record.number, phase=JobPhase.SUSPENDING, saved=False, reason="it is being saved")
-        log.info("%s: %s", record.name, JobPhase.SUSPENDING)
+        self._records.change(record.number, phase=LiveJobPhase.SUSPENDING, saved=False, reason="it is being saved")
+        log.info("%s: %s", record.name, LiveJobPhase.SUSPENDING)
         self._save(record)
 
     def _save(self, record: JobRecord) -> None:
@@ -115,7 +121,7 @@ class Actions:
     def _start(self, record: JobRecord, workers: int, servers: int) -> None:
         started = self._records.change(
             record.number,
-            phase=JobPhase.STARTING,
+            phase=LiveJobPhase.STARTING,
             reason="",
             runs=record.runs + 1,
             saved=False,
@@ -126,7 +132,7 @@ class Actions:
             self._runtime.start(order_of(started, workers, servers), self._writer(record.number))
         except Declined as error:
             ended = self._clock.now()
-            self._records.change(record.number, phase=JobPhase.FAILED, reason=str(error), process=None, ended=ended)
+            self._records.change(record.number, phase=LiveJobPhase.FAILED, reason=str(error), process=None, ended=ended)
             raise
         log.info("%s: started with %d workers and %d servers", record.name, workers, servers)
 
@@ -142,7 +148,7 @@ class Actions:
 
 
 def order_of(record: JobRecord, workers: int, servers: int) -> LaunchOrder:
-    """What a job's launcher is to start.
+    """Return what a job's launcher is to start.
 
     Args:
         record: of the job, with this start counted.
@@ -166,12 +172,12 @@ def order_of(record: JobRecord, workers: int, servers: int) -> LaunchOrder:
 
 
 def working_folder(document: ElasticJob, folder: Path) -> Path:
-    """Where a job's workers run, when its document was submitted from `folder`."""
+    """Return where a job's workers run, when its document was submitted from `folder`."""
     return folder / (document.spec.workers.container.working_dir or "")
 
 
 def shape_of(record: JobRecord) -> TaskShape:
-    """What a job's tasks are like."""
+    """Return what a job's tasks are like."""
     spec = record.document.spec
     roles = {WORKER: spec.workers, SERVER: spec.servers}
     return TaskShape(
@@ -185,5 +191,5 @@ def shape_of(record: JobRecord) -> TaskShape:
 
 
 def _absolute(url: str, folder: Path) -> str:
-    """A path is one from where the job was submitted."""
+    """Return a URL as it is, and a path as one from where the job was submitted."""
     return url if "://" in url else str(folder / url)

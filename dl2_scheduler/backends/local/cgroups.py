@@ -1,4 +1,4 @@
-"""Control groups of the kernel that limit processor time: versions 1 and 2 (cgroups(7), sched-bwc)."""
+"""This module limits processor time by control groups of the kernel, versions 1 and 2 (cgroups(7), sched-bwc)."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -15,12 +15,12 @@ _PROBE = "probe"
 
 
 class CgroupsUnavailable(Exception):
-    """There are none that we may use; the message says why."""
+    """`CgroupsUnavailable` is raised where there are no groups that we may use; the message says why."""
 
 
 @dataclass(frozen=True)
 class Cgroups:
-    """The groups of one cluster, all in one folder.
+    """`Cgroups` are the groups of one cluster, which all lie in one folder.
 
     Attributes:
         folder: of the kernel's file system.
@@ -31,7 +31,7 @@ class Cgroups:
     version: int
 
     def limits(self, cores: float) -> Mapping[str, str]:
-        """What to write into which file of a group, in this order.
+        """Return what to write into which file of a group, in this order.
 
         Args:
             cores: that its processes may use together.
@@ -43,19 +43,19 @@ class Cgroups:
         return {"cpu.max": f"{quota} {period}"}
 
     def all(self) -> Iterator[Path]:
-        """Every group."""
+        """Yield every group."""
         if self.folder.exists():
             yield from (path for path in self.folder.iterdir() if path.is_dir())
 
     def limit(self, group: Path, cores: float) -> None:
-        """Change a group's limit where it is another. It may have gone."""
+        """Change a group's limit where it is another. The group may have gone."""
         with suppress(OSError):
             for name, text in self.limits(cores).items():
                 if (group / name).read_text().strip() != text:
                     (group / name).write_text(text)
 
     def remove(self, group: Path) -> bool:
-        """Remove a group that has no process; False: it has some."""
+        """Remove a group that has no process, and return whether it is gone."""
         try:
             group.rmdir()
         except OSError:
@@ -69,7 +69,7 @@ class Cgroups:
         self.remove(self.folder)
 
     def limit_of(self, pid: int, proc: Path = Path("/proc")) -> float:
-        """Cores that a process may use by a group of this cluster; 0: it is in none."""
+        """Return the cores that a process may use by a group of this cluster; 0: it is in none."""
         try:
             names = {line.rpartition("/")[2] for line in (proc / str(pid) / "cgroup").read_text().splitlines()}
         except OSError:  # it has ended
@@ -109,7 +109,9 @@ def open_cgroups(name: str, proc: Path = Path("/proc/self")) -> Cgroups:
 
 
 def allowed_cores(proc: Path = Path("/proc/self")) -> float:
-    """That this process may use: of the machine, less where a group that it is in has a quota, as containers have.
+    """Return the cores that this process may use.
+
+    They are those of the machine, less where a group that it is in has a quota, as containers have.
 
     Args:
         proc: what the kernel says about this process.
@@ -124,7 +126,7 @@ def allowed_cores(proc: Path = Path("/proc/self")) -> float:
 
 
 def _quota(group: Path, version: int) -> float:
-    """Cores that a group may use; 0: it has no limit, or is none."""
+    """Return the cores that a group may use; 0: it has no limit, or is none."""
     try:
         if version == 1:
             quota, period = (group / "cpu.cfs_quota_us").read_text(), (group / "cpu.cfs_period_us").read_text()
@@ -142,7 +144,7 @@ def _delegate(group: Path) -> None:
 
 
 def _own_group(proc: Path) -> tuple[Path, int]:
-    """Folder of the group of this process that limits processor time, and the version of its interface."""
+    """Return the folder of this process' group that limits processor time, and the version of its interface."""
     mounts = [line.split() for line in (proc / "mountinfo").read_text().splitlines()]
     groups = [line.split(":", 2) for line in (proc / "cgroup").read_text().splitlines()]
     for fields in mounts:
@@ -160,6 +162,6 @@ def _own_group(proc: Path) -> tuple[Path, int]:
 
 
 def _below(mount: Path, root: str, path: str) -> Path:
-    """Where a group's path is, of which the mount shows what is below its root."""
+    """Return where a group's path is, of which the mount shows what is below its root."""
     inside = path.removeprefix(root) if root != "/" else path
     return mount / inside.lstrip("/")

@@ -13,7 +13,7 @@ from dl2_scheduler.backends.local.job_records import JobRecord, JobRecords
 from dl2_scheduler.backends.local.loads import placed
 from dl2_scheduler.backends.local.placing import place
 from dl2_scheduler.backends.local.runtime import JobReport, JobRuntime, LauncherEnding
-from dl2_scheduler.cluster.desk import JobPhase
+from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import SlotOutcome
 from dl2_scheduler.cluster.jobs import Node
@@ -118,16 +118,19 @@ class LocalCluster:
         return record.number in self._granted and _is_decided(record)
 
     def _is_owned(self, record: JobRecord) -> bool:
-        """Whether its owner decides about it."""
+        """Return whether a job's owner decides about it."""
         return record.left_alone and _goes_on(record) and record.number not in self._over
 
     # ---- what has happened -----------------------------------------------------------------------------------------
 
     def _find_again(self) -> None:
-        """Jobs of an earlier cluster: told again what they may not have heard, and their ends noticed."""
+        """Take over the jobs of an earlier cluster.
+
+        They are told again what they may not have heard, and their ends are noticed.
+        """
         for record in self._records.active():
             if record.process is None and record.phase.has_processes:
-                self._records.change(record.number, phase=JobPhase.WAITING)  # it was never begun
+                self._records.change(record.number, phase=LiveJobPhase.WAITING)  # it was never begun
             elif record.process is not None and self._runtime.is_alive(record.process):
                 self._runtime.watch(record.process)
                 self._actions.resume(record)
@@ -141,16 +144,19 @@ class LocalCluster:
                 ending = self._runtime.ending(record.name, record.process, path)
                 record = self._records.change(record.number, **decide.ended(record, ending, self._clock.now()))
                 log.info("%s: %s %s", record.name, record.phase, record.reason)
-            if record.stop_asked and record.phase is JobPhase.WAITING:
+            if record.stop_asked and record.phase is LiveJobPhase.WAITING:
                 ended = self._clock.now()
-                self._records.change(record.number, phase=JobPhase.STOPPED, reason="as asked", ended=ended)
-            elif record.stop_asked and not record.phase.ended and record.phase is not JobPhase.STOPPING:
-                self._actions.end(record, JobPhase.STOPPING, "as asked")
+                self._records.change(record.number, phase=LiveJobPhase.STOPPED, reason="as asked", ended=ended)
+            elif record.stop_asked and not record.phase.ended and record.phase is not LiveJobPhase.STOPPING:
+                self._actions.end(record, LiveJobPhase.STOPPING, "as asked")
         self._tend_held()
         self._runtime.tend([shape_of(record) for record in self._records.active()])
 
     def _tend_held(self) -> None:
-        """Held jobs do not wait for the next slot, but those do that grow into what others still have."""
+        """Give held jobs what their owners want, without waiting for the next slot.
+
+        Those that grow into what others still have do wait.
+        """
         active = self._records.active()
         for record in active:
             wanted = _own(record)
@@ -193,22 +199,25 @@ class LocalCluster:
         return SlotOutcome(self._slot, outcomes, self._speeds, self._began_slot - began, self._clock.now() - began)
 
     def _as_ended(self, record: JobRecord) -> JobRecord:
-        """A job that is over has ended, though its launcher has not: no later slot's outcome would tell it."""
+        """Let a job that is over have ended, though its launcher has not.
+
+        No later slot's outcome would tell it.
+        """
         ending = self._over.get(record.number)
         return record if ending is None else replace(record, **decide.ended(record, ending, self._clock.now()))
 
 
 def _is_decided(record: JobRecord) -> bool:
-    """Whether the policy decides about it."""
+    """Return whether the policy decides about a job."""
     return not record.left_alone and _goes_on(record)
 
 
 def _goes_on(record: JobRecord) -> bool:
-    return not record.phase.ended and record.phase is not JobPhase.STOPPING
+    return not record.phase.ended and record.phase is not LiveJobPhase.STOPPING
 
 
 def _own(record: JobRecord) -> Grant:
-    """What the owner of a job that the policy leaves alone wants it to have."""
+    """Return what the owner of a job that the policy leaves alone wants it to have."""
     return NOTHING if record.suspended else Grant(record.wanted_workers, record.wanted_servers)
 
 

@@ -1,10 +1,10 @@
-"""What becomes of a job, and what has to be done about it: pure."""
+"""This module decides what becomes of a job, and what has to be done about it. It is pure."""
 
 from dataclasses import dataclass
 
 from dl2_scheduler.backends.local.job_records import Changes, JobRecord
 from dl2_scheduler.backends.local.runtime import JobReport, LauncherEnding
-from dl2_scheduler.cluster.desk import JobPhase
+from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.snapshot import Grant
 
 SUSPENDED = "suspended: it was granted nothing"
@@ -12,7 +12,7 @@ SUSPENDED = "suspended: it was granted nothing"
 
 @dataclass(frozen=True)
 class StartJob:
-    """Start the job with these counts."""
+    """`StartJob` says to start the job with these counts."""
 
     workers: int
     servers: int
@@ -20,7 +20,7 @@ class StartJob:
 
 @dataclass(frozen=True)
 class ScaleJob:
-    """Ask for these counts."""
+    """`ScaleJob` says to ask for these counts."""
 
     workers: int
     servers: int
@@ -28,7 +28,7 @@ class ScaleJob:
 
 @dataclass(frozen=True)
 class SuspendJob:
-    """Save the job and end it, to go on later.
+    """`SuspendJob` says to save the job and end it, to go on later.
 
     Attributes:
         save: there is something to save.
@@ -39,7 +39,7 @@ class SuspendJob:
 
 @dataclass(frozen=True)
 class LeaveJob:
-    """Do nothing.
+    """`LeaveJob` says to do nothing.
 
     Attributes:
         note: why, where something was wanted; "": nothing was.
@@ -52,7 +52,7 @@ Action = StartJob | ScaleJob | SuspendJob | LeaveJob
 
 
 def difference(record: JobRecord, report: JobReport | None, grant: Grant) -> Action:
-    """From what a job has to what it is granted.
+    """Return what takes a job from what it has to what it is granted.
 
     Args:
         record: of the job, neither ended nor about to be.
@@ -61,13 +61,13 @@ def difference(record: JobRecord, report: JobReport | None, grant: Grant) -> Act
     """
     counts = grant.workers, grant.servers
     match record.phase:
-        case JobPhase.WAITING:
+        case LiveJobPhase.WAITING:
             return StartJob(*counts) if all(counts) else LeaveJob()
-        case JobPhase.SUSPENDING:
+        case LiveJobPhase.SUSPENDING:
             return LeaveJob("it is still being suspended" if all(counts) else "")
-        case JobPhase.STARTING if not all(counts) and (report is None or not report.has_trained):
+        case LiveJobPhase.STARTING if not all(counts) and (report is None or not report.has_trained):
             return SuspendJob(save=False)
-        case JobPhase.STARTING if report is None and counts == (record.wanted_workers, record.wanted_servers):
+        case LiveJobPhase.STARTING if report is None and counts == (record.wanted_workers, record.wanted_servers):
             return LeaveJob()  # it was started with them
         case _ if report is None:
             return LeaveJob("its coordinator does not answer")
@@ -80,19 +80,19 @@ def difference(record: JobRecord, report: JobReport | None, grant: Grant) -> Act
 
 
 def saved(record: JobRecord, problem: str) -> Changes:
-    """What becomes of a job that was to be saved and then suspended.
+    """Return what becomes of a job that was to be saved and then suspended.
 
     Args:
         record: of the job.
         problem: why it could not be saved; "": it is.
     """
-    if record.phase is not JobPhase.SUSPENDING:  # it has ended, or somebody stops it
+    if record.phase is not LiveJobPhase.SUSPENDING:  # it has ended, or somebody stops it
         return {}
-    return {"phase": JobPhase.RUNNING, "reason": ""} if problem else {"saved": True}
+    return {"phase": LiveJobPhase.RUNNING, "reason": ""} if problem else {"saved": True}
 
 
 def has_gone_back(record: JobRecord, report: JobReport) -> bool:
-    """Whether a job has gone back to a checkpoint since its last word.
+    """Return whether a job has gone back to a checkpoint since its last word.
 
     A coordinator that has just been started again does not know how far its workers are, nor how fast: it waits.
     """
@@ -100,7 +100,7 @@ def has_gone_back(record: JobRecord, report: JobReport) -> bool:
 
 
 def reported(record: JobRecord, report: JobReport, back: str = "") -> Changes:
-    """What a coordinator's word changes in a job's record.
+    """Return what a coordinator's word changes in a job's record.
 
     Args:
         record: of the job.
@@ -120,8 +120,8 @@ def reported(record: JobRecord, report: JobReport, back: str = "") -> Changes:
         "samples_per_epoch": report.samples_per_epoch or record.samples_per_epoch,
         "samples_per_second": report.samples_per_second if report.trains else 0.0,
     }
-    if record.phase in (JobPhase.STARTING, JobPhase.RUNNING):
-        changes["phase"] = JobPhase.RUNNING if report.trains else JobPhase.STARTING
+    if record.phase in (LiveJobPhase.STARTING, LiveJobPhase.RUNNING):
+        changes["phase"] = LiveJobPhase.RUNNING if report.trains else LiveJobPhase.STARTING
         changes["reason"] = _done_again(epochs, most, why) if report.trains else report.reason
     return changes
 
@@ -133,13 +133,13 @@ def _done_again(epochs: float, most: float, back: str) -> str:
 
 
 def ends(record: JobRecord, ending: LauncherEnding) -> bool:
-    """Whether a job that is over ends for good, and not to go on later."""
-    phase: JobPhase = ended(record, ending, 0.0)["phase"]
+    """Return whether a job that is over ends for good, and not to go on later."""
+    phase: LiveJobPhase = ended(record, ending, 0.0)["phase"]
     return phase.ended
 
 
 def ended(record: JobRecord, ending: LauncherEnding, now: float) -> Changes:
-    """What the end of its launcher makes of a job.
+    """Return what the end of its launcher makes of a job.
 
     Args:
         record: of the job, which had processes.
@@ -149,18 +149,18 @@ def ended(record: JobRecord, ending: LauncherEnding, now: float) -> Changes:
     gone = {"process": None, "workers": 0, "servers": 0, "since": None}
     changes: dict[str, object] = {**gone, "samples_per_second": 0.0}
     over = {**changes, "ended": ending.at or now}
-    if record.phase is JobPhase.STOPPING:
-        return {**over, "phase": JobPhase.STOPPED, "reason": "as asked"}
-    if record.phase is JobPhase.SUSPENDING and record.saved:
-        return {**changes, "phase": JobPhase.WAITING, "reason": SUSPENDED, "cut_off": SUSPENDED}
+    if record.phase is LiveJobPhase.STOPPING:
+        return {**over, "phase": LiveJobPhase.STOPPED, "reason": "as asked"}
+    if record.phase is LiveJobPhase.SUSPENDING and record.saved:
+        return {**changes, "phase": LiveJobPhase.WAITING, "reason": SUSPENDED, "cut_off": SUSPENDED}
     if ending.status == 0:
         epochs = record.document.spec.epochs or record.epochs_done
-        return {**over, "phase": JobPhase.FINISHED, "reason": ending.reason, "epochs_done": epochs}
+        return {**over, "phase": LiveJobPhase.FINISHED, "reason": ending.reason, "epochs_done": epochs}
     if ending.status is not None:
-        return {**over, "phase": JobPhase.FAILED, "reason": ending.reason}
+        return {**over, "phase": LiveJobPhase.FAILED, "reason": ending.reason}
     losses, limit = record.losses + 1, record.document.spec.retry_limit
     if losses > limit:
         used_up = f"; retryLimit {limit} has been used up" if limit else ""
-        return {**over, "phase": JobPhase.FAILED, "reason": f"its launcher was lost: {ending.reason}{used_up}"}
+        return {**over, "phase": LiveJobPhase.FAILED, "reason": f"its launcher was lost: {ending.reason}{used_up}"}
     lost = f"its launcher was lost: {ending.reason}"
-    return {**changes, "losses": losses, "phase": JobPhase.WAITING, "reason": lost, "cut_off": lost}
+    return {**changes, "losses": losses, "phase": LiveJobPhase.WAITING, "reason": lost, "cut_off": lost}

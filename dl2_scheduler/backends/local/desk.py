@@ -14,7 +14,7 @@ from dl2_scheduler.backends.local.placing import TaskDemand
 from dl2_scheduler.backends.local.runtime import JobRuntime, LauncherEnding
 from dl2_scheduler.cluster.desk import ClusterLoad, JobStatus
 from dl2_scheduler.cluster.document import ElasticJob, read_document
-from dl2_scheduler.cluster.errors import BadInput, NoSuchJob, RequestRefused
+from dl2_scheduler.cluster.errors import BadInput, ClusterRefused, NoSuchJob
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.cluster.snapshot import Grant
@@ -58,7 +58,7 @@ class LocalDesk:
         _check_working_folder(read, folder)
         last = self._records.last(read.metadata.name)
         if last is not None and not last.phase.ended:
-            raise RequestRefused(
+            raise ClusterRefused(
                 f"{last.name} is {last.phase}: give another name, or stop it first: dl2 stop {last.name}"
             )
         record = self._records.add(read, folder, self._clock.now(), **holding.submitted(read))
@@ -121,13 +121,13 @@ class LocalDesk:
             names = ", ".join(record.name for record in self._records.active()) or "none"
             raise NoSuchJob(f"no job {name}; those that have not ended: {names}")
         if last.phase.ended:
-            raise RequestRefused(f"{name} has ended: it is {last.phase}")
+            raise ClusterRefused(f"{name} has ended: it is {last.phase}")
         return last
 
     def _staying(self, name: str) -> JobRecord:
         record = self._active(name)
         if record.stop_asked:
-            raise RequestRefused(f"{name} is being stopped")
+            raise ClusterRefused(f"{name} is being stopped")
         return record
 
     def _change(self, record: JobRecord, changes: Changes) -> None:

@@ -1,4 +1,4 @@
-"""Jobs by `elasticrun`: their folders lie in the cluster's, and their coordinators are asked by gRPC."""
+"""This module runs jobs by `elasticrun`: their folders lie in the cluster's, their coordinators answer by gRPC."""
 
 import os
 import sys
@@ -44,7 +44,7 @@ _RESTARTS = "--max-restarts"
 
 
 class ElasticrunRuntime:
-    """See `JobRuntime`.
+    """An `ElasticrunRuntime` starts launchers and asks their coordinators; see `JobRuntime`.
 
     Args:
         folder: of the cluster's state.
@@ -94,7 +94,7 @@ class ElasticrunRuntime:
         return [word for option in options.items() for word in option]
 
     def _join_seconds(self, order: LaunchOrder) -> float:
-        """A task that has a part of a core takes so much longer to begin."""
+        """Return how long a task may take to begin: one that has a part of a core takes so much longer."""
         least = min(self._tasks.share(order.shape, role) for role in order.shape.slots)
         return _JOIN_CORE_SECONDS / min(1.0, least)
 
@@ -210,7 +210,7 @@ class ElasticrunRuntime:
 
 
 def _words(reason: str) -> str:
-    """A launcher's reason for whoever has submitted the job: as it names what the document can change."""
+    """Return a launcher's reason for whoever has submitted the job: it names what the document can change."""
     return reason.replace(_RESTARTS, "retryLimit")
 
 
@@ -235,20 +235,23 @@ def _order(task: RunningTask) -> tuple[str, int]:
 
 
 def since_of(plans: Sequence[pb.Plan]) -> float | None:
-    """When the last of a job's plans was committed; of one that is about to be, the job has the counts already."""
+    """Return when the last of a job's plans was committed, in unix seconds.
+
+    It is None where a plan is about to be: the job has its counts already.
+    """
     if any(plan.phase == "ARMED" for plan in plans):
         return None
     return max((plan.ended for plan in plans if plan.phase == "COMMITTED"), default=None)
 
 
 def why_back_of(plans: Sequence[pb.Plan]) -> str:
-    """Of the last of a job's plans that began with a restore."""
+    """Return why the last of a job's plans that began with a restore did so."""
     causes = [plan.cause.removeprefix(RESTORE) for plan in plans if plan.cause.startswith(RESTORE)]
     return causes[-1] if causes else ""
 
 
 def report_of(status: pb.StatusReply) -> JobReport:
-    """A coordinator's words, as the cluster takes them."""
+    """Return a coordinator's words as the cluster takes them."""
     members = [node.member.role for node in status.nodes if node.state == "member"]
     data = data_from_pb(status.data)
     progress = status.epoch + (status.step / data.steps_per_epoch if data.elastic else 0.0)

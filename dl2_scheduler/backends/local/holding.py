@@ -1,13 +1,13 @@
-"""Jobs that their owners hold: what may be asked of them, and what it changes. Pure."""
+"""This module says what may be asked of jobs that their owners hold, and what it changes. It is pure."""
 
 from collections.abc import Mapping, Sequence
 
 from dl2_scheduler.backends.local.job_records import Changes, JobRecord
 from dl2_scheduler.backends.local.placing import TaskDemand, place
 from dl2_scheduler.backends.local.runtime import SERVER, WORKER, JobReport
-from dl2_scheduler.cluster.desk import JobPhase
+from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.document import ElasticJob, Scaling
-from dl2_scheduler.cluster.errors import BadInput, RequestRefused
+from dl2_scheduler.cluster.errors import BadInput, ClusterRefused
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.cluster.snapshot import Grant
@@ -18,7 +18,13 @@ _PYTHONS = ("python", "python3")
 
 
 def demands_of(document: ElasticJob, workers: int, servers: int) -> tuple[TaskDemand, TaskDemand]:
-    """What so many tasks of a job take."""
+    """Return what so many tasks of a job take.
+
+    Args:
+        document: of the job.
+        workers: how many.
+        servers: how many.
+    """
     name, spec = document.metadata.name, document.spec
     return (
         TaskDemand(name, WORKER, workers, {SLOTS: spec.workers.slots}),
@@ -49,7 +55,7 @@ def check_submitted(document: ElasticJob, nodes: Sequence[Node]) -> None:
 
 
 def _check_command(document: ElasticJob) -> None:
-    """It is elasticrun's: a script or a module."""
+    """Refuse a command that is none of elasticrun's: a script or a module."""
     container = document.spec.workers.container
     program, *arguments = *container.command, *container.args
     target = arguments[1:] if arguments[:1] == ["-m"] else arguments
@@ -62,7 +68,7 @@ def _check_command(document: ElasticJob) -> None:
 
 
 def submitted(document: ElasticJob) -> Changes:
-    """What a document says about who decides, as fields of its record."""
+    """Return what a document says about who decides, as fields of its record."""
     changes: dict[str, object] = {"suspended": document.spec.suspend}
     if document.spec.scaling is Scaling.MANUAL:
         workers, servers = _first_counts(document)
@@ -71,7 +77,7 @@ def submitted(document: ElasticJob) -> Changes:
 
 
 def _first_counts(document: ElasticJob) -> tuple[int, int]:
-    """That the job begins with, at least."""
+    """Return the counts that the job begins with, at least."""
     workers, servers = document.spec.workers, document.spec.servers
     if document.spec.scaling is Scaling.MANUAL:
         return workers.count, servers.count
@@ -79,30 +85,30 @@ def _first_counts(document: ElasticJob) -> tuple[int, int]:
 
 
 def present_demands(record: JobRecord) -> tuple[TaskDemand, TaskDemand]:
-    """Of an active job: what it has, or is to have where that is more."""
-    if record.suspended or (record.phase is JobPhase.WAITING and not record.held):
+    """Return what the tasks of an active job take: what it has, or is to have where that is more."""
+    if record.suspended or (record.phase is LiveJobPhase.WAITING and not record.held):
         return demands_of(record.document, record.workers, record.servers)
     workers, servers = max(record.workers, record.wanted_workers), max(record.servers, record.wanted_servers)
     return demands_of(record.document, workers, servers)
 
 
 def held_demands(records: Sequence[JobRecord]) -> list[TaskDemand]:
-    """Of all active jobs that the policy does not decide about."""
+    """Return what the tasks of all active jobs take that the policy does not decide about."""
     return [claim for record in records if record.left_alone for claim in present_demands(record)]
 
 
 def hold(record: JobRecord, report: JobReport | None) -> Changes:
-    """From now on the job keeps the counts that it was last asked to have.
+    """Let the job keep, from now on, the counts that it was last asked to have.
 
     Args:
         record: of the job, not ended.
         report: what its coordinator just said; None: nobody answers.
 
     Raises:
-        RequestRefused: it is held already.
+        ClusterRefused: it is held already.
     """
     if record.held:
-        raise RequestRefused(f"{record.name} is held already; dl2 scale {record.name} gives it other counts")
+        raise ClusterRefused(f"{record.name} is held already; dl2 scale {record.name} gives it other counts")
     counts = (record.wanted_workers, record.wanted_servers)
     if report is not None:
         counts = (report.wanted_workers, report.wanted_servers)
@@ -110,22 +116,22 @@ def hold(record: JobRecord, report: JobReport | None) -> Changes:
 
 
 def release(record: JobRecord) -> Changes:
-    """The job begins, where it was submitted suspended; else the policy decides about it again.
+    """Let the job begin, where it was submitted suspended; else let the policy decide about it again.
 
     Raises:
-        RequestRefused: it is neither suspended so nor held.
+        ClusterRefused: it is neither suspended so nor held.
     """
     if record.suspended:
         return {"suspended": False}
     if not record.held:
-        raise RequestRefused(f"{record.name} is not held: the policy decides about it")
+        raise ClusterRefused(f"{record.name} is not held: the policy decides about it")
     if record.document.spec.epochs is None:
-        raise RequestRefused(f"{record.name} has no spec.epochs, which policies need: submit it again with them")
+        raise ClusterRefused(f"{record.name} has no spec.epochs, which policies need: submit it again with them")
     return {"held": False}
 
 
 def scale(record: JobRecord, workers: int, servers: int, nodes: Sequence[Node], others: Sequence[TaskDemand]) -> Grant:
-    """Counts that a held job is to have.
+    """Return the counts that a held job is to have.
 
     Args:
         record: of the job, not ended.
@@ -135,15 +141,15 @@ def scale(record: JobRecord, workers: int, servers: int, nodes: Sequence[Node], 
         others: of all other held jobs.
 
     Raises:
-        RequestRefused: it is not held, or cannot have them, and why.
+        ClusterRefused: it is not held, or cannot have them, and why.
     """
     name, spec = record.name, record.document.spec
     if record.suspended:
-        raise RequestRefused(f"{name} is suspended; dl2 release {name} first")
+        raise ClusterRefused(f"{name} is suspended; dl2 release {name} first")
     if not record.held:
-        raise RequestRefused(f"{name} is scaled by the policy; dl2 hold {name} first")
+        raise ClusterRefused(f"{name} is scaled by the policy; dl2 hold {name} first")
     if not (workers or servers):
-        raise RequestRefused(f"no counts for {name}: give --workers N, --servers N, or both")
+        raise ClusterRefused(f"no counts for {name}: give --workers N, --servers N, or both")
     grant = Grant(
         workers or record.wanted_workers or spec.workers.min, servers or record.wanted_servers or spec.servers.min
     )
@@ -152,12 +158,12 @@ def scale(record: JobRecord, workers: int, servers: int, nodes: Sequence[Node], 
         ("servers", grant.servers, spec.servers),
     ):
         if not allowed.min <= count <= allowed.max:
-            raise RequestRefused(f"{count} {role} for {name}: its document allows {allowed.min} to {allowed.max}")
+            raise ClusterRefused(f"{count} {role} for {name}: its document allows {allowed.min} to {allowed.max}")
     placed = place(nodes, [*others, *demands_of(record.document, grant.workers, grant.servers)], NodeRule.SPREAD)
     if name in placed.over:
         free = place(nodes, others, NodeRule.SPREAD)
         left = "; ".join(f"{node.name}: {_amounts(amounts)}" for node, amounts in zip(nodes, free.free, strict=True))
-        raise RequestRefused(
+        raise ClusterRefused(
             f"{name} with {grant.workers} workers and {grant.servers} servers does not fit on the nodes beside the "
             f"other held jobs; there is left: {left}"
         )

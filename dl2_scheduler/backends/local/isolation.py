@@ -1,4 +1,4 @@
-"""How tasks are kept to their share of the machine's cores."""
+"""This module keeps tasks to their share of the machine's cores."""
 
 import hashlib
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _KEY_LENGTH = 10
 
 
 class IsolationMode(StrEnum):
-    """What `dl2 serve --isolation` takes."""
+    """An `IsolationMode` is what `dl2 serve --isolation` takes."""
 
     AUTO = "auto"
     CGROUP = "cgroup"
@@ -28,7 +28,7 @@ class IsolationMode(StrEnum):
 
 @dataclass(frozen=True)
 class Confinement:
-    """What keeps a new task to its share.
+    """A `Confinement` keeps a new task to its share.
 
     Attributes:
         group: path of its control group, without the end that tells tasks apart; "": none.
@@ -42,10 +42,10 @@ class Confinement:
 
 
 class Isolation(Protocol):
-    """Of one cluster. A share is a number of cores."""
+    """An `Isolation` keeps the tasks of one cluster to their shares, which are numbers of cores."""
 
     def confine(self, job: str, role: str, cores: float) -> Confinement:
-        """What keeps new tasks of a job's role to their share.
+        """Return what keeps new tasks of a job's role to their share.
 
         Args:
             job: unique, also among jobs that have ended.
@@ -61,18 +61,18 @@ class Isolation(Protocol):
         """
 
     def limit_of(self, pid: int) -> float:
-        """Cores that a process may use; 0: nothing limits it, or it has ended."""
+        """Return the cores that a process may use; 0: nothing limits it, or it has ended."""
 
     def close(self) -> None:
         """Leave nothing behind that no task needs. Those that run keep their limits."""
 
     @property
     def words(self) -> str:
-        """How it is done, for people."""
+        """How tasks are kept to their share, for people."""
 
 
 class NoIsolation:
-    """See `Isolation`: nothing is limited."""
+    """`NoIsolation` limits nothing; see `Isolation`."""
 
     def confine(self, job: str, role: str, cores: float) -> Confinement:
         """See `Isolation.confine`."""
@@ -97,7 +97,7 @@ class NoIsolation:
 
 
 class Pacing(NoIsolation):
-    """See `Isolation`: workers rest between steps; a running one keeps the share that it began with.
+    """`Pacing` lets workers rest between steps; a running one keeps the share that it began with. See `Isolation`.
 
     Args:
         why: it is not done better; "": it was asked for.
@@ -128,7 +128,7 @@ class Pacing(NoIsolation):
 
 
 class Quotas:
-    """See `Isolation`: each task is in a control group of its own, with a quota.
+    """`Quotas` put each task into a control group of its own, with a quota; see `Isolation`.
 
     Args:
         groups: that they are made in.
@@ -166,7 +166,7 @@ class Quotas:
 
 
 def make_isolation(mode: IsolationMode, folder: Path) -> Isolation:
-    """What can be done here, or what was asked for.
+    """Return what can be done here, or what was asked for.
 
     Args:
         mode: asked for.

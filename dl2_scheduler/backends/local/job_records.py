@@ -1,4 +1,7 @@
-"""What the local cluster knows of its jobs, in SQLite: a write that has returned survives a power cut."""
+"""This module keeps what the local cluster knows of its jobs, in SQLite.
+
+A write that has returned survives a power cut.
+"""
 
 import sqlite3
 import threading
@@ -11,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from coordinator.ctl.job_folders import all_jobs, jobs_folder
 from dl2_scheduler.backends.local.runtime import LauncherProcess
-from dl2_scheduler.cluster.desk import JobPhase
+from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.document import ElasticJob
 from dl2_scheduler.cluster.errors import BadInput, StateNotWritten
 
@@ -20,7 +23,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class JobRecord:
-    """One submission.
+    """A `JobRecord` is what the cluster knows of one submission.
 
     Attributes:
         number: of it, from 1 on.
@@ -55,7 +58,7 @@ class JobRecord:
     document: ElasticJob
     folder: Path
     submitted: float
-    phase: JobPhase = JobPhase.WAITING
+    phase: LiveJobPhase = LiveJobPhase.WAITING
     reason: str = ""
     stop_asked: bool = False
     suspended: bool = False
@@ -93,7 +96,9 @@ _RECORD = TypeAdapter(JobRecord)
 
 
 class JobRecords:
-    """Of all submissions. Safe from several threads: a change applies to the record as it is then.
+    """`JobRecords` keep the records of all submissions.
+
+    They are safe from several threads: a change applies to the record as it is then.
 
     Args:
         path: of the database file, which one `JobRecords` has open at a time.
@@ -133,36 +138,43 @@ class JobRecords:
         return self._slot
 
     def next_slot(self) -> None:
-        """A slot has begun."""
+        """Note that a slot has begun."""
         with self._lock:
             self._execute("REPLACE INTO cluster VALUES ('slot', ?)", (self._slot + 1,))
             self._slot += 1
 
     def all(self) -> list[JobRecord]:
-        """In order of submission."""
+        """Return all records, in order of submission."""
         with self._lock:
             return list(self._records.values())
 
     def active(self) -> list[JobRecord]:
-        """Those that have not ended."""
+        """Return the records of jobs that have not ended."""
         return [record for record in self.all() if not record.phase.ended]
 
     def get(self, number: int) -> JobRecord:
-        """A submission, as it is now."""
+        """Return the record of a submission, as it is now."""
         with self._lock:
             return self._records[number]
 
     def last(self, name: str) -> JobRecord | None:
-        """The last submission of a name."""
+        """Return the last submission of a name; None: there is none."""
         return next((record for record in reversed(self.all()) if record.name == name), None)
 
     def add(self, document: ElasticJob, folder: Path, now: float, **changes: Any) -> JobRecord:
-        """A new submission, with some fields other than they are by default."""
+        """Add a submission, and return its record.
+
+        Args:
+            document: as submitted.
+            folder: that it was submitted from.
+            now: unix seconds.
+            **changes: fields that are other than they are by default.
+        """
         with self._lock:
             return self._write(JobRecord(max(self._records, default=0) + 1, document, folder, now, **changes))
 
     def change(self, number: int, **changes: Any) -> JobRecord:
-        """Some fields of a record; returns it changed."""
+        """Change some fields of a record, and return it."""
         with self._lock:
             record = self._records[number]
             changed = replace(record, **changes)

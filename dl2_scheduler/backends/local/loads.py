@@ -1,4 +1,4 @@
-"""What the virtual nodes carry: pure."""
+"""This module says what the virtual nodes carry. It is pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -14,7 +14,13 @@ _UNKNOWN = Usage(0.0, 0.0, 0)
 
 
 def placed(records: Sequence[JobRecord], nodes: Sequence[Node], rule: NodeRule) -> Placement:
-    """Where the tasks of all active jobs are counted: those of held jobs first, then by submission."""
+    """Return where the tasks of all active jobs are counted: those of held jobs first, then by submission.
+
+    Args:
+        records: of the jobs.
+        nodes: virtual.
+        rule: by which tasks find their node.
+    """
     by_hand = sorted(records, key=lambda record: not record.left_alone)
     return place(nodes, [claim for record in by_hand for claim in present_demands(record)], rule)
 
@@ -22,7 +28,7 @@ def placed(records: Sequence[JobRecord], nodes: Sequence[Node], rule: NodeRule) 
 def load_of(
     placement: Placement, tasks: Mapping[str, Sequence[RunningTask]], usage: Mapping[int, Usage], isolation: str
 ) -> ClusterLoad:
-    """For operators.
+    """Return what nodes carry and tasks use, for operators.
 
     Args:
         placement: of all tasks.
@@ -40,7 +46,10 @@ def load_of(
 def _tasks(
     placement: Placement, tasks: Mapping[str, Sequence[RunningTask]], usage: Mapping[int, Usage]
 ) -> Iterator[TaskLoad]:
-    """A job's nth task of a role is the nth that is counted; one more, which is leaving, is counted nowhere."""
+    """Yield what each task uses, on the node that it is counted on.
+
+    A job's nth task of a role is the nth that is counted; one more, which is leaving, is counted nowhere.
+    """
     for job, members in tasks.items():
         places = {key: iter(names) for key, names in placement.where.items()}
         for task in members:

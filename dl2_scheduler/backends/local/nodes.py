@@ -1,4 +1,4 @@
-"""The virtual nodes of one machine."""
+"""This module makes the virtual nodes of one machine."""
 
 import re
 
@@ -14,7 +14,7 @@ _GROUP = re.compile(r"([1-9]\d*)x([1-9]\d*)")
 
 
 def virtual_nodes(text: str) -> tuple[Node, ...]:
-    """Nodes with task slots.
+    """Make nodes with task slots.
 
     Args:
         text: NODESxSLOTS, as in 2x8; groups of unequal nodes are joined by +.

@@ -1,10 +1,10 @@
-"""Where the output of jobs' nodes lies."""
+"""This module says where the output of jobs' nodes lies."""
 
 from pathlib import Path
 
 
 def node_log(folder: Path, job: str, node: str) -> Path:
-    """File of one node's output, of a job's last start.
+    """Return the file of one node's output, of a job's last start.
 
     Args:
         folder: of the cluster's state.

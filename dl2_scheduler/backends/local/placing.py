@@ -1,4 +1,4 @@
-"""Which virtual node each task is counted on: pure."""
+"""This module says on which virtual node each task is counted. It is pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from dl2_scheduler.cluster.jobs import Node, Resources, resource_names
 
 @dataclass(frozen=True)
 class TaskDemand:
-    """Tasks of one role of a job.
+    """A `TaskDemand` is what the tasks of one role of a job take.
 
     Attributes:
         job: by its name.
@@ -28,7 +28,7 @@ class TaskDemand:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where tasks are counted.
+    """A `Placement` says where tasks are counted.
 
     Attributes:
         nodes: all.
@@ -43,7 +43,7 @@ class Placement:
     free: Sequence[Mapping[str, float]]
 
     def left(self) -> tuple[Node, ...]:
-        """The nodes, with what is free as their capacity."""
+        """Return the nodes, with what is free as their capacity."""
         return tuple(
             Node(node.name, {name: max(0.0, amount) for name, amount in free.items()})
             for node, free in zip(self.nodes, self.free, strict=True)
@@ -77,6 +77,6 @@ def place(nodes: Sequence[Node], claims: Sequence[TaskDemand], rule: NodeRule) -
 
 
 def _by_name(free: Amounts, nodes: Sequence[Node], names: Sequence[str]) -> list[dict[str, float]]:
-    """Of each node, what it has a capacity of."""
+    """Return what is free of each node's capacity, by resource."""
     rows = (dict(zip(names, map(float, row), strict=False)) for row in free)
     return [{name: row[name] for name in node.capacity} for node, row in zip(nodes, rows, strict=True)]

@@ -1,4 +1,7 @@
-"""Processes that outlive their parent: started, recognised, signalled, watched. Linux only, as elasticrun is."""
+"""This module starts, recognises, signals and watches processes that outlive their parent.
+
+It works on Linux only, as elasticrun does.
+"""
 
 import os
 import select
@@ -67,13 +70,13 @@ def start(
 
 
 def is_alive(process: LauncherProcess) -> bool:
-    """Whether this very process runs, and not another that has its number now."""
+    """Return whether this very process runs, and not another that has its number now."""
     return _birth(process.pid) == process.birth
 
 
 @dataclass(frozen=True)
 class Totals:
-    """Of a process group since its processes began.
+    """`Totals` say what a process group has used since its processes began.
 
     Attributes:
         cpu_seconds: used.
@@ -85,7 +88,7 @@ class Totals:
 
 
 def totals() -> Mapping[int, Totals]:
-    """Of every process group of this machine, by its number."""
+    """Return the totals of every process group of this machine, by its number."""
     found: dict[int, Totals] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -99,7 +102,7 @@ def totals() -> Mapping[int, Totals]:
 
 
 def terminate(process: LauncherProcess) -> None:
-    """SIGTERM to this very process; nothing where it has ended."""
+    """Send SIGTERM to this very process; nothing happens where it has ended."""
     with suppress(ProcessLookupError):
         descriptor = os.pidfd_open(process.pid)
         try:
@@ -131,7 +134,7 @@ def _reap(child: "subprocess.Popen[bytes]", ended: Callable[[], None]) -> None:
 
 
 def _birth(pid: int) -> str | None:
-    """Of a running process; None where there is none."""
+    """Return what tells a running process from all others of its number; None where there is none."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,7 @@
-"""What the local cluster needs of the programs that run jobs. `elasticrun` is the real one, tests have a played one."""
+"""This module says what the local cluster needs of the programs that run jobs.
+
+`elasticrun` is the real one; tests have a played one.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,16 +15,16 @@ WORKER, SERVER = "worker", "server"
 
 
 class Unreachable(SchedulerError):
-    """No coordinator answers for the job (now)."""
+    """`Unreachable` is raised where no coordinator answers for the job (now)."""
 
 
 class Declined(SchedulerError):
-    """The job's coordinator will not do it; the message says why."""
+    """`Declined` is raised where the job's coordinator will not do it; the message says why."""
 
 
 @dataclass(frozen=True)
 class LauncherProcess:
-    """A launcher's process, which no other can be taken for.
+    """A `LauncherProcess` names a launcher's process, which no other can be taken for.
 
     Attributes:
         pid: of it.
@@ -34,7 +37,7 @@ class LauncherProcess:
 
 @dataclass(frozen=True)
 class TaskShape:
-    """What a job's tasks are like.
+    """A `TaskShape` says what a job's tasks are like.
 
     Attributes:
         name: of the job.
@@ -56,7 +59,7 @@ class TaskShape:
 
 @dataclass(frozen=True)
 class LaunchOrder:
-    """A job to start.
+    """A `LaunchOrder` says which job to start, and how.
 
     Attributes:
         shape: of its tasks.
@@ -95,7 +98,7 @@ class LaunchOrder:
 
 @dataclass(frozen=True)
 class RunningTask:
-    """A node of a job.
+    """A `RunningTask` is a node of a job.
 
     Attributes:
         id: in the job, as in w0.
@@ -110,7 +113,7 @@ class RunningTask:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a task's processes use.
+    """`Usage` says what a task's processes use.
 
     Attributes:
         cores: of late.
@@ -125,7 +128,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class JobReport:
-    """What a job's coordinator says of it.
+    """A `JobReport` is what a job's coordinator says of it.
 
     Attributes:
         trains: its nodes are together.
@@ -156,7 +159,7 @@ class JobReport:
 
 @dataclass(frozen=True)
 class LauncherEnding:
-    """What a launcher has left behind.
+    """A `LauncherEnding` is what a launcher has left behind.
 
     Attributes:
         status: its exit status; None: it was killed, or never let go.
@@ -170,7 +173,7 @@ class LauncherEnding:
 
 
 class Over(Unreachable):
-    """The job is over; only its launcher still runs.
+    """`Over` is raised where the job is over, and only its launcher still runs.
 
     Attributes:
         ending: what it will leave behind, as far as is known now.
@@ -182,7 +185,7 @@ class Over(Unreachable):
 
 
 class JobRuntime(Protocol):
-    """Runs jobs. Every method names a job by its name."""
+    """A `JobRuntime` runs jobs. Every method names a job by its name."""
 
     def start(self, order: LaunchOrder, started: Callable[[LauncherProcess], None]) -> None:
         """Start a launcher; it goes on from the submission's last checkpoint where there is one.
@@ -199,10 +202,16 @@ class JobRuntime(Protocol):
         """Wake the cluster's clock when this process, of another `dl2 serve`, ends."""
 
     def is_alive(self, process: LauncherProcess) -> bool:
-        """Whether this very process runs."""
+        """Return whether this very process runs."""
 
     def ending(self, name: str, process: LauncherProcess, log: Path) -> LauncherEnding:
-        """What an ended launcher has left behind."""
+        """Return what an ended launcher has left behind.
+
+        Args:
+            name: of the job.
+            process: the launcher.
+            log: the file of its output.
+        """
 
     def report(self, name: str, process: LauncherProcess) -> JobReport:
         """Ask the coordinator.
@@ -218,7 +227,7 @@ class JobRuntime(Protocol):
         """
 
     def since(self, name: str) -> float | None:
-        """Unix seconds: when the job began to train with the nodes that it has; None: not known yet.
+        """Return when the job began to train with the nodes that it has, in unix seconds; None: not known yet.
 
         Raises:
             Unreachable: its coordinator does not answer.
@@ -226,7 +235,7 @@ class JobRuntime(Protocol):
         """
 
     def why_back(self, name: str) -> str:
-        """Why the job last went back to its checkpoint without a new launcher, for people; "": nobody knows.
+        """Return why the job last went back to its checkpoint without a new launcher; "": nobody knows.
 
         Raises:
             Unreachable: its coordinator does not answer.
@@ -234,7 +243,17 @@ class JobRuntime(Protocol):
         """
 
     def scale(self, name: str, workers: int, servers: int) -> None:
-        """Ask for other counts. Raises Unreachable, Declined."""
+        """Ask for other counts.
+
+        Args:
+            name: of the job.
+            workers: how many.
+            servers: how many.
+
+        Raises:
+            Unreachable: its coordinator does not answer.
+            Declined: it will not do it.
+        """
 
     def save(self, name: str, done: Callable[[str], None]) -> None:
         """Begin to save the job, which goes on training.
@@ -255,11 +274,17 @@ class JobRuntime(Protocol):
         """
 
     def usage(self, tasks: Sequence[RunningTask]) -> Mapping[int, Usage]:
-        """Of tasks that run, by their pids, measured over a while."""
+        """Return what tasks that run use, by their pids, measured over a while."""
 
     @property
     def isolation(self) -> str:
         """How tasks are kept to their share, for people."""
 
     def log(self, name: str, submission: int, run: int) -> Path:
-        """File of a launcher's output."""
+        """Return the file of a launcher's output.
+
+        Args:
+            name: of the job.
+            submission: its number.
+            run: the number of the start, from 1 on.
+        """

@@ -1,4 +1,4 @@
-"""Become a task of a job: `python task_entry.py FILE ROLE COMMAND...`.
+"""This program makes itself a task of a job: `python task_entry.py FILE ROLE COMMAND...`.
 
 FILE says, for each role, what its tasks' environment has beside what it inherits, and which control group they are in;
 none of it is on the command line, which every user of the machine can read. The group is entered before the command
@@ -39,7 +39,7 @@ def enter(group: Path, limits: dict[str, str]) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """See the module."""
+    """Run the program; see the module."""
     path, role, *command = arguments
     task = json.loads(Path(path).read_text())[role]
     if task["group"]:

@@ -1,4 +1,4 @@
-"""How a job's tasks begin: through `enter`, by a file that says what each role has."""
+"""This module says how a job's tasks begin: through `task_entry`, by a file that says what each role has."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from dl2_scheduler.backends.local.runtime import TaskShape
 
 
 class TaskFiles:
-    """Of all jobs of a cluster.
+    """`TaskFiles` are the files by which tasks begin, of all jobs of a cluster.
 
     Args:
         folder: of the files.
@@ -31,7 +31,7 @@ class TaskFiles:
         folder.mkdir(exist_ok=True, mode=0o700)
 
     def wrap(self, shape: TaskShape, role: str) -> str:
-        """Command that tasks of a role are run through."""
+        """Return the command that tasks of a role are run through."""
         return shlex.join([sys.executable, "-I", "-S", task_entry.__file__, str(self._path(shape.key)), role])
 
     def write(self, shape: TaskShape) -> None:
@@ -64,7 +64,7 @@ class TaskFiles:
             self.isolation.close()
 
     def share(self, shape: TaskShape, role: str) -> float:
-        """Cores that a task may count on."""
+        """Return the cores that a task may count on."""
         return self._cores * shape.slots[role] / self._slots
 
     @property

@@ -1,4 +1,4 @@
-"""Records of jobs as policies, the loop and operators see them: pure."""
+"""This module shows records of jobs as policies, the loop and operators see them. It is pure."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,7 +8,7 @@ from dl2_scheduler.backends.local import decide, holding
 from dl2_scheduler.backends.local.job_records import JobRecord
 from dl2_scheduler.backends.local.placing import TaskDemand, place
 from dl2_scheduler.backends.local.runtime import JobReport
-from dl2_scheduler.cluster.desk import JobPhase, JobStatus
+from dl2_scheduler.cluster.desk import JobStatus, LiveJobPhase
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import JobOutcome, Trained
 from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES, Job, Node
@@ -17,7 +17,7 @@ from dl2_scheduler.cluster.template import SLOTS
 
 
 def job_of(record: JobRecord, began: float) -> Job:
-    """As submitted, with what it has told of its data.
+    """Return the job as submitted, with what it has told of its data.
 
     Args:
         record: of the job.
@@ -28,21 +28,21 @@ def job_of(record: JobRecord, began: float) -> Job:
 
 
 def state_of(record: JobRecord, began: float) -> JobState:
-    """For a policy."""
+    """Return the job's state for a policy."""
     job = job_of(record, began)
-    starting = record.phase is JobPhase.STARTING
+    starting = record.phase is LiveJobPhase.STARTING
     return JobState(job, record.epochs_done, record.slots_run, record.workers, record.servers, starting)
 
 
 def speed_of(record: JobRecord) -> SpeedReport | None:
-    """As the job measured it; None: it did not."""
+    """Return the speed that the job measured; None: it did not."""
     if not (record.samples_per_second > 0 and record.workers and record.servers):
         return None
     return SpeedReport(record.name, record.document.model, record.servers, record.workers, record.samples_per_second)
 
 
 def outcome_of(before: JobRecord, now: JobRecord, grant: Grant, note: str, began: float) -> JobOutcome:
-    """What became of a job in a slot.
+    """Return what became of a job in a slot.
 
     Args:
         before: at the slot's start.
@@ -71,8 +71,11 @@ def outcome_of(before: JobRecord, now: JobRecord, grant: Grant, note: str, began
 
 
 def _never_trained(before: JobRecord, now: JobRecord) -> bool:
-    """Whether a job has failed before anybody heard that it trained: what it was granted is not what it had."""
-    return now.phase is JobPhase.FAILED and not (before.workers and before.servers)
+    """Return whether a job has failed before anybody heard that it trained.
+
+    What it was granted is then not what it had.
+    """
+    return now.phase is LiveJobPhase.FAILED and not (before.workers and before.servers)
 
 
 def _news(before: JobRecord, now: JobRecord) -> str:
@@ -82,14 +85,14 @@ def _news(before: JobRecord, now: JobRecord) -> str:
 
 
 def why_waits(record: JobRecord, nodes: Sequence[Node], held: Sequence[TaskDemand]) -> str:
-    """Why a job has no processes; "": it has, or only the policy knows.
+    """Return why a job has no processes; "": it has, or only the policy knows.
 
     Args:
         record: of the job.
         nodes: with their whole capacity.
         held: what held jobs take, this one too if it is.
     """
-    if record.phase is not JobPhase.WAITING:
+    if record.phase is not LiveJobPhase.WAITING:
         return ""
     if record.suspended:
         return f"suspended when it was submitted: dl2 release {record.name} lets it begin"
@@ -109,7 +112,7 @@ def why_waits(record: JobRecord, nodes: Sequence[Node], held: Sequence[TaskDeman
 
 
 def status_of(record: JobRecord, report: JobReport | None, log: Path, waits: str) -> JobStatus:
-    """For operators.
+    """Return the job as operators see it.
 
     Args:
         record: of the job.

@@ -1,4 +1,4 @@
-"""What drives a live cluster of any kind: its policies, the guard, the learner, and the requests of people."""
+"""This module sets up what drives a live cluster of any kind: policies, guard, learner, and people's requests."""
 
 import logging
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ _FITTED_SLOTS = 1000  # whose reports a new policy begins with
 
 @dataclass(frozen=True)
 class Caution:
-    """What keeps a policy from harm, as the options say."""
+    """`Caution` keeps a policy from harm, as the options say."""
 
     most_changes: Annotated[int, typer.Option(help="Tasks that start or end in a slot, of all jobs.")] = 1000
     least_slots: Annotated[int, typer.Option(help="From one scaling of a job to its next.")] = 1
@@ -47,7 +47,7 @@ class Caution:
 
     @property
     def limits(self) -> SlotLimits:
-        """Of what may change. Raises BadInput."""
+        """The limits of what may change in a slot. Raises BadInput."""
         if self.most_changes < 2:
             raise BadInput(f"--most-changes is {self.most_changes}: give at least 2, a worker and a server")
         if self.least_slots < 1:
@@ -56,7 +56,7 @@ class Caution:
 
     @property
     def guard(self) -> GuardSettings | None:
-        """None: there is no guard. Raises BadInput."""
+        """The settings of the guard; None: there is no guard. Raises BadInput."""
         slots, margin = self.guard_slots, self.guard_margin
         if slots < 0 or not 0 <= margin < float("inf"):
             raise BadInput(
@@ -67,7 +67,7 @@ class Caution:
 
 @dataclass(frozen=True)
 class Driving:
-    """How a live cluster is driven.
+    """`Driving` says how a live cluster is driven.
 
     Attributes:
         policy: by its name; None: the one that was used last in the folder, at first the baseline.
@@ -88,7 +88,7 @@ class Driving:
 
 @contextmanager
 def driven(cluster: Cluster, desk: JobDesk, history: History, folder: Path, driving: Driving) -> Iterator[SlotLoop]:
-    """The loop of a cluster, which people can talk to meanwhile.
+    """Set up the loop of a cluster, which people can talk to as long as the context lasts.
 
     Args:
         cluster: acted on.
@@ -129,7 +129,7 @@ def driven(cluster: Cluster, desk: JobDesk, history: History, folder: Path, driv
 
 
 def fitted_by(history: History) -> Maker:
-    """Makes policies that begin with the speeds which jobs of the cluster reported of late, where they fit speeds."""
+    """Return a maker of policies that begin with the speeds which jobs of the cluster reported of late."""
 
     def make(name: str) -> AllocationPolicy:
         policy = make_live_policy(name)

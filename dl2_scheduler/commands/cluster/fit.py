@@ -1,4 +1,4 @@
-"""`dl2 fit`: speeds, costs of scaling and jobs of a live cluster, as the simulator and learning take them."""
+"""This module is `dl2 fit`: it fits speeds, costs of scaling and jobs of a live cluster, for simulations."""
 
 import csv
 import io
@@ -14,7 +14,7 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.commands.common import Folder, default_folder, new_table, show
 from dl2_scheduler.live.history import History
 from dl2_scheduler.replay.costs import Costs, scaling_costs
-from dl2_scheduler.replay.measured import SpeedFit, SpeedRow, speed_table
+from dl2_scheduler.replay.measured import SpeedFit, SpeedRow, fit_speeds
 from dl2_scheduler.replay.past import past_jobs
 from dl2_scheduler.sim.trace import write_trace, write_whole
 from elastic_ps.system.terminal import say
@@ -28,21 +28,21 @@ def fit(
     """Fit speeds, and what scaling costs, to what the jobs of a cluster did."""
     with closing(History.of_folder(folder or default_folder())) as history:
         slots = list(history.slots())
-    table = speed_table(slots)
+    speed_fit = fit_speeds(slots)
     if trace is not None:
-        known = {row.model for row in table.rows}
+        known = {row.model for row in speed_fit.rows}
         jobs = [past.job for past in past_jobs(slots) if past.job.model in known]
         if not jobs:
             raise BadInput("no job of that history has told its samples of an epoch: let jobs run for some slots first")
         write_trace(trace, jobs)
-    write_whole(out, _lines(table))
+    write_whole(out, _lines(speed_fit))
     view = new_table(type=False, configurations=True, measurements=True, error_of_the_fit=True)
-    for each in table.types:
+    for each in speed_fit.types:
         error = "-" if math.isnan(each.error) else f"{each.error:.1%}"
         view.add_row(each.model, str(each.configurations), str(each.observations), error)
     show(view)
     say("error: each configuration, fitted to the others; -: fewer than 3 were measured")
-    _print_costs(scaling_costs(slots, table))
+    _print_costs(scaling_costs(slots, speed_fit))
 
 
 def _print_costs(costs: Costs) -> None:
@@ -62,11 +62,11 @@ def _print_costs(costs: Costs) -> None:
     say(f"in simulations: --start-cost {found.start:.1f} --change-cost {found.change:.1f} --join-cost {found.join:.1f}")
 
 
-def _lines(table: SpeedFit) -> list[str]:
+def _lines(speed_fit: SpeedFit) -> list[str]:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([field.name for field in fields(SpeedRow)])
-    writer.writerows([_rounded(value) for value in astuple(row)] for row in table.rows)
+    writer.writerows([_rounded(value) for value in astuple(row)] for row in speed_fit.rows)
     return [text.getvalue()]
 
 

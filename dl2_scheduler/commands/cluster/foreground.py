@@ -1,4 +1,7 @@
-"""What every program that serves a cluster in the foreground does: it has its folder for itself, and ends in order."""
+"""This module does what every program does that serves a cluster in the foreground.
+
+It has its folder for itself, and ends in order.
+"""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -20,7 +23,9 @@ _OWN = (
 
 @contextmanager
 def held(folder: Path, private: bool = False) -> Iterator[None]:
-    """Nobody else serves the folder meanwhile; the kernel lets go of it with this process.
+    """Keep a folder from being served by anybody else, as long as the context lasts.
+
+    The kernel lets go of it with this process.
 
     Args:
         folder: is made where there is none.
@@ -28,7 +33,7 @@ def held(folder: Path, private: bool = False) -> Iterator[None]:
 
     Raises:
         BadInput: the folder cannot be used, or others can read it.
-        RequestRefused: another has it.
+        ClusterRefused: another has it.
     """
     with ExitStack() as stack:
         try:
@@ -47,7 +52,10 @@ def held(folder: Path, private: bool = False) -> Iterator[None]:
 
 
 def signals_to(close: Callable[[], None]) -> AbstractContextManager[None]:
-    """SIGINT, SIGTERM and SIGHUP call `close` meanwhile; what has not ended by the second one ends at once by it."""
+    """Let SIGINT, SIGTERM and SIGHUP call `close`, as long as the context lasts.
+
+    What has not ended by the second signal ends at once by it.
+    """
     asked = False
 
     def handle(number: int) -> None:

@@ -1,4 +1,4 @@
-"""`dl2 jobs`, `status`, `why`: jobs of a cluster that `dl2 serve` runs, and what was decided about them."""
+"""This module is `dl2 jobs`, `status` and `why`: they show jobs of a cluster, and what was decided about them."""
 
 import time
 from pathlib import Path
@@ -93,12 +93,12 @@ def why(
 
 
 def client_of(folder: Path | None) -> ClusterClient:
-    """Of the cluster that a command asks."""
+    """Return a client of the cluster that a command asks."""
     return ClusterClient(folder or default_folder())
 
 
 def dictionary(message: Message) -> dict[str, object]:
-    """For programs, every field in it."""
+    """Return every field of a message, for programs."""
     found: dict[str, object] = MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
@@ -119,7 +119,7 @@ def _counts(workers: int, servers: int) -> str:
 
 
 def _of(word: str, job: pb.JobStatus) -> str:
-    """All its epochs, where its document tells them."""
+    """Return all its epochs, where its document tells them."""
     return f"{word}{job.epochs:g}" if job.epochs else ""
 
 
@@ -128,7 +128,7 @@ def _speed(job: pb.JobStatus) -> str:
 
 
 def _age(job: pb.JobStatus) -> str:
-    """From submission to now, or to the end."""
+    """Return the time from submission to now, or to the end."""
     minutes, seconds = divmod(int((job.ended or time.time()) - job.submitted), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{seconds:02}s"

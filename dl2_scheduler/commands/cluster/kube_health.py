@@ -1,4 +1,4 @@
-"""Whether a scheduler of Kubernetes gets on, as its probes are told."""
+"""This module tells probes whether a scheduler of Kubernetes gets on."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +17,9 @@ DECISION_SECONDS = 600.0
 
 
 class Health:
-    """Of one process; a question is a look too, so it has to be asked now and then. Safe from every thread.
+    """`Health` says how one process does. It has to be asked now and then: each question is a look too.
+
+    It is safe from every thread.
 
     Args:
         slot_seconds: length of a slot.
@@ -34,7 +36,7 @@ class Health:
         self._held = self._moved = 0.0
 
     def leads(self, holds: Callable[[], bool], slot: Callable[[], int]) -> None:
-        """From now on this process schedules.
+        """Note that from now on this process schedules.
 
         Args:
             holds: whether the lease is its own.
@@ -45,7 +47,7 @@ class Health:
         self._holds = holds
 
     def trouble(self) -> str:
-        """Why it should be started again; "": it gets on."""
+        """Return why the process should be started again; "" where it gets on."""
         if self._holds is None:
             return ""
         now = self._clock()
@@ -60,7 +62,10 @@ class Health:
         return ""
 
     def unready(self) -> str:
-        """Why it can schedule nothing now; one that waits for the lease could. "": nothing is in the way."""
+        """Return why the process can schedule nothing now; "" where nothing is in the way.
+
+        One that waits for the lease could schedule.
+        """
         if self._holds is None:
             return "" if self._waits() else "the lease has not been read yet"
         return "its first slot has not been decided yet" if self._slot() == self._first else ""
@@ -68,7 +73,7 @@ class Health:
 
 @contextmanager
 def answering(health: Health, where: str | None) -> Iterator[int]:
-    """Answer /healthz and /readyz meanwhile; yields the port.
+    """Answer /healthz and /readyz as long as the context lasts; yield the port.
 
     Args:
         health: what is told.

@@ -1,4 +1,4 @@
-"""`dl2 serve --kube`: a policy scales ElasticJobs, and their pods are bound, while this process holds the lease."""
+"""This module is `dl2 serve --kube`: while it holds the lease, it scales ElasticJobs and binds their pods."""
 
 import logging
 import socket
@@ -16,7 +16,7 @@ from dl2_scheduler.backends.kube.cluster import KubernetesCluster
 from dl2_scheduler.backends.kube.placement.binder import Binder
 from dl2_scheduler.backends.kube.placement.volume_claims import VolumeClaimReader
 from dl2_scheduler.backends.kube.scheduler_memory import SchedulerMemory
-from dl2_scheduler.cluster.errors import RequestRefused
+from dl2_scheduler.cluster.errors import ClusterRefused
 from dl2_scheduler.commands.cluster.driving import Driving, driven
 from dl2_scheduler.commands.cluster.foreground import held, signals_to
 from dl2_scheduler.commands.cluster.kube_health import Health, answering
@@ -31,7 +31,7 @@ _SYNC_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class KubeOrder:
-    """What to serve, and how.
+    """A `KubeOrder` says what to serve, and how.
 
     Attributes:
         slot_seconds: length of a slot.
@@ -55,7 +55,7 @@ def serve_kube(order: KubeOrder) -> None:
 
     Raises:
         BadInput: there is no cluster, or the folder or policy cannot be used.
-        RequestRefused: the lease was lost, or a part of this process has died: it has to be started again.
+        ClusterRefused: the lease was lost, or a part of this process has died: it has to be started again.
     """
     api = KubeApi(order.context, in_cluster=True)
     ended, trouble = threading.Event(), _Trouble()
@@ -74,11 +74,11 @@ def serve_kube(order: KubeOrder) -> None:
         finally:
             lease.release()
     if trouble.text:
-        raise RequestRefused(f"{trouble.text}: start this again")
+        raise ClusterRefused(f"{trouble.text}: start this again")
 
 
 class _Trouble:
-    """Why this process has to end.
+    """`_Trouble` says why this process has to end.
 
     Attributes:
         text: for people; "": it need not.
@@ -94,14 +94,14 @@ class _Trouble:
         self._close()
 
     def closes(self, cluster: KubernetesCluster) -> None:
-        """From now on trouble ends this cluster's loop."""
+        """Let trouble end this cluster's loop from now on."""
         self._close = cluster.close
         if self.text:
             cluster.close()
 
     @contextmanager
     def guards_threads(self) -> Iterator[None]:
-        """The death of a thread is trouble."""
+        """Take the death of a thread for trouble."""
 
         def died(found: threading.ExceptHookArgs) -> None:
             name = found.thread.name if found.thread else "a thread"

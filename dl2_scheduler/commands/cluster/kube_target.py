@@ -1,4 +1,7 @@
-"""Which cluster a command asks: one of this machine, by its folder, or one of Kubernetes, by the user's kubeconfig."""
+"""This module says which cluster a command asks.
+
+It is one of this machine, by its folder, or one of Kubernetes, by the user's kubeconfig.
+"""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Union
@@ -23,7 +26,7 @@ Context = Annotated[
 
 @dataclass(frozen=True)
 class Where:
-    """Which cluster.
+    """`Where` says which cluster a command asks.
 
     Attributes:
         folder: of the state of one of this machine; None: the default.
@@ -45,14 +48,16 @@ class Where:
             raise BadInput("--namespace and --context are of a Kubernetes cluster: give --kube too")
 
     def client(self) -> Union[ClusterClient, "KubeClient"]:
-        """To ask it."""
+        """Return a client that asks it."""
         if self.kube:
             return kube_client(self.context, self.namespace)
         return ClusterClient(self.folder or default_folder())
 
 
 def kube_client(context: str | None, namespace: str | None) -> "KubeClient":
-    """To ask a Kubernetes cluster. Its library is loaded for it alone: it is slow, and may not be there.
+    """Return a client that asks a Kubernetes cluster.
+
+    The client's library is loaded for it alone: it is slow, and may not be there.
 
     Raises:
         BadInput: it is not installed, or there is no such cluster.

@@ -1,4 +1,4 @@
-"""`dl2 logs`: the output of a job, or of one of its nodes."""
+"""This module is `dl2 logs`: it prints the output of a job, or of one of its nodes."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ from typing import Annotated, BinaryIO
 import typer
 
 from dl2_scheduler.backends.local.outputs import node_log
-from dl2_scheduler.cluster.errors import RequestRefused
+from dl2_scheduler.cluster.errors import ClusterRefused
 from dl2_scheduler.commands.cluster.jobs import JobName
 from dl2_scheduler.commands.cluster.kube_target import Where
 from dl2_scheduler.commands.common import default_folder
@@ -51,16 +51,20 @@ def logs(
 
 
 def _file_of(client: ClusterClient, folder: Path, job: str, node: str) -> Callable[[], tuple[Path, bool]]:
-    """Asks which file it is now, and whether the job has ended. Raises RequestRefused where there is none."""
+    """Return what tells which file it is now, and whether the job has ended.
+
+    Raises:
+        ClusterRefused: there is none.
+    """
     status = client.status(job)
     if not status.log:
-        raise RequestRefused(f"{job} has no output: it has not begun ({status.reason or status.phase})")
+        raise ClusterRefused(f"{job} has no output: it has not begun ({status.reason or status.phase})")
     of_node = node_log(folder, job, node)
     if not node and not Path(status.log).exists():
-        raise RequestRefused(f"{job} has no output (yet): there is no {status.log}")
+        raise ClusterRefused(f"{job} has no output (yet): there is no {status.log}")
     if node and not of_node.exists():
         there = ", ".join(sorted(found.stem for found in of_node.parent.glob("*.log"))) or "none"
-        raise RequestRefused(f"{job} has no node {node} since its last start; there is output of: {there}")
+        raise ClusterRefused(f"{job} has no node {node} since its last start; there is output of: {there}")
 
     def look() -> tuple[Path, bool]:
         now = client.status(job)
@@ -72,7 +76,7 @@ def _file_of(client: ClusterClient, folder: Path, job: str, node: str) -> Callab
 def pieces(
     look: Callable[[], tuple[Path, bool]], tail: int | None, follow: bool, wait: Callable[[], None]
 ) -> Iterator[bytes]:
-    """What a file holds, and with `follow` what is added to it, in the file of each later start too.
+    """Yield what a file holds, and with `follow` what is added to it, in the file of each later start too.
 
     Args:
         look: which file it is now, and whether no more will come.
@@ -95,7 +99,7 @@ def pieces(
 
 
 def _is_new(path: Path, file: BinaryIO) -> bool:
-    """Whether a later start has made another file; it may have said so before it made it."""
+    """Return whether a later start has made another file; it may have said so before it made it."""
     return path.exists() and not os.path.samestat(path.stat(), os.fstat(file.fileno()))
 
 

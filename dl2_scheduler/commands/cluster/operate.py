@@ -1,4 +1,4 @@
-"""`dl2 hold`, `release`, `scale`, `stop`: what people do with jobs of a cluster that `dl2 serve` runs."""
+"""This module is `dl2 hold`, `release`, `scale` and `stop`: what people do with jobs of a cluster."""
 
 from typing import Annotated
 

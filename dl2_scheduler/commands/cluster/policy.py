@@ -1,4 +1,4 @@
-"""`dl2 policy`: which policy decides in a running cluster, and which one beside it."""
+"""This module is `dl2 policy`: it shows and changes which policy decides in a running cluster, and its shadow."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`dl2 serve`: a policy drives jobs of this machine."""
+"""This module is `dl2 serve`: it lets a policy drive jobs of this machine, or of Kubernetes."""
 
 import sys
 from collections.abc import Sequence
@@ -111,7 +111,7 @@ def _serve_local(slots: str, length: float, driving: Driving, state: Path, isola
 def _serve_kube(
     length: float, driving: Driving, folder: Path, namespaces: Sequence[str], context: str | None, probes: str | None
 ) -> None:
-    """Its library is loaded for it alone: it is slow, and may not be there."""
+    """Load the library of Kubernetes for this alone, as it is slow and may not be there, and serve."""
     try:
         from dl2_scheduler.commands.cluster.kube_serve import KubeOrder, serve_kube
     except ModuleNotFoundError as error:

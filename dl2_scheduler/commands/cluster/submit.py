@@ -1,4 +1,4 @@
-"""`dl2 submit`: a job for a cluster that `dl2 serve` runs."""
+"""This module is `dl2 submit`: it hands a job to a cluster that `dl2 serve` runs."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`dl2 top`: what the nodes of a cluster carry, and what tasks really use."""
+"""This module is `dl2 top`: it shows what the nodes of a cluster carry, and what tasks really use."""
 
 from dl2_scheduler.commands.cluster.jobs import dictionary
 from dl2_scheduler.commands.cluster.kube_target import Where

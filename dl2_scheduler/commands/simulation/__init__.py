@@ -1,1 +1,1 @@
-"""Commands of `dl2` that simulate, learn and draw."""
+"""This package holds the commands of `dl2` that simulate, learn and draw."""

@@ -1,4 +1,4 @@
-"""`dl2 bootstrap`: a policy that decides as an existing scheduler does."""
+"""This module is `dl2 bootstrap`: it makes a policy that decides as an existing scheduler does."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -43,7 +43,7 @@ _TEACHER = "drf"
 
 
 class NetworkKind(StrEnum):
-    """Which one learns."""
+    """A `NetworkKind` says which network learns."""
 
     SHARED = "shared"
     PAPER = "paper"
@@ -102,7 +102,7 @@ def _nodes(clusters: str) -> tuple[tuple[Node, ...], ...]:
 
 @dataclass(frozen=True)
 class _Run:
-    """What was asked for.
+    """A `_Run` is what was asked for.
 
     Attributes:
         lessons: the episodes.

@@ -1,4 +1,4 @@
-"""`dl2 evaluate`: policies side by side on the same traces."""
+"""This module is `dl2 evaluate`: it compares policies side by side on the same traces."""
 
 import glob
 import sys
@@ -58,7 +58,7 @@ def evaluate(
 
 
 def _paths(patterns: Sequence[str]) -> list[Path]:
-    """The traces that patterns mean, in alphabetical order."""
+    """Return the traces that patterns mean, in alphabetical order."""
     paths: set[Path] = set()
     for pattern in patterns:
         found = glob.glob(pattern, recursive=True)
@@ -80,7 +80,7 @@ def _contenders(names: str, speeds: Speeds, asked: NodeRule) -> list[Contender]:
 
 @contextmanager
 def _progress(runs: int) -> Iterator[Callable[[str], None]]:
-    """A bar on stderr, where a person looks at it."""
+    """Show a bar on stderr, where a person looks at it."""
     columns = TextColumn("{task.description}"), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task("", total=runs)

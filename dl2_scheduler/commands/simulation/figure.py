@@ -1,4 +1,4 @@
-"""`dl2 figure`: a figure of the paper, from runs of our own."""
+"""This module is `dl2 figure`: it draws a figure of the paper from runs of our own."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`dl2 learn`: online reinforcement learning, from a bootstrapped policy on."""
+"""This module is `dl2 learn`: it improves a bootstrapped policy by online reinforcement learning."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -88,7 +88,7 @@ def _begun(told: Mapping[str, Any], before: "RunFolder", out: Path | None) -> "O
 
 
 def _run(told: Mapping[str, Any], folder: "RunFolder", start: "RunFolder | None") -> "Online | PaperOnline":
-    """As `_made`. Raises BadInput: the settings are damaged."""
+    """Make the run as `_made` does. Raises BadInput: the settings are damaged."""
     try:
         return _made(told, folder, start)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -97,7 +97,7 @@ def _run(told: Mapping[str, Any], folder: "RunFolder", start: "RunFolder | None"
 
 
 def _made(told: Mapping[str, Any], folder: "RunFolder", start: "RunFolder | None") -> "Online | PaperOnline":
-    """Of the kind of network that the run has.
+    """Make a run of the kind of network that its settings name.
 
     Args:
         told: settings of the run.

@@ -1,4 +1,4 @@
-"""`dl2 simulate --from-history`: the decisions of a live cluster asked again, and its jobs simulated."""
+"""This module is `dl2 simulate --from-history`: it asks again what a live cluster decided, and simulates its jobs."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -12,7 +12,7 @@ from dl2_scheduler.commands.common import new_table, show, show_json
 from dl2_scheduler.live.history import History
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.replay.costs import scaling_costs
-from dl2_scheduler.replay.measured import speed_table
+from dl2_scheduler.replay.measured import fit_speeds
 from dl2_scheduler.replay.past import Asked, ask_again
 from dl2_scheduler.replay.predicted import Predicted, predict
 from elastic_ps.system.terminal import say
@@ -39,9 +39,9 @@ def replay(folder: Path, policy: str | None, rule: NodeRule, given: Mapping[str,
         raise BadInput(f"the history in {folder} has no slot with jobs yet")
     asked = list(ask_again(slots, policy, make_live_policy, rule))
     chosen = policy or slots[-1].policy
-    table = speed_table(slots)
-    cost = replace(scaling_costs(slots, table).scaling, **given)
-    predicted = predict(slots, table, make_live_policy(chosen), rule, cost)
+    speed_fit = fit_speeds(slots)
+    cost = replace(scaling_costs(slots, speed_fit).scaling, **given)
+    predicted = predict(slots, speed_fit, make_live_policy(chosen), rule, cost)
     if as_json:
         show_json({**_document(asked, predicted, chosen), "cost": asdict(cost)})
     else:
@@ -50,7 +50,7 @@ def replay(folder: Path, policy: str | None, rule: NodeRule, given: Mapping[str,
 
 
 def _agreement(asked: Sequence[Asked]) -> tuple[int, int]:
-    """Grants that are the same, and all."""
+    """Return how many grants are the same, and how many there are."""
     grants = sum(len(each.recorded) for each in asked)
     return grants - sum(len(each.other) for each in asked), grants
 

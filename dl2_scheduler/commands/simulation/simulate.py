@@ -1,4 +1,4 @@
-"""`dl2 simulate`: one policy on one trace."""
+"""This module is `dl2 simulate`: it runs one policy on one trace."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -71,7 +71,7 @@ def _check_replay(context: typer.Context) -> None:
 
 
 def _given(context: typer.Context, cost: ScalingCost) -> dict[str, float]:
-    """Costs that were given, by their fields; the others are as in the history."""
+    """Return the costs that were given, by their fields; the others are as in the history."""
     return {field: getattr(cost, field) for option, field in _COSTS.items() if _is_given(context, option)}
 
 

@@ -1,4 +1,4 @@
-"""What commands that simulate share: their options, the speeds that a trace needs, what a simulation refuses."""
+"""This module holds what commands that simulate share: options, the speeds that a trace needs, refusals."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ VariationSeed = Annotated[int, typer.Option(help="Of the speeds' deviations.")]
 
 @dataclass(frozen=True)
 class SimulationOptions:
-    """What is simulated, as the options say."""
+    """`SimulationOptions` say what is simulated."""
 
     cluster: Cluster = DEFAULT_CLUSTER
     speeds: SpeedTable = None
@@ -49,16 +49,16 @@ class SimulationOptions:
 
     @property
     def rule(self) -> NodeRule:
-        """By which tasks find their node. Raises BadInput."""
+        """The rule by which tasks find their node. Raises BadInput."""
         return placement_rule(self.placement)
 
     @property
     def cost(self) -> ScalingCost:
-        """Of scaling. Raises BadInput."""
+        """The cost of scaling. Raises BadInput."""
         return scaling_cost(self.start_cost, self.change_cost, self.join_cost)
 
     def setting(self, lines: Mapping[str, Job]) -> Setting:
-        """For these jobs, which can all run in it.
+        """Return the setting for these jobs, which can all run in it.
 
         Args:
             lines: of `read_lines`.
@@ -75,7 +75,9 @@ class SimulationOptions:
 
 
 def _speeds_for(lines: Mapping[str, Job], table: Path | None) -> Speeds:
-    """For what every job can use, and one more of each: the published Optimus looks one step beyond.
+    """Return the speeds for what every job can use, and one more of each.
+
+    The published Optimus looks one step beyond.
 
     Args:
         lines: of `read_lines`.
@@ -91,7 +93,16 @@ def _speeds_for(lines: Mapping[str, Job], table: Path | None) -> Speeds:
 
 
 def known_speeds(table: Path | None, max_servers: int = 16, max_workers: int = 16) -> Speeds:
-    """Of a table; None: the shipped ones. Raises BadInput, with the line."""
+    """Read the speeds of a table.
+
+    Args:
+        table: the file; None: the speeds that are shipped.
+        max_servers: up to which speeds are wanted.
+        max_workers: up to which speeds are wanted.
+
+    Raises:
+        BadInput: the table is wrong, with the line.
+    """
     if table is None:
         return shipped_speeds(max_servers, max_workers)
     points = read_points(table)
@@ -102,7 +113,16 @@ def known_speeds(table: Path | None, max_servers: int = 16, max_workers: int = 1
 
 
 def scaling_cost(start: float, change: float, join: float) -> ScalingCost:
-    """Of `StartCost`, `ChangeCost` and `JoinCost`. Raises BadInput."""
+    """Check the values of `StartCost`, `ChangeCost` and `JoinCost`, and return them as one.
+
+    Args:
+        start: seconds that a job loses where it starts.
+        change: seconds that it loses where its counts change.
+        join: seconds that it trains on as it was where it is given more.
+
+    Raises:
+        BadInput: one is negative, or not finite.
+    """
     if not (math.isfinite(start + change + join) and min(start, change, join) >= 0):
         raise BadInput(f"--start-cost is {start}, --join-cost {join}, --change-cost {change}: give seconds from 0 on")
     return ScalingCost(start, change, join)

@@ -1,4 +1,4 @@
-"""`dl2 trace`: generate, convert and look at traces."""
+"""This module is `dl2 trace`: it generates, converts and shows traces."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -110,7 +110,7 @@ def show_trace(
 
 
 def _rows(jobs: Sequence[Job]) -> list[dict[str, Any]]:
-    """Of each model; the demands are those of its first job."""
+    """Describe the jobs of each model; the demands are those of its first job."""
     rows = []
     for model in sorted({job.model for job in jobs}):
         own = [job for job in jobs if job.model == model]

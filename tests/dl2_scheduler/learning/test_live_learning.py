@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from dl2_scheduler.cluster.errors import BadInput, RequestRefused
+from dl2_scheduler.cluster.errors import BadInput, ClusterRefused
 from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.jobs import Job, Node
@@ -220,7 +220,7 @@ def test_a_run_is_kept_as_it_was_and_held_by_one(tmp_path):
     run.save(new_policy(("a",), 9).weights(), {})
     keep(run.path)
     assert same(arrays(RunFolder(run.path / "before-live")), before)
-    with held(run.path), pytest.raises(RequestRefused, match="another dl2 serve learns"), held(run.path):
+    with held(run.path), pytest.raises(ClusterRefused, match="another dl2 serve learns"), held(run.path):
         pass
 
 

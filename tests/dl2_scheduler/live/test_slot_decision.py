@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dl2_scheduler.cli import app
-from dl2_scheduler.cluster.errors import BadInput, RequestRefused
+from dl2_scheduler.cluster.errors import BadInput, ClusterRefused
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
 from dl2_scheduler.learning.networks import new_policy
@@ -153,7 +153,7 @@ def test_a_shadow_decides_beside_and_is_then_used(played):
     loop.slot()
     assert (counts(history), policies.choice.shadow) == ([("one", 1, 1)], "")
     assert history.of("a", 0.0, 1)[0].shadow is None
-    with pytest.raises(RequestRefused, match="one decides already"):
+    with pytest.raises(ClusterRefused, match="one decides already"):
         policies.use_shadow("one")
     policies.use_shadow("breaks")
     loop.slot()

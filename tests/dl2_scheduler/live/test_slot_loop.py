@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dl2_scheduler.cli import app
-from dl2_scheduler.cluster.errors import BadInput, NoSuchJob, NotServed, RequestRefused
+from dl2_scheduler.cluster.errors import BadInput, ClusterRefused, NoSuchJob, NotServed
 from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.jobs import Job, Node
@@ -130,7 +130,7 @@ def test_refusals_over_the_socket(served, tmp_path):
             with pytest.raises(NoSuchJob, match="no job a"):
                 ask("a")
         dl2.submit(document("a"), Path("/"))
-        with pytest.raises(RequestRefused, match="a is waiting"):
+        with pytest.raises(ClusterRefused, match="a is waiting"):
             dl2.submit(document("a"), Path("/"))
 
 

@@ -12,8 +12,8 @@ from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.snapshot import NOTHING, Allocation, Grant, JobState, Snapshot, SpeedReport
 from dl2_scheduler.live.recorded_slots import RecordedSlot
-from dl2_scheduler.replay.costs import Cost, mean_wait, scaling_costs
-from dl2_scheduler.replay.measured import MeasuredSpeeds, speed_table
+from dl2_scheduler.replay.costs import Cost, mean_delay, scaling_costs
+from dl2_scheduler.replay.measured import MeasuredSpeeds, fit_speeds
 from dl2_scheduler.replay.past import past_jobs
 from dl2_scheduler.replay.predicted import predict
 from dl2_scheduler.replay.scalings import ScalingDelay, Scalings
@@ -102,7 +102,7 @@ class Life:
 
 def costs(*lives):
     slots = [replace_name(slot, number) for number, life in enumerate(lives) for slot in life.slots()]
-    return scaling_costs(slots, speed_table(slots))
+    return scaling_costs(slots, fit_speeds(slots))
 
 
 def replace_name(slot, number):
@@ -143,13 +143,13 @@ def test_a_join_whose_time_is_told_a_slot_later():
     assert (done.workers, done.since) == (2, 37.0)
     for known in (None, 12.0):
         slots[3] = replace(slots[3], outcome=replace(slots[3].outcome, jobs=(replace(done, since=known),)))
-        assert scaling_costs(slots, speed_table(slots)).join == Cost(
+        assert scaling_costs(slots, fit_speeds(slots)).join == Cost(
             pytest.approx(7.0), pytest.approx(math.nan, nan_ok=True), 1
         )
     for number, slot in enumerate(slots[4:], 4):
         done = replace(slot.outcome.jobs[0], since=12.0 if number < 8 else 77.0)
         slots[number] = replace(slot, outcome=replace(slot.outcome, jobs=(done,)))
-    assert scaling_costs(slots, speed_table(slots)).join is None  # what is told much later is of another plan
+    assert scaling_costs(slots, fit_speeds(slots)).join is None  # what is told much later is of another plan
 
 
 def test_waits_that_are_cut_off_are_counted():
@@ -167,7 +167,7 @@ def test_a_join_that_came_about_nobody_knows_when_was_not_cut_off():
     slots[3] = replace(slots[3], outcome=replace(slots[3].outcome, jobs=(replace(done, since=None),)))
     slots[4] = replace(slots[4], allocation=Allocation({"a": ONE}))
     slots += [replace_name(slot, 1) for slot in Life([ONE, ONE, ONE, TWO], join=7.0).slots()]
-    found = scaling_costs(slots, speed_table(slots)).join
+    found = scaling_costs(slots, fit_speeds(slots)).join
     assert (found.count, found.cut_off) == (1, 0)
 
 
@@ -176,19 +176,21 @@ def waits(*seen, cut_off=()):
 
 
 def test_a_mean_of_waits_of_which_some_were_cut_off():
-    assert mean_wait([]) is mean_wait(waits(cut_off=[3.0])) is None
+    assert mean_delay([]) is mean_delay(waits(cut_off=[3.0])) is None
     values = [-1.0, 2.0, 2.0, 7.0]
     usual = Cost(pytest.approx(np.mean(values)), pytest.approx(np.std(values, ddof=1) / 2), 4)
-    assert mean_wait(waits(*values)) == usual
-    assert mean_wait(waits(10.0, 50.0, cut_off=[20.0, 30.0])).seconds == pytest.approx(10 + 0.75 * 40)
-    early, late = mean_wait(waits(9.0, 11.0, cut_off=[5.0])), mean_wait(waits(9.0, 11.0, cut_off=[500.0]))
+    assert mean_delay(waits(*values)) == usual
+    assert mean_delay(waits(10.0, 50.0, cut_off=[20.0, 30.0])).seconds == pytest.approx(10 + 0.75 * 40)
+    early, late = mean_delay(waits(9.0, 11.0, cut_off=[5.0])), mean_delay(waits(9.0, 11.0, cut_off=[500.0]))
     assert (early.seconds, late.seconds) == (pytest.approx(10.0), pytest.approx(9 + 2 * 2 / 3))
 
 
 def test_long_waits_are_cut_off_more_often_and_count_all_the_same():
     random = np.random.default_rng(5)
     joins, patience = random.uniform(5.0, 35.0, 400), random.uniform(0.0, 60.0, 400)
-    found = mean_wait([ScalingDelay(min(join, most), join <= most) for join, most in zip(joins, patience, strict=True)])
+    found = mean_delay(
+        [ScalingDelay(min(join, most), join <= most) for join, most in zip(joins, patience, strict=True)]
+    )
     assert found.count + found.cut_off == 400
     assert abs(found.seconds - 20.0) < 3 * found.error < 2.0
     assert joins[joins <= patience].mean() < 20.0 - 3 * found.error  # of those that were seen alone
@@ -225,13 +227,13 @@ def test_an_end_within_its_error_is_none():
 
 def test_a_history_that_begins_in_a_start_or_has_no_times_tells_no_cost():
     slots = Life([ONE]).slots()
-    assert scaling_costs(slots[1:], speed_table(slots)).start is None
+    assert scaling_costs(slots[1:], fit_speeds(slots)).start is None
     timeless = [replace(slot, outcome=replace(slot.outcome, began=None, ended=None)) for slot in slots]
-    assert scaling_costs(timeless, speed_table(timeless)).scaling == MEASURED
+    assert scaling_costs(timeless, fit_speeds(timeless)).scaling == MEASURED
 
 
 def test_speeds_are_what_jobs_trained_by_the_clock():
-    rows = {(row.servers, row.workers): row for row in speed_table(Life([ONE, ONE, ONE, TWO]).slots()).rows}
+    rows = {(row.servers, row.workers): row for row in fit_speeds(Life([ONE, ONE, ONE, TWO]).slots()).rows}
     for counts in ((1, 1), (2, 2)):
         assert rows[counts].samples_per_second == pytest.approx(SPEEDS[counts])  # it said 99
 
@@ -241,7 +243,7 @@ def test_the_simulator_takes_as_long_as_the_job_did(length):
     slots = Life([ONE], start=12.0, end=1.5, slot_seconds=length).slots()
     (past,) = past_jobs(slots)
     assert past.seconds == pytest.approx(12 + 200 + 1.5)
-    table = speed_table(slots)
+    table = fit_speeds(slots)
 
     class Same:
         def allocate(self, snapshot, room):

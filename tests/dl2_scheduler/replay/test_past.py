@@ -17,7 +17,7 @@ from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.policies.registry import make_live_policy, make_policy
-from dl2_scheduler.replay.measured import speed_table
+from dl2_scheduler.replay.measured import fit_speeds
 from dl2_scheduler.replay.past import ask_again, past_jobs
 from dl2_scheduler.sim.simulator import SimulatedCluster
 from dl2_scheduler.sim.speeds import read_points
@@ -61,7 +61,7 @@ def lived():
 
 
 def test_the_table_has_what_was_measured_and_fits_the_rest(lived):
-    table, true = speed_table(lived), true_speeds()
+    table, true = fit_speeds(lived), true_speeds()
     assert [each.model for each in table.types] == ["text", "vision"]
     assert len(table.rows) == 2 * MOST * MOST
     measured = [row for row in table.rows if row.observations]
@@ -86,7 +86,7 @@ def slot(reports, before=(1, 1)):
 
 
 def test_errors_are_those_of_the_mean_and_a_slot_of_change_tells_nothing():
-    table = speed_table(
+    table = fit_speeds(
         [slot([report("a", speed)]) for speed in (9.0, 10.0, 11.0)] + [slot([report("a", 99.0)], (0, 0))]
     )
     (row,) = [row for row in table.rows if row.observations]
@@ -97,7 +97,7 @@ def test_errors_are_those_of_the_mean_and_a_slot_of_change_tells_nothing():
 
 def test_a_history_without_speeds_says_so():
     with pytest.raises(BadInput, match="no job has told its speed in that history"):
-        speed_table([slot([])])
+        fit_speeds([slot([])])
 
 
 def test_jobs_are_those_that_came_with_their_real_times(lived):

@@ -7,7 +7,7 @@ import yaml
 
 from dl2_scheduler.backends.kube.apiserver.object_reading import job_of
 from dl2_scheduler.backends.kube.client import KubeClient
-from dl2_scheduler.cluster.errors import BadInput, NoSuchJob, NotServed, RequestRefused
+from dl2_scheduler.cluster.errors import BadInput, ClusterRefused, NoSuchJob, NotServed
 from k8s.foundation.api_server import NotFound, Rejected
 from tests.dl2_scheduler.kube_objects import NOW, gang, job, node, pod
 from tests.dl2_scheduler.played_kube import JOBS, PlayedApi
@@ -35,7 +35,7 @@ def found(api, name="one"):
 def test_a_document_goes_to_the_api_server_as_it_is(api, client):
     assert client.submit(yaml.safe_dump(DOCUMENT), HERE) == "one"
     assert api.calls[0][:2] == ("create", PATH)
-    with pytest.raises(RequestRefused, match="one exists already"):
+    with pytest.raises(ClusterRefused, match="one exists already"):
         client.submit(yaml.safe_dump(DOCUMENT), HERE)
 
 
@@ -87,12 +87,12 @@ def test_hold_fixes_the_present_counts_and_release_gives_them_back(api, client):
     held = found(api)
     assert (held.by_scheduler, held.workers.replicas, held.servers.replicas) == (False, 3, 2)
     assert len([call for call in api.calls if call[0] == "patch"]) == 1
-    with pytest.raises(RequestRefused, match="held already"):
+    with pytest.raises(ClusterRefused, match="held already"):
         client.hold("one")
     assert client.scale("one", 4, 0) == (4, 2)
     client.release("one")
     assert found(api).by_scheduler
-    with pytest.raises(RequestRefused, match="is not held"):
+    with pytest.raises(ClusterRefused, match="is not held"):
         client.release("one")
 
 
@@ -106,14 +106,14 @@ def test_hold_fixes_the_present_counts_and_release_gives_them_back(api, client):
 )
 def test_counts_that_are_refused(api, client, spec, counts, words):
     api.add(PATH, job("one", **spec))
-    with pytest.raises(RequestRefused, match=words):
+    with pytest.raises(ClusterRefused, match=words):
         client.scale("one", *counts)
     assert not any(call[0] == "patch" for call in api.calls)
 
 
 def test_holding_a_job_that_has_nothing_keeps_it_so_where_that_can_be(api, client):
     api.add(PATH, job("one", allocation=(0, 0)), job("two", allocation=(0, 0), checkpoint={"url": "s3://x"}))
-    with pytest.raises(RequestRefused, match="one has nothing now"):
+    with pytest.raises(ClusterRefused, match="one has nothing now"):
         client.hold("one")
     client.hold("two")
     assert (found(api, "two").suspend, found(api, "two").by_scheduler) == (True, False)
@@ -129,7 +129,7 @@ def test_a_write_in_between_is_read_first(api, client):
         api.put(path, {**api.objects[path], "spec": {**api.objects[path]["spec"], "scaling": "Manual"}})
 
     api.before_write = meanwhile
-    with pytest.raises(RequestRefused, match="held already"):
+    with pytest.raises(ClusterRefused, match="held already"):
         client.hold("one")
 
 
@@ -137,7 +137,7 @@ def test_stop_deletes_what_has_not_ended(api, client):
     api.add(PATH, job("one"), {**job("done"), "status": {"phase": "Completed"}})
     client.stop("one")
     assert f"{PATH}/one" not in api.objects
-    with pytest.raises(RequestRefused, match="has ended"):
+    with pytest.raises(ClusterRefused, match="has ended"):
         client.stop("done")
 
 
@@ -166,14 +166,14 @@ def test_why_tells_the_last_decisions(api, client):
 
 def test_logs_are_of_the_first_worker_or_of_the_pod_that_is_named(api, client):
     api.add(PATH, job("one"))
-    with pytest.raises(RequestRefused, match="has no pods now"):
+    with pytest.raises(ClusterRefused, match="has no pods now"):
         next(client.logs("one", "", False, None))
     api.add("/api/v1/namespaces/default/pods", *gang("one", 2, 1))
     assert b"".join(client.logs("one", "", True, 5)) == b"first\nsecond\n"
     assert api.calls[-1][1:] == ("/api/v1/namespaces/default/pods/one-worker-0/log", {"follow": "true", "tailLines": 5})
     list(client.logs("one", "server-0", False, None))
     assert "one-server-0" in api.calls[-1][1]
-    with pytest.raises(RequestRefused, match="worker-0, worker-1, "):
+    with pytest.raises(ClusterRefused, match="worker-0, worker-1, "):
         next(client.logs("one", "worker-7", False, None))
 
 

@@ -19,7 +19,7 @@ from dl2_scheduler.backends.kube.views import (
     snapshot_of,
     status_of,
 )
-from dl2_scheduler.cluster.desk import JobPhase
+from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.snapshot import Grant
 from tests.dl2_scheduler.kube_objects import NOW, gang, job, node, pod, stamp, template
@@ -282,13 +282,13 @@ def test_notes_tell_why_a_job_was_other_than_decided(now, pods, expected):
 @pytest.mark.parametrize(
     ("spec", "status", "phase", "reason"),
     [
-        ({}, {}, JobPhase.WAITING, "the policy's words"),
-        ({"suspend": True}, {"phase": "Suspended"}, JobPhase.WAITING, "suspended: spec.suspend is set"),
-        ({}, {"phase": "Starting", "reason": "2 pods start"}, JobPhase.STARTING, "the policy's words"),
-        ({"scaling": "Manual"}, {"phase": "Starting", "reason": "2 pods start"}, JobPhase.STARTING, "2 pods start"),
-        ({}, {"phase": "Running"}, JobPhase.RUNNING, ""),
-        ({}, {"phase": "Failed", "reason": "exit 3"}, JobPhase.FAILED, "exit 3"),
-        ({}, {"phase": "Completed"}, JobPhase.FINISHED, ""),
+        ({}, {}, LiveJobPhase.WAITING, "the policy's words"),
+        ({"suspend": True}, {"phase": "Suspended"}, LiveJobPhase.WAITING, "suspended: spec.suspend is set"),
+        ({}, {"phase": "Starting", "reason": "2 pods start"}, LiveJobPhase.STARTING, "the policy's words"),
+        ({"scaling": "Manual"}, {"phase": "Starting", "reason": "2 pods start"}, LiveJobPhase.STARTING, "2 pods start"),
+        ({}, {"phase": "Running"}, LiveJobPhase.RUNNING, ""),
+        ({}, {"phase": "Failed", "reason": "exit 3"}, LiveJobPhase.FAILED, "exit 3"),
+        ({}, {"phase": "Completed"}, LiveJobPhase.FINISHED, ""),
     ],
 )
 def test_phases_and_reasons(spec, status, phase, reason):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dl2_scheduler.cluster.desk import JobPhase
+from dl2_scheduler.cluster.desk import LiveJobPhase
 from tests.dl2_scheduler.local_cases import HERE, only, phases, slot
 from tests.dl2_scheduler.played_cluster import document
 
@@ -12,7 +12,7 @@ from tests.dl2_scheduler.played_cluster import document
 def test_a_job_from_submission_to_its_end(serve, runtime):
     cluster = serve()
     assert cluster.desk.submit(document(), HERE) == "digits"
-    assert phases(cluster) == {"digits": JobPhase.WAITING}
+    assert phases(cluster) == {"digits": LiveJobPhase.WAITING}
     assert only(slot(cluster, digits=(2, 1))) == type(only(slot(cluster, digits=(2, 1))))(
         "digits", 2, 1, pytest.approx(2.0), None, since=0.0
     )
@@ -23,7 +23,7 @@ def test_a_job_from_submission_to_its_end(serve, runtime):
         last = only(slot(cluster, digits=(4, 4)))
     assert runtime.calls[1:] == [("scale", "digits", 4, 4)]
     assert last.finished == pytest.approx(130.0)  # 2 slots at 1 a second, the other 36 epochs at 4
-    assert (phases(cluster), cluster.snapshot().jobs) == ({"digits": JobPhase.FINISHED}, ())
+    assert (phases(cluster), cluster.snapshot().jobs) == ({"digits": LiveJobPhase.FINISHED}, ())
     assert cluster.desk.jobs()[0].epochs_done == 40
 
 
@@ -91,7 +91,7 @@ def test_suspended_with_a_checkpoint_and_restored_from_it(serve, runtime):
     outcome = only(slot(cluster))
     assert (outcome.workers, outcome.epochs) == (0, pytest.approx(0.0))
     assert runtime.calls[-2:] == [("save", "digits"), ("stop", "digits")]
-    assert phases(cluster) == {"digits": JobPhase.WAITING}
+    assert phases(cluster) == {"digits": LiveJobPhase.WAITING}
     assert "suspended" in cluster.desk.jobs()[0].reason
     slot(cluster, digits=(1, 1))
     assert runtime.calls[-1] == ("start", "digits", 1, 1)
@@ -108,7 +108,7 @@ def test_what_a_job_could_not_follow_is_what_happened(serve, runtime):
     kept = only(slot(cluster))
     assert (kept.workers, runtime.calls) == (2, [("start", "digits", 2, 1)])
     assert kept.note.startswith("it could not be saved, so it is not suspended: no more workers")
-    assert phases(cluster) == {"digits": JobPhase.RUNNING}
+    assert phases(cluster) == {"digits": LiveJobPhase.RUNNING}
 
 
 def test_jobs_that_shrink_go_first(serve, runtime):
@@ -141,11 +141,11 @@ def test_a_job_is_saved_while_it_trains_and_the_others_go_on(serve, runtime, clo
     a, b = slot(cluster, b=(1, 1)).jobs
     assert (a.workers, a.epochs, b.epochs) == (2, pytest.approx(4.0), pytest.approx(2.0))
     assert (phases(cluster), cluster.desk.jobs()[0].reason) == (
-        {"a": JobPhase.SUSPENDING, "b": JobPhase.RUNNING},
+        {"a": LiveJobPhase.SUSPENDING, "b": LiveJobPhase.RUNNING},
         "it is being saved",
     )
     a, b = slot(cluster, a=(1, 1), b=(1, 1)).jobs
-    assert (a.workers, a.note, phases(cluster)["a"]) == (0, "it is still being suspended", JobPhase.WAITING)
+    assert (a.workers, a.note, phases(cluster)["a"]) == (0, "it is still being suspended", LiveJobPhase.WAITING)
     assert runtime.saved == {1: pytest.approx(10.0)}  # it trained until it was saved
     slot(cluster, a=(1, 1), b=(1, 1))
-    assert (phases(cluster)["a"], runtime.calls[-1]) == (JobPhase.RUNNING, ("start", "a", 1, 1))
+    assert (phases(cluster)["a"], runtime.calls[-1]) == (LiveJobPhase.RUNNING, ("start", "a", 1, 1))

@@ -9,7 +9,7 @@ from dl2_scheduler.backends.local import decide
 from dl2_scheduler.backends.local.decide import LeaveJob, ScaleJob, StartJob, SuspendJob
 from dl2_scheduler.backends.local.job_records import JobRecord
 from dl2_scheduler.backends.local.runtime import JobReport, LauncherEnding, LauncherProcess
-from dl2_scheduler.cluster.desk import JobPhase
+from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.document import read_document
 from dl2_scheduler.cluster.snapshot import Grant
 from tests.dl2_scheduler.played_cluster import document
@@ -24,17 +24,17 @@ NEW = replace(REPORT, trains=False, has_trained=False)
 @pytest.mark.parametrize(
     ("phase", "report", "grant", "action"),
     [
-        (JobPhase.WAITING, None, (2, 1), StartJob(2, 1)),
-        (JobPhase.WAITING, None, (0, 0), LeaveJob()),
-        (JobPhase.RUNNING, REPORT, (2, 1), LeaveJob()),
-        (JobPhase.RUNNING, REPORT, (3, 1), ScaleJob(3, 1)),
-        (JobPhase.STARTING, NEW, (3, 2), ScaleJob(3, 2)),
-        (JobPhase.RUNNING, REPORT, (0, 0), SuspendJob(save=True)),
-        (JobPhase.STARTING, None, (0, 0), SuspendJob(save=False)),
-        (JobPhase.STARTING, NEW, (0, 0), SuspendJob(save=False)),
-        (JobPhase.STARTING, replace(REPORT, trains=False), (0, 0), SuspendJob(save=True)),
-        (JobPhase.SUSPENDING, None, (0, 0), LeaveJob()),
-        (JobPhase.STARTING, None, (1, 1), LeaveJob()),
+        (LiveJobPhase.WAITING, None, (2, 1), StartJob(2, 1)),
+        (LiveJobPhase.WAITING, None, (0, 0), LeaveJob()),
+        (LiveJobPhase.RUNNING, REPORT, (2, 1), LeaveJob()),
+        (LiveJobPhase.RUNNING, REPORT, (3, 1), ScaleJob(3, 1)),
+        (LiveJobPhase.STARTING, NEW, (3, 2), ScaleJob(3, 2)),
+        (LiveJobPhase.RUNNING, REPORT, (0, 0), SuspendJob(save=True)),
+        (LiveJobPhase.STARTING, None, (0, 0), SuspendJob(save=False)),
+        (LiveJobPhase.STARTING, NEW, (0, 0), SuspendJob(save=False)),
+        (LiveJobPhase.STARTING, replace(REPORT, trains=False), (0, 0), SuspendJob(save=True)),
+        (LiveJobPhase.SUSPENDING, None, (0, 0), LeaveJob()),
+        (LiveJobPhase.STARTING, None, (1, 1), LeaveJob()),
     ],
 )
 def test_only_differences_are_done(phase, report, grant, action):
@@ -44,10 +44,10 @@ def test_only_differences_are_done(phase, report, grant, action):
 @pytest.mark.parametrize(
     ("phase", "grant", "word"),
     [
-        (JobPhase.RUNNING, (0, 0), "does not answer"),  # what it trained would be lost
-        (JobPhase.RUNNING, (3, 1), "does not answer"),
-        (JobPhase.STARTING, (3, 1), "does not answer"),
-        (JobPhase.SUSPENDING, (1, 1), "still being suspended"),
+        (LiveJobPhase.RUNNING, (0, 0), "does not answer"),  # what it trained would be lost
+        (LiveJobPhase.RUNNING, (3, 1), "does not answer"),
+        (LiveJobPhase.STARTING, (3, 1), "does not answer"),
+        (LiveJobPhase.SUSPENDING, (1, 1), "still being suspended"),
     ],
 )
 def test_what_cannot_be_done_is_noted(phase, grant, word):
@@ -57,29 +57,33 @@ def test_what_cannot_be_done_is_noted(phase, grant, word):
 
 
 @pytest.mark.parametrize(
-    ("status", "becomes"), [(0, JobPhase.FINISHED), (1, JobPhase.FAILED), (None, JobPhase.WAITING)]
+    ("status", "becomes"), [(0, LiveJobPhase.FINISHED), (1, LiveJobPhase.FAILED), (None, LiveJobPhase.WAITING)]
 )
 def test_an_end_before_the_job_was_saved_is_its_own(status, becomes):
-    record = replace(RECORD, phase=JobPhase.SUSPENDING)
+    record = replace(RECORD, phase=LiveJobPhase.SUSPENDING)
     changed = replace(record, **decide.ended(record, LauncherEnding(status, "why", 9.0), 10.0))
     assert (changed.phase, changed.losses) == (becomes, 0 if status is not None else 1)
 
 
 def test_what_is_saved_may_end_and_what_could_not_be_goes_on():
-    saving = replace(RECORD, phase=JobPhase.SUSPENDING)
+    saving = replace(RECORD, phase=LiveJobPhase.SUSPENDING)
     assert decide.saved(saving, "") == {"saved": True}
-    assert decide.saved(saving, "disk full")["phase"] is JobPhase.RUNNING
-    for phase in (JobPhase.STOPPING, JobPhase.WAITING, JobPhase.FINISHED):
+    assert decide.saved(saving, "disk full")["phase"] is LiveJobPhase.RUNNING
+    for phase in (LiveJobPhase.STOPPING, LiveJobPhase.WAITING, LiveJobPhase.FINISHED):
         assert decide.saved(replace(RECORD, phase=phase), "") == {}
 
 
 def test_a_report_moves_the_phase():
-    starting = replace(RECORD, phase=JobPhase.STARTING, epochs_done=3.0, samples_per_epoch=100.0)
+    starting = replace(RECORD, phase=LiveJobPhase.STARTING, epochs_done=3.0, samples_per_epoch=100.0)
     changes = decide.reported(starting, replace(REPORT, samples_per_epoch=0.0))
-    assert (changes["phase"], changes["epochs_done"], changes["samples_per_epoch"]) == (JobPhase.RUNNING, 3.5, 100.0)
-    back = decide.reported(replace(starting, phase=JobPhase.RUNNING), replace(NEW, reason="s0 died"))
-    assert (back["phase"], back["reason"], back["samples_per_second"]) == (JobPhase.STARTING, "s0 died", 0.0)
-    assert "phase" not in decide.reported(replace(starting, phase=JobPhase.STOPPING), REPORT)
+    assert (changes["phase"], changes["epochs_done"], changes["samples_per_epoch"]) == (
+        LiveJobPhase.RUNNING,
+        3.5,
+        100.0,
+    )
+    back = decide.reported(replace(starting, phase=LiveJobPhase.RUNNING), replace(NEW, reason="s0 died"))
+    assert (back["phase"], back["reason"], back["samples_per_second"]) == (LiveJobPhase.STARTING, "s0 died", 0.0)
+    assert "phase" not in decide.reported(replace(starting, phase=LiveJobPhase.STOPPING), REPORT)
 
 
 def told(record, back="", **report):
@@ -87,7 +91,7 @@ def told(record, back="", **report):
 
 
 def test_epochs_that_are_done_again_are_told_until_they_are_done():
-    record = told(replace(RECORD, phase=JobPhase.RUNNING), epochs=9.5)
+    record = told(replace(RECORD, phase=LiveJobPhase.RUNNING), epochs=9.5)
     assert (record.epochs_done, record.reason) == (9.5, "")
     record = told(record, "server s0 died", epochs=2.0)
     words = "epochs up to 9.5 are done again: back at its last checkpoint, as server s0 died"
@@ -100,14 +104,14 @@ def test_epochs_that_are_done_again_are_told_until_they_are_done():
 
 @pytest.mark.parametrize("report", [{"trains": False}, {"samples_per_second": 0.0}])
 def test_a_coordinator_that_has_heard_of_no_training_takes_no_epochs_back(report):
-    record = replace(RECORD, phase=JobPhase.RUNNING, epochs_done=9.5)
+    record = replace(RECORD, phase=LiveJobPhase.RUNNING, epochs_done=9.5)
     assert told(record, epochs=0.0, **report).epochs_done == 9.5
 
 
 def test_a_job_whose_launcher_was_lost_says_so_when_it_does_epochs_again():
-    record = replace(RECORD, phase=JobPhase.RUNNING, epochs_done=9.5)
+    record = replace(RECORD, phase=LiveJobPhase.RUNNING, epochs_done=9.5)
     record = replace(record, **decide.ended(record, LauncherEnding(None, "it was killed", 9.0), 10.0))
-    record = told(replace(record, phase=JobPhase.STARTING), epochs=2.0)
+    record = told(replace(record, phase=LiveJobPhase.STARTING), epochs=2.0)
     assert record.reason.endswith("checkpoint, as its launcher was lost: it was killed")
     assert told(told(record, epochs=9.5), epochs=8.0).reason.endswith("back at its last checkpoint")
 
@@ -115,15 +119,15 @@ def test_a_job_whose_launcher_was_lost_says_so_when_it_does_epochs_again():
 @pytest.mark.parametrize(
     ("phase", "losses", "status", "becomes"),
     [
-        (JobPhase.RUNNING, 0, 0, JobPhase.FINISHED),
-        (JobPhase.RUNNING, 0, 1, JobPhase.FAILED),
-        (JobPhase.STARTING, 0, 2, JobPhase.FAILED),
-        (JobPhase.RUNNING, 0, None, JobPhase.WAITING),
-        (JobPhase.RUNNING, 3, None, JobPhase.FAILED),
-        (JobPhase.SUSPENDING, 0, 0, JobPhase.WAITING),
-        (JobPhase.SUSPENDING, 0, None, JobPhase.WAITING),
-        (JobPhase.STOPPING, 0, 0, JobPhase.STOPPED),
-        (JobPhase.STOPPING, 0, 143, JobPhase.STOPPED),
+        (LiveJobPhase.RUNNING, 0, 0, LiveJobPhase.FINISHED),
+        (LiveJobPhase.RUNNING, 0, 1, LiveJobPhase.FAILED),
+        (LiveJobPhase.STARTING, 0, 2, LiveJobPhase.FAILED),
+        (LiveJobPhase.RUNNING, 0, None, LiveJobPhase.WAITING),
+        (LiveJobPhase.RUNNING, 3, None, LiveJobPhase.FAILED),
+        (LiveJobPhase.SUSPENDING, 0, 0, LiveJobPhase.WAITING),
+        (LiveJobPhase.SUSPENDING, 0, None, LiveJobPhase.WAITING),
+        (LiveJobPhase.STOPPING, 0, 0, LiveJobPhase.STOPPED),
+        (LiveJobPhase.STOPPING, 0, 143, LiveJobPhase.STOPPED),
     ],
 )
 def test_the_end_of_a_launcher(phase, losses, status, becomes):
@@ -131,4 +135,4 @@ def test_the_end_of_a_launcher(phase, losses, status, becomes):
     changed = replace(record, **decide.ended(record, LauncherEnding(status, "why", 9.0), 10.0))
     assert (changed.phase, changed.process, changed.workers) == (becomes, None, 0)
     assert changed.ended == (9.0 if becomes.ended else None)
-    assert changed.epochs_done == (40.0 if becomes is JobPhase.FINISHED else 0.0)
+    assert changed.epochs_done == (40.0 if becomes is LiveJobPhase.FINISHED else 0.0)

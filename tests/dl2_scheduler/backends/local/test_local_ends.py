@@ -3,8 +3,8 @@
 import pytest
 
 from dl2_scheduler.backends.local.runtime import LauncherEnding
-from dl2_scheduler.cluster.desk import JobPhase
-from dl2_scheduler.cluster.errors import NoSuchJob, RequestRefused
+from dl2_scheduler.cluster.desk import LiveJobPhase
+from dl2_scheduler.cluster.errors import ClusterRefused, NoSuchJob
 from tests.dl2_scheduler.local_cases import HERE, only, phases, slot
 from tests.dl2_scheduler.played_cluster import document
 
@@ -46,13 +46,13 @@ def test_a_job_that_is_over_is_not_decided_about_while_its_launcher_lives(serve,
     assert (a.finished, a.epochs, a.workers) == (40.0, 38 if status == 0 else 0, 1)
     assert [state.job.id for state in cluster.snapshot().jobs] == ["b"]
     assert (cluster.desk.jobs()[0].phase, cluster.desk.jobs()[0].reason) == (
-        JobPhase.RUNNING,
+        LiveJobPhase.RUNNING,
         "it is over, and its processes end",
     )
     clock.at(1041.5, lambda: runtime.end("a", status, "why"))
     assert [job.id for job in slot(cluster, b=(1, 1)).jobs] == ["b"]
     found = cluster.desk.jobs()[0]
-    assert (found.phase, found.reason) == (JobPhase.FAILED if status else JobPhase.FINISHED, "why")
+    assert (found.phase, found.reason) == (LiveJobPhase.FAILED if status else LiveJobPhase.FINISHED, "why")
     assert found.ended == pytest.approx(1041.5)
 
 
@@ -79,7 +79,7 @@ def test_a_job_that_is_over_as_it_was_suspended_is_decided_about(serve, runtime,
     monkeypatch.setattr(runtime, "stop", stop)
     slot(cluster)
     (state,) = cluster.snapshot().jobs
-    assert (state.job.id, phases(cluster)) == ("digits", {"digits": JobPhase.SUSPENDING})
+    assert (state.job.id, phases(cluster)) == ("digits", {"digits": LiveJobPhase.SUSPENDING})
 
 
 def test_a_job_that_ends_while_it_is_saved_has_finished(serve, runtime):
@@ -89,14 +89,14 @@ def test_a_job_that_ends_while_it_is_saved_has_finished(serve, runtime):
     slot(cluster, digits=(2, 2))
     for _ in range(9):
         outcome = slot(cluster)
-    assert (phases(cluster), only(outcome).finished) == ({"digits": JobPhase.FINISHED}, pytest.approx(200.0))
+    assert (phases(cluster), only(outcome).finished) == ({"digits": LiveJobPhase.FINISHED}, pytest.approx(200.0))
 
 
 def test_a_job_that_cannot_be_started_has_failed(serve):
     cluster = serve()
     cluster.desk.submit(document().replace("digits.py", "gone.py"), HERE)
     assert only(slot(cluster, digits=(1, 1))).note == "its folder is gone"
-    assert phases(cluster) == {"digits": JobPhase.FAILED}
+    assert phases(cluster) == {"digits": LiveJobPhase.FAILED}
 
 
 def test_a_lost_launcher_is_started_again_but_not_for_ever(serve, runtime):
@@ -117,9 +117,13 @@ def test_stopped_in_mid_slot(serve, clock, runtime):
     clock.at(1004.0, lambda: cluster.desk.stop("b"))
     clock.at(1004.5, lambda: cluster.desk.stop("a"))
     a, b = slot(cluster, a=(1, 1)).jobs
-    assert (a.finished, b.finished, phases(cluster)) == (4.5, 4.0, {"a": JobPhase.STOPPED, "b": JobPhase.STOPPED})
+    assert (a.finished, b.finished, phases(cluster)) == (
+        4.5,
+        4.0,
+        {"a": LiveJobPhase.STOPPED, "b": LiveJobPhase.STOPPED},
+    )
     assert runtime.calls[-1] == ("stop", "a")
-    with pytest.raises(RequestRefused, match="a has ended: it is stopped"):
+    with pytest.raises(ClusterRefused, match="a has ended: it is stopped"):
         cluster.desk.stop("a")
     with pytest.raises(NoSuchJob, match="no job c; those that have not ended: none"):
         cluster.desk.stop("c")
@@ -131,7 +135,7 @@ def test_a_job_that_is_being_stopped_takes_no_orders(serve):
     cluster.desk.stop("a")
     cluster.desk.stop("a")  # twice is no mistake
     for order in (cluster.desk.hold, cluster.desk.release, lambda name: cluster.desk.scale(name, 1, 1)):
-        with pytest.raises(RequestRefused, match="a is being stopped"):
+        with pytest.raises(ClusterRefused, match="a is being stopped"):
             order("a")
 
 
@@ -142,4 +146,4 @@ def test_a_job_that_is_being_stopped_wants_nothing_more(serve, runtime, monkeypa
     cluster.desk.stop("digits")
     monkeypatch.setattr(runtime, "stop", lambda name, process: None)  # it takes its time
     assert cluster.snapshot().jobs == ()
-    assert phases(cluster) == {"digits": JobPhase.STOPPING}
+    assert phases(cluster) == {"digits": LiveJobPhase.STOPPING}

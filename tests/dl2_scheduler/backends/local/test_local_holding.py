@@ -6,8 +6,8 @@ import yaml
 from dl2_scheduler.backends.local.nodes import virtual_nodes
 from dl2_scheduler.backends.local.placing import TaskDemand, place
 from dl2_scheduler.backends.local.runtime import TaskShape
-from dl2_scheduler.cluster.desk import JobPhase
-from dl2_scheduler.cluster.errors import BadInput, NoSuchJob, RequestRefused
+from dl2_scheduler.cluster.desk import LiveJobPhase
+from dl2_scheduler.cluster.errors import BadInput, ClusterRefused, NoSuchJob
 from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
 from dl2_scheduler.policies.registry import LIVE_NAMES, make_live_policy
@@ -47,7 +47,7 @@ def test_the_policy_leaves_a_held_job_alone(two, runtime):
     assert [state.job.id for state in snapshot.jobs] == [job.id for job in outcome.jobs] == ["b"]
     assert free(snapshot) == [6.0, 6.0]
     held = job(two, "a")
-    assert (held.held, held.workers, held.servers, held.phase) == (True, 2, 2, JobPhase.RUNNING)
+    assert (held.held, held.workers, held.servers, held.phase) == (True, 2, 2, LiveJobPhase.RUNNING)
     assert [call[0] for call in runtime.calls] == ["start", "start"]
 
 
@@ -86,7 +86,7 @@ def test_one_that_grows_into_what_others_have_waits_for_the_slot(serve, runtime,
     assert job(cluster, "a").workers == 2
     assert job(cluster, "b").reason == "suspended: it was granted nothing; held jobs take the room that it needs"
     with pytest.raises(
-        RequestRefused, match=r"a with 4 workers and 2 servers does not fit .*; there is left: node-0: 4 slots"
+        ClusterRefused, match=r"a with 4 workers and 2 servers does not fit .*; there is left: node-0: 4 slots"
     ):
         cluster.desk.scale("a", 4, 2)
 
@@ -96,7 +96,7 @@ def test_what_is_refused(two):
         (lambda: two.desk.scale("a", 1, 0), "a is scaled by the policy; dl2 hold a first"),
         (lambda: two.desk.release("a"), "a is not held: the policy decides about it"),
     ):
-        with pytest.raises(RequestRefused, match=words):
+        with pytest.raises(ClusterRefused, match=words):
             ask()
     two.desk.hold("a")
     for ask, words in (
@@ -105,7 +105,7 @@ def test_what_is_refused(two):
         (lambda: two.desk.scale("a", 0, 9), "9 servers for a: its document allows 1 to 4"),
         (lambda: two.desk.scale("a", 0, 0), "no counts for a: give --workers N"),
     ):
-        with pytest.raises(RequestRefused, match=words):
+        with pytest.raises(ClusterRefused, match=words):
             ask()
     for ask in (two.desk.hold, two.desk.release, lambda name: two.desk.scale(name, 1, 1)):
         with pytest.raises(NoSuchJob, match="no job c"):
@@ -170,8 +170,8 @@ def test_a_restart_with_fewer_slots_than_run(two, serve, policy, clock):
     assert {(grant.workers, grant.servers) for grant in allocation.grants.values()} == {(0, 0)}
     less.apply(allocation)
     less.finish_slot()
-    assert (job(less, "a").phase, job(less, "a").workers) == (JobPhase.RUNNING, 2)
-    assert job(less, "b").phase is JobPhase.WAITING
+    assert (job(less, "a").phase, job(less, "a").workers) == (LiveJobPhase.RUNNING, 2)
+    assert job(less, "b").phase is LiveJobPhase.WAITING
     assert "held jobs take the room that it needs" in job(less, "b").reason
     words = "it needs 1 workers of 1 slots and 2 servers of 1 slots, for which the nodes are too small"
     assert words in job(less, "c").reason
@@ -191,7 +191,7 @@ def test_a_job_submitted_suspended_waits_until_it_is_released(serve, runtime):
     snapshot, _ = slot(cluster)
     assert (snapshot.jobs, free(snapshot), runtime.calls) == ((), [8.0, 8.0], [])
     assert job(cluster, "digits").reason == "suspended when it was submitted: dl2 release digits lets it begin"
-    with pytest.raises(RequestRefused, match="digits is suspended; dl2 release digits first"):
+    with pytest.raises(ClusterRefused, match="digits is suspended; dl2 release digits first"):
         cluster.desk.scale("digits", 1, 1)
     cluster = serve()
     cluster.desk.release("digits")
@@ -207,11 +207,11 @@ def test_a_job_that_its_owner_scales_is_held_from_the_start(serve, runtime):
     snapshot, _ = slot(cluster)
     assert (snapshot.jobs, sum(free(snapshot)), runtime.calls) == ((), 13.0, [("start", "digits", 1, 2)])
     assert (job(cluster, "digits").held, job(cluster, "digits").epochs) == (True, 0.0)
-    with pytest.raises(RequestRefused, match=r"digits has no spec\.epochs, which policies need"):
+    with pytest.raises(ClusterRefused, match=r"digits has no spec\.epochs, which policies need"):
         cluster.desk.release("digits")
     runtime.end("digits", 0, "finished")
     slot(cluster)
-    assert (job(cluster, "digits").phase, job(cluster, "digits").epochs_done > 0) == (JobPhase.FINISHED, True)
+    assert (job(cluster, "digits").phase, job(cluster, "digits").epochs_done > 0) == (LiveJobPhase.FINISHED, True)
 
 
 def test_a_suspended_job_of_its_owners_begins_with_its_replicas(serve, runtime):

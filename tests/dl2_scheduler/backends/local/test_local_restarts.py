@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 
 from dl2_scheduler.backends.local.job_records import JobRecords
-from dl2_scheduler.cluster.desk import JobPhase
+from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.errors import BadInput, StateNotWritten
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
 from tests.dl2_scheduler.local_cases import HERE, only, phases, slot
@@ -28,7 +28,7 @@ def test_a_restart_finds_its_jobs_and_tells_them_nothing(serve, runtime, clock):
     slot(second, a=(2, 2))
     assert runtime.calls == told
     assert told[-1] == ("watch", runtime.jobs["a"].process.pid)
-    assert phases(second) == {"a": JobPhase.RUNNING, "b": JobPhase.FAILED}
+    assert phases(second) == {"a": LiveJobPhase.RUNNING, "b": LiveJobPhase.FAILED}
 
 
 def test_a_slot_that_a_kill_cut_short_keeps_its_number(serve):
@@ -50,7 +50,7 @@ def test_a_restart_in_mid_suspension_ends_it(serve, runtime, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(runtime, "stop", lambda name, process: None)  # killed before it could
         slot(first)
-        assert phases(first) == {"digits": JobPhase.SUSPENDING}
+        assert phases(first) == {"digits": LiveJobPhase.SUSPENDING}
     second = serve()
     slot(second, digits=(1, 1))
     assert runtime.calls[-2:] == [("stop", "digits"), ("start", "digits", 1, 1)]
@@ -66,16 +66,16 @@ def test_a_restart_while_a_job_is_saved_saves_it_again(serve, runtime, clock):
     second = serve()
     slot(second)
     assert [call[0] for call in runtime.calls] == ["start", "save", "watch", "save", "stop"]
-    assert phases(second) == {"digits": JobPhase.WAITING}
+    assert phases(second) == {"digits": LiveJobPhase.WAITING}
 
 
 def test_a_restart_before_a_job_had_a_process_starts_it(serve, tmp_path, clock):
     serve().desk.submit(document(), HERE)
     records = JobRecords(tmp_path / "jobs.sqlite", clock.now())
-    records.change(1, phase=JobPhase.STARTING, runs=1)  # killed right after this was written
+    records.change(1, phase=LiveJobPhase.STARTING, runs=1)  # killed right after this was written
     records.close()
     second = serve()
-    assert phases(second) == {"digits": JobPhase.WAITING}
+    assert phases(second) == {"digits": LiveJobPhase.WAITING}
     assert only(slot(second, digits=(1, 1))).workers == 1
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from dl2_scheduler.backends.local.nodes import virtual_nodes
-from dl2_scheduler.cluster.desk import JobPhase
-from dl2_scheduler.cluster.errors import BadInput, RequestRefused
+from dl2_scheduler.cluster.desk import LiveJobPhase
+from dl2_scheduler.cluster.errors import BadInput, ClusterRefused
 from tests.dl2_scheduler.local_cases import HERE, phases, slot
 from tests.dl2_scheduler.played_cluster import document
 
@@ -18,12 +18,12 @@ def test_what_cannot_be_submitted(serve):
             document() + "    template: {spec: {containers: [{resources: {requests: {slots: 3}}}]}}\n", HERE
         )
     cluster.desk.submit(document(), HERE)
-    with pytest.raises(RequestRefused, match="digits is waiting: give another name, or stop it first: dl2 stop digits"):
+    with pytest.raises(ClusterRefused, match="digits is waiting: give another name, or stop it first: dl2 stop digits"):
         cluster.desk.submit(document(), HERE)
     cluster.desk.stop("digits")
     cluster.snapshot()
     assert cluster.desk.submit(document(), HERE) == "digits"
-    assert phases(cluster) == {"digits": JobPhase.WAITING}
+    assert phases(cluster) == {"digits": LiveJobPhase.WAITING}
 
 
 def test_a_job_runs_in_any_folder_that_is_there(serve, runtime, tmp_path):
