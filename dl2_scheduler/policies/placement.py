@@ -1,4 +1,4 @@
-"""Placement by name."""
+"""This module finds rules of placement by their names."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ _RULES: Mapping[str, NodeRule] = {
 
 
 def placement_rule(name: str = SPREAD) -> NodeRule:
-    """By which tasks find their node.
+    """Return the rule by which tasks find their node.
 
     Args:
         name: "spread", "pack" or "round-robin".

@@ -13,13 +13,13 @@ from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 
 
 def is_own(name: str) -> bool:
-    """Whether a policy's name is MODULE:CLASS."""
+    """Return whether a policy's name is MODULE:CLASS."""
     module, colon, attribute = name.partition(":")
     return bool(colon) and attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))
 
 
 def make_own(name: str) -> AllocationPolicy:
-    """A new policy of somebody's own class.
+    """Return a new policy of a user's own class.
 
     Args:
         name: MODULE:CLASS. The module is looked for in the present folder too, as `python -m` does; the class, or

@@ -1,1 +1,1 @@
-"""The simulated cluster: traces, speeds, slots."""
+"""The simulated cluster is here, with its traces, its speeds and its slots."""

@@ -1,4 +1,4 @@
-"""Generated jobs: when they arrive, which model they train, how long."""
+"""This module generates jobs: when they arrive, which model they train, and for how long."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ _SWING = 0.08, 14_400.0  # so that at the usual rate two or three jobs come in e
 
 
 class Pattern(StrEnum):
-    """How jobs arrive."""
+    """A pattern says how jobs arrive."""
 
     GOOGLE = "google"
     POISSON = "poisson"
@@ -43,7 +43,7 @@ def generate(
     epochs_spread: float = 0.0,
     estimate_error: float = 0.0,
 ) -> list[Job]:
-    """Jobs 1, 2, ... by arrival; the same arguments give the same jobs.
+    """Return jobs 1, 2, ... by arrival; the same arguments give the same jobs.
 
     What is drawn for one purpose does not move what is drawn for another: with other estimates come the same models at
     the same times.
@@ -137,7 +137,7 @@ def _check(jobs: int, seed: int, slot_seconds: float, rate: float, parts: Mappin
 
 
 def _weights(models: Mapping[str, float]) -> tuple[list[str], list[float]]:
-    """Names in the catalogue's order, and the chance of each."""
+    """Return the names in the catalogue's order, and the chance of each."""
     for name, weight in models.items():
         if name not in CATALOGUE:
             raise BadInput(f"unknown model {name}: the catalogue has {', '.join(CATALOGUE)}")

@@ -19,7 +19,13 @@ _TOLERANCE = 1e-7  # of a reduced cost
 
 
 def hard_bound(jobs: Sequence[Job], nodes: Sequence[Node], speeds: Speeds, slot_seconds: float = 1200.0) -> float:
-    """Slots that a job takes in the mean where each has the cluster to itself.
+    """Return the slots that a job takes in the mean where each has the cluster to itself.
+
+    Args:
+        jobs: all that arrive.
+        nodes: machines.
+        speeds: of the models.
+        slot_seconds: length of a slot.
 
     Raises:
         BadInput: a job runs in no configuration.
@@ -31,7 +37,7 @@ def hard_bound(jobs: Sequence[Job], nodes: Sequence[Node], speeds: Speeds, slot_
 def lp_bound(
     jobs: Sequence[Job], nodes: Sequence[Node], speeds: Speeds, slot_seconds: float = 1200.0, prune: bool = True
 ) -> float:
-    """Slots that a job takes in the mean at least, whatever the scheduler knows.
+    """Return the slots that a job takes in the mean at least, whatever the scheduler knows.
 
     The program chooses how much of each slot a job spends in each configuration; all nodes are one, and a job may be in
     several configurations at once. A job's completion time is at least its time in service, its time alone, and what
@@ -60,7 +66,7 @@ def lp_bound(
 
 
 def _pruned(jobs: Sequence[Job], ways: Sequence[Configurations]) -> list[Configurations]:
-    """Jobs that differ in their work alone have the same efficient configurations."""
+    """Keep of each job the efficient configurations, which are the same for jobs that differ in their work alone."""
     kept: dict[tuple[Any, ...], list[int]] = {}
     result = []
     for job, way in zip(jobs, ways, strict=True):
@@ -73,7 +79,7 @@ def _pruned(jobs: Sequence[Job], ways: Sequence[Configurations]) -> list[Configu
 
 
 def _sums(weights: Floats, rows: Counts, count: int) -> sparse.csr_array:
-    """A row's sum is that of the variables that belong to it."""
+    """Return the matrix whose row sums the variables that belong to it."""
     return sparse.csr_array((weights, (rows, np.arange(len(rows)))), shape=(count, len(rows)))
 
 
@@ -86,7 +92,7 @@ class _Program:
     horizon: int
 
     def solve(self) -> float | None:
-        """The bound; None: jobs do not fit before the horizon, or later slots could improve it."""
+        """Return the bound, or None: jobs do not fit before the horizon, or later slots could improve it."""
         jobs = len(self.ways)
         job, slot, rate, use = self._variables()
         per_job_and_slot = np.unique(job * self.horizon + slot, return_inverse=True)[1]
@@ -118,7 +124,7 @@ class _Program:
         return float(found.fun) if found.status == 0 and self._is_long_enough(found) else None
 
     def _variables(self) -> tuple[Counts, Counts, Floats, Floats]:
-        """Job, slot, rate and use of each."""
+        """Return the job, slot, rate and use of each variable."""
         parts = []
         for number, way in enumerate(self.ways):
             slots = np.arange(math.ceil(self.alone.arrival[number]), self.horizon)
@@ -129,7 +135,7 @@ class _Program:
         return job, slot, rate, use
 
     def _is_long_enough(self, found: OptimizeResult) -> bool:
-        """Whether the first slot beyond, where all is free, would improve nothing; then no later one would."""
+        """Return whether the first slot beyond, where all is free, would improve nothing; then no later one would."""
         jobs = len(self.ways)
         late, service = -found.ineqlin.marginals[-2 * jobs : -jobs], -found.ineqlin.marginals[-jobs:]
         work = found.eqlin.marginals

@@ -12,7 +12,7 @@ _CPU_WORKER: Resources = {"cpu": 2, "gpu": 0}
 
 @dataclass(frozen=True)
 class JobType:
-    """A type of job (DL2, table 1).
+    """A type of job is what DL2's table 1 says of a model and of its tasks.
 
     Attributes:
         epochs: that a job of it needs.

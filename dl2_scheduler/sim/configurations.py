@@ -17,7 +17,7 @@ _LEAST = 1e-300
 
 @dataclass(frozen=True)
 class Configurations:
-    """Of a job, each with no more workers and servers than the nodes hold, taken as one.
+    """These are a job's configurations, each with no more tasks than the nodes, taken as one, can hold.
 
     Attributes:
         rate: part of the job's work that a slot does, (configurations,).
@@ -28,7 +28,7 @@ class Configurations:
     use: Floats
 
     def efficient(self) -> list[int]:
-        """Those that no mixture of others undercuts in time and in every resource, for the same work.
+        """Return those that no mixture of others undercuts in time and in every resource, for the same work.
 
         Whatever another one does, that mixture can do instead, so that a linear program needs no other.
         """
@@ -42,12 +42,12 @@ class Configurations:
         return kept
 
     def only(self, kept: Sequence[int]) -> "Configurations":
-        """These of them."""
+        """Return some of them."""
         return Configurations(self.rate[kept], self.use[kept])
 
 
 def _has_mixture(costs: Floats, limit: Floats) -> bool:
-    """Whether a weighted mean of rows is nowhere over the limit."""
+    """Return whether a weighted mean of rows is nowhere over the limit."""
     unit = np.where(limit > 0, limit, np.maximum(costs.max(axis=0), _LEAST))  # the solver's tolerance is absolute
     weights = np.zeros(len(costs))
     found = linprog(weights, A_ub=(costs / unit).T, b_ub=limit / unit, A_eq=np.ones((1, len(costs))), b_eq=[1.0])
@@ -55,7 +55,13 @@ def _has_mixture(costs: Floats, limit: Floats) -> bool:
 
 
 def configurations(job: Job, nodes: Sequence[Node], speeds: Speeds, slot_seconds: float) -> Configurations:
-    """All in which a job runs.
+    """Return all configurations in which a job runs.
+
+    Args:
+        job: any.
+        nodes: machines, taken as one.
+        speeds: of the models.
+        slot_seconds: length of a slot.
 
     Raises:
         BadInput: there is none.
@@ -75,7 +81,7 @@ def configurations(job: Job, nodes: Sequence[Node], speeds: Speeds, slot_seconds
 
 @dataclass(frozen=True)
 class Alone:
-    """Jobs, each with the cluster to itself; in slots, (jobs,).
+    """This holds how long jobs take, each with the cluster to itself; in slots, (jobs,).
 
     Attributes:
         arrival: since the cluster began.
@@ -94,7 +100,7 @@ class Alone:
 
 
 def alone(jobs: Sequence[Job], ways: Sequence[Configurations], slot_seconds: float) -> Alone:
-    """How long jobs take where there is no other.
+    """Return how long jobs take where there is no other.
 
     Args:
         jobs: any.

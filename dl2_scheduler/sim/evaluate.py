@@ -1,4 +1,4 @@
-"""Policies side by side on the same job sequences."""
+"""This module compares policies on the same job sequences."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ Sequences = Mapping[str, Sequence[Job]]
 
 @dataclass(frozen=True)
 class Setting:
-    """Where all sequences run.
+    """The setting is where all sequences run.
 
     Attributes:
         nodes: machines.
@@ -55,7 +55,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Result:
-    """Of one policy.
+    """A result says how one policy did.
 
     Attributes:
         name: of the policy.
@@ -132,7 +132,16 @@ def compare(
 
 
 def bounds(sequences: Sequences, setting: Setting, tell: Callable[[str], None] = _ignore) -> Bounds:
-    """Of the same sequences; scaling costs nothing there. Arguments and errors as of `compare`."""
+    """Return the bounds of the same sequences; scaling costs nothing there.
+
+    Args:
+        sequences: see `compare`.
+        setting: see `compare`.
+        tell: told when the bounds are found.
+
+    Raises:
+        BadInput: see `compare`.
+    """
     _check(sequences, setting)
     hard, lp = [], []
     for _, jobs, variation in _varied(sequences, setting):

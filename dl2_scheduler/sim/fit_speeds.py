@@ -20,7 +20,7 @@ _DECIMALS = 6
 
 
 def fit(model: str, measured: Sequence[Point]) -> Fit:
-    """Least squares of the logarithm of the speed; what did not run (0 samples a second) is left out.
+    """Fit a curve by least squares of the logarithm of the speed; what did not run (0 samples a second) is left out.
 
     Raises:
         BadInput: there are too few measurements.

@@ -1,4 +1,4 @@
-"""Recorded decisions of a scheduler, one JSON object a slot: what it saw, and how many workers and servers it gave.
+"""This module reads recorded decisions of a scheduler, one JSON object a slot: what it saw, and what it gave.
 
 slot            number
 slot_seconds    length
@@ -87,7 +87,7 @@ def _job_document(state: JobState, grant: Grant) -> dict[str, Any]:
 
 
 def read_history(path: Path) -> list[Decision]:
-    """Decisions, in the order of the file.
+    """Return the decisions in the order of the file.
 
     Raises:
         BadInput: with path, line and reason: the file is empty or torn, a field is missing, unknown or wrong, a job

@@ -16,7 +16,7 @@ Reader = Callable[[Any], Any]
 def read_objects(
     path: Path, fields: Mapping[str, Reader], optional: frozenset[str], most: int = MOST_BYTES
 ) -> Iterator[tuple[str, Any]]:
-    """Each object, as ("path:line", its fields by name); blank lines are passed over.
+    """Yield each object as ("path:line", its fields by name); blank lines are passed over.
 
     Args:
         path: of the file.
@@ -52,7 +52,7 @@ def _parse(where: str, line: str) -> dict[str, Any]:
 def read_fields(
     where: str, given: Mapping[str, Any], fields: Mapping[str, Reader], optional: frozenset[str]
 ) -> dict[str, Any]:
-    """Values of an object's fields.
+    """Return the values of an object's fields.
 
     Args:
         where: it stands, for errors.

@@ -165,12 +165,12 @@ class Lanes:
         return SlotProgress(trained, ended)
 
     def _speeds(self, runs: Mask, workers: Counts, servers: Counts) -> Floats:
-        """With these counts, in samples a second; 0 where a job does not run."""
+        """Return the speeds with these counts, in samples a second; 0 where a job does not run."""
         speeds: Floats = np.where(runs, self._grids[self.model, servers, workers] * self.speed_factor, 0.0)
         return speeds
 
     def _lost(self, workers: Counts, servers: Counts) -> Floats:
-        """Part of the slot in which a job does not train because its counts change, or changed and it is not over."""
+        """Return the part of the slot in which a job does not train because of a scaling, now or before."""
         began = (workers > 0) & (self.workers == 0)
         changed = (self.workers > 0) & ((workers != self.workers) | (servers != self.servers))
         start, change = self._cost.start / self.slot_seconds, self._cost.change / self.slot_seconds
@@ -180,7 +180,9 @@ class Lanes:
         return lost
 
     def _joining(self, runs: Mask, workers: Counts, servers: Counts, lost: Floats) -> tuple[Floats | float, ...]:
-        """Part of the slot, after what is lost of it, in which jobs train as they were; and epochs in it."""
+        """Return the part of the slot, after what is lost of it, in which jobs train as they were; and their epochs in
+        it.
+        """
         if not self._cost.join:
             return 0.0, 0.0
         more = (self.workers > 0) & ((workers > self.workers) | (servers > self.servers))
@@ -197,7 +199,7 @@ class Lanes:
         return slow, self._speeds(runs, *self._joined) * self.slot_seconds / self.samples * slow
 
     def states(self, lane: int) -> tuple[JobState, ...]:
-        """A lane's jobs, as policies see them."""
+        """Return a lane's jobs, as policies see them."""
         return tuple(
             JobState(
                 self.jobs[lane][number],
@@ -210,7 +212,7 @@ class Lanes:
         )
 
     def reports(self, lane: int) -> tuple[SpeedReport, ...]:
-        """What a lane's jobs measured in the slot before."""
+        """Return the speeds that a lane's jobs measured in the slot before."""
         return tuple(
             SpeedReport(
                 job.id,
@@ -252,6 +254,6 @@ class Lanes:
         self.slot = int(state["slot"])
 
     def completion_times(self) -> Floats:
-        """Slots from each job's arrival to its end; NaN where it has not ended."""
+        """Return the slots from each job's arrival to its end, (lanes, jobs); NaN where it has not ended."""
         times: Floats = self.finish - self.arrival
         return times

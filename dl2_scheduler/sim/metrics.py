@@ -21,7 +21,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class JobStatistics:
-    """Of the jobs of a run.
+    """These statistics describe one measure over the jobs of a run.
 
     Attributes:
         mean: over jobs.
@@ -62,7 +62,7 @@ class Summary:
     scalings: float
 
     def values(self) -> dict[str, float]:
-        """Every number by its name, as in `jct_slots.mean` and `utilisation.cpu`."""
+        """Return every number by its name, as in `jct_slots.mean` and `utilisation.cpu`."""
         spreads = {"jct_slots": self.jct_slots, "jct_seconds": self.jct_seconds}
         return {
             **{f"{name}.{key}": value for name, spread in spreads.items() for key, value in vars(spread).items()},
@@ -104,7 +104,7 @@ def summarise(record: Record, speeds: Speeds, variation: Variation = NO_VARIATIO
 
 
 def jain(values: Floats) -> float:
-    """Jain's fairness index: 1 where all are equal, 1 / n where all but one are 0."""
+    """Return Jain's fairness index: 1 where all are equal, 1 / n where all but one are 0."""
     return float(values.sum() ** 2 / (len(values) * (values**2).sum()))
 
 
@@ -136,7 +136,7 @@ def _scalings(record: Record) -> float:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over job sequences.
+    """An estimate is a mean over job sequences and says how sure it is.
 
     Attributes:
         mean: of the sequences.
@@ -148,7 +148,7 @@ class Estimate:
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Of what was measured in each sequence."""
+    """Return the estimate of what was measured in each sequence."""
     count = len(values)
     mean = float(np.mean(values))
     if count < 2:
@@ -158,7 +158,7 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def over_sequences(summaries: Sequence[Summary]) -> dict[str, Estimate]:
-    """Of each number of `Summary.values`, over sequences.
+    """Return the estimate of each number of `Summary.values` over sequences.
 
     Args:
         summaries: of one policy, one a sequence, on one cluster.
@@ -168,7 +168,9 @@ def over_sequences(summaries: Sequence[Summary]) -> dict[str, Estimate]:
 
 
 def differences(summaries: Sequence[Summary], baseline: Sequence[Summary]) -> dict[str, Estimate]:
-    """Of each number, policy minus baseline in the same sequence: what all policies find hard is in neither.
+    """Return the estimate of each number, policy minus baseline in the same sequence.
+
+    What all policies find hard is in neither.
 
     Args:
         summaries: of one policy, one a sequence.

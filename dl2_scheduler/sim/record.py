@@ -1,4 +1,4 @@
-"""What happened in a run, slot by slot."""
+"""This module records what happened in a run, slot by slot."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from dl2_scheduler.sim.simulator import SimulatedCluster, steps
 
 @dataclass(frozen=True)
 class Record:
-    """A finished run.
+    """A record tells of a finished run.
 
     Attributes:
         jobs: by arrival, then id: the order of all arrays.
@@ -36,7 +36,13 @@ class Record:
 
 
 def record(cluster: SimulatedCluster, policy: AllocationPolicy, rule: NodeRule) -> Record:
-    """Run until every job has ended. Raises what `steps` does."""
+    """Run until every job has ended, and return the record. Raises what `steps` does.
+
+    Args:
+        cluster: with the jobs, at its start.
+        policy: decides.
+        rule: by which tasks find their node.
+    """
     lanes = cluster.lanes
     nodes = cluster.snapshot().nodes
     counts = [(lanes.workers[0], lanes.servers[0]) for _ in steps(cluster, policy, rule)]

@@ -1,4 +1,7 @@
-"""Speeds that the product ships: a smooth form for each model, fitted to measurements (`fit_speeds`)."""
+"""This module gives the speeds that the product ships: a smooth form for each model, fitted to measurements.
+
+See `fit_speeds` for how they were fitted.
+"""
 
 import json
 from dataclasses import dataclass
@@ -22,7 +25,8 @@ _Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Fit:
-    """A model's speed: the exponential of a polynomial in log((servers + 4) / 8) and log((workers + 4) / 8).
+    """A fit gives a model's speed: the exponential of a polynomial in log((servers + 4) / 8) and log((workers + 4) /
+    8).
 
     Attributes:
         coefficients: of `terms`.
@@ -43,7 +47,7 @@ class Fit:
     p95_error: float
 
     def grid(self, max_servers: int, max_workers: int) -> Grid:
-        """Samples a second, (servers, workers), from 0 on.
+        """Return the speed in samples a second, (servers, workers), from 0 on.
 
         Beyond what was measured the speed is that of the last measured counts in the same ratio: it neither grows nor
         falls any more.
@@ -58,19 +62,19 @@ class Fit:
 
 
 def terms(servers: _Floats, workers: _Floats) -> _Floats:
-    """Of the polynomial, in a new last axis."""
+    """Return the terms of the polynomial, in a new last axis."""
     x, y = np.log((servers + _SHIFT) / _MIDDLE), np.log((workers + _SHIFT) / _MIDDLE)
     return np.stack([x**i * y**j for i in range(DEGREE + 1) for j in range(DEGREE + 1 - i)], axis=-1)
 
 
 def shipped_fits() -> dict[str, Fit]:
-    """By model, in alphabetical order."""
+    """Return the fits by model, in alphabetical order."""
     models = json.loads(FILE.read_text(encoding="utf-8"))["models"]
     return {name: Fit(**{**fields, "coefficients": tuple(fields["coefficients"])}) for name, fields in models.items()}
 
 
 def shipped_speeds(max_servers: int = 16, max_workers: int = 16) -> Speeds:
-    """Of the models of the catalogue.
+    """Return the speeds of the models of the catalogue.
 
     Args:
         max_servers: of the jobs, at least.

@@ -70,7 +70,7 @@ class SimulatedCluster:
 
 
 def outcome(lanes: Lanes, lane: int, present: Mask, progress: SlotProgress) -> SlotOutcome:
-    """What became of a lane's slot.
+    """Return what became of a lane's slot.
 
     Args:
         lanes: which advanced.
@@ -93,7 +93,16 @@ def outcome(lanes: Lanes, lane: int, present: Mask, progress: SlotProgress) -> S
 
 
 def check_jobs(jobs: Sequence[Job], nodes: Sequence[Node], speeds: Speeds) -> None:
-    """Refuse what cannot be simulated. Raises BadInput, with the job."""
+    """Refuse what cannot be simulated.
+
+    Args:
+        jobs: to be simulated.
+        nodes: machines.
+        speeds: of the models.
+
+    Raises:
+        BadInput: with the job and the reason.
+    """
     for job in jobs:
         try:
             job.check()
@@ -140,7 +149,13 @@ def check_length(job: Job, speeds: Speeds, slot_seconds: float, fastest: float) 
 def steps(
     cluster: Cluster, policy: AllocationPolicy, rule: NodeRule, most_slots: int = MOST_SLOTS
 ) -> Iterator[SlotOutcome]:
-    """Run until every job has ended, and tell of each slot.
+    """Run until every job has ended, and yield the outcome of each slot.
+
+    Args:
+        cluster: with the jobs, at its start.
+        policy: decides.
+        rule: by which tasks find their node.
+        most_slots: after which the policy is taken to starve jobs.
 
     Raises:
         Starved: jobs are left after `most_slots`.
@@ -154,7 +169,14 @@ def steps(
 
 
 def run(cluster: SimulatedCluster, policy: AllocationPolicy, rule: NodeRule, most_slots: int = MOST_SLOTS) -> Floats:
-    """Run until every job has ended; completion times in slots, by arrival. Raises what `steps` does."""
+    """Run until every job has ended; return the completion times in slots, by arrival. Raises what `steps` does.
+
+    Args:
+        cluster: with the jobs, at its start.
+        policy: decides.
+        rule: by which tasks find their node.
+        most_slots: after which the policy is taken to starve jobs.
+    """
     for _ in steps(cluster, policy, rule, most_slots):
         pass
     times: Floats = cluster.lanes.completion_times()[0]

@@ -1,4 +1,4 @@
-"""How fast jobs train, by model, servers and workers."""
+"""This module says how fast jobs train, by model, servers and workers."""
 
 import ast
 import csv
@@ -23,7 +23,7 @@ _CSV_FIELDS = ("model", "servers", "workers", "samples_per_second")
 
 @dataclass(frozen=True)
 class Point:
-    """One measurement.
+    """A point is one measurement of a speed.
 
     Attributes:
         servers: of the job.
@@ -37,7 +37,14 @@ class Point:
 
 
 def interpolated(points: Mapping[str, Iterable[Point]], max_servers: int = 16, max_workers: int = 16) -> Speeds:
-    """Speeds between measured points, by linear radial basis functions on (servers, workers); exact at the points.
+    """Return speeds between measured points, by linear radial basis functions on (servers, workers).
+
+    At the points they are exact.
+
+    Args:
+        points: measured, by model.
+        max_servers: of the grids.
+        max_workers: of the grids.
 
     Raises:
         BadInput: there are too few points of a model, or too many.
@@ -61,7 +68,7 @@ def interpolated(points: Mapping[str, Iterable[Point]], max_servers: int = 16, m
 
 
 def read_points(path: Path) -> dict[str, list[Point]]:
-    """Measurements, in the format of the DL2 testbed's file or as CSV with a header.
+    """Return the measurements of a file, in the format of the DL2 testbed's or as CSV with a header.
 
     Raises:
         BadInput: with the line and the reason.

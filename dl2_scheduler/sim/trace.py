@@ -41,12 +41,12 @@ _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]\w*)", re.ASCII)
 
 
 def read_trace(path: Path) -> list[Job]:
-    """Jobs, in the order of the file. Raises what `read_lines` does."""
+    """Return the jobs in the order of the file. Raises what `read_lines` does."""
     return list(read_lines(path).values())
 
 
 def read_lines(path: Path) -> dict[str, Job]:
-    """Jobs by their place, "path:line", for those who find something wrong with them later.
+    """Return jobs by their place, "path:line", for those who find something wrong with them later.
 
     Raises:
         BadInput: with path, line and reason: the file is empty or torn, a field is missing, unknown or wrong, an id
@@ -102,12 +102,12 @@ def _line(job: Job) -> str:
 
 
 def but_the_usual(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a job as they are written."""
+    """Return the fields of a job as they are written: usual values are left out."""
     return {name: value for name, value in fields.items() if name not in UNLESS_USUAL or value != UNLESS_USUAL[name]}
 
 
 def parse_cluster(text: str = DEFAULT_CLUSTER) -> tuple[Node, ...]:
-    """The nodes of a cluster.
+    """Return the nodes of a cluster.
 
     Args:
         text: groups of equal nodes, `COUNTxAMOUNTresource,...` joined by `+`; or the path of a file of JSON lines with

@@ -1,4 +1,4 @@
-"""How jobs' true speeds deviate from their types' (DL2, section 6.4, figure 13)."""
+"""This module says how jobs' true speeds deviate from their types' (DL2, section 6.4, figure 13)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -34,15 +34,17 @@ class Variation:
             raise BadInput(f"seed {self.seed} of the speed variation: give a whole number from 0 on")
 
     def of_sequence(self, number: int) -> "Variation":
-        """Of another sequence of jobs: other factors, the same part."""
+        """Return the variation of another sequence of jobs: other factors, the same part."""
         return replace(self, seed=self.seed + number)
 
     def factors(self, jobs: int) -> NDArray[np.float64]:
-        """Of each job, by arrival, then id."""
+        """Return the factor of each job, by arrival, then id, (jobs,)."""
         return np.random.default_rng(self.seed).uniform(1 - self.part, 1 + self.part, size=jobs)
 
     def as_work(self, jobs: Sequence[Job]) -> list[Job]:
-        """Jobs that take as long at their models' speeds as `jobs` do at their own: their samples differ instead."""
+        """Return jobs that take as long at their models' speeds as `jobs` do at their own: their samples differ
+        instead.
+        """
         ordered = sorted(jobs, key=by_arrival)
         return [
             replace(job, samples_per_epoch=job.samples_per_epoch / factor)
@@ -54,5 +56,5 @@ NO_VARIATION = Variation()
 
 
 def by_arrival(job: Job) -> tuple[float, int | str]:
-    """Key of the order in which the simulator has jobs."""
+    """Return the key of the order in which the simulator has jobs."""
     return job.arrival, job.id

@@ -70,7 +70,7 @@ class Slot(NamedTuple):
 
 
 def row_width(models: int) -> int:
-    """Columns of a job's row.
+    """Return how many columns a job's row has.
 
     Args:
         models: types that the policy knows.
@@ -79,7 +79,7 @@ def row_width(models: int) -> int:
 
 
 def slot_of(room: FreeResources, models: Sequence[str], minimum: bool = True) -> Slot:
-    """The start of a slot.
+    """Return a slot at its start, before anything has been given.
 
     Args:
         room: of the slot, empty; it is not changed.
@@ -140,7 +140,7 @@ def _advance(slot: Slot) -> None:
 
 @compiled
 def _next_fit(free: Amounts, demand: Amounts, start: int) -> int:
-    """The first node from `start` on where a task fits."""
+    """Return the first node from `start` on where a task fits, or NOWHERE."""
     if start == NOWHERE:
         return NOWHERE
     for node in range(start, len(free)):
@@ -151,7 +151,14 @@ def _next_fit(free: Amounts, demand: Amounts, start: int) -> int:
 
 @compiled
 def give(slot: Slot, job: int, action: int) -> bool:
-    """Give a job what it is not full of; False: the rule finds no node for it, and never will in this slot."""
+    """Give a job one task or one of each role; return False where the rule finds no node for it, and never will in
+    this slot.
+
+    Args:
+        slot: that is being filled; it is changed.
+        job: its index.
+        action: WORKER, SERVER or BOTH, of which the job has not its maximum.
+    """
     role = SERVER if action == SERVER else WORKER
     if not _place(slot, slot.kind[job, role], slot.kind[job, 1 - role], action == BOTH) and not (
         action == BOTH and _place(slot, slot.kind[job, SERVER], slot.kind[job, WORKER], True)
@@ -185,7 +192,7 @@ def _place(slot: Slot, kind: int, other: int, both: bool) -> bool:
 
 @compiled
 def share_of(slot: Slot, job: int) -> float:
-    """Dominant share of the cluster that a job has been given."""
+    """Return the dominant share of the cluster that a job has been given."""
     worker, server = slot.demands[slot.kind[job, WORKER]], slot.demands[slot.kind[job, SERVER]]
     most = 0.0
     for resource in range(len(slot.total)):
@@ -238,7 +245,7 @@ def write_mask(slot: Slot, low: int, high: int, mask: Mask) -> bool:
 
 @compiled
 def _fit_on_two(slot: Slot, job: int) -> bool:
-    """Whether a worker and a server, which each have room, have it on two nodes."""
+    """Return whether a worker and a server, each of which fits somewhere, fit on two different nodes."""
     worker, server = slot.kind[job, WORKER], slot.kind[job, SERVER]
     return slot.first[worker] != slot.first[server] or (
         _next_fit(slot.free, slot.demands[worker], slot.first[worker] + 1) != NOWHERE
@@ -248,7 +255,7 @@ def _fit_on_two(slot: Slot, job: int) -> bool:
 
 @compiled
 def _give_and_see(slot: Slot, low: int, high: int, job: int, action: int, rows: F32, mask: Mask) -> bool:
-    """`give`, `write_row` and `write_mask` in one call, since to hand over a slot takes longer than they do."""
+    """Call `give`, `write_row` and `write_mask` at once, since to hand over a slot takes longer than they do."""
     give(slot, job, action)
     write_row(slot, job, len(rows), rows[job - low])
     return write_mask(slot, low, high, mask)
@@ -304,7 +311,7 @@ class Filling:
         return min(self._low + self._places, len(self.slot.counts))
 
     def _next_batch(self) -> None:
-        """The next jobs that something can be given to."""
+        """Go on to the next jobs that something can be given to."""
         self._low += self._places
         while self._low < len(self.slot.counts) and not write_mask(self.slot, self._low, self._high, self.mask):
             self._low += self._places
@@ -315,6 +322,6 @@ class Filling:
 
 
 def whole(counts: Ints) -> Ints:
-    """Counts without those of jobs that lack a role, which do not run."""
+    """Return the counts with 0 for jobs that lack a role, since these do not run."""
     found: Ints = np.where((counts > 0).all(axis=1, keepdims=True), counts, 0)
     return found

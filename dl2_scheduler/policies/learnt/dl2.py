@@ -99,5 +99,5 @@ def _weights(models: tuple[str, ...], found: Mapping[str, NDArray[Any]]) -> Weig
 
 
 def learnt(weights: Weights | PaperWeights) -> Dl2 | PaperDl2:
-    """The policy of a network."""
+    """Return the policy that decides by a network."""
     return PaperDl2(weights) if isinstance(weights, PaperWeights) else Dl2(weights)

@@ -48,12 +48,12 @@ class SlotInputs:
 
 
 def width(models: int) -> int:
-    """Features of a job."""
+    """Return how many features a job has."""
     return models + _OWN + SLOT_FEATURES
 
 
 def features(inputs: SlotInputs, models: int) -> F32:
-    """Of each job, (jobs, `width(models)`): its type, itself, its slot.
+    """Return the features of each job, (jobs, `width(models)`), float32: of its type, of itself, and of its slot.
 
     Args:
         inputs: see there.
@@ -81,7 +81,7 @@ def features(inputs: SlotInputs, models: int) -> F32:
 
 
 def _ranks(lane: Ints, values: Floats) -> Floats:
-    """Of each value among its lane's, from 0 on."""
+    """Return the rank of each value among those of its lane, from 0 on."""
     order = np.lexsort((values, lane))
     first = np.searchsorted(lane, lane)
     ranks = np.empty(len(values))
@@ -90,7 +90,7 @@ def _ranks(lane: Ints, values: Floats) -> Floats:
 
 
 def count_basis(most: int) -> F32:
-    """How near each count from 0 to `most` is to the knots, (most + 1, knots): two of them, or one, share 1."""
+    """Return how near each count from 0 to `most` is to the knots, (most + 1, knots): two knots, or one, share 1."""
     counts = np.minimum(np.arange(most + 1), KNOTS[-1])
     basis = np.zeros((most + 1, len(KNOTS)), dtype=np.float32)
     after = np.searchsorted(KNOTS, counts)
@@ -104,14 +104,14 @@ def count_basis(most: int) -> F32:
 
 
 def shares(demands: Floats, capacity: Floats) -> Floats:
-    """Dominant share of each demand, (..., resources), in a cluster of this capacity, (resources,)."""
+    """Return the dominant share of each demand, (..., resources), in a cluster of this capacity, (resources,)."""
     total = np.maximum(capacity, 1e-12)
     found: Floats = np.where(demands > 0, demands / total, 0.0).max(axis=-1)
     return found
 
 
 def kinds(demands: Floats) -> tuple[Floats, Ints]:
-    """The different tasks among jobs, and which are a job's: see `Tasks.demands` and `Tasks.kind`.
+    """Return the different tasks among jobs, and which of them are a job's: see `Tasks.demands` and `Tasks.kind`.
 
     Args:
         demands: of each job's worker and server, (jobs, 2, resources).
@@ -122,7 +122,7 @@ def kinds(demands: Floats) -> tuple[Floats, Ints]:
 
 
 def of_room(room: FreeResources, models: Sequence[str]) -> tuple[SlotInputs, Tasks]:
-    """A live cluster's slot, and what its jobs may get.
+    """Return the inputs of a live cluster's slot, and what its jobs may get.
 
     Args:
         room: of the slot.

@@ -81,7 +81,7 @@ class _Alike(NamedTuple):
 
 
 class _Offers(NamedTuple):
-    """Each job's best action.
+    """The offers say which action is each job's best.
 
     Attributes:
         logits: present scores, (jobs, 3).
@@ -233,13 +233,13 @@ def _place(nodes: Nodes, tasks: Tasks, counts: Ints, last: int, job: int, action
 
 @inlined
 def _is_gang(tasks: Tasks, job: int) -> bool:
-    """Whether a job needs more to run than one worker and one server."""
+    """Return whether a job needs more to run than one worker and one server."""
     return bool(tasks.least[job, 0] > 1 or tasks.least[job, 1] > 1)
 
 
 @inlined
 def _has_room(nodes: Nodes, tasks: Tasks, last: int, job: int) -> bool:
-    """Whether there is room for a gang that has nothing yet; of other jobs it is known without a trial."""
+    """Return whether a gang that has nothing yet fits; of other jobs it is known without a trial."""
     if not _is_gang(tasks, job):
         return True
     workers, servers = tasks.least[job, 0], tasks.least[job, 1]
@@ -271,7 +271,16 @@ def _close(
 
 @inlined
 def allowed(tasks: Tasks, counts: Ints, closed: Ints, inference: int, job: int, action: int) -> bool:
-    """Whether a job may be granted this: its first grant is its minimum of both roles, and it has maxima."""
+    """Return whether an action is allowed: a job's first grant is its minimum of both roles, and it has maxima.
+
+    Args:
+        tasks: of the jobs.
+        counts: workers and servers given so far, (jobs, 2).
+        closed: see `_Filling`; the inference from which on an action does not fit any more, (jobs, 3).
+        inference: the number of the present one.
+        job: its index.
+        action: WORKER, SERVER or BOTH.
+    """
     if closed[job, action] <= inference:
         return False
     if counts[job, 0] == 0:
@@ -283,13 +292,23 @@ def allowed(tasks: Tasks, counts: Ints, closed: Ints, inference: int, job: int, 
 
 @inlined
 def may_stop(tasks: Tasks, counts: Ints, closed: Ints, inference: int) -> bool:
-    """Not while there is room for a job that runs and has been given nothing yet."""
+    """Return whether the filling may stop: not while a job that runs, and has been given nothing yet, would fit.
+
+    Args:
+        tasks: of the jobs.
+        counts: workers and servers given so far, (jobs, 2).
+        closed: the inference from which on an action does not fit any more, (jobs, 3).
+        inference: the number of the present one.
+    """
     return _next_waiting(tasks, counts, closed, inference, 0) == len(counts)
 
 
 @inlined
 def _next_waiting(tasks: Tasks, counts: Ints, closed: Ints, inference: int, start: int) -> int:
-    """The first job from `start` on that stopping has to wait for, or their number; those before do not come back."""
+    """Return the first job from `start` on that stopping has to wait for, or the count of jobs where there is none.
+
+    Jobs before it never have to be waited for again.
+    """
     for job in range(start, len(counts)):
         if tasks.runs[job] and counts[job, 0] == 0 and closed[job, BOTH] > inference:
             return job
@@ -311,7 +330,7 @@ def _offer(offers: _Offers, tasks: Tasks, counts: Ints, closed: Ints, job: int) 
 
 @inlined
 def _best(offers: _Offers) -> int:
-    """The allowed action with the highest score, or NOTHING."""
+    """Return the allowed action with the highest score, or NOTHING."""
     nothing_needed = offers.keys[:0]
     job = first_of(offers.ranks, 0, offers.keys, 1.0, offers.keys.reshape(-1, 1), nothing_needed)
     return NOTHING if job == NOWHERE else job * ACTIONS + offers.action[job]
@@ -321,7 +340,7 @@ def _best(offers: _Offers) -> int:
 def _next_forced(
     forced: Ints, cursor: int, tasks: Tasks, counts: Ints, closed: Ints, inference: int
 ) -> tuple[int, int]:
-    """The next forced action that is allowed, or STOP, and the cursor behind it."""
+    """Return the next forced action that is allowed, or STOP, and the cursor behind it."""
     while cursor < len(forced) and forced[cursor] != STOP:
         wanted = forced[cursor]
         cursor += 1

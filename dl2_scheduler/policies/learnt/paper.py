@@ -42,7 +42,7 @@ class Trail(NamedTuple):
 
 
 def new_trail(slot: Slot, places: int, keep: bool) -> Trail:
-    """Memory for a slot's inferences.
+    """Return memory for the inferences of a slot.
 
     Args:
         slot: at its start.
@@ -63,7 +63,13 @@ def new_trail(slot: Slot, places: int, keep: bool) -> Trail:
 
 @compiled
 def choose(logits: F32, mask: Mask, draw: float) -> int:
-    """The best action that is allowed, or the one that `draw`, from 0 to 1, hits by the softmax; negative: the best."""
+    """Return the best action that is allowed, or one that is drawn by the softmax.
+
+    Args:
+        logits: of all actions, (3 J + 1,).
+        mask: which of them are allowed, (3 J + 1,).
+        draw: from 0 to 1: take the action that it hits; negative: take the best.
+    """
     best = len(mask) - 1
     for action in range(len(mask)):
         if mask[action] and logits[action] > logits[best]:
@@ -85,9 +91,15 @@ def choose(logits: F32, mask: Mask, draw: float) -> int:
 
 @compiled
 def repair(slot: Slot, low: int, high: int, mask: Mask) -> int:
-    """The action that mends the first job in a poor state (section 4.3), as far as it is allowed; NOTHING: none.
+    """Return the action that mends the first job in a poor state (section 4.3), if it is allowed; else NOTHING.
 
     Poor is a job with workers and no server, servers and no worker, or over 10 times more of one than of the other.
+
+    Args:
+        slot: as far as it is filled.
+        low: the first job of the batch.
+        high: the job behind its last.
+        mask: which actions are allowed, (3 J + 1,).
     """
     for job in range(low, high):
         workers, servers = slot.counts[job]
@@ -101,7 +113,9 @@ def repair(slot: Slot, low: int, high: int, mask: Mask) -> int:
 
 @compiled
 def _next_forced(forced: Ints, cursor: int, low: int, high: int, mask: Mask) -> int:
-    """The next of a teacher's actions from `cursor` on that is allowed in this batch, or their number."""
+    """Return the index of the next teacher's action from `cursor` on that is allowed in this batch, or how many there
+    are.
+    """
     while cursor < len(forced):
         job = forced[cursor] // ACTIONS
         if low <= job < high and mask[forced[cursor] - low * ACTIONS]:
@@ -222,7 +236,7 @@ def _renew(slot: Slot, layers: Layers, job: int, place: int, view: _View) -> Non
 
 @compiled
 def _forward(layers: Layers, view: _View) -> None:
-    """Scores of all actions."""
+    """Compute the scores of all actions."""
     view.second[:] = layers.second_bias
     for unit in range(len(view.first)):
         value = view.first[unit]
@@ -238,7 +252,7 @@ def _forward(layers: Layers, view: _View) -> None:
 
 
 def first_of(trail: Trail, count: int) -> Trail:
-    """The first inferences; states and masks only where they were kept."""
+    """Return the first inferences of a trail; states and masks only where they were kept."""
     return Trail(
         trail.states[:count], trail.masks[:count], trail.actions[:count], trail.jobs[:count], trail.batches[:count]
     )
@@ -250,7 +264,7 @@ NO_DRAWS, NOT_FORCED = np.zeros((0, 2)), np.zeros(0, dtype=np.int64)
 def filled(
     room: FreeResources, weights: PaperWeights, random: np.random.Generator | None = None, epsilon: float = 0.0
 ) -> tuple[Slot, Trail]:
-    """A slot as the network fills it, and its inferences.
+    """Return a slot as the network fills it, and its inferences.
 
     Args:
         room: of the slot, empty; it is not changed.
@@ -287,6 +301,6 @@ class PaperDl2:
 
 
 def allocation(snapshot: Snapshot, slot: Slot) -> Allocation:
-    """What a filled slot gives; a job that lacks a role gets nothing."""
+    """Return what a filled slot gives; a job that lacks a role gets nothing."""
     given = zip(snapshot.jobs, whole(slot.counts).tolist(), strict=True)
     return Allocation({state.job.id: Grant(workers, servers) for state, (workers, servers) in given})

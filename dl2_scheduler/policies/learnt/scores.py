@@ -42,7 +42,17 @@ class Scores(NamedTuple):
 
 @compiled
 def score(scores: Scores, job: int, workers: int, servers: int, first: F32, second: F32, row: F32) -> None:
-    """Write a job's three scores to `row`; `first` and `second` are scratch."""
+    """Write a job's three scores to `row`.
+
+    Args:
+        scores: the network of the slot.
+        job: its index.
+        workers: it would begin with.
+        servers: it would begin with.
+        first: scratch for the first hidden layer, (hidden,).
+        second: scratch for the second hidden layer, (hidden,).
+        row: of the scores of WORKER, SERVER and BOTH, (3,).
+    """
     width = first.shape[0]
     log_share = np.float32(np.log1p(max(workers * scores.share[job, 0], servers * scores.share[job, 1])))
     for unit in range(width):

@@ -57,7 +57,7 @@ def _length(found: Mapping[str, Shape], name: str) -> int:
 
 @dataclass(frozen=True)
 class Weights:
-    """Two hidden layers that all jobs share, and a small network of the slot alone for stopping.
+    """The weights are those of two hidden layers that all jobs share, and of a small network that decides when to stop.
 
     Attributes:
         models: types that the network knows.
@@ -68,7 +68,7 @@ class Weights:
     arrays: Mapping[str, F32]
 
     def scores(self, rows: F32, share: F32, most: int) -> Scores:
-        """The network of one slot.
+        """Return the network of one slot.
 
         Args:
             rows: features, (jobs, features).
@@ -95,6 +95,6 @@ class Weights:
 
 
 def share_of(inputs: SlotInputs) -> F32:
-    """A worker's and a server's dominant share, times the jobs of the lane: see `Scores.share`."""
+    """Return a worker's and a server's dominant share, times the jobs of the lane, (jobs, 2): see `Scores.share`."""
     jobs = np.bincount(inputs.lane, minlength=len(inputs.load))
     return (inputs.share * jobs[inputs.lane][:, None]).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Dominant resource fairness (Ghodsi et al., NSDI 2011): progressive filling, the smallest dominant share first."""
+"""Dominant resource fairness (Ghodsi et al., NSDI 2011) gives to the job with the smallest dominant share first."""
 
 import heapq
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Drf:
 
 
 def _share(room: FreeResources, whole: Amounts, job: int, workers: int, servers: int) -> float:
-    """Dominant share of so many tasks, of the whole cluster's amounts."""
+    """Return the dominant share of so many workers and servers in the whole cluster's amounts."""
     worker, server = (demands[job] for demands in room.demands)
     with np.errstate(divide="ignore", invalid="ignore"):
         return float(np.nanmax((workers * worker + servers * server) / whole))

@@ -17,7 +17,9 @@ class SpeedEstimates(Protocol):
         """Learn from what jobs measured."""
 
     def grid(self, job: Job) -> Grid:
-        """By (servers, workers), up to the job's maxima, from 0 on; 0 where it does not run."""
+        """Return a job's speed by (servers, workers), from 0 up to its maxima, in samples a second; 0 where it does
+        not run.
+        """
 
 
 class TrueSpeeds:

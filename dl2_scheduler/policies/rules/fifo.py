@@ -26,14 +26,14 @@ def fill_in_order(order: Iterable[int], room: FreeResources, published: bool) ->
 
 
 def _fill_published(number: int, room: FreeResources) -> bool:
-    """False: it ended at a bundle that does not fit."""
+    """Give bundles to a job as the published code does; return False where one did not fit, which ends the slot."""
     job = room.snapshot.jobs[number].job
     return all(room.give_together(number) for _ in range(min(job.max_workers, job.max_servers)))
 
 
 @dataclass(frozen=True)
 class Fifo:
-    """By arrival.
+    """This policy serves jobs in the order of their arrival.
 
     Attributes:
         published: see `fill_in_order`.

@@ -33,7 +33,7 @@ class Nodes(NamedTuple):
 
 @inlined
 def nodes_of(demands: Amounts, capacity: Amounts, rule: int) -> Nodes:
-    """All free.
+    """Return nodes of which all is free.
 
     Args:
         demands: see `Nodes`.
@@ -49,7 +49,13 @@ def nodes_of(demands: Amounts, capacity: Amounts, rule: int) -> Nodes:
 
 @inlined
 def claim(nodes: Nodes, kind: int, last: int) -> int:
-    """Put a task on the node that `pick_node` would pick; which that is, or NOWHERE."""
+    """Put a task on the node that `pick_node` would pick, and return that node, or NOWHERE.
+
+    Args:
+        nodes: that are filled; they are changed.
+        kind: of the task, an index of `Nodes.demands`.
+        last: the node of the task before; NOWHERE: there was none.
+    """
     node = _pick(nodes, kind, last)
     if node != NOWHERE:
         _take(nodes, node, nodes.demands[kind])
@@ -58,7 +64,14 @@ def claim(nodes: Nodes, kind: int, last: int) -> int:
 
 @inlined
 def claim_both(nodes: Nodes, kind: int, other: int, last: int) -> int:
-    """Put two tasks on nodes, or none; the node of the last, or NOWHERE."""
+    """Put two tasks on nodes, or none of them; return the node of the last, or NOWHERE.
+
+    Args:
+        nodes: that are filled; they are changed.
+        kind: of the one task, an index of `Nodes.demands`.
+        other: kind of the other task.
+        last: the node of the task before; NOWHERE: there was none.
+    """
     for one, two in ((kind, other), (other, kind)):  # where the one takes the last place of the other
         node = claim(nodes, one, last)
         if node == NOWHERE:
@@ -72,7 +85,16 @@ def claim_both(nodes: Nodes, kind: int, other: int, last: int) -> int:
 
 @inlined
 def claim_all(nodes: Nodes, kind: int, count: int, other: int, others: int, last: int) -> int:
-    """Put so many tasks of two kinds on nodes, or none; the node of the last, or NOWHERE."""
+    """Put so many tasks of two kinds on nodes, or none of them; return the node of the last, or NOWHERE.
+
+    Args:
+        nodes: that are filled; they are changed.
+        kind: of some tasks, an index of `Nodes.demands`.
+        count: how many of that kind.
+        other: kind of the other tasks.
+        others: how many of that kind.
+        last: the node of the task before; NOWHERE: there was none.
+    """
     taken = np.empty(count + others, dtype=np.int64)
     for turn in range(2):  # where the one kind takes the places of the other
         node = last
@@ -94,7 +116,16 @@ def claim_all(nodes: Nodes, kind: int, count: int, other: int, others: int, last
 
 @inlined
 def would_fit(nodes: Nodes, kind: int, count: int, other: int, others: int, last: int) -> bool:
-    """Whether `claim_all` would put them all. Afterwards all is as it was, to the last bit."""
+    """Return whether `claim_all` would put all tasks; afterwards the nodes are as they were, to the last bit.
+
+    Args:
+        nodes: that are filled.
+        kind: of some tasks, an index of `Nodes.demands`.
+        count: how many of that kind.
+        other: kind of the other tasks.
+        others: how many of that kind.
+        last: the node of the task before; NOWHERE: there was none.
+    """
     free, used = nodes.free.copy(), nodes.used.copy()
     found = claim_all(nodes, kind, count, other, others, last) != NOWHERE
     nodes.free[:], nodes.used[:] = free, used
@@ -116,7 +147,13 @@ def advance(nodes: Nodes) -> bool:
 
 @inlined
 def fit_on_two(nodes: Nodes, kind: int, other: int) -> bool:
-    """Whether there is room for two tasks on two different nodes, as of the last `advance`."""
+    """Return whether two tasks fit on two different nodes, as of the last `advance`.
+
+    Args:
+        nodes: that are filled.
+        kind: of the one task, an index of `Nodes.demands`.
+        other: kind of the other task.
+    """
     first, second = nodes.first[kind], nodes.first[other]
     if first == NOWHERE or second == NOWHERE:
         return False
@@ -127,7 +164,7 @@ def fit_on_two(nodes: Nodes, kind: int, other: int) -> bool:
 
 @inlined
 def _next_fit(nodes: Nodes, kind: int, start: int) -> int:
-    """The first node from `start` on where a task fits; those before do not come back while a slot is filled."""
+    """Return the first node from `start` on where a task fits; nodes before it stay full while a slot is filled."""
     demand = nodes.demands[kind]
     for node in range(start, len(nodes.free)):
         if fits_on(nodes.free, node, demand):

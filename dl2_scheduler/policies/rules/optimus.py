@@ -1,4 +1,4 @@
-"""Optimus (Peng et al., EuroSys 2018): one task at a time to the job whose remaining time it shortens most."""
+"""Optimus (Peng et al., EuroSys 2018) gives one task at a time to the job whose remaining time it shortens most."""
 
 import heapq
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ _LACKING = -np.inf  # a job that lacks a role comes before every gain, the oldes
 
 @dataclass
 class Optimus:
-    """Greedy by marginal gain.
+    """This policy is greedy by marginal gain.
 
     Attributes:
         speeds: fitted online in its paper; true ones in the published code.
@@ -47,7 +47,10 @@ class Optimus:
         return room.allocation()
 
     def _times(self, state: JobState) -> Grid:
-        """Seconds that the job needs still, by (servers, workers); the published code looks beyond the maxima."""
+        """Return the seconds that a job still needs, by (servers, workers).
+
+        The published code looks beyond the maxima.
+        """
         job = state.job
         if self.published:
             job = replace(job, max_workers=job.max_workers + 1, max_servers=job.max_servers + 1)
@@ -56,7 +59,7 @@ class Optimus:
 
     @staticmethod
     def _next(room: FreeResources, time: Grid, number: int) -> list[_Step]:
-        """The better of the job's next steps, if one is a gain."""
+        """Return the better of the job's next steps, if one is a gain."""
         workers, servers = room.workers(number), room.servers(number)
         if not workers and room.least[number] != (1, 1):
             return [(_LACKING, number, *room.least[number])]

@@ -1,4 +1,4 @@
-"""Greedy jumps from any configuration of a job to any larger one, by gain per unit of resource; the planner."""
+"""The planner takes a job from any configuration to any larger one, greedily by gain per unit of resource."""
 
 import heapq
 from collections.abc import Sequence
@@ -79,11 +79,17 @@ class _Jumps:
     share: NDArray[np.float64]
 
     def close(self, servers: int, workers: int) -> None:
-        """There is no room for this configuration, nor for one that has no fewer of either role."""
+        """Note that this configuration does not fit, nor any that has as many or more of both roles."""
         self.value[servers:, workers:] = 0.0
 
     def best(self, number: int, servers: int, workers: int) -> tuple[float, int, int, int] | None:
-        """(minus the gain per unit, the job, servers, workers) of the best jump; None: none is a gain."""
+        """Return the best jump as (minus its gain per unit, the job, servers, workers), or None where none is a gain.
+
+        Args:
+            number: the job's index.
+            servers: it has now.
+            workers: it has now.
+        """
         gain = self.value[servers:, workers:] - self.value[servers, workers]
         cost = self.share[servers:, workers:] - self.share[servers, workers]
         rate = np.where(gain > _LEAST_GAIN, gain / np.maximum(cost, _LEAST_COST), 0.0)

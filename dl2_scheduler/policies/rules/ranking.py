@@ -36,7 +36,7 @@ class Ranking(NamedTuple):
 
 @inlined
 def ranking(questions: int, numbers: int) -> Ranking:
-    """One that remembers nothing.
+    """Return a ranking that remembers nothing yet.
 
     Args:
         questions: kinds of them.
@@ -56,7 +56,7 @@ def changed(ranks: Ranking, number: int) -> None:
 
 @inlined
 def first_of(ranks: Ranking, question: int, keys: Amounts, sign: float, free: Amounts, demand: Amounts) -> int:
-    """The number with the least sign * key of those where a demand fits, the lower of equals; or NOWHERE.
+    """Return the number with the least sign * key of those where a demand fits, the lower of equals; or NOWHERE.
 
     Args:
         ranks: that was told every change.

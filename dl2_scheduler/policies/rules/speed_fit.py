@@ -1,4 +1,4 @@
-"""Speeds fitted online to what jobs report."""
+"""This module fits speeds online to what jobs report."""
 
 from collections.abc import Iterable, Mapping
 
@@ -59,13 +59,15 @@ class FittedSpeeds:
 
 
 def terms(servers: _Floats, workers: _Floats) -> _Floats:
-    """Of the seconds of a sample, in a new last axis."""
+    """Return the terms of the seconds that a sample takes, in a new last axis."""
     one = np.ones_like(workers)
     return np.stack([one / workers, one, workers / servers, workers, servers], axis=-1)
 
 
 def _guessed(max_servers: int, max_workers: int, scale: float) -> Grid:
-    """Of a model that nobody has reported: like the others, so that none goes before or after them for it."""
+    """Return the grid of a model that nobody has reported: it is like the others, so that it goes neither before nor
+    after.
+    """
     servers, workers = np.mgrid[1 : max_servers + 1, 1 : max_workers + 1].astype(float)
     grid = np.zeros((max_servers + 1, max_workers + 1))
     grid[1:, 1:] = scale / (terms(servers, workers) @ _GUESS)
@@ -73,12 +75,12 @@ def _guessed(max_servers: int, max_workers: int, scale: float) -> Grid:
 
 
 def _arrays(reports: _Counts) -> tuple[_Floats, _Floats]:
-    """Servers and workers of each configuration, (configurations, 2), and its mean speed."""
+    """Return each configuration's servers and workers, (configurations, 2), and its mean speed, (configurations,)."""
     return np.array(list(reports), dtype=float), np.array([mean for _, mean in reports.values()])
 
 
 def _scale(at: _Floats, speeds: _Floats) -> float:
-    """By how much speeds differ from the guess."""
+    """Return the factor by which speeds differ from the guess."""
     guessed = 1 / (terms(at[:, 0], at[:, 1]) @ _GUESS)
     return float(np.exp(np.mean(np.log(speeds / guessed))))
 
@@ -100,14 +102,16 @@ def _grid(reports: _Counts, max_servers: int, max_workers: int, optimism: float)
 
 
 def _alike(some: _Floats, others: _Floats) -> _Floats:
-    """Covariance of what log speeds stray from the curve, (some, others)."""
+    """Return the covariance of how log speeds stray from the curve, (some, others)."""
     squares = ((np.log2(some)[:, None] - np.log2(others)) ** 2).sum(axis=-1)
     found: _Floats = _SMOOTH**2 * np.exp(-squares / (2 * _OCTAVES**2)) + _ROUGH**2 * (squares == 0)
     return found
 
 
 def _fit(at: _Floats, speeds: _Floats) -> _Floats:
-    """Coefficients by least squares of the relative error; the guess, to scale, decides what the reports leave open."""
+    """Return coefficients by least squares of the relative error; the guess, to scale, decides what the reports leave
+    open.
+    """
     beside = _scale(at, speeds) / (terms(_GUESS_AT[:, 0], _GUESS_AT[:, 1]) @ _GUESS)
     rows = np.vstack(
         [

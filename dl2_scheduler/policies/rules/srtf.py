@@ -1,4 +1,4 @@
-"""Shortest remaining time first."""
+"""This policy serves the job with the shortest remaining time first."""
 
 from dataclasses import dataclass
 

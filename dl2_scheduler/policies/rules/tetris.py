@@ -49,7 +49,7 @@ class Tetris:
     def _fill(
         self, room: FreeResources, node: int, bundles: Amounts, preference: _Scores, shut: NDArray[np.bool_]
     ) -> None:
-        """`shut`: jobs whose minimum has no room, to which is added."""
+        """Fill one node; add to `shut` the jobs whose minimum does not fit."""
         whole = np.maximum(room.capacity[node], 1e-12)
         while True:
             open_jobs = ~shut & [_is_open(room, number) for number in range(len(bundles))]
@@ -75,12 +75,12 @@ class Tetris:
         return 1 / np.array([self._work(state, size) for state, size in zip(snapshot.jobs, demand, strict=True)])
 
     def _work(self, state: JobState, demand: Amounts) -> float:
-        """Remaining time at top speed times the resources of a bundle (Tetris, section 3.3)."""
+        """Return the remaining time at top speed times the resources of a bundle (Tetris, section 3.3)."""
         seconds = state.remaining_epochs * state.job.samples_per_epoch / float(self.speeds.grid(state.job).max())
         return seconds * float(demand.sum())
 
 
 def _is_open(room: FreeResources, number: int) -> bool:
-    """Whether a job can use a bundle more."""
+    """Return whether a job can use one more bundle."""
     job = room.snapshot.jobs[number].job
     return room.workers(number) < job.max_workers and room.servers(number) < job.max_servers

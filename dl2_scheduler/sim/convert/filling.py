@@ -73,7 +73,7 @@ class Read:
 
 
 def fill(seen: Sequence[TracedJob]) -> list[Job]:
-    """Jobs of ours by arrival, then id, the first at 0.
+    """Return jobs of ours by arrival, then id, the first at 0.
 
     Raises:
         BadInput: an id comes again, or a job cannot be.
@@ -116,7 +116,12 @@ def _any_model(seen: TracedJob) -> str:
 
 
 def amount(text: Any, where: str, most: float = LATEST) -> float | None:
-    """Return a number of a CSV file, from 0 to `most`; None: the cell is empty.
+    """Return a number of a CSV file, from 0 to `most`, or None where the cell is empty.
+
+    Args:
+        text: of the cell.
+        where: it stands, for errors.
+        most: the largest number that it may be.
 
     Raises:
         BadInput: it is no such number.

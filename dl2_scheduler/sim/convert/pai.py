@@ -1,4 +1,4 @@
-"""Alibaba's PAI trace of 2020 (Weng et al., NSDI 2022): `pai_job_table` and `pai_task_table`.
+"""This module reads Alibaba's PAI trace of 2020 (Weng et al., NSDI 2022): `pai_job_table` and `pai_task_table`.
 
 The columns are those of the README and of the `.header` files of
 https://github.com/alibaba/clusterdata/tree/master/cluster-trace-gpu-v2020; the tables themselves have no header line.
@@ -47,7 +47,7 @@ _HUNDREDTHS = 100.0
 
 @dataclass(slots=True)  # the table has more than a million tasks
 class _Role:
-    """All tasks of one role of a job."""
+    """This holds what all tasks of one role of a job are."""
 
     count: int = 0
     start: float = math.inf
@@ -73,7 +73,7 @@ class _Role:
 
 
 def read(paths: Sequence[Path]) -> Read:
-    """Jobs of the two tables, given in any order.
+    """Return the jobs of the two tables, given in any order.
 
     Raises:
         BadInput: with file, line and reason; or a table is missing.

@@ -1,4 +1,4 @@
-"""Microsoft's Philly trace (Jeon et al., USENIX ATC 2019): `cluster_job_log`.
+"""This module reads Microsoft's Philly trace (Jeon et al., USENIX ATC 2019): `cluster_job_log`.
 
 The format is that of the README of https://github.com/msr-fiddle/philly-traces: a JSON list of jobs with `jobid`,
 `submitted_time` and `attempts`, each with `start_time`, `end_time` and a `detail` of machines and their `gpus`. An
@@ -26,7 +26,7 @@ _WORKER = {"cpu": 2, "gpu": 1}
 
 
 def read(paths: Sequence[Path]) -> Read:
-    """Jobs of one or several logs.
+    """Return the jobs of one or several logs.
 
     Raises:
         BadInput: with the file, the job and the reason.

@@ -1,4 +1,4 @@
-"""Workloads of Pollux (Qiao et al., OSDI 2021) and Sia (Jayaram Subramanya et al., SOSP 2023).
+"""This module reads workloads of Pollux (Qiao et al., OSDI 2021) and Sia (Jayaram Subramanya et al., SOSP 2023).
 
 The columns are those of the files below `simulator/workloads` of https://github.com/petuum/adaptdl (branch
 osdi21-artifact) and `sia-simulator/workloads` of https://github.com/siasosp23/artifacts:
@@ -40,7 +40,7 @@ _HOUR = 3600.0
 
 
 def read(paths: Sequence[Path]) -> Read:
-    """Jobs of one workload.
+    """Return the jobs of one workload.
 
     Raises:
         BadInput: with file, line and reason.

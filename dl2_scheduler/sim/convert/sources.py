@@ -1,4 +1,4 @@
-"""Public traces by name."""
+"""This module finds the readers of public traces by their names."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ _READERS: Mapping[TraceSource, tuple[Callable[[Sequence[Path]], Read], tuple[str
 
 @dataclass(frozen=True)
 class Converted:
-    """A public trace as one of ours.
+    """This holds a public trace that has been converted to one of ours.
 
     Attributes:
         jobs: by arrival.
