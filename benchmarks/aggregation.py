@@ -42,7 +42,7 @@ def _add(first: Array, other: Array, out: Array, low: int, high: int) -> None:
 
 
 def row(workers: int, length: int) -> dict[str, Any]:
-    """One number of workers."""
+    """Measure one number of workers."""
     rule = SGD(momentum=0.9)
     old, new, velocity, total = (np.zeros(length, np.float32) for _ in range(4))
     given = [np.full(length, 1e-3 * (rank + 1), np.float32) for rank in range(workers)]

@@ -74,7 +74,10 @@ def _measure(sizes: list[int], before: Sequence[int | None], servers: int) -> di
 
 
 def _needed(sizes: Sequence[int], before: Sequence[int | None], servers: int) -> int:
-    """Bytes that every assignment within one largest block moves: for each window, what is above it or missing."""
+    """Return the bytes that every assignment within one largest block moves.
+
+    That is, for each window, what is above it or missing.
+    """
     loads, homeless, largest = [0] * servers, 0, max(sizes)
     for size, server in zip(sizes, before, strict=True):
         if server is None:

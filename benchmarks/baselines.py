@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def _ours(document: Mapping[str, Any], size: int, speeds: Speeds) -> dict[str, Times]:
-    """Of each policy and bound."""
+    """Return what each policy and bound of ours takes."""
     nodes = [Node(f"n{number}", document["node"]) for number in range(size)]
     setting = Setting(nodes, speeds, document["slot_seconds"], NO_COST)  # as the published numbers
     sequences = {str(each["sequence"]): published_jobs(each) for each in document["sequences"]}
@@ -76,7 +76,7 @@ def _ours(document: Mapping[str, Any], size: int, speeds: Speeds) -> dict[str, T
 
 
 def _beside(name: str, ours: Times, size: int, document: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """What was published and, in percent, by how much the sequence that differs most differs."""
+    """Return what was published and, in percent, by how much the sequence that differs most differs."""
     if name in _OF_PAGE and len(ours) == ALL:
         theirs = _OF_PAGE[name][size]
         return theirs, 100 * (mean(ours) / theirs - 1)
@@ -98,7 +98,7 @@ def _goals(rows: Mapping[str, Mapping[str, Any]]) -> list[BenchmarkGoal]:
 
 
 def published_jobs(sequence: Mapping[str, Any]) -> list[Job]:
-    """Of one sequence of a published file."""
+    """Return the jobs of one sequence of a published file."""
     names = Job.__dataclass_fields__
     return [Job(**{name: value for name, value in job.items() if name in names}) for job in sequence["jobs"]]
 

@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def _on_kubernetes(rounds: int) -> tuple[list[dict[str, Any]], list[BenchmarkGoal]]:
-    """Where there is a cluster."""
+    """Measure on Kubernetes, where there is a cluster."""
     try:
         cluster = kube_cluster.find()
     except kube_cluster.NoCluster as error:
@@ -79,7 +79,7 @@ def _slots(cluster: kube_cluster.Cluster) -> tuple[list[dict[str, Any]], list[Be
 
 
 def _acting(cluster: kube_cluster.Cluster) -> str:
-    """Pods of operators and schedulers of ours that are there already."""
+    """Return the pods of operators and schedulers of ours that are there already."""
     selector = "app.kubernetes.io/component in (dl2-operator, dl2-scheduler)"
     found = cluster.get("pods", "--all-namespaces", "-l", selector)["items"]
     return ", ".join(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in found)

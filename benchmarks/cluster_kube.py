@@ -1,4 +1,4 @@
-"""What a slot costs on a real API server, with 500 jobs on 1,000 fake nodes.
+"""This benchmark tells what a slot costs on a real API server, with 500 jobs on 1,000 fake nodes.
 
     KUBECONFIG=... python -m benchmarks.cluster_kube [--nodes N] [--jobs N] [--slots N]
 
@@ -109,7 +109,7 @@ def main() -> int:
 
 
 def measured(nodes: int, jobs: int, slots: int) -> tuple[list[dict[str, Any]], list[BenchmarkGoal]]:
-    """What the benchmark writes; the cluster is as before in the end.
+    """Return what the benchmark writes; the cluster is as before in the end.
 
     Args:
         nodes: fake.
@@ -196,7 +196,7 @@ def _measured(world: World, folder: Path, slots: int) -> tuple[list[dict[str, An
 
 
 def _is_open(node: NodeInfo) -> bool:
-    """A new node keeps the taint not-ready for a while after it is."""
+    """Return whether a new node can be used: it keeps the taint not-ready for a while after it is ready."""
     return node.ready and not any(taint.key.startswith("node.kubernetes.io/") for taint in node.taints)
 
 
@@ -220,7 +220,7 @@ def _gangs(world: World, informers: Informers, api: KubeApi) -> dict[str, Any]:
 def _written(
     world: World, scheduler: tuple[_Timed, SlotLoop, Informers], policy: _Shifting, stride: int
 ) -> tuple[float, dict[str, Any]]:
-    """Medians of slots in which every so manieth job is given other counts."""
+    """Return the medians of slots in which every so manieth job is given other counts."""
     cluster, loop, informers = scheduler
     names = world.jobs[::stride]
     ids = frozenset(f"{world.name}/{name}" for name in names)
@@ -237,7 +237,7 @@ def _written(
 
 
 def _steady(world: World, cluster: _Timed, loop: SlotLoop, api: CountedApi) -> tuple[float, list[dict[str, Any]]]:
-    """Median seconds of a slot while the operator tells of progress; rows of it, and of the requests of all."""
+    """Return the median seconds of a slot while the operator tells of progress, and rows of it and of all requests."""
     times, before, began = [], api.requests, time.perf_counter()
     told = 0
     while time.perf_counter() - began < _STEADY_SECONDS:
@@ -253,7 +253,7 @@ def _steady(world: World, cluster: _Timed, loop: SlotLoop, api: CountedApi) -> t
 
 
 def _memory(loop: SlotLoop, slots: int) -> tuple[float, float]:
-    """Growth in percent from a third of the slots to the last; and what is held then."""
+    """Return by how many percent memory grows from a third of the slots to the last, and how much is held then."""
     early = 0.0
     for number in range(slots):
         loop.slot()

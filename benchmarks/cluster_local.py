@@ -1,4 +1,4 @@
-"""The local part of `benchmarks.cluster`: one live scaling in its parts, and memory over many slots."""
+"""This is the local part of `benchmarks.cluster`: one live scaling in its parts, and memory over many slots."""
 
 import json
 import os
@@ -55,7 +55,7 @@ _MANUAL, _BY_POLICY = "Manual", "Scheduler"
 
 @dataclass(frozen=True)
 class Split:
-    """One scaling; milliseconds.
+    """A split tells what one scaling took, in its parts; milliseconds.
 
     Attributes:
         what: happened.
@@ -69,7 +69,7 @@ class Split:
 
 
 def scalings(rounds: int) -> list[dict[str, Any]]:
-    """Rows: medians of each change's parts.
+    """Return rows: medians of each change's parts.
 
     Args:
         rounds: in which each change happens twice, by `dl2 scale` and by its request alone: the difference is what
@@ -115,7 +115,7 @@ def _scale(
 
 @contextmanager
 def program(command: Sequence[str]) -> Iterator[None]:
-    """One that runs meanwhile, and is waited for. Raises TrialFailed: it did not end well."""
+    """Run a program meanwhile, and wait for it. Raises TrialFailed: it did not end well."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         yield
@@ -141,7 +141,7 @@ def _row(what: str, splits: Sequence[Split]) -> dict[str, Any]:
 
 
 def memory(slots: int) -> list[dict[str, Any]]:
-    """Rows: resident memory of each process of a cluster that decides for so many slots, MB."""
+    """Return rows: resident memory of each process of a cluster that decides for so many slots, MB."""
     sizes: dict[str, list[float]] = defaultdict(list)
     options = ("--slots", "1x8", "--slot", MEMORY_SLOT, "--policy", "benchmarks.played:InTurn", "--isolation", "none")
     with _serving("memory", options, _BY_POLICY) as (serve, cluster), _coordinator("memory") as client:
@@ -160,7 +160,7 @@ def memory(slots: int) -> list[dict[str, Any]]:
 
 
 def _growth(name: str, sizes: Sequence[float], slots: int) -> dict[str, Any]:
-    """From the fifth that is warm to the last tenth."""
+    """Return how memory grew from the fifth that is warm to the last tenth."""
     warm, tenth = int(len(sizes) * WARM), max(1, len(sizes) // 10)
     before, after = statistics.median(sizes[warm : warm + tenth]), statistics.median(sizes[-tenth:])
     return {
@@ -175,7 +175,7 @@ def _growth(name: str, sizes: Sequence[float], slots: int) -> dict[str, Any]:
 
 
 def memory_goals(rows: Sequence[Mapping[str, Any]]) -> list[BenchmarkGoal]:
-    """Flat."""
+    """Return the goals that memory stays flat."""
     return [under(f"memory of {row['process']}, growth when warm", 3, row["growth percent"], "%") for row in rows]
 
 
@@ -184,7 +184,7 @@ def _slot(cluster: ClusterClient) -> int:
 
 
 def _pids(name: str, client: CoordinatorClient) -> dict[str, int]:
-    """Of the oldest node of each role: the others come and go."""
+    """Return the process of the oldest node of each role: the others come and go."""
     job = read_job(_job_folder(name))
     assert job is not None, "it runs"
     nodes = sorted((node for node in client.status().nodes if node.pid), key=lambda node: int(node.member.id[1:]))
@@ -207,7 +207,7 @@ def _resident(pid: int) -> float:
 
 @contextmanager
 def _serving(name: str, options: Sequence[str], scaling: str) -> Iterator[tuple[int, ClusterClient]]:
-    """`dl2 serve` with one job that trains; its process, and it."""
+    """Run `dl2 serve` with one job that trains; yield its process's id and its client."""
     folder = FOLDER / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

@@ -78,7 +78,7 @@ def main() -> int:
 
 
 def measured(cluster: kube_cluster.Cluster, rounds: int) -> list[dict[str, Any]]:
-    """Rows: medians of each change's parts. The cluster is as before in the end.
+    """Return rows: medians of each change's parts. The cluster is as before in the end.
 
     Args:
         cluster: whose nodes are this machine; it knows ElasticJobs, and nobody acts on them.
@@ -137,7 +137,7 @@ def _scale(what: str, workers: int, servers: int, job: KubeJob, client: Coordina
 
 
 def births(pod: str) -> dict[str, float]:
-    """When a pod's launcher, and the node's process that it started, were born; unix seconds, within 10 ms."""
+    """Return when a pod's launcher, and the node's process that it started, were born; unix seconds, within 10 ms."""
     processes = {int(path.name): path for path in Path("/proc").iterdir() if path.name.isdigit()}
     launcher = next(pid for pid, path in processes.items() if {"--nonce-prefix", pod} <= _words(path))
     started = [pid for pid, path in processes.items() if _parent(path) == launcher]
@@ -178,7 +178,7 @@ def _median(values: Sequence[float]) -> float | None:
 
 @dataclass(frozen=True)
 class WatchEvent:
-    """Of a watch.
+    """This is an event of a watch.
 
     Attributes:
         at: when it was here; unix seconds.
@@ -220,7 +220,7 @@ class _Told:
         self._over = True
 
     def _listen(self, path: str, query: Query) -> None:
-        """Until the server ends it, which is late enough."""
+        """Listen until the server ends the watch, which is late enough."""
         with closing(self._api.watch(path, {**query, "timeoutSeconds": _WATCH_SECONDS})) as events:
             for event in events:
                 if self._over:
@@ -235,7 +235,7 @@ def new_pod(events: Sequence[WatchEvent]) -> str | None:
 
 
 def marks(events: Sequence[WatchEvent], wanted: tuple[int, int], done: ScalingResult) -> dict[str, float]:
-    """When the parts of a scaling ended that one node came with, or went with.
+    """Return when the parts of a scaling ended that one node came with, or went with.
 
     Args:
         events: since the command.
@@ -260,7 +260,7 @@ def marks(events: Sequence[WatchEvent], wanted: tuple[int, int], done: ScalingRe
 
 
 def split(what: str, began: float, marks: Mapping[str, float], ended: float) -> Split:
-    """Milliseconds of each part.
+    """Return the milliseconds of each part.
 
     Args:
         what: happened.

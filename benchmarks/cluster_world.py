@@ -43,7 +43,7 @@ class CountedApi(KubeApi):
         self._kinds: list[str] = []
 
     def kinds(self, after: int = 0) -> dict[str, int]:
-        """How often each was made, but for so many first ones."""
+        """Return how often each kind of request was made, but for so many first ones."""
         return dict(Counter(self._kinds[after:]).most_common())
 
     def get(self, path: str, query: Query | None = None) -> dict[str, Any]:
@@ -89,17 +89,17 @@ class World:
         self._pool = ThreadPoolExecutor(_THREADS)
 
     def each(self, act: Callable[[str], object], names: Iterable[str]) -> None:
-        """All at once, as far as threads go."""
+        """Act on all at once, as far as threads go."""
         list(self._pool.map(act, names))
 
     def make(self) -> None:
-        """Nodes and jobs."""
+        """Create nodes and jobs."""
         self.api.create("/api/v1/namespaces", {"metadata": {"name": self.name}})
         self.each(self._node, self.nodes)
         self.each(self._job, self.jobs)
 
     def remove(self) -> None:
-        """Everything again."""
+        """Remove everything again."""
 
         def drop(path: str) -> None:
             try:
@@ -139,7 +139,7 @@ class World:
         self.api.create(job_path(self.name, "")[:-1], body)
 
     def add_pods(self, job: str) -> None:
-        """A job's gang, as the operator makes it."""
+        """Create a job's gang, as the operator makes it."""
         for role, cpu in (("coordinator", "50m"), ("server", "1"), ("worker", "2")):
             labels = {"dl2.scheduler/job": job, "dl2.scheduler/role": role}
             metadata = {"name": f"{job}-{role}-0", "labels": labels, "annotations": {"dl2.scheduler/gang": "1,1"}}
@@ -147,13 +147,25 @@ class World:
             self.api.create(f"/api/v1/namespaces/{self.name}/pods", {"metadata": metadata, "spec": spec})
 
     def tell(self, job: str, epoch: float, count: int = MOST) -> None:
-        """How far a job has come, with so many workers and servers."""
+        """Tell how far a job has come, with so many workers and servers.
+
+        Args:
+            job: its name.
+            epoch: that it has reached.
+            count: of its workers, and of its servers.
+        """
         status = {"phase": "Running", "workers": count, "servers": count, "epoch": epoch, "samplesPerEpoch": 100}
         body = {"status": {**status, "samplesPerSecond": 10, "trained": True}}
         self.api.patch(f"{job_path(self.name, job)}/status", body)
 
     def follow(self, jobs: Iterable[str], count: int, informers: Informers) -> None:
-        """Jobs have got what they were granted, and the scheduler knows."""
+        """Let jobs get what they were granted, and wait until the scheduler knows.
+
+        Args:
+            jobs: their names.
+            count: of the workers, and of the servers, of each.
+            informers: of the scheduler.
+        """
         names = set(jobs)
         self.each(partial(self.tell, epoch=0.1, count=count), names)
         until(lambda: all(j.told.workers == count for j in informers.jobs() if j.name in names), "jobs are told of")

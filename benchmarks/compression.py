@@ -29,7 +29,13 @@ _SETTINGS: dict[str, dict[str, Any] | None] = {
 
 
 def train(name: str, compression: dict[str, Any] | None, epochs: int) -> tuple[float, float]:
-    """Test accuracy, and the seconds that the job took."""
+    """Return the test accuracy, and the seconds that the job took.
+
+    Args:
+        name: of what is measured.
+        compression: as `Trainer` takes it; None: without.
+        epochs: to train.
+    """
     FOLDER.mkdir(parents=True, exist_ok=True)
     out = FOLDER.resolve() / f"{name}.json"
     out.unlink(missing_ok=True)

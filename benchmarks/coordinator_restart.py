@@ -106,7 +106,7 @@ def _write_journal(folder: Path) -> None:
 
 
 def _write_ledger(path: Path, entries: int, marked: bool) -> int:
-    """Entries as SERVERS servers of a sync job leave them; returns the bytes."""
+    """Write entries as SERVERS servers of a sync job leave them; return the bytes."""
     slices = json.dumps([[f"w{n}", n * 16, n * 16 + 16] for n in range(WORKERS)], separators=(",", ":"))
     rest = f'"runs":[0,2,4,2,9,1],"epoch":0,"step":0,"exchange":0,"slices":{slices}'
     form = f'{{"server":"s%d","sequence":%d,"term":1,"number":1,"version":%d,{rest}}}\n'

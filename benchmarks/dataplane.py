@@ -50,7 +50,7 @@ Run = Callable[[], Measured]
 
 @dataclass(frozen=True)
 class Cell:
-    """One job that all systems run.
+    """A cell is one job that all systems run.
 
     Attributes:
         part: of the table.
@@ -75,7 +75,7 @@ def _size(text: str) -> Size:
 
 
 def copy_bandwidth() -> float:
-    """Bytes per second that all cores together copy, in memory that they have touched before."""
+    """Measure the bytes per second that all cores together copy, in memory that they have touched before."""
     threads = machine()["cores"]
     pairs = [(np.ones(_COPIED_BYTES, np.uint8), np.ones(_COPIED_BYTES, np.uint8)) for _ in range(threads)]
     rates = []
@@ -88,13 +88,22 @@ def copy_bandwidth() -> float:
 
 
 def floor_ms(model: str, bandwidth: float) -> float:
-    """The least that an exchange can take; SGD with momentum reads gradient, weight and velocity and writes two."""
+    """Return the least milliseconds that an exchange can take.
+
+    SGD with momentum reads gradient, weight and velocity and writes two of them.
+    """
     size = 4 * sum(math.prod(shape) for shape in MODELS[model]())
     return (size + size + 5 * size / 2) / bandwidth * 1000
 
 
 def run(cell: Cell, steps: int, rounds: int) -> dict[str, list[Measured]]:
-    """By system, its runs, in turn."""
+    """Run a job on each system in turn; return its runs by system.
+
+    Args:
+        cell: the job.
+        steps: that count.
+        rounds: in each of which every system runs it once.
+    """
     what = cell.module, cell.model, cell.size, steps
     runs: dict[str, Run] = {"mxnet": partial(run_mxnet, FOLDER / "mxnet", *what)}
     for transport in TRANSPORTS:

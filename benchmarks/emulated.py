@@ -27,7 +27,7 @@ PARAMETERS = 256  # of each key
 
 @dataclass(frozen=True)
 class StepCost:
-    """What a step of a type of job takes, in seconds; there is one at a time, nothing overlaps.
+    """A step's cost says what a type of job takes for it, in seconds; there is one step at a time, nothing overlaps.
 
     Attributes:
         compute: of the whole global batch on one worker; workers divide it.
@@ -41,7 +41,7 @@ class StepCost:
     update: float
 
     def seconds(self, part: float, workers: int, servers: int) -> float:
-        """Of a step.
+        """Return the seconds of a step.
 
         Args:
             part: of the global batch, that the slowest worker has.
@@ -51,7 +51,7 @@ class StepCost:
         return self.compute * part + self.transfer * max(1.0, workers / servers) + self.update / servers
 
     def samples_per_second(self, workers: int, servers: int) -> float:
-        """Of the job, without what real processes add."""
+        """Return the speed of a job, without what real processes add."""
         return GLOBAL_BATCH / self.seconds(1 / workers, workers, servers)
 
 

@@ -45,13 +45,13 @@ def _as_generated(job: Job) -> Job:
 
 
 def _two_gpus(job: Job) -> Job:
-    """Where a worker takes four."""
+    """Let a worker take two GPUs where it takes four."""
     return replace(job, worker={"cpu": 2, "gpu": 2}) if job.worker.get("gpu") else job
 
 
 @dataclass(frozen=True)
 class Scene:
-    """One kind of sequences and where they run.
+    """A scene is one kind of sequences and says where they run.
 
     Attributes:
         name: for people.
@@ -72,7 +72,7 @@ class Scene:
     change: Callable[[Job], Job] = _as_generated
 
     def sequences(self, count: int) -> dict[str, list[Job]]:
-        """By their seeds."""
+        """Return the sequences by their seeds."""
         return {str(seed): self._sequence(seed) for seed in range(FIRST_SEED, FIRST_SEED + count)}
 
     def _sequence(self, seed: int) -> list[Job]:
@@ -130,7 +130,7 @@ def _contender(name: str, speeds: Speeds) -> Contender:
 def _rows(
     scene: Scene, setting: Setting, contenders: Sequence[Contender], sequences: Sequences
 ) -> Iterator[dict[str, Any]]:
-    """Of each policy and bound in one scene."""
+    """Yield a row of each policy and bound in one scene."""
     least = _bounds(scene, setting, sequences)
     highest = max(bound.mean for bound in least.values())
     for result in compare(contenders, sequences, setting):

@@ -25,7 +25,7 @@ _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM
 
 @dataclass(frozen=True)
 class Size:
-    """Of a job."""
+    """The size of a job says how many workers and servers it has."""
 
     workers: int
     servers: int
@@ -36,7 +36,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Measured:
-    """One run of one job.
+    """This was measured in one run of one job.
 
     Attributes:
         seconds: of the counted steps of all workers.
@@ -50,7 +50,16 @@ class Measured:
 
 
 def run_own(folder: Path, module: str, model: str, size: Size, steps: int, options: tuple[str, ...] = ()) -> Measured:
-    """A job of ours, whose workers run a module that trains a model."""
+    """Run a job of ours, whose workers run a module that trains a model.
+
+    Args:
+        folder: of the job.
+        module: that workers run.
+        model: for it.
+        size: of the job.
+        steps: that count.
+        options: of the launcher.
+    """
     results = _results(folder)
     script = [module, OWN, model, str(results), "--steps", str(WARM_UP + steps)]
     with Trial(folder, folder.name, script, size.workers, size.servers, options) as job:
@@ -58,7 +67,15 @@ def run_own(folder: Path, module: str, model: str, size: Size, steps: int, optio
 
 
 def run_mxnet(folder: Path, module: str, model: str, size: Size, steps: int) -> Measured:
-    """The same job of MXNet's: scheduler, servers and workers of ps-lite."""
+    """Run the same job with MXNet's own store: scheduler, servers and workers of ps-lite.
+
+    Args:
+        folder: of the job.
+        module: that workers run.
+        model: for it.
+        size: of the job.
+        steps: that count.
+    """
     results = _results(folder)
     work = ["-m", module, MXNET, model, str(results), "--steps", str(WARM_UP + steps)]
     serve = ["-c", "import elastic_ps.mxnet"]  # MXNet's own import never returns in these roles
@@ -106,7 +123,7 @@ def _process(arguments: list[str], environment: Mapping[str, str], log: int) -> 
 
 
 def worker_arguments(models: Iterable[str]) -> argparse.Namespace:
-    """What a worker's script is told: store, model, folder, steps."""
+    """Return what a worker's script is told: store, model, folder, steps."""
     parser = argparse.ArgumentParser()
     parser.add_argument("store")
     parser.add_argument("model", choices=list(models))
@@ -116,7 +133,14 @@ def worker_arguments(models: Iterable[str]) -> argparse.Namespace:
 
 
 def tell(folder: Path, rank: int, seconds: list[float], value: float) -> None:
-    """A worker's result; returns when it may end: its memory has been looked at."""
+    """Tell a worker's result; return when it may end: its memory has been looked at.
+
+    Args:
+        folder: for results.
+        rank: of the worker.
+        seconds: of its steps.
+        value: tells whether two systems have trained the same.
+    """
     result = folder / f"{rank}.json"
     result.with_suffix(".part").write_text(json.dumps({"seconds": seconds, "value": value}))
     result.with_suffix(".part").rename(result)
@@ -142,7 +166,7 @@ def _outcome(results: Path, size: Size, processes: list[subprocess.Popen[bytes]]
 
 
 def _family(pid: int) -> Iterator[int]:
-    """A process and all its descendants."""
+    """Yield a process and all its descendants."""
     yield pid
     for task in Path(f"/proc/{pid}/task").iterdir():
         for child in (task / "children").read_text().split():
@@ -150,7 +174,7 @@ def _family(pid: int) -> Iterator[int]:
 
 
 def _peak_bytes(pid: int) -> int:
-    """The most private memory that a process had, and its share of what it has in common with others now."""
+    """Return the most private memory that a process had, and its share of what it has in common with others now."""
     status = _kilobytes(Path(f"/proc/{pid}/status"))
     shared = _kilobytes(Path(f"/proc/{pid}/smaps_rollup"))
     return (status["VmHWM"] - status["RssShmem"] + shared["Pss_Shmem"]) * 1024

@@ -1,4 +1,5 @@
-"""DL2 from the decisions of DRF on: imitation, then online learning, judged on the published job sequences.
+"""This benchmark follows DL2 from the decisions of DRF on: imitation, then online learning, then the published
+sequences.
 
     python -m benchmarks.learning [--seeds 0 1 2] [--minutes 12] [--out FOLDER] [--data FOLDER]
 
@@ -42,7 +43,7 @@ IMITATION = BootstrapSettings(warm_up=0, episodes=12, epochs=8)
 
 @dataclass
 class TestbedJudge:
-    """The published sequences.
+    """The judge plays the published sequences with the testbed's speeds.
 
     Attributes:
         speeds: of the testbed.
@@ -54,7 +55,7 @@ class TestbedJudge:
 
     @classmethod
     def of(cls, data: Path) -> "TestbedJudge":
-        """Of the folder with the published files."""
+        """Return the judge of the folder with the published files."""
         episodes = {}
         for size in SIZES:
             document = json.loads((data / f"peer_{size}_nodes.json").read_text())
@@ -91,7 +92,7 @@ def main() -> int:
 
 
 def learnt(judge: TestbedJudge, seed: int, minutes: float, folder: Path) -> Iterator[dict[str, Any]]:
-    """Of the imitated policy and of the learnt one.
+    """Yield a row of the imitated policy and one of the learnt policy.
 
     Args:
         judge: of both.

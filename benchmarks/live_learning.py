@@ -148,7 +148,7 @@ def main() -> int:
 
 
 class LivePolicyJudge:
-    """The published sequences, with scaling free.
+    """The judge plays the published sequences, with scaling free.
 
     Args:
         sequences: jobs of each.
@@ -161,7 +161,7 @@ class LivePolicyJudge:
         self._drf = mean(float(run(cluster, Drf(), NodeRule.SPREAD).mean()) for cluster in clusters)
 
     def row(self, path: Path, updates: int) -> dict[str, Any]:
-        """Of a run's weights as they are now."""
+        """Return the row of a run's weights as they are now."""
         weights = load(path)
         assert isinstance(weights, Weights)
         episodes = [Episode(jobs, NODES) for jobs in self._sequences]
@@ -177,7 +177,7 @@ class LivePolicyJudge:
 
 
 class ServedSimulation:
-    """`dl2 serve --learn` with a simulated cluster, in its folder; see `commands/driving`.
+    """This is `dl2 serve --learn` with a simulated cluster, in its folder; see `commands/driving`.
 
     Args:
         cluster: that lives.
@@ -200,7 +200,7 @@ class ServedSimulation:
         return len(self._summaries)
 
     def run(self, judged: Callable[[], None]) -> list[dict[str, Any]]:
-        """Until all jobs have ended; of each sequence: slots, and mean completion time.
+        """Run until all jobs have ended; return of each sequence its slots and its mean completion time.
 
         Args:
             judged: called now and then.

@@ -84,7 +84,7 @@ def main() -> int:
 
 
 def arrivals(count: int, seed: int) -> list[Job]:
-    """By arrival: each kind as often, in an order that is drawn."""
+    """Return jobs by arrival: each kind as often, in an order that is drawn."""
     random = np.random.default_rng(seed)
     kinds = [kind for _ in range(0, count, len(KINDS)) for kind in random.permutation(list(KINDS))]
     at, jobs = 0.0, []
@@ -97,7 +97,7 @@ def arrivals(count: int, seed: int) -> list[Job]:
 
 
 def document(job: Job) -> str:
-    """Its ElasticJob."""
+    """Return the ElasticJob of a job."""
     arguments = json.dumps([job.model, "--epochs", f"{job.epochs:.0f}"])
     return f"""
 apiVersion: dl2.scheduler/v1alpha1
@@ -115,7 +115,7 @@ spec:
 
 
 def speeds() -> Speeds:
-    """Of the kinds, as they are emulated: for simulations alone."""
+    """Return the speeds of the kinds, as they are emulated: for simulations alone."""
     counts = range(MOST + 1)
     return Speeds(
         {
@@ -131,7 +131,13 @@ def simulated(jobs: Sequence[Job], policy: AllocationPolicy) -> float:
 
 
 def imitate_drf(folder: RunFolder, count: int, seed: int) -> None:
-    """The policy that the learning cluster begins with, as `dl2 bootstrap --history` makes it."""
+    """Learn the policy that the learning cluster begins with, as `dl2 bootstrap --history` makes it.
+
+    Args:
+        folder: of the run.
+        count: jobs of a sequence.
+        seed: of everything.
+    """
     decisions = []
     for number in range(_IMITATED):
         recording = Recording(Drf())
@@ -180,7 +186,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Lived:
-    """What became of the jobs of both clusters.
+    """This is what became of the jobs of both clusters.
 
     Attributes:
         drf: completion times in seconds by job.
@@ -194,7 +200,13 @@ class Lived:
 
 
 def live(jobs: Sequence[Job], drf: ClusterClient, learning: ClusterClient) -> Lived:
-    """Submit each job to both clusters when it arrives, and look until all have ended."""
+    """Submit each job to both clusters when it arrives, and look until all have ended.
+
+    Args:
+        jobs: by arrival.
+        drf: the cluster under DRF.
+        learning: the cluster that learns.
+    """
     operator, waiting, loads = Operator(), list(jobs), list[float]()
     began, busy, looks = time.monotonic(), _busy(), 0
     while True:
@@ -241,14 +253,14 @@ def _seconds(found: Sequence[pb.JobStatus]) -> dict[str, float]:
 
 
 def _busy(since: float = 0.0) -> float:
-    """Seconds of processor time that the whole machine has used since then."""
+    """Return the seconds of processor time that the whole machine has used since then."""
     user, nice, system, *_ = map(int, Path("/proc/stat").read_text().splitlines()[0].split()[1:])
     return (user + nice + system) / os.sysconf("SC_CLK_TCK") - since
 
 
 @contextmanager
 def _serving(name: str, options: Sequence[str]) -> Iterator[ClusterClient]:
-    """`dl2 serve` in a folder of its own."""
+    """Run `dl2 serve` in a folder of its own."""
     folder = STATE / name
     folder.mkdir(parents=True)
     place = ["--slots", SERVED, "--slot", f"{SLOT:g}s", "--isolation", "none"]
@@ -260,7 +272,7 @@ def _serving(name: str, options: Sequence[str]) -> Iterator[ClusterClient]:
 
 
 def _thirds(jobs: Sequence[Job], lived: Lived) -> list[dict[str, Any]]:
-    """Live, by thirds of the arrivals, and all."""
+    """Return rows of what was lived, by thirds of the arrivals, and all."""
     names = [str(job.id) for job in jobs]
     parts = {f"{number + 1} of {THIRDS}": list(part) for number, part in enumerate(np.array_split(names, THIRDS))}
     return [
@@ -270,7 +282,7 @@ def _thirds(jobs: Sequence[Job], lived: Lived) -> list[dict[str, Any]]:
 
 
 def _simulated(folder: RunFolder, count: int) -> list[dict[str, Any]]:
-    """Other arrivals, in simulated clusters: the weights before and after, and one who knows all speeds."""
+    """Return rows of other arrivals, simulated: the weights before and after, and a policy that knows all speeds."""
     before = folder.path / "before-live"
     policies = {"as it began": f"{DL2}{before}", "as it ended": f"{DL2}{folder.path}", "planner-true": "planner-true"}
     judged = [arrivals(count, 2 * _OTHER_SEEDS + number) for number in range(_JUDGED)]

@@ -1,4 +1,4 @@
-"""Live against simulated: real jobs on this machine, tasks isolated, and the same jobs simulated from their history.
+"""This benchmark compares real jobs on this machine, tasks isolated, with the same jobs simulated from their history.
 
     python -m benchmarks.live_vs_simulated [--policy drf] [--rounds 2] [--longer 1]
 
@@ -36,7 +36,7 @@ GOAL = 0.15
 
 @dataclass(frozen=True)
 class LivePlay:
-    """One play.
+    """A play is one round of real jobs.
 
     Attributes:
         number: from 0 on.
@@ -95,7 +95,7 @@ def _play(number: int, policy: str, jobs: Sequence[DemoJob]) -> LivePlay:
 
 
 def _rows(played: LivePlay, fitted: LivePlay, policy: str) -> list[dict[str, Any]]:
-    """Of each job of a round, and of their mean, simulated with what was fitted to a round."""
+    """Return rows of each job of a round, and of their mean, simulated with what was fitted to a round."""
     cost = fitted.costs.scaling
     found = predict(played.slots, fitted.table, make_live_policy(policy), NodeRule.SPREAD, cost)
     times = {str(one.past.job.id): (one.past.seconds, one.seconds) for one in found if one.past.seconds}

@@ -62,7 +62,7 @@ class Promise:
 
 
 def _plan_faults() -> tuple[tuple[Cell, bool, str], ...]:
-    """A reset or a freeze at every phase of a plan, of those who are there and of those who join."""
+    """Return a reset or a freeze at every phase of a plan, of those who are there and of those who join."""
     resets = [(Cell(EXCHANGE, phase, RESET), False, "both") for phase in PLAN_PHASES]
     resets += [(Cell(FOLLOWING, phase, RESET), False, "both") for phase in ("SYNCING", "ARMED")]
     freezes = [
@@ -95,7 +95,7 @@ PROMISES = (
 
 
 def faults(times: int) -> list[tuple[Promise, Fault]]:
-    """Every fault of every promise, as often as wanted: the whole list in turn, so that jobs mix them."""
+    """Return every fault of every promise, as often as wanted: the whole list in turn, so that jobs mix them."""
     every = [(promise, fault) for _ in range(times) for promise in PROMISES for fault in promise.faults]
     return [
         (promise, Fault(number, cell, joiner, _THAWED_LEASES if cell.kind == STOP else 0.0, way, seed=number))
@@ -112,7 +112,13 @@ def jobs_of(some: Sequence[Fault], lease: float) -> list[JobDraw]:
 def goals(
     pairs: Sequence[tuple[Promise, Fault]], results: dict[int, Result], proved: Sequence[bool]
 ) -> list[BenchmarkGoal]:
-    """What was promised, the worst of each; a fault that the job did not come back from breaks its promise."""
+    """Return what was promised, with the worst of each; a fault that the job did not come back from breaks its promise.
+
+    Args:
+        pairs: every fault with its promise.
+        results: by the number of the fault.
+        proved: of each job, whether its samples were trained exactly once.
+    """
     found = []
     for promise in PROMISES:
         own = [results[fault.number] for of, fault in pairs if of is promise]

@@ -44,7 +44,7 @@ Series = Mapping[int, pb.StepTime]
 
 @dataclass(frozen=True)
 class WorkerTimeLost:
-    """What one worker lost in one plan; milliseconds."""
+    """This says what one worker lost in one plan; milliseconds."""
 
     model: str
     mode: str
@@ -83,13 +83,15 @@ def _series(archive: Archive) -> dict[str, Series]:
 
 
 def _seconds(steps: Series, versions: Iterable[int]) -> list[float] | None:
-    """Of these steps; None where one is missing."""
+    """Return the seconds of these steps, or None where one is missing."""
     found = [steps[version].seconds for version in versions if version in steps]
     return found if len(found) == len(list(versions)) else None
 
 
 def _above(steps: Series, clock: int, before: list[float] | None = None) -> float | None:
-    """Milliseconds that the steps from `clock` took above the median of those `before`; None where some are missing."""
+    """Return the milliseconds that the steps from `clock` took above the median of those `before`; None: some are
+    missing.
+    """
     before = before or _seconds(steps, range(clock - BEFORE + 1, clock + 1))
     after = _seconds(steps, range(clock + 1, clock + AFTER + 1))
     if not before or after is None or len(before) != BEFORE:
@@ -116,18 +118,18 @@ def _losses(model: str, archive: Archive, plans: Sequence[tuple[int, pb.Plan]]) 
 
 
 def _before(steps: Series, plan: pb.Plan) -> list[float]:
-    """Seconds of the last steps before a plan began."""
+    """Return the seconds of the last steps before a plan began."""
     return [steps[version].seconds for version in sorted(steps) if steps[version].end < plan.started][-BEFORE:]
 
 
 def _quiet(steps: Series, busy: Sequence[int]) -> list[float]:
-    """The same figure where no plan is near: the machine's own noise."""
+    """Return the same figure where no plan is near: the machine's own noise."""
     free = [v for v in steps if all(v + AFTER < clock - BEFORE or v - BEFORE > clock + AFTER for clock in busy)]
     return [above for version in free if (above := _above(steps, version)) is not None]
 
 
 def _syncing(archive: Archive, plans: Sequence[pb.Plan]) -> dict[int, list[float]]:
-    """By servers joining: median step time while followers catch up, over that of the 20 steps before the plan."""
+    """Return the median step time while followers catch up, over that of the 20 steps before; by servers joining."""
     ratios: dict[int, list[float]] = defaultdict(list)
     series = _series(archive)
     for plan in plans:
@@ -142,7 +144,7 @@ def _syncing(archive: Archive, plans: Sequence[pb.Plan]) -> dict[int, list[float
 
 
 def _restarts(model: str, joining: int) -> list[float]:
-    """Milliseconds each."""
+    """Measure restarts, in milliseconds each."""
     worker = ["benchmarks.train_shapes", model]
     return [
         1000 * restarted(FOLDER, f"{model}-restart-{joining}-{number}", worker, WORKERS, (1, 1 + joining), OPTIONS)

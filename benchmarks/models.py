@@ -4,7 +4,7 @@ Shape = tuple[int, ...]
 
 
 def resnet50() -> list[Shape]:
-    """ResNet-50: 161 tensors, 102 MB (He et al. 2015, table 1)."""
+    """Return the shapes of ResNet-50: 161 tensors, 102 MB (He et al. 2015, table 1)."""
     shapes: list[Shape] = [(64, 3, 7, 7), (64,), (64,)]
     before = 64
     for blocks, width in ((3, 64), (4, 128), (6, 256), (3, 512)):
@@ -19,7 +19,7 @@ def resnet50() -> list[Shape]:
 
 
 def vgg16() -> list[Shape]:
-    """VGG-16: 32 tensors, 553 MB (Simonyan and Zisserman 2014, column D)."""
+    """Return the shapes of VGG-16: 32 tensors, 553 MB (Simonyan and Zisserman 2014, column D)."""
     shapes: list[Shape] = []
     before = 3
     for width in (64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512):
@@ -31,24 +31,27 @@ def vgg16() -> list[Shape]:
 
 
 def lstm() -> list[Shape]:
-    """The medium language model of Zaremba et al. 2014 (section 4.1): 650 units, two layers, 10,000 words, 79 MB."""
+    """Return the shapes of the medium language model of Zaremba et al. 2014 (section 4.1): 79 MB.
+
+    It has 650 units, two layers and 10,000 words.
+    """
     words, units = 10_000, 650
     layer: list[Shape] = [(4 * units, units), (4 * units, units), (4 * units,), (4 * units,)]
     return [(words, units), *layer, *layer, (words, units), (words,)]
 
 
 def one_tensor() -> list[Shape]:
-    """A single one of 105 MB."""
+    """Return the shape of a single tensor of 105 MB."""
     return [(26_250_000,)]
 
 
 def table() -> list[Shape]:
-    """An embedding of 1,000,000 words, 256 MB."""
+    """Return the shape of an embedding of 1,000,000 words, 256 MB."""
     return [(1_000_000, 64)]
 
 
 def small_tensors() -> list[Shape]:
-    """2,000 of 1 KB."""
+    """Return the shapes of 2,000 tensors of 1 KB."""
     return [(256,)] * 2000
 
 

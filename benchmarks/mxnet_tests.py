@@ -48,7 +48,7 @@ _UNMET = frozenset(
 
 @dataclass(frozen=True)
 class Case:
-    """One job: a test function of a file, or a file with arguments."""
+    """This case is run as one job: a test function of a file, or a file with arguments."""
 
     file: Path
     test: str = ""

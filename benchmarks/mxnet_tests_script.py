@@ -29,7 +29,7 @@ _OURS = {
 
 
 def rename_stores() -> None:
-    """MXNet's names of stores mean ours: in `kv.create`, and where a Trainer is given a name or takes its default."""
+    """Let MXNet's names of stores mean ours: in `kv.create`, and where a Trainer is given one or takes its default."""
     create, begin = mx.kv.create, mx.gluon.Trainer.__init__
 
     @wraps(create)
@@ -53,7 +53,7 @@ def rename_stores() -> None:
 
 
 def stand_in_for_nose() -> None:
-    """What MXNet's tests use of nose, a package that no longer runs."""
+    """Provide what MXNet's tests use of nose, a package that no longer runs."""
     nose, tools = ModuleType("nose"), ModuleType("nose.tools")
 
     def assert_raises(kind: type[BaseException], act: Callable[..., Any], *args: Any) -> None:
@@ -72,7 +72,7 @@ def stand_in_for_nose() -> None:
 
 
 def take_whole_floats() -> None:
-    """`reshape((4 / 2, 2))`, as the tests write it, was right in the Pythons of MXNet 1.9.1's own time."""
+    """Let `reshape((4 / 2, 2))` work, as the tests write it: it was right in the Pythons of MXNet 1.9.1's own time."""
     reshape = mx.nd.NDArray.reshape
 
     @wraps(reshape)

@@ -8,7 +8,7 @@ EVERY = 20
 
 
 class InTurn:
-    """One worker, and one server or two in turn."""
+    """This policy gives one worker, and one server or two in turn."""
 
     def allocate(self, snapshot: Snapshot, room: FreeResources) -> Allocation:
         """See `AllocationPolicy.allocate`."""

@@ -38,17 +38,38 @@ class BenchmarkGoal:
 
 
 def under(name: str, limit: float, value: float, unit: str) -> BenchmarkGoal:
-    """A goal of staying below a limit."""
+    """Return a goal of staying below a limit.
+
+    Args:
+        name: what it is about.
+        limit: not reached.
+        value: measured.
+        unit: of both.
+    """
     return BenchmarkGoal(name, f"under {limit:g} {unit}", round(value, 4), value < limit)
 
 
 def at_most(name: str, limit: float, value: float, unit: str) -> BenchmarkGoal:
-    """A goal of not passing a limit."""
+    """Return a goal of not passing a limit.
+
+    Args:
+        name: what it is about.
+        limit: not passed.
+        value: measured.
+        unit: of both.
+    """
     return BenchmarkGoal(name, f"at most {limit:g} {unit}", round(value, 4), value <= limit)
 
 
 def at_least(name: str, limit: float, value: float, unit: str) -> BenchmarkGoal:
-    """A goal of reaching a limit."""
+    """Return a goal of reaching a limit.
+
+    Args:
+        name: what it is about.
+        limit: reached.
+        value: measured.
+        unit: of both.
+    """
     return BenchmarkGoal(name, f"at least {limit:g} {unit}", round(value, 4), value >= limit)
 
 
@@ -59,7 +80,7 @@ def as_program(main: Callable[[], int]) -> NoReturn:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers were measured on."""
+    """Return what the numbers were measured on."""
     return {
         "cpu": _cpu(),
         "cores": len(os.sched_getaffinity(0)),

@@ -43,7 +43,7 @@ CHANGES: Mapping[str, tuple[int, int]] = {
 
 @dataclass(frozen=True)
 class Lost:
-    """Seconds that a job lost.
+    """This is how many seconds a job lost.
 
     Attributes:
         what: happened.
@@ -71,7 +71,7 @@ def main() -> int:
 
 
 def _starts(number: int) -> list[Lost]:
-    """A start, a suspension, a start from its checkpoint."""
+    """Measure a start, a suspension, and a start from its checkpoint."""
     began = time.time()
     with Trial(FOLDER, f"first-{number}", SCRIPT, 1, 1, OPTIONS) as job:
         job.until(REPORTED)
@@ -92,7 +92,7 @@ def _starts(number: int) -> list[Lost]:
 
 
 def _first_step(archive: Archive) -> float:
-    """When the first step began: the end of the earliest one, less what a step usually takes."""
+    """Return when the first step began: the end of the earliest one, less what a step usually takes."""
     steps = [row.step for row in archive.steps]
     usual = statistics.median(step.seconds for step in steps)
     return min(step.end for step in steps) - usual
@@ -117,7 +117,7 @@ def _changes(rounds: int) -> list[Lost]:
 
 
 def _lost(what: str, plan: pb.Plan, steps: Sequence[pb.StepTime]) -> Lost | None:
-    """By one worker in one plan; None: it was not there before and after."""
+    """Return what one worker lost in one plan, or None: it was not there before and after."""
     before = [step.seconds for step in steps if step.end < plan.started][-BEFORE:]
     after = [step.seconds for step in steps if plan.clock + AFTER < step.version <= plan.clock + AFTER + BEFORE]
     if len(before) < BEFORE or len(after) < BEFORE:
@@ -130,7 +130,7 @@ def _lost(what: str, plan: pb.Plan, steps: Sequence[pb.StepTime]) -> Lost | None
 
 
 def _above(seconds: Iterable[float], undisturbed: Sequence[float]) -> float:
-    """What steps took above as many undisturbed ones."""
+    """Return the seconds that steps took above as many undisturbed ones."""
     usual = statistics.mean(undisturbed)
     return sum(each - usual for each in seconds)
 

@@ -123,7 +123,7 @@ def _snapshot(nodes: int, jobs: int) -> Snapshot:
 
 
 def _simulated(weights: Weights) -> dict[str, float]:
-    """Slots a second of each policy alone, and of the learnt one in all lanes of a lockstep together."""
+    """Return the slots a second of each policy alone, and of the learnt one in all lanes of a lockstep together."""
     machines = parse_cluster("24x8cpu,8gpu")
     jobs = generate(Pattern.GOOGLE, JOBS, 3)
     found = {}
@@ -143,7 +143,7 @@ def _simulated(weights: Weights) -> dict[str, float]:
 
 
 def _steps(mode: str) -> float:
-    """Decisions a second; what choosing them takes left out."""
+    """Return the decisions a second; what choosing them takes is left out."""
     lanes = gymnasium.make_vec(ID, num_envs=ENVIRONMENTS, vectorization_mode=mode, jobs=JOBS)
     random = np.random.default_rng(0)
     _, info = lanes.reset(seed=0)

@@ -19,7 +19,13 @@ _GRADIENT = 1e-3
 
 
 def rows_of(store: Any, shape: Shape, touched: int) -> Callable[[], Any]:
-    """A step that pushes and pulls some rows of key 0, the same in each, evenly spread."""
+    """Return a step that pushes and pulls some rows of key 0, the same in each, evenly spread.
+
+    Args:
+        store: of either system.
+        shape: of the key.
+        touched: how many rows.
+    """
     rows = mx.nd.arange(0, shape[0], shape[0] // touched, dtype="int64")
     values = mx.nd.full((len(rows), *shape[1:]), _GRADIENT)
 

@@ -30,14 +30,14 @@ Made = tuple[Any, Any]
 
 
 def digits() -> Made:
-    """A convolutional network on handwritten digits."""
+    """Return a convolutional network, and handwritten digits."""
     import digits as example
 
     return example.network(), example.data()[0]
 
 
 def lstm() -> Made:
-    """A character-level language model."""
+    """Return a character-level language model, and its text."""
     import lstm as example
 
     train, _, vocabulary = example.data()
@@ -62,7 +62,7 @@ class _WaitingProperties(mx.operator.CustomOpProp):  # type: ignore[misc]
 
 
 def device() -> Made:
-    """Layers that an accelerator computes."""
+    """Return layers that an accelerator computes, and inputs."""
     net = gluon.nn.HybridSequential()
     for _ in range(8):
         waiting = gluon.nn.HybridLambda(lambda F, x: F.Custom(x, op_type="waiting"))  # noqa: N803  # Gluon's signature

@@ -23,7 +23,7 @@ GLOBAL_BATCH = 64  # samples of a step over all workers, however many there are
 
 
 def data() -> tuple[gluon.data.ArrayDataset, gluon.data.ArrayDataset]:
-    """1,437 training and 360 test images of 1 x 8 x 8 pixels in [0, 1]; the same split in every process."""
+    """Return 1,437 training and 360 test images of 1 x 8 x 8 pixels in [0, 1]; the same split in every process."""
     digits = load_digits()
     images = (digits.images[:, None] / 16).astype("float32")
     labels = digits.target.astype("float32")

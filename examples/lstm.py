@@ -25,7 +25,7 @@ TEXTS = (Path("/usr/share/common-licenses/GPL-3"), Path(__file__).parents[1] / "
 
 
 def data() -> tuple[gluon.data.ArrayDataset, gluon.data.ArrayDataset, int]:
-    """Sequences of characters, each with the one that follows it: training set, test set (a tenth), vocabulary."""
+    """Return sequences of letters, each with the one that follows it: training set, test set (a tenth), vocabulary."""
     text = next(path for path in TEXTS if path.exists()).read_text(encoding="utf-8")
     letters = {letter: number for number, letter in enumerate(sorted(set(text)))}
     codes = np.array([letters[letter] for letter in text], dtype="float32")
@@ -41,7 +41,7 @@ def data() -> tuple[gluon.data.ArrayDataset, gluon.data.ArrayDataset, int]:
 
 
 class LanguageModel(gluon.HybridBlock):
-    """Letters in, logits of the next letter out: (N, T) -> (N, T, vocabulary)."""
+    """This model takes letters, (N, T), and gives logits of the next letter, (N, T, vocabulary)."""
 
     def __init__(self, vocabulary: int, hidden: int = 96):
         super().__init__()
@@ -55,7 +55,7 @@ class LanguageModel(gluon.HybridBlock):
 
 
 def bits(net: LanguageModel, test: gluon.data.ArrayDataset) -> float:
-    """Cross-entropy on the test set in bits per character."""
+    """Return the cross-entropy on the test set in bits per character."""
     inputs, following = (mx.nd.array(part) for part in test[:])
     loss = gluon.loss.SoftmaxCrossEntropyLoss()(net(inputs), following)
     return float(loss.mean().asscalar()) / math.log(2)

@@ -23,7 +23,7 @@ WIDTH = 1024  # units of each hidden layer
 
 
 def network() -> nn.HybridSequential:
-    """(N, 1, 8, 8) -> logits of the ten digits (N, 10)."""
+    """Return a network from images, (N, 1, 8, 8), to logits of the ten digits, (N, 10)."""
     net = nn.HybridSequential()
     net.add(nn.Dense(WIDTH, activation="relu"), nn.Dense(WIDTH, activation="relu"), nn.Dense(10))
     return net

@@ -13,7 +13,7 @@ from elastic_ps.optimizers.aggregate import DType
 
 
 class SignDescent(Rule):
-    """m = beta * m + (1 - beta) * g;  w = w - lr * sign(m).
+    """This rule follows the sign of a mean: m = beta * m + (1 - beta) * g; w = w - lr * sign(m).
 
     Args:
         beta: how much of the mean of gradients a step keeps, from 0 to below 1.
@@ -25,11 +25,21 @@ class SignDescent(Rule):
         self.beta = beta
 
     def states(self, dtype: DType) -> tuple[tuple[str, DType], ...]:
-        """The mean of gradients."""
+        """Return the one state: the mean of gradients."""
         return (("mean", dtype),)
 
     def update(self, value: Array, gradient: Array, states: dict[str, Array], count: int, hyper: Hyper) -> None:
-        """One step. Elements without a gradient so far, padding among them, stay as they are: sign(0) is 0."""
+        """Take one step; see `Rule.update`.
+
+        Elements without a gradient so far, padding among them, stay as they are: sign(0) is 0.
+
+        Args:
+            value: flat values of a run of blocks.
+            gradient: aggregated, before rescaling.
+            states: by name.
+            count: number of this update.
+            hyper: rate and scale of it.
+        """
         mean, kind = states["mean"], value.dtype.type
         mean *= kind(self.beta)
         mean += np.multiply(gradient, kind((1 - self.beta) * hyper.rescale_grad))

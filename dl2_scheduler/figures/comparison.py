@@ -1,4 +1,4 @@
-"""Figure 9: policies side by side."""
+"""Figure 9 compares policies side by side."""
 
 from collections.abc import Mapping
 

@@ -42,7 +42,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """Axes with all their series.
+    """A panel holds axes with all their series.
 
     Attributes:
         x_label: with the unit.
@@ -67,7 +67,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure.
+    """A picture is a figure and its numbers.
 
     Attributes:
         panels: from left to right.

@@ -49,7 +49,7 @@ def _swept(lab: Lab, baselines: Sequence[str], name: str, parts: Sequence[float]
 
 
 def of_times(name: str, times: Mapping[Any, Times]) -> Series:
-    """Means of what sequences took, with intervals.
+    """Return the means of what sequences took, with intervals.
 
     Args:
         name: for the legend.

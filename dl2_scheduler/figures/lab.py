@@ -33,7 +33,7 @@ _AS_LEARNT: Mapping[str, float] = {}
 
 @dataclass(frozen=True)
 class TrainedPolicy:
-    """A policy that was made.
+    """A trained policy says where it is, and how it came there.
 
     Attributes:
         name: for people, and of the folder.
@@ -68,19 +68,19 @@ class Lab:
         self.digest = _digest_of(speeds)
 
     def ours(self, **fields: Any) -> Ours:
-        """A recipe of our learning, of this scale and seed, but for `fields`."""
+        """Return a recipe of our learning, of this scale and seed, but for `fields`."""
         scale = self.scale
         usual = {"updates": scale.updates, "judge_every": scale.judge_every, "settings": scale.ours}
         return Ours(**{**usual, "seed": self.seed, **fields})
 
     def paper(self, **fields: Any) -> Paper:
-        """As `ours`, of the paper's."""
+        """Return a recipe of the paper's learning, of this scale and seed, but for `fields`."""
         scale = self.scale
         usual = {"updates": scale.paper_updates, "judge_every": scale.paper_judge_every, "settings": scale.paper}
         return Paper(**{**usual, "seed": self.seed, **fields})
 
     def imitated(self, recipe: Ours | Paper) -> TrainedPolicy:
-        """A recipe's policy before online learning."""
+        """Return a recipe's policy before online learning."""
         recipe = recipe.imitation()
         run = self._run(recipe, "imitation")
         if not run.folder.checkpoint_file.exists():
@@ -98,7 +98,7 @@ class Lab:
         return self._run(recipe, "imitation")
 
     def trained(self, recipe: Ours | Paper) -> TrainedPolicy:
-        """A recipe's policy after online learning."""
+        """Return a recipe's policy after online learning."""
         before, run = self.imitated(recipe), self._run(recipe, "online")
         judged = dict(run.curve) or {0: before.curve[max(before.curve)]}
         due = [update for update in range(0, recipe.updates + 1, recipe.judge_every) if update not in judged]
@@ -114,7 +114,7 @@ class Lab:
         return self._run(recipe, "online")
 
     def times(self, who: str | TrainedPolicy, cluster: int = 0, changed: Mapping[str, float] = _AS_LEARNT) -> Times:
-        """Of a policy on the sequences by which all are judged.
+        """Return what a policy takes on the sequences by which all are judged.
 
         Args:
             who: a baseline by its name, which knows nothing when a sequence begins; or a policy that was made.
@@ -162,11 +162,11 @@ class Lab:
         return self._analytical if recipe.analytic else self._speeds
 
     def named(self, recipe: Ours | Paper, part: str = "online") -> str:
-        """A run's name, by all that it depends on; `part` is "imitation" or "online"."""
+        """Return a run's name, by all that it depends on; `part` is "imitation" or "online"."""
         return f"{type(recipe).__name__.lower()}-{part}-{_digest(self._key(recipe))}"
 
     def _run(self, recipe: Ours | Paper, part: str) -> TrainedPolicy:
-        """As it is in its folder so far."""
+        """Return a run as it is in its folder so far."""
         name = self.named(recipe, part)
         file = self._runs / name / _CURVE
         curve = {int(update): times for update, times in json.loads(file.read_text()).items()} if file.exists() else {}
@@ -183,7 +183,7 @@ class Lab:
 
 
 def gain(times: Sequence[float], baseline: Sequence[float]) -> float:
-    """By how many percent the mean is under a baseline's."""
+    """Return by how many percent the mean is under a baseline's."""
     return float(100 * (1 - np.mean(times) / np.mean(baseline)))
 
 

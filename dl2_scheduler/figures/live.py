@@ -1,4 +1,4 @@
-"""Figures 11 and 12: what scaling costs, of live jobs that train networks of MXNet's model zoo on this machine."""
+"""Figures 11 and 12 tell what scaling costs live jobs that train networks of MXNet's model zoo on this machine."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -60,7 +60,7 @@ class LiveJobs:
 
 @dataclass(frozen=True)
 class ServerJoin:
-    """A plan in which servers joined; milliseconds.
+    """This is what a plan took in which servers joined; milliseconds.
 
     Attributes:
         steps: of the protocol's four, in its order; without the start of processes.
@@ -74,7 +74,7 @@ class ServerJoin:
 
 
 def suspensions(live: LiveJobs) -> Picture:
-    """How long workers stand still when servers are added (DL2, figure 11).
+    """Draw how long workers stand still when servers are added (DL2, figure 11).
 
     Live and pause are the same protocol; in the one the new servers follow the running job before they take over, in
     the other, the paper's, workers wait for the blocks. A restart counts from the wish to the first step after it.
@@ -91,7 +91,7 @@ def suspensions(live: LiveJobs) -> Picture:
 
 
 def suspension_picture(found: Mapping[tuple[str, int], Sequence[float]]) -> Picture:
-    """Of milliseconds that workers stood still, by how it was done and by the number of servers added."""
+    """Draw milliseconds that workers stood still, by how it was done and by the number of servers added."""
     rows: list[Row] = [
         {
             "how": how,
@@ -118,7 +118,7 @@ def suspension_picture(found: Mapping[tuple[str, int], Sequence[float]]) -> Pict
 
 
 def protocol_steps(live: LiveJobs) -> Picture:
-    """How long each of the protocol's steps takes when a server is added, by network (DL2, figure 12)."""
+    """Draw how long each of the protocol's steps takes when a server is added, by network (DL2, figure 12)."""
     measured = {}
     for network in live.scale.networks:
         changes, size = _changes(live, network, (1,), PAUSE)
@@ -127,7 +127,7 @@ def protocol_steps(live: LiveJobs) -> Picture:
 
 
 def steps_picture(measured: Mapping[tuple[str, int], Sequence[ServerJoin]]) -> Picture:
-    """Of changes, by network and its bytes."""
+    """Draw changes, by network and its bytes."""
     rows: list[Row] = [
         {
             "network": network,
@@ -154,7 +154,7 @@ def steps_picture(measured: Mapping[tuple[str, int], Sequence[ServerJoin]]) -> P
 def _changes(
     live: LiveJobs, network: str, joining: Sequence[int], mode: str
 ) -> tuple[Mapping[int, Sequence[ServerJoin]], int]:
-    """Changes by the number of servers that joined, and the model's bytes."""
+    """Return the changes by the number of servers that joined, and the model's bytes."""
     changes: dict[int, list[ServerJoin]] = {more: [] for more in joining}
     module = ["dl2_scheduler.figures.zoo", network]
     with Trial(live.folder, f"{network}-{mode.split(',')[0]}", module, 2, 1, live.options) as job:
@@ -172,7 +172,7 @@ def _changes(
 
 
 def change_of(plan: "pb.Plan", start_seconds: Mapping[str, float]) -> ServerJoin:
-    """What a committed plan tells.
+    """Return what a committed plan tells.
 
     Args:
         plan: its registration is from the wish until all new processes have registered.

@@ -10,20 +10,20 @@ from dl2_scheduler.sim.metrics import estimate
 
 
 def curve(name: str, judged: Mapping[int, Times]) -> Series:
-    """Of a run: completion times in slots by update."""
+    """Return the series of a run: completion times in slots by update."""
     found = [estimate(times) for times in judged.values()]
     return Series(name, list(judged), [each.mean for each in found], [each.margin for each in found])
 
 
 def curve_rows(judged: Mapping[int, Times], **said: Any) -> Iterator[Row]:
-    """The same as rows of a CSV, each with what is said beside."""
+    """Yield the same as rows of a CSV, each with what is said beside."""
     for update, times in judged.items():
         found = estimate(times)
         yield {**said, "update": update, "jct_slots": found.mean, "margin": found.margin}
 
 
 def progress(lab: Lab) -> Picture:
-    """Validated completion time by update: supervised only, online only, one after the other (DL2, figure 10)."""
+    """Draw completion time by update: supervised only, online only, one after the other (DL2, figure 10)."""
     drf = lab.times("drf")[: lab.scale.validation]
     panels: list[Panel] = []
     rows: list[Row] = []

@@ -65,13 +65,13 @@ class Recipe:
     seed: int = 0
 
     def models(self, update: int) -> tuple[str, ...]:
-        """That jobs train after so many updates."""
+        """Return the models that jobs train after so many updates."""
         return next(models for begin, models in reversed(self.stages) if begin <= update)
 
 
 @dataclass(frozen=True)
 class Ours(Recipe):
-    """Our learning, of `dl2_scheduler.learning.online`.
+    """This recipe makes a policy by our learning, of `dl2_scheduler.learning.online`.
 
     Attributes:
         settings: of it.
@@ -80,11 +80,11 @@ class Ours(Recipe):
     settings: OnlineSettings = field(default=OURS)
 
     def imitation(self) -> "Ours":
-        """What its imitation depends on: a recipe that other runs may share."""
+        """Return what its imitation depends on: a recipe that other runs may share."""
         return Ours(0, 1, self.teacher, self.stages[:1], self.analytic, self.seed)
 
     def imitate(self, lessons: Lessons, speeds: Speeds, episodes: int, epochs: int) -> Iterator[Made]:
-        """The policy before imitation and after each pass over a teacher's decisions.
+        """Yield the policy before imitation and after each pass over a teacher's decisions.
 
         Args:
             lessons: the episodes.
@@ -109,7 +109,7 @@ class Ours(Recipe):
 
 @dataclass(frozen=True)
 class Paper(Recipe):
-    """The paper's learning, of `dl2_scheduler.learning.paper`.
+    """This recipe makes a policy by the paper's learning, of `dl2_scheduler.learning.paper`.
 
     Attributes:
         network: that learns.

@@ -1,4 +1,4 @@
-"""Figures by number."""
+"""This module finds figures by their numbers."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -45,7 +45,7 @@ FIGURES: Mapping[str, FigureEntry] = {
 
 
 class LiveEntry(NamedTuple):
-    """A figure of live jobs.
+    """This is a figure of live jobs.
 
     Attributes:
         title: over it.

@@ -69,7 +69,7 @@ class FigureScale:
         return tuple(map(parse_cluster, self.clusters))
 
     def experiment(self) -> Mapping[str, object]:
-        """What every learning run depends on beside its own recipe."""
+        """Return what every learning run depends on beside its own recipe."""
         names = ("clusters", "jobs", "validation", "imitated", "epochs")
         return {name: getattr(self, name) for name in names}
 

@@ -1,4 +1,4 @@
-"""Table 2 and the comparisons of section 6.5: the paper's learner with parts of it left out or changed."""
+"""Table 2 and section 6.5 are about the paper's learner with parts of it left out or changed."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,7 +16,7 @@ from dl2_scheduler.sim.metrics import estimate
 
 
 def left_out(lab: Lab) -> Picture:
-    """By how many percent the paper's learner is slower without each of its techniques (DL2, table 2).
+    """Draw by how many percent the paper's learner is slower without each of its techniques (DL2, table 2).
 
     Each seed is another run of learning; the interval is over seeds. Jobs begin a slot with nothing, as in the paper's
     text: with the published code's minimum of one worker and one server no poor state is left to explore from.
@@ -77,7 +77,7 @@ def losses(lab: Lab) -> Picture:
 
 
 def rewards(lab: Lab) -> Picture:
-    """Validated completion time by update, with an action's reward all jobs' progress or its own (DL2, section 6.5)."""
+    """Draw completion time by update, with an action's reward all jobs' progress or its own (DL2, section 6.5)."""
     runs = {
         "all jobs' progress": lab.trained(lab.paper()),
         "the job's own progress": lab.trained(lab.paper(settings=replace(lab.scale.paper, job_reward=True))),

@@ -9,7 +9,7 @@ _TYPES = ("resnet-50", "vgg-16", "resnext-110", "inception-bn", "seq2seq", "cnn-
 
 
 def unseen_types(lab: Lab) -> Picture:
-    """Validated completion time by update, all types in the validation (DL2, figure 15).
+    """Draw completion time by update, all types in the validation (DL2, figure 15).
 
     Four types at first, in the imitation too; two more after a third of the updates, two after two thirds. "ideal"
     has all from the start.

@@ -1,4 +1,4 @@
-"""A worker of the live figures: one of the networks of MXNet's model zoo, trained as an elastic job.
+"""This worker of the live figures trains one of the networks of MXNet's model zoo as an elastic job.
 
     python -m dl2_scheduler.figures.zoo resnet50_v1     # by elasticrun
 

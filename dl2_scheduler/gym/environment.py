@@ -1,4 +1,4 @@
-"""One simulated cluster as a Gymnasium environment."""
+"""This module offers one simulated cluster as a Gymnasium environment."""
 
 from typing import Any
 
@@ -12,7 +12,8 @@ from dl2_scheduler.policies.learnt.features import F32
 
 
 class ClusterEnv(gymnasium.Env[F32, np.int64]):
-    """DL2's decisions (section 4.1), one inference a step; registered as `dl2/Cluster-v0`.
+    """This environment asks for DL2's decisions (section 4.1), one inference a step; it is registered as
+    `dl2/Cluster-v0`.
 
     Observation: J rows, as in `policies.batched`: (J, types + 5), float32. Actions: 3 j + 0, 1, 2 give the job at place
     j a worker, a server, one of each; 3 J stops. What cannot be done stops too, so that each step gets on. Reward: 0
@@ -78,7 +79,7 @@ class ClusterEnv(gymnasium.Env[F32, np.int64]):
 
 
 def spaces_of(settings: EpisodeSettings) -> tuple[spaces.Space[Any], spaces.Space[np.int64]]:
-    """Of observations, and of actions."""
+    """Return the spaces of observations and of actions."""
     high = settings.high
     return spaces.Box(np.zeros_like(high), high, dtype=np.float32), spaces.Discrete(settings.actions)
 

@@ -32,7 +32,7 @@ _MOST_TASKS = 16  # of one role, of a generated job
 
 @dataclass(frozen=True)
 class EpisodeSettings:
-    """What an environment is of.
+    """These settings say what an environment is of.
 
     Attributes:
         cluster: nodes, as in `24x8cpu,8gpu`, or a file of them.
@@ -80,7 +80,7 @@ class EpisodeSettings:
         return interpolated(read_points(Path(self.speeds)), _MOST_TASKS, _MOST_TASKS)
 
     def simulated(self, sequence: int) -> SimulatedCluster:
-        """The start of a sequence of jobs. Raises BadInput: it has no such number."""
+        """Return the start of a sequence of jobs. Raises BadInput: there is no sequence of that number."""
         jobs = generate(Pattern(self.pattern), self.jobs, sequence)
         return SimulatedCluster(jobs, self.nodes, self.pace, cost=self.cost)
 

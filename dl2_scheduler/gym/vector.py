@@ -1,4 +1,4 @@
-"""Many simulated clusters as one Gymnasium environment."""
+"""This module offers many simulated clusters as one Gymnasium environment."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -104,7 +104,9 @@ class ClusterVectorEnv(gymnasium.vector.VectorEnv[F32, Actions, NDArray[Any]]):
         return observations, rewards, terminated, truncated, infos
 
     def _seen(self) -> tuple[F32, dict[str, Any]]:
-        """Rows and info of all; as Gymnasium has it, an underscore before a key says for which there is a value."""
+        """Return the rows and the info of all; an underscore before a key says for which there is a value, as in
+        Gymnasium.
+        """
         rows = np.empty(self.observation_space.shape or (), dtype=np.float32)
         masks = np.empty((self.num_envs, self.settings.actions), dtype=np.int8)
         for lane, episode in enumerate(self._episodes):

@@ -18,7 +18,7 @@ from dl2_scheduler.policies.learnt.weights import Weights
 
 @dataclass(frozen=True)
 class ActorSettings:
-    """Of `Actor`.
+    """These settings are those of `Actor`.
 
     Attributes:
         learning_rate: of Adam.
@@ -56,12 +56,12 @@ class Actor:
         return self._policy.models
 
     def weights(self) -> Weights:
-        """Those that decide."""
+        """Return the weights that decide."""
         weights: Weights = self._average.module.weights()  # type: ignore[operator]
         return weights
 
     def state(self) -> dict[str, Any]:
-        """All that the next update depends on."""
+        """Return all that the next update depends on."""
         replay = [slots.state() for slots in self._replay]
         return {**{name: part.state_dict() for name, part in self._parts().items()}, "replay": replay}
 

@@ -22,7 +22,7 @@ Tell = Callable[[str, int, int, dict[str, float]], None]
 
 @dataclass(frozen=True)
 class BootstrapSettings:
-    """Of `bootstrap`.
+    """These settings are those of `bootstrap`.
 
     Attributes:
         warm_up: episodes in which the teacher decides before it is imitated: one that fits speeds knows little then.

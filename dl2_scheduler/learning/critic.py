@@ -32,7 +32,7 @@ _BATCH = 256
 
 @dataclass(frozen=True)
 class CriticSettings:
-    """Of `Critic`.
+    """These settings are those of `Critic`.
 
     Attributes:
         members: of the ensemble.
@@ -74,7 +74,7 @@ class Critic:
         self.ready = False
 
     def state(self) -> dict[str, Any]:
-        """All that the next update depends on."""
+        """Return all that the next update depends on."""
         parts = {name: part.state_dict() for name, part in self._parts().items()}
         return {**parts, "top": self._top, "seen": self._seen, "ready": self.ready}
 
@@ -137,7 +137,7 @@ class Critic:
         return float(np.mean(losses))
 
     def values(self, snapshot: Snapshot, room: FreeResources, optimistic: bool) -> list[Floats]:
-        """What configurations of each job are worth, in slots that it waits less, by (servers, workers).
+        """Return what configurations of each job are worth, in slots that it waits less, by (servers, workers).
 
         Args:
             snapshot: the cluster.
@@ -153,7 +153,8 @@ class Critic:
         ]
 
     def _value(self, state: JobState, remaining: float, slot_seconds: float, optimistic: bool) -> Floats:
-        """Of one job: the discounted slots until it ends if it is given nothing now, less those if it is.
+        """Return the value of one job: the discounted slots until it ends if it is given nothing now, less those if it
+        is.
 
         Args:
             state: of the job.
@@ -173,22 +174,24 @@ class Critic:
         return value
 
     def _discounted(self, slots: float | Floats) -> Floats:
-        """What waiting so long costs."""
+        """Return what waiting so long costs."""
         discount = self._settings.discount
         return np.asarray(slots if discount == 1 else (1 - discount**slots) / (1 - discount))
 
     def _speeds(self, state: JobState, optimistic: bool) -> Floats:
-        """Samples a second by (servers, workers), of the slot that begins."""
+        """Return the samples a second by (servers, workers), of the slot that begins."""
         job = state.job
         most = max(job.max_servers, job.max_workers)
         return self._of_job(state, self._model_grids(self.models.index(job.model), most, optimistic))
 
     def _knows(self, model: str) -> bool:
-        """Whether a type was seen to train; if none was, none is more of a stranger than the others."""
+        """Return whether a type was seen to train; if none was, none is more of a stranger than the others."""
         return model in self.models and (bool(self._seen[self.models.index(model)]) or not self._seen.any())
 
     def _hoped(self, state: JobState) -> Floats:
-        """Of a type that was never seen to train, by (servers, workers): part of its top speed, as those that were."""
+        """Return the speeds of a type that was never seen to train: the same part of its top speed as of those that
+        were.
+        """
         most = max(state.job.max_servers, state.job.max_workers)
         known = [self._model_grids(int(model), most, False) / self._top[model] for model in self._seen.nonzero()[0]]
         mean = np.mean(known, axis=0) if known else np.ones((len(ScalingKind), most + 1, most + 1))
@@ -196,7 +199,7 @@ class Critic:
 
     @staticmethod
     def _of_job(state: JobState, grids: Floats) -> Floats:
-        """A type's grid for a job, by what its counts are now."""
+        """Return a type's grid for a job, by what its counts are now."""
         job = state.job
         found = grids[scaling(state, 0, 0), : job.max_servers + 1, : job.max_workers + 1].copy()
         if state.workers:
@@ -204,7 +207,7 @@ class Critic:
         return found
 
     def _model_grids(self, model: int, most: int, optimistic: bool) -> Floats:
-        """Of one type, by (`ScalingKind`, servers, workers), up to `most` of each role."""
+        """Return the grids of one type, by (`ScalingKind`, servers, workers), up to `most` of each role."""
         key = model, most, optimistic
         if key not in self._grids:
             shape = len(ScalingKind), most, most

@@ -25,7 +25,7 @@ _QUEUE = Path("/proc/self/schedstat")
 
 @dataclass(frozen=True)
 class Shortage:
-    """What learning lacked.
+    """A shortage says what learning lacked.
 
     Attributes:
         updates: made in all.

@@ -32,7 +32,7 @@ class ScalingKind(IntEnum):
 
 
 class SlotConfiguration(NamedTuple):
-    """A job's in a slot."""
+    """A slot's configuration says how a job ran in a slot, all as numbers."""
 
     model: int
     scaling: int
@@ -58,7 +58,7 @@ class Experience:
         self._finished: deque[tuple[F32, float]] = deque(maxlen=most_finished)
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """Return what a checkpoint keeps."""
         rows, slots = self.finished()
         return {"speeds": self.speeds, "pending": self._pending, "rows": rows, "slots": slots}
 
@@ -85,7 +85,7 @@ class Experience:
         return found
 
     def record(self, cluster: Hashable, snapshot: Snapshot, rows: F32, outcome: SlotOutcome) -> None:
-        """A slot of a cluster.
+        """Record a slot of a cluster.
 
         Args:
             cluster: which; its job ids are its own.
@@ -104,7 +104,7 @@ class Experience:
                 self._record_speed(state, done, snapshot.slot_seconds)
 
     def forget(self, cluster: Hashable, but: Collection[Hashable] = ()) -> None:
-        """The jobs that a cluster has still: they will not be seen again.
+        """Forget the jobs that a cluster still has: they will not be seen again.
 
         Args:
             cluster: which.
@@ -126,7 +126,9 @@ class Experience:
         self.speeds[key] = mean + (speed - mean) / count, count
 
     def finished(self) -> tuple[F32, Floats]:
-        """Rows of job-slots whose jobs have ended since, (samples, features), and slots that they took, (samples,)."""
+        """Return the rows of job-slots whose jobs have ended since, (samples, features), and the slots that they took,
+        (samples,).
+        """
         return np.array([row for row, _ in self._finished]), np.array([slots for _, slots in self._finished])
 
 
@@ -138,7 +140,13 @@ def _speed(mean: float, count: int) -> tuple[float, int]:
 
 
 def scaling(state: JobState, servers: int, workers: int) -> ScalingKind:
-    """What a job does that is given these counts."""
+    """Return what a job does that is given these counts.
+
+    Args:
+        state: of the job, with its counts of the slot before.
+        servers: it is given.
+        workers: it is given.
+    """
     if not state.workers:
         return ScalingKind.START
     return ScalingKind.NONE if (servers, workers) == (state.servers, state.workers) else ScalingKind.CHANGE

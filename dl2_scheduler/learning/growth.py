@@ -20,7 +20,7 @@ _AVERAGED = "module."
 
 
 def grown(state: Mapping[str, Any], models: Sequence[str]) -> dict[str, Any]:
-    """A checkpoint that knows more types.
+    """Return a checkpoint that knows more types.
 
     Args:
         state: as `Online` and `bootstrap` write it: of the network that all jobs share.
@@ -78,7 +78,7 @@ def _grown_arrays(arrays: Mapping[str, Tensor], at: int, count: int) -> dict[str
 
 
 def _grown_optimizer(state: Mapping[str, Any], names: Sequence[str], at: int, count: int) -> dict[str, Any]:
-    """Of Adam: nothing is known of how the new weights change."""
+    """Return the state of Adam for a larger network: nothing is known of how the new weights change."""
     moments = {}
     for number, of_parameter in state["state"].items():
         axis = _BY_TYPE.get(names[number])
@@ -101,5 +101,5 @@ def _grown_slots(slots: Mapping[str, Any], at: int, count: int) -> dict[str, Any
 
 
 def _with_zeros(rows: NDArray[np.float32] | Tensor, at: int, count: int) -> NDArray[np.float32]:
-    """Features, (..., features), of jobs that are of none of the new types."""
+    """Return features, (..., features), of jobs that are of none of the new types."""
     return np.insert(np.asarray(rows), [at] * count, 0.0, axis=-1)

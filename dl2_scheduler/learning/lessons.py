@@ -15,7 +15,7 @@ _VALIDATION = 1 << 30  # seeds from here on are for judging
 
 @dataclass(frozen=True)
 class Lessons:
-    """Generated job sequences on clusters of several sizes, in turn.
+    """Lessons are generated job sequences on clusters of several sizes, in turn.
 
     Attributes:
         clusters: nodes of each.
@@ -38,11 +38,11 @@ class Lessons:
     cost: ScalingCost = NO_COST
 
     def episodes(self, first: int, count: int) -> list[Episode]:
-        """Episodes `first` to `first + count` of a training that never ends."""
+        """Return episodes `first` to `first + count` of a training that never ends."""
         return [self._episode(number, self.seed * 1_000_003 + number) for number in range(first, first + count)]
 
     def validation(self, count: int) -> list[Episode]:
-        """Those by which it is judged, `count` for each cluster."""
+        """Return the episodes by which the training is judged, `count` for each cluster."""
         return [self._episode(number, _VALIDATION + number) for number in range(count * len(self.clusters))]
 
     def _episode(self, number: int, seed: int) -> Episode:
@@ -55,5 +55,5 @@ class Lessons:
 
 
 def by_cluster(values: Sequence[float], clusters: int) -> list[float]:
-    """Means of what episodes gave, by cluster."""
+    """Return the means of what episodes gave, by cluster."""
     return [sum(values[size::clusters]) / len(values[size::clusters]) for size in range(clusters)]

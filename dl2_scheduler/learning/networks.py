@@ -1,4 +1,4 @@
-"""Policy and value networks."""
+"""This module holds the policy network that all jobs share, and the networks that expect values."""
 
 import math
 from collections.abc import Sequence
@@ -22,7 +22,9 @@ _RANK_HIDDEN = 32
 
 
 def _taken(values: Tensor, rows: Tensor) -> Tensor:
-    """Rows; unlike an index in brackets its gradient is summed in one order, so that a seed gives the same numbers."""
+    """Take rows; unlike an index in brackets, its gradient is summed in one order, so that a seed gives the same
+    numbers.
+    """
     return torch.index_select(values, 0, rows)
 
 
@@ -50,7 +52,7 @@ class SharedPolicy(nn.Module):
         self.stop = nn.Linear(_STOP_HIDDEN, 1)
 
     def forward(self, rows: Tensor, share: Tensor, job: Tensor, workers: Tensor, servers: Tensor) -> Tensor:
-        """Scores of jobs with counts, (visits, 3).
+        """Compute the scores of jobs with counts, (visits, 3).
 
         Args:
             rows: features, (jobs, features).
@@ -70,7 +72,9 @@ class SharedPolicy(nn.Module):
         return scores
 
     def priorities(self, rows: Tensor) -> Tensor:
-        """What is added to a job's scores whatever it has been given, (jobs, 3): who goes first, and to which role."""
+        """Compute what is added to a job's scores whatever it has been given, (jobs, 3): who goes first, and to which
+        role.
+        """
         found: Tensor = self.priority(torch.relu(self.rank(rows)))
         return found
 
@@ -86,13 +90,13 @@ class SharedPolicy(nn.Module):
                 value.mul_(factor)
 
     def weights(self) -> Weights:
-        """As inference takes them."""
+        """Return the weights as inference takes them."""
         arrays = {name: value.detach().numpy().copy() for name, value in self.state_dict().items()}
         return Weights(self.models, arrays)
 
 
 def new_policy(models: Sequence[str], seed: int) -> SharedPolicy:
-    """A policy that has learnt nothing.
+    """Return a policy that has learnt nothing.
 
     Args:
         models: types that it is to know.
@@ -116,7 +120,7 @@ class RemainingTime(nn.Module):
         self.layers = nn.Sequential(*layers, nn.Linear(hidden, 1))
 
     def forward(self, rows: Tensor) -> Tensor:
-        """By job.
+        """Compute the log of the slots that each job will take still, (jobs,).
 
         Args:
             rows: features, (jobs, features).
@@ -126,7 +130,9 @@ class RemainingTime(nn.Module):
 
 
 class ProgressEnsemble(nn.Module):
-    """How fast jobs train, as a logarithm of their types' top speed: several networks, each with a random prior.
+    """This ensemble expects how fast jobs train, as a logarithm of their types' top speed.
+
+    It has several networks, each with a random prior.
 
     Args:
         models: number of types.
@@ -146,7 +152,7 @@ class ProgressEnsemble(nn.Module):
             self.register_buffer(f"prior{layer}", scale * torch.randn(members, inputs, outputs))
 
     def inputs(self, model: Ints, scaling: Ints, servers: Ints, workers: Ints) -> Tensor:
-        """Of configurations, (configurations, inputs).
+        """Return the inputs of configurations, (configurations, inputs).
 
         Args:
             model: number of the type of each.
@@ -165,7 +171,7 @@ class ProgressEnsemble(nn.Module):
         return torch.from_numpy(np.concatenate(each, axis=1)).float()
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """By each member, (members, configurations).
+        """Compute what each member expects, (members, configurations).
 
         Args:
             inputs: of `inputs`.

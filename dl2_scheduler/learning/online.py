@@ -33,7 +33,7 @@ _FIRST_EPISODE = 100_000  # a bootstrap of the same seed has seen those before
 
 @dataclass(frozen=True)
 class OnlineSettings:
-    """Of `Online`.
+    """These settings are those of `Online`.
 
     Attributes:
         lanes: episodes of an update, in turn on each cluster.
@@ -57,14 +57,14 @@ class OnlineSettings:
 
     @classmethod
     def of(cls, written: Mapping[str, Any]) -> "OnlineSettings":
-        """As `dataclasses.asdict` wrote them."""
+        """Return the settings that `dataclasses.asdict` wrote."""
         actor = {name: value for name, value in written["actor"].items() if name != "least"}  # older runs have it
         parts = {"actor": ActorSettings(**actor), "critic": CriticSettings(**written["critic"])}
         return cls(**{**written, **parts})
 
 
 class Online:
-    """A run of online learning; every update depends on its number, the seed and the checkpoint before, nothing else.
+    """This is a run of online learning; every update depends on its number, the seed and the checkpoint before alone.
 
     Args:
         folder: begun, or with a checkpoint from which to go on.

@@ -114,7 +114,7 @@ def _plain(value: Any) -> Any:
 
 @contextmanager
 def restored(path: Path) -> Iterator[None]:
-    """What is missing or wrong in a checkpoint while it is taken up becomes BadInput.
+    """Turn whatever is missing or wrong in a checkpoint, while it is taken up, into BadInput.
 
     Args:
         path: of its file.

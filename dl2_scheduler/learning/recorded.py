@@ -24,7 +24,7 @@ from dl2_scheduler.sim.history import Decision
 
 
 def models_of(history: Sequence[Decision]) -> set[str]:
-    """Types of the jobs of a history."""
+    """Return the types of the jobs of a history."""
     return {state.job.model for now, _ in history for state in now.jobs}
 
 
@@ -78,7 +78,7 @@ def judged(policy: AllocationPolicy, lessons: Lessons, speeds: Speeds, count: in
 
 
 def slot_of(room: FreeResources, actions: Ints, weights: Weights) -> Slots:
-    """A slot as a teacher filled it, for the network that all jobs share.
+    """Return a slot as a teacher filled it, for the network that all jobs share.
 
     Args:
         room: of the slot, empty.

@@ -1,4 +1,4 @@
-"""Simulated clusters in lockstep under the learnt policy."""
+"""This module runs simulated clusters in lockstep under the learnt policy."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ Teacher = Callable[[Snapshot], Ints]
 
 
 class Guidance(NamedTuple):
-    """Of one lane's slot.
+    """Guidance tells a policy what to do and what to learn in one lane's slot.
 
     Attributes:
         acts: actions that are taken; None: the policy's.
@@ -45,7 +45,7 @@ Watch = Callable[[int, Snapshot, NDArray[np.float32], SlotOutcome], None]
 
 
 def taught_by(teacher: Teacher) -> Guide:
-    """A guide that lets a teacher act in the policy's place."""
+    """Return a guide that lets a teacher act in the policy's place."""
     return lambda _, snapshot: Guidance(teacher(snapshot))
 
 
@@ -66,7 +66,7 @@ class Episode:
 
 @dataclass(frozen=True)
 class Rollout:
-    """Whole episodes.
+    """A rollout holds whole episodes.
 
     Attributes:
         slots: what is to be learnt from each, by time and then by lane.
@@ -124,7 +124,7 @@ class Clusters:
             self._most[lane, : len(jobs)] = [(job.max_workers, job.max_servers) for job in jobs]
 
     def inputs(self) -> tuple[SlotInputs, Ints, Ints]:
-        """What the policy sees of all lanes; the lane and the number in it of each job."""
+        """Return what the policy sees of all lanes, and of each job its lane and its number in it."""
         lanes = self.lanes
         lane, job = lanes.present.nonzero()
         where = lane, job
@@ -145,7 +145,7 @@ class Clusters:
         return found, lane, job
 
     def snapshot(self, lane: int) -> Snapshot:
-        """Of one lane."""
+        """Return the snapshot of one lane."""
         lanes = self.lanes
         return Snapshot(lanes.slot, lanes.slot_seconds, self._nodes[lane], lanes.states(lane), lanes.reports(lane))
 

@@ -1,4 +1,4 @@
-"""The folder of a run: its settings, curves, checkpoint and policy.
+"""The folder of a run holds its settings, curves, checkpoint and policy.
 
 settings.json     what the run was told, and the versions of what it ran with
 imitation.csv     one row an epoch of the bootstrap
@@ -55,7 +55,7 @@ class RunFolder:
         self.write_settings(settings)
 
     def write_settings(self, settings: Mapping[str, Any]) -> None:
-        """Of a run that was begun, and the versions of what it runs with."""
+        """Write the settings of a run that was begun, and the versions of what it runs with."""
         versions = {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
         text = json.dumps({"settings": dict(settings), "versions": versions}, indent=2)
         partial = self.path / "settings.partial"
@@ -63,7 +63,7 @@ class RunFolder:
         partial.replace(self.path / "settings.json")
 
     def settings(self) -> dict[str, Any]:
-        """What the run was told.
+        """Return what the run was told.
 
         Raises:
             BadInput: there is no run.
@@ -105,7 +105,7 @@ class Curves:
         self._writer = SummaryWriter(str(folder.path / "tensorboard" / name), purge_step=kept)
 
     def add(self, step: int, numbers: Mapping[str, float]) -> None:
-        """One step's."""
+        """Add the numbers of one step."""
         self._rows.append({"step": str(step), **{name: repr(value) for name, value in numbers.items()}})
         names = list(dict.fromkeys(name for row in self._rows for name in row))
         partial = self._file.with_suffix(".partial")

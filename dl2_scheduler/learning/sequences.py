@@ -97,7 +97,7 @@ class Slots:
         return len(self.first_job) - 1
 
     def chosen(self, numbers: Ints) -> "Slots":
-        """Some of them."""
+        """Return some of them."""
         jobs = _ranges(self.first_job, numbers)
         actions = _ranges(self.first_action, numbers)
         return Slots(
@@ -114,7 +114,7 @@ class Slots:
 
     @staticmethod
     def joined(parts: "list[Slots]") -> "Slots":
-        """All of several."""
+        """Join all slots of several."""
         return Slots(
             np.concatenate([part.rows for part in parts]),
             np.concatenate([part.share for part in parts]),
@@ -147,7 +147,17 @@ def _ranges(starts: Ints, numbers: Ints) -> Ints:
 def visits(
     least: Ints, first_job: Ints, actions: Ints, first_action: Ints, job: Ints, workers: Ints, servers: Ints
 ) -> int:
-    """Write the states that jobs were in, slot by slot: each job's first, then one for each grant. How many."""
+    """Write the states that jobs were in, slot by slot: each job's first, then one for each grant; return how many.
+
+    Args:
+        least: see `Slots`, as the next three.
+        first_job: see there.
+        actions: see there.
+        first_action: see there.
+        job: written: of each visit, an index of the jobs.
+        workers: written: of each visit.
+        servers: written: of each visit.
+    """
     count = 0
     for slot in range(len(first_job) - 1):
         base = first_job[slot]
@@ -204,7 +214,7 @@ def _walk(
     score_gradient: NDArray[np.float32],
     stop_gradient: NDArray[np.float32],
 ) -> None:
-    """Forth, or with `by_probability` of the inferences' length, back.
+    """Go through all inferences: forth, or with `by_probability` of the inferences' length back.
 
     Args:
         scores: of visits, (visits, 3).
@@ -255,7 +265,7 @@ def _add_slopes(
     score_gradient: NDArray[np.float32],
     stop_gradient: NDArray[np.float32],
 ) -> None:
-    """Those of one inference: by its scores, of the log probability of what was chosen."""
+    """Add the slopes of one inference: by its scores, of the log probability of what was chosen."""
     for index in range(len(logs)):
         if logs[index] == -np.inf:
             continue

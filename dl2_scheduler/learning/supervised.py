@@ -15,7 +15,7 @@ _SLOTS = 64  # of a mini-batch
 def imitate(
     policy: SharedPolicy, slots: Slots, epochs: int, seed: int, learning_rate: float = LEARNING_RATE
 ) -> Iterator[float]:
-    """Minimise the cross entropy of a teacher's actions; yields each epoch's mean.
+    """Learn a teacher's actions by their cross entropy; yield each epoch's mean.
 
     Args:
         policy: to be changed.

@@ -1,4 +1,4 @@
-"""A policy's decisions as actions of the learnt policy, to be imitated (DL2, section 4.2)."""
+"""This module gives a policy's decisions as actions of the learnt policy, to be imitated (DL2, section 4.2)."""
 
 from collections.abc import Iterable, Sequence
 
@@ -14,7 +14,8 @@ Least = Sequence[tuple[int, int]]
 
 
 def of_grants(grants: Iterable[tuple[int, int, int]], least: Least) -> list[int]:
-    """Actions of grants (job, workers, servers), in their order: both while both lack, then the role that lacks.
+    """Return the actions of grants (job, workers, servers) in their order: both while both lack, then the role that
+    lacks.
 
     Args:
         grants: that were made.
@@ -33,7 +34,7 @@ def of_grants(grants: Iterable[tuple[int, int, int]], least: Least) -> list[int]
 
 
 def of_counts(grants: Sequence[Grant], least: Least) -> list[int]:
-    """Actions of final counts, in no order known: job by job in turn, one of each or of the role that lacks.
+    """Return the actions of final counts, in no order known: job by job in turn, one of each or of the role that lacks.
 
     Args:
         grants: of each job.
@@ -68,7 +69,7 @@ class PolicyTeacher:
         self._rule = rule
 
     def __call__(self, snapshot: Snapshot) -> Ints:
-        """The actions of a slot."""
+        """Return the actions of a slot."""
         room = FreeResources(snapshot, self._rule)
         self._policy.allocate(snapshot, room)
         return np.array(of_grants(room.grants, room.least), dtype=np.int64)

@@ -1,1 +1,1 @@
-"""`make demo`: an elastic job's life, told live, proved at the end."""
+"""`make demo` tells an elastic job's life, live, and proves it at the end."""

@@ -15,7 +15,7 @@ PLANS = 3
 
 @dataclass(frozen=True)
 class DemoResults:
-    """The demo's results.
+    """These results are what the demo claims.
 
     Attributes:
         accuracy: of the scaled job, on the test images.
@@ -30,7 +30,7 @@ class DemoResults:
     plans: tuple[pb.Plan, ...]
 
     def summary(self) -> dict[str, Any]:
-        """As build/demo/summary.json has it."""
+        """Return what build/demo/summary.json has."""
         return {
             "test_accuracy": self.accuracy,
             "baseline_accuracy": self.baseline,
@@ -49,7 +49,7 @@ class DemoResults:
         }
 
     def failures(self) -> list[str]:
-        """What does not hold."""
+        """Return what does not hold."""
         failures = []
         for name, value in (("with scaling", self.accuracy), ("without scaling", self.baseline)):
             if value < ACCURACY:

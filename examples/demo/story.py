@@ -1,4 +1,4 @@
-"""One job of the demo: started by elasticrun, operated by elasticctl, watched while it lives."""
+"""A story is one job of the demo: it is started by elasticrun, operated by elasticctl, and watched while it lives."""
 
 import json
 import os
@@ -100,7 +100,7 @@ class Story:
             raise StoryError(f"elasticctl {arguments[0]} ended with status {done.returncode}")
 
     def a_server(self) -> str:
-        """The name of a server that an operator may choose to drain: the youngest."""
+        """Return the name of a server that an operator may choose to drain: the youngest."""
         status = self._status()
         assert status is not None, "the job runs"
         return [node.member.id for node in status.nodes if node.member.role == pb.SERVER and node.state == "member"][-1]
@@ -112,7 +112,7 @@ class Story:
             raise StoryError(f"{self.name} ended with status {self.status_code}; its output is in {self._log}")
 
     def accuracy(self) -> float:
-        """The test accuracy that the chief wrote at the end."""
+        """Return the test accuracy that the chief wrote at the end."""
         return float(json.loads(self.result.read_text())["test_accuracy"])
 
     def _watch(self) -> None:

@@ -1,4 +1,5 @@
-"""Six real MXNet jobs of three kinds on a cluster of this machine: under DRF, then under a policy learnt from that.
+"""This demo runs six real MXNet jobs of three kinds on a cluster of this machine: under DRF, then under a learnt
+policy.
 
 Writes build/demo-cluster.png and build/demo-cluster/. Exit status 0 only if every job has finished, trained.
 """

@@ -7,7 +7,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class DemoJobKind:
-    """Of jobs.
+    """A kind of jobs says what they run, and what a trained network of theirs reaches.
 
     Attributes:
         script: that they run.
@@ -26,7 +26,7 @@ class DemoJobKind:
     most: float | None = None
 
     def trained(self, score: float) -> bool:
-        """Whether a score is that of a network that has been trained."""
+        """Return whether a score is that of a network that has been trained."""
         return (self.least is None or score >= self.least) and (self.most is None or score <= self.most)
 
 
@@ -40,7 +40,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class DemoJob:
-    """One to be submitted.
+    """This is one job to be submitted.
 
     Attributes:
         name: of it.
@@ -55,7 +55,7 @@ class DemoJob:
     longer: int = 1
 
     def document(self, result: Path) -> str:
-        """Its ElasticJob.
+        """Return its ElasticJob.
 
         Args:
             result: file that the script writes its score to.

@@ -1,4 +1,4 @@
-"""The picture: workers and servers of every job over time, under each policy."""
+"""This module draws the workers and servers of every job over time, under each policy."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,13 @@ from examples.demo_cluster.play import Played
 
 
 def draw(plays: Sequence[Played], jobs: Sequence[DemoJob], path: Path) -> None:
-    """Draw to a PNG file: a column for each policy, a row for each job."""
+    """Draw to a PNG file: a column for each policy, a row for each job.
+
+    Args:
+        plays: one of each policy.
+        jobs: that were played.
+        path: of the file.
+    """
     figure, every = plt.subplots(
         len(jobs), len(plays), figsize=(6 * len(plays), 1.3 * len(jobs)), sharex=True, sharey=True, squeeze=False,
         layout="constrained",

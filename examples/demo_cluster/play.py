@@ -29,7 +29,7 @@ class PlayError(Exception):
 
 @dataclass(frozen=True)
 class Look:
-    """At all jobs.
+    """A look tells what all jobs had at one time.
 
     Attributes:
         at: seconds from the first submission.
@@ -42,7 +42,7 @@ class Look:
 
 @dataclass
 class Played:
-    """What came of a play.
+    """This is what came of a play.
 
     Attributes:
         policy: that decided.
@@ -132,7 +132,7 @@ def _watch(client: ClusterClient, jobs: Sequence[DemoJob], played: Played, conso
 
 
 def _line(found: Mapping[str, pb.JobStatus]) -> str:
-    """Workers and servers of each job, and its epochs."""
+    """Return the workers and servers of each job, and its epochs, as a line of text."""
     return "  ".join(
         f"{name} {job.phase}"
         if job.phase != "running"

@@ -29,7 +29,7 @@ _EPOCHS_SPREAD = 0.3
 
 @dataclass(frozen=True)
 class PlayMeasurements:
-    """What a play has shown.
+    """These measurements are what a play has shown.
 
     Attributes:
         jobs: one of each kind.
@@ -41,7 +41,7 @@ class PlayMeasurements:
 
 
 def read(table: Path, trace: Path, slot_seconds: float) -> PlayMeasurements:
-    """What `dl2 fit` has written.
+    """Read what `dl2 fit` has written.
 
     Args:
         table: of speeds.

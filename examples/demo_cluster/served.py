@@ -21,7 +21,7 @@ _LOOK_SECONDS = 0.1
 
 @contextmanager
 def served(folder: Path, options: Sequence[str], seconds: float) -> Iterator[tuple[int, ClusterClient]]:
-    """Its process's id, and what asks it. No job outlives it, however it ends.
+    """Run `dl2 serve`, and yield its process's id and its client. No job outlives it, however it ends.
 
     Args:
         folder: of the cluster; what it says goes into a file beside it, with the suffix .log.

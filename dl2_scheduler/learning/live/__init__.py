@@ -1,1 +1,1 @@
-"""Online learning from a live cluster's history, in a program beside the scheduler."""
+"""A program beside the scheduler learns online from a live cluster's history."""

@@ -46,7 +46,7 @@ class Diverged(SchedulerError):
 
 @dataclass(frozen=True)
 class LiveSettings:
-    """Of `LiveLearner`.
+    """These settings are those of `LiveLearner`.
 
     Attributes:
         most_slots: of the history, that an update learns from; more than one only where it lags behind.
@@ -165,7 +165,7 @@ class LiveLearner:
         return {**state, _KEY: live}
 
     def _record(self, slot: RecordedSlot, outcome: SlotOutcome, seconds: float) -> None:
-        """What jobs did, as the critic learns it.
+        """Record what jobs did, as the critic learns it.
 
         Args:
             slot: as it was decided.
@@ -187,19 +187,19 @@ class LiveLearner:
         self._experience.forget(_CLUSTER, but={done.id for done in outcomes if done.finished is None})
 
     def _drawn(self, random: np.random.Generator) -> list[RecordedSlot]:
-        """Slots of before that are learnt from once more."""
+        """Draw slots of before that are learnt from once more."""
         count = min(len(self._past), self._settings.again)
         return [self._past[number] for number in random.choice(len(self._past), count, replace=False)] if count else []
 
     def _lessons(self, slots: list[RecordedSlot]) -> Iterator[Slots]:
-        """What the critic would have done."""
+        """Yield what the critic would have done."""
         teacher = PolicyTeacher(CriticPolicy(self._critic), self._rule)
         for slot in slots:
             yield slot_of(FreeResources(slot.snapshot, self._rule), teacher(slot.snapshot), self._actor.weights())
 
 
 def _actor(found: Mapping[str, Any], settings: LiveSettings) -> Actor:
-    """Of a checkpoint: of live learning as it was; of another the weights that decide, and nothing of how they came."""
+    """Return the actor of a checkpoint: of live learning as it was; of another only the weights that decide."""
     policy = SharedPolicy(found["models"])
     if "average" in found:
         prefix = "module."
@@ -215,12 +215,16 @@ def _actor(found: Mapping[str, Any], settings: LiveSettings) -> Actor:
 
 
 def _trained_all(state: JobState, done: JobOutcome) -> bool:
-    """Whether a job that ended did so of itself: one that was stopped or failed tells nothing of how long jobs take."""
+    """Return whether a job that ended had trained all its epochs.
+
+    One that was stopped or failed tells nothing of how long jobs take.
+    """
     return state.epochs_done + done.epochs >= state.job.estimate * _COMPLETE
 
 
 def _as_learnt(state: JobState, done: JobOutcome, snapshot: Snapshot, whole: bool) -> JobOutcome:
-    """In numbers of slots, which live are not alike in time; one that ended in a slot did so in its middle.
+    """Return an outcome in numbers of slots, which live are not alike in time; a job that ended did so in a slot's
+    middle.
 
     Args:
         state: of the job at the slot's start.

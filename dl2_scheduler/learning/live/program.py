@@ -32,6 +32,11 @@ _BEFORE = "before-live"
 def learn(run: Path, folder: Path, rule: NodeRule) -> None:
     """Learn whenever there is something to learn from, until nobody tells any more.
 
+    Args:
+        run: folder of the policy that learns.
+        folder: of the scheduler, with its history.
+        rule: by which tasks find their node.
+
     Raises:
         SchedulerError: it cannot.
     """
@@ -58,7 +63,7 @@ def keep(run: Path) -> None:
 
 
 def held(run: Path) -> AbstractContextManager[None]:
-    """Nobody else learns in the folder meanwhile. Entering it raises Refused."""
+    """Hold the folder, so that nobody else learns in it meanwhile; entering raises an error where somebody does."""
     return alone(run / "live.lock", f"another dl2 serve learns in {run}: copy the run, and use the copy")
 
 

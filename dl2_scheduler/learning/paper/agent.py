@@ -29,7 +29,7 @@ class Agent:
         self._begun: tuple[Snapshot, Slot] | None = None
 
     def begin(self, weights: PaperWeights) -> tuple[Snapshot, Slot] | None:
-        """The next slot in which there are jobs, at its start; None: none will come."""
+        """Return the next slot in which there are jobs, at its start, or None where none will come."""
         while self._begun is None and not self.cluster.done:
             now = self.cluster.snapshot()
             if now.jobs:
@@ -66,7 +66,7 @@ class Agent:
         return samples, float(progress.sum())
 
     def _following(self, weights: PaperWeights, batches: Ints) -> tuple[F32, Mask]:
-        """What each batch sees first in the next slot, and whether there is none."""
+        """Return what each batch sees first in the next slot, and whether there is none."""
         begun = self.begin(weights)
         if begun is None:
             width = row_width(len(weights.models))
@@ -76,7 +76,7 @@ class Agent:
 
 
 def first_states(slot: Slot, places: int) -> F32:
-    """What each batch of a slot sees at its start, (batches, J, row_width)."""
+    """Return what each batch of a slot sees at its start, (batches, J, row_width)."""
     jobs = len(slot.counts)
     states = np.zeros((-(-jobs // places), places, slot.fixed.shape[1] + CHANGING), dtype=np.float32)
     for job in range(jobs):
@@ -85,6 +85,8 @@ def first_states(slot: Slot, places: int) -> F32:
 
 
 def progress_of(now: Snapshot, outcomes: Sequence[JobOutcome]) -> Floats:
-    """Part of its epochs, as its owner said them, that each job of a snapshot trained (eq. 1); each counts once."""
+    """Return the part of its epochs, as its owner said them, that each job of a snapshot trained (eq. 1); each counts
+    once.
+    """
     trained = {outcome.id: outcome.epochs - outcome.again for outcome in outcomes}
     return np.array([trained.get(state.job.id, 0.0) / state.job.estimate for state in now.jobs])

@@ -8,7 +8,7 @@ from dl2_scheduler.policies.rules.speed_fit import terms
 
 
 def analytical(speeds: Speeds) -> Speeds:
-    """Optimus's model of a synchronous step (Optimus, section 3.2), fitted to true speeds; where it errs, it errs.
+    """Fit Optimus's model of a synchronous step (Optimus, section 3.2) to true speeds; where it errs, it errs.
 
     The seconds of a sample are a sum of terms in 1/workers, 1, workers/servers, workers and servers, whose coefficients
     are found by non-negative least squares of the relative error.

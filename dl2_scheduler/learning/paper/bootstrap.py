@@ -80,7 +80,13 @@ def bootstrap_paper(
 
 
 def new_policy(network: PaperNetwork, models: Sequence[str], seed: int) -> PaperPolicy:
-    """A policy that has learnt nothing."""
+    """Return a policy that has learnt nothing.
+
+    Args:
+        network: the size of it.
+        models: types that it is to know.
+        seed: of the weights.
+    """
     torch.manual_seed(seed)
     return PaperPolicy(models, network.places, network.minimum).eval()
 

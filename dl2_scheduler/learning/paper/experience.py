@@ -15,7 +15,7 @@ _CORRECTION, _CORRECTION_STEP = 0.1, 1e-4  # exponent of the weights against the
 
 
 class PaperExperience(NamedTuple):
-    """Samples; arrays are by inference.
+    """This experience holds samples; arrays are by inference.
 
     Attributes:
         states: what was seen, (samples, J, row_width).
@@ -64,7 +64,7 @@ class Replay:
         self.added += len(samples.actions)
 
     def draw(self, count: int, random: np.random.Generator) -> tuple[PaperExperience, Floats]:
-        """Samples with replacement, by priority, and the weights that make up for it, at most 1."""
+        """Draw samples with replacement, by priority; return them and the weights, at most 1, that make up for it."""
         rewards = self._parts[3][: len(self)]
         priority = np.maximum(rewards / max(float(rewards.mean()), 1e-12), 1.0)
         bounds = np.cumsum(priority)
@@ -76,7 +76,7 @@ class Replay:
         return PaperExperience(*(part[numbers] for part in self._parts)), weights
 
     def state(self) -> dict[str, Any]:
-        """All that the next draw depends on."""
+        """Return all that the next draw depends on."""
         return {"added": self.added, "draws": self._draws, "parts": [part[: len(self)] for part in self._parts]}
 
     def load_state(self, state: Mapping[str, Any], places: int, width: int) -> None:

@@ -1,4 +1,4 @@
-"""Supervised learning of the paper's network from the decisions of a scheduler (DL2, section 4.2)."""
+"""This module teaches the paper's network the decisions of a scheduler (DL2, section 4.2)."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
@@ -22,7 +22,7 @@ _BATCH = 256
 
 
 class ImitationLoss(StrEnum):
-    """Compared in section 6.5."""
+    """These are the losses that section 6.5 compares."""
 
     CROSS_ENTROPY = "cross-entropy"
     MEAN_SQUARE = "mean-square"
@@ -30,7 +30,7 @@ class ImitationLoss(StrEnum):
 
 
 class TeacherDecisions(NamedTuple):
-    """A scheduler's, as the network would have made them; arrays are by inference.
+    """These are a scheduler's decisions, as the network would have made them; arrays are by inference.
 
     Attributes:
         states: what the network would have seen, (inferences, J, row_width).
@@ -46,7 +46,7 @@ class TeacherDecisions(NamedTuple):
 def decisions(
     taught: Iterable[tuple[Snapshot, Ints]], weights: PaperWeights, kept: int, random: np.random.Generator
 ) -> TeacherDecisions:
-    """Of slots and a teacher's actions in them.
+    """Return the decisions that a teacher took in some slots.
 
     Args:
         taught: slots, and the teacher's actions, job * 3 + action, as `PolicyTeacher` has them.
@@ -66,7 +66,7 @@ def decisions(
 
 
 def beyond_minimum(actions: Ints, jobs: int) -> Ints:
-    """Actions without the first worker and the first server of each job, which the slot begins with."""
+    """Return actions without the first worker and the first server of each job, which the slot begins with."""
     due = np.ones((jobs, 2), dtype=bool)
     left = []
     for action in actions.tolist():
@@ -108,7 +108,7 @@ def imitate(
 
 
 def shuffled(taught: TeacherDecisions, random: np.random.Generator) -> TeacherDecisions:
-    """The same decisions with the jobs of each at other places."""
+    """Return the same decisions with the jobs of each at other places."""
     samples, places = taught.states.shape[:2]
     order = random.random((samples, places)).argsort(axis=1)  # which job comes to each place
     states = np.take_along_axis(taught.states, order[:, :, None], axis=1)
@@ -129,7 +129,7 @@ def _cross_entropy(logs: Tensor, actions: Tensor) -> Tensor:
 
 
 def _missed(logs: Tensor, actions: Tensor) -> Tensor:
-    """By how much each probability differs from the teacher's, which are 0 and 1."""
+    """Return by how much each probability differs from the teacher's, which are 0 and 1."""
     return logs.exp() - torch.nn.functional.one_hot(actions, logs.shape[1])
 
 

@@ -14,7 +14,7 @@ MOST_SLOTS = 1000
 
 
 def cluster_of(episode: Episode, lessons: Lessons, speeds: Speeds) -> SimulatedCluster:
-    """Where an episode takes place.
+    """Return the cluster in which an episode takes place.
 
     Args:
         episode: of the lessons.

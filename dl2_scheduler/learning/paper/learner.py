@@ -16,7 +16,7 @@ _FORGETTING = 0.01  # of the moving average of rewards, by slot
 
 
 class Networks:
-    """The two networks.
+    """These are the two networks that learn together.
 
     Args:
         policy: scores actions.
@@ -31,7 +31,7 @@ class Networks:
         value.eval()
 
     def copy(self) -> "Networks":
-        """Of their own."""
+        """Return copies of both, which change by themselves."""
         return Networks(copy.deepcopy(self.policy), copy.deepcopy(self.value))
 
     def load(self, other: "Networks") -> None:
@@ -40,7 +40,7 @@ class Networks:
         self.value.load_state_dict(other.value.state_dict())
 
     def state(self) -> dict[str, Any]:
-        """As a checkpoint has them."""
+        """Return both as a checkpoint has them."""
         return {"policy": self.policy.state_dict(), "value": self.value.state_dict()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -50,9 +50,14 @@ class Networks:
 
 
 def targets(samples: PaperExperience, networks: Networks, settings: PaperSettings) -> Tensor:
-    """What the rewards of each sample add up to: those of its slot, and what is expected from the next slot on.
+    """Return what the rewards of each sample add up to: those of its slot, and what is expected from the next slot on.
 
     Every inference of a slot has the same: nothing is discounted within a slot.
+
+    Args:
+        samples: a mini-batch.
+        networks: both.
+        settings: see there.
     """
     rewards = torch.from_numpy(samples.rewards).float()
     if not settings.value_network:
@@ -65,7 +70,7 @@ def targets(samples: PaperExperience, networks: Networks, settings: PaperSetting
 def losses(
     samples: PaperExperience, corrections: Floats, networks: Networks, settings: PaperSettings, average: float
 ) -> tuple[Tensor, Tensor, dict[str, float]]:
-    """Of the policy and of the value network, and what is of interest in them.
+    """Return the losses of the policy and of the value network, and what is of interest in them.
 
     Args:
         samples: a mini-batch.
@@ -93,7 +98,7 @@ def losses(
 
 
 class PaperLearner:
-    """Adam on both networks, with gradients that may have been found by copies of them.
+    """The learner updates both networks by Adam, with gradients that may have been found by copies of them.
 
     Args:
         networks: that learn.
@@ -114,7 +119,14 @@ class PaperLearner:
         self.average = reward if self.average is None else self.average + _FORGETTING * (reward - self.average)
 
     def update(self, samples: PaperExperience, corrections: Floats, copies: Networks) -> dict[str, float]:
-        """One update by the gradients of copies of the networks, which may be older."""
+        """Make one update by the gradients of copies of the networks, which may be older; return what is of interest
+        in it.
+
+        Args:
+            samples: a mini-batch.
+            corrections: weight of each sample's advantage, (samples,).
+            copies: the networks whose gradients are taken.
+        """
         policy_loss, value_loss, numbers = losses(samples, corrections, copies, self._settings, self.average or 0.0)
         pairs: list[tuple[nn.Module, nn.Module, Tensor]] = [(copies.policy, self.networks.policy, policy_loss)]
         if self._settings.value_network:
@@ -127,7 +139,7 @@ class PaperLearner:
         return numbers
 
     def state(self) -> dict[str, Any]:
-        """All that the next update depends on."""
+        """Return all that the next update depends on."""
         optimizers = [optimizer.state_dict() for optimizer in self._optimizers]
         return {**self.networks.state(), "optimizers": optimizers, "average": self.average}
 

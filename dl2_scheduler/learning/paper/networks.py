@@ -1,4 +1,4 @@
-"""The paper's policy network and its twin, the value network (DL2, sections 4.1 and 4.3)."""
+"""This module holds the paper's policy network and its twin, the value network (DL2, sections 4.1 and 4.3)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,7 +20,9 @@ _LEAST_VARIANCE = 1e-3  # a unit that was never above 0 while imitating must not
 
 
 class _Twin(nn.Module):
-    """Two hidden layers of 2/3 of the input's size; each ReLU, then batch normalisation, as in the published code.
+    """This network has two hidden layers of 2/3 of the input's size; each is a ReLU, then a batch normalisation.
+
+    The published code has that order, too.
 
     Args:
         inputs: columns of the flat state.
@@ -36,7 +38,7 @@ class _Twin(nn.Module):
         self.out = nn.Linear(units, outputs)
 
     def forward(self, states: Tensor) -> Tensor:
-        """(samples, outputs) of states, (samples, J, row_width)."""
+        """Compute the outputs, (samples, outputs), of states, (samples, J, row_width)."""
         hidden = self.first_norm(torch.relu(self.first(states.flatten(1))))
         found: Tensor = self.out(self.second_norm(torch.relu(self.second(hidden))))
         return found
@@ -65,7 +67,7 @@ class PaperPolicy(_Twin):
         return torch.log_softmax(self(states).masked_fill(~masks, -torch.inf), dim=1)
 
     def weights(self) -> PaperWeights:
-        """As inference takes them: what was learnt of each normalisation is folded into the layer behind it."""
+        """Return the weights as inference takes them: each normalisation is folded into the layer behind it."""
         first, first_bias = self.first.weight, self.first.bias
         second, second_bias = _folded(self.first_norm, self.second)
         out, out_bias = _folded(self.second_norm, self.out)
@@ -92,12 +94,12 @@ class PaperValue(_Twin):
         super().__init__(places * row_width(models), 1)
 
     def forward(self, states: Tensor) -> Tensor:
-        """(samples,) of states, (samples, J, row_width)."""
+        """Compute the values, (samples,), of states, (samples, J, row_width)."""
         return super().forward(states).squeeze(1)
 
 
 def _folded(norm: nn.BatchNorm1d, layer: nn.Linear) -> tuple[Tensor, Tensor]:
-    """Weight and bias of a layer that takes what the normalisation before it takes."""
+    """Return the weight and bias of a layer that takes what the normalisation before it takes."""
     assert norm.running_mean is not None
     assert norm.running_var is not None
     scale = norm.weight / torch.sqrt(norm.running_var + norm.eps)
@@ -120,5 +122,5 @@ def policy_of(found: Mapping[str, Any]) -> PaperPolicy:
 
 
 def described(policy: PaperPolicy) -> dict[str, Any]:
-    """What a checkpoint says of its network."""
+    """Return what a checkpoint says of its network."""
     return {"network": PAPER, "models": policy.models, "places": policy.places, "minimum": policy.minimum}

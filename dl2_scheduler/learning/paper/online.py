@@ -28,7 +28,7 @@ _FIRST_EPISODE = 100_000  # a bootstrap of the same seed has seen those before
 
 
 class PaperOnline:
-    """A run of online learning; every update depends on its number, the seed and the checkpoint before, nothing else.
+    """This is a run of online learning; every update depends on its number, the seed and the checkpoint before alone.
 
     Args:
         folder: begun, or with a checkpoint from which to go on.
@@ -89,7 +89,7 @@ class PaperOnline:
         curves.close()
 
     def update(self) -> dict[str, float]:
-        """One slot of the cluster whose turn it is, and one update by it."""
+        """Play one slot of the cluster whose turn it is, and make one update by it."""
         settings = self._settings
         site = self._sites[self.updates % settings.agents]
         random = np.random.default_rng([self._lessons.seed, self.updates])
@@ -126,7 +126,7 @@ class PaperOnline:
         self._folder.save(policy.weights(), state)
 
     def _episode(self, site: "Site") -> Episode:
-        """The next one of a site, which begins at its `begun`."""
+        """Return the next episode of a site, which begins at its `begun`."""
         lessons = self._lessons
         for update, models in self._settings.late_types:
             if update <= site.begun:
@@ -172,19 +172,19 @@ class Site:
         self._batch = settings.batch
 
     def batch(self, samples: PaperExperience, random: np.random.Generator) -> tuple[PaperExperience, Floats] | None:
-        """What an update learns from, after a slot with these samples; None: there is not enough yet."""
+        """Return what an update learns from, after a slot with these samples, or None: there is not enough yet."""
         if self._replay is None:
             return (samples, np.ones(len(samples.actions))) if len(samples.actions) else None
         self._replay.add(samples)
         return self._replay.draw(self._batch, random) if len(self._replay) >= self._batch else None
 
     def begin(self, cluster: SimulatedCluster) -> Agent:
-        """Be at work in this cluster from now on."""
+        """Work in this cluster from now on."""
         self.cluster, self.agent = cluster, Agent(cluster)
         return self.agent
 
     def state(self) -> dict[str, Any]:
-        """All that its next turn depends on."""
+        """Return all that its next slot depends on."""
         return {
             "episodes": self.episodes,
             "begun": self.begun,
