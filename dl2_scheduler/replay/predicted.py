@@ -15,7 +15,7 @@ from dl2_scheduler.replay.measured import SpeedFit
 from dl2_scheduler.replay.past import PastJob, past_jobs
 from dl2_scheduler.sim.lanes import ScalingCost
 from dl2_scheduler.sim.simulator import SimulatedCluster, run
-from dl2_scheduler.sim.speeds import Point, interpolated
+from dl2_scheduler.sim.speeds import SpeedPoint, interpolated
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class Predicted:
 
 def speeds_of(speed_fit: SpeedFit) -> Speeds:
     """Return the speeds as the simulator takes them, with one task more of each role than jobs use."""
-    points: dict[str, list[Point]] = {}
+    points: dict[str, list[SpeedPoint]] = {}
     for row in speed_fit.rows:
-        points.setdefault(row.model, []).append(Point(row.servers, row.workers, row.samples_per_second))
+        points.setdefault(row.model, []).append(SpeedPoint(row.servers, row.workers, row.samples_per_second))
     most = max(row.servers for row in speed_fit.rows), max(row.workers for row in speed_fit.rows)
     return interpolated(points, most[0] + 1, most[1] + 1)
 

@@ -11,7 +11,7 @@ import typer
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.sim.shipped import COEFFICIENTS, FILE, Fit, terms
-from dl2_scheduler.sim.speeds import Point, read_points
+from dl2_scheduler.sim.speeds import SpeedPoint, read_points
 from elastic_ps.system.terminal import say
 
 _ABOUT = "Fitted by dl2_scheduler/sim/fit_speeds.py to measurements of the DL2 testbed; the form is in shipped.py."
@@ -19,7 +19,7 @@ _LEAST_POINTS = 2 * COEFFICIENTS
 _DECIMALS = 6
 
 
-def fit(model: str, measured: Sequence[Point]) -> Fit:
+def fit(model: str, measured: Sequence[SpeedPoint]) -> Fit:
     """Fit a curve by least squares of the logarithm of the speed; what did not run (0 samples a second) is left out.
 
     Raises:

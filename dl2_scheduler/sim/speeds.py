@@ -22,7 +22,7 @@ _CSV_FIELDS = ("model", "servers", "workers", "samples_per_second")
 
 
 @dataclass(frozen=True)
-class Point:
+class SpeedPoint:
     """A point is one measurement of a speed.
 
     Attributes:
@@ -36,7 +36,7 @@ class Point:
     samples_per_second: float
 
 
-def interpolated(points: Mapping[str, Iterable[Point]], max_servers: int = 16, max_workers: int = 16) -> Speeds:
+def interpolated(points: Mapping[str, Iterable[SpeedPoint]], max_servers: int = 16, max_workers: int = 16) -> Speeds:
     """Return speeds between measured points, by linear radial basis functions on (servers, workers).
 
     At the points they are exact.
@@ -67,7 +67,7 @@ def interpolated(points: Mapping[str, Iterable[Point]], max_servers: int = 16, m
     return Speeds(grids)
 
 
-def read_points(path: Path) -> dict[str, list[Point]]:
+def read_points(path: Path) -> dict[str, list[SpeedPoint]]:
     """Return the measurements of a file, in the format of the DL2 testbed's or as CSV with a header.
 
     Raises:
@@ -81,7 +81,7 @@ def read_points(path: Path) -> dict[str, list[Point]]:
     if not lines:
         raise BadInput(f"{path}: empty: give lines of {', '.join(_CSV_FIELDS)}")
     read = _testbed_points if lines[0][1].lstrip().startswith("(") else _csv_points
-    points: dict[str, list[Point]] = {}
+    points: dict[str, list[SpeedPoint]] = {}
     seen: set[tuple[str, int, int]] = set()
     for number, model, point in read(path, lines):
         key = (model, point.servers, point.workers)
@@ -96,20 +96,20 @@ def read_points(path: Path) -> dict[str, list[Point]]:
     return points
 
 
-def _testbed_points(path: Path, lines: Iterable[tuple[int, str]]) -> Iterable[tuple[int, str, Point]]:
+def _testbed_points(path: Path, lines: Iterable[tuple[int, str]]) -> Iterable[tuple[int, str, SpeedPoint]]:
     for number, line in lines:
         try:
             if len(line) > _LONGEST_ROW:
                 raise ValueError(f"longer than {_LONGEST_ROW:,} characters")
             model, _, _, servers, workers, speeds, *_ = ast.literal_eval(line.strip())
-            found = text(str(model)), Point(int(servers), int(workers), float(sum(speeds)))
+            found = text(str(model)), SpeedPoint(int(servers), int(workers), float(sum(speeds)))
         except (ValueError, SyntaxError, TypeError, OverflowError, RecursionError, MemoryError) as error:
             wanted = "(model, mode, batch, servers, workers, [samples/s of each worker], ...)"
             raise BadInput(f"{path}:{number}: not a row {wanted}: {error}") from error
         yield number, *found
 
 
-def _csv_points(path: Path, lines: Iterable[tuple[int, str]]) -> Iterable[tuple[int, str, Point]]:
+def _csv_points(path: Path, lines: Iterable[tuple[int, str]]) -> Iterable[tuple[int, str, SpeedPoint]]:
     (_, header), *rows = lines
     names = [name.strip() for name in _cells(path, 1, header)]
     if missing := set(_CSV_FIELDS) - set(names):
@@ -120,7 +120,7 @@ def _csv_points(path: Path, lines: Iterable[tuple[int, str]]) -> Iterable[tuple[
             raise BadInput(f"{path}:{number}: {len(cells)} cells, where the header has {len(names)}")
         row = dict(zip(names, cells, strict=True))
         try:
-            point = Point(int(row["servers"]), int(row["workers"]), float(row["samples_per_second"]))
+            point = SpeedPoint(int(row["servers"]), int(row["workers"]), float(row["samples_per_second"]))
             model = text(row["model"].strip())
         except (ValueError, TypeError) as error:
             raise BadInput(f"{path}:{number}: {str(error)[:200]}") from error

@@ -13,7 +13,7 @@ from dl2_scheduler.sim import fit_speeds
 from dl2_scheduler.sim.catalogue import CATALOGUE
 from dl2_scheduler.sim.fit_speeds import fit
 from dl2_scheduler.sim.shipped import COEFFICIENTS, Fit, shipped_fits, shipped_speeds
-from dl2_scheduler.sim.speeds import Point
+from dl2_scheduler.sim.speeds import SpeedPoint
 from tests.paths import ROOT
 
 KNOWN = (3.0, 0.3, -0.2, 0.05, 0.0, 0.4, 0.1, -0.1, *(0.0,) * 7)
@@ -27,7 +27,7 @@ def known_speed(servers: int, workers: int) -> float:
 
 
 def test_the_form_finds_itself_again() -> None:
-    found = fit("toy", [Point(servers, workers, known_speed(servers, workers)) for servers, workers in MEASURED])
+    found = fit("toy", [SpeedPoint(servers, workers, known_speed(servers, workers)) for servers, workers in MEASURED])
     assert found.coefficients == pytest.approx(KNOWN, abs=1e-5)
     assert (found.points, found.most_servers, found.most_workers, found.most_together) == (121, 11, 11, 22)
     assert found.p95_error == 0
@@ -38,14 +38,14 @@ def test_the_form_finds_itself_again() -> None:
 
 def test_errors_are_relative() -> None:
     speeds = [10.0 * (1.1 if number % 2 else 1.0) for number in range(len(MEASURED))]
-    found = fit("toy", [Point(*at, speed) for at, speed in zip(MEASURED, speeds, strict=True)])
+    found = fit("toy", [SpeedPoint(*at, speed) for at, speed in zip(MEASURED, speeds, strict=True)])
     assert found.mean_error == pytest.approx(0.05, abs=0.01)
     assert found.mean_error <= found.p95_error < 0.1
 
 
 def test_what_did_not_run_is_no_point() -> None:
-    points = [Point(servers, workers, 5.0) for servers, workers in MEASURED]
-    found = fit("toy", [*points, Point(12, 12, 0.0)])
+    points = [SpeedPoint(servers, workers, 5.0) for servers, workers in MEASURED]
+    found = fit("toy", [*points, SpeedPoint(12, 12, 0.0)])
     assert (found.points, found.most_servers) == (121, 11)
 
 
