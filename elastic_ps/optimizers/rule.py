@@ -64,9 +64,9 @@ class Rule(ABC):
         """Apply one update in place.
 
         Args:
-            value: flat values of a run of blocks. Padding between blocks is zero in all arrays and must stay so.
-            gradient: aggregated, before rescaling and clipping; must not be written to.
-            states: by the names of `states`, flat like `value`.
+            value: shape (n,), values of a run of blocks. Padding between blocks is zero in all arrays and must stay so.
+            gradient: shape (n,), the values' dtype: aggregated, before rescaling and clipping; must not be written to.
+            states: by the names of `states`, each of shape (n,).
             count: number of this update for these blocks, from 1.
             hyper: with lr and wd multiplied by the key's own factors.
         """
@@ -79,7 +79,7 @@ class Rule(ABC):
         The two are the same memory or have nothing in common.
 
         Args:
-            old: flat values of a run of blocks.
+            old: shape (n,), values of a run of blocks.
             new: memory for those after the update; the same as `old`, or apart from it.
             aggregate: of the gradients.
             states: see `update`, and so are the others.

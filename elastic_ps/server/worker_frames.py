@@ -250,7 +250,7 @@ class WorkerFrames:
 
     def _first_values(self, run: Run, raw: Raw, version: int) -> None:
         store = self._state.store
-        store.write(run, raw)
+        store.write_values(run, raw)
         store.init_states(run)
         store.versions[run[0] : sum(run)] = version
         store.status[run[0] : sum(run)] = BlockStatus.PRIMARY

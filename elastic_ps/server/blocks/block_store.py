@@ -36,7 +36,8 @@ class ServerBlockStore:
         modules: those that users' optimizers may come from.
 
     Attributes:
-        status, versions, counts: by block id. A count is the number of optimizer updates.
+        status, versions, counts: by block id, as int8, int64 and int64. A count is the number of optimizer updates.
+        extents, positions: by block id, as int64: bytes of a block with its padding, and where in the slab it begins.
         values: of the blocks.
         applied: async and ssp: batches that the blocks have taken.
     """
@@ -213,7 +214,7 @@ class ServerBlockStore:
         stop = int(self.positions[first + high] - self.positions[first]) if high < count else data.nbytes
         return data[start:stop]
 
-    def write(self, run: Run, data: NDArray[np.uint8]) -> None:
+    def write_values(self, run: Run, data: NDArray[np.uint8]) -> None:
         """Replace a run's values by bytes off the wire."""
         self.row_updates.forget(run)
         scatter(data, self.values.pieces(run))

@@ -18,7 +18,7 @@ class DoubleBuffer:
 
     Attributes:
         images: both.
-        sides: by block id, in which of them its values are.
+        sides: int8 by block id: in which of them its values are.
     """
 
     def __init__(self) -> None:

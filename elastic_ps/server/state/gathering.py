@@ -21,7 +21,7 @@ class Share:
     """A `Share` is a worker's part of the step under way.
 
     Attributes:
-        samples: n.
+        samples: how many the worker has in the step.
         slice: what its push is about; None for static data.
     """
 
@@ -44,8 +44,8 @@ class Gathering:
         workers: of the configuration in force, in rank order.
 
     Attributes:
-        given: `Given` by rank and block.
-        source: by rank and block, number of the contribution that holds the gradient.
+        given: int8 of shape (workers, blocks): `Given` by rank and block.
+        source: int64 of shape (workers, blocks): number of the contribution that holds the gradient; -1: none does.
         shares: by rank, of the latest push.
     """
 
@@ -123,7 +123,7 @@ class Gathering:
         Args:
             segment: alike in `given` and `source`.
             store: of the blocks.
-            hyper: of the step.
+            hyper: the optimizer's values in the step.
             data: batch and loss, for the normalisation.
         """
         ranks = np.flatnonzero(self.given[:, segment[0]] == Given.GRADIENT).tolist()
@@ -150,7 +150,7 @@ def aggregated(
         segment: of one treatment.
         contributions: in the order in which they are added.
         samples: behind each.
-        hyper: of the step.
+        hyper: the optimizer's values in the step.
         data: batch and loss, for the normalisation.
     """
     treatment = store.treatment(segment[0])

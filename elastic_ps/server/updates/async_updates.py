@@ -32,7 +32,7 @@ class _Push:
 
     Attributes:
         batch: what its blocks take, once each.
-        samples: n.
+        samples: how many there are behind it.
         hyper: that it is applied with.
         taken: runs that have it now.
         updated: those of them that were updated, by the version that they had.

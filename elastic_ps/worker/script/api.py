@@ -27,15 +27,15 @@ class Array(Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """In elements."""
+        """The shape in elements."""
 
     @property
     def dtype(self) -> str:
-        """numpy's name."""
+        """The element type by numpy's name."""
 
     @property
     def rows(self) -> NDArray[np.int64] | None:
-        """Ascending numbers of the only rows that `write` takes; None: it takes all."""
+        """The ascending numbers (int64) of the only rows that `write` takes; None: it takes all."""
 
     def stored_rows(self) -> Rows | None:
         """Return the rows that a row-sparse array stores, after the framework's pending writes; None: it is dense."""

@@ -70,8 +70,8 @@ class Gradients:
         """Put arrays in the places of tensors at once; which could be: those that lie in one piece at both ends.
 
         Args:
-            tensors: indices.
-            arrays: the only one of each, settled and of the tensor's dtype.
+            tensors: indices, int64.
+            arrays: the only one of each, settled, of the tensor's shape and dtype.
         """
         source = addresses(arrays)
         with self._state.changed:

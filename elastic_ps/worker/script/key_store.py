@@ -219,7 +219,7 @@ class WorkerKeyStore:
         self._write((key, self._outs.pop(key, ())) for _, key in keys)
         self._write((key, self._parameters[key]) for (_, key), _ in self.auxiliary())
 
-    def install(self) -> None:
+    def write_parameters(self) -> None:
         """Write the job's values to the script's own arrays."""
         self._outs.clear()
         wanted = ((key, arrays) for key, arrays in self._parameters.items() if not self._local or not self._pushed(key))

@@ -173,7 +173,7 @@ class WorkerJob:
             follow(self.node)
         for store in self._stores:
             store.load_rehearsed()
-        self._install_all()
+        self._write_all_parameters()
         self.rehearsed = True
 
     def begin_step(self, epoch: int) -> StepPart | None:
@@ -183,7 +183,7 @@ class WorkerJob:
             part = self.data_position.begin(epoch)
             if part is None and not self.is_sync:
                 refresh(self.node)  # the others' last batches are not in what this worker's own last one gave it
-                self._install_all()
+                self._write_all_parameters()
         self._step.begin(part)
         if part is not None:
             for seeder in self.seeders:
@@ -217,7 +217,7 @@ class WorkerJob:
     def skip_step(self) -> None:
         """Take part in a step's exchanges without pushing: this worker has no samples in it."""
         self._take_part_in_the_rest(empty=True)
-        self._install_all()
+        self._write_all_parameters()
         self._put_down()
 
     def _take_part_in_the_rest(self, empty: bool = False) -> None:
@@ -229,7 +229,7 @@ class WorkerJob:
     def _put_down(self) -> None:
         """End the step under way; one that must be yielded again begins with the job's values."""
         if self._step.again:
-            self._install_all()
+            self._write_all_parameters()
         self._step.end()
 
     # ---- for the stores --------------------------------------------------------------------------------------------
@@ -269,9 +269,9 @@ class WorkerJob:
         """Whether this process has made no exchange yet: its script starts, in a new job or in one that runs."""
         return not self.rehearsed and not self._step.exchanged
 
-    def _install_all(self) -> None:
+    def _write_all_parameters(self) -> None:
         for store in self._stores:
-            store.install()
+            store.write_parameters()
 
 
 def _number(name: str, value: Any) -> float:

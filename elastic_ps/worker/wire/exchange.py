@@ -36,10 +36,10 @@ class Push:
     """A `Push` is what a worker contributes to one exchange.
 
     Attributes:
-        parts: the memory of the gradients of a run of blocks; only `present` tensors are asked for.
-        rows: of a tensor's gradient, where it has some only; None: it is in `parts`.
+        parts: the memory (uint8) of the gradients of a run of blocks; only `present` tensors are asked for.
+        rows: those of a tensor's gradient, where it has some only; None: it is in `parts`.
         present: tensor indices that are pushed.
-        samples: n, of this worker's slice.
+        samples: how many there are in this worker's slice.
         slice: (epoch, step, exchange, low, high) for the ledger; None for static data.
         roster: the workers among whom the step's samples were divided; None: they were not.
         hyper: the optimizer's values of this step; read from the chief's frames, of a batch from everybody's.

@@ -171,7 +171,7 @@ class Membership:
             used = {server.id for known in state.standing.known for server in known.servers} - state.standing.dead
             for server in state.receiving.keys() - used:
                 del state.receiving[server]
-            state.peers.keep(used)
+            state.peers.keep_only(used)
             state.changed.notify_all()
 
     def _on_resume(self, resume: pb.Resume) -> None:

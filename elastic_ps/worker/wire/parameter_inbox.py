@@ -99,7 +99,8 @@ class ParameterInbox:
             version: of the blocks.
             block_runs: which.
             updates: the most that any of them has had.
-            image: memory of their server's, in which they stay until this worker's next push; None: in the buffers.
+            image: uint8 of the model's slab, memory of their server's in which they stay until this worker's next push;
+                None: they are in the buffers.
         """
         arrivals = self._for(version)
         if arrivals is None:

@@ -161,7 +161,7 @@ class ServerConnections:
         for link in self.links:
             link.flush(timeout)
 
-    def keep(self, servers: Collection[NodeId]) -> None:
+    def keep_only(self, servers: Collection[NodeId]) -> None:
         """Close the connections to all others."""
         with self._lock:
             unused = [self._links.pop(server) for server in list(self._links) if server not in servers]

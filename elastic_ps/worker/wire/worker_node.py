@@ -72,7 +72,7 @@ class WorkerNode(WorkerState):
         if in_order:
             self._say_goodbye()
         self.session.close()
-        self.peers.keep(())
+        self.peers.keep_only(())
 
     def _say_goodbye(self) -> None:
         for server in {server.id for known in self.standing.known for server in known.servers}:

@@ -147,7 +147,7 @@ class Play:
 
     def close(self) -> None:
         self.node.end(ElasticError("the test is over"))
-        self.node.peers.keep(())
+        self.node.peers.keep_only(())
         for server in self.servers.values():
             server.close()
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastic_ps.core.configuration import ConfigId
-from elastic_ps.core.data_order import DataSpec
+from elastic_ps.core.data_order import DataSpec, Slice
 from elastic_ps.core.errors import ConfigurationError, ProtocolError
 from elastic_ps.core.model import Model, Run, Tensor
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
@@ -58,7 +58,7 @@ def test_a_later_arrival_joins_its_neighbours() -> None:
     assert list(store.segments((0, 3))) == [(0, 3)]
     assert store.value((0, 3)).tolist() == [1] * 32 + [0] * 64
     data = np.arange(3 * 128, dtype=np.uint8)
-    store.write((0, 3), data)
+    store.write_values((0, 3), data)
     assert np.concatenate(store.values.pieces((0, 3))).tobytes() == data.tobytes()
 
 
@@ -141,7 +141,7 @@ def test_values_of_a_version_stay_in_place_until_the_one_after_the_next_is_made(
     made = model(50, 9)
     store = store_of(made)
     segment, hyper = (0, len(made.blocks)), Hyper(lr=0.1)
-    store.write(segment, np.ones(made.slab_bytes // 4, dtype=np.float32).view(np.uint8))
+    store.write_values(segment, np.ones(made.slab_bytes // 4, dtype=np.float32).view(np.uint8))
     first = store.value(segment)
     store.update_segment(segment, ones(store, segment), hyper)
     assert first.tolist() == [1] * len(first)
@@ -230,7 +230,7 @@ def test_dead_worker_leaves_the_run_incomplete() -> None:
 
 def test_ledger_joins_the_chunks_of_a_step_until_it_is_reported() -> None:
     ledger = ServerLedger("s0")
-    shares = [("w0", Share(2, (0, 1, 0, 8, 10))), ("w1", Share(0, (0, 1, 0, 10, 10)))]
+    shares = [("w0", Share(2, Slice(0, 1, 0, 8, 10))), ("w1", Share(0, Slice(0, 1, 0, 10, 10)))]
     number = ConfigId(1, 2)
     ledger.append(number, 1, [(0, 2)], shares)
     ledger.append(number, 1, [(5, 1)], shares)

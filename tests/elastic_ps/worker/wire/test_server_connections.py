@@ -74,7 +74,7 @@ def peers(network, owner):
     made = ServerConnections(MemoryTransport(TOKEN, network, "w0"), owner)
     yield made
     owner.members.clear()
-    made.keep(())
+    made.keep_only(())
 
 
 def test_two_threads_that_need_a_server_make_one_connection(peers, server, owner):
