@@ -1,1 +1,1 @@
-"""The coordinator of one elastic job: runs the scaling protocol of DL2 (section 5)."""
+"""This package coordinates one elastic job: it runs the scaling protocol of DL2 (section 5)."""

@@ -1,4 +1,4 @@
-"""`python -m coordinator`: one job's coordinator. Started by `elasticrun`, or by hand for a job across machines."""
+"""`python -m coordinator` runs one job's coordinator; `elasticrun` starts it, or by hand a person."""
 
 import argparse
 import asyncio
@@ -67,7 +67,7 @@ def _log(as_json: bool) -> None:
 
 
 def _load(options: argparse.Namespace, journal: Journal) -> State:
-    """What the journal holds, else a new job."""
+    """Return what the journal holds, else a new job."""
     settings = program_options.settings(options)
     identity = options.identity or storage.new_identity()
     kept = journal.load()
@@ -181,7 +181,7 @@ def _bind(server: "grpc.aio.Server", host: str, port: int) -> int:
 
 
 def _publish(path: Path, address: str) -> None:
-    """Readers see the old address or the new one, never half of it."""
+    """Write the address to a file, so that readers see the old one or the new one, never half of it."""
     part = path.with_suffix(".part")
     part.write_text(f"{address}\n")
     os.replace(part, path)

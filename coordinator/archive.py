@@ -1,4 +1,4 @@
-"""What an ended job's folder tells: its plans, its ledger, the times of its steps."""
+"""An archive tells from an ended job's folder what there was: its plans, its ledger, the times of its steps."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from protos import elastic_pb2 as pb
 
 @dataclass(frozen=True)
 class Archive:
-    """Read once.
+    """An archive holds what an ended job's folder told when it was read.
 
     Attributes:
         plans: that have ended, oldest first.

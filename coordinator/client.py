@@ -1,4 +1,4 @@
-"""What operators and programs ask of a job's coordinator. Synchronous; every call has a deadline.
+"""Operators and programs ask a job's coordinator by this client. It is synchronous; every call has a deadline.
 
 ClientError
 ├── CoordinatorUnreachable   nobody answers at the address (retryable: a coordinator is restarted from its journal)
@@ -25,7 +25,7 @@ CHECKPOINT_SECONDS = 600.0
 
 
 class ClientError(ElasticError):
-    """Base of the tree above."""
+    """A `ClientError` is any error of the tree above."""
 
 
 class CoordinatorUnreachable(ClientError):
@@ -41,7 +41,7 @@ class RequestRefused(ClientError):
 
 
 class CoordinatorFailed(ClientError):
-    """The coordinator broke on the request."""
+    """The coordinator has failed while it handled the request."""
 
 
 _UNREACHABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
@@ -57,7 +57,8 @@ _REFUSED = (
 
 
 class CoordinatorClient:
-    """One job's coordinator, for operators. A context manager; safe to use from several threads.
+    """A client asks one job's coordinator on behalf of operators. It is a context manager, safe to use from several
+    threads.
 
     Args:
         address: host:port.
@@ -84,12 +85,12 @@ class CoordinatorClient:
         self._channel.close()
 
     def status(self) -> pb.StatusReply:
-        """The job now: roster, versions, speed, the plan under way, what is queued."""
+        """Return the job as it is now: roster, versions, speed, the plan under way, what is queued."""
         reply: pb.StatusReply = self._call(self._stub.Status, pb.StatusRequest())
         return reply
 
     def plans(self) -> list[pb.Plan]:
-        """Every plan of the job, oldest first."""
+        """Return every plan of the job, oldest first."""
         reply: pb.PlansReply = self._call(self._stub.Plans, pb.PlansRequest())
         return list(reply.plans)
 
@@ -128,7 +129,13 @@ class CoordinatorClient:
         return reply
 
     def drain(self, node: str, *, queue: bool = True, cause: str = "operator") -> pb.ScaleReply:
-        """Ask for a plan without one node; its wanted count falls by one."""
+        """Ask for a plan without one node; its wanted count falls by one.
+
+        Args:
+            node: its name.
+            queue: wait behind a plan that runs; False: be refused then.
+            cause: shown in the plan's record.
+        """
         request = pb.DrainRequest(node=node, wait_in_queue=queue, cause=cause)
         reply: pb.ScaleReply = self._call(self._stub.Drain, request)
         return reply
@@ -175,11 +182,11 @@ class CoordinatorClient:
         self._call(self._stub.NodeExited, request)
 
     def ledger(self) -> Iterator[pb.LedgerEntry]:
-        """Every applied update, in the order in which it was reported."""
+        """Yield every applied update, in the order in which it was reported."""
         return self._stream(self._stub.Ledger, pb.LedgerRequest())
 
     def steps(self) -> Iterator[pb.StepRow]:
-        """The time of every step at every worker."""
+        """Yield the time of every step at every worker."""
         return self._stream(self._stub.Steps, pb.StepsRequest())
 
     def _call(self, method: Callable[..., Any], request: Any, seconds: float | None = None) -> Any:

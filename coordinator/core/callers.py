@@ -1,5 +1,5 @@
-"""What is under way, mostly for somebody who waits for its answer: `to` names that caller. All of it ends with the
-process.
+"""This module holds what is under way, mostly for a caller who waits for an answer: `to` names the caller. All of it
+ends with the process.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from elastic_ps.core.model import Tensor
 
 @dataclass(frozen=True)
 class Declaration:
-    """A script's Declare that waits for its answer."""
+    """A declaration waits for its answer until the servers know what its script declares."""
 
     to: int
     node: NodeId
@@ -26,7 +26,7 @@ class Declaration:
 
 @dataclass(frozen=True)
 class OptimizerTrial:
-    """An optimizer that the job does not have yet: every server tries it before it becomes part of the tables.
+    """A trial has every server try an optimizer that the job does not have yet, before it becomes part of the job.
 
     Attributes:
         optimizer: as declared.
@@ -41,7 +41,7 @@ class OptimizerTrial:
 
 @dataclass(frozen=True)
 class UnconfirmedDeclaration:
-    """A Declare that is in the tables and waits for the servers to know it."""
+    """An unconfirmed declaration is part of the job and waits for the servers to know it."""
 
     to: int
     warnings: tuple[str, ...]
@@ -49,7 +49,7 @@ class UnconfirmedDeclaration:
 
 @dataclass(frozen=True)
 class Draw:
-    """A worker's Draw that waits for its batch, since `since`; `epoch` None: whichever the job is in."""
+    """A worker's draw waits for its batch since `since`; `epoch` None: whichever the job is in."""
 
     to: int
     node: NodeId
@@ -60,7 +60,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class Barrier:
-    """A worker that is in a barrier since `since`: `place` says which, `sharing` who comes to it; (): all workers."""
+    """A worker waits in a barrier since `since`: `place` says which, `sharing` who comes to it; (): all workers."""
 
     to: int
     node: NodeId
@@ -72,7 +72,7 @@ class Barrier:
 
 @dataclass(frozen=True)
 class Introduction:
-    """All that a node knows of its job: `Introduction` in the contract, whose fields these are.
+    """An introduction says all that a node knows of its job; its fields are those of the contract's `Introduction`.
 
     Attributes:
         member: its name, role and address.
@@ -110,12 +110,12 @@ class Introduction:
 
     @property
     def tables(self) -> tuple[Configuration, ...]:
-        """That it knows."""
+        """The configurations that it knows."""
         return tuple(table for table in (self.current, self.prepared) if table is not None)
 
     @property
     def number(self) -> ConfigId:
-        """Of the configuration in force there."""
+        """The number of the configuration in force there."""
         return self.current.id if self.current is not None else NO_CONFIGURATION
 
     @property
@@ -125,18 +125,18 @@ class Introduction:
 
     @property
     def has_left(self) -> bool:
-        """By a configuration that is in force there; its plan has not ended."""
+        """Whether it has left by a configuration that is in force there; its plan has not ended."""
         return self.leaving and not self.is_member
 
     @property
     def waits(self) -> bool:
-        """It has come to join, and was never a member."""
+        """Whether it has come to join, and was never a member."""
         return not self.is_member and not self.leaving
 
 
 @dataclass(frozen=True)
 class Rebuilding:
-    """Nodes introduce themselves.
+    """A coordinator without a journal waits while the job's nodes introduce themselves.
 
     Attributes:
         settled: unix seconds before which more may come, though nobody is missed.
@@ -159,7 +159,7 @@ class Rebuilding:
 
 @dataclass(frozen=True)
 class PendingCheckpoint:
-    """A checkpoint being written.
+    """A pending checkpoint is one that is being written.
 
     Attributes:
         root: folder of checkpoints.
@@ -188,7 +188,7 @@ class PendingCheckpoint:
 
 @dataclass(frozen=True)
 class PendingSearch:
-    """The search for a checkpoint to go back to.
+    """A pending search looks for a checkpoint to go back to.
 
     Attributes:
         since: unix seconds.
@@ -205,7 +205,9 @@ class PendingSearch:
 
 @dataclass(frozen=True)
 class RunningCommand:
-    """A script's command at the servers' handlers; its id is the script's, so an old answer completes no other."""
+    """A running command is a script's, at the servers' handlers; its id is the script's, so an old answer completes no
+    other.
+    """
 
     id: int
     to: int

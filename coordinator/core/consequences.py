@@ -1,4 +1,4 @@
-"""What a changed state owes the outside: an entry of the journal, directives to nodes, a wish to launchers."""
+"""This module derives effects from a changed state: a journal entry, directives to nodes, what launchers are to do."""
 
 from coordinator.core import events as ev
 from coordinator.core.directives import owed, plan_of, standing, wanted, welcome
@@ -12,8 +12,8 @@ def consequences(before: State, context: StepContext, event: ev.JobEvent) -> lis
 
     Args:
         before: the state when the event came.
-        turn: what has become of it.
-        event: that was handled.
+        context: what has become of it.
+        event: the one that was handled.
     """
     return [*_journal(before, context), *context.effects, *_told(before, context, event), *_announced(before, context)]
 

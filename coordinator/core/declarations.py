@@ -1,4 +1,6 @@
-"""The job's tables: tensors, optimizers, data. They only grow; scripts declare, servers confirm (docs/protocol.md)."""
+"""Scripts declare tensors, optimizers and data, and servers confirm them; all of it only grows. See
+docs/reference/protocol.md.
+"""
 
 import json
 from collections.abc import Iterable
@@ -26,7 +28,7 @@ MOST_STORES = 1024
 
 
 def on_declared(context: StepContext, event: Declared) -> None:
-    """A script says what it uses. It waits until every server knows it, unless it has been told to end."""
+    """Take what a script declares. It waits until every server knows it, unless it has been told to end."""
     if context.job.nodes[event.node].departing:
         context.refuse(event.to, f"{event.node} has no part in the job any more: {context.job.reason}", Why.ENDING)
         return
@@ -37,12 +39,12 @@ def on_declared(context: StepContext, event: Declared) -> None:
 
 
 def on_extended(context: StepContext, event: Extended) -> None:
-    """A node has taken over the tables."""
+    """Note that a node knows all that is declared."""
     context.live(extended=context.state.extended | {event.node})
 
 
 def declare(context: StepContext) -> bool:
-    """Take what was declared, and tried, into the tables, once no switch is half done and the last growth is known."""
+    """Take what was declared, and tried, into the job, once no switch is half done and the last growth is known."""
     state, plan = context.state, context.job.plan
     if not state.declarations or context.job.loading:
         return False
@@ -92,7 +94,7 @@ def _grow(context: StepContext, grown: DurableJob) -> None:
 
 
 def confirm(context: StepContext) -> bool:
-    """Every server knows the tables: the scripts go on."""
+    """Answer scripts that have declared something, once every server knows it."""
     job, state = context.job, context.state
     if not state.told or job.configuration is None:
         return False
@@ -106,7 +108,7 @@ def confirm(context: StepContext) -> bool:
 
 
 def merge(job: DurableJob, declaration: Declaration) -> tuple[DurableJob, tuple[str, ...]]:
-    """The job with what a script declares. The same object where it says nothing new.
+    """Return the job with what a script declares; the same object where that is nothing new.
 
     Returns:
         The job, and warnings about settings that differ from the job's, which stay.
@@ -138,7 +140,7 @@ def merge(job: DurableJob, declaration: Declaration) -> tuple[DurableJob, tuple[
 
 
 def _check_updates(job: DurableJob, declaration: Declaration) -> None:
-    """Without a common step only servers can update. A script without Sampler may set its optimizer later."""
+    """Refuse updates elsewhere than on the servers where there is no common step. An optimizer may be set later."""
     if job.is_sync:
         return
     assert job.data is not None
@@ -174,7 +176,7 @@ def _optimizers(known: tuple[str, ...], declaration: Declaration, warnings: list
 
 
 def _data(known: DataSpec | None, new: DataSpec | None, warnings: list[str]) -> DataSpec | None:
-    """Elastic data stays; a script that has not made its Sampler yet says nothing about it."""
+    """Return the job's data, which stays once it is elastic; a script without a Sampler says nothing of it."""
     if new is None or new == known:
         return known
     _check_consistency(known, new)
@@ -186,7 +188,7 @@ def _data(known: DataSpec | None, new: DataSpec | None, warnings: list[str]) -> 
 
 
 def _check_consistency(known: DataSpec | None, new: DataSpec) -> None:
-    """All workers have one consistency; static data that is sync is also what a script says before its Sampler."""
+    """Refuse another consistency than the job's; static sync data is also what a script says before its Sampler."""
     if known is None or (known.consistency, known.staleness) == (new.consistency, new.staleness):
         return
     if known.elastic != new.elastic and (known if new.elastic else new).is_sync:
@@ -202,7 +204,7 @@ def _mode(data: DataSpec) -> str:
 
 
 def _differences(name: str, old: dict[str, object], new: dict[str, object], path: str = "") -> Iterable[str]:
-    """One sentence for each setting that differs."""
+    """Yield one sentence for each setting that differs."""
     for key in sorted(old.keys() | new.keys()):
         here, mine, yours = f"{path}{key}", old.get(key), new.get(key)
         if isinstance(mine, dict) and isinstance(yours, dict):

@@ -1,4 +1,4 @@
-"""What every node is told, and launchers, as functions of the state.
+"""This module derives from the state what every node is told, and launchers.
 
 Nothing in the core sends by itself: after each event `protocol.step` compares what stands for a node now with what
 stood before, and sends the difference. A reconnect gets everything that stands, a tick what is still unanswered.
@@ -27,7 +27,7 @@ from elastic_ps.core.configuration import NodeId, Role
 
 
 def standing(state: State, name: NodeId) -> tuple[Directive, ...]:
-    """All that a node has to know now, in the order to send it, without the Welcome that opens a stream."""
+    """Return all that a node has to know now, in the order to send it, without the Welcome that opens a stream."""
     node = state.job.nodes.get(name)
     if node is None:
         return ()
@@ -51,7 +51,7 @@ def _standing(state: State, node: RegisteredNode) -> Iterator[Directive]:
 
 
 def switching(plan: Plan | None) -> bool:
-    """Nodes may be in different configurations: the plan, or one whose outcome it carries, is armed."""
+    """Return whether nodes may be in different configurations: the plan, or one that it has absorbed, is armed."""
     return plan is not None and (plan.phase is Phase.ARMED or bool(plan.absorbed))
 
 
@@ -75,7 +75,7 @@ def _of_plan(state: State, plan: Plan, node: RegisteredNode) -> Iterator[Directi
 
 
 def awaited_arrivals(state: State, plan: Plan) -> frozenset[NodeId]:
-    """New owners that do not hold all their blocks yet, where no worker's version tells it: pause mode, async, ssp."""
+    """Return new owners that do not hold all their blocks yet, where no worker's version tells: pause, async, ssp."""
     if plan.kind is not PlanKind.SCALE or (plan.migration is MigrationMode.LIVE and state.job.is_sync):
         return frozenset()
     return plan.gainers - state.answers.arrived
@@ -88,7 +88,7 @@ def awaited_to_sync(job: DurableJob, plan: Plan) -> frozenset[NodeId]:
 
 
 def landed(state: State) -> bool:
-    """Everyone who is alive has switched: the plan's target is in force."""
+    """Return whether everyone who is alive has switched, so that the plan's target is in force."""
     plan = state.job.plan
     return plan is not None and plan.phase is Phase.ARMED and state.job.configuration == plan.target
 
@@ -112,7 +112,7 @@ def _of_tables(state: State, node: RegisteredNode) -> Iterator[Directive]:
 
 
 def unextended(state: State) -> frozenset[NodeId]:
-    """Who has not confirmed the tables as they are.
+    """Return the nodes that have not confirmed all that is declared.
 
     An Extend is about the configuration in force, so none is sent while a switch is half done, and no plan is assigned
     while one is unanswered: a node never gets one that belongs to a configuration which it has left.
@@ -125,13 +125,13 @@ def unextended(state: State) -> frozenset[NodeId]:
 
 
 def welcome(state: State) -> Welcome:
-    """What is in force. After a restore the tables come before the configuration."""
+    """Return what is in force. After a restore the declarations come before the configuration."""
     job = state.job
     return Welcome(job.configuration, job.model.tensors, job.optimizers, job.data, job.identity, job.begun)
 
 
 def owed(state: State, name: NodeId) -> tuple[Directive, ...]:
-    """What stands and has not been answered."""
+    """Return the directives that stand and have not been answered."""
     # one Extend and one Try per stream: see `unextended`; one Run, as a handler takes as long as it likes
     answered: tuple[type, ...] = (Committed, Resume, StopOrder, Extend, TryOptimizer, RunCommand)
     if name in state.answers.armed:
@@ -140,13 +140,13 @@ def owed(state: State, name: NodeId) -> tuple[Directive, ...]:
 
 
 def plan_of(state: State, directive: Directive) -> int:
-    """The id of the plan that a directive belongs to; 0: none."""
+    """Return the id of the plan that a directive belongs to; 0 where it belongs to none."""
     plan = state.job.plan
     return plan.id if plan is not None and isinstance(directive, Prepare | Arm | Adopt | Resume) else 0
 
 
 def wanted(job: DurableJob) -> WantedProcesses:
-    """What launchers have to bring about."""
+    """Return what launchers have to bring about."""
     alive = [node for node in job.nodes.values() if node.stop is None]
     quiet = job.ended or bool(job.finished) or job.loading or job.phase is JobPhase.REBUILDING
 

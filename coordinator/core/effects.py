@@ -1,4 +1,4 @@
-"""What a coordinator wants done. The shell does it, in order; results come back as events."""
+"""An effect is something that a coordinator wants done. The shell does it, in order; results come back as events."""
 
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -17,7 +17,7 @@ from elastic_ps.core.model import Tensor
 
 @dataclass(frozen=True)
 class Welcome:
-    """First on every stream, and before a joiner's Prepare."""
+    """A node learns all that is in force, first on every stream, and before a joiner's Prepare."""
 
     configuration: Configuration | None
     tensors: tuple[Tensor, ...]
@@ -29,7 +29,7 @@ class Welcome:
 
 @dataclass(frozen=True)
 class Prepare:
-    """Hold this table ready."""
+    """A node must hold this configuration ready."""
 
     configuration: Configuration
     migration: MigrationMode
@@ -39,7 +39,7 @@ class Prepare:
 
 @dataclass(frozen=True)
 class Arm:
-    """Switch at the clock."""
+    """A node must switch at the clock."""
 
     number: ConfigId
     clock: int
@@ -47,28 +47,28 @@ class Arm:
 
 @dataclass(frozen=True)
 class Adopt:
-    """Switch now."""
+    """A node must switch now."""
 
     number: ConfigId
 
 
 @dataclass(frozen=True)
 class Committed:
-    """Frozen copies may go; leaving servers may end."""
+    """A node may drop frozen copies; a leaving server may end."""
 
     number: ConfigId
 
 
 @dataclass(frozen=True)
 class Resume:
-    """Pause mode: every block has arrived."""
+    """A worker may go on after a pause: every block has arrived."""
 
     number: ConfigId
 
 
 @dataclass(frozen=True)
 class Extend:
-    """The tables have grown."""
+    """A node must take over what has been declared since."""
 
     tensors: tuple[Tensor, ...]
     assignment: tuple[int, ...]
@@ -78,7 +78,7 @@ class Extend:
 
 @dataclass(frozen=True)
 class SaveBlocks:
-    """Write a checkpoint's blocks."""
+    """A server must write a checkpoint's blocks."""
 
     clock: int
     url: str
@@ -86,7 +86,7 @@ class SaveBlocks:
 
 @dataclass(frozen=True)
 class RunCommand:
-    """Run a handler."""
+    """A server must run its handler on a script's command."""
 
     id: int
     head: int
@@ -95,7 +95,7 @@ class RunCommand:
 
 @dataclass(frozen=True)
 class TryOptimizer:
-    """Try an optimizer that a script declares, on scratch memory."""
+    """A server must try an optimizer that a script declares, on scratch memory."""
 
     optimizer: str
     dtypes: tuple[str, ...]
@@ -121,7 +121,7 @@ Directive = (
 
 @dataclass(frozen=True)
 class WriteJournal:
-    """Write what has changed, at once; the shell returns from it when it is safe. Always the first effect.
+    """The shell writes what has changed at once, and returns when it is safe. It is always the first effect.
 
     Attributes:
         job: None: as it was.
@@ -136,7 +136,7 @@ class WriteJournal:
 
 @dataclass(frozen=True)
 class Send:
-    """A directive to a node; where it does not listen the directive is lost, and sent again when it does."""
+    """A directive goes to a node; where the node does not listen it is lost, and sent again when it does."""
 
     node: NodeId
     directive: Directive
@@ -145,14 +145,14 @@ class Send:
 
 @dataclass(frozen=True)
 class Reply:
-    """The answer to a caller."""
+    """A caller is answered."""
 
     to: int
     reply: CallerReply
 
 
 class Why(Enum):
-    """Kinds of refusals."""
+    """A reason says of which kind a refusal is."""
 
     INVALID = auto()  # it can never be done
     PRECONDITION = auto()  # not now, or not in this job
@@ -163,7 +163,7 @@ class Why(Enum):
 
 @dataclass(frozen=True)
 class Refuse:
-    """No, and why."""
+    """A caller is refused, with the reason."""
 
     to: int
     why: Why
@@ -172,7 +172,7 @@ class Refuse:
 
 @dataclass(frozen=True)
 class WantedProcesses:
-    """To launchers: see the contract."""
+    """Launchers have to bring this about: see `Wanted` in protos/elastic.proto."""
 
     workers: int
     servers: int
@@ -191,14 +191,14 @@ class WantedProcesses:
 
 @dataclass(frozen=True)
 class Announce:
-    """Tell launchers."""
+    """Launchers are told what is wanted."""
 
     wanted: WantedProcesses
 
 
 @dataclass(frozen=True)
 class WriteManifest:
-    """Make a checkpoint valid; `ManifestWritten` comes back."""
+    """The shell makes a checkpoint valid; `ManifestWritten` comes back."""
 
     url: str
     manifest: Manifest
@@ -206,14 +206,14 @@ class WriteManifest:
 
 @dataclass(frozen=True)
 class DiscardCheckpoint:
-    """Remove what there is of a checkpoint that did not become one; nothing comes back."""
+    """The shell removes what there is of a checkpoint that did not become one; nothing comes back."""
 
     url: str
 
 
 @dataclass(frozen=True)
 class FindCheckpoint:
-    """Read the checkpoint to load; `CheckpointFound` comes back. `patient`: see `checkpoints.find`."""
+    """The shell finds the checkpoint to load; `CheckpointFound` comes back. For `patient` see `checkpoint_storage`."""
 
     search: CheckpointSearch
     patient: bool = True
@@ -221,7 +221,7 @@ class FindCheckpoint:
 
 @dataclass(frozen=True)
 class Log:
-    """One line for people."""
+    """One line is logged for people."""
 
     text: str
     warning: bool = False

@@ -1,4 +1,4 @@
-"""What happens to a coordinator. `now` is unix seconds; `to` names the caller that waits for a `Reply`."""
+"""Events happen to a coordinator. `now` is unix seconds; `to` names the caller that waits for a `Reply`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from elastic_ps.core.model import Tensor
 
 @dataclass(frozen=True)
 class JobEvent:
-    """Base of all."""
+    """An event is anything that happens to a coordinator."""
 
     now: float
 
@@ -33,7 +33,7 @@ class Tick(JobEvent):
 
 @dataclass(frozen=True)
 class Joined(JobEvent):
-    """Register with INC_WORKER or INC_SERVER."""
+    """A process registers with INC_WORKER or INC_SERVER."""
 
     to: int
     role: Role
@@ -45,7 +45,7 @@ class Joined(JobEvent):
 
 @dataclass(frozen=True)
 class LeaveAsked(JobEvent):
-    """Register with DEC_WORKER or DEC_SERVER."""
+    """A node asks to leave: it registers with DEC_WORKER or DEC_SERVER."""
 
     to: int
     node: NodeId
@@ -71,7 +71,7 @@ class Introduced(JobEvent):
 
 @dataclass(frozen=True)
 class Declared(JobEvent):
-    """Declare. `data` None: the caller says nothing about it."""
+    """A script declares what it uses; `data` None: it says nothing about it."""
 
     to: int
     node: NodeId
@@ -84,7 +84,7 @@ class Declared(JobEvent):
 
 @dataclass(frozen=True)
 class DrawAsked(JobEvent):
-    """Draw; `epoch` None: whichever the job is in."""
+    """A worker draws its next batch; `epoch` None: whichever the job is in."""
 
     to: int
     node: NodeId
@@ -94,7 +94,7 @@ class DrawAsked(JobEvent):
 
 @dataclass(frozen=True)
 class BarrierAsked(JobEvent):
-    """Barrier: (place, number), and who shares it; (): all workers."""
+    """A worker is in the barrier (place, number); `sharing` says who comes to it, () being all workers."""
 
     to: int
     node: NodeId
@@ -105,7 +105,7 @@ class BarrierAsked(JobEvent):
 
 @dataclass(frozen=True)
 class Reported(JobEvent):
-    """Report, without the ledger and the steps, which the shell keeps."""
+    """A node reports; the ledger and the steps of its report are kept by the shell."""
 
     node: NodeId
     version: int
@@ -123,7 +123,7 @@ class Reported(JobEvent):
 
 @dataclass(frozen=True)
 class Exited(JobEvent):
-    """A launcher saw a process end."""
+    """A launcher has seen a process end."""
 
     nonce: str
     node: NodeId
@@ -139,7 +139,7 @@ class Attached(JobEvent):
 
 @dataclass(frozen=True)
 class CommandAsked(JobEvent):
-    """Command. A retry has the same id."""
+    """A script has a command for the servers' handlers. A retry has the same id."""
 
     to: int
     id: int
@@ -149,7 +149,7 @@ class CommandAsked(JobEvent):
 
 @dataclass(frozen=True)
 class ScaleAsked(JobEvent):
-    """Scale; 0 leaves a count as it is."""
+    """An operator asks for other counts of nodes; 0 leaves a count as it is."""
 
     to: int
     workers: int = 0
@@ -162,7 +162,7 @@ class ScaleAsked(JobEvent):
 
 @dataclass(frozen=True)
 class DrainAsked(JobEvent):
-    """Drain."""
+    """An operator asks for a plan without one node."""
 
     to: int
     node: NodeId
@@ -172,7 +172,7 @@ class DrainAsked(JobEvent):
 
 @dataclass(frozen=True)
 class EvictAsked(JobEvent):
-    """Evict."""
+    """An operator asks that the job goes on without a node at once."""
 
     to: int
     node: NodeId
@@ -181,14 +181,14 @@ class EvictAsked(JobEvent):
 
 @dataclass(frozen=True)
 class CancelAsked(JobEvent):
-    """Cancel."""
+    """An operator asks that the plan under way is cancelled."""
 
     to: int
 
 
 @dataclass(frozen=True)
 class CheckpointAsked(JobEvent):
-    """Checkpoint."""
+    """An operator asks for a checkpoint."""
 
     to: int
     url: str = ""
@@ -196,7 +196,7 @@ class CheckpointAsked(JobEvent):
 
 @dataclass(frozen=True)
 class StopAsked(JobEvent):
-    """Stop; `at_once`: do not wait for a checkpoint being written. `failed`: nor does the job end well."""
+    """An operator ends the job, with `at_once` before a checkpoint being written is whole, with `failed` not well."""
 
     to: int
     at_once: bool = False

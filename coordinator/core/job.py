@@ -1,4 +1,4 @@
-"""The part of a job that survives its coordinator: the journal holds it, and the book of batches beside it."""
+"""A job has a part that survives its coordinator: the journal holds it, and the book of batches beside it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from elastic_ps.core.model import Model
 
 
 class JobPhase(StrEnum):
-    """Of a job."""
+    """A phase says how far a job has come."""
 
     REBUILDING = "rebuilding"
     STARTING = "starting"
@@ -25,7 +25,7 @@ class JobPhase(StrEnum):
 
 @dataclass(frozen=True)
 class StopOrder:
-    """A node must end: see `Stop` in the contract."""
+    """A node must end: see `Stop` in protos/elastic.proto."""
 
     reason: str
     restart: bool = False
@@ -43,7 +43,7 @@ class CancelOrder:
 
 @dataclass(frozen=True)
 class RegisteredNode:
-    """A registered process.
+    """A registered node is a process that the coordinator has given a name.
 
     Attributes:
         member: its name, role and address.
@@ -68,18 +68,18 @@ class RegisteredNode:
 
     @property
     def role(self) -> Role:
-        """What it does."""
+        """What it does: worker or server."""
         return self.member.role
 
     @property
     def departing(self) -> bool:
-        """It ends by itself, soon."""
+        """Whether it ends by itself, soon."""
         return self.left or self.stop is not None or (self.cancel is not None and self.cancel.leave)
 
 
 @dataclass(frozen=True)
 class DurableJob:
-    """What survives the coordinator.
+    """A durable job is what survives its coordinator.
 
     Attributes:
         identity: of this training run, which its checkpoints have; made once, and never changed.
@@ -153,26 +153,26 @@ class DurableJob:
 
     @property
     def ended(self) -> bool:
-        """Nothing happens any more."""
+        """Whether nothing happens any more."""
         return self.phase in (JobPhase.FINISHED, JobPhase.FAILED)
 
     @property
     def members(self) -> Mapping[NodeId, Member]:
-        """Of the configuration in force."""
+        """The members of the configuration in force, by name."""
         return self.configuration.members if self.configuration else {}
 
     @property
     def elastic(self) -> bool:
-        """The scripts take their batches from the runtime."""
+        """Whether the scripts take their batches from the runtime."""
         return self.data is not None and self.data.elastic
 
     @property
     def is_sync(self) -> bool:
-        """All workers share each step; a job that has not said otherwise yet is taken to."""
+        """Whether all workers share each step; a job that has not said otherwise yet is taken to."""
         return self.data is None or self.data.is_sync
 
     def waiting(self, role: Role) -> list[NodeId]:
-        """Registered nodes that are in no configuration and no assigned plan, first come first."""
+        """Return registered nodes that are in no configuration and no assigned plan, first come first."""
         busy = self.plan.audience if self.plan and self.plan.target else ()
         found = [
             node.id

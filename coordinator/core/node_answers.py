@@ -7,12 +7,12 @@ from elastic_ps.core.configuration import ConfigId, NodeId
 
 
 class NodeAnswer(JobEvent):
-    """Base of answers to directives."""
+    """A node answers a directive."""
 
 
 @dataclass(frozen=True)
 class Prepared(NodeAnswer):
-    """PREPARED."""
+    """A node holds the plan's configuration ready (PREPARED)."""
 
     node: NodeId
     number: ConfigId
@@ -21,7 +21,7 @@ class Prepared(NodeAnswer):
 
 @dataclass(frozen=True)
 class Synced(NodeAnswer):
-    """SYNCED; `detail` "pause": its remaining blocks go at the clock."""
+    """A node has caught up (SYNCED); `detail` "pause": its remaining blocks go at the clock."""
 
     node: NodeId
     number: ConfigId
@@ -31,7 +31,7 @@ class Synced(NodeAnswer):
 
 @dataclass(frozen=True)
 class Armed(NodeAnswer):
-    """ARMED."""
+    """A node will switch at the clock (ARMED)."""
 
     node: NodeId
     number: ConfigId
@@ -40,7 +40,7 @@ class Armed(NodeAnswer):
 
 @dataclass(frozen=True)
 class Late(NodeAnswer):
-    """LATE: to Arm, or to Save."""
+    """A node is past the clock of an Arm or of a Save (LATE)."""
 
     node: NodeId
     number: ConfigId
@@ -49,7 +49,7 @@ class Late(NodeAnswer):
 
 @dataclass(frozen=True)
 class Switched(NodeAnswer):
-    """SWITCHED."""
+    """A node has switched to the plan's configuration (SWITCHED)."""
 
     node: NodeId
     number: ConfigId
@@ -60,7 +60,7 @@ class Switched(NodeAnswer):
 
 @dataclass(frozen=True)
 class Arrived(NodeAnswer):
-    """ARRIVED."""
+    """A server holds all its new blocks (ARRIVED)."""
 
     node: NodeId
     number: ConfigId
@@ -68,14 +68,14 @@ class Arrived(NodeAnswer):
 
 @dataclass(frozen=True)
 class Extended(NodeAnswer):
-    """EXTENDED."""
+    """A node knows all that is declared (EXTENDED)."""
 
     node: NodeId
 
 
 @dataclass(frozen=True)
 class Forgotten(NodeAnswer):
-    """CANCELLED."""
+    """A node has forgotten a cancelled configuration (CANCELLED)."""
 
     node: NodeId
     number: ConfigId
@@ -83,7 +83,7 @@ class Forgotten(NodeAnswer):
 
 @dataclass(frozen=True)
 class Saved(NodeAnswer):
-    """SAVED; `detail` is JSON of the blocks written."""
+    """A server has written its blocks (SAVED); `detail` is JSON that says where."""
 
     node: NodeId
     version: int
@@ -92,7 +92,7 @@ class Saved(NodeAnswer):
 
 @dataclass(frozen=True)
 class CheckpointUnreadable(NodeAnswer):
-    """UNREADABLE, or (not `damaged`) UNREAD; `detail` says why."""
+    """A server cannot load a checkpoint that is damaged (UNREADABLE), or cannot now (UNREAD); `detail` says why."""
 
     node: NodeId
     number: ConfigId
@@ -102,7 +102,7 @@ class CheckpointUnreadable(NodeAnswer):
 
 @dataclass(frozen=True)
 class Commanded(NodeAnswer):
-    """COMMANDED; `error` "" is success."""
+    """A server has run a command (COMMANDED); `error` "" is success."""
 
     node: NodeId
     command: int
@@ -111,7 +111,7 @@ class Commanded(NodeAnswer):
 
 @dataclass(frozen=True)
 class Tried(NodeAnswer):
-    """TRIED; `error` "" is success."""
+    """A server has tried an optimizer (TRIED); `error` "" is success."""
 
     node: NodeId
     optimizer: str
@@ -120,7 +120,7 @@ class Tried(NodeAnswer):
 
 @dataclass(frozen=True)
 class Broken(NodeAnswer):
-    """BROKEN; `detail` says why."""
+    """A node cannot go on (BROKEN); `detail` says why."""
 
     node: NodeId
     detail: str

@@ -1,4 +1,4 @@
-"""What operators ask for: scale, drain, cancel, stop. A refusal says what is wrong and how to mend it."""
+"""Operators ask to scale, drain, cancel and stop. A refusal says what is wrong and how to mend it."""
 
 from dataclasses import replace
 
@@ -42,12 +42,18 @@ def on_scale_asked(context: StepContext, event: ScaleAsked) -> None:
 
 
 def _wanted_with(job: DurableJob, wish: ScaleRequest) -> ScaleGoal:
-    """What will be wanted if nothing else comes between."""
+    """Return what will be wanted if nothing else comes between."""
     return job.goal.granting(uncontradicted(job.queued, wish))
 
 
 def not_operators(context: StepContext, cause: str, what: str) -> str:
-    """Why a request is not this coordinator's to take: an operator on Kubernetes keeps the job as its document says."""
+    """Return why a request is for the operator on Kubernetes that runs this job, as its document says; "" where not.
+
+    Args:
+        context: the step that asks.
+        cause: of the request.
+        what: is asked for: "scale", "drain" or "stop".
+    """
     settings = context.state.settings
     if not settings.operator or cause.startswith(OPERATOR_CAUSE):
         return ""
@@ -68,7 +74,13 @@ def _not_running(context: StepContext) -> str:
 
 
 def want(context: StepContext, wish: ScaleRequest, queue: bool) -> str:
-    """Take a request up, or queue it behind the plan under way. Returns why not, "" if so."""
+    """Take a request up, or queue it behind the plan under way; return why not, "" if so.
+
+    Args:
+        context: the step that does it.
+        wish: the request.
+        queue: it may wait behind a plan.
+    """
     plan = context.job.plan
     if plan is not None:
         if not queue:
@@ -88,7 +100,13 @@ def want(context: StepContext, wish: ScaleRequest, queue: bool) -> str:
 
 
 def unstart(context: StepContext, workers: int, servers: int) -> None:
-    """Launchers had been told to start so many: those that are not wanted any more may come all the same."""
+    """Note how many processes may still come though launchers need not start them any more.
+
+    Args:
+        context: the step that does it.
+        workers: that launchers had been told to start.
+        servers: likewise.
+    """
     after = wanted(context.job)
     if not context.state.launchers:
         return
@@ -98,7 +116,7 @@ def unstart(context: StepContext, workers: int, servers: int) -> None:
 
 
 def _accepted(context: StepContext, number: int) -> replies.ScaleReply:
-    """What has become of request `number`; 0: it was not needed."""
+    """Return what has become of request `number`; 0: it was not needed."""
     job = context.job
     lines: tuple[str, ...] = ()
     if not context.state.launchers:
@@ -113,7 +131,7 @@ def _accepted(context: StepContext, number: int) -> replies.ScaleReply:
 
 
 def _effect(job: DurableJob, goal: ScaleGoal) -> replies.ScaleReply:
-    """Who comes and who goes."""
+    """Return who comes and who goes."""
     asked = change(job, goal)
     return replies.ScaleReply(joining_workers=asked.workers, joining_servers=asked.servers, leaving=asked.leavers)
 
@@ -137,7 +155,7 @@ def _dry_run(context: StepContext, goal: ScaleGoal) -> replies.ScaleReply:
 
 
 def _speed(context: StepContext) -> float:
-    """Bytes per second of the last migration."""
+    """Return the bytes per second of the last migration."""
     for plan in reversed(context.state.history):
         seconds = plan.times.synced - plan.times.prepared
         if plan.phase is Phase.COMMITTED and plan.moved and seconds > 0:
@@ -159,15 +177,21 @@ def on_drain_asked(context: StepContext, event: DrainAsked) -> None:
 
 
 def _drain_of(job: DurableJob, name: NodeId) -> int:
-    """The number of the request that drains a node; 0: there is none."""
+    """Return the number of the request that drains a node; 0 where there is none."""
     wishes = (*job.goal.wishes, *job.queued)
     return next((wish.number for wish in wishes if wish.drain is not None and wish.drain.id == name), 0)
 
 
 def drain(context: StepContext, name: NodeId, cause: str, queue: bool) -> str:
-    """Let a node go; its role's wanted count falls by one. Returns why not, "" if so.
+    """Let a node go, so that its role's wanted count falls by one; return why not, "" if so.
 
     The last of its role is replaced: the same plan waits for another one, which gets what it has before it goes.
+
+    Args:
+        context: the step that does it.
+        name: of the node.
+        cause: for people.
+        queue: the request may wait behind a plan.
     """
     job = context.job
     node, plan = job.nodes[name], job.plan
@@ -216,7 +240,7 @@ def on_stop_asked(context: StepContext, event: StopAsked) -> None:
 
 
 def stop(context: StepContext) -> bool:
-    """The end that an operator has asked for."""
+    """End the job, as an operator has asked, once no checkpoint is being written."""
     if not context.state.stopping or context.job.ended or context.state.saving is not None:
         return False
     end(context, JobPhase.FINISHED, context.state.stopping)

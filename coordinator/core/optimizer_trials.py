@@ -1,4 +1,4 @@
-"""Optimizers that the job does not have yet: every server tries one before it becomes part of the tables.
+"""Every server tries an optimizer that the job does not have yet, before it becomes part of the job.
 
 A server that found out by an Extend that it cannot run an optimizer could only die, with its blocks.
 """

@@ -1,4 +1,4 @@
-"""The coordinator's decisions: `state, effects = step(state, event)`. Pure: no I/O, no clock, no thread.
+"""The coordinator decides by `state, effects = step(state, event)`, which is pure: no I/O, no clock, no thread.
 
 A handler notes what an event tells. Then the rules run until none applies; each looks at the facts and moves one thing
 on. What nodes and launchers have to hear is a function of the state (`directives`), so a step sends what is new in it;
@@ -29,7 +29,7 @@ _ROUNDS = 200
 
 
 def step(state: State, event: ev.JobEvent) -> tuple[State, list[Effect]]:
-    """The next state, and what to do, in order.
+    """Return the next state, and what to do, in order.
 
     Raises:
         ImpossibleTransitionError: a bug, with the plan's history.
@@ -86,7 +86,7 @@ def settle(context: StepContext) -> None:
 
 
 def _on_started(context: StepContext, event: ev.Started) -> None:
-    """A new term. What had not been armed is cancelled; what had been is finished, once everyone has been asked."""
+    """Begin a new term: cancel what had not been armed, and finish what had been, once everyone has been asked."""
     begins = context.job.term == 0
     lost = begins and event.term > 1
     context.durable(term=max(context.job.term + 1, event.term))
@@ -137,7 +137,7 @@ def _on_attached(context: StepContext, event: ev.Attached) -> None:
 
 
 def _on_withdrawn(context: StepContext, event: ev.Withdrawn) -> None:
-    """Nobody waits for this answer any more; what was asked for goes on where it has begun."""
+    """Forget a caller that has hung up; what it asked for goes on where it has begun."""
     state = context.state
     pending = state.saving
     context.live(
@@ -154,7 +154,7 @@ def _on_withdrawn(context: StepContext, event: ev.Withdrawn) -> None:
 
 
 def _answering(context: StepContext, event: Any) -> Plan | None:
-    """The plan that an answer concerns; an answer about another configuration is an old one."""
+    """Return the plan that an answer concerns; an answer about another configuration is an old one."""
     membership.heard(context, event.node, getattr(event, "version", 0))
     plan = context.job.plan
     return plan if plan is not None and plan.target is not None and plan.number == event.number else None
@@ -186,7 +186,7 @@ def _on_late(context: StepContext, event: na.Late) -> None:
 
 
 def _on_switched(context: StepContext, event: na.Switched) -> None:
-    """From the first one on the configuration is decided: nobody is armed any more, the rest adopts it."""
+    """Take the first switch as the decision: nobody is armed any more, and the rest adopts the configuration."""
     plan = _answering(context, event)
     if plan is None or plan.phase is not Phase.ARMED:
         _amend(context, event)
@@ -202,7 +202,7 @@ def _on_switched(context: StepContext, event: na.Switched) -> None:
 
 
 def _figures(plan: Plan, event: na.Switched) -> dict[str, object]:
-    """A node may answer twice: in pause mode a worker knows its suspension only after Resume."""
+    """Return a plan's figures with a node's. In pause mode a worker knows its suspension only after Resume."""
     figures: dict[str, object] = {}
     if event.bytes_moved > plan.moved.get(event.node, 0):
         figures["moved"] = {**plan.moved, event.node: event.bytes_moved}
@@ -213,7 +213,7 @@ def _figures(plan: Plan, event: na.Switched) -> dict[str, object]:
 
 
 def _amend(context: StepContext, event: na.Switched) -> None:
-    """Figures that come after their plan has ended."""
+    """Add figures to a plan that has ended before they came."""
     for plan in context.state.history:
         if plan.number == event.number and event.suspension_ms > plan.suspension.get(event.node, 0.0):
             amended = replace(plan, suspension={**plan.suspension, event.node: event.suspension_ms})
@@ -236,7 +236,7 @@ def _on_forgotten(context: StepContext, event: na.Forgotten) -> None:
 
 
 def _noting(handler: Callable[[StepContext, Any], None]) -> Callable[[StepContext, Any], None]:
-    """Any answer is a sign of life."""
+    """Wrap a handler so that the answer counts as a sign of life."""
 
     def handle(context: StepContext, event: Any) -> None:
         membership.heard(context, event.node)

@@ -25,7 +25,7 @@ from elastic_ps.core.configuration import NodeId, Role
 
 @dataclass(frozen=True)
 class CoordinatorSettings:
-    """What the coordinator was started with.
+    """Settings hold what the coordinator was started with.
 
     Attributes:
         name: of the job.
@@ -58,7 +58,7 @@ class CoordinatorSettings:
 
 @dataclass(frozen=True)
 class ReportedWait:
-    """What a node has told of a peer in its last report: `ReportedWait` in the contract.
+    """A node has told in its last report that it waits for a peer: `Wait` in protos/elastic.proto.
 
     Attributes:
         peer: whom it waits for.
@@ -75,7 +75,7 @@ class ReportedWait:
 
 @dataclass(frozen=True)
 class Vitals:
-    """What a node has told lately; seconds, bytes, samples per second.
+    """Vitals hold what a node has told lately; seconds, bytes, samples per second.
 
     `back`: since when it was not silent between; `grew`: when `bytes` or `copied` last changed.
     """
@@ -97,7 +97,7 @@ class Vitals:
 
 @dataclass(frozen=True)
 class PlanAnswers:
-    """Who has answered what in the plan under way.
+    """Answers hold who has answered what in the plan under way.
 
     `unheard`: after a restart from ARMED, who has not yet said which configuration it is in; nobody is armed before all
     have, or `until` (0: nobody is asked).
@@ -116,7 +116,7 @@ class PlanAnswers:
 
 @dataclass(frozen=True)
 class State:
-    """Everything. See the module.
+    """A state holds everything that a coordinator knows.
 
     Attributes:
         settings: of the process.

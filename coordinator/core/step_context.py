@@ -1,4 +1,4 @@
-"""One step in the making: the state as it is being changed, and the effects so far. It lives for one call of `step`."""
+"""A `StepContext` holds the state as one step changes it, and the effects so far. It lives for one call of `step`."""
 
 from dataclasses import replace
 from typing import Any
@@ -13,7 +13,7 @@ from elastic_ps.core.configuration import NodeId
 
 
 class StepContext:
-    """See the module.
+    """A context holds the state as one step changes it, and the effects so far.
 
     Attributes:
         state: so far.
@@ -61,7 +61,7 @@ class StepContext:
         self.durable(plan=replace(self.plan, **changes))
 
     def note_answers(self, **changes: Any) -> None:
-        """Change the round."""
+        """Change what nodes have answered."""
         self.live(answers=replace(self.answers, **changes))
 
     def node(self, name: NodeId, **changes: Any) -> None:
@@ -71,7 +71,7 @@ class StepContext:
             self.durable(nodes={**self.job.nodes, name: replace(node, **changes)})
 
     def close(self, plan: Plan) -> None:
-        """A plan belongs to the past; its table is not kept."""
+        """Put a plan into the history, without its configurations."""
         ended = replace(plan, base=None, target=None, audience=(), absorbed=(), ended=plan.ended or self.now)
         kept = tuple(old for old in self.state.history if old.id != plan.id)
         self.live(history=(*kept, ended))
@@ -84,7 +84,13 @@ class StepContext:
         self.effects.append(Reply(to, reply))
 
     def refuse(self, to: int, text: str, why: Why = Why.PRECONDITION) -> None:
-        """Answer a caller with no."""
+        """Answer a caller with no.
+
+        Args:
+            to: the caller.
+            text: why, for people.
+            why: of which kind the refusal is.
+        """
         self.effects.append(Refuse(to, why, text))
 
     def log(self, text: str, warning: bool = False) -> None:

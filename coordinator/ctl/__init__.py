@@ -1,1 +1,1 @@
-"""The program `elasticctl`: what operators ask of running jobs, and how the answers are printed."""
+"""The program `elasticctl` asks running jobs for what operators want, and prints the answers."""

@@ -1,4 +1,4 @@
-"""How elasticctl answers: results for people or programs, progress beside them, refusals, exit statuses."""
+"""This module prints how elasticctl answers: results for people or programs, progress beside them, refusals."""
 
 import json
 from enum import IntEnum
@@ -11,7 +11,7 @@ from elastic_ps.system.terminal import Terminal, say
 
 
 class Exit(IntEnum):
-    """Exit statuses of every command."""
+    """Every command ends with one of these exit statuses."""
 
     OK = 0
     FAILED = 1
@@ -23,7 +23,13 @@ class Exit(IntEnum):
 
 
 def result(as_json: bool, value: Any, view: RenderableType) -> None:
-    """Print a command's result: `value` as JSON, or `view` for people."""
+    """Print a command's result, for programs or for people.
+
+    Args:
+        as_json: print `value` as JSON.
+        value: for programs.
+        view: for people.
+    """
     if as_json:
         print_json(value)
     else:

@@ -1,4 +1,4 @@
-"""Proof from the servers' ledger that every sample of every epoch entered every parameter exactly once.
+"""An audit proves from the servers' ledger that every sample of every epoch entered every parameter exactly once.
 
 Protocol, invariant 4. The proof knows N, B and what the servers applied; it shares no code with the data order that it
 proves: it counts.
@@ -21,7 +21,7 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Audit:
-    """What the ledger shows.
+    """An audit holds what the ledger shows.
 
     Attributes:
         epochs: that were found complete, or should have been.
@@ -39,7 +39,7 @@ class Audit:
 
     @property
     def exactly_once(self) -> bool:
-        """Every sample of every epoch was used exactly once."""
+        """Whether every sample of every epoch was used exactly once."""
         return not self.problems and self.epochs > 0
 
 
@@ -83,7 +83,7 @@ def audit(
 
 
 def _expected(samples: int, global_batch: int, last: str) -> Counts:
-    """How often each position of an epoch is to be used."""
+    """Return how often each position of an epoch is to be used."""
     rest = samples % global_batch
     if not rest or last == "short":
         return np.ones(samples, dtype=np.int64)
@@ -93,7 +93,7 @@ def _expected(samples: int, global_batch: int, last: str) -> Counts:
 
 
 def _doubled_versions(entries: Sequence[pb.LedgerEntry]) -> list[str]:
-    """Blocks whose version was applied twice (invariant 1)."""
+    """Return problems for blocks whose version was applied twice (invariant 1)."""
     seen: set[tuple[int, int]] = set()
     problems = []
     for entry in entries:
@@ -108,7 +108,7 @@ def _doubled_versions(entries: Sequence[pb.LedgerEntry]) -> list[str]:
 
 
 def _check_epoch(epoch: int, exchange: int, entries: Sequence[pb.LedgerEntry], expected: Counts) -> list[str]:
-    """Every block must have had each position as often as expected."""
+    """Check that every block had each position of an epoch as often as expected."""
     if not entries:
         return [f"epoch {epoch}: no update was recorded (exchange {exchange})"]
     counts: dict[int, Counts] = {}

@@ -1,4 +1,4 @@
-"""`elasticctl`: what an operator does with running jobs. docs/cli.md is its reference."""
+"""`elasticctl` does what an operator does with running jobs. docs/reference/cli.md is its reference."""
 
 import json
 import sys
@@ -33,7 +33,7 @@ _NOTHING = "nothing to do: the job is as you want it"
 
 
 class _Errors(CarefulGroup):
-    """Every error of a command becomes one line on stderr and the exit status that docs/cli.md promises."""
+    """Every error of a command becomes one line on stderr and the exit status that docs/reference/cli.md promises."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -251,7 +251,7 @@ def audit_command(
 
 
 def main() -> None:
-    """Entry point of `elasticctl`. With --kube the plug-in that knows Kubernetes does the rest."""
+    """Run `elasticctl`. With --kube the plug-in that knows Kubernetes does the rest."""
     with one_sentence("elasticctl"):
         _program()()
 
@@ -297,7 +297,7 @@ def _follow(client: CoordinatorClient, reply: pb.ScaleReply, detach: bool, as_js
 
 
 def _look(job: LocalJob) -> tuple[str, pb.StatusReply | None]:
-    """A job's state in one word, and what its coordinator says where one answers."""
+    """Return a job's state in one word, and what its coordinator says where one answers."""
     if job.ended is not None:
         return ("failed" if job.status else "finished"), None
     try:

@@ -1,4 +1,4 @@
-"""How an operator's tables say things: units, times, states, columns."""
+"""This module formats what an operator's tables say: units, times, states, columns."""
 
 from collections import Counter
 from datetime import UTC, datetime
@@ -35,7 +35,7 @@ _MAY_FOLD = frozenset(["nodes", "cause", "coordinator", "address", "job"])
 
 
 def bytes_text(count: float) -> str:
-    """Bytes with a decimal unit: 102 MB."""
+    """Return bytes with a decimal unit: 102 MB."""
     if count < 1000:
         return f"{count:.0f} B"
     for unit in ("kB", "MB", "GB"):
@@ -46,27 +46,27 @@ def bytes_text(count: float) -> str:
 
 
 def ms_text(milliseconds: float) -> str:
-    """Milliseconds, with a decimal where it says something."""
+    """Return milliseconds, with a decimal where it says something."""
     return f"{milliseconds:.1f}" if milliseconds < 100 else f"{milliseconds:,.0f}"
 
 
 def time_text(unix: float) -> str:
-    """Local time of the reader; - where unknown."""
+    """Return unix seconds in the reader's local time; "-" where they are unknown."""
     return datetime.fromtimestamp(unix, UTC).astimezone().strftime("%b %d %H:%M") if unix else "-"
 
 
 def optional(value: float, text: str) -> str:
-    """A reading, or - where there is none yet."""
+    """Return a reading's text, or "-" where there is none yet."""
     return text if value else "-"
 
 
 def styled(state: str) -> Text:
-    """A state in its colour."""
+    """Return a state in its colour."""
     return Text(state, _STATE_STYLE.get(state, ""))
 
 
 def columns(*names: str) -> Table:
-    """An empty table with these columns; numbers stand at the right."""
+    """Return an empty table with these columns; numbers stand at the right."""
     made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, header_style="bold")
     for column in names:
         right = column in _NUMBERS or column in SHORT_STEPS
@@ -76,12 +76,18 @@ def columns(*names: str) -> Table:
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """Two workers, one worker."""
+    """Return a count with its noun: "2 workers", "1 worker".
+
+    Args:
+        count: of things.
+        noun: in the singular.
+        plural: where it is not the noun with an s.
+    """
     return f"{count} {noun}" if count == 1 else f"{count} {plural or noun + 's'}"
 
 
 def transports(status: pb.StatusReply) -> tuple[str, str]:
-    """How workers reach servers: the kinds; where one was not the first choice, why."""
+    """Return the kinds of ways by which workers reach servers and, where one was not the first choice, why."""
     paths = [
         (f"{node.member.id} to {server}", *how.partition(": "))
         for node in status.nodes

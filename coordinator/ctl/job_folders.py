@@ -1,6 +1,6 @@
-"""The jobs of this user on this machine, as their launchers wrote them into the state folder. Read only.
+"""This module reads the jobs of this user on this machine, as their launchers wrote them into the state folder.
 
-The folder's layout stands in docs/architecture.md, "A job's folder".
+The folder's layout stands in docs/concepts/architecture.md, "A job's folder".
 """
 
 import json
@@ -15,12 +15,12 @@ _TIMES = 1e11  # unix seconds; the year 5138
 
 
 class JobNotFound(Exception):
-    """No such job, or not clear which; the message lists those that run."""
+    """There is no such job, or it is not clear which is meant; the message lists those that run."""
 
 
 @dataclass(frozen=True)
 class LocalJob:
-    """One job's folder.
+    """A local job is one job's folder on this machine.
 
     Attributes:
         name: of the job and of its folder.
@@ -56,19 +56,19 @@ class LocalJob:
 
 
 def jobs_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where the folders of this user's jobs are: $XDG_STATE_HOME/elastic_ps/jobs, by default under ~/.local/state."""
+    """Return where this user's jobs are: $XDG_STATE_HOME/elastic_ps/jobs, by default under ~/.local/state."""
     state = environment.get("XDG_STATE_HOME")
     return Path(state or "~/.local/state").expanduser() / "elastic_ps" / "jobs"
 
 
 def all_jobs(folder: Path) -> list[LocalJob]:
-    """Every job that has a readable job.json, in order of their start."""
+    """Return every job that has a readable job.json, in order of their start."""
     found = [job for path in sorted(folder.glob("*/job.json")) if (job := read_job(path.parent)) is not None]
     return sorted(found, key=lambda job: (job.started, job.name))
 
 
 def find_job(folder: Path, name: str | None) -> LocalJob:
-    """A job by its name, or the only one that runs.
+    """Return a job by its name, or the only one that runs.
 
     Raises:
         UnknownJob: there is no such job, it has ended, or no name was given and not exactly one runs.
@@ -113,7 +113,7 @@ def read_job(folder: Path) -> LocalJob | None:
 
 
 def _pid(value: Any) -> int:
-    """Raises ValueError: no process can have it."""
+    """Return a process id; raise ValueError where no process can have it."""
     pid = int(value or 0)
     if not 0 <= pid < _PIDS:
         raise ValueError(f"{pid} is no process id")
@@ -121,7 +121,7 @@ def _pid(value: Any) -> int:
 
 
 def _time(value: Any) -> float:
-    """Raises ValueError: not a moment that a calendar has."""
+    """Return unix seconds; raise ValueError where no calendar has that moment."""
     seconds = float(value)
     if not 0 <= seconds < _TIMES:  # neither is NaN
         raise ValueError(f"{seconds} is no time")

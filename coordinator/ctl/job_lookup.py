@@ -1,4 +1,4 @@
-"""Which job a command of `elasticctl` is about: its name, or its coordinator's address and token."""
+"""This module finds the job that a command of `elasticctl` is about: by name, or by its coordinator's address."""
 
 import os
 import re
@@ -23,7 +23,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 @dataclass(frozen=True)
 class Target:
-    """A job's coordinator and, where it was named, the job's folder."""
+    """A target is a job's coordinator and, where it was named, the job's folder."""
 
     client: CoordinatorClient
     job: LocalJob | None = None
@@ -31,6 +31,11 @@ class Target:
 
 def resolve(name: str | None, coordinator: str | None, token_file: Path | None) -> Target:
     """Find the job that the arguments mean.
+
+    Args:
+        name: of the job; None: not given.
+        coordinator: its host:port; None: not given.
+        token_file: that holds the job token; None: not given.
 
     Raises:
         typer.BadParameter: arguments that do not go together.

@@ -1,4 +1,4 @@
-"""Protobuf messages as plain values for `--json`: every field present, numbers as numbers, enums by name.
+"""Protobuf messages become plain values for `--json`: every field present, numbers as numbers, enums by name.
 
 JSON has no NaN and no infinities: they are the texts "NaN", "Infinity" and "-Infinity", as in protobuf's own mapping.
 """
@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 
 def to_dict(message: Message) -> dict[str, Any]:
-    """A message with all its fields; null stands for a message that is absent."""
+    """Return a message with all its fields; null stands for a message that is absent."""
     return {field.name: _field(message, field) for field in message.DESCRIPTOR.fields}
 
 

@@ -1,4 +1,4 @@
-"""Waiting for a plan to end, over cancellations that the coordinator mends and over its restarts."""
+"""An operator waits for a plan to end, over cancellations that the coordinator mends and over its restarts."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -17,7 +17,7 @@ _POLL_SECONDS = 0.1
 
 
 class JobOver(ClientError):
-    """The job ended before the plan did."""
+    """The job has ended before the plan did."""
 
 
 class RequestWithdrawn(ClientError):
@@ -25,7 +25,7 @@ class RequestWithdrawn(ClientError):
 
 
 class Patience:
-    """Bears a coordinator that is away for a while, as one is when it restarts."""
+    """A patience bears a coordinator that is away for a while, as one is when it restarts."""
 
     def __init__(self, seconds: float = AWAY_SECONDS, now: Callable[[], float] = time.monotonic):
         self._seconds = seconds
@@ -33,11 +33,11 @@ class Patience:
         self._away_since: float | None = None
 
     def answered(self) -> None:
-        """It is there."""
+        """Note that the coordinator is there."""
         self._away_since = None
 
     def away(self, error: CoordinatorUnreachable) -> None:
-        """It did not answer; raises `error` once that has lasted too long."""
+        """Note that the coordinator did not answer; raise `error` once that has lasted too long."""
         if self._away_since is None:
             self._away_since = self._now()
         elif self._now() - self._away_since > self._seconds:
@@ -45,7 +45,7 @@ class Patience:
 
 
 class RequestOutcome(Enum):
-    """What a look at a job says about a request."""
+    """An outcome says what has become of a request, as a look at its job shows."""
 
     WAIT = auto()
     DONE = auto()  # its last plan has ended, for good or ill
@@ -54,10 +54,14 @@ class RequestOutcome(Enum):
 
 
 def judge(request: int, status: pb.StatusReply, plans: Iterable[pb.Plan]) -> tuple[RequestOutcome, pb.Plan | None]:
-    """Judge a request by number; with the plan that it is in, where there is one.
+    """Return what has become of a request, and the plan that it is in, where there is one.
 
-    A plan that is cancelled by a death or by new tensors leaves its requests wanted, for the next one. `status` must be
-    older than `plans`.
+    A plan that is cancelled by a death or by new tensors leaves its requests wanted, for the next one.
+
+    Args:
+        request: its number.
+        status: of the job, older than `plans`.
+        plans: of the job.
     """
     own = sorted((plan for plan in plans if request in plan.requests), key=lambda plan: plan.id)
     for ended in own:
@@ -74,7 +78,7 @@ def judge(request: int, status: pb.StatusReply, plans: Iterable[pb.Plan]) -> tup
 
 
 def wait_for_plan(client: CoordinatorClient, request: int, on_phase: Callable[[pb.Plan], None]) -> pb.Plan | None:
-    """The plan that does what was asked, once it is COMMITTED or CANCELLED for good; None: nothing was left to do.
+    """Wait for the plan that does what was asked; return it COMMITTED or CANCELLED for good, None if none was needed.
 
     Args:
         client: of the job.

@@ -1,4 +1,4 @@
-"""Whether a running job's ledger proves that each sample of its epochs so far was used exactly once."""
+"""This module checks whether a running job's ledger proves that its epochs used each sample exactly once."""
 
 import time
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _LOOK_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Proof:
-    """Of epochs `first` to `last`, without `last` itself."""
+    """A proof tells of the epochs from `first` up to, and without, `last`."""
 
     first: int
     last: int

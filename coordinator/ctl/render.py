@@ -1,4 +1,4 @@
-"""What operators read: coordinator's answers as tables. Pure; `cli` prints what these return."""
+"""This module renders a coordinator's answers as tables that operators read; `cli` prints what it returns."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
@@ -27,7 +27,7 @@ _LISTED_SUSPENSIONS = 4
 
 
 def job_table(rows: Iterable[tuple[LocalJob, str, pb.StatusReply | None]]) -> RenderableType:
-    """Jobs with their state and, where the coordinator answered, what it said."""
+    """Return jobs with their state and, where the coordinator answered, what it said."""
     table = columns("job", "state", "workers", "servers", "epoch", "samples/s", "started", "coordinator")
     for job, state, status in rows:
         readings = ["-"] * 4
@@ -44,7 +44,7 @@ def job_table(rows: Iterable[tuple[LocalJob, str, pb.StatusReply | None]]) -> Re
 
 
 def status_view(status: pb.StatusReply) -> RenderableType:
-    """A job: what it does, who takes part, how the bytes are spread, the plan under way."""
+    """Return a job's status: what it does, who takes part, how the bytes are spread, the plan under way."""
     parts: list[RenderableType] = [_summary(status)]
     if status.HasField("plan"):
         parts.append(plan_line(status.plan))
@@ -62,7 +62,7 @@ def status_view(status: pb.StatusReply) -> RenderableType:
 
 
 def progress_line(status: pb.StatusReply) -> str:
-    """A job's progress in one line, for a log."""
+    """Return a job's progress in one line, for a log."""
     in_force = [node.member.role for node in status.nodes if node.rank >= 0]
     who = f"{counted(in_force.count(pb.WORKER), 'worker')}, {counted(in_force.count(pb.SERVER), 'server')}"
     metrics = "".join(f"  {name} {value:.4g}" for name, value in sorted(_chief_metrics(status).items()))
@@ -73,7 +73,7 @@ def progress_line(status: pb.StatusReply) -> str:
 
 
 def plan_line(plan: pb.Plan) -> Text:
-    """One plan in one line."""
+    """Return one plan in one line."""
     line = Text.assemble((f"plan {plan.id}  ", "bold"), styled(plan.phase), f"  {_who(plan)}  ({plan.cause})")
     if plan.missing:
         line.append(f"  {_missing(plan)}")
@@ -85,7 +85,7 @@ def plan_line(plan: pb.Plan) -> Text:
 
 
 def plan_table(plans: Sequence[pb.Plan]) -> RenderableType:
-    """The history of plans: the four steps, bytes, suspension; below it why a plan was cancelled or fell back."""
+    """Return the plans: four steps, bytes, suspension; below them why a plan was cancelled or fell back."""
     if not plans:
         return Text("no plans yet")
     table = columns("plan", "phase", "nodes", "cause", *SHORT_STEPS, "moved", "suspend")
@@ -106,7 +106,7 @@ def plan_table(plans: Sequence[pb.Plan]) -> RenderableType:
 
 
 def plan_result(plan: pb.Plan) -> RenderableType:
-    """A plan that has ended, for the operator who asked for it."""
+    """Return a plan that has ended, for the operator who asked for it."""
     if plan.phase != "COMMITTED":
         return plan_line(plan)
     table = columns("step", "ms")
@@ -117,7 +117,7 @@ def plan_result(plan: pb.Plan) -> RenderableType:
 
 
 def dry_run(reply: pb.ScaleReply) -> RenderableType:
-    """What a scaling would do."""
+    """Return what a scaling would do."""
     table = columns("from", "to", "blocks", "bytes")
     for move in reply.moves:
         table.add_row(move.source, move.target, str(move.blocks), bytes_text(move.bytes))
@@ -130,7 +130,7 @@ def dry_run(reply: pb.ScaleReply) -> RenderableType:
 
 
 def accepted(reply: pb.ScaleReply) -> str:
-    """What has become of a request that was not refused."""
+    """Return what has become of a request that was not refused."""
     if reply.queued:
         return "queued behind the plan under way"
     changes = ", ".join(_roster_changes(reply))
@@ -138,7 +138,7 @@ def accepted(reply: pb.ScaleReply) -> str:
 
 
 def _roster_changes(reply: pb.ScaleReply) -> list[str]:
-    """Who comes and who goes."""
+    """Return who comes and who goes."""
     joining = ((reply.joining_workers, "worker"), (reply.joining_servers, "server"))
     starts = " and ".join(counted(count, noun) for count, noun in joining if count)
     parts = [f"start {starts}"] if starts else []
@@ -146,13 +146,13 @@ def _roster_changes(reply: pb.ScaleReply) -> list[str]:
 
 
 def launch_lines(lines: Sequence[str]) -> RenderableType:
-    """Commands that the operator must run, one a line and unwrapped so that they can be copied."""
+    """Return commands that the operator must run, one a line and unwrapped so that they can be copied."""
     head = Text("no launcher is attached to this job; start the nodes that join yourself:")
     return Group(head, *(Text(f"    {line}", no_wrap=True, overflow="ignore") for line in lines))
 
 
 def checkpoint_line(reply: pb.CheckpointReply, data: pb.DataSpec) -> str:
-    """What has been saved, and what it promises; a number where there is no common version."""
+    """Return what has been saved, and what it promises; a number where there is no common version."""
     if is_sync(data):
         return f"saved version {reply.version}, {bytes_text(reply.bytes)}, to {reply.url}"
     promise = "consistent per block only: a batch under way may be in some blocks and not in others"
@@ -160,12 +160,12 @@ def checkpoint_line(reply: pb.CheckpointReply, data: pb.DataSpec) -> str:
 
 
 def is_sync(data: pb.DataSpec) -> bool:
-    """Whether all workers share each step."""
+    """Return whether all workers share each step."""
     return data.consistency in ("", "sync")
 
 
 def ledger_line(entry: pb.LedgerEntry) -> str:
-    """One applied update in one line."""
+    """Return one applied update in one line."""
     pairs = zip(entry.runs[::2], entry.runs[1::2], strict=True)
     blocks = ",".join(f"{first}-{first + count - 1}" if count > 1 else f"{first}" for first, count in pairs)
     slices = " ".join(f"{part.worker}[{part.low},{part.high})" for part in entry.slices)
@@ -205,7 +205,7 @@ def _summary(status: pb.StatusReply) -> RenderableType:
 
 
 def _is_declared(status: pb.StatusReply) -> bool:
-    """Whether a script has said what it trains on; until then the coordinator answers with defaults."""
+    """Return whether a script has said what it trains on; until then the coordinator answers with defaults."""
     return status.data.elastic or status.blocks > 0
 
 
@@ -294,7 +294,7 @@ def _notes(plan: pb.Plan) -> list[str]:
 
 
 def _suspension(plan: pb.Plan) -> str:
-    """Every worker's where they are few, else the median and the worst."""
+    """Return every worker's suspension where they are few, else the median and the worst."""
     by_worker = sorted(plan.suspension_ms.items())
     if not by_worker:
         return "-"

@@ -1,4 +1,4 @@
-"""The live view of a job."""
+"""This module shows a job live, until it ends."""
 
 import json
 import time
@@ -19,17 +19,17 @@ _RECENT_PLANS = 5
 
 
 class _View(Protocol):
-    """Where looks at a job go."""
+    """A view takes each look at a job."""
 
     def show(self, status: pb.StatusReply, plans: list[pb.Plan]) -> None:
-        """One look."""
+        """Show one look at the job."""
 
     def away(self, reason: str) -> None:
-        """The coordinator did not answer."""
+        """Say that the coordinator did not answer."""
 
 
 class _Screen:
-    """A terminal: the whole status, drawn again in place."""
+    """A terminal shows the whole status, drawn again in place."""
 
     def __init__(self, live: Live):
         self._live = live
@@ -45,7 +45,7 @@ class _Screen:
 
 
 class _Lines:
-    """A pipe or a log: a line whenever the job has moved."""
+    """A pipe or a log gets a line whenever the job has moved."""
 
     def __init__(self, console: Console):
         self._console = console
@@ -65,7 +65,7 @@ class _Lines:
 
 
 class _Json:
-    """A program: one status a line."""
+    """A program reads one status a line."""
 
     def __init__(self, console: Console):
         self._console = console

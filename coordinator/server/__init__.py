@@ -1,1 +1,1 @@
-"""The process around the core: gRPC service, event loop, journal, ledger files, checkpoint storage, metrics."""
+"""This package runs the core in a process: gRPC service, event loop, journal, ledger, checkpoints, metrics."""

@@ -1,4 +1,4 @@
-"""The address that others reach a coordinator by, where it listens on all of its machine."""
+"""This module finds the address that others reach a coordinator by, where it listens on all of its machine."""
 
 import ipaddress
 import socket
@@ -10,7 +10,7 @@ _ELSEWHERE = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}
 
 
 def reachable(host: str) -> str:
-    """`host`, or where that means all addresses, the one that this machine would reach others from.
+    """Return `host`, or where that means all addresses, the one that this machine would reach others from.
 
     Raises:
         ConfigurationError: it has no way to others.

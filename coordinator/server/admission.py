@@ -1,4 +1,4 @@
-"""Who may call: a call that does not show the job's token is refused before any of its message is read."""
+"""A call that does not show the job's token is refused before any of its message is read."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, cast
@@ -19,7 +19,7 @@ _MOST_CALLS = 256
 
 
 class TokenGuard(grpc.aio.ServerInterceptor):
-    """Refuses strangers. Probes, which ask nothing of the job, pass.
+    """A token guard refuses strangers. Probes, which ask nothing of the job, pass.
 
     Args:
         token: of the job.
@@ -31,7 +31,7 @@ class TokenGuard(grpc.aio.ServerInterceptor):
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any
     ) -> "grpc.RpcMethodHandler[Any, Any] | None":
-        """The method's handler, or one that refuses: it takes a stream, and so reads nothing of what comes."""
+        """Return the method's handler, or one that refuses: it takes a stream, and so reads nothing of what comes."""
         details = handler_call_details
         metadata = details.invocation_metadata or ()
         if details.method == GREET:
@@ -54,7 +54,7 @@ async def _refuse(_requests: Any, context: Any) -> None:
 
 
 class MessageGuard(grpc.aio.ServerInterceptor):
-    """Refuses messages that no correct caller sends, of whatever method, before the method sees them."""
+    """A message guard refuses what no correct caller sends, of whatever method, before the method sees it."""
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any
@@ -92,7 +92,7 @@ async def _refuse_fault(request: Any, context: Any) -> None:
 
 
 def make_server(token: bytes) -> "grpc.aio.Server":
-    """A server that only those who show the token can use; it answers probes."""
+    """Return a server that only those who show the token can use; it answers probes."""
     server = grpc.aio.server(
         interceptors=(TokenGuard(token), MessageGuard()),
         options=[

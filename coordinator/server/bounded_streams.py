@@ -1,4 +1,4 @@
-"""Open streams to nodes and launchers, bounded: who does not read costs the coordinator no memory."""
+"""Open streams to nodes and launchers are bounded: who does not read costs the coordinator no memory."""
 
 import asyncio
 from typing import Any
@@ -8,7 +8,7 @@ MOST = 1000
 
 
 class BoundedStream:
-    """Messages for one open stream, in order.
+    """A bounded stream keeps the messages for one open stream, in order.
 
     Args:
         latest: each message says everything, so one that was not read gives way to the next.

@@ -78,7 +78,7 @@ def _name(url: str) -> str:
 
 
 def read(url: str) -> Manifest:
-    """The manifest of the checkpoint at folder `url`.
+    """Return the manifest of the checkpoint at folder `url`.
 
     Raises:
         CheckpointError: torn, or not there.
@@ -104,7 +104,7 @@ def _manifest(url: str) -> Manifest:
 
 
 def _file_bytes(entries: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """How long each data file must be at least."""
+    """Return how long each data file must be at least."""
     ends: dict[str, int] = {}
     for entry in entries:
         length = int(entry.get("value_bytes", 0)) + sum(int(size) for _, _, size in entry.get("states", ()))
@@ -148,7 +148,7 @@ def find(search: CheckpointSearch, patient: bool = True) -> tuple[str, Manifest]
 
 
 def _searched(search: CheckpointSearch, patient: bool) -> Iterator[tuple[str, bool]]:
-    """URLs, each once, and whether it must be the job's own."""
+    """Yield URLs, each once, and whether it must be the job's own."""
     own = (url for url in _under(search.folder) if is_of(url, search.identity))
     seen = set()
     for url in itertools.chain(search.known, own):
@@ -163,7 +163,7 @@ def _searched(search: CheckpointSearch, patient: bool) -> Iterator[tuple[str, bo
 
 
 def _age(url: str, patient: bool) -> tuple[float, int]:
-    """Orders checkpoints of several jobs, the last written first; what is none comes last."""
+    """Return a key that orders checkpoints of several jobs, the last written first; what is none comes last."""
     try:
         manifest = _manifest(url)
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, CheckpointError, StorageError) as error:

@@ -1,4 +1,4 @@
-"""Frozen dataclasses to JSON and back, by their type hints: no field can be forgotten.
+"""Frozen dataclasses become JSON and come back, by their type hints, so that no field can be forgotten.
 
 A record of an earlier program may lack fields that have been added since: those that have defaults get them.
 """
@@ -16,7 +16,7 @@ _hints = cache(get_type_hints)  # a journal holds thousands of records of a few 
 
 
 def encode(value: Any) -> Any:
-    """JSON's types: dataclasses become objects, tuples and sets lists (sets sorted)."""
+    """Return a value in JSON's types: dataclasses become objects, tuples and sets lists (sets sorted)."""
     if is_dataclass(value):
         return {field.name: encode(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Enum):
@@ -31,7 +31,7 @@ def encode(value: Any) -> Any:
 
 
 def decode(kind: type[_T], value: Any) -> _T:
-    """The inverse for a known type.
+    """Return the value of a known type that `encode` made JSON of.
 
     Raises:
         KeyError, TypeError, ValueError: not a record of this type.

@@ -1,4 +1,4 @@
-"""The standard health service of gRPC (grpc.health.v1), for Kubernetes' probes: it answers as long as the loop turns.
+"""The standard health service of gRPC (grpc.health.v1) answers Kubernetes' probes as long as the loop turns.
 
 Its one message has one field, so it needs no generated code. Probes have no token: nothing of a request is read, and
 an answer tells nothing of the job.
@@ -15,7 +15,7 @@ _SERVING = b"\x08\x01"
 
 
 def handler() -> grpc.GenericRpcHandler:
-    """Serves `Check`; the process ends where the coordinator fails, so it need not say anything else."""
+    """Serve `Check`; the process ends where the coordinator fails, so it need not say anything else."""
     check: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_unary_rpc_method_handler(_check)  # a stream is not read
     return grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": check})
 

@@ -1,4 +1,4 @@
-"""What survives the coordinator: the job, its plans and its book of batches, in SQLite."""
+"""The journal keeps in SQLite what survives the coordinator: the job, its plans and its book of batches."""
 
 import json
 import sqlite3
@@ -19,7 +19,7 @@ class JournalError(ElasticError):
 
 
 class Unopened(JournalError, NotNow):
-    """The journal cannot be opened now: no room, no answer of the disk, or another coordinator has it."""
+    """The journal cannot be opened now: the disk has no room or does not answer, or another coordinator has it."""
 
 
 class JobFolderUnwritable(NotNow):
@@ -35,7 +35,7 @@ class JobFolderUnwritable(NotNow):
 
 
 class Journal:
-    """One job's journal. A write that has returned survives a power cut (WAL, `synchronous=FULL`).
+    """A journal belongs to one job. A write that has returned survives a power cut (WAL, `synchronous=FULL`).
 
     Args:
         path: of the database file.
@@ -60,7 +60,7 @@ class Journal:
             raise kind(f"cannot open the journal {path}: {error}{hint}") from error
 
     def load(self) -> tuple[DurableJob, tuple[Plan, ...], Book] | None:
-        """What was written last; None: nothing yet.
+        """Return what was written last; None: nothing yet.
 
         Raises:
             JournalError: it is not readable.
@@ -79,7 +79,12 @@ class Journal:
             raise JournalError(f"the journal {self._path} is damaged: {error!r}") from error
 
     def write(self, job: DurableJob | None, plans: Iterable[Plan] = (), book: Book | None = None) -> None:
-        """The job as it is, plans that have ended, and the book, in one transaction. None: it stays as written.
+        """Write the job as it is, plans that have ended, and the book, in one transaction.
+
+        Args:
+            job: None: it stays as written.
+            plans: that have ended or changed since.
+            book: of batches; None: it stays as written.
 
         Raises:
             Unwritten: nothing of it is.

@@ -1,4 +1,4 @@
-"""The ledger and the step times of a job: JSON lines in its folder, appended.
+"""The ledger and the step times of a job are JSON lines in its folder, which only grow.
 
 Servers keep ledger entries until the coordinator says that they are stored, so an entry is on the disk before it is
 acknowledged, and one that comes twice (the acknowledgement was lost) is stored once.
@@ -35,7 +35,7 @@ _Row = TypeVar("_Row")
 
 
 class JsonLinesFile:
-    """One file of JSON lines.
+    """A file of JSON lines is appended to, and read while it grows.
 
     Args:
         path: of the file.
@@ -49,7 +49,7 @@ class JsonLinesFile:
 
     @property
     def size(self) -> int:
-        """Return the bytes that it has."""
+        """The bytes that it has."""
         return self._path.stat().st_size
 
     def append(self, lines: Sequence[Any], sync: bool) -> int:
@@ -144,7 +144,7 @@ def _mend(path: Path) -> None:
 
 
 class Ledger:
-    """What servers have applied.
+    """A ledger holds what servers have applied.
 
     Its entries can be read at once; before it takes any, `load` finds out how far it holds each server's.
 
@@ -185,10 +185,15 @@ class Ledger:
         self._given_up = True
 
     def store(self, server: str, first: int, entries: Sequence["pb.LedgerEntry"]) -> int:
-        """Store entries `first`, `first` + 1, ...; returns up to where all are kept, 0 before it is loaded.
+        """Store entries of a server; return up to where all of its entries are kept, 0 before the ledger is loaded.
 
         A server sends what has not been acknowledged, from its oldest on: where `first` is beyond what is kept here,
         the disk has lost what lies between, and nobody has it any more.
+
+        Args:
+            server: that has applied them.
+            first: number of the first of them.
+            entries: in order, without a gap.
         """
         if not self.loaded:
             return 0
@@ -275,7 +280,7 @@ def _entry(line: Any) -> "pb.LedgerEntry | None":
 
 
 class Steps:
-    """Times of every step at every worker; a report that comes twice is stored once.
+    """Steps hold the time of every step at every worker; a report that comes twice is stored once.
 
     Args:
         path: of the file.

@@ -1,4 +1,4 @@
-"""What every message must be, whichever it is: a sentence says what is wrong with one that no correct caller sends."""
+"""This module checks what every message must be: it says in a sentence what is wrong with one."""
 
 from collections.abc import Iterable, Mapping
 from math import isfinite

@@ -1,4 +1,4 @@
-"""What a job tells Prometheus. The state is read when it scrapes; nothing is counted beside it."""
+"""This module tells Prometheus of a job. The state is read when it scrapes; nothing is counted beside it."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -27,7 +27,13 @@ Family = CounterMetricFamily | GaugeMetricFamily
 
 @contextmanager
 def served(state: Callable[[], State], now: Callable[[], float], host: str, port: int) -> Iterator[int]:
-    """Answer scrapes at `host` meanwhile, from a thread of its own; yields the port, a free one for 0.
+    """Answer scrapes at `host` meanwhile, from a thread of its own; yield the port, a free one for 0.
+
+    Args:
+        state: returns the coordinator's present state.
+        now: returns unix seconds.
+        host: to listen on.
+        port: to listen on; 0: a free one.
 
     Raises:
         ConfigurationError: the port is taken, or none.
@@ -43,7 +49,7 @@ def served(state: Callable[[], State], now: Callable[[], float], host: str, port
 
 
 class JobCollector(Collector):
-    """Of one job.
+    """A collector reads the metrics of one job.
 
     Args:
         state: the present one, which never changes itself: any thread may read it.
@@ -55,7 +61,7 @@ class JobCollector(Collector):
         self._now = now
 
     def collect(self) -> Iterator[Family]:
-        """One reading."""
+        """Yield the metrics of one reading."""
         state = self._state()
         yield from _progress(state, self._now())
         yield from _plans(state)

@@ -1,4 +1,4 @@
-"""The only loop, and the only owner of the state: events in, effects out, in order."""
+"""The runtime is the only loop, and the only owner of the state: events go in, effects come out, in order."""
 
 import asyncio
 import itertools
@@ -28,7 +28,7 @@ TICK_SECONDS = 0.2
 
 
 class RefusedError(Exception):
-    """The core's no to a caller."""
+    """The core refuses a caller."""
 
     def __init__(self, why: ef.Why, text: str):
         super().__init__(text)
@@ -37,7 +37,7 @@ class RefusedError(Exception):
 
 
 class Runtime:
-    """Runs `protocol.step`. All of it happens on one event loop; a step is never interrupted.
+    """A runtime runs `protocol.step`. All of it happens on one event loop; a step is never interrupted.
 
     Args:
         state: from the journal, or new.
@@ -122,20 +122,20 @@ class Runtime:
                 self.post(ev.Withdrawn(self.now(), number))
 
     def listen(self, node: NodeId) -> BoundedStream:
-        """A node's new control stream; an older one ends."""
+        """Open a node's control stream; an older one ends."""
         self.unlisten(node, self._streams.get(node))
         stream = BoundedStream()
         self._streams[node] = stream
         return stream
 
     def unlisten(self, node: NodeId, stream: BoundedStream | None) -> None:
-        """A stream has ended."""
+        """End a node's control stream."""
         if stream is not None and self._streams.get(node) is stream:
             del self._streams[node]
             stream.end()
 
     def attach(self, current: "pb.Wanted") -> BoundedStream:
-        """A launcher's stream, which begins with what is wanted now."""
+        """Open a launcher's stream, which begins with what is wanted now."""
         stream = BoundedStream(latest=True)
         stream.put(current)
         self._launchers.add(stream)
@@ -143,7 +143,7 @@ class Runtime:
         return stream
 
     def detach(self, stream: BoundedStream) -> None:
-        """A launcher is gone."""
+        """Forget a launcher that is gone."""
         self._launchers.discard(stream)
         if not self.failed.done():
             self.post(ev.Attached(self.now(), -1))

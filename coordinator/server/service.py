@@ -1,4 +1,4 @@
-"""The gRPC servicer: messages in, events out. It decides nothing but which node may call; strangers: `admission`."""
+"""The gRPC servicer turns messages into events. It decides only which node may call; for strangers see `admission`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -49,7 +49,7 @@ Context = Any
 
 
 class CoordinatorService(rpc.CoordinatorServicer):
-    """One job's coordinator on the wire.
+    """A `CoordinatorService` answers for one job's coordinator on the wire.
 
     Args:
         runtime: owner of the state.
@@ -65,14 +65,14 @@ class CoordinatorService(rpc.CoordinatorServicer):
     # ---- who may call ------------------------------------------------------------------------------------------------
 
     async def _ready(self, context: Context, rebuilding: bool = False) -> float:
-        """The time; while the coordinator puts its state together it takes only what is marked `rebuilding`."""
+        """Return the time; while the coordinator puts its state together it takes only what is marked `rebuilding`."""
         if self._runtime.state.rebuilding is not None and not rebuilding:
             text = "the coordinator has lost its journal and asks its nodes what it was: ask again in some seconds"
             await context.abort(grpc.StatusCode.UNAVAILABLE, text)
         return self._runtime.now()
 
     async def _admit(self, request: Any, context: Context, node: bool = True, rebuilding: bool = False) -> float:
-        """Of nodes: refuse those that know a higher term, and (`node`) those that are not registered."""
+        """Refuse nodes that know a higher term, and (`node`) those that are not registered; return the time."""
         now = await self._ready(context, rebuilding)
         if self._runtime.state.rebuilding is not None:
             return now
@@ -99,7 +99,7 @@ class CoordinatorService(rpc.CoordinatorServicer):
             await self._refuse(context, error)
 
     async def _refuse(self, context: Context, error: RefusedError | JobFolderUnwritable) -> NoReturn:
-        """A coordinator that cannot write ends: its callers ask again until another answers."""
+        """Refuse a call; a coordinator that cannot write ends, and its callers ask again until another answers."""
         code = _CODES[error.why] if isinstance(error, RefusedError) else grpc.StatusCode.UNAVAILABLE
         await context.abort(code, str(error))
         raise AssertionError("abort raises")
@@ -164,7 +164,7 @@ class CoordinatorService(rpc.CoordinatorServicer):
             self._runtime.unlisten(node, stream)
 
     async def _same(self, context: Context, node: NodeId, nonce: str) -> None:
-        """A name that a coordinator without a journal has given out again is not another process's."""
+        """Refuse another process's node that a coordinator without a journal gave the same name to."""
         if self._runtime.state.job.nodes[node].nonce != nonce:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"{node} of this job is another process")
 
@@ -338,7 +338,7 @@ class CoordinatorService(rpc.CoordinatorServicer):
 
 
 def _checked(tensor: Tensor) -> Tensor:
-    """A tensor that can be: its size is known before anything is allocated for it."""
+    """Return a tensor that can be: its size is known before anything is allocated for it."""
     if not tensor.key or min(tensor.shape, default=0) < 0:
         raise ConfigurationError(f"key {tensor.key!r} with shape {tensor.shape}: not a tensor")
     try:

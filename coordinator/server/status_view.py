@@ -1,4 +1,4 @@
-"""What a person sees of a job: status and plans, as messages of the contract. Pure."""
+"""This module shows a job to people: its status and plans, as messages of the contract."""
 
 from itertools import pairwise
 
@@ -15,7 +15,7 @@ from protos import elastic_pb2 as pb
 
 
 def status(state: State, now: float) -> "pb.StatusReply":
-    """The job now."""
+    """Return the job as it is now."""
     job = state.job
     message = pb.StatusReply(
         job=state.settings.name,
@@ -63,7 +63,7 @@ def _reason(state: State) -> str:
 
 
 def _progress(state: State) -> tuple[int, int]:
-    """Epoch, and the step in it; where batches are drawn, how many of it are done."""
+    """Return the epoch, and the step in it; where batches are drawn, how many of it are done."""
     data = state.job.data
     if data is None or not data.elastic:
         return 0, 0
@@ -74,7 +74,7 @@ def _progress(state: State) -> tuple[int, int]:
 
 
 def queued(job: DurableJob) -> str:
-    """What waits behind the plan under way, in words; the names in it stand alone."""
+    """Return what waits behind the plan under way, in words; the names in it stand alone."""
     if job.queued:
         return "; ".join(map(str, job.queued))
     waiting = [name for role in Role for name in job.waiting(role)] if job.plan and job.plan.target else []
@@ -120,7 +120,7 @@ def _standing(job: DurableJob, node: RegisteredNode) -> str:
 
 
 def plan(record: Plan) -> "pb.Plan":
-    """A plan, under way or ended."""
+    """Return a plan, under way or ended, as a message."""
     return pb.Plan(
         id=record.id,
         configuration=config_id_to_pb(record.number),
@@ -143,7 +143,7 @@ def plan(record: Plan) -> "pb.Plan":
 
 
 def steps_ms(record: Plan) -> list[float]:
-    """Milliseconds of registration, assignment, migration, worker update (DL2 section 5); fewer where not reached."""
+    """Return milliseconds of registration, assignment, migration, worker update (DL2 section 5), as far as reached."""
     times: Times = record.times
     marks = [record.started, times.assigned, times.prepared, times.first_switched, times.last_switched]
     reached = [mark for mark in marks if mark]
@@ -152,6 +152,6 @@ def steps_ms(record: Plan) -> list[float]:
 
 
 def plans(state: State) -> "pb.PlansReply":
-    """All plans, oldest first, the one under way last."""
+    """Return all plans, oldest first, the one under way last."""
     listed = [*state.history, *([state.job.plan] if state.job.plan else [])]
     return pb.PlansReply(plans=[plan(record) for record in sorted(listed, key=lambda record: record.id)])

@@ -1,4 +1,4 @@
-"""Between the core's directives and answers and the contract's messages."""
+"""This module translates between the core's directives, answers and replies and the contract's messages."""
 
 import re
 from collections.abc import Callable
@@ -39,7 +39,13 @@ MIGRATIONS = {number: migration for migration, number in _MODES.items()}
 
 
 def directive_to_pb(directive: ef.Directive, term: int, plan: int) -> "pb.Directive":
-    """Encode, in the coordinator's present term."""
+    """Encode a directive.
+
+    Args:
+        directive: to a node.
+        term: the coordinator's present one.
+        plan: id of the plan that it belongs to; 0: none.
+    """
     name, encode = _ENCODERS[type(directive)]
     return pb.Directive(term=term, plan=plan, **{name: encode(directive)})
 
@@ -98,7 +104,7 @@ _ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
 
 
 def introduction_from_pb(request: "pb.ListenRequest") -> Introduction:
-    """What a node that opens its stream knows.
+    """Return what a node that opens its stream knows.
 
     Raises:
         ConfigurationError: it cannot be a node's of a job.
@@ -143,7 +149,7 @@ def waits_from_pb(request: "pb.ReportRequest", now: float) -> tuple[ReportedWait
 
 
 def answer_from_pb(request: "pb.AcknowledgeRequest", now: float) -> ev.JobEvent | None:
-    """The event of an answer; None for a kind that this program does not know."""
+    """Return the event of an answer; None for a kind that this program does not know."""
     decode = _DECODERS.get(request.answer)
     return decode(now, request.caller.node, config_id_from_pb(request.configuration), request) if decode else None
 

@@ -1,1 +1,1 @@
-"""What workers draw and wait for together: batches of `async` and `ssp` jobs, and barriers. Pure."""
+"""This package decides what workers draw and wait for together: batches of `async` and `ssp` jobs, and barriers."""

@@ -1,4 +1,4 @@
-"""Workers' barriers: each is answered when all that share it are in it (docs/protocol.md, "A barrier")."""
+"""A worker's barrier is answered when all that share it are in it (docs/reference/protocol.md, "A barrier")."""
 
 from collections.abc import Set
 
@@ -13,7 +13,7 @@ from elastic_ps.core.configuration import NodeId, Role
 
 
 def on_barrier_asked(context: StepContext, event: BarrierAsked) -> None:
-    """A worker's script is in a barrier. One that has been passed is answered again."""
+    """Note that a worker's script is in a barrier. One that has been passed is answered again."""
     job = context.job
     here = Barrier(event.to, event.node, event.place, event.sharing, event.version, _since(context, event))
     if job.ended or job.loading:
@@ -56,7 +56,7 @@ def release(context: StepContext) -> bool:
 
 
 def _refusal(state: State, barrier: Barrier, members: Set[NodeId]) -> tuple[str, Why] | None:
-    """Why a worker need not wait any more: it has no part in the job, or somebody waits for it elsewhere."""
+    """Return why a worker need not wait any more: it has no part in the job, or somebody waits for it elsewhere."""
     job, name = state.job, barrier.node
     if name not in members or job.nodes[name].departing:
         return f"{name} has no part in the job any more", Why.ENDING
@@ -84,7 +84,7 @@ def missing(state: State, place: tuple[int, int]) -> Set[NodeId]:
 
 
 def _members(state: State) -> Set[NodeId]:
-    """Workers in force, and those of a configuration that may be in force somewhere."""
+    """Return the workers in force, and those of a configuration that may be in force somewhere."""
     job, plan = state.job, state.job.plan
     assert job.configuration is not None
     armed = plan.target.ranks.keys() if plan and plan.target and plan.phase is Phase.ARMED else frozenset()

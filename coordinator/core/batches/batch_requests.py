@@ -1,4 +1,4 @@
-"""Workers' draws: batches of an `async` or `ssp` job, out of its book (`batches`)."""
+"""Workers draw the batches of an `async` or `ssp` job out of its book (`book_of_batches`)."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from elastic_ps.core.configuration import NodeId, Role
 
 
 def on_draw_asked(context: StepContext, event: DrawAsked) -> None:
-    """A worker wants its next batch, or (number 0) to know the job's epoch."""
+    """Note that a worker wants its next batch, or (number 0) tell it the job's epoch."""
     if context.job.ended or context.job.loading:
         context.refuse(event.to, context.job.reason, Why.ENDING)
     elif why := _not_drawn(context.state, event):
@@ -28,7 +28,7 @@ def on_draw_asked(context: StepContext, event: DrawAsked) -> None:
 
 
 def _not_drawn(state: State, event: DrawAsked) -> str:
-    """Why the job has no batches to draw, with what to do; "": it has."""
+    """Return why the job has no batches to draw, with what to do; "" where it has."""
     data = state.job.data
     if data is None:
         return "no Sampler has been declared yet: declare the job's data, then draw" if event.number else ""
@@ -43,7 +43,7 @@ def _not_drawn(state: State, event: DrawAsked) -> str:
 
 
 def _impossible(state: State, event: DrawAsked) -> str:
-    """What no correct worker asks; "": it can be."""
+    """Return what is wrong with a request that no correct worker makes; "" where nothing is."""
     if state.job.nodes[event.node].role is not Role.WORKER:
         return f"{event.node} is no worker: only workers draw batches"
     if event.epoch is not None and event.epoch > state.book.epoch:
@@ -89,7 +89,7 @@ def answer(context: StepContext) -> bool:
 
 
 def _leaving(state: State, name: NodeId) -> str:
-    """Why a worker gets no batch any more; "": it does, now or once it is a member."""
+    """Return why a worker gets no batch any more; "" where it does, now or once it is a member."""
     job, plan = state.job, state.job.plan
     node = job.nodes.get(name)
     if node is None or node.departing or name in job.finished:

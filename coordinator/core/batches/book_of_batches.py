@@ -1,4 +1,4 @@
-"""The book of batches of an `async` or `ssp` job: who holds which step of the epoch, and what is done. Pure.
+"""The book of batches of an `async` or `ssp` job says who holds which step of the epoch, and what is done.
 
 A worker holds one batch at a time; its next draw says that the last one is done. So a batch is open, returned (its
 holder is gone: it is given first, under its old name), done, or fresh. An epoch whose batches are all done is over:
@@ -14,7 +14,7 @@ from elastic_ps.core.data_order import DataSpec
 
 @dataclass(frozen=True)
 class Batch:
-    """One step of the epoch, with the name that servers know it by.
+    """A batch is one step of the epoch, with the name that servers know it by.
 
     Attributes:
         step: positions [step * B, (step + 1) * B) of the epoch's permutation.
@@ -29,7 +29,9 @@ class Batch:
 
 @dataclass(frozen=True)
 class DrawAnswer:
-    """To a worker's draw `number`: a batch of `epoch`, or (None) that its epoch is over and the job is in `epoch`."""
+    """A worker's draw `number` is answered by a batch of `epoch`, or (None) by the epoch that the job is in, as its own
+    is over.
+    """
 
     number: int
     epoch: int
@@ -38,7 +40,7 @@ class DrawAnswer:
 
 @dataclass(frozen=True)
 class WorkerPage:
-    """What the book says of one worker.
+    """A page holds what the book says of one worker.
 
     Attributes:
         completed: steps; a joiner starts at the least of the others', so that nobody waits for it.
@@ -55,7 +57,7 @@ class WorkerPage:
 
 @dataclass(frozen=True)
 class Book:
-    """See the module.
+    """A book holds the batches of one epoch: see the module.
 
     Attributes:
         epoch: that is not over.
@@ -110,7 +112,7 @@ def restorable(before: Book, drawn: Iterable[tuple[int, Batch]], taken: Callable
 
 
 def enrol(book: Book, workers: Set[NodeId]) -> Book:
-    """Exactly `workers` take part: what others held goes back, and who is new starts at the least.
+    """Let exactly `workers` take part: what others held goes back, and who is new starts at the least.
 
     Returns:
         The same object where nothing changes.
@@ -125,7 +127,13 @@ def enrol(book: Book, workers: Set[NodeId]) -> Book:
 
 
 def complete(book: Book, worker: NodeId, number: int, spec: DataSpec) -> Book:
-    """The draw `number` of `worker` has come, so the batch of the draw before is done, and perhaps the epoch over.
+    """Enter the batch of a worker's last draw as done, now that its next draw has come; the epoch may be over with it.
+
+    Args:
+        book: as it is.
+        worker: who draws.
+        number: of its draws.
+        spec: of the job's data.
 
     Returns:
         The same object where nothing changes, as at a retry.
@@ -188,7 +196,13 @@ def draw(book: Book, worker: NodeId, number: int, epoch: int | None, spec: DataS
 
 
 def awaited(book: Book, worker: NodeId, spec: DataSpec) -> dict[NodeId, str]:
-    """Return for whom a draw of `worker` that `draw` does not answer waits, and, for people, why for them."""
+    """Return for whom a draw that `draw` does not answer waits, and, for people, why for them.
+
+    Args:
+        book: as it is.
+        worker: who draws.
+        spec: of the job's data.
+    """
     if worker not in book.pages:
         return {}
     others = {name: page for name, page in book.pages.items() if name != worker}
@@ -211,7 +225,7 @@ def _next_returned(book: Book) -> Batch | None:
 
 
 def _too_far(book: Book, worker: NodeId, spec: DataSpec) -> bool:
-    """Under `ssp`: it has completed `staleness` steps more than the slowest of the others."""
+    """Return whether a worker has completed `staleness` steps more than the slowest of the others, under `ssp`."""
     others = [page.completed for name, page in book.pages.items() if name != worker]
     if spec.consistency != "ssp" or not others:
         return False

@@ -1,1 +1,1 @@
-"""How a job is saved, how it goes back to a checkpoint, and how it ends. Pure."""
+"""This package decides how a job is saved, how it goes back to a checkpoint, and how it ends."""

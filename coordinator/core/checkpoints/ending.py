@@ -1,4 +1,4 @@
-"""How a job ends, and how it goes back to a checkpoint."""
+"""This module ends a job, or takes it back to a checkpoint."""
 
 from dataclasses import replace
 
@@ -18,7 +18,13 @@ from elastic_ps.core.model import Model
 
 
 def end(context: StepContext, phase: JobPhase, reason: str) -> None:
-    """The job is over, well or not: everyone is told."""
+    """End the job, well or not, and tell everyone.
+
+    Args:
+        context: the step that does it.
+        phase: that the job ends in.
+        reason: for people.
+    """
     drop_work(context, reason)
     failed = phase is JobPhase.FAILED
     stop_all(context, StopOrder(reason, failed=failed))
@@ -27,7 +33,7 @@ def end(context: StepContext, phase: JobPhase, reason: str) -> None:
 
 
 def stop_all(context: StepContext, order: StopOrder) -> None:
-    """Everyone who has not been told yet to end."""
+    """Tell everyone to end who has not been told yet."""
     nodes = {name: replace(node, stop=node.stop or order) for name, node in context.job.nodes.items()}
     context.durable(nodes=nodes)
 
@@ -57,7 +63,7 @@ def drop_work(context: StepContext, reason: str) -> None:
 
 
 def collapse(context: StepContext, why: str) -> None:
-    """What is lost cannot be mended by a plan: back to the last checkpoint, or the end."""
+    """Go back to the last checkpoint, or end the job, as no plan can mend what is lost."""
     if context.job.ended or context.job.loading:
         return
     drop_work(context, why)
@@ -68,7 +74,7 @@ def collapse(context: StepContext, why: str) -> None:
         or context.state.settings.checkpoint
         or context.state.settings.restore
     ):
-        context.durable(loading=True, phase=JobPhase.RESTORING, reason=why)  # `looking` goes on
+        context.durable(loading=True, phase=JobPhase.RESTORING, reason=why)  # `search` goes on
     elif not context.job.model.blocks:
         begin_again(context, why, "nothing has been trained yet")
     else:
@@ -99,13 +105,26 @@ def on_broken(context: StepContext, event: Broken) -> None:
 
 
 def restore(context: StepContext, url: str, saved: Manifest) -> None:
-    """The tables are those of a checkpoint; the next start loads its blocks."""
+    """Take the job's state from a checkpoint; the next start loads its blocks.
+
+    Args:
+        context: the step that does it.
+        url: folder of the checkpoint.
+        saved: its manifest.
+    """
     context.live(job=restored(context.job, url, saved, context.job.term + 1))
     context.keep(saved.book or Book())
 
 
 def restored(job: DurableJob, url: str, saved: Manifest, term: int) -> DurableJob:
-    """Return the job as a checkpoint has it, in a new term. It keeps its own identity, whoever wrote the checkpoint."""
+    """Return the job as a checkpoint has it, in a new term. It keeps its own identity, whoever wrote the checkpoint.
+
+    Args:
+        job: as it is.
+        url: folder of the checkpoint.
+        saved: its manifest.
+        term: that begins.
+    """
     void = Void(term, saved.version) if saved.book is None else Void(term, 0, saved.floors)
     again = [batch.origin for batch in saved.book.named] if saved.book is not None else []
     workers = max([job.registered.get(Role.WORKER, 0), *(int(origin[1:]) + 1 for origin in again)])
@@ -124,7 +143,7 @@ def restored(job: DurableJob, url: str, saved: Manifest, term: int) -> DurableJo
 
 
 def anew(job: DurableJob, goal: ScaleGoal, term: int, found: tuple[str, Manifest] | None) -> DurableJob:
-    """The job of a journal, none of whose processes is left: what it trained and nobody kept does not count.
+    """Return the job of a journal, none of whose processes is left: what it trained and nobody kept does not count.
 
     Args:
         job: as it was journalled in an earlier term, ended or not.
@@ -150,7 +169,7 @@ def anew(job: DurableJob, goal: ScaleGoal, term: int, found: tuple[str, Manifest
 
 
 def _without_members(job: DurableJob) -> DurableJob:
-    """Nobody is in it; names and numbers that were given out stay so."""
+    """Return the job without anybody in it; names and numbers that were given out stay so."""
     return replace(
         job,
         loading=False,
@@ -164,8 +183,13 @@ def _without_members(job: DurableJob) -> DurableJob:
 
 
 def begin_again(context: StepContext, why: str, whence: str) -> None:
-    """All processes end and are started again, for a reason and from somewhere; a higher term fences whoever has not
-    heard."""
+    """End all processes and have them started again; a higher term fences whoever has not heard.
+
+    Args:
+        context: the step that does it.
+        why: the job begins again, for people.
+        whence: it goes on from, for people.
+    """
     reason = f"{why}; {whence}"
     drop_work(context, reason)  # what was asked for while the checkpoint was looked for
     stop_all(context, StopOrder(reason, restart=True))

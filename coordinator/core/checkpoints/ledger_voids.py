@@ -1,4 +1,4 @@
-"""What restores take back of the ledger. Pure."""
+"""A void says what a restore takes back of the ledger."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ BlockRun = tuple[int, int]
 
 @dataclass(frozen=True)
 class Void:
-    """A restore: of what was applied in older terms only that counts which the checkpoint holds.
+    """After a restore, of what was applied in older terms only that counts which the checkpoint holds.
 
     Attributes:
         term: that the restore began.
@@ -23,7 +23,13 @@ class Void:
     floors: tuple[tuple[int, int, int], ...] = ()
 
     def kept(self, term: int, version: int, runs: Sequence[BlockRun]) -> Sequence[BlockRun]:
-        """Return those of some blocks, taken from a version to the next in a term, for which that still counts."""
+        """Return those of some blocks for which an update that took them to their next version still counts.
+
+        Args:
+            term: in which the update was applied.
+            version: that it was applied to.
+            runs: of blocks that it was applied to.
+        """
         if term >= self.term:
             return runs
         if not self.floors:

@@ -1,4 +1,4 @@
-"""Checkpoints, and scripts' commands: what all servers do and the coordinator waits for."""
+"""The coordinator has all servers save a checkpoint, or run a script's command, and waits for them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ SAVE_SECONDS = 1800.0
 
 
 def on_checkpoint_asked(context: StepContext, event: CheckpointAsked) -> None:
-    """Operator: a checkpoint, now."""
+    """Begin a checkpoint for an operator, or have the operator wait for the one that is being written."""
     root = (event.url or context.state.settings.checkpoint).rstrip("/")
     saving = context.state.saving
     if not root:
@@ -43,7 +43,7 @@ def on_checkpoint_asked(context: StepContext, event: CheckpointAsked) -> None:
 
 
 def long_ago(context: StepContext) -> float:
-    """When the last checkpoint was, as far as a coordinator that comes back knows: so long ago that one is due.
+    """Return when the last checkpoint was, as far as a coordinator that comes back knows: so long ago that one is due.
 
     Else the interval would begin anew with each coordinator, and where they are lost often none would be made.
     """
@@ -70,7 +70,7 @@ def by_time(context: StepContext) -> None:
 
 
 def set_clock(context: StepContext) -> bool:
-    """A checkpoint begins: at one version of all blocks, or at once where there is none; with one owner of each."""
+    """Set the version that a checkpoint saves all blocks at; without a common version it is saved at once."""
     saving, plan, job = context.state.saving, context.job.plan, context.job
     if saving is None or saving.clock is not None or context.state.told or context.state.declarations or job.dead:
         return False
@@ -85,7 +85,7 @@ def set_clock(context: StepContext) -> bool:
 
 
 def _awaited(context: StepContext, saving: PendingCheckpoint) -> list[NodeId]:
-    """Servers that have not saved their blocks yet."""
+    """Return the servers that have not saved their blocks yet."""
     configuration = context.job.configuration
     return sorted({server.id for server in configuration.servers} - saving.saved.keys()) if configuration else []
 
@@ -97,7 +97,7 @@ def _clock(context: StepContext, saving: PendingCheckpoint) -> int:
 
 
 def on_late(context: StepContext, event: Late) -> None:
-    """A server is past a checkpoint's clock: a later one."""
+    """Set a later version to save, as a server is past the one that it was to save."""
     saving = context.state.saving
     if saving is None or saving.clock is None or saving.writing or event.version <= saving.clock:
         return
@@ -105,7 +105,7 @@ def on_late(context: StepContext, event: Late) -> None:
 
 
 def on_saved(context: StepContext, event: Saved) -> None:
-    """A server has written its blocks."""
+    """Note that a server has written its blocks."""
     saving = context.state.saving
     if saving is None or saving.clock != event.version or saving.writing:
         return
@@ -123,7 +123,7 @@ def on_saved(context: StepContext, event: Saved) -> None:
 
 
 def write(context: StepContext) -> bool:
-    """All servers have saved: the manifest makes the checkpoint valid."""
+    """Write the manifest, which makes the checkpoint valid, once all servers have saved."""
     saving, configuration = context.state.saving, context.job.configuration
     if saving is None or saving.clock is None or saving.writing or configuration is None:
         return False
@@ -188,7 +188,7 @@ def unfinished(
 
 
 def on_written(context: StepContext, event: ManifestWritten) -> None:
-    """The manifest is there, or could not be written."""
+    """Answer those who wait for a checkpoint: its manifest is there, or could not be written."""
     saving = context.state.saving
     if event.error:
         if saving is not None and saving.url == event.url:
@@ -216,7 +216,7 @@ def _fail(context: StepContext, saving: PendingCheckpoint, why: str, over: bool 
 
 
 def _adopted(context: StepContext) -> Configuration | None:
-    """The configuration in force; while the job starts, the first one, which scripts have adopted before its commit."""
+    """Return the configuration in force; while the job starts, the first one, which scripts adopt before its commit."""
     plan = context.job.plan
     if context.job.configuration is None and plan is not None and plan.phase is Phase.ARMED:
         return plan.target
@@ -224,7 +224,7 @@ def _adopted(context: StepContext) -> Configuration | None:
 
 
 def on_command_asked(context: StepContext, event: CommandAsked) -> None:
-    """A script's text for the servers' handlers."""
+    """Hand a script's text to the servers' handlers."""
     configuration = _adopted(context)
     if configuration is None:
         context.refuse(event.to, "the job has no servers yet: elastic_ps.init() returns when it has")
@@ -237,7 +237,7 @@ def on_command_asked(context: StepContext, event: CommandAsked) -> None:
 
 
 def on_commanded(context: StepContext, event: Commanded) -> None:
-    """A server has run a command."""
+    """Note that a server has run a command."""
     runs = []
     for run in context.state.running:
         if run.id == event.command and event.node in run.waiting:

@@ -1,4 +1,4 @@
-"""The search for the checkpoint that a job goes back to: a storage that does not answer is asked again, for a while."""
+"""A job that goes back to a checkpoint looks for one; a storage that does not answer is asked again, for a while."""
 
 from dataclasses import replace
 from datetime import datetime

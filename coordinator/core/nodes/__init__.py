@@ -1,1 +1,1 @@
-"""Who takes part in a job: membership, failure detection, deaths, and how a lost journal is rebuilt. Pure."""
+"""This package decides who takes part in a job: members, failure detection, deaths, rebuilding after a lost journal."""

@@ -1,4 +1,6 @@
-"""Deaths of members, and their scripts' ends: the others agree on a table without them (docs/protocol.md, "A plan")."""
+"""When members die, or their scripts end, the others agree on a configuration without them. See
+docs/reference/protocol.md, "A plan".
+"""
 
 from dataclasses import replace
 
@@ -17,7 +19,7 @@ GRACE_SECONDS = 5.0
 
 
 def retire(context: StepContext) -> bool:
-    """Scripts have ended and others go on, which may wait for them in a step: they leave as the dead do."""
+    """Take those off the configuration whose scripts have ended while others, which may wait for them, go on."""
     job = context.job
     ranks = job.configuration.ranks.keys() if job.configuration is not None else frozenset()
     over = (job.finished & ranks) - job.dead
@@ -32,7 +34,7 @@ def retire(context: StepContext) -> bool:
 
 
 def mourn(context: StepContext) -> bool:
-    """Members have died: the survivors agree on a table without them."""
+    """Begin a plan by which the survivors agree on a configuration without the dead."""
     job, plan = context.job, context.job.plan
     if job.dead <= (plan.dead if plan is not None else frozenset()):
         return False
@@ -100,12 +102,12 @@ def _enter_death(
 
 
 def _irreplaceable(job: DurableJob) -> bool:
-    """No worker could take the place of the dead."""
+    """Return whether no worker could take the place of the dead."""
     return bool(static_reason(job)) or job.local_update
 
 
 def lost_shares(job: DurableJob) -> str:
-    """What dead workers have left undone that nobody takes over, for people; "": nothing."""
+    """Return what dead workers have left undone that nobody takes over, for people; "" where that is nothing."""
     if not job.unshared:
         return ""
     verb, whose = ("is", "its") if len(job.unshared) == 1 else ("are", "their")
@@ -119,7 +121,7 @@ def _died(job: DurableJob) -> list[NodeId]:
 
 
 def _cause(job: DurableJob) -> str:
-    """Why there is a plan without the dead, for people."""
+    """Return why there is a plan without the dead, for people."""
     died = _died(job)
     over = sorted(job.dead.difference(died))
     causes = []

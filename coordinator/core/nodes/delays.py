@@ -1,4 +1,4 @@
-"""Waits that nobody's fault need be: who is waited for is alive, and its script may take as long as it likes. Pure.
+"""A delay is a wait that is nobody's fault: who is waited for lives, and its script may take as long as it likes.
 
 So they end nobody. But people are told of them, for a script may hang, and `elasticctl evict` ends it.
 """
@@ -15,7 +15,7 @@ from elastic_ps.core.configuration import NodeId, Role
 
 @dataclass(frozen=True)
 class Delay:
-    """A node that is waited for.
+    """A delay names one node that is waited for.
 
     Attributes:
         node: who.

@@ -1,7 +1,7 @@
-"""Failure detection: carries out what `suspicions` says when its time is up, and tells people of what is new in it.
+"""Failure detection carries out what `suspicions` says when its time is up, and tells people of what is new in it.
 
 A node dies for the job by silence, by separation from a peer, by an answer that does not come, or because an operator
-evicts it. All of them end in `members.bury`, as if its process had ended.
+evicts it. All of them end in `membership.bury`, as if its process had ended.
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What the introductions of a job's nodes come to, for a coordinator without a journal (`rebuilding`). Pure."""
+"""Nodes' introductions tell a coordinator without a journal (`rebuilding`) what it is to go on with."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ def model(told: Iterable[Introduction], block_bytes: int) -> Model:
 
 @dataclass(frozen=True)
 class RebuiltConfiguration:
-    """What introductions come to.
+    """A rebuilt configuration is what introductions come to.
 
     Attributes:
         known: who told what.
@@ -49,19 +49,19 @@ class RebuiltConfiguration:
 
     @property
     def dead(self) -> frozenset[NodeId]:
-        """Return the workers of the target who have not come, or of whom others have been told that they are dead."""
+        """The workers of the target who have not come, or of whom others have been told that they are dead."""
         told = {name for one in self.known.values() for name in one.dead}
         return frozenset(name for name in self.target.ranks if name not in self.known or name in told) - self.finished
 
     @property
     def finished(self) -> frozenset[NodeId]:
-        """Return those who have not come because their scripts have ended: as many as have ended well."""
+        """Those who have not come because their scripts have ended: as many as have ended well."""
         missing = frozenset(self.target.ranks.keys() - self.known.keys())
         return missing if len(missing) <= self.ended else frozenset()
 
     @property
     def missed(self) -> str:
-        """Return who has not come and cannot be done without, for people; "": nobody."""
+        """Who has not come and cannot be done without, for people; "": nobody."""
         servers = {server.id for table in (self.base, self.target) if table is not None for server in table.servers}
         if gone := sorted(servers - self.known.keys()):
             return f"{', '.join(gone)} did not answer"

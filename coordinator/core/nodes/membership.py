@@ -1,4 +1,4 @@
-"""Who is there: registration, leases, exits, deaths."""
+"""This module keeps who is there: registration, leases, exits, deaths."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from elastic_ps.core.configuration import Member, NodeId, Role
 
 
 def on_joined(context: StepContext, event: Joined) -> None:
-    """INC_WORKER or INC_SERVER. A nonce that is known gets the same answer again."""
+    """Register a process as a worker or a server. A nonce that is known gets the same answer again."""
     job = context.job
     known = next((node for node in job.nodes.values() if node.nonce == event.nonce and node.role is event.role), None)
     if known is None:
@@ -59,7 +59,7 @@ def _unwelcome(context: StepContext, event: Joined) -> str:
 
 
 def _unexpected(context: StepContext, node: RegisteredNode) -> None:
-    """A node beyond the wanted number is a wish of its own, unless a launcher started it for a wish since withdrawn."""
+    """Want a node that is beyond the wanted number, unless a launcher started it for a request since withdrawn."""
     job, role = context.job, node.role
     present = sum(n.role is role and not n.departing and n.id not in job.goal.drains for n in job.nodes.values())
     if present <= job.goal.count(role):
@@ -74,7 +74,7 @@ def _unexpected(context: StepContext, node: RegisteredNode) -> None:
 
 
 def on_leave_asked(context: StepContext, event: LeaveAsked) -> None:
-    """DEC_WORKER or DEC_SERVER: the node asks to be drained."""
+    """Drain a node that asks to leave."""
     node = context.job.nodes.get(event.node)
     if node is None:
         context.refuse(event.to, f"no node named {event.node!r} is registered", Why.NOT_FOUND)
@@ -87,7 +87,13 @@ def on_leave_asked(context: StepContext, event: LeaveAsked) -> None:
 
 
 def heard(context: StepContext, name: NodeId, version: int | None = None) -> None:
-    """A sign of life."""
+    """Note a sign of life.
+
+    Args:
+        context: the step that does it.
+        name: of the node.
+        version: that it has told; None: none.
+    """
     vitals = context.state.vitals.get(name, Vitals(context.now, back=context.now))
     lease = context.state.settings.lease
     if (
@@ -99,7 +105,7 @@ def heard(context: StepContext, name: NodeId, version: int | None = None) -> Non
 
 
 def on_listening(context: StepContext, event: Listening) -> None:
-    """A node has opened its control stream, and says where it is."""
+    """Note that a node has opened its control stream, and which configuration it is in."""
     heard(context, event.node, event.version)
     answers = context.answers
     context.note_answers(unheard=answers.unheard - {event.node})
@@ -111,7 +117,7 @@ def on_listening(context: StepContext, event: Listening) -> None:
 
 
 def on_reported(context: StepContext, event: Reported) -> None:
-    """Version and speed; renews the lease."""
+    """Note a node's version and speed, and renew its lease."""
     heard(context, event.node, event.version)
     before = context.state.vitals[event.node]
     vitals = replace(
@@ -142,7 +148,7 @@ def _finished(context: StepContext, name: NodeId) -> None:
 
 
 def on_exited(context: StepContext, event: Exited) -> None:
-    """A launcher saw the process end: as good as an expired lease and a failed exchange."""
+    """Take it that a node has died or ended, as a launcher saw its process end."""
     node = next(
         (n for n in context.job.nodes.values() if event.node == n.id or (event.nonce and event.nonce == n.nonce)), None
     )
@@ -162,7 +168,7 @@ def on_exited(context: StepContext, event: Exited) -> None:
 
 
 def _belie(context: StepContext, name: NodeId, status: int) -> None:
-    """Its script had ended in order, as it seemed; its process has not."""
+    """Note that a process whose script had ended in order, as it seemed, has failed."""
     if not context.job.ended:
         context.durable(finished=context.job.finished - {name})
     elif context.job.phase is JobPhase.FINISHED and status < 128:  # by a signal: who ends a job may send it
@@ -172,14 +178,14 @@ def _belie(context: StepContext, name: NodeId, status: int) -> None:
 
 
 def left(context: StepContext, name: NodeId) -> None:
-    """A leaver's exit is a switch."""
+    """Note that a node which leaves by an armed plan has ended: its exit is a switch."""
     context.note_answers(switched=context.answers.switched | {name})
     context.replan(decided=True)
     _remove(context, name)
 
 
 def describe_status(status: int) -> str:
-    """An exit status for people; negative or above 128: a signal."""
+    """Return an exit status in words, for people; negative or above 128 it is a signal."""
     if status < 0 or status > 128:
         return f"killed by signal {-status if status < 0 else status - 128}"
     return f"exit status {status}"
@@ -195,7 +201,13 @@ def _remove(context: StepContext, name: NodeId) -> None:
 
 
 def bury(context: StepContext, name: NodeId, why: str) -> None:
-    """A process is gone: what follows depends on what it was."""
+    """Go on without a process that is gone; what follows depends on what it was.
+
+    Args:
+        context: the step that does it.
+        name: of the node.
+        why: it is gone, for people.
+    """
     job, plan = context.job, context.job.plan
     node, member, answers = job.nodes[name], is_member(context.job, name), context.answers
     _remove(context, name)
@@ -220,7 +232,7 @@ def bury(context: StepContext, name: NodeId, why: str) -> None:
 
 
 def finish(context: StepContext) -> bool:
-    """The job ends when every worker's script has ended."""
+    """End the job when every worker's script has ended."""
     job = context.job
     if job.configuration is None or not job.configuration.ranks.keys() <= job.finished:
         return False

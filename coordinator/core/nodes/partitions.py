@@ -1,4 +1,4 @@
-"""Which nodes leave when some cannot reach others: a pure function of who cannot reach whom."""
+"""This module chooses which nodes leave when some cannot reach others: a pure function of who cannot reach whom."""
 
 from collections import Counter
 from collections.abc import Callable, Collection

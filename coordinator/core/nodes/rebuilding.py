@@ -1,4 +1,4 @@
-"""A coordinator without a journal in a later term: its state is put together from what its nodes know.
+"""A coordinator without a journal in a later term puts its state together from what its nodes know.
 
 It decides nothing until every node of every table that it has heard of has introduced itself, or a lease has run out;
 training goes on meanwhile. Then the highest configuration that is in force anywhere is the job's. Whoever has not come
@@ -58,7 +58,7 @@ def _waiting(context: StepContext, pending: Rebuilding) -> Rebuilding:
 
 
 def on_introduced(context: StepContext, event: Introduced) -> None:
-    """A node says what it knows."""
+    """Note what a node says it knows."""
     pending = context.state.rebuilding
     assert pending is not None, "nodes of a coordinator that knows them listen"
     told = event.introduction
@@ -70,7 +70,7 @@ def on_introduced(context: StepContext, event: Introduced) -> None:
 
 
 def on_knock(context: StepContext, event: Joined) -> None:
-    """A new process wants to join a job whose seed and names are not known yet."""
+    """Note that a new process wants to join; the job's seed and names are not known yet."""
     pending = context.state.rebuilding
     assert pending is not None
     if not pending.introduced and not pending.knocked:
@@ -80,7 +80,7 @@ def on_knock(context: StepContext, event: Joined) -> None:
 
 
 def on_exited(context: StepContext, event: Exited) -> None:
-    """A process has ended. Which node it was is known only if it had introduced itself."""
+    """Note that a process has ended. Which node it was is known only if it had introduced itself."""
     pending = context.state.rebuilding
     assert pending is not None
     known = {name: told for name, told in pending.introduced.items() if told.nonce != event.nonce}
@@ -89,7 +89,7 @@ def on_exited(context: StepContext, event: Exited) -> None:
 
 
 def rebuild(context: StepContext) -> bool:
-    """All who can have come."""
+    """Put the state together once all have come who can."""
     pending = context.state.rebuilding
     if pending is None:
         return False
@@ -121,7 +121,7 @@ def rebuild(context: StepContext) -> bool:
 
 
 def _over(context: StepContext, pending: Rebuilding) -> bool:
-    """Nobody need be waited for any more."""
+    """Return whether nobody need be waited for any more."""
     known, goal = pending.introduced, context.job.goal
     if not known:  # all processes are new ones: a job that begins, or comes back from its checkpoint
         fresh = {role: sum(knocked is role for knocked, _ in pending.knocked) for role in Role}
@@ -138,7 +138,7 @@ def _over(context: StepContext, pending: Rebuilding) -> bool:
 
 
 def _complain(context: StepContext, pending: Rebuilding) -> bool:
-    """Nobody has come for long: say once for whom the job waits. Return whether there was anything to say."""
+    """Say once, where nobody has come for long, for whom the job waits; return whether there was anything to say."""
     goal = context.job.goal
     reason = (
         "the coordinator lost its journal and no node has come to it: "
@@ -153,7 +153,7 @@ def _complain(context: StepContext, pending: Rebuilding) -> bool:
 
 
 def _put_together(context: StepContext, known: Mapping[NodeId, Introduction], ended: int) -> None:
-    """The job, of which the model and the nodes are known."""
+    """Put the job together, of which the model and the nodes are known by now."""
     found = introductions.find(known, ended)
     if found is None:
         why = "no node holds a configuration" if known else "all its processes are new"
@@ -185,7 +185,7 @@ def _put_together(context: StepContext, known: Mapping[NodeId, Introduction], en
 
 
 def _unknowable(context: StepContext, found: RebuiltConfiguration) -> str:
-    """What no node remembers and no plan can mend; "": all is known."""
+    """Return what no node remembers and no plan can mend; "" where all is known."""
     job, known, target = context.job, found.known, found.target
     if job.data is not None and job.elastic and not job.is_sync:
         return "with it the book of this job's batches: which of them are done is not known"
@@ -200,7 +200,7 @@ def _unknowable(context: StepContext, found: RebuiltConfiguration) -> str:
 
 
 def _finish(context: StepContext, found: RebuiltConfiguration) -> None:
-    """A plan was armed, or has switched somewhere: everyone adopts its table."""
+    """Finish a plan that was armed, or has switched somewhere: everyone adopts its configuration."""
     job, known, target = context.job, found.known, found.target
     old = found.base.members if found.base is not None else {}
     names = [*old, *target.members, *(name for name, one in known.items() if one.has_left)]
@@ -230,7 +230,7 @@ def _finish(context: StepContext, found: RebuiltConfiguration) -> None:
 
 
 def _bury_missing(context: StepContext, found: RebuiltConfiguration) -> None:
-    """A death plan takes them off the table."""
+    """Enter those as dead who have not come: a death plan takes them off the configuration."""
     if not found.dead:
         return
     nodes = {name: node for name, node in context.job.nodes.items() if name not in found.dead}
@@ -239,7 +239,7 @@ def _bury_missing(context: StepContext, found: RebuiltConfiguration) -> None:
 
 
 def _place(context: StepContext, found: RebuiltConfiguration, name: NodeId, told: Introduction) -> None:
-    """What a node has to be told of its own: a table that nobody is armed for is forgotten; who has no part goes."""
+    """Tell a node what concerns it alone: to forget a configuration that nobody is armed for, or to go."""
     if told.prepared is not None and told.prepared.id != found.target.id:
         reason = "the coordinator lost its journal before the plan was armed"
         context.node(name, cancel=CancelOrder(told.prepared.id, reason))

@@ -1,6 +1,6 @@
-"""Whom the job waits for, until when, and what happens then. Pure: people are told exactly what `detection` acts on.
+"""A suspicion says whom the job waits for, until when, and what happens then; `failure_detection` acts on it.
 
-Three kinds of evidence blame a node (docs/protocol.md, "Who is blamed"):
+Three kinds of evidence blame a node (docs/reference/protocol.md, "Who is blamed"):
 
 - *Silence*: its lease has run out while the coordinator hears others.
 - *Separation*: it and a peer both report, and one of them cannot reach the other.
@@ -35,7 +35,7 @@ LONG_SECONDS = 600.0
 
 
 class SuspicionVerdict(StrEnum):
-    """What happens to a suspect when its time is up."""
+    """A verdict says what happens to a suspect when its time is up."""
 
     EXPELLED = "expelled"
     LEFT = "taken to have left"
@@ -44,7 +44,7 @@ class SuspicionVerdict(StrEnum):
 
 @dataclass(frozen=True)
 class Suspicion:
-    """One node that the job waits for.
+    """A suspicion names one node that the job waits for.
 
     Attributes:
         node: the suspect.
@@ -100,7 +100,13 @@ def silent(state: State, now: float) -> frozenset[NodeId]:
 
 
 def heard_at(state: State, name: NodeId, now: float) -> float:
-    """Return when a node was last heard, in unix seconds; one of which nothing is known yet is heard `now`."""
+    """Return when a node was last heard, in unix seconds; one of which nothing is known yet is heard `now`.
+
+    Args:
+        state: of the coordinator.
+        name: of the node.
+        now: unix seconds.
+    """
     vitals = state.vitals.get(name)
     return vitals.heard if vitals else now
 
@@ -202,7 +208,7 @@ def _separated(state: State, now: float) -> Iterator[Suspicion]:
 
 @dataclass(frozen=True, order=True)
 class RemovalCost:
-    """What the removal of some nodes costs; the lower the better, compared field by field.
+    """A cost says what the removal of some nodes takes from the job; the lower the better, compared field by field.
 
     Attributes:
         restores: the job has to go back to its checkpoint, as after the loss of a server or of the last worker.

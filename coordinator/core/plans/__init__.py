@@ -1,1 +1,1 @@
-"""Plans change the configuration of a job: how one is formed, assigned, armed, committed or cancelled. Pure."""
+"""Plans change the configuration of a job: this package forms, assigns, arms, commits and cancels them."""

@@ -1,4 +1,4 @@
-"""Best fit: which server holds which block (DL2 section 5, step 2: parameter assignment). Pure, integers only.
+"""Best fit decides which server holds which block (DL2 section 5, step 2: parameter assignment), in integers only.
 
 Loads are bytes. A plan may leave every server anywhere in a window [level, level + largest block]; the level is the one
 that needs the fewest bytes to move. Five passes reach it:
@@ -26,7 +26,7 @@ from elastic_ps.core.configuration import NodeId
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What one server hands to another.
+    """A move says what one server hands to another.
 
     Attributes:
         source: the owner now.
@@ -42,7 +42,7 @@ class Move:
 
 
 def best_fit(sizes: Sequence[int], assignment: Sequence[int | None], servers: int) -> tuple[int, ...]:
-    """The owner of every block, near the present ones and balanced within one largest block.
+    """Return the owner of every block, near the present ones and balanced within one largest block.
 
     Every server gets a block where there are as many blocks as servers.
 
@@ -67,7 +67,7 @@ def best_fit(sizes: Sequence[int], assignment: Sequence[int | None], servers: in
 
 
 def extend(sizes: Sequence[int], assignment: Sequence[int], servers: int) -> tuple[int, ...]:
-    """The owner of every block of a model that has grown, without moving the known ones.
+    """Return the owner of every block of a model that has grown, without moving the known ones.
 
     Args:
         sizes: bytes by block id, of all blocks.
@@ -86,7 +86,7 @@ def extend(sizes: Sequence[int], assignment: Sequence[int], servers: int) -> tup
 
 
 def moves(sizes: Sequence[int], old: Sequence[NodeId], new: Sequence[NodeId]) -> list[Move]:
-    """What goes from where to where, in order of source and target.
+    """Return what goes from where to where, in order of source and target.
 
     Args:
         sizes: bytes by block id.
@@ -105,7 +105,7 @@ def moves(sizes: Sequence[int], old: Sequence[NodeId], new: Sequence[NodeId]) ->
 
 
 def leaving_server_order(sizes: Sequence[int], assignment: Sequence[int], servers: int) -> tuple[int, ...]:
-    """All servers, the first to leave first: fewest bytes to move, then highest rank.
+    """Return all servers, the first to leave first: fewest bytes to move, then highest rank.
 
     Args:
         sizes: bytes by block id.
@@ -120,7 +120,9 @@ def leaving_server_order(sizes: Sequence[int], assignment: Sequence[int], server
 
 
 def _level(loads: Sequence[int], homeless: int, slack: int) -> int:
-    """The highest level up to which what must move anyway fills all servers; what exceeds level + slack must move."""
+    """Find the highest level up to which what must move anyway fills all servers; beyond level + slack, bytes must
+    move.
+    """
 
     def fills(level: int) -> bool:
         room = sum(level - load for load in loads if load < level)
@@ -134,7 +136,7 @@ def _level(loads: Sequence[int], homeless: int, slack: int) -> int:
 
 
 class _Fit:
-    """An assignment being made. `owner` is -1 where a block has none yet."""
+    """A fit is an assignment being made. `owner` is -1 where a block has none yet."""
 
     def __init__(self, sizes: Sequence[int], assignment: Sequence[int | None], servers: int):
         if servers < 1:
@@ -158,23 +160,23 @@ class _Fit:
 
     @property
     def homeless(self) -> int:
-        """Bytes without an owner."""
+        """The bytes without an owner."""
         return sum(size for size, server in zip(self.sizes, self.owner, strict=True) if server < 0)
 
     def take(self, block: int) -> None:
-        """Off its server."""
+        """Take a block off its server."""
         server, self.owner[block] = self.owner[block], -1
         self.loads[server] -= self.sizes[block]
         self.counts[server] -= 1
 
     def give(self, block: int, server: int) -> None:
-        """To a server."""
+        """Give a block to a server."""
         self.owner[block] = server
         self.loads[server] += self.sizes[block]
         self.counts[server] += 1
 
     def shed(self, top: int) -> None:
-        """Servers above `top` lose blocks from their end until the next one would take them below it."""
+        """Take blocks from the end of servers above `top`, until the next one would take them below it."""
         giving = {server for server, load in enumerate(self.loads) if load > top}
         for block in range(len(self.sizes) - 1, -1, -1):
             server = self.owner[block]
@@ -204,14 +206,14 @@ class _Fit:
         return True
 
     def place_rest(self) -> None:
-        """Largest first, each block without an owner to the least loaded server."""
+        """Give each block without an owner to the least loaded server, largest first."""
         rest = [block for block, server in enumerate(self.owner) if server < 0]
         heap = self._by_load()
         for block in sorted(rest, key=lambda block: (-self.sizes[block], block)):
             self.give(block, self._least_loaded(heap))
 
     def even_out(self, level: int, largest: int) -> None:
-        """From the most to the least loaded server, until they are within one largest block."""
+        """Move blocks from the most to the least loaded server, until they are within one largest block."""
         held: dict[int, list[tuple[int, int]]] = {}
         low = self._by_load()
         high = [(-load, server) for server, load in enumerate(self.loads)]
@@ -232,7 +234,7 @@ class _Fit:
             self.give(block, taker)
 
     def populate(self, movable: range) -> None:
-        """Every server without a block gets one, as long as another has several."""
+        """Give a block to every server that has none, as long as another has several."""
         empty = [server for server, count in enumerate(self.counts) if not count]
         if not empty:
             return
@@ -244,7 +246,7 @@ class _Fit:
                     return
 
     def _price(self, block: int) -> tuple[int, int, int]:
-        """What moving a block costs: nothing if it moves anyway."""
+        """Return what moving a block costs: nothing if it moves anyway."""
         stays = self.owner[block] == self.before[block]
         return (self.sizes[block] if stays else 0, self.sizes[block], -block)
 
@@ -257,7 +259,7 @@ class _Fit:
         return heap
 
     def _least_loaded(self, heap: list[tuple[int, int, int]]) -> int:
-        """The server with the fewest bytes, then blocks, then rank; entries that have grown since are put back."""
+        """Return the server with the fewest bytes, then blocks, then rank; put entries back that have grown since."""
         while True:
             load, count, server = heap[0]
             if (load, count) == (self.loads[server], self.counts[server]):

@@ -1,7 +1,7 @@
-"""The life of a plan: formed, assigned, synced, armed, committed or cancelled (DL2 section 5).
+"""A plan is formed, assigned, synced, armed, and committed or cancelled (DL2 section 5); this module does each of it.
 
 Handlers of events only note facts; the rules here look at the facts and move the plan on. So the order in which
-answers arrive does not matter, and a restart needs no rules of its own beyond `recover`.
+answers arrive does not matter, and a restart needs no rules of its own.
 """
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ _WITHDRAWN = 100
 
 
 def form(context: StepContext) -> bool:
-    """A plan begins where what is wanted differs from what is."""
+    """Begin a plan where what is wanted differs from what is."""
     job = context.job
     if job.plan is not None or job.finished or job.dead:
         return False
@@ -58,7 +58,7 @@ def form(context: StepContext) -> bool:
 
 
 def _refuse(context: StepContext, why: str) -> None:
-    """The plan under way cannot be: without a configuration to go on with, neither can the job."""
+    """Give up the plan under way, which cannot be; without a configuration to go on with, the job too."""
     if context.plan.kind is PlanKind.START:
         end(context, JobPhase.FAILED, f"{why}: start with fewer servers")
     else:
@@ -66,7 +66,7 @@ def _refuse(context: StepContext, why: str) -> None:
 
 
 def grant(context: StepContext, wishes: tuple[ScaleRequest, ...]) -> None:
-    """Requests are wanted now; what they contradict is not any more."""
+    """Want what requests ask for now, and no more what they contradict."""
     job = context.job
     goal = job.goal.granting(wishes)
     context.durable(goal=replace(goal, drains=frozenset(goal.drains & job.members.keys())))
@@ -76,7 +76,14 @@ def grant(context: StepContext, wishes: tuple[ScaleRequest, ...]) -> None:
 def withdraw(
     context: StepContext, before: tuple[ScaleRequest, ...], after: tuple[ScaleRequest, ...], by: ScaleRequest
 ) -> None:
-    """Requests that another has replaced come to nothing; who waits for them is told."""
+    """Note that another request has replaced some; who waits for these is told.
+
+    Args:
+        context: the step that does it.
+        before: requests that were wanted or queued.
+        after: those of them that still are.
+        by: the request that replaces the others.
+    """
     for wish in before:
         if wish not in after:
             context.log(f"request {wish.number}, {wish}, is replaced by: {by}")
@@ -107,7 +114,7 @@ def content(context: StepContext) -> None:
 
 
 def dismiss_waiting(context: StepContext) -> None:
-    """Nodes beyond those that the goal needs end; the last to come first."""
+    """End nodes beyond those that the goal needs, the last to come first."""
     asked = change(context.job, context.job.goal)
     for role in Role:
         for name in context.job.waiting(role)[asked.joining(role) :]:
@@ -115,7 +122,13 @@ def dismiss_waiting(context: StepContext) -> None:
 
 
 def cancel(context: StepContext, reason: str, dismiss: bool = False) -> None:
-    """End a plan that is not armed. `dismiss`: its joiners leave; else they wait for the next."""
+    """End a plan that is not armed.
+
+    Args:
+        context: the step that does it.
+        reason: for people.
+        dismiss: its joiners leave; else they wait for the next plan.
+    """
     plan = context.plan
     for name in plan.audience if plan.target else ():
         leave = dismiss and name in plan.joiners
@@ -127,7 +140,7 @@ def cancel(context: StepContext, reason: str, dismiss: bool = False) -> None:
 
 
 def assign(context: StepContext) -> bool:
-    """REGISTERED: all expected have come, or the time is up."""
+    """Assign blocks for a REGISTERED plan, once all expected have come or the time is up."""
     plan, job, settings = context.job.plan, context.job, context.state.settings
     if plan is None or plan.phase is not Phase.REGISTERED or job.dead:
         return False
@@ -213,12 +226,12 @@ def _enter_assigned(context: StepContext, joiners: list[NodeId], missing: tuple[
 
 
 def answering(context: StepContext) -> frozenset[NodeId]:
-    """Whose answers the plan needs: its audience, without those whose script has ended."""
+    """Return whose answers the plan needs: its audience, without those whose script has ended."""
     return frozenset(name for name in context.plan.audience if name in context.job.nodes) - context.job.finished
 
 
 def prepared(context: StepContext) -> bool:
-    """ASSIGNED: everyone holds the table."""
+    """Move an ASSIGNED plan on once everyone holds its configuration ready."""
     plan = context.job.plan
     if plan is None or plan.phase is not Phase.ASSIGNED or not answering(context) <= context.answers.prepared:
         return False
@@ -233,7 +246,7 @@ def prepared(context: StepContext) -> bool:
 
 
 def arm(context: StepContext) -> bool:
-    """SYNCING: everyone has caught up; no checkpoint is being written, whose owners must stay."""
+    """Arm a SYNCING plan once everyone has caught up; the owners in a checkpoint being written must stay."""
     plan, saving = context.job.plan, context.state.saving
     if plan is None or plan.phase is not Phase.SYNCING or (saving is not None and saving.clock is not None):
         return False
@@ -263,7 +276,7 @@ def _clock(context: StepContext, version: int = 0) -> int:
 
 
 def rearm(context: StepContext) -> bool:
-    """ARMED and undecided: a LATE, or a restart after which everyone has been heard, sets a later clock."""
+    """Set a later clock for an undecided plan, after a LATE, or after a restart once everyone has been heard."""
     plan, answers = context.job.plan, context.answers
     if plan is None or plan.phase is not Phase.ARMED or plan.decided:
         return False
@@ -286,7 +299,7 @@ def rearm(context: StepContext) -> bool:
 
 
 def land(context: StepContext) -> bool:
-    """ARMED: everyone who is alive has switched, so the target is in force."""
+    """Put an ARMED plan's target in force once everyone who is alive has switched."""
     plan = context.job.plan
     if plan is None or plan.phase is not Phase.ARMED or landed(context.state):
         return False
@@ -309,7 +322,7 @@ def land(context: StepContext) -> bool:
 
 
 def commit(context: StepContext) -> bool:
-    """ARMED and switched: the first step of the new configuration is done, so frozen copies may go."""
+    """Commit a plan once the first step of its configuration is done, so that frozen copies may go."""
     plan = context.job.plan
     if plan is None or not landed(context.state) or awaited_arrivals(context.state, plan):
         return False
@@ -332,6 +345,6 @@ def commit(context: StepContext) -> bool:
 
 
 def _times(record: Plan, final: Plan) -> Times:
-    """An absorbed plan's switch is that of the plan that carried it."""
+    """Return the times of an absorbed plan: its switch is that of the plan that carried it."""
     first = record.times.first_switched or final.times.first_switched
     return replace(record.times, first_switched=first, last_switched=final.times.last_switched)

@@ -1,4 +1,4 @@
-"""From what is wanted to a table: what is refused, who leaves, which configuration comes next. Pure functions."""
+"""This module makes the next configuration of what is wanted: what is refused, who leaves, who owns what."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ ELASTIC_LINES = """\
 
 @dataclass(frozen=True)
 class RosterChange:
-    """What a goal asks for, compared with the configuration in force."""
+    """A change says what a goal asks for, compared with the configuration in force."""
 
     workers: int = 0
     servers: int = 0
     leavers: tuple[NodeId, ...] = ()
 
     def joining(self, role: Role) -> int:
-        """How many nodes have to join."""
+        """Return how many nodes of a role have to join."""
         return self.workers if role is Role.WORKER else self.servers
 
     def __bool__(self) -> bool:
@@ -34,7 +34,7 @@ class RosterChange:
 
 
 def change(job: DurableJob, goal: ScaleGoal) -> RosterChange:
-    """What has to happen. Who leaves: whom the goal names; else servers by bytes to move, workers by rank."""
+    """Return what has to happen. Who leaves is whom the goal names, else servers by bytes to move, workers by rank."""
     configuration = job.configuration
     if configuration is None:
         return RosterChange(goal.workers, goal.servers)
@@ -50,19 +50,19 @@ def change(job: DurableJob, goal: ScaleGoal) -> RosterChange:
 
 
 def _split(candidates: Sequence[NodeId], drains: frozenset[NodeId], count: int) -> tuple[int, list[NodeId]]:
-    """How many join and who leaves; `candidates` stand in the order in which they would leave."""
+    """Return how many join and who leaves; `candidates` stand in the order in which they would leave."""
     stay = [node for node in candidates if node not in drains]
     extra = max(0, len(stay) - count)
     return max(0, count - len(stay)), [node for node in candidates if node in drains] + stay[:extra]
 
 
 def sizes(job: DurableJob) -> list[int]:
-    """Bytes by block."""
+    """Return the bytes of each block."""
     return [block.nbytes for block in job.model.blocks]
 
 
 def static_reason(job: DurableJob) -> str:
-    """Why the number of workers cannot change, with what to do; "": it can."""
+    """Return why the number of workers cannot change, with what to do; "" where it can."""
     if job.model.blocks and not job.elastic:
         return (
             "its script draws its own batches (data: static), so another number of workers would train on other data. "
@@ -72,7 +72,7 @@ def static_reason(job: DurableJob) -> str:
 
 
 def refusal(job: DurableJob, goal: ScaleGoal) -> str:
-    """Why a goal cannot be reached, with what to do; "": it can.
+    """Return why a goal cannot be reached, with what to do; "" where it can.
 
     Besides counts and blocks: data that the script draws by itself allows no other workers, and optimizers that live in
     the workers (`update_on_kvstore=False`) could not reach a worker that joins.
@@ -110,7 +110,13 @@ def _too_many_servers(job: DurableJob, servers: int) -> str:
 
 
 def target(job: DurableJob, joiners: Sequence[Member], leavers: Sequence[NodeId], number: ConfigId) -> Configuration:
-    """The next configuration (DL2 section 5, step 2).
+    """Return the next configuration (DL2 section 5, step 2).
+
+    Args:
+        job: as it is.
+        joiners: members that come.
+        leavers: nodes that go.
+        number: of the configuration.
 
     Raises:
         ConfigurationError: servers join that would hold nothing.

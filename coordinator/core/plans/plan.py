@@ -1,4 +1,4 @@
-"""One change of configuration: what a plan is. How it moves on: `transitions` and `plans`."""
+"""A plan is one change of configuration; `transitions` and `lifecycle` say how it moves on."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configurat
 
 
 class Phase(StrEnum):
-    """Of a plan."""
+    """A phase says how far a plan has come."""
 
     REGISTERED = "REGISTERED"
     ASSIGNED = "ASSIGNED"
@@ -20,7 +20,7 @@ class Phase(StrEnum):
 
 
 class PlanKind(StrEnum):
-    """Why a plan exists, and with it how it runs."""
+    """A kind says why a plan exists, and with it how it runs."""
 
     START = "start"  # the first configuration: nothing moves
     SCALE = "scale"  # the paper's: four steps, a clock
@@ -28,7 +28,7 @@ class PlanKind(StrEnum):
 
 
 class MigrationMode(StrEnum):
-    """How blocks move (DL2 section 5, step 3)."""
+    """A mode says how blocks move to other servers (DL2 section 5, step 3)."""
 
     LIVE = "live"
     PAUSE = "pause"
@@ -36,7 +36,7 @@ class MigrationMode(StrEnum):
 
 @dataclass(frozen=True)
 class Times:
-    """Unix seconds of a plan's milestones; 0: not yet."""
+    """Times hold the unix seconds of a plan's milestones; 0: not yet."""
 
     assigned: float = 0.0
     prepared: float = 0.0
@@ -47,7 +47,7 @@ class Times:
 
 @dataclass(frozen=True)
 class PhaseEntered:
-    """One line of a plan's history."""
+    """A line of a plan's history says when, and by what trigger, it entered a phase."""
 
     at: float
     trigger: str
@@ -56,7 +56,7 @@ class PhaseEntered:
 
 @dataclass(frozen=True)
 class Plan:
-    """One change of configuration, under way or ended.
+    """A plan is one change of configuration, under way or ended.
 
     Attributes:
         id: counted by the job.
@@ -113,7 +113,7 @@ class Plan:
 
     @property
     def open_ended(self) -> bool:
-        """Assigned, and can still be cancelled."""
+        """Whether it is assigned, and can still be cancelled."""
         return self.phase in (Phase.ASSIGNED, Phase.SYNCING)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What a job is wanted to be, and the requests that make it so. Pure.
+"""This module keeps what a job is wanted to be, and the requests that make it so.
 
 A request that comes while a plan runs waits. When the plan has ended, well or not, all that wait are granted
 together, in their order, upon what is wanted then: a wish that was cancelled does not come back with the next.
@@ -17,7 +17,7 @@ RESTORE = "restore: "
 
 @dataclass(frozen=True)
 class ScaleRequest:
-    """One request.
+    """A request asks for other counts of nodes, or for a job without one node.
 
     Attributes:
         number: counted by the job.
@@ -43,14 +43,14 @@ class ScaleRequest:
         return f"scale to {', '.join(numbers)} ({self.cause})"
 
     def contradicts(self, older: "ScaleRequest") -> bool:
-        """Whether both ask for a number, and not the same."""
+        """Return whether both ask for a number, and not the same."""
         pairs = ((self.workers, older.workers), (self.servers, older.servers))
         return any(mine and other and mine != other for mine, other in pairs)
 
 
 @dataclass(frozen=True)
 class ScaleGoal:
-    """Numbers of nodes, and who of the present ones must go.
+    """A goal says how many nodes are wanted, and who of the present ones must go.
 
     Attributes:
         workers: wanted number.
@@ -69,15 +69,15 @@ class ScaleGoal:
     wishes: tuple[ScaleRequest, ...] = ()
 
     def count(self, role: Role) -> int:
-        """Wanted number."""
+        """Return the wanted number of a role."""
         return self.workers if role is Role.WORKER else self.servers
 
     def changed(self, role: Role, count: int) -> "ScaleGoal":
-        """Another number of a role."""
+        """Return the goal with another number of a role."""
         return replace(self, workers=count) if role is Role.WORKER else replace(self, servers=count)
 
     def granting(self, wishes: Iterable[ScaleRequest]) -> "ScaleGoal":
-        """With requests taken up, one after the other."""
+        """Return the goal with requests taken up, one after the other."""
         return reduce(ScaleGoal._granting, wishes, self)
 
     def _granting(self, wish: ScaleRequest) -> "ScaleGoal":
@@ -92,5 +92,5 @@ class ScaleGoal:
 
 
 def uncontradicted(queued: tuple[ScaleRequest, ...], wish: ScaleRequest) -> tuple[ScaleRequest, ...]:
-    """A queue with one request more, which takes the place of those that it contradicts."""
+    """Return a queue with one request more, which takes the place of those that it contradicts."""
     return (*(older for older in queued if not wish.contradicts(older)), wish)

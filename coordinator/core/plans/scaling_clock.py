@@ -1,4 +1,4 @@
-"""The scaling clock (DL2 section 5, step 2): near, and yet ahead of every node."""
+"""The scaling clock (DL2 section 5, step 2) is set near, and yet ahead of every node."""
 
 from collections.abc import Iterable
 from math import ceil
@@ -10,7 +10,7 @@ MOST_STEPS = 1000
 
 
 def scaling_clock(vitals: Iterable[Vitals], exchanges: int, margin: int, version: int = 0) -> int:
-    """A step boundary that no node has reached when it hears of it, in all likelihood; LATE mends the rest.
+    """Return a step boundary that, in all likelihood, no node has reached when it hears of it; LATE mends the rest.
 
     Args:
         vitals: of the nodes concerned.

@@ -1,4 +1,4 @@
-"""The phases of a plan, as one table. The picture in docs/ is drawn from it."""
+"""This table holds the phases of a plan and what leads from one to the next. The picture in docs/ is drawn from it."""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -7,7 +7,7 @@ from coordinator.core.plans.plan import Phase, PhaseEntered, Plan
 
 
 class Trigger(StrEnum):
-    """What moves a plan on."""
+    """A trigger moves a plan on."""
 
     COMPLETE = "complete"
     PREPARED = "prepared"
@@ -20,7 +20,7 @@ class Trigger(StrEnum):
 
 @dataclass(frozen=True)
 class Transition:
-    """One arrow of the picture."""
+    """A transition is one arrow of the picture."""
 
     source: Phase
     trigger: Trigger
@@ -50,11 +50,16 @@ _TABLE = {(row.source, row.trigger): row.target for row in TRANSITIONS}
 
 
 class ImpossibleTransitionError(Exception):
-    """A bug: the plan's history is in the message."""
+    """A transition that the table does not have is a bug: the plan's history is in the message."""
 
 
 def advance(plan: Plan, trigger: Trigger, now: float) -> Plan:
-    """The plan in its next phase.
+    """Return the plan in its next phase.
+
+    Args:
+        plan: as it is.
+        trigger: what moves it on.
+        now: unix seconds.
 
     Raises:
         ImpossibleTransitionError: the table has no such row.
