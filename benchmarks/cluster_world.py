@@ -168,7 +168,7 @@ class World:
         """
         names = set(jobs)
         self.each(partial(self.tell, epoch=0.1, count=count), names)
-        until(lambda: all(j.told.workers == count for j in informers.jobs() if j.name in names), "jobs are told of")
+        until(lambda: all(j.status.workers == count for j in informers.jobs() if j.name in names), "jobs are told of")
 
 
 def until(holds: Callable[[], bool], what: str) -> None:

@@ -1,6 +1,4 @@
-"""This program, `python -m k8s.elastic_operator`, keeps every ElasticJob as its document says, while it holds the
-lease.
-"""
+"""This program, `python -m k8s.elastic_operator`, keeps every ElasticJob as its document says."""
 
 import argparse
 import asyncio

@@ -19,8 +19,8 @@ _AWAY_SECONDS = 1.0
 _KILLED = 137
 
 
-class CoordinatorCalls:
-    """A `CoordinatorCalls` asks one job's coordinator, and keeps what has become of it.
+class CoordinatorRequests:
+    """A `CoordinatorRequests` asks one job's coordinator, and keeps what has become of it.
 
     Args:
         name: of the job.
@@ -84,8 +84,9 @@ class CoordinatorCalls:
         self._wake(0.0)
 
     def forget_saving(self) -> None:
-        """Forget the checkpoint that nobody waits for any more; one that could not be written is not tried again at
-        once.
+        """Forget a checkpoint that nobody waits for any more.
+
+        One that could not be written is not tried again at once.
         """
         if self._saving is not None and not self._saving[0].under_way:
             saving, ended = self._saving

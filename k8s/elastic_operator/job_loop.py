@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from elastic_ps.core.errors import ElasticError
 from k8s.elastic_operator.api import NotLeader, OperatorApi
-from k8s.elastic_operator.coordinator_calls import CoordinatorCalls
+from k8s.elastic_operator.coordinator_calls import CoordinatorRequests
 from k8s.elastic_operator.coordinator_follow import CoordinatorFollower
 from k8s.elastic_operator.health import Pulse, version
 from k8s.elastic_operator.job import actions as act
@@ -75,7 +75,7 @@ class Keeper:
         self._synced = self._written = 0.0
         self._pause, self._gone = 1.0, False
         self._starter = PodCreator(shared.api, shared.defaults, self._made)
-        self._asking = CoordinatorCalls(self.name, self._wake_in)
+        self._asking = CoordinatorRequests(self.name, self._wake_in)
         self._edited = asyncio.Event()
         self._complained = self._trouble = ""
 

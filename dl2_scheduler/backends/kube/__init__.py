@@ -1,1 +1,1 @@
-"""Jobs as pods of Kubernetes: the scheduler binds them and writes each job's counts; the operator does the rest."""
+"""This package runs jobs as pods of Kubernetes: it binds them and writes their counts; the operator does the rest."""

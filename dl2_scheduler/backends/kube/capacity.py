@@ -1,4 +1,4 @@
-"""What of the nodes a policy may hand out, and what each job's task takes of it. Pure."""
+"""This module says what of the nodes a policy may hand out, and what each job's task takes of it. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ _ENOUGH = 1e6  # of a resource that only says where a task may go: no node runs 
 
 @dataclass(frozen=True)
 class Demands:
-    """Of a job's tasks.
+    """`Demands` say what the tasks of a job take.
 
     Attributes:
         worker: by resource.
@@ -34,7 +34,7 @@ class Demands:
 
 @dataclass(frozen=True)
 class Capacity:
-    """As a policy sees a cluster.
+    """A `Capacity` is a cluster as a policy sees it.
 
     Attributes:
         nodes: those where a task of some job may go.
@@ -46,7 +46,7 @@ class Capacity:
 
 
 def capacity(nodes: Sequence[NodeInfo], pods: Sequence[PodInfo], jobs: Sequence[JobInfo]) -> Capacity:
-    """What is left of the nodes by all that the policy does not decide about.
+    """Return what is left of the nodes by all that the policy does not decide about.
 
     That is: pods of others, pods of jobs that are scaled by hand, and coordinators, also those of jobs that could begin
     now. On a node that takes nothing new, what the policy's jobs have there is theirs still. Where jobs' tasks may not
@@ -78,7 +78,7 @@ def capacity(nodes: Sequence[NodeInfo], pods: Sequence[PodInfo], jobs: Sequence[
 
 
 def _held(nodes: Sequence[NodeInfo], tasks: Sequence[PodInfo], names: Sequence[str]) -> NDArray[np.float64]:
-    """By tasks of the policy's jobs, on nodes that live, (nodes, resources)."""
+    """Return what tasks of the policy's jobs hold on nodes that live, (nodes, resources)."""
     index = {node.name: number for number, node in enumerate(nodes) if node.ready}
     held = np.zeros((len(nodes), len(names)))
     for pod in tasks:
@@ -94,7 +94,7 @@ def _coordinators(
     free: NDArray[np.float64],
     names: Sequence[str],
 ) -> NDArray[np.float64]:
-    """Room for those that are not there yet, of the jobs which have room for their minimum, (nodes, resources)."""
+    """Return what coordinators take that are not there yet, of jobs whose minimum fits, (nodes, resources)."""
     there = {pod.key: pod for pod in pods if pod.role == COORDINATOR and pod.node}
     absent = [number for number, job in enumerate(jobs) if job.key not in there]
     kept = np.zeros_like(free)
@@ -116,7 +116,7 @@ def _coordinators(
 
 
 def _claim_all(resources: FreeNodeResources, needs: Sequence[RoleInfo]) -> list[TaskPlacement]:
-    """All, or none: []."""
+    """Place all tasks, or none: then return []."""
     claims: list[TaskPlacement] = []
     for role in needs:
         claim = resources.claim(role)
@@ -129,7 +129,7 @@ def _claim_all(resources: FreeNodeResources, needs: Sequence[RoleInfo]) -> list[
 
 
 class _Sets:
-    """Sets of nodes as resources.
+    """A `_Sets` shows sets of nodes, to which some tasks alone may go, as resources.
 
     Args:
         open_to: the nodes that each kind of task may go to, (nodes,).
@@ -148,9 +148,9 @@ class _Sets:
             self._of[kind] = self._names[where.tobytes()]
 
     def of_node(self, index: int) -> dict[str, float]:
-        """What a node has of them."""
+        """Return what a node has of these resources."""
         return {f"allowed-{number}": _ENOUGH * float(row[index]) for number, row in enumerate(self._rows, 1)}
 
     def of_task(self, role: RoleInfo) -> Requests:
-        """What a task takes, with these."""
+        """Return what a task takes, with these resources."""
         return {**role.requests, self._of[role.constraints]: 1.0} if role.constraints in self._of else role.requests

@@ -1,4 +1,4 @@
-"""What commands ask of a Kubernetes cluster with their user's rights: the methods of `live.client.ClusterClient`."""
+"""This module asks a Kubernetes cluster with its user's rights; it has the methods of `live.client.ClusterClient`."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -34,14 +34,14 @@ _ATTEMPTS = 5
 
 
 class KubeClient:
-    """One namespace of a cluster. A context manager.
+    """A `KubeClient` asks about the jobs of one namespace of a cluster. It is a context manager.
 
     Args:
         api: of the cluster.
         namespace: of the jobs.
 
-    Every method raises ApiError, and what is refused: BadInput, NoSuchJob, ClusterRefused; NotServed where the
-    cluster does not know ElasticJobs.
+    Every method raises ApiError, and what is refused: BadInput, NoSuchJob, ClusterRefused; NotServed where the cluster
+    does not know ElasticJobs.
     """
 
     def __init__(self, api: ApiServer, namespace: str):
@@ -52,7 +52,7 @@ class KubeClient:
 
     @staticmethod
     def of(context: str | None, namespace: str | None) -> "KubeClient":
-        """By the user's kubeconfig; None: the present context, and the namespace that it names."""
+        """Connect by the user's kubeconfig; None: the present context, and the namespace that it names."""
         api = KubeApi(context)
         return KubeClient(api, namespace or api.namespace)
 
@@ -60,10 +60,10 @@ class KubeClient:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is nothing to let go of."""
 
     def submit(self, document: str, folder: Path) -> str:
-        """Submit a job; returns its name. The API server checks the document; the folder is of no account there."""
+        """Submit a job; return its name. The API server checks the document; the folder is of no account there."""
         made = _read(document)
         name = made["metadata"]["name"]
         asked = made["metadata"].setdefault("namespace", self.namespace)
@@ -82,17 +82,17 @@ class KubeClient:
         return str(name)
 
     def jobs(self) -> Sequence[pb.JobStatus]:
-        """All, by submission."""
+        """Return all jobs, by submission."""
         pods = self._pods(JOB_LABEL)
         jobs = sorted(self._list(), key=lambda job: (job.created, job.name))
         return [_status(job, [pod for pod in pods if pod.job == job.name]) for job in jobs]
 
     def status(self, job: str) -> pb.JobStatus:
-        """One job."""
+        """Return the status of one job."""
         return _status(self._job(job), self._pods(f"{JOB_LABEL}={job}"))
 
     def why(self, job: str, most: int) -> Sequence[pb.Decision]:
-        """The latest decisions about a job, oldest first: those that changed something, each until the next."""
+        """Return the latest decisions about a job, oldest first: those that changed something, each until the next."""
         fields = pb.Decision.DESCRIPTOR.fields_by_name
         return [
             pb.Decision(**{name: value for name, value in each.items() if name in fields})
@@ -100,10 +100,10 @@ class KubeClient:
         ]
 
     def stop(self, job: str) -> None:
-        """End a job: it is deleted, and all of it; returns when the wish is noted."""
+        """End a job: it is deleted, and all of it; return when the wish is noted."""
         found = self._job(job)
-        if found.told.over:
-            raise ClusterRefused(f"{job} has ended ({found.told.phase}); kubectl delete elasticjob {job} removes it")
+        if found.status.over:
+            raise ClusterRefused(f"{job} has ended ({found.status.phase}); kubectl delete elasticjob {job} removes it")
         self._api.delete(self._path(job), {"preconditions": {"uid": found.uid}, "propagationPolicy": "Background"})
 
     def hold(self, job: str) -> None:
@@ -138,7 +138,13 @@ class KubeClient:
         self._change(job, change)
 
     def scale(self, job: str, workers: int, servers: int) -> tuple[int, int]:
-        """Give a held job other counts, 0: as they are; returns those that it is to have."""
+        """Give a held job other counts; return those that it is to have.
+
+        Args:
+            job: its name.
+            workers: 0: as they are.
+            servers: 0: as they are.
+        """
 
         def change(found: JobInfo) -> Mapping[str, Any]:
             _must_go_on(found)
@@ -151,7 +157,7 @@ class KubeClient:
         return written.workers.replicas, written.servers.replicas
 
     def top(self) -> pb.TopReply:
-        """What the nodes carry now."""
+        """Return what the nodes carry now."""
         nodes = [node_of(found) for found in self._api.get(NODES_PATH)["items"]]
         pods = [pod_of(found) for found in self._api.get(PODS_PATH, {"fieldSelector": loads.ALIVE})["items"]]
         path = f"/apis/metrics.k8s.io/v1beta1/namespaces/{self.namespace}/pods"
@@ -168,7 +174,7 @@ class KubeClient:
         )
 
     def logs(self, job: str, node: str, follow: bool, tail: int | None) -> Iterator[bytes]:
-        """Output of a pod of a job.
+        """Yield the output of a pod of a job.
 
         Args:
             job: its name.
@@ -215,7 +221,7 @@ class KubeClient:
             raise NoSuchJob(f"no ElasticJob {name} in the namespace {self.namespace}; there are: {names}") from None
 
     def _change(self, name: str, change: Callable[[JobInfo], Mapping[str, Any]]) -> JobInfo:
-        """One patch of what was read; again where somebody wrote in between."""
+        """Patch a job as it was read; do it again where somebody wrote in between."""
         for _ in range(_ATTEMPTS):
             found = self._job(name)
             body = {"metadata": {"resourceVersion": found.version, "uid": found.uid}, "spec": change(found)}
@@ -244,8 +250,8 @@ def _status(job: JobInfo, pods: Sequence[PodInfo]) -> pb.JobStatus:
 
 
 def _must_go_on(job: JobInfo) -> None:
-    if job.told.over or job.deleting:
-        raise ClusterRefused(f"{job.name} has ended" if job.told.over else f"{job.name} is being stopped")
+    if job.status.over or job.deleting:
+        raise ClusterRefused(f"{job.name} has ended" if job.status.over else f"{job.name} is being stopped")
 
 
 def _clamped(role: RoleInfo, count: int) -> int:

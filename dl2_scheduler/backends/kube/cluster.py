@@ -1,4 +1,4 @@
-"""A Kubernetes cluster whose ElasticJobs a policy scales."""
+"""This module is a Kubernetes cluster whose ElasticJobs a policy scales."""
 
 import logging
 from collections.abc import Callable
@@ -152,14 +152,14 @@ class KubernetesCluster:
     # ---- what has happened -----------------------------------------------------------------------------------------
 
     def _latest(self, job: JobInfo) -> JobInfo:
-        """As the watch shows it, but not older than what was written."""
+        """Return a job as the watch shows it, but not older than what was written."""
         written = self._written.get(job.uid)
         return written if written is not None and int(written.version) > int(job.version) else job
 
     def _idles(self) -> bool:
-        """A job waits that this slot did not know, or since the others have ended, and none holds anything."""
+        """Return whether nothing runs while a job waits that is new in this slot, or since others have ended."""
         jobs = [job for job in self._view.jobs() if views.is_scaled(job)]  # asked after each event: not sorted
-        if not jobs or any(job.told.workers or self._granted.get(job.uid, NOTHING).workers for job in jobs):
+        if not jobs or any(job.status.workers or self._granted.get(job.uid, NOTHING).workers for job in jobs):
             return False
         known, now = {job.uid for job in self._before}, {job.uid for job in jobs}
         return bool(now - known) or bool({uid for uid, grant in self._granted.items() if grant.workers} - now)

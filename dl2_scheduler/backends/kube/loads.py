@@ -1,4 +1,4 @@
-"""What the nodes carry, and what tasks use, for `dl2 top`: pure."""
+"""This module says what the nodes carry and what tasks use, for `dl2 top`. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ def load(
     mine: Sequence[PodInfo],
     usage: Sequence[Mapping[str, Any]] | None,
 ) -> ClusterLoad:
-    """What the nodes carry now.
+    """Return what the nodes carry now.
 
     Args:
         nodes: all.

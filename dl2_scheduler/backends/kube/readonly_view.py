@@ -1,4 +1,7 @@
-"""What people ask of the scheduler itself, on its socket: they look. What they want done they ask of the API server."""
+"""This module answers people who look at jobs by the scheduler's socket.
+
+What they want done they ask of the API server.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,23 +28,23 @@ class Onlookers:
         self._view = view
 
     def submit(self, document: str, folder: Path) -> str:
-        """ClusterRefused: see `JobDesk.submit`."""
+        """Refuse; see `JobDesk.submit`."""
         _refuse("submit FILE")
 
     def stop(self, name: str) -> None:
-        """ClusterRefused: see `JobDesk.stop`."""
+        """Refuse; see `JobDesk.stop`."""
         _refuse(f"stop {name}")
 
     def hold(self, name: str) -> None:
-        """ClusterRefused: see `JobDesk.hold`."""
+        """Refuse; see `JobDesk.hold`."""
         _refuse(f"hold {name}")
 
     def release(self, name: str) -> None:
-        """ClusterRefused: see `JobDesk.release`."""
+        """Refuse; see `JobDesk.release`."""
         _refuse(f"release {name}")
 
     def scale(self, name: str, workers: int, servers: int) -> Grant:
-        """ClusterRefused: see `JobDesk.scale`."""
+        """See `JobDesk.scale`; refused here."""
         _refuse(f"scale {name}")
 
     def jobs(self) -> Sequence[JobStatus]:

@@ -1,4 +1,4 @@
-"""What the scheduler remembers over a restart that the API server does not know, in SQLite."""
+"""This module keeps in SQLite what the scheduler remembers over a restart and the API server does not know."""
 
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,7 @@ from dl2_scheduler.cluster.errors import BadInput, StateNotWritten
 
 
 class SchedulerMemory:
-    """Of one cluster. For one thread.
+    """A `SchedulerMemory` remembers the slots of one cluster. It is for one thread.
 
     Args:
         path: of the database file.
@@ -45,7 +45,7 @@ class SchedulerMemory:
         self.slot = int(values["slot"])
 
     def next_slot(self, after: int) -> None:
-        """A slot has begun.
+        """Note that a slot has begun.
 
         Args:
             after: its number: the next one's is higher.
@@ -55,7 +55,7 @@ class SchedulerMemory:
             self._database.execute("REPLACE INTO cluster VALUES ('slot', ?)", (self.slot,))
 
     def ran(self, slots_run: Mapping[str, int], most_epochs: Mapping[str, float]) -> None:
-        """A slot has ended.
+        """Note that a slot has ended.
 
         Args:
             slots_run: of each job that has not ended; others are forgotten.
@@ -73,7 +73,7 @@ class SchedulerMemory:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """All of it, or nothing and StateNotWritten."""
+        """Write all that is written meanwhile, or nothing and raise StateNotWritten."""
         try:
             with self._database:
                 yield

@@ -1,4 +1,4 @@
-"""Objects of the API server as policies, the loop and operators see them, and decisions as what is written: pure."""
+"""This module shows objects of the API server as policies and people see them, and writes decisions. Pure."""
 
 import json
 import re
@@ -29,12 +29,12 @@ _PHASES: Mapping[str, LiveJobPhase] = {
 
 
 def scaled(jobs: Sequence[JobInfo]) -> list[JobInfo]:
-    """Jobs that a policy decides about, by creation."""
+    """Return the jobs that a policy decides about, by creation."""
     return sorted(filter(is_scaled, jobs), key=lambda job: (job.created, job.key))
 
 
 def is_scaled(job: JobInfo) -> bool:
-    """Whether a policy decides about it."""
+    """Return whether a policy decides about a job."""
     return job.scaled and bool(job.epochs)
 
 
@@ -47,7 +47,7 @@ def snapshot_of(
     began: float,
     slots_run: Mapping[str, int],
 ) -> Snapshot:
-    """For a policy, at the start of a slot.
+    """Return the cluster as a policy sees it at the start of a slot.
 
     Args:
         slot: its number.
@@ -64,9 +64,9 @@ def snapshot_of(
             _job(job, demands, began),
             epochs_done(job),
             slots_run.get(job.uid, 0),
-            job.told.workers,
-            job.told.servers,
-            job.told.phase == "Starting",
+            job.status.workers,
+            job.status.servers,
+            job.status.phase == "Starting",
         )
         for job, demands in zip(jobs, seen.demands, strict=True)
     )
@@ -79,7 +79,7 @@ def _job(job: JobInfo, demands: Demands, began: float) -> Job:
         arrival=max(0.0, job.created - began),
         model=job.model,
         epochs=job.epochs or 0.0,
-        samples_per_epoch=job.told.samples_per_epoch or UNKNOWN_SAMPLES,
+        samples_per_epoch=job.status.samples_per_epoch or UNKNOWN_SAMPLES,
         worker=demands.worker,
         server=demands.server,
         max_workers=job.workers.max,
@@ -90,23 +90,23 @@ def _job(job: JobInfo, demands: Demands, began: float) -> Job:
 
 
 def epochs_done(job: JobInfo) -> float:
-    """So far; one that completed has done all, whatever it reported last."""
-    return max(job.told.epoch, job.epochs or 0.0) if job.told.phase == "Completed" else job.told.epoch
+    """Return the epochs trained so far; a job that completed has done all, whatever it reported last."""
+    return max(job.status.epoch, job.epochs or 0.0) if job.status.phase == "Completed" else job.status.epoch
 
 
 def speeds(jobs: Sequence[JobInfo]) -> list[SpeedReport]:
-    """That jobs measured."""
+    """Return the speeds that running jobs report."""
     return [
-        SpeedReport(job.id, job.model, job.told.servers, job.told.workers, job.told.samples_per_second)
+        SpeedReport(job.id, job.model, job.status.servers, job.status.workers, job.status.samples_per_second)
         for job in jobs
-        if job.told.samples_per_second > 0 and job.told.workers and job.told.servers and not job.told.over
+        if job.status.samples_per_second > 0 and job.status.workers and job.status.servers and not job.status.over
     ]
 
 
 def change_of(
     job: JobInfo, grant: Grant, reason: str, slot: int, at: float, policy: str, note: str
 ) -> dict[str, Any] | None:
-    """The patch that gives a job what was decided; None: it has it.
+    """Return the patch that gives a job what was decided; None: it has it.
 
     A reason that differs from the one before in its numbers only is not written again.
 
@@ -129,8 +129,8 @@ def change_of(
         "slot": slot,
         "at": round(at, 3),
         "policy": policy,
-        "workers_before": job.told.workers,
-        "servers_before": job.told.servers,
+        "workers_before": job.status.workers,
+        "servers_before": job.status.servers,
         "workers": grant.workers,
         "servers": grant.servers,
         "reason": reason,
@@ -143,7 +143,7 @@ def change_of(
 
 
 def changed(job: JobInfo, change: Mapping[str, Any], version: str) -> JobInfo:
-    """A job after a change of `change_of`, which is refused where the job is another by then: nothing else differs.
+    """Return a job as it is after a change of `change_of`: nothing else differs, as the write is refused otherwise.
 
     Args:
         job: before it.
@@ -160,14 +160,14 @@ def changed(job: JobInfo, change: Mapping[str, Any], version: str) -> JobInfo:
 
 
 def _close(entries: list[dict[str, Any]], job: JobInfo, note: str) -> list[dict[str, Any]]:
-    """What became of the last one, now that another follows."""
+    """Add to the last entry what became of it, now that another follows."""
     if not entries:
         return []
     last = entries[-1]
     trained = max(0.0, epochs_done(job) - last.get("epochs_done", 0.0))
     happened = {
-        "workers": job.told.workers,
-        "servers": job.told.servers,
+        "workers": job.status.workers,
+        "servers": job.status.servers,
         "epochs": round(trained, 4),
         "note": note,
     }
@@ -175,7 +175,7 @@ def _close(entries: list[dict[str, Any]], job: JobInfo, note: str) -> list[dict[
 
 
 def decisions_of(job: JobInfo) -> list[dict[str, Any]]:
-    """The last ones about a job, oldest first, each until the next; fields are those of `protos/cluster.proto`."""
+    """Return the last decisions about a job, oldest first, each until the next, with the fields of `cluster.proto`."""
     try:
         found = json.loads(job.decisions or "[]")
     except ValueError:
@@ -186,10 +186,10 @@ def decisions_of(job: JobInfo) -> list[dict[str, Any]]:
 def decisions_until_now(job: JobInfo) -> list[dict[str, Any]]:
     """See `decisions_of`; with what has become of the last one so far."""
     entries = decisions_of(job)
-    if not entries or not job.told.phase:
+    if not entries or not job.status.phase:
         return entries
-    closed = _close(entries, job, "" if job.told.over else "so far")
-    if job.told.over and not _never_trained(job):  # it had until then what it was given
+    closed = _close(entries, job, "" if job.status.over else "so far")
+    if job.status.over and not _never_trained(job):  # it had until then what it was given
         closed[-1]["happened"] |= {name: closed[-1][name] for name in ("workers", "servers")}
     return closed
 
@@ -197,7 +197,7 @@ def decisions_until_now(job: JobInfo) -> list[dict[str, Any]]:
 def outcome_of(
     before: JobInfo, now: JobInfo | None, grant: Grant, note: str, most: float, began: float, at: float
 ) -> JobOutcome:
-    """What became of a job in a slot.
+    """Return what became of a job in a slot.
 
     Args:
         before: at the slot's start.
@@ -211,32 +211,32 @@ def outcome_of(
     done = epochs_done(before)
     trained = Trained.between(done, done if now is None else epochs_done(now), most)
     if now is None or now.deleting:
-        had = before.told.workers or grant.workers, before.told.servers or grant.servers
+        had = before.status.workers or grant.workers, before.status.servers or grant.servers
         note = note or "stopped: it was deleted"
         return JobOutcome(before.id, *had, trained.epochs, at - began, note, None, trained.again, trained.lost)
-    workers, servers = now.told.workers, now.told.servers
-    if now.told.over and not _never_trained(now):  # nobody can ask what it had last
-        workers, servers = before.told.workers or grant.workers, before.told.servers or grant.servers
+    workers, servers = now.status.workers, now.status.servers
+    if now.status.over and not _never_trained(now):  # nobody can ask what it had last
+        workers, servers = before.status.workers or grant.workers, before.status.servers or grant.servers
     return JobOutcome(
         before.id,
         workers,
         servers,
         trained.epochs,
-        None if not now.told.over else (now.told.ended or at) - began,
+        None if not now.status.over else (now.status.ended or at) - began,
         "; ".join(filter(None, (note, trained.words))),
-        None if now.told.since is None else now.told.since - began,
+        None if now.status.since is None else now.status.since - began,
         trained.again,
         trained.lost,
     )
 
 
 def _never_trained(job: JobInfo) -> bool:
-    """Whether a job has failed before it trained: what it was granted is not what it had."""
-    return job.told.phase == "Failed" and not job.told.trained
+    """Return whether a job has failed before it trained: what it was granted is not what it had."""
+    return job.status.phase == "Failed" and not job.status.trained
 
 
 def note_of(before: JobInfo, now: JobInfo | None, grant: Grant, pods: Sequence[PodInfo]) -> str:
-    """Why a job was other than decided, for people; "": it was as decided, or nobody knows.
+    """Return why a job was other than decided, for people; "": it was as decided, or nobody knows.
 
     Args:
         before: at the slot's start.
@@ -246,13 +246,13 @@ def note_of(before: JobInfo, now: JobInfo | None, grant: Grant, pods: Sequence[P
     """
     if now is None or now.deleting:
         return ""
-    told = now.told
+    told = now.status
     if told.over:
         when = " before it trained" if _never_trained(now) else ""
         return f"{told.phase}{when}: {told.reason}" if told.reason else ""
     if (told.workers, told.servers) == (grant.workers, grant.servers):
         return ""
-    if told.plan and told.plan != before.told.plan:
+    if told.plan and told.plan != before.status.plan:
         return told.plan
     unbound = [pod for pod in pods if not pod.node and pod.waits]
     if unbound:
@@ -261,7 +261,7 @@ def note_of(before: JobInfo, now: JobInfo | None, grant: Grant, pods: Sequence[P
 
 
 def status_of(job: JobInfo, name: str, pods: Sequence[PodInfo]) -> JobStatus:
-    """For operators.
+    """Return a job's status as people see it.
 
     Args:
         job: as it is.
@@ -273,8 +273,8 @@ def status_of(job: JobInfo, name: str, pods: Sequence[PodInfo]) -> JobStatus:
         model=job.model,
         phase=phase_of(job),
         reason=reason_of(job, pods),
-        workers=job.told.workers,
-        servers=job.told.servers,
+        workers=job.status.workers,
+        servers=job.status.servers,
         min_workers=job.workers.min,
         min_servers=job.servers.min,
         max_workers=job.workers.max,
@@ -282,32 +282,32 @@ def status_of(job: JobInfo, name: str, pods: Sequence[PodInfo]) -> JobStatus:
         held=not job.by_scheduler,
         epochs_done=epochs_done(job),
         epochs=job.epochs or 0.0,
-        samples_per_second=job.told.samples_per_second,
+        samples_per_second=job.status.samples_per_second,
         submitted=job.created,
-        ended=job.told.ended,
+        ended=job.status.ended,
         log=None,
     )
 
 
 def phase_of(job: JobInfo) -> LiveJobPhase:
-    """In the words that all backends share."""
-    return LiveJobPhase.STOPPING if job.deleting else _PHASES.get(job.told.phase, LiveJobPhase.WAITING)
+    """Return a job's phase in the words that all backends share."""
+    return LiveJobPhase.STOPPING if job.deleting else _PHASES.get(job.status.phase, LiveJobPhase.WAITING)
 
 
 def reason_of(job: JobInfo, pods: Sequence[PodInfo]) -> str:
-    """Why a job is in its phase, for people: what its pods wait for, or the scheduler decided, or the operator says."""
-    if job.deleting or job.told.phase == "Running":
-        return job.told.reason
+    """Return why a job is in its phase, for people: what pods wait for, what was decided, or what the operator says."""
+    if job.deleting or job.status.phase == "Running":
+        return job.status.reason
     unbound = [pod for pod in pods if not pod.node and pod.waits]
     if unbound:
         return unbound[0].waits
-    if job.told.phase == "Suspended" and job.suspend:
+    if job.status.phase == "Suspended" and job.suspend:
         return "suspended: spec.suspend is set"
-    if not job.told.over and job.by_scheduler and (job.allotment is None or not job.allotment.workers):
+    if not job.status.over and job.by_scheduler and (job.allotment is None or not job.allotment.workers):
         return job.allotment.reason if job.allotment else "the scheduler has not decided about it yet"
-    return job.told.reason
+    return job.status.reason
 
 
 def shape(reason: str) -> str:
-    """Of a reason: numbers that change do not make it another."""
+    """Return the form of a reason: numbers that change do not make it another."""
     return re.sub(r"[0-9]+([.][0-9]+)?", "#", reason)

@@ -141,9 +141,7 @@ def _drive(draft: JobDecisionDraft, want: Counts) -> None:
 
 
 def _retry(draft: JobDecisionDraft, denied: ApiDenial) -> None:
-    """Try the pods again that the API server would not make, while the coordinator has not said how many there are to
-    be.
-    """
+    """Try the pods again that the API server would not make, while the coordinator has not said how many it wants."""
     draft.note(reason=denied.reason)
     if denied.again > 0:
         draft.look_again(denied.again)

@@ -43,8 +43,7 @@ def image(job: Desired, role: Role, default: str) -> str:
 
 
 def written(job: Desired, image: str) -> list[Manifest]:
-    """Return the pods as the document's author wrote them, with what no pod can be without, for the API server to
-    judge.
+    """Return the pods as the document's author wrote them, with what no pod can be without, to be judged.
 
     Args:
         job: of whose document.

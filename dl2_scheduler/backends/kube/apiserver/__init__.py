@@ -1,1 +1,1 @@
-"""Dealings with the API server: requests, watches, objects as they are read, paced writes."""
+"""This package deals with the API server: it watches objects, reads them, and writes at a pace."""

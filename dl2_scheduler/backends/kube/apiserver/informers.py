@@ -1,4 +1,4 @@
-"""What is known of a cluster: its nodes, pods and ElasticJobs, each kind kept by a watch."""
+"""This module knows a cluster: its nodes, pods and ElasticJobs, each kind kept by a watch."""
 
 import threading
 from collections.abc import Callable, Collection
@@ -21,7 +21,7 @@ from k8s.foundation.api_server import (
 
 
 class Informers:
-    """See `binder.View`.
+    """An `Informers` shows what the watches of a cluster have told; see `binder.View`.
 
     Args:
         api: of the cluster.
@@ -49,7 +49,7 @@ class Informers:
         self._stopped = stopped
 
     def start(self, seconds: float) -> None:
-        """Begin; returns when everything has been listed.
+        """Begin; return when everything has been listed.
 
         Args:
             seconds: that it may take.
@@ -84,7 +84,9 @@ class Informers:
 
 
 def gist(job: JobInfo) -> JobInfo:
-    """A job without its progress, which it tells every few seconds, and of a decision only whether it is to have pods.
+    """Return what of a job decides.
+
+    That is without its progress, which it tells every few seconds, and of a decision without the counts.
 
     How many is seen by the pods that come and go.
     """
@@ -92,6 +94,6 @@ def gist(job: JobInfo) -> JobInfo:
         job,
         version="",
         decisions="",
-        told=replace(job.told, epoch=0.0, samples_per_second=0.0),
+        status=replace(job.status, epoch=0.0, samples_per_second=0.0),
         allotment=job.allotment and Allotment(min(job.allotment.workers, 1), 0, "", 0),
     )

@@ -1,4 +1,4 @@
-"""Objects of the API server read: what it writes becomes a `NodeInfo`, `PodInfo` or `JobInfo`. Pure."""
+"""This module reads nodes, pods and ElasticJobs as the API server has them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -14,9 +14,10 @@ from dl2_scheduler.backends.kube.apiserver.objects import (
     ReportedStatus,
     RoleInfo,
 )
-from dl2_scheduler.backends.kube.apiserver.quantities import amount, amounts, pod_requests
+from dl2_scheduler.backends.kube.apiserver.quantities import amounts, pod_requests
 from dl2_scheduler.backends.kube.placement.node_constraints import Taint, constraints_of
 from dl2_scheduler.cluster import durations
+from dl2_scheduler.cluster.quantities import amount
 from k8s.foundation.names import JOB_LABEL, ROLE_LABEL, SERVER, WORKER
 
 _BY_SCHEDULER = "Scheduler"
@@ -28,7 +29,7 @@ Object = Mapping[str, Any]
 
 
 def unix(text: str | None) -> float | None:
-    """Of a time as the API server writes it."""
+    """Return the unix seconds of a time as the API server writes it; None: there is none."""
     return None if text is None else datetime.fromisoformat(text).timestamp()
 
 
@@ -101,14 +102,14 @@ def job_of(found: Object) -> JobInfo:
         )
         if given
         else None,
-        told=_told(found.get("status") or {}),
+        status=_reported(found.get("status") or {}),
         decisions=(metadata.get("annotations") or {}).get(DECISIONS, ""),
         saves=bool((spec.get("checkpoint") or {}).get("url")),
     )
 
 
 def _role(job: Object, name: str, role: Object, otherwise: Object | None = None) -> RoleInfo:
-    """Of a role.
+    """Read a role of a job.
 
     Args:
         job: metadata of its job.
@@ -136,7 +137,7 @@ def _image(role: Object) -> str:
     return next((each["image"] for each in containers if each.get("image")), "")
 
 
-def _told(status: Object) -> ReportedStatus:
+def _reported(status: Object) -> ReportedStatus:
     plans = status.get("plans") or ()
     last = plans[-1] if plans else {}
     missed = last.get("phase") in ("CANCELLED", "FAILED", "Cancelled", "Failed")
@@ -161,12 +162,12 @@ def _told(status: Object) -> ReportedStatus:
 
 
 def _since(plans: Sequence[Object]) -> float | None:
-    """The end of the last plan that was committed."""
+    """Return the end of the last plan that was committed, in unix seconds; None: there is none."""
     return max((unix(plan.get("ended")) or 0.0 for plan in plans if plan.get("phase") == "COMMITTED"), default=None)
 
 
 def _claims(pod: str, spec: Object) -> Iterator[str]:
-    """Claims of volumes; one that lives as long as its pod has a claim of the pod's name and its own."""
+    """Yield the names of the claims of a pod's volumes; one that lives as long as its pod is named after both."""
     for volume in spec.get("volumes") or ():
         if "persistentVolumeClaim" in volume:
             yield volume["persistentVolumeClaim"]["claimName"]

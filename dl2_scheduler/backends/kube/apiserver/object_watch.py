@@ -1,4 +1,4 @@
-"""A copy of the API server's objects of one kind, kept by a watch: nothing is asked for again that has not changed."""
+"""This module keeps objects of one kind true by a watch."""
 
 import logging
 import random
@@ -21,7 +21,7 @@ Seen = TypeVar("Seen")
 
 
 class Mirror(Generic[Seen]):
-    """Objects of one kind, as far as they are read. Safe from several threads.
+    """A `Mirror` has the objects of one kind, as far as they are read. It is safe from several threads.
 
     Args:
         read: makes of an object what is kept.
@@ -37,12 +37,12 @@ class Mirror(Generic[Seen]):
         """From which a watch goes on; "": nothing has been listed."""
 
     def all(self) -> list[Seen]:
-        """As last told."""
+        """Return all objects, as last told."""
         with self._lock:
             return list(self._objects.values())
 
     def replace(self, listed: list[Mapping[str, Any]], version: str) -> None:
-        """After a list: what is not in it is gone."""
+        """Take in a list: what is not in it is gone."""
         seen = ((found["metadata"]["uid"], self._see(found)) for found in listed)
         objects = {uid: each for uid, each in seen if each is not None}
         with self._lock:
@@ -50,7 +50,7 @@ class Mirror(Generic[Seen]):
         self.version = version
 
     def take(self, event: Mapping[str, Any]) -> bool:
-        """An event of a watch; returns whether a change counts: most of what nodes and pods tell is not even kept.
+        """Take in an event of a watch; return whether it counts: most of what nodes and pods tell is not even kept.
 
         Raises:
             ApiError: the event is an error: Gone where the version is too old to go on from.
@@ -74,7 +74,7 @@ class Mirror(Generic[Seen]):
         return self._gist(before) != self._gist(seen)
 
     def _see(self, found: Mapping[str, Any]) -> Seen | None:
-        """None, where an object cannot be read, whatever it is that it has: one such shall not stop the others."""
+        """Return what is kept of an object; None where it cannot be read: one such shall not stop the others."""
         try:
             return self._read(found)
         except Exception as error:  # noqa: BLE001
@@ -83,7 +83,7 @@ class Mirror(Generic[Seen]):
 
 
 class Watcher(Generic[Seen]):
-    """Keeps a mirror true, in a thread of its own.
+    """A `Watcher` keeps a mirror true, in a thread of its own.
 
     Args:
         api: is listed once and watched from then on.
@@ -122,7 +122,7 @@ class Watcher(Generic[Seen]):
         self._stopped.set()
 
     def all(self) -> list[Seen]:
-        """All objects, as last told."""
+        """Return all objects, as last told."""
         return self._mirror.all()
 
     @property
@@ -131,7 +131,7 @@ class Watcher(Generic[Seen]):
         return self._synced.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """Until everything has been listed once; returns whether it has."""
+        """Wait until everything has been listed once; return whether it has."""
         return self._synced.wait(seconds)
 
     def run(self) -> None:

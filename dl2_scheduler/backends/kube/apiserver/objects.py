@@ -19,7 +19,7 @@ ROLES = (COORDINATOR, SERVER, WORKER)
 
 @dataclass(frozen=True)
 class NodeInfo:
-    """A node.
+    """A `NodeInfo` is what the scheduler knows of a node.
 
     Attributes:
         name: of it.
@@ -38,13 +38,13 @@ class NodeInfo:
     ready: bool
 
     def refusal(self, constraints: Constraints) -> str:
-        """Why a pod may not go there, for people; "": it may."""
+        """Return why a pod may not go to the node, for people; "": it may."""
         return constraints.refusal(self.name, self.labels, self.taints, self.cordoned) if self.ready else "is not ready"
 
 
 @dataclass(frozen=True)
 class PodInfo:
-    """A pod that has not ended.
+    """A `PodInfo` is what the scheduler knows of a pod that has not ended.
 
     Attributes:
         namespace: of it.
@@ -92,13 +92,13 @@ class PodInfo:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Of its job."""
+        """Namespace and name of its job."""
         return self.namespace, self.job
 
 
 @dataclass(frozen=True)
 class RoleInfo:
-    """Workers, or servers, of a job.
+    """A `RoleInfo` says how many workers, or servers, a job may have, and what one takes.
 
     Attributes:
         replicas: first wish, and count where the job is scaled by hand.
@@ -121,7 +121,7 @@ class RoleInfo:
 
 @dataclass(frozen=True)
 class Allotment:
-    """`spec.allocation`: what the scheduler gave a job last.
+    """An `Allotment` is `spec.allocation`: what the scheduler gave a job last.
 
     Attributes:
         workers: how many.
@@ -138,7 +138,7 @@ class Allotment:
 
 @dataclass(frozen=True)
 class ReportedStatus:
-    """`status`: what the operator says of a job.
+    """A `ReportedStatus` is `status`: what the operator says of a job.
 
     Attributes:
         phase: Waiting, Starting, Running, Suspending, Suspended, Completed or Failed; "": nothing yet.
@@ -176,7 +176,7 @@ class ReportedStatus:
 
 @dataclass(frozen=True)
 class JobInfo:
-    """An ElasticJob.
+    """A `JobInfo` is what the scheduler knows of an ElasticJob.
 
     Attributes:
         namespace: of it.
@@ -193,7 +193,7 @@ class JobInfo:
         servers: of it.
         gang_seconds: that a gang which is not whole may hold room.
         allotment: None: none yet.
-        told: its status.
+        status: as the operator reports it.
         decisions: annotation of that name, as it stands there.
         saves: there is a place for its checkpoints.
     """
@@ -212,13 +212,13 @@ class JobInfo:
     servers: RoleInfo
     gang_seconds: float
     allotment: Allotment | None
-    told: ReportedStatus
+    status: ReportedStatus
     decisions: str
     saves: bool
 
     @property
     def key(self) -> tuple[str, str]:
-        """Of the job."""
+        """Namespace and name of the job."""
         return self.namespace, self.name
 
     @property
@@ -229,16 +229,16 @@ class JobInfo:
     @property
     def scaled(self) -> bool:
         """Whether the scheduler decides its counts now."""
-        return self.by_scheduler and self.told.accepted and not (self.suspend or self.deleting or self.told.over)
+        return self.by_scheduler and self.status.accepted and not (self.suspend or self.deleting or self.status.over)
 
     @property
     def wants_pods(self) -> bool:
         """Whether it is to have pods."""
-        if self.suspend or self.deleting or self.told.over or not self.told.accepted:
+        if self.suspend or self.deleting or self.status.over or not self.status.accepted:
             return False
         return not self.by_scheduler or (self.allotment is not None and self.allotment.workers > 0)
 
 
 def job_id(namespace: str, name: str) -> str:
-    """Of a job; a name has no slash, so it is one job's."""
+    """Return the name by which policies and people know a job; a name has no slash, so it is one job's."""
     return name if namespace == "default" else f"{namespace}/{name}"

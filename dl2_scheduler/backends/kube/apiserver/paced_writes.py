@@ -1,4 +1,4 @@
-"""What the scheduler writes to the API server, while it leads and as fast as it may."""
+"""This module writes to the API server for the scheduler, while that leads and as fast as it may."""
 
 import threading
 import time
@@ -23,7 +23,7 @@ class NotLeading(ApiError):
 
 
 class WritePace:
-    """So many writes a second, after so many at once. Safe from several threads.
+    """A `WritePace` lets so many writes pass a second, after so many at once. It is safe from several threads.
 
     Args:
         rate: a second.
@@ -46,7 +46,7 @@ class WritePace:
         self._at = clock()
 
     def take(self) -> None:
-        """One more: returns when it may be made."""
+        """Wait until one more write may be made."""
         with self._lock:
             now = self._clock()
             self._left = min(self._burst, self._left + (now - self._at) * self._rate) - 1
@@ -57,7 +57,9 @@ class WritePace:
 
 
 class PacedWriter:
-    """Writes. Safe from several threads. Every method raises ApiError, NotLeading too.
+    """A `PacedWriter` writes for the scheduler. It is safe from several threads.
+
+    Every method raises ApiError, and NotLeading where the lease is lost.
 
     Args:
         api: of the cluster.
@@ -83,7 +85,13 @@ class PacedWriter:
         self._api.create(f"{_pod(pod)}/binding", body, {"fieldManager": MANAGER})
 
     def choose(self, namespace: str, claim: str, node: str) -> None:
-        """Have the volume of a claim made near a node."""
+        """Let the volume of a claim be made near a node.
+
+        Args:
+            namespace: of the claim.
+            claim: its name.
+            node: its name.
+        """
         self._begin()
         path = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{claim}"
         self._api.patch(path, {"metadata": {"annotations": {SELECTED_NODE: node}}}, {"fieldManager": MANAGER})
@@ -105,7 +113,7 @@ class PacedWriter:
         self._event(about, "FailedScheduling", reason)
 
     def tell_job(self, job: JobInfo, reason: str, message: str) -> None:
-        """An event on a job.
+        """Write an event on a job.
 
         Args:
             job: which.
@@ -116,7 +124,7 @@ class PacedWriter:
         self._event(about, reason, message)
 
     def allocate(self, job: JobInfo, body: Mapping[str, Any]) -> str:
-        """Write what a job is given; returns its new version. Conflict where it has changed since it was read."""
+        """Write what a job is given; return its new version. Conflict where it has changed since it was read."""
         self._begin()
         whole = {**body, "metadata": {**body.get("metadata", {}), "uid": job.uid, "resourceVersion": job.version}}
         query = {"fieldManager": MANAGER, "fieldValidation": "Ignore"}  # to look for unknown fields costs a third of it

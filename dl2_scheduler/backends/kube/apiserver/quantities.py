@@ -1,34 +1,25 @@
-"""Kubernetes' resource quantities as numbers: cores, bytes, devices."""
+"""This module reads Kubernetes' resource quantities as numbers: cores, bytes, devices."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.quantities import quantity
+from dl2_scheduler.cluster.quantities import amount
 
 PODS = "pods"
 """The resource of which every task takes one."""
 
 
-def amount(text: str | float) -> float:
-    """Of a quantity, as in "250m", "1.5Gi", "2e3" or 4.
+def amounts(quantities: Mapping[str, str | float]) -> dict[str, float]:
+    """Return the amount of each resource.
 
     Raises:
-        BadInput: it is none.
+        BadInput: a quantity is none.
     """
-    found = quantity(text)
-    if found is None:
-        raise BadInput(f"{text!r} is no quantity: write it as in 250m, 2 or 1.5Gi")
-    return found
-
-
-def amounts(quantities: Mapping[str, str | float]) -> dict[str, float]:
-    """Of each resource. Raises BadInput."""
     return {name: amount(written) for name, written in quantities.items()}
 
 
 def pod_requests(spec: Mapping[str, Any]) -> dict[str, float]:
-    """What a pod takes of its node.
+    """Return what a pod takes of its node, by resource.
 
     A limit without a request is a request, as the API server makes it. Initial containers run one after the other, with
     the sidecars (those that restart always) started before them; the pod takes the most that it ever takes.

@@ -1,1 +1,1 @@
-"""Which pods go to which nodes: constraints, affinity, volumes, gangs, and the binder that acts on it."""
+"""This package decides which pods go to which nodes, by constraints, affinity, volumes and gangs, and binds them."""

@@ -1,4 +1,4 @@
-"""Which nodes a pod may go to by the pods that are there: affinity, anti-affinity, spreading, ports. Pure."""
+"""This module says which nodes a pod may go to by the pods there: affinity, anti-affinity, spreading, ports. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
@@ -17,15 +17,15 @@ _Asked = TypeVar("_Asked")
 
 
 class Labelled(Protocol):
-    """A pod, or what one will be made of."""
+    """A `Labelled` is a pod, or what one will be made of."""
 
     @property
     def namespace(self) -> str:
-        """Of it."""
+        """The namespace of the pod."""
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Of it."""
+        """The labels of the pod."""
 
     @property
     def constraints(self) -> Constraints:
@@ -33,7 +33,7 @@ class Labelled(Protocol):
 
 
 class Neighbours:
-    """The pods on the nodes of a cluster. What is asked about them is counted once, then kept true.
+    """A `Neighbours` has the pods on a cluster's nodes. What is asked about them is counted once, then kept true.
 
     Args:
         nodes: all.
@@ -56,7 +56,7 @@ class Neighbours:
             self.add(pod, node)
 
     def add(self, task: Labelled, node: int) -> int:
-        """A pod is on a node; returns its number."""
+        """Put a pod on a node; return its number."""
         self._next += 1
         self._placed[self._next] = (task, node)
         for label in task.labels.items():
@@ -77,19 +77,19 @@ class Neighbours:
         self._hold(task, node, more)
 
     def keep(self, task: Labelled, node: int) -> None:
-        """A pod is to come there some day: what it keeps away stays away."""
+        """Keep away from a node what a pod keeps away that is to come there some day."""
         self._hold(task, node, 1)
 
     def may(self, task: Labelled) -> _Where:
-        """Nodes that a pod may go to, (nodes,)."""
+        """Return the nodes that a pod may go to, (nodes,)."""
         where = np.ones(len(self._nodes), dtype=bool)
         for _, allowed in self.checks(task):
             where &= allowed
         return where
 
     def checks(self, task: Labelled) -> Iterator[tuple[str, _Where]]:
-        """Each thing that matters: why a node is none for a pod, for people, and the nodes that are some."""
-        if asked := task.constraints.beside:
+        """Yield each thing that matters for a pod: why nodes are none for it, for people, and which are, (nodes,)."""
+        if asked := task.constraints.neighbours:
             for port in asked.ports:
                 taken = [counts for held, counts in self._ports.items() if port.meets(held)]
                 if taken:
@@ -107,7 +107,10 @@ class Neighbours:
                 yield f"keeps the pod away: a pod of its {term.key} has such an anti-affinity", ~away
 
     def places(self, key: str) -> list[_Where]:
-        """The nodes of each place."""
+        """Return the nodes of each place, (nodes,) each.
+
+        A place is all nodes with the same value of the label `key`.
+        """
         ids = self._place(key)
         return [ids == number for number in range(int(ids.max(initial=-1)) + 1)]
 
@@ -154,7 +157,7 @@ class Neighbours:
         return self._of[kinds]
 
     def _hold(self, task: Labelled, node: int, more: int) -> None:
-        asked = task.constraints.beside
+        asked = task.constraints.neighbours
         if asked is None:
             return
         for port in asked.ports:
@@ -166,7 +169,7 @@ class Neighbours:
             self._apart[term][node] += more
 
     def _place(self, key: str) -> _Counts:
-        """Number of the place of each node; -1: it is in none."""
+        """Return the number of each node's place, (nodes,); -1: it is in none."""
         if key not in self._places:
             numbers: dict[str, int] = {}
             values = [node.labels.get(key) for node in self._nodes]
@@ -175,7 +178,7 @@ class Neighbours:
         return self._places[key]
 
     def _in_place(self, counts: _Counts, key: str) -> NDArray[np.float64]:
-        """Of all nodes in the place of each; 0 where it is in none."""
+        """Return the sum over each node's place, (nodes,); 0 where it is in none."""
         ids = self._place(key)
         some = ids >= 0
         if not some.any():
@@ -186,19 +189,19 @@ class Neighbours:
 
 
 def _label_of(kind: PodSelector) -> _Label | None:
-    """One that all pods of a kind have; None: there is none such."""
+    """Return a label that all pods of a kind have; None: there is none such."""
     each = [(one.key, one.values[0]) for one in kind.expressions or () if one.operator == "In" and len(one.values) == 1]
     return each[0] if each else None
 
 
 def _that_may_be(each: Mapping[_Label | None, list[_Asked]], task: Labelled) -> Iterator[_Asked]:
-    """Of what is sorted by a label, that which may concern a pod."""
+    """Yield what may concern a pod, of what is sorted by a label."""
     yield from each.get(None, ())
     for label in task.labels.items():
         yield from each.get(label, ())
 
 
 def _is_of(kinds: Sequence[PodSelector], task: Labelled) -> bool:
-    """Of all of them."""
+    """Return whether a pod is of all these kinds."""
     going = isinstance(task, PodInfo) and task.deleting
     return all(kind.has(task.namespace, task.labels) and not (kind.living and going) for kind in kinds)

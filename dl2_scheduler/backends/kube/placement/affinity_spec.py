@@ -1,4 +1,4 @@
-"""What a pod asks about the pods beside it: required affinity and anti-affinity, spreading, ports of its host. Pure."""
+"""This module reads what a pod asks about its neighbours: affinity, anti-affinity, spreading, host ports. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _ANY_ADDRESS = "0.0.0.0"
 
 @dataclass(frozen=True)
 class PodSelector:
-    """Pods of a kind.
+    """A `PodSelector` says which pods are meant.
 
     Attributes:
         namespaces: theirs; None: all.
@@ -25,7 +25,7 @@ class PodSelector:
     living: bool = False
 
     def has(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Whether a pod is of them."""
+        """Return whether a pod is one of them."""
         if self.expressions is None or (self.namespaces is not None and namespace not in self.namespaces):
             return False
         return all(each.holds(labels) for each in self.expressions)
@@ -33,7 +33,7 @@ class PodSelector:
 
 @dataclass(frozen=True)
 class AffinityTerm:
-    """Pods of a kind, in one place.
+    """An `AffinityTerm` means pods of a kind in one place.
 
     Attributes:
         kind: of the pods.
@@ -46,7 +46,7 @@ class AffinityTerm:
 
 @dataclass(frozen=True)
 class KubePodSpread:
-    """Pods of a kind, so many in each place.
+    """A `KubePodSpread` says how evenly pods of a kind are spread over places.
 
     Attributes:
         term: the pods, and the places.
@@ -65,7 +65,7 @@ class KubePodSpread:
 
 @dataclass(frozen=True)
 class HostPort:
-    """Of a pod's host.
+    """A `HostPort` is a port of its host that a pod takes.
 
     Attributes:
         number: of it.
@@ -78,7 +78,7 @@ class HostPort:
     address: str
 
     def meets(self, other: "HostPort") -> bool:
-        """Whether two pods on one node cannot have both."""
+        """Return whether two pods on one node cannot have both ports."""
         if (self.number, self.protocol) != (other.number, other.protocol):
             return False
         return self.address == other.address or _ANY_ADDRESS in (self.address, other.address)
@@ -86,7 +86,7 @@ class HostPort:
 
 @dataclass(frozen=True)
 class NeighbourRules:
-    """What a pod asks.
+    """`NeighbourRules` are what a pod asks about the pods beside it.
 
     Attributes:
         near: pods that must be in its place.
@@ -104,7 +104,7 @@ class NeighbourRules:
 
 
 def neighbour_rules_of(spec: Mapping[str, Any], namespace: str, labels: Mapping[str, str]) -> NeighbourRules | None:
-    """Of a pod's spec, or of a template's; None: it asks nothing.
+    """Read a pod's spec, or a template's; return None where it asks nothing about others.
 
     Args:
         spec: of the pod.
@@ -134,7 +134,7 @@ def neighbour_rules_of(spec: Mapping[str, Any], namespace: str, labels: Mapping[
 
 
 def _term(term: Mapping[str, Any], namespace: str, labels: Mapping[str, str]) -> AffinityTerm:
-    """A selector of namespaces by their labels is taken for all: none is nearer to what it keeps away."""
+    """Read a term. A selector of namespaces by their labels is taken for all: none is nearer to what it keeps away."""
     everywhere = term.get("namespaceSelector") is not None
     names = tuple(term.get("namespaces") or ()) or (namespace,)
     return AffinityTerm(PodSelector(None if everywhere else names, _expressions(term, labels)), term["topologyKey"])
@@ -151,7 +151,7 @@ def _spread(each: Mapping[str, Any], namespace: str, labels: Mapping[str, str]) 
 
 
 def _expressions(term: Mapping[str, Any], labels: Mapping[str, str]) -> tuple[Expression, ...] | None:
-    """Of a term's labelSelector; with the pod's own values of labels that it names by key."""
+    """Return a term's labelSelector, with the pod's own values of labels that it names by key; None: it has none."""
     selector = term.get("labelSelector")
     if selector is None:
         return None
@@ -162,7 +162,7 @@ def _expressions(term: Mapping[str, Any], labels: Mapping[str, str]) -> tuple[Ex
 
 
 def _ports(spec: Mapping[str, Any]) -> Iterator[HostPort]:
-    """Of its containers, and of those that start first and stay."""
+    """Yield the host ports of a pod's containers, and of those that start first and stay."""
     stay = [each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"]
     for container in [*(spec.get("containers") or ()), *stay]:
         for port in container.get("ports") or ():

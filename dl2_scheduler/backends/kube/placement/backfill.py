@@ -1,4 +1,4 @@
-"""Room for a gang that smaller ones would pass for ever: kept until enough has ended. Pure.
+"""This module keeps room for a gang that smaller ones would pass for ever, until enough has ended. Pure.
 
 This is backfill with one reservation, for the head of the queue (EASY; Lifka, JSSPP 1995), without run times, which
 nobody knows here: what comes later may have only what the head could not use.
@@ -13,7 +13,7 @@ from dl2_scheduler.backends.kube.placement.gangs import Gang
 
 
 def starving(gangs: Sequence[Gang], now: float) -> list[Gang]:
-    """Those that have waited longer than they might hold room in part, the longest first.
+    """Return the gangs that have waited longer than they might hold room in part, the longest first.
 
     Since when is told by their pods, so it outlives the scheduler.
     """
@@ -23,7 +23,9 @@ def starving(gangs: Sequence[Gang], now: float) -> list[Gang]:
 
 
 class Backfill:
-    """Where starving gangs will fit when jobs have ended. Pods of others, or of no job, may stay for ever.
+    """A `Backfill` says where starving gangs will fit when jobs have ended.
+
+    Pods of others, or of no job, may stay for ever.
 
     Args:
         nodes: all.
@@ -43,7 +45,11 @@ class Backfill:
         self._later = LaterNodeResources(nodes, stays, now.names, now)
 
     def room(self, gang: Gang) -> list[TaskPlacement] | None:
-        """Places for all that is missing of its minimum, where the least has to end first; None: it never fits."""
+        """Return places for all that is missing of a gang's minimum, where the least has to end first.
+
+        Returns:
+            The places; None: it never fits.
+        """
         own = [self._later.put(pod) for pod in gang.bound]
         claims = claim_all(missing(gang), self._later)
         for claim in [*(claims or ()), *(claim for claim in own if claim)]:
@@ -52,5 +58,5 @@ class Backfill:
 
 
 def waited(seconds: float) -> str:
-    """For people."""
+    """Return how long something has waited, for people."""
     return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"

@@ -1,4 +1,4 @@
-"""Binds pods as `binding.decide` says, whenever something has changed."""
+"""This module binds pods as `binding.decide` says, whenever something has changed."""
 
 import logging
 import threading
@@ -30,27 +30,27 @@ _THREADS = 8
 
 
 class View(Protocol):
-    """What is known of a cluster."""
+    """A `View` shows what is known of a cluster."""
 
     def nodes(self) -> Sequence[NodeInfo]:
-        """All."""
+        """Return all nodes."""
 
     def pods(self) -> Sequence[PodInfo]:
-        """All that have not ended."""
+        """Return all pods that have not ended."""
 
     def jobs(self) -> Sequence[JobInfo]:
-        """Of the namespaces that are served."""
+        """Return the jobs of the namespaces that are served."""
 
 
 class Volumes(Protocol):
-    """What is known of volumes."""
+    """A `Volumes` tells what is known of volumes."""
 
     def of(self, pods: Sequence[PodInfo]) -> tuple[Mapping[ClaimKey, ClaimedVolume], bool]:
-        """What the claims of pods mean, and whether something could not be read, so that it is to be tried again."""
+        """Return what the claims of pods mean, and whether some could not be read, so that it is to be tried again."""
 
 
 class NoVolumes:
-    """Nobody knows of any: who claims one waits."""
+    """A `NoVolumes` knows of no volume: who claims one waits."""
 
     def of(self, pods: Sequence[PodInfo]) -> tuple[Mapping[ClaimKey, ClaimedVolume], bool]:
         """See `Volumes.of`."""
@@ -59,14 +59,14 @@ class NoVolumes:
 
 @dataclass(frozen=True)
 class _Told:
-    """The reason that a pod was given last."""
+    """A `_Told` is the reason that a pod was given last."""
 
     form: str
     at: float
 
 
 class Binder:
-    """Binds pods, in a thread of its own.
+    """A `Binder` binds pods, in a thread of its own.
 
     Args:
         view: of the cluster.
@@ -108,7 +108,7 @@ class Binder:
         self._thread.start()
 
     def stop(self) -> None:
-        """End; returns when nothing more is written."""
+        """End the thread; return when nothing more is written."""
         self._stopped.set()
         self._woken.set()
         if self._thread.is_alive():
@@ -116,7 +116,7 @@ class Binder:
         self._pool.shutdown()
 
     def step(self) -> float | None:
-        """Decide and act once; returns the seconds until it has to be done again by time alone."""
+        """Decide and act once; return the seconds until it has to be done again by time alone; None: it need not."""
         now = self._now()
         pods = self._known(now)
         volumes, failed = self._volumes.of(to_bind(pods, self._namespaces))
@@ -131,7 +131,7 @@ class Binder:
         return min(times, default=None)
 
     def _decide(self, pods: Sequence[PodInfo], now: float, volumes: Mapping[ClaimKey, ClaimedVolume]) -> PodDecisions:
-        """What to do. Gangs that the decision breaks on wait, and say so; the others are decided without them."""
+        """Decide about pods. Gangs that the decision breaks on wait and say so; others are decided without them."""
 
         def about(some: Sequence[PodInfo]) -> PodDecisions:
             return decide(self._view.nodes(), some, self._view.jobs(), now, self._rule, self._namespaces, volumes)
@@ -172,7 +172,7 @@ class Binder:
                 wait = _AFTER_FAILURE
 
     def _known(self, now: float) -> list[PodInfo]:
-        """Pods as the watch shows them, with what was done since."""
+        """Return the pods as the watch shows them, with what was done since."""
         pods = self._view.pods()
         there = {pod.uid for pod in pods}
         for memory in (self._bound, self._settling, self._told):
@@ -191,14 +191,14 @@ class Binder:
         return replace(pod, gated=True) if pod.uid in self._settling else pod
 
     def _bind(self, decided: PodDecisions) -> bool:
-        """All, each job's in their order, jobs beside one another; returns whether one failed."""
+        """Bind all, each job's pods in their order, jobs beside one another; return whether one failed."""
         groups: dict[tuple[str, str], list[PodBinding]] = {}
         for bind in decided.bindings:
             groups.setdefault(_gang(bind.pod), []).append(bind)
         return not all(list(self._pool.map(self._bind_group, groups.values())))
 
     def _choose(self, choices: Sequence[NodeChoice], volumes: Mapping[ClaimKey, ClaimedVolume], now: float) -> bool:
-        """Of each claim once, the first pod's; returns whether one failed."""
+        """Choose the node of each claim once, the first pod's; return whether one failed."""
         self._chosen = {key: since for key, since in self._chosen.items() if now - since < _SETTLING_SECONDS}
         failed = False
         for choice in choices:
@@ -252,7 +252,7 @@ class Binder:
         return failed
 
     def _tell(self, waits: Sequence[PodWait], now: float) -> float | None:
-        """Reasons that are new; returns the seconds until the next may be told."""
+        """Tell pods the reasons that are new; return the seconds until the next may be told."""
         times = []
         told = 0
         for wait in waits:
@@ -276,5 +276,5 @@ class Binder:
 
 
 def _gang(pod: PodInfo) -> tuple[str, str]:
-    """Whom a pod is bound with: its job's, or nobody."""
+    """Return with whom a pod is bound: its job, or nobody."""
     return pod.key if pod.job else (pod.uid, "")

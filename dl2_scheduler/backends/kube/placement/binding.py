@@ -1,4 +1,4 @@
-"""Which pods go to which nodes now: whole gangs first, in the order of the queue. Pure."""
+"""This module decides which pods go to which nodes now: whole gangs first, in the order of the queue. Pure."""
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
@@ -85,7 +85,7 @@ def _place(groups: Groups, placing: "_Placing", backfill: Callable[[], Backfill]
 
 
 def to_bind(pods: Sequence[PodInfo], namespaces: Container[str] | None) -> list[PodInfo]:
-    """Of all pods those that this scheduler is to bind; see `decide`."""
+    """Return the pods that this scheduler is to bind, of all; see `decide`."""
     return [
         pod
         for pod in pods
@@ -97,23 +97,23 @@ def to_bind(pods: Sequence[PodInfo], namespaces: Container[str] | None) -> list[
 
 
 def _resources(ours: Sequence[PodInfo], gangs: Sequence[Gang]) -> list[str]:
-    """Names of those that are asked for."""
+    """Return the names of the resources that are asked for."""
     asked = {name for pod in ours for name in pod.requests}
     return sorted(asked.union(*(gang.resources for gang in gangs)))
 
 
 def _neighbours_matter(ours: Sequence[PodInfo], bound: Sequence[PodInfo], gangs: Sequence[Gang]) -> bool:
-    """Whether one of ours asks about pods beside it, or one that is there keeps pods away."""
+    """Return whether a pod to bind asks about pods beside it, or one that is there keeps pods away."""
     to_come = [role for gang in gangs for role in (gang.job.workers, gang.job.servers)]
-    asks = any(task.constraints.beside for each in (ours, to_come) for task in each)
-    return asks or any(pod.constraints.beside and pod.constraints.beside.apart for pod in bound)
+    asks = any(task.constraints.neighbours for each in (ours, to_come) for task in each)
+    return asks or any(pod.constraints.neighbours and pod.constraints.neighbours.apart for pod in bound)
 
 
 class _Placing:
-    """What is placed, one after the other.
+    """A `_Placing` places gangs and pods one after the other.
 
     Args:
-        floor: the nodes.
+        resources: what is free on the nodes.
         decided: takes what is decided.
 
     Attributes:
@@ -127,7 +127,13 @@ class _Placing:
         self._said: set[tuple[str, str]] = set()  # jobs whose gangs are placed, or told why not
 
     def serve(self, waiting: Sequence[Gang], backfill: Backfill, now: float) -> None:
-        """Place gangs that have waited too long; the first that does not fit keeps the room where it will."""
+        """Place gangs that have waited too long; the first that does not fit keeps the room where it will.
+
+        Args:
+            waiting: the gangs, the longest waiting first.
+            backfill: says where one will fit.
+            now: unix seconds.
+        """
         for gang in waiting:
             if self.place(gang):
                 continue
@@ -146,7 +152,11 @@ class _Placing:
             return
 
     def place(self, gang: Gang) -> bool:
-        """All that is missing of its minimum, or nothing; returns whether there is no more to be said about it."""
+        """Place all that is missing of a gang's minimum, or nothing.
+
+        Returns:
+            Whether there is no more to be said about it.
+        """
         if gang.job.key in self._said:
             return True
         if refusal := gang.refusal:
@@ -182,7 +192,7 @@ class _Placing:
         self._decided.waits += [PodWait(pod, reason) for pod in gang.waiting]
 
     def place_singles(self, pods: Sequence[PodInfo]) -> None:
-        """Each where it fits."""
+        """Place each pod where it fits."""
         for pod in pods:
             if refusal := unknown(pod) if pod.constraints.unknown else pod.refusal:
                 self._decided.waits.append(PodWait(pod, refusal))

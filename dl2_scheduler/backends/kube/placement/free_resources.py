@@ -1,4 +1,4 @@
-"""What is free on the nodes while pods are being placed: everything that is bound has been taken off. Pure."""
+"""This module says what is free on the nodes while pods are being placed: what is bound has been taken off. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ _NAMED = 3
 
 
 class PlaceableTask(Labelled, Protocol):
-    """What needs a place: a pod, or what one will be made of."""
+    """A `PlaceableTask` needs a place: it is a pod, or what one will be made of."""
 
     @property
     def requests(self) -> Requests:
-        """By resource."""
+        """The amounts that it takes, by resource."""
 
 
 @dataclass(frozen=True)
 class TaskPlacement:
-    """A task on a node.
+    """A `TaskPlacement` is a task on a node.
 
     Attributes:
         node: its index.
@@ -43,7 +43,7 @@ class TaskPlacement:
 
 
 class FreeNodeResources:
-    """The nodes of a cluster.
+    """A `FreeNodeResources` has the nodes of a cluster, and what is free on them.
 
     Args:
         nodes: all.
@@ -86,14 +86,14 @@ class FreeNodeResources:
         self._kept_for = ""
 
     def may(self, constraints: Constraints) -> NDArray[np.bool_]:
-        """Nodes that a pod may go to, full or not, (nodes,)."""
+        """Return the nodes that a pod may go to, full or not, (nodes,)."""
         key = constraints.of_nodes  # of many jobs one, where each asks about its own pods
         if key not in self._may:
             self._may[key] = np.array([not node.refusal(key) for node in self.nodes], dtype=bool)
         return self._may[key]
 
     def claim(self, task: PlaceableTask, place: NDArray[np.bool_] | None = None) -> TaskPlacement | None:
-        """Put a task on the node where the rule wants it; None: it fits nowhere.
+        """Put a task on the node where the rule wants it; return None where it fits nowhere.
 
         Args:
             task: to place.
@@ -103,7 +103,7 @@ class FreeNodeResources:
         fits = _fits(demand, self.free).all(axis=1) & self.may(task.constraints)
         if self._neighbours is not None:
             fits &= self._neighbours.may(task)
-        if place is not None and task.constraints.beside and task.constraints.beside.near:
+        if place is not None and task.constraints.neighbours and task.constraints.neighbours.near:
             fits &= place
         node = self._pick(fits, demand)
         if node == NOWHERE:
@@ -112,7 +112,7 @@ class FreeNodeResources:
         return self._claim(task, node, demand)
 
     def put(self, pod: PodInfo) -> TaskPlacement | None:
-        """A bound pod where it is; None: that node is not there."""
+        """Count a bound pod where it is; return None where that node is not there."""
         node = self._index.get(pod.node)
         return None if node is None else self._claim(pod, node, self._vector(pod.requests))
 
@@ -121,17 +121,20 @@ class FreeNodeResources:
         return TaskPlacement(node, demand, task, self._neighbours.add(task, node) if self._neighbours else None)
 
     def give_back(self, claim: TaskPlacement) -> None:
-        """Undo a claim."""
+        """Undo a placement."""
         self._take(claim.node, -claim.demand)
         if self._neighbours is not None and claim.number is not None:
             self._neighbours.remove(claim.number)
 
     def places_for(self, tasks: Sequence[PlaceableTask]) -> Iterator[NDArray[np.bool_]]:
-        """Nodes that have room for all these tasks as a sum, by the key of the first one's affinity."""
+        """Yield the nodes of each place that has room for all these tasks as a sum, (nodes,).
+
+        Places are those of the key of the first task's affinity.
+        """
         if self._neighbours is None or not tasks:
             return
         total = np.sum([self._vector(task.requests) for task in tasks], axis=0)
-        asked = tasks[0].constraints.beside
+        asked = tasks[0].constraints.neighbours
         for place in self._neighbours.places(asked.near[0].key) if asked else ():
             if (total <= np.maximum(self.free[place], 0.0).sum(axis=0) + SLACK).all():
                 yield place
@@ -151,7 +154,7 @@ class FreeNodeResources:
         self._kept_for = words
 
     def why_not(self, task: PlaceableTask) -> str:
-        """Why a task fits nowhere, for people, as kube-scheduler words it."""
+        """Return why a task fits nowhere, for people, as kube-scheduler words it."""
         if not self.nodes:
             return "there are no nodes"
         may, demand = self.may(task.constraints), self._vector(task.requests)
@@ -176,13 +179,13 @@ class FreeNodeResources:
         return f"0/{len(self.nodes)} nodes are available: {'; '.join(found)}"
 
     def names_of(self, numbers: Iterable[int]) -> str:
-        """Of nodes, for people; of many the first ones."""
+        """Return the names of nodes, for people; of many the first ones."""
         names = [self.nodes[number].name for number in sorted({int(number) for number in numbers})]
         more = len(names) - _NAMED
         return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
     def _pick(self, fits: NDArray[np.bool_], demand: Amounts) -> int:
-        """The node for a task, of those where it fits, or NOWHERE."""
+        """Return the node for a task, of those where it fits, or NOWHERE."""
         where = np.flatnonzero(fits)
         if not len(where):
             return NOWHERE
@@ -197,7 +200,7 @@ class FreeNodeResources:
         self._used[node] += self._parts(demand[None, :], node).sum()
 
     def _parts(self, amounts: Amounts, node: int | None = None) -> Amounts:
-        """Of what nodes have; 0 of what one has nothing of."""
+        """Return which parts of what nodes have these amounts are; 0 of what one has nothing of."""
         whole = self._whole if node is None else self._whole[node : node + 1]
         parts: Amounts = np.divide(amounts, whole, out=np.zeros_like(whole), where=whole > 0)
         return parts
@@ -208,7 +211,7 @@ class FreeNodeResources:
 
 
 class LaterNodeResources(FreeNodeResources):
-    """The nodes when more has ended: a task goes where the least is still to end.
+    """A `LaterNodeResources` has the nodes when more has ended: a task goes where the least is still to end.
 
     Args:
         nodes: all.
@@ -239,7 +242,10 @@ class LaterNodeResources(FreeNodeResources):
 
 
 def _fits(demand: Amounts, free: Amounts) -> NDArray[np.bool_]:
-    """By node and resource; nothing fits everywhere, also where more is taken than there is."""
+    """Return whether a demand fits, (nodes, resources).
+
+    A demand of nothing fits everywhere, also where more is taken than there is.
+    """
     fits: NDArray[np.bool_] = demand <= np.maximum(free, 0.0) + SLACK
     return fits
 

@@ -1,4 +1,4 @@
-"""A gang's tasks on nodes: all of them or none. Pure."""
+"""This module places a gang's tasks on nodes: all of them or none. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from dl2_scheduler.backends.kube.placement.node_constraints import Constraints
 
 @dataclass(frozen=True)
 class GangTask:
-    """A pod to place, or one that is yet to come; see `resources.PlaceableTask`."""
+    """A `GangTask` is a pod to place, or one that is yet to come; see `free_resources.PlaceableTask`."""
 
     role: str
     requests: Requests
@@ -25,7 +25,7 @@ class GangTask:
 
 
 def missing(gang: Gang) -> list[GangTask]:
-    """Of the minimum, in the order of binding; pods that are there before those that are to come."""
+    """Return what is missing of the minimum, in the order of binding; pods that are there come first."""
     return list(_missing(gang))
 
 
@@ -40,14 +40,14 @@ def _missing(gang: Gang) -> Iterator[GangTask]:
 
 
 def claim_all(tasks: Sequence[GangTask], resources: FreeNodeResources) -> list[TaskPlacement] | None:
-    """All or none; the larger ones first where the order of binding leaves no place for one.
+    """Place all tasks or none; the larger ones first where the order of binding leaves no place for one.
 
     Tasks that want to be together are tried place by place (say, rack by rack), if the first that has room for one of
     them has not for all.
     """
     claims = _claim(tasks, resources, None)
     if claims is None:
-        together = [task for task in tasks if task.constraints.beside and task.constraints.beside.near]
+        together = [task for task in tasks if task.constraints.neighbours and task.constraints.neighbours.near]
         for place in resources.places_for(together):
             claims = _claim(tasks, resources, place)
             if claims is not None:
@@ -58,7 +58,7 @@ def claim_all(tasks: Sequence[GangTask], resources: FreeNodeResources) -> list[T
 def _claim(
     tasks: Sequence[GangTask], resources: FreeNodeResources, place: NDArray[np.bool_] | None
 ) -> list[TaskPlacement] | None:
-    """All or none; those that want to be together in one place, if one is given."""
+    """Place all tasks or none; those that want to be together go to one place, if one is given."""
     for order in (
         list(range(len(tasks))),
         sorted(range(len(tasks)), key=lambda number: _size(tasks[number], resources)),
@@ -77,13 +77,19 @@ def _claim(
 
 
 def _size(task: GangTask, resources: FreeNodeResources) -> float:
-    """The more it takes of a node's resources, the lower."""
+    """Return a number that is the lower, the more a task takes of a node's resources."""
     largest = resources.largest
     return -max((amount / largest[name] for name, amount in task.requests.items() if largest.get(name)), default=0.0)
 
 
 def why_not(gang: Gang, tasks: Sequence[GangTask], resources: FreeNodeResources) -> str:
-    """The first task of a gang that finds no place when the others have theirs, for people."""
+    """Return which task of a gang finds no place when the others have theirs, and why, for people.
+
+    Args:
+        gang: of the tasks.
+        tasks: in the order of binding.
+        resources: what is free.
+    """
     claims = []
     reason = ""
     for task in tasks:

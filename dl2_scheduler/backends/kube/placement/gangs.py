@@ -1,4 +1,4 @@
-"""Jobs' gangs: what of a minimum is bound, what is missing, since when. Pure."""
+"""This module says of jobs' gangs what of a minimum is bound, what is missing, and since when. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _TRAINS = ("Running", "Suspending")
 
 @dataclass(frozen=True)
 class Gang:
-    """A job's pods against its minimum.
+    """A `Gang` sets a job's pods against its minimum.
 
     Attributes:
         job: whose.
@@ -37,7 +37,7 @@ class Gang:
 
     @cached_property
     def missing(self) -> dict[str, int]:
-        """Of its minimum, what is not bound, by role."""
+        """How many pods of its minimum are not bound, by role."""
         had = [pod.role for pod in self.bound]
         return {role: max(0, self.minimum[role] - had.count(role)) for role in ROLES}
 
@@ -48,23 +48,23 @@ class Gang:
 
     @property
     def waits_since(self) -> float | None:
-        """Unix seconds, of its oldest pod that is not bound; None: it has none, or may not be bound."""
+        """Since when its oldest unbound pod waits, in unix seconds; None: it has none, or may not be bound."""
         return None if self.refusal else min((pod.created for pod in self.waiting), default=None)
 
     @property
     def begun(self) -> bool:
-        """Some of it is bound, and some of its minimum is not."""
+        """Whether some of it is bound, and some of its minimum is not."""
         return bool(self.bound) and any(self.missing.values())
 
     @property
     def late_at(self) -> float | None:
-        """Unix seconds, at which it gives its room back; None: it is whole, holds nothing, or trains."""
-        if not self.begun or self.job.told.phase in _TRAINS or self.job.told.trained:
+        """When it gives its room back, in unix seconds; None: it is whole, holds nothing, or trains."""
+        if not self.begun or self.job.status.phase in _TRAINS or self.job.status.trained:
             return None
         return min(pod.bound or 0.0 for pod in self.bound) + self.job.gang_seconds
 
     def is_late(self, now: float) -> bool:
-        """Whether it has to give its room back."""
+        """Return whether the gang has to give its room back."""
         return self.late_at is not None and self.late_at <= now
 
     @property
@@ -82,31 +82,31 @@ class Gang:
 
     @property
     def words(self) -> str:
-        """Its minimum, for people."""
+        """The gang's minimum, for people."""
         counts = [(self.minimum[WORKER], WORKER), (self.minimum[SERVER], SERVER)]
         return "coordinator, " + ", ".join(f"{count} {role}{'s' * (count != 1)}" for count, role in counts)
 
     @property
     def resources(self) -> set[str]:
-        """Names of all that its pods to come may ask for."""
+        """The names of all resources that its pods to come may ask for."""
         return {name for role in ROLES for name in self.template(role).requests}
 
     def template(self, role: str) -> RoleInfo:
-        """Of a pod of it that is not there yet."""
+        """Return what a pod of the gang will be made of that does not exist yet."""
         if role == COORDINATOR:  # made of the servers' template
             return coordinator_of(self.job, COORDINATOR_REQUESTS)
         return self.job.servers if role == SERVER else self.job.workers
 
 
 def coordinator_of(job: JobInfo, requests: Mapping[str, float]) -> RoleInfo:
-    """A job's coordinator: it goes where servers may."""
+    """Return what a job's coordinator is made of: it goes where servers may."""
     labels = {**job.servers.labels, ROLE_LABEL: COORDINATOR}
     return RoleInfo(1, 1, 1, requests, job.servers.constraints, labels, job.namespace)
 
 
 @dataclass(frozen=True)
 class Groups:
-    """What is to be bound.
+    """`Groups` are what is to be bound, sorted by whose it is.
 
     Attributes:
         gangs: of jobs that are to have pods and lack some, by the jobs' creation.
@@ -122,7 +122,7 @@ class Groups:
 
 
 def unknown(pod: PodInfo) -> str:
-    """What is said to a pod that asks for what nobody here respects."""
+    """Return what is said to a pod that asks for what nobody here respects."""
     return (
         f"{pod.name} asks for {' and '.join(pod.constraints.unknown)}, which the scheduler {SCHEDULER} does not know: "
         "leave it out, or name another schedulerName"
@@ -176,6 +176,6 @@ def _gang(job: JobInfo, pods: Sequence[PodInfo], pending: Sequence[PodInfo]) -> 
 
 
 def _order(pod: PodInfo) -> tuple[float, int, str]:
-    """The older first; of one age the lower number."""
+    """Return a key by which the older pod comes first; of one age the lower number."""
     number = pod.name.rpartition("-")[2]
     return pod.created, int(number) if number.isdigit() else 0, pod.name

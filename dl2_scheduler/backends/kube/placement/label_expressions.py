@@ -1,4 +1,4 @@
-"""Conditions on labels, as Kubernetes' selectors and affinities write them. Pure."""
+"""This module evaluates conditions on labels, as Kubernetes' selectors and affinities write them. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Expression:
-    """One condition on labels.
+    """An `Expression` is one condition on labels.
 
     Attributes:
         key: of the labels, or of a node's fields.
@@ -22,13 +22,13 @@ class Expression:
     is_field: bool = False
 
     def holds(self, labels: Mapping[str, str], name: str = "") -> bool:
-        """Whether an object with these labels and this name meets it."""
+        """Return whether an object with these labels and this name meets the condition."""
         value = name if self.is_field else labels.get(self.key)
         return _OPERATORS[self.operator](value, self.values)
 
 
 def expressions_of(found: Mapping[str, Any], kind: str = "matchExpressions") -> tuple[Expression, ...]:
-    """Of a term's matchExpressions, or of its matchFields."""
+    """Read a term's matchExpressions, or its matchFields."""
     return tuple(
         Expression(each["key"], each["operator"], tuple(each.get("values") or ()), kind == "matchFields")
         for each in found.get(kind) or ()

@@ -1,4 +1,4 @@
-"""Which nodes a pod may go to: taints, node selectors, required node affinity; and what it asks about others. Pure."""
+"""This module says which nodes a pod may go to, by taints, node selectors and required node affinity. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ _REPELS = ("NoSchedule", "NoExecute")
 
 @dataclass(frozen=True)
 class Taint:
-    """Of a node.
+    """A `Taint` keeps pods off a node.
 
     Attributes:
         key: of it.
@@ -31,7 +31,7 @@ class Taint:
 
 @dataclass(frozen=True)
 class Toleration:
-    """Of a pod.
+    """A `Toleration` lets a pod go to nodes with certain taints.
 
     Attributes:
         key: of the taint; "": any.
@@ -46,7 +46,7 @@ class Toleration:
     effect: str
 
     def accepts(self, taint: Taint) -> bool:
-        """Whether a pod with it may go to a node with this taint."""
+        """Return whether a pod with it may go to a node with this taint."""
         if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
             return False
         return self.operator == "Exists" or (self.key == taint.key and self.value == taint.value)
@@ -54,38 +54,45 @@ class Toleration:
 
 @dataclass(frozen=True)
 class Constraints:
-    """Where a pod may go.
+    """`Constraints` say where a pod may go.
 
     Attributes:
         selector: labels that a node must have.
         terms: of required node affinity: one of them must hold as a whole; None: nothing is required.
         tolerations: of the pod.
-        beside: what it asks about the pods that are there; None: nothing.
+        neighbours: what it asks about the pods that are there; None: nothing.
         volumes: like `terms`, of each volume that it claims: the nodes that reach it.
     """
 
     selector: tuple[tuple[str, str], ...] = ()
     terms: tuple[tuple[Expression, ...], ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
-    beside: NeighbourRules | None = None
+    neighbours: NeighbourRules | None = None
     volumes: tuple[tuple[tuple[Expression, ...], ...], ...] = ()
 
     @property
     def of_nodes(self) -> "Constraints":
-        """Without what it asks about other pods."""
-        return replace(self, beside=None) if self.beside else self
+        """The constraints without what the pod asks about other pods."""
+        return replace(self, neighbours=None) if self.neighbours else self
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Fields that it uses and this scheduler does not implement."""
-        return self.beside.unknown if self.beside else ()
+        """The fields that the pod uses and this scheduler does not implement."""
+        return self.neighbours.unknown if self.neighbours else ()
 
     def refusal(self, name: str, labels: Mapping[str, str], taints: Sequence[Taint], cordoned: bool) -> str:
-        """Why a pod may not go to a node, for people; "": it may."""
+        """Return why a pod may not go to a node, for people; "": it may.
+
+        Args:
+            name: of the node.
+            labels: of the node.
+            taints: of the node.
+            cordoned: whether nothing new shall go there.
+        """
         return self.repelled(taints, cordoned) or self.misses(name, labels)
 
     def repelled(self, taints: Sequence[Taint], cordoned: bool) -> str:
-        """Why a node keeps a pod off; "": it does not."""
+        """Return why a node keeps a pod off; "": it does not."""
         if cordoned and not any(each.accepts(Taint(_UNSCHEDULABLE, "", "NoSchedule")) for each in self.tolerations):
             return "is cordoned"
         for taint in taints:
@@ -94,7 +101,7 @@ class Constraints:
         return ""
 
     def misses(self, name: str, labels: Mapping[str, str]) -> str:
-        """What a pod asks of a node that this one has not; "": nothing."""
+        """Return what a pod asks of a node that this one has not; "": nothing."""
         if any(labels.get(key) != value for key, value in self.selector):
             return "has not the labels of the pod's nodeSelector"
         if self.terms is not None and not _meets(self.terms, name, labels):
@@ -109,7 +116,7 @@ def _meets(terms: tuple[tuple[Expression, ...], ...], name: str, labels: Mapping
 
 
 def constraints_of(spec: Mapping[str, Any], namespace: str, labels: Mapping[str, str]) -> Constraints:
-    """Of a pod's spec, or of a template's.
+    """Read a pod's spec, or a template's.
 
     Args:
         spec: of the pod.
@@ -125,10 +132,10 @@ def constraints_of(spec: Mapping[str, Any], namespace: str, labels: Mapping[str,
             Toleration(*(each.get(key) or "" for key in ("key", "operator", "value", "effect")))
             for each in spec.get("tolerations") or ()
         ),
-        beside=neighbour_rules_of(spec, namespace, labels),
+        neighbours=neighbour_rules_of(spec, namespace, labels),
     )
 
 
 def terms_of(selector: Mapping[str, Any]) -> tuple[tuple[Expression, ...], ...]:
-    """Of a NodeSelector: one of them has to hold as a whole."""
+    """Read a NodeSelector: one of its terms has to hold as a whole."""
     return tuple(expressions_of(term) + expressions_of(term, "matchFields") for term in selector["nodeSelectorTerms"])

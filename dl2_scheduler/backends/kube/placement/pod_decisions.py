@@ -1,4 +1,4 @@
-"""What is decided about pods that are not bound."""
+"""This module has what is decided about pods that are not bound."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ from dl2_scheduler.backends.kube.apiserver.objects import PodInfo
 
 @dataclass(frozen=True)
 class PodBinding:
-    """Bind a pod to a node."""
+    """A `PodBinding` binds a pod to a node."""
 
     pod: PodInfo
     node: str
@@ -15,7 +15,7 @@ class PodBinding:
 
 @dataclass(frozen=True)
 class PodWait:
-    """Leave a pod unbound.
+    """A `PodWait` leaves a pod unbound.
 
     Attributes:
         pod: which.
@@ -28,7 +28,7 @@ class PodWait:
 
 @dataclass(frozen=True)
 class NodeChoice:
-    """Have a volume made near a node, for a pod that is bound there once it is.
+    """A `NodeChoice` lets a volume be made near a node, for a pod that is bound there once it is.
 
     Attributes:
         pod: which.
@@ -43,7 +43,7 @@ class NodeChoice:
 
 @dataclass(frozen=True)
 class PodReturn:
-    """Delete a pod of a gang that has not become whole.
+    """A `PodReturn` deletes a pod of a gang that has not become whole.
 
     Attributes:
         pod: which.
@@ -56,7 +56,7 @@ class PodReturn:
 
 @dataclass(frozen=True)
 class Reservation:
-    """Room kept for a pod that is not there yet, or that has waited too long for more than is free.
+    """A `Reservation` keeps room for a pod that is not there yet, or that has waited too long for more than is free.
 
     Attributes:
         job: its id.
@@ -71,7 +71,7 @@ class Reservation:
 
 @dataclass
 class PodDecisions:
-    """About all pods that are not bound.
+    """`PodDecisions` are about all pods that are not bound.
 
     Attributes:
         bindings: to make, in this order.

@@ -1,4 +1,4 @@
-"""Claims of volumes that pods to be bound name: watched from when the first pod names one, volumes read once."""
+"""This module watches claims of volumes that pods to be bound name, from the first on, and reads volumes once."""
 
 import logging
 import threading
@@ -25,7 +25,7 @@ _CLASSES_PATH = "/apis/storage.k8s.io/v1/storageclasses"
 
 
 class VolumeClaimReader:
-    """See `binder.Volumes`. For one thread.
+    """A `VolumeClaimReader` says what claims mean; see `binder.Volumes`. It is for one thread.
 
     Args:
         api: of the cluster.
@@ -40,11 +40,11 @@ class VolumeClaimReader:
         self._read: dict[str, Mapping[str, Any]] = {}  # volumes and classes: what matters of them does not change
 
     def stop(self) -> None:
-        """End."""
+        """End the watch."""
         self._stopped.set()
 
     def of(self, pods: Sequence[PodInfo]) -> tuple[dict[ClaimKey, ClaimedVolume], bool]:
-        """What the claims of pods mean, and whether something could not be read, so that it is to be tried again."""
+        """Return what the claims of pods mean, and whether some could not be read, so that it is to be tried again."""
         keys = {(pod.namespace, name) for pod in pods for name in pod.claims}
         if not keys:
             return {}, False

@@ -1,4 +1,4 @@
-"""Where pods may go by the volumes that they claim, and what has to be done before they are bound. Pure."""
+"""This module says where pods may go by the volumes that they claim, and what comes before they are bound. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ ClaimKey = tuple[str, str]
 
 @dataclass(frozen=True)
 class ClaimInfo:
-    """A PersistentVolumeClaim.
+    """A `ClaimInfo` is what the scheduler knows of a PersistentVolumeClaim.
 
     Attributes:
         namespace: of it.
@@ -42,13 +42,13 @@ class ClaimInfo:
 
     @property
     def key(self) -> ClaimKey:
-        """Of it."""
+        """Namespace and name of the claim."""
         return self.namespace, self.name
 
 
 @dataclass(frozen=True)
 class ClaimedVolume:
-    """What a claim means for the pods that name it.
+    """A `ClaimedVolume` is what a claim means for the pods that name it.
 
     Attributes:
         refusal: why none of them may be bound now, for people; "": they may.
@@ -81,13 +81,13 @@ def claim_of(found: Mapping[str, Any]) -> ClaimInfo:
 
 
 def bound_volume(claim: ClaimInfo, volume: Mapping[str, Any]) -> ClaimedVolume:
-    """Of a claim that has a PersistentVolume."""
+    """Return what a claim means that has a PersistentVolume."""
     required = (volume["spec"].get("nodeAffinity") or {}).get("required")
     return ClaimedVolume(terms=terms_of(required) if required else None, alone=claim.alone)
 
 
 def pending_volume(claim: ClaimInfo, storage: Mapping[str, Any] | None) -> ClaimedVolume:
-    """Of a claim that has none, by its StorageClass; None: it has no class."""
+    """Return what a claim means that has no volume, by its StorageClass; None: it has no class."""
     if storage is None or storage.get("volumeBindingMode") != "WaitForFirstConsumer":
         return ClaimedVolume(f"its claim {claim.name} is not bound to a volume yet")
     if storage["provisioner"] == "kubernetes.io/no-provisioner":
@@ -108,7 +108,7 @@ def pending_volume(claim: ClaimInfo, storage: Mapping[str, Any] | None) -> Claim
 def with_volumes(
     ours: Sequence[PodInfo], bound: Sequence[PodInfo], volumes: Mapping[ClaimKey, ClaimedVolume]
 ) -> list[PodInfo]:
-    """Pods that are to be bound, with what their volumes ask.
+    """Return pods that are to be bound, with what their volumes ask.
 
     Args:
         ours: the pods.

@@ -2,8 +2,9 @@
 
 import pytest
 
-from dl2_scheduler.backends.kube.apiserver.quantities import amount, pod_requests
+from dl2_scheduler.backends.kube.apiserver.quantities import pod_requests
 from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.quantities import amount
 
 
 @pytest.mark.parametrize(
@@ -19,7 +20,7 @@ def test_an_amount(text, expected):
 
 @pytest.mark.parametrize("text", ["", "cpu", "1.5.2", "1 Gi", "1gi", "--1", "1mi"])
 def test_what_is_no_quantity_is_refused(text):
-    with pytest.raises(BadInput, match="is no quantity"):
+    with pytest.raises(BadInput, match="is no amount"):
         amount(text)
 
 

@@ -129,9 +129,9 @@ class World:
         self.api, self.changed = PlayedApi(), threading.Event()
         self.api.add("/api/v1/nodes", node("a"), node("b"))
         self.claims = VolumeClaimReader(self.api, self.changed.set)
-        view = PlayedView(self.api)
+        self.view = PlayedView(self.api)
         writer = PacedWriter(self.api, lambda: True)
-        self.binder = Binder(view, writer, NodeRule.SPREAD, now=lambda: NOW + 10, volumes=self.claims)
+        self.binder = Binder(self.view, writer, NodeRule.SPREAD, now=lambda: NOW + 10, volumes=self.claims)
 
     def step(self):
         return self.binder.step()
@@ -139,6 +139,10 @@ class World:
     def settle(self):
         assert self.changed.wait(10)
         self.changed.clear()
+
+    def sees(self, name):
+        """What a claim means, as the watch has told so far; None: nothing yet."""
+        return self.claims.of(self.view.pods())[0].get(("default", name))
 
     def asked(self, verb, words):
         return [path for asked, path, _ in self.api.calls if asked == verb and words in path]
@@ -168,18 +172,18 @@ def test_a_volume_is_made_and_then_its_pod_is_bound(world):
     world.api.add(PODS, *[{**each, "spec": {**each["spec"], **claims("c")}} for each in gang("one")])
     world.api.add(CLAIMS, claim("c"))
     world.api.put("/apis/storage.k8s.io/v1/storageclasses/late", {"metadata": {"name": "late"}, **LATE})
-    world.step()
-    world.settle()
+    world.step()  # this one begins to watch claims, and may be done with the list or not
+    world.api.until(lambda: world.sees("c"))
     world.step()
     (path,) = world.asked("patch", "persistentvolumeclaims")
     chosen = world.api.objects[path]["metadata"]["annotations"]["volume.kubernetes.io/selected-node"]
-    world.settle()
+    world.api.until(lambda: world.sees("c").chosen)
     world.step()
     assert len(world.asked("patch", "persistentvolumeclaims")) == 1
     assert not world.asked("create", "/binding")
     world.api.put("/api/v1/persistentvolumes/v", volume("v", chosen))
     world.api.put(path, claim("c", "Bound", "v", chosen=chosen))
-    world.settle()
+    world.api.until(lambda: world.sees("c").made)
     world.step()
     assert {world.node_of(each["metadata"]["name"]) for each in gang("one")} == {chosen}
 
