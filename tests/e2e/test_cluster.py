@@ -16,10 +16,10 @@ from dl2_scheduler.backends.clock import SystemClock
 from dl2_scheduler.backends.local import processes
 from dl2_scheduler.backends.local.cluster import LocalCluster
 from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime
-from dl2_scheduler.backends.local.isolation import NoIsolation
 from dl2_scheduler.backends.local.job_records import JobRecords
 from dl2_scheduler.backends.local.nodes import virtual_nodes
-from dl2_scheduler.backends.local.tasks import TaskFiles
+from dl2_scheduler.backends.local.tasks.isolation import NoIsolation
+from dl2_scheduler.backends.local.tasks.task_files import TaskFiles
 from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.errors import NotServed
 from dl2_scheduler.cluster.snapshot import Allocation, Grant

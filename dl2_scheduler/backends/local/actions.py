@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class Actions:
-    """`Actions` change the jobs of one cluster, in its loop's thread.
+    """`Actions` carry out what is decided about the jobs of one cluster, in its loop's thread.
 
     Args:
         records: of its jobs; what shall become of a job is written down before it is told.

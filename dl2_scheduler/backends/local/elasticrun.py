@@ -26,7 +26,7 @@ from dl2_scheduler.backends.local.runtime import (
     Unreachable,
     Usage,
 )
-from dl2_scheduler.backends.local.tasks import TaskFiles
+from dl2_scheduler.backends.local.tasks.task_files import TaskFiles
 from elastic_ps.control.codec import data_from_pb
 from elastic_ps.control.token import read_token
 from elastic_ps.core.checkpoint_names import is_of

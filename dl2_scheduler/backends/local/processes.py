@@ -48,8 +48,23 @@ def start(
     Raises:
         OSError: it cannot be started.
     """
+    child = _wait_at_gate(command, environment, folder, log, umask)
+    threading.Thread(target=_reap, args=(child, ended), name=f"reap-{child.pid}", daemon=True).start()
+    assert child.stdin is not None, "asked for above"
+    with child.stdin as gate:
+        if (birth := _birth(child.pid)) is not None:  # a program that somebody killed at once has none
+            started(LauncherProcess(child.pid, birth))
+            with suppress(BrokenPipeError):
+                gate.write(b"go\n")
+                gate.flush()
+
+
+def _wait_at_gate(
+    command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path, umask: int
+) -> "subprocess.Popen[bytes]":
+    """Start a program behind `_GATE`; see `start`."""
     with log.open("ab") as output:
-        child = subprocess.Popen(
+        return subprocess.Popen(
             ["/bin/sh", "-c", _GATE, "sh", *command],
             env=dict(environment),
             cwd=folder,
@@ -59,14 +74,6 @@ def start(
             start_new_session=True,
             umask=umask,
         )
-    threading.Thread(target=_reap, args=(child, ended), name=f"reap-{child.pid}", daemon=True).start()
-    assert child.stdin is not None, "asked for above"
-    with child.stdin as gate:
-        if (birth := _birth(child.pid)) is not None:  # a program that somebody killed at once has none
-            started(LauncherProcess(child.pid, birth))
-            with suppress(BrokenPipeError):
-                gate.write(b"go\n")
-                gate.flush()
 
 
 def is_alive(process: LauncherProcess) -> bool:

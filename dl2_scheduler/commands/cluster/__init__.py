@@ -1,1 +1,1 @@
-"""Commands of `dl2` about a cluster that really runs."""
+"""This package holds the commands of `dl2` about a cluster that really runs."""

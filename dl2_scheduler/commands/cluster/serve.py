@@ -1,21 +1,22 @@
 """This module is `dl2 serve`: it lets a policy drive jobs of this machine, or of Kubernetes."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dl2_scheduler.backends.clock import SystemClock
-from dl2_scheduler.backends.local.cgroups import allowed_cores
 from dl2_scheduler.backends.local.cluster import LocalCluster
 from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime
-from dl2_scheduler.backends.local.isolation import IsolationMode, make_isolation
 from dl2_scheduler.backends.local.job_records import JobRecords
 from dl2_scheduler.backends.local.nodes import virtual_nodes
-from dl2_scheduler.backends.local.tasks import TaskFiles
+from dl2_scheduler.backends.local.tasks.cgroups import allowed_cores
+from dl2_scheduler.backends.local.tasks.isolation import IsolationMode, make_isolation
+from dl2_scheduler.backends.local.tasks.task_files import TaskFiles
 from dl2_scheduler.cluster.durations import seconds
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.template import SLOTS
@@ -32,6 +33,19 @@ from elastic_ps.system.private_files import private_files
 from elastic_ps.system.terminal import say
 
 
+@dataclass(frozen=True)
+class Pages:
+    """`Pages` say where programs that watch this one are answered."""
+
+    metrics: Annotated[
+        str | None,
+        typer.Option(metavar="[ADDRESS:]PORT", help="For Prometheus; port 0: a free one, which the log tells."),
+    ] = None
+    probes: Annotated[
+        str | None, typer.Option(metavar="[ADDRESS:]PORT", help="For /healthz and /readyz, with --kube.")
+    ] = None
+
+
 @grouped
 def serve(
     slots: Annotated[
@@ -46,15 +60,9 @@ def serve(
     isolation: Annotated[
         IsolationMode, typer.Option(help="By which tasks keep to their share of the cores.")
     ] = IsolationMode.AUTO,
-    metrics: Annotated[
-        str | None,
-        typer.Option(metavar="[ADDRESS:]PORT", help="For Prometheus; port 0: a free one, which the log tells."),
-    ] = None,
-    probes: Annotated[
-        str | None, typer.Option(metavar="[ADDRESS:]PORT", help="For /healthz and /readyz, with --kube.")
-    ] = None,
-    folder: Folder = None,
     *,
+    pages: Pages,
+    folder: Folder = None,
     caution: Caution,
     learn: Annotated[bool, typer.Option("--learn", help="The policy, dl2:RUN, goes on learning.")] = False,
     kube: Kube = False,
@@ -68,28 +76,30 @@ def serve(
 
     Its jobs outlive it, and a new one finds them.
     """
-    length = _slot_seconds(slot)
-    driving = Driving(policy, placement_rule(placement), caution.limits, caution.guard, learn, metrics)
-    state = (folder or default_folder()).absolute()
-    _log(as_json=kube and not sys.stderr.isatty())
+    state, length = (folder or default_folder()).absolute(), _slot_seconds(slot)
+    driving = Driving(policy, placement_rule(placement), caution.limits, caution.guard, learn, pages.metrics)
+    log_to_stderr(JsonLines() if kube and not sys.stderr.isatty() else LogLines())
     if kube:
-        if slots is not None or isolation is not IsolationMode.AUTO:
-            raise BadInput("--slots and --isolation are of a cluster of this machine: leave them out with --kube")
-        _serve_kube(length, driving, state, namespace or (), context, probes)
-        return
-    of_kube = {"--namespace": namespace, "--context": context, "--probes": probes}
-    if given := [name for name, value in of_kube.items() if value]:
+        _refuse_options_of_this_machine(slots, isolation)
+        _serve_kube(length, driving, state, namespace or (), context, pages.probes)
+    else:
+        _refuse_options_of_kubernetes({"--namespace": namespace, "--context": context, "--probes": pages.probes})
+        _serve_local(slots, length, driving, state, isolation)
+
+
+def _refuse_options_of_this_machine(slots: str | None, isolation: IsolationMode) -> None:
+    if slots is not None or isolation is not IsolationMode.AUTO:
+        raise BadInput("--slots and --isolation are of a cluster of this machine: leave them out with --kube")
+
+
+def _refuse_options_of_kubernetes(options: Mapping[str, object]) -> None:
+    if given := [name for name, value in options.items() if value]:
         raise BadInput(f"{', '.join(given)}: of a Kubernetes cluster alone: give --kube too, or leave it out")
+
+
+def _serve_local(slots: str | None, length: float, driving: Driving, state: Path, isolation: IsolationMode) -> None:
     if slots is None:
         raise BadInput("give --slots, as in 2x8, for a cluster of this machine, or --kube for one of Kubernetes")
-    _serve_local(slots, length, driving, state, isolation)
-
-
-def _log(as_json: bool) -> None:
-    log_to_stderr(JsonLines() if as_json else LogLines())
-
-
-def _serve_local(slots: str, length: float, driving: Driving, state: Path, isolation: IsolationMode) -> None:
     nodes = virtual_nodes(slots)
     clock = SystemClock()
     slots_in_all = sum(node.capacity[SLOTS] for node in nodes)

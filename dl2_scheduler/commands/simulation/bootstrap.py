@@ -14,22 +14,15 @@ from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.commands.common import new_table, show
 from dl2_scheduler.commands.progress import Bar
-from dl2_scheduler.commands.simulation.simulated import (
-    ChangeCost,
-    JoinCost,
-    SpeedTable,
-    StartCost,
-    known_speeds,
-    scaling_cost,
-)
+from dl2_scheduler.commands.simulation.simulated import CostOptions, SpeedTable, known_speeds
 from dl2_scheduler.policies.learnt.paper_weights import MOST_PLACES
 from dl2_scheduler.policies.names import DL2
 from dl2_scheduler.policies.registry import make_policy
 from dl2_scheduler.sim.arrivals import Pattern
 from dl2_scheduler.sim.history import read_history
-from dl2_scheduler.sim.lanes import MEASURED
 from dl2_scheduler.sim.simulator import check_jobs
 from dl2_scheduler.sim.trace import parse_cluster
+from elastic_ps.system.option_groups import grouped
 from elastic_ps.system.terminal import say
 
 if TYPE_CHECKING:
@@ -49,6 +42,7 @@ class NetworkKind(StrEnum):
     PAPER = "paper"
 
 
+@grouped
 def bootstrap(
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the run is written.")],
     teacher: Annotated[str | None, typer.Option(help="The policy to imitate; a wrong one lists them [drf].")] = None,
@@ -65,9 +59,8 @@ def bootstrap(
     epochs: Annotated[int, typer.Option(min=1, max=100_000, help="Passes over what the teacher did.")] = 12,
     seed: Annotated[int, typer.Option(min=0, help="Of everything.")] = 0,
     speeds: SpeedTable = None,
-    start_cost: StartCost = MEASURED.start,
-    change_cost: ChangeCost = MEASURED.change,
-    join_cost: JoinCost = MEASURED.join,
+    *,
+    costs: CostOptions,
 ) -> None:
     """Learn to decide as an existing scheduler does, from its decisions on a simulated cluster or recorded ones."""
     # torch takes seconds to import, which no other command should
@@ -78,19 +71,24 @@ def bootstrap(
 
     if teacher and history:
         raise BadInput("--teacher and --history: give one of them")
-    cost, known = scaling_cost(start_cost, change_cost, join_cost), known_speeds(speeds)
+    cost, known = costs.cost, known_speeds(speeds)
     patterns = tuple(pattern or (Pattern.GOOGLE,))
     lessons = Lessons(_nodes(clusters), jobs, patterns, seed, cost=cost)
-    for episode in lessons.episodes(0, len(lessons.clusters)):  # what is wrong is told before the folder is there
-        check_jobs(episode.jobs, episode.nodes, known)
+    _check_lessons(lessons, known)
     make = PaperNetwork(places) if network is NetworkKind.PAPER else None
-    asked = {"network": network.value, "clusters": clusters.split(), "speeds": str(speeds or ""), "jobs": jobs}
+    told = {"network": network.value, "clusters": clusters.split(), "speeds": str(speeds or ""), "jobs": jobs}
     of_lessons = {"patterns": [each.value for each in patterns], "cost": asdict(cost), "seed": seed}
-    run = _Run(lessons, known, BootstrapSettings(warm_up, episodes, epochs), make, RunFolder(out), asked | of_lessons)
+    run = _Run(lessons, known, BootstrapSettings(warm_up, episodes, epochs), make, RunFolder(out), told | of_lessons)
     with Bar() as bar:
         times = run.of_history(history, bar.tell) if history else run.of_teacher(teacher or _TEACHER, bar.tell)
     show(_table(clusters.split(), times))
     say(f"Mean completion times in slots, on sequences that were not imitated. Use it as --policy dl2:{out}")
+
+
+def _check_lessons(lessons: "Lessons", speeds: Speeds) -> None:
+    """Refuse jobs that cannot run, before the run's folder is there. Raises BadInput."""
+    for episode in lessons.episodes(0, len(lessons.clusters)):
+        check_jobs(episode.jobs, episode.nodes, speeds)
 
 
 def _nodes(clusters: str) -> tuple[tuple[Node, ...], ...]:

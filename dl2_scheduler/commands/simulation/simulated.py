@@ -34,6 +34,25 @@ VariationSeed = Annotated[int, typer.Option(help="Of the speeds' deviations.")]
 
 
 @dataclass(frozen=True)
+class CostOptions:
+    """`CostOptions` hold what scaling costs a simulated job."""
+
+    start_cost: StartCost = MEASURED.start
+    change_cost: ChangeCost = MEASURED.change
+    join_cost: JoinCost = MEASURED.join
+
+    @property
+    def cost(self) -> ScalingCost:
+        """The cost of scaling. Raises BadInput."""
+        start, change, join = self.start_cost, self.change_cost, self.join_cost
+        if not (math.isfinite(start + change + join) and min(start, change, join) >= 0):
+            raise BadInput(
+                f"--start-cost is {start}, --join-cost {join}, --change-cost {change}: give seconds from 0 on"
+            )
+        return ScalingCost(start, change, join)
+
+
+@dataclass(frozen=True)
 class SimulationOptions:
     """`SimulationOptions` say what is simulated."""
 
@@ -55,7 +74,7 @@ class SimulationOptions:
     @property
     def cost(self) -> ScalingCost:
         """The cost of scaling. Raises BadInput."""
-        return scaling_cost(self.start_cost, self.change_cost, self.join_cost)
+        return CostOptions(self.start_cost, self.change_cost, self.join_cost).cost
 
     def setting(self, lines: Mapping[str, Job]) -> Setting:
         """Return the setting for these jobs, which can all run in it.
@@ -110,22 +129,6 @@ def known_speeds(table: Path | None, max_servers: int = 16, max_workers: int = 1
         return interpolated(points, max_servers, max_workers)
     except BadInput as error:
         raise BadInput(f"{table}: {error}") from error
-
-
-def scaling_cost(start: float, change: float, join: float) -> ScalingCost:
-    """Check the values of `StartCost`, `ChangeCost` and `JoinCost`, and return them as one.
-
-    Args:
-        start: seconds that a job loses where it starts.
-        change: seconds that it loses where its counts change.
-        join: seconds that it trains on as it was where it is given more.
-
-    Raises:
-        BadInput: one is negative, or not finite.
-    """
-    if not (math.isfinite(start + change + join) and min(start, change, join) >= 0):
-        raise BadInput(f"--start-cost is {start}, --join-cost {join}, --change-cost {change}: give seconds from 0 on")
-    return ScalingCost(start, change, join)
 
 
 def _check_lines(

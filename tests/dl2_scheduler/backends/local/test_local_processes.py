@@ -15,7 +15,6 @@ import pytest
 from dl2_scheduler.backends.clock import SystemClock
 from dl2_scheduler.backends.local import processes
 from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime, report_of, since_of, why_back_of
-from dl2_scheduler.backends.local.isolation import NoIsolation
 from dl2_scheduler.backends.local.runtime import (
     Declined,
     LauncherEnding,
@@ -25,9 +24,10 @@ from dl2_scheduler.backends.local.runtime import (
     TaskShape,
     Unreachable,
 )
-from dl2_scheduler.backends.local.tasks import TaskFiles
+from dl2_scheduler.backends.local.tasks.isolation import NoIsolation
+from dl2_scheduler.backends.local.tasks.task_files import TaskFiles
 from elastic_ps.launch import decide
-from elastic_ps.launch.decide import Budget
+from elastic_ps.launch.decide import RestartBudget
 from protos import elastic_pb2 as pb
 
 SECONDS = 20.0
@@ -165,8 +165,8 @@ def test_tasks_begin_through_a_file_that_says_what_they_have(options, tmp_path):
 def test_as_many_deaths_are_mended_as_the_document_says_and_by_its_word(options, runtime, tmp_path):
     assert options(order(tmp_path, retry_limit=7))["--max-restarts"] == "7"
     said = (
-        decide.plan(None, [], Budget(0).spend("w0 exited with status 1")),
-        decide.plan(None, [], Budget(1, ("a", "b"))),
+        decide.plan(None, [], RestartBudget(0).spend("w0 exited with status 1")),
+        decide.plan(None, [], RestartBudget(1, ("a", "b"))),
     )
     for (action,), words in zip(said, ("w0 exited with status 1", "b; retryLimit 1 has been used up"), strict=True):
         told = {"name": "digits", "coordinator": "h:1", "pid": 7, "ended": 9.5, "status": 1, "reason": action.reason}

@@ -7,8 +7,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from dl2_scheduler.backends.local.cgroups import Cgroups, CgroupsUnavailable, open_cgroups
 from dl2_scheduler.backends.local.runtime import WORKER
+from dl2_scheduler.backends.local.tasks.cgroups import Cgroups, CgroupsUnavailable, open_cgroups
 from dl2_scheduler.cluster.errors import BadInput
 
 CPU_SHARE = "ELASTIC_CPU_SHARE"

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from dl2_scheduler.backends.local import task_entry
-from dl2_scheduler.backends.local.isolation import Isolation
 from dl2_scheduler.backends.local.runtime import TaskShape
+from dl2_scheduler.backends.local.tasks import task_entry
+from dl2_scheduler.backends.local.tasks.isolation import Isolation
 
 
 class TaskFiles:

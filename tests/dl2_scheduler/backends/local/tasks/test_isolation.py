@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from dl2_scheduler.backends.local import cgroups, task_entry
-from dl2_scheduler.backends.local.cgroups import Cgroups, CgroupsUnavailable, open_cgroups
-from dl2_scheduler.backends.local.isolation import IsolationMode, NoIsolation, Pacing, Quotas, make_isolation
 from dl2_scheduler.backends.local.runtime import TaskShape
-from dl2_scheduler.backends.local.tasks import TaskFiles
+from dl2_scheduler.backends.local.tasks import cgroups, task_entry
+from dl2_scheduler.backends.local.tasks.cgroups import Cgroups, CgroupsUnavailable, open_cgroups
+from dl2_scheduler.backends.local.tasks.isolation import IsolationMode, NoIsolation, Pacing, Quotas, make_isolation
+from dl2_scheduler.backends.local.tasks.task_files import TaskFiles
 from dl2_scheduler.cluster.errors import BadInput
 
 SHAPE = TaskShape("a", 1, {"worker": 2.0, "server": 1.0}, {"worker": {"WORD": "of a worker"}, "server": {}})
@@ -120,7 +120,7 @@ def test_modes(tmp_path, monkeypatch):
     def none(name):
         raise CgroupsUnavailable("no cpu controller is mounted")
 
-    monkeypatch.setattr("dl2_scheduler.backends.local.isolation.open_cgroups", none)
+    monkeypatch.setattr("dl2_scheduler.backends.local.tasks.isolation.open_cgroups", none)
     assert make_isolation(IsolationMode.AUTO, tmp_path).words.endswith("no cgroup quotas: no cpu controller is mounted")
     with pytest.raises(BadInput, match="--isolation cgroup: no cpu controller is mounted; give auto"):
         make_isolation(IsolationMode.CGROUP, tmp_path)

@@ -1,0 +1,1 @@
+"""This package begins the tasks of jobs, and keeps each to its share of the machine."""
