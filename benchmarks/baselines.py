@@ -3,7 +3,7 @@
     python -m benchmarks.baselines [--data FOLDER] [--sequences N]
 
 Numbers are mean completion times in slots, over the sequences. The folder has `peer_24_nodes.json` and the like, and
-the testbed's speeds; docs/baselines.md says what the rules are and why ours differ.
+the testbed's speeds; docs/reference/baselines.md says what the rules are and why ours differ.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
     python -m benchmarks.compression [--epochs 20]
 
-How many bytes each leaves is arithmetic (docs/mxnet.md, "Compression").
+How many bytes each leaves is arithmetic (docs/reference/mxnet.md, "Compression").
 """
 
 import argparse

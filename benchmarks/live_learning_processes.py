@@ -152,7 +152,7 @@ def imitate_drf(folder: RunFolder, count: int, seed: int) -> None:
 
 @dataclass
 class Operator:
-    """Does what docs/live-learning.md tells: once the guard finds a policy better that it has taken out, it is back.
+    """An `Operator` brings a policy back once the guard finds it better (docs/reference/live-learning.md).
 
     Attributes:
         comparisons: parts by which jobs would end later than under DRF, percent, by slot.

@@ -2,9 +2,10 @@
 
     python -m benchmarks.liveness [--times 3] [--lanes 2] [--lease 10]
 
-Two workers and two servers, a checkpoint every few seconds; each fault as `make chaos` makes it (docs/faults.md),
-and each job proves at its end that every sample was used exactly once, and ends with the weights of an undisturbed
-one. Links are cut where iptables and network namespaces can be had, as root; else the benchmark refuses to run.
+Two workers and two servers, a checkpoint every few seconds; each fault as `make chaos` makes it
+(docs/reference/faults.md), and each job proves at its end that every sample was used exactly once, and ends with the
+weights of an undisturbed one. Links are cut where iptables and network namespaces can be had, as root; else the
+benchmark refuses to run.
 """
 
 import argparse

@@ -4,8 +4,8 @@
 
 PATH is a checkout of Apache MXNet, version 1.9.1; nothing of it is copied. Each test of tests/python/unittest runs as a
 job of one worker and one server, each part of tests/nightly/dist_*_kvstore.py as one of two workers and two servers,
-whose script is `mxnet_tests_script`. docs/mxnet.md says which expectations are not met, and why: those tests are listed
-here as `_UNMET`, and the command fails where the list is not what it finds.
+whose script is `mxnet_tests_script`. docs/reference/mxnet.md says which expectations are not met, and why: those tests
+are listed here as `_UNMET`, and the command fails where the list is not what it finds.
 """
 
 import argparse
@@ -43,7 +43,7 @@ _UNMET = frozenset(
         "test_gluon_trainer:test_trainer_lr_sched",
     }
 )
-"""Tests that fail with our store, as docs/mxnet.md explains."""
+"""Tests that fail with our store, as docs/reference/mxnet.md explains."""
 
 
 @dataclass(frozen=True)

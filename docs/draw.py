@@ -28,8 +28,8 @@ class Arrow(NamedTuple):
     label: str = ""
 
 
-class Point(NamedTuple):
-    """A `Point` is the middle of a node or the bend of an arrow, in pixels from the upper left corner."""
+class PicturePoint(NamedTuple):
+    """A `PicturePoint` is the middle of a node or the bend of an arrow, in pixels from the upper left corner."""
 
     x: float
     y: float
@@ -103,7 +103,7 @@ def width(name: str) -> float:
     return 14 if name in ("[*]", "[end]") else len(name) * LETTER + 24
 
 
-def places(placed: Iterable[Sequence[str]]) -> dict[str, Point]:
+def places(placed: Iterable[Sequence[str]]) -> dict[str, PicturePoint]:
     """Return the middle of each node and bend; layers are centred above one another."""
     placed = list(placed)
     wide = [sum(width(name) + GAP for name in row) for row in placed]
@@ -111,16 +111,20 @@ def places(placed: Iterable[Sequence[str]]) -> dict[str, Point]:
     for at, row in enumerate(placed):
         left = (max(wide) - wide[at]) / 2 + GAP
         for name in row:
-            middles[name] = Point(left + width(name) / 2, 30 + at * LAYER)
+            middles[name] = PicturePoint(left + width(name) / 2, 30 + at * LAYER)
             left += width(name) + GAP
     return middles
 
 
-def curve(points: Sequence[Point]) -> str:
+def curve(points: Sequence[PicturePoint]) -> str:
     """Return the path of an arrow from the box of its first point to the box of its last."""
     down = points[-1].y > points[0].y
     ends = BOX / 2 if down else -BOX / 2
-    points = [Point(points[0].x, points[0].y + ends), *points[1:-1], Point(points[-1].x, points[-1].y - ends)]
+    points = [
+        PicturePoint(points[0].x, points[0].y + ends),
+        *points[1:-1],
+        PicturePoint(points[-1].x, points[-1].y - ends),
+    ]
     path = f"M{points[0].x:.0f} {points[0].y:.0f}"
     for one, other in itertools.pairwise(points):
         middle = (one.y + other.y) / 2
@@ -128,22 +132,28 @@ def curve(points: Sequence[Point]) -> str:
     return path
 
 
-def draw_arrow(arrow: Arrow, layer: Mapping[str, int], at: Mapping[str, Point]) -> str:
-    """Return an arrow and its label as SVG."""
+def draw_arrow(arrow: Arrow, layer: Mapping[str, int], at: Mapping[str, PicturePoint]) -> str:
+    """Return an arrow and its label as SVG.
+
+    Args:
+        arrow: the arrow.
+        layer: the layer of each node.
+        at: the middle of each node and of each bend.
+    """
     if arrow.source == arrow.target:
         x, y = at[arrow.source].x - width(arrow.source) / 2, at[arrow.source].y
         path = f"M{x:.0f} {y - 6:.0f} C{x - 40:.0f} {y - 22:.0f} {x - 40:.0f} {y + 22:.0f} {x:.0f} {y + 6:.0f}"
-        text = Point(x - 50, y)
+        text = PicturePoint(x - 50, y)
     else:
         points = [at[name] for name in (arrow.source, *bends(arrow, layer), arrow.target)]
         path = curve(points)
-        text = Point((points[0].x + points[1].x) / 2, (points[0].y + points[1].y) / 2)
+        text = PicturePoint((points[0].x + points[1].x) / 2, (points[0].y + points[1].y) / 2)
     place = f'x="{text.x:.0f}" y="{text.y + 4:.0f}"'
     label = f'<text class="label" {place}>{escape(arrow.label)}</text>' if arrow.label else ""
     return f'<path class="arrow" d="{path}"/>{label}'
 
 
-def draw_node(name: str, at: Point) -> str:
+def draw_node(name: str, at: PicturePoint) -> str:
     """Return a node as SVG: a box with its name, or a dot for the beginning and the end."""
     if name in ("[*]", "[end]"):
         return f'<circle class="dot" cx="{at.x:.0f}" cy="{at.y:.0f}" r="7"/>'

@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 
 
 def diagram(transitions: Sequence[Transition]) -> str:
-    """The phases of a plan as a Mermaid state diagram. A plan begins where the first row does."""
+    """Return the phases of a plan as a Mermaid state diagram. A plan begins where the first row does."""
     sources = {row.source for row in transitions}
     ends = sorted({row.target for row in transitions} - sources)
     arrows = [f"    {row.source} --> {row.target}: {row.trigger}" for row in transitions]
@@ -35,7 +35,7 @@ def diagram(transitions: Sequence[Transition]) -> str:
 
 
 def table(transitions: Sequence[Transition]) -> str:
-    """What each arrow means; arrows that differ only in where they start share a row."""
+    """Return the table of what each arrow means; arrows that differ only in where they start share a row."""
     rows: dict[tuple[str, str, str], list[str]] = {}
     for row in transitions:
         rows.setdefault((row.trigger, row.target, row.when), []).append(row.source)
@@ -46,7 +46,7 @@ def table(transitions: Sequence[Transition]) -> str:
 
 
 def phases() -> str:
-    """Picture and legend of the coordinator's transition table."""
+    """Return the picture and the legend of the coordinator's transition table."""
     return f"{diagram(TRANSITIONS)}\n\n{table(TRANSITIONS)}"
 
 
@@ -58,7 +58,12 @@ SECTIONS: dict[tuple[str, str], Callable[[], str]] = {
 
 
 def insert(text: str, name: str, content: str) -> str:
-    """`text` with `content` between the markers of `name`.
+    """Return `text` with `content` between the markers of `name`.
+
+    Args:
+        text: of a page.
+        name: of a section.
+        content: what is to stand there.
 
     Raises:
         ValueError: the markers do not stand there exactly once, each on a line of its own and in order.
@@ -72,7 +77,7 @@ def insert(text: str, name: str, content: str) -> str:
 
 
 def pages(folder: Path = HERE) -> dict[Path, str]:
-    """The pages of `folder` as they must be."""
+    """Return the pages of `folder` as they must be."""
     fresh: dict[Path, str] = {}
     for (page, name), content in SECTIONS.items():
         path = folder / page

@@ -39,7 +39,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Point links to the repository's files at their copies in the site, and draw Mermaid graphs."""
+    """Point links to the repository's files at their copies in the site, and draw Mermaid graphs.
+
+    Args:
+        markdown: the page as it is in docs/.
+        page: says where it lies.
+        config: the site's; not used.
+        files: the site's; not used.
+    """
 
     def link(match: re.Match[str]) -> str:
         path = outside(page.file.src_uri, match[2])

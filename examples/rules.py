@@ -1,4 +1,4 @@
-"""An update rule of one's own, for jobs that are started with --optimizer-module examples.rules (docs/mxnet.md).
+"""This is an update rule of one's own, for jobs with --optimizer-module examples.rules (docs/reference/mxnet.md).
 
 The training script's side of it is an optimizer class with `elastic_rule = "examples.rules:SignDescent"`.
 """

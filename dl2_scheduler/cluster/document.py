@@ -303,9 +303,9 @@ def _say(detail: ErrorDetails) -> str:
     """Return one error in words for the reader of the document."""
     where, kind = ".".join(map(str, detail["loc"])), detail["type"]
     if kind == "extra_forbidden":
-        return f"{where}: unknown, or not implemented yet: leave it out (docs/cluster.md lists the fields)"
+        return f"{where}: unknown, or not implemented yet: leave it out (docs/reference/cluster.md lists the fields)"
     if kind == "missing":
-        return f"{where}: missing: give it (docs/cluster.md has an example)"
+        return f"{where}: missing: give it (docs/reference/cluster.md has an example)"
     if kind == "value_error":
         return f"{where}: {detail['ctx']['error']}"
     return f"{where} is {_shown.repr(detail['input'])}: {_WANTED.get(kind) or detail['msg']}"

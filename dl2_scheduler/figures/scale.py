@@ -75,4 +75,4 @@ class FigureScale:
 
 
 PAPER_LIKE = FigureScale()
-"""For all figures to take 40 to 50 minutes on one core, of which 24 were measured (docs/figures.md)."""
+"""For all figures to take 40 to 50 minutes on one core, of which 24 were measured (docs/reference/figures.md)."""

@@ -12,7 +12,7 @@ JUDGED = "judged/jct_"
 """How the columns of a learning curve begin that hold mean completion times, by cluster."""
 
 ENOUGH = 65
-"""Updates that `Online` makes in 12 minutes on one quiet core; docs/learning.md says where they lead."""
+"""Updates that `Online` makes in 12 minutes on one quiet core; docs/reference/learning.md says where they lead."""
 
 _STILL = 0.005
 """By how much less the mean completion times of two judgements in a row differ where learning has come to rest."""

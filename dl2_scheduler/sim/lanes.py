@@ -45,7 +45,7 @@ MEASURED = ScalingCost(start=9.4, change=0.1)
 
 start: from the launch to the first training step, anew or from a checkpoint; without what a cluster does before, as the
 pull of a container's image. change: what steps took above undisturbed ones when a worker or a server joined or left,
-the largest of the four. docs/traces.md has them all.
+the largest of the four. docs/reference/traces.md has them all.
 """
 
 

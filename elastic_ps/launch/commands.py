@@ -104,7 +104,7 @@ class JobCommands:
 
 
 def node_environment(join: JoinSettings, nonce: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the environment of a node process (docs/architecture.md).
+    """Return the environment of a node process (docs/concepts/architecture.md).
 
     Args:
         join: how the node finds its job.

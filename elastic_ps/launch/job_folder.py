@@ -1,4 +1,4 @@
-"""This module keeps a job's folder: its name, its secret, who runs it (docs/architecture.md, "A job's folder")."""
+"""This module keeps a job's folder: its name, its secret, and who runs it (docs/concepts/architecture.md)."""
 
 import contextlib
 import errno

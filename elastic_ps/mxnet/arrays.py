@@ -1,6 +1,6 @@
 """MXNet arrays as the worker side's `Array`: CPU memory is read and written in place.
 
-Order with MXNet's engine (docs/mxnet.md): a read waits for the array's pending writes, a write for its pending reads
+Order with MXNet's engine (docs/reference/mxnet.md): a read waits for the array's pending writes, a write for its reads
 and writes. Both then touch the memory from the script's thread, outside the engine, so whatever the script enqueues
 afterwards comes later.
 """

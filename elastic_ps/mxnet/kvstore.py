@@ -221,13 +221,13 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
         """Refused: values live on the servers."""
         raise ConfigurationError(
             f"cannot run the updater {updater!r} on the servers: use set_optimizer with one of MXNet's optimizers, or "
-            "name your own rule as module:Class (docs/mxnet.md)"
+            "name your own rule as module:Class (docs/reference/mxnet.md)"
         )
 
     # ---- the rest of the contract ----------------------------------------------------------------------------------
 
     def set_gradient_compression(self, compression_params: Any) -> None:
-        """Quantize gradients, and let fewer bytes of them travel (docs/mxnet.md, "Compression").
+        """Quantize gradients, and let fewer bytes of them travel (docs/reference/mxnet.md, "Compression").
 
         Args:
             compression_params: {"type": "2bit", "threshold": 0.5} as MXNet has it, {"type": "topk", "ratio": 0.01},

@@ -1,4 +1,4 @@
-"""This module knows whom a node waits for and cannot reach (docs/protocol.md, "Who is waited for"). Pure.
+"""This module knows whom a node waits for and cannot reach (docs/reference/protocol.md, "Who is waited for"). Pure.
 
 A node looks at its connections and at what it lacks several times a second; nothing is counted where tensors travel.
 """

@@ -1,6 +1,7 @@
-"""This module keeps what a node knows of configurations, and what news of them means (docs/protocol.md, "Nodes"). Pure.
+"""This module keeps what a node knows of configurations, and what news of them means. Pure.
 
-A server and a worker keep the same; where they differ is what they do at a switch.
+docs/reference/protocol.md has the rules, under "Nodes". A server and a worker keep the same; where they differ is what
+they do at a switch.
 """
 
 from dataclasses import dataclass, replace

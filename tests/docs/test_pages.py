@@ -172,6 +172,19 @@ def test_an_elastic_script_changes_at_most_six_lines():
     assert 0 < sum(line.startswith("+") for line in difference[1].splitlines()) <= 7  # one of them only indents
 
 
+def test_pages_that_the_code_names_exist():
+    folders = ("benchmarks", "coordinator", "dl2_scheduler", "elastic_ps", "examples", "k8s", "protos", "tests")
+    named = {
+        (str(path.relative_to(ROOT)), page)
+        for folder in folders
+        for kind in ("py", "proto", "yaml", "sh", "Dockerfile")
+        for path in (ROOT / folder).rglob(f"*.{kind}")
+        for page in re.findall(r"(?<![\w/.])docs/[\w/-]+\.md", path.read_text())
+    }
+    assert len(named) > 20
+    assert [(path, page) for path, page in sorted(named) if not (ROOT / page).exists()] == []
+
+
 def test_the_site_has_every_page_in_its_menu():
     pages = {str(page.relative_to(ROOT / "docs")) for page in PAGES if page.is_relative_to(ROOT / "docs")}
     menu = re.findall(r"([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M)
