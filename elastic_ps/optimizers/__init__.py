@@ -33,7 +33,7 @@ def make_rule(spec: OptimizerSpec, modules: tuple[str, ...] = ()) -> Rule:
 
     Args:
         spec: a built-in name or "module:Class".
-        modules: those that users' rules may come from (the server's `--optimizer-module`).
+        modules: the modules that users' rules may come from (the server's `--optimizer-module`).
 
     Raises:
         ConfigurationError: an unknown name, module or argument; the message says what is there.

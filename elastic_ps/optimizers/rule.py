@@ -81,7 +81,7 @@ class Rule(ABC):
         Args:
             old: shape (n,), values of a run of blocks.
             new: memory for those after the update; the same as `old`, or apart from it.
-            aggregate: of the gradients.
+            aggregate: the sum of the gradients.
             states: see `update`, and so are the others.
             count: number of this update.
             hyper: the optimizer's values.
@@ -151,7 +151,7 @@ class Elementwise(BuiltIn):
         """Return the update number `count`, with its constants folded in.
 
         Args:
-            count: from 1.
+            count: number of the update, from 1.
             hyper: the optimizer's values.
             constants: rounded for the dtype of the values.
         """
@@ -204,8 +204,8 @@ def chunks(
     """Yield the parts of an update of the elements [first, last): where, gradient, and three scratch arrays.
 
     Args:
-        target: that is updated.
-        aggregate: whose parts come in the target's dtype.
+        target: the array that is updated.
+        aggregate: the sum of the gradients; its parts come in the target's dtype.
         first: element.
         last: behind the last element; None: to the end.
     """

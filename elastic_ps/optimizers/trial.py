@@ -19,7 +19,7 @@ def trial(text: str, dtypes: Iterable[str], modules: tuple[str, ...]) -> str:
     Args:
         text: as in `OptimizerSpec.to_json`.
         dtypes: numpy's names of the element types of the tensors that it is to update.
-        modules: those that users' rules may come from.
+        modules: the modules that users' rules may come from.
     """
     try:
         spec = OptimizerSpec.from_json(text)

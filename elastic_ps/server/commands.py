@@ -22,7 +22,7 @@ class CommandRunner:
 
     Args:
         node: this server.
-        modules: that handlers may come from.
+        modules: the modules that handlers may come from.
         answer: takes a command's id and what went wrong, "" for nothing.
         spawn: starts a named thread.
     """

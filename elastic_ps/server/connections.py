@@ -29,7 +29,7 @@ class Peer:
 
     Attributes:
         link: with whom.
-        lane: what for.
+        lane: what the connection is for.
         memory: shared with it where the transport can: a worker's gradients, which stay; an old owner's records.
         scratch: for what travels and is used before the next frame comes.
     """
@@ -63,7 +63,7 @@ class Receiver(Protocol):
         """Take a frame that is complete.
 
         Args:
-            peer: who sent it.
+            peer: the peer who sent it.
             frame: without its payload.
             data: what `buffers` gave, filled.
         """
@@ -75,7 +75,7 @@ class Receiver(Protocol):
         """Take note that a connection broke.
 
         Args:
-            node: who was at the other end.
+            node: the peer at the other end.
             lane: what it was for.
             reason: why it broke.
         """
@@ -85,9 +85,9 @@ class Connections:
     """See the module; it is the state's `Outbox`.
 
     Args:
-        transport: of the data plane.
-        listener: of this server.
-        receiver: called from the connections' threads.
+        transport: the transport of the data plane.
+        listener: accepts connections to this server.
+        receiver: gets what comes; called from the connections' threads.
         guard: runs a thread's body and reports its death.
     """
 

@@ -26,14 +26,14 @@ class Control(Protocol):
         """Queue an answer to a directive.
 
         Args:
-            answer: what it says.
-            configuration: that it is about.
+            answer: the kind of the answer.
+            configuration: the configuration that it is about.
             version: this server's.
             suspension_ms: for how long training stood still.
-            bytes_moved: to new owners.
+            bytes_moved: payload that was sent to new owners.
             detail: for people, or what the answer brings.
             command: id of the script's command.
-            optimizer: that was tried.
+            optimizer: the optimizer that was tried.
         """
 
     def report_soon(self) -> None:

@@ -16,9 +16,9 @@ class OptimizerTrials:
 
     Args:
         control: takes the answers.
-        modules: those that users' optimizers may come from.
+        modules: the modules that users' optimizers may come from.
         spawn: starts a named thread.
-        seconds: that each may take.
+        seconds: the time that each may take.
     """
 
     def __init__(

@@ -68,8 +68,8 @@ class Moves:
     """`Moves` are the blocks that a configuration takes from a server and gives to it.
 
     Attributes:
-        out: by new owner, ascending.
-        into: by previous owner, ascending.
+        out: the blocks that go, by new owner, ascending.
+        into: the blocks that come, by previous owner, ascending.
         fresh: blocks that nobody held before.
     """
 
@@ -136,7 +136,7 @@ def parts(status: Bytes, wanted: NDArray[np.bool_], known: NDArray[np.bool_]) ->
     """Judge the blocks of a push: a `BlockVerdict` for each.
 
     Args:
-        status: of each.
+        status: the status of each block.
         wanted: the block, where it is here, can take the push.
         known: it has taken it before.
     """
@@ -162,7 +162,7 @@ def weights(data: DataSpec, auxiliary: bool, samples: Sequence[int]) -> tuple[li
     Args:
         data: batch and loss of the job.
         auxiliary: the tensor is a running statistic.
-        samples: behind each contribution.
+        samples: how many samples are behind each contribution.
 
     Returns:
         A factor for each contribution before the sum (None: all 1), and one for the sum.

@@ -43,9 +43,9 @@ class ServerNode:
         node: this server's id.
         block_bytes: the job's.
         control: the session.
-        transport: of the data plane.
+        transport: the transport of the data plane.
         listener: where peers reach this server.
-        modules: those that users' optimizers and command handlers may come from.
+        modules: the modules that users' optimizers and command handlers may come from.
     """
 
     def __init__(

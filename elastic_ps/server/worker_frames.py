@@ -40,9 +40,9 @@ class PushMode(Protocol):
         """Add a push to the updates that it is part of.
 
         Args:
-            node: who pushed.
+            node: the worker who pushed.
             frame: the push, of the configuration in force, by a worker of its roster.
-            data: its payload, by run.
+            data: the payload, by run.
         """
 
     def answer_pull(self, node: NodeId, frame: Frame, blocks: NDArray[np.int64]) -> None:
@@ -90,7 +90,7 @@ class WorkerFrames:
         Args:
             node: the worker.
             frame: without its payload.
-            data: that, in what `buffers` gave.
+            data: the payload, in the memory that `buffers` gave.
             check_open: raises where the worker has another connection by now, on which it sends all again.
 
         Raises:

@@ -33,12 +33,12 @@ class ServerBlockStore:
 
     Args:
         model: the job's, as known so far.
-        modules: those that users' optimizers may come from.
+        modules: the modules that users' optimizers may come from.
 
     Attributes:
         status, versions, counts: by block id, as int8, int64 and int64. A count is the number of optimizer updates.
         extents, positions: by block id, as int64: bytes of a block with its padding, and where in the slab it begins.
-        values: of the blocks.
+        values: the blocks' values.
         applied: async and ssp: batches that the blocks have taken.
     """
 
@@ -191,10 +191,10 @@ class ServerBlockStore:
         """Return the part of what came for a run that belongs to its blocks [low, high).
 
         Args:
-            run: that it came for.
+            run: the run that it came for.
             data: as it came off the wire.
             low: first block, counted from the run's.
-            high: behind the last one.
+            high: behind the last block.
         """
         if isinstance(data, Rows):
             return data.between(self.row_updates.rows((run[0] + low, high - low)))
@@ -204,10 +204,10 @@ class ServerBlockStore:
         """Return the part of a run's bytes that belongs to its blocks [low, high).
 
         Args:
-            run: of the bytes.
+            run: the run that the bytes belong to.
             data: values, with their padding.
             low: first block, counted from the run's.
-            high: behind the last one.
+            high: behind the last block.
         """
         first, count = run
         start = int(self.positions[first + low] - self.positions[first])
@@ -234,7 +234,7 @@ class ServerBlockStore:
 
         Args:
             aggregate: in the values' dtype; rows: the others stay as they are; None: nobody pushed these keys.
-            hyper: of the step; needed where the segment has a rule.
+            hyper: the optimizer's values; needed where the segment has a rule.
             batch: async and ssp: what the segment takes by it. There a version counts the block's own updates, so
                 that it stays where the key was not pushed.
         """
@@ -296,9 +296,9 @@ class ServerBlockStore:
         """Replace a segment's state arrays and counts; its values stay.
 
         Args:
-            segment: of one treatment.
+            segment: blocks of one treatment.
             data: bytes of the arrays, one behind the other.
-            counts: of optimizer updates, by block.
+            counts: the optimizer's updates, by block.
         """
         scatter(data, self.states(segment).values())
         self.counts[segment[0] : sum(segment)] = counts
@@ -324,10 +324,10 @@ class ServerBlockStore:
         """Replace a segment by an `image` of it that came from another server or a checkpoint.
 
         Args:
-            segment: of one treatment.
+            segment: blocks of one treatment.
             data: bytes of the image.
-            version: of its blocks.
-            counts: of optimizer updates, by block.
+            version: the version of its blocks.
+            counts: the optimizer's updates, by block.
             applied: image of the batches that its blocks have taken.
 
         Raises:

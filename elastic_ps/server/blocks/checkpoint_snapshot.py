@@ -24,10 +24,10 @@ class CopiedBlocks:
     """`CopiedBlocks` are blocks as they are saved, copied.
 
     Attributes:
-        segment: of one treatment.
-        versions: of each block.
-        counts: of each block.
-        extents: of each block, bytes of values.
+        segment: blocks of one treatment.
+        versions: the version of each block.
+        counts: the optimizer's updates of each block.
+        extents: the bytes of each block's values.
         parts: name ("" for the values), array.
         applied: by origin the number of the last batch that each block has taken.
     """
@@ -44,7 +44,7 @@ class CheckpointSnapshot:
     """A snapshot holds a server's blocks at version `clock`, or as they are now. Guarded by `ServerState.changed`.
 
     Args:
-        store: of this server.
+        store: this server's blocks.
         clock: version to save.
         url: folder of the checkpoint, any fsspec URL.
         at_once: async and ssp: every block is saved at the version that it has, and the clock is only a name.

@@ -24,9 +24,9 @@ class UnusedMemory:
         """Give the bytes [low, high) back soon: nobody reads or writes them any more.
 
         Args:
-            image: that they are in.
+            image: the image that the bytes are in.
             low: the first.
-            high: behind the last.
+            high: the byte behind the last.
         """
         while low < high:
             end = min(low // _PIECE * _PIECE + _PIECE, high)

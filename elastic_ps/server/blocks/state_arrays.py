@@ -19,7 +19,7 @@ class StateArrays:
         """Make room for a model that has grown, and yield the layouts that are new.
 
         Args:
-            slab_bytes: of the model's values.
+            slab_bytes: bytes of the model's values.
             layouts: number, bytes of an element of the values, names and dtypes of the arrays.
         """
         for layout, item, wanted in layouts:
@@ -43,7 +43,7 @@ class StateArrays:
         """Give back the memory of the arrays of blocks that are not held any more.
 
         Args:
-            treatment: of the blocks.
+            treatment: the treatment of the blocks.
             span: bytes of their values.
             unused: takes the memory.
         """

@@ -20,7 +20,7 @@ class Treatment:
 
     Attributes:
         layout: number of the state layout: (dtype, store, auxiliary).
-        dtype: of the values.
+        dtype: the dtype of the values.
         auxiliary: a running statistic.
         rule: None: the aggregate becomes the value.
         refusal: why a gradient for these blocks cannot be taken; empty: it can.
@@ -48,7 +48,7 @@ class Treatments:
     """`Treatments` numbers the treatments of a job's tensors: equal ones have one number.
 
     Args:
-        modules: those that users' optimizers may come from.
+        modules: the modules that users' optimizers may come from.
 
     Attributes:
         of_tensor: by tensor index, the number of its treatment.

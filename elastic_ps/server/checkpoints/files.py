@@ -24,7 +24,7 @@ class BlockFileWriter:
 
     Args:
         file: open for writing.
-        name: of it, in the checkpoint's folder.
+        name: the file's name in the checkpoint's folder.
     """
 
     def __init__(self, file: BinaryIO, name: str):
@@ -78,7 +78,7 @@ class BlockManifest:
     """A `BlockManifest` is the manifest of a checkpoint, as a server reads it.
 
     Args:
-        text: of the file.
+        text: the content of the file.
 
     Raises:
         CheckpointError: it is damaged.
@@ -142,11 +142,11 @@ class SavedBlock:
     """A `SavedBlock` says where a block lies in its file, and what it is there.
 
     Attributes:
-        offset: of its first byte.
+        offset: where its first byte lies.
         length: bytes of values and state.
         crc32: of these.
-        version: of the block.
-        count: of its optimizer's updates.
+        version: the block's version.
+        count: how many updates its optimizer has made.
     """
 
     offset: int
@@ -159,8 +159,8 @@ class SavedBlock:
         """Check that `data` is what was saved.
 
         Args:
-            block: whose.
-            file: that it was read from.
+            block: the block that was read.
+            file: the file that it was read from.
             data: as it was read.
 
         Raises:

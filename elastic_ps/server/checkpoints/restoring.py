@@ -37,7 +37,7 @@ class Restorer:
 
     Args:
         state: the server's.
-        migration: of the same server.
+        migration: the same server's.
         spawn: starts a named thread.
         ended: whether this server's part in the job is over.
         patience: see `PATIENCE_SECONDS`.

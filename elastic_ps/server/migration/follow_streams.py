@@ -40,7 +40,7 @@ class FollowStreams:
 
     Args:
         node: this server.
-        plans: who needs them.
+        plans: knows which streams there must be.
         open_follow: connects to a new owner, greets it with a HELLO, and receives from it.
         spawn: starts a named thread.
         ended: set when this server's part in the job is over.

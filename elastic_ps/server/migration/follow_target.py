@@ -52,8 +52,8 @@ class FollowTarget:
         """Begin to follow by a plan that is prepared.
 
         Args:
-            moves: what it takes from this server and gives to it.
-            live: its streams bring everything before the switch.
+            moves: the blocks that it takes from this server and gives to it.
+            live: whether its streams bring everything before the switch.
             number: id of its configuration.
         """
         self._moves, self._live, self._number = moves, live, number
@@ -115,7 +115,7 @@ class FollowTarget:
         Args:
             sender: the old owner.
             frame: without its payload.
-            data: that.
+            data: the payload.
             check_open: raises where the stream has begun again on another connection.
 
         Raises:

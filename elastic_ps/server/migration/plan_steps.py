@@ -89,7 +89,7 @@ class PlanSteps:
         """Hold a configuration ready: room for the blocks that will come. `prepared` is due then.
 
         Args:
-            configuration: of the plan.
+            configuration: the plan's configuration.
             paused: blocks are sent at the clock, not before.
             dead: nodes whose contributions and connections end now.
 
@@ -181,8 +181,8 @@ class PlanSteps:
 
         Args:
             target: the new owner.
-            place: of its memory, as the record said.
-            link: that it says so on.
+            place: where in its memory the record lies, as the record said.
+            link: the connection on which it says so.
         """
         with self._state.changed:
             source = self._state.sources.get(target)

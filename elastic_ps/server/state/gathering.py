@@ -40,13 +40,13 @@ class Gathering:
     """`Gathering` knows contributions by rank and block. Not thread-safe: `ServerState.changed` guards it.
 
     Args:
-        blocks: in the model.
-        workers: of the configuration in force, in rank order.
+        blocks: how many blocks the model has.
+        workers: the workers of the configuration in force, in rank order.
 
     Attributes:
         given: int8 of shape (workers, blocks): `Given` by rank and block.
         source: int64 of shape (workers, blocks): number of the contribution that holds the gradient; -1: none does.
-        shares: by rank, of the latest push.
+        shares: the shares of the latest pushes, by rank.
     """
 
     def __init__(self, blocks: int, workers: Sequence[NodeId]):
@@ -67,8 +67,8 @@ class Gathering:
         """Keep a contribution to a run; it replaces an earlier one of the same rank.
 
         Args:
-            rank: of the worker.
-            run: of blocks.
+            rank: the worker's rank.
+            run: the blocks that it contributes to.
             given: what it contributes.
             data: the gradient, which must stay as it is; None: there is none.
         """
@@ -122,7 +122,7 @@ class Gathering:
 
         Args:
             segment: alike in `given` and `source`.
-            store: of the blocks.
+            store: the store that holds the blocks.
             hyper: the optimizer's values in the step.
             data: batch and loss, for the normalisation.
         """
@@ -146,10 +146,10 @@ def aggregated(
     """Return contributions to a segment as one: as rows where the others stay as they are.
 
     Args:
-        store: of the blocks.
-        segment: of one treatment.
-        contributions: in the order in which they are added.
-        samples: behind each.
+        store: the store that holds the blocks.
+        segment: blocks of one treatment.
+        contributions: the contributions, in the order in which they are added.
+        samples: how many samples are behind each.
         hyper: the optimizer's values in the step.
         data: batch and loss, for the normalisation.
     """

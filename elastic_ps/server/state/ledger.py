@@ -16,7 +16,7 @@ class ServerLedger:
     """A `ServerLedger` numbers its entries in sequence. Not thread-safe: `ServerState.changed` guards it.
 
     Args:
-        server: whose.
+        server: the server whose ledger it is.
     """
 
     def __init__(self, server: NodeId):
@@ -35,9 +35,9 @@ class ServerLedger:
 
         Args:
             number: id of the configuration in force.
-            version: that the blocks had before.
+            version: the version that the blocks had before.
             applied: runs of the blocks.
-            shares: of the workers, in rank order.
+            shares: the workers' shares, in rank order.
         """
         entry = pb.LedgerEntry(server=self._server, term=number.term, number=number.number, version=version)
         for worker, share in shares:

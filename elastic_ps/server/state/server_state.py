@@ -42,7 +42,7 @@ class HeldFrame:
 
     Attributes:
         again: judges it once more, under the lock.
-        node: who sent it.
+        node: the worker who sent it.
         key: (node, kind, first run): the same frame sent again replaces it.
     """
 
@@ -83,9 +83,9 @@ class ServerState:
         Args:
             node: the server.
             block_bytes: the job's, largest size of a block.
-            modules: those that users' optimizers may come from.
+            modules: the modules that users' optimizers may come from.
             control: takes the answers to directives.
-            outbox: of the connections that peers open.
+            outbox: sends on the connections that peers open.
         """
         return ServerState(
             Standing(node),
@@ -196,7 +196,7 @@ class ServerState:
             segment: alike in `followed`.
             aggregate: see `ServerBlockStore.update_segment`, and so are the others.
             hyper: the optimizer's values.
-            batch: what the segment takes by it, in an async or ssp job.
+            batch: the batch that the segment takes, in an async or ssp job.
         """
         if self.snapshot is not None:
             self.snapshot.before_update(segment)
@@ -213,9 +213,9 @@ class ServerState:
         """Tell the ledger that blocks went from `version` to the next.
 
         Args:
-            version: that they had.
+            version: the version that they had.
             updated: runs of the blocks.
-            shares: of the workers, in rank order.
+            shares: the workers' shares, in rank order.
         """
         self.ledger.append(self.standing.number, version, joined(updated), shares)
         if self.ledger.waiting > _REPORT_AT:

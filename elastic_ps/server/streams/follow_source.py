@@ -78,12 +78,12 @@ class FollowSource:
     """A `FollowSource` is the old owner's end of a follow stream. Guarded by `ServerState.changed`.
 
     Args:
-        store: of this server.
-        link: to the new owner.
-        number: of the prepared configuration.
-        blocks: that it takes over.
+        store: this server's blocks.
+        link: the connection to the new owner.
+        number: id of the prepared configuration.
+        blocks: the blocks that the new owner takes over.
         live: False: nothing is sent before the switch (pause mode).
-        streams: that this server feeds at the same time.
+        streams: how many streams this server feeds at the same time.
 
     Attributes:
         bytes_moved: payload sent, or waiting to be.
@@ -180,7 +180,7 @@ class FollowSource:
             segment: alike in what its update needs.
             aggregate: that will be applied; None: nobody pushed these keys.
             hyper: the optimizer's values.
-            batch: what the segment takes by it, in an async or ssp job.
+            batch: the batch that the segment takes, in an async or ssp job.
 
         Returns:
             The aggregate to apply, and what is to be called then: it sends what the aggregate has kept.

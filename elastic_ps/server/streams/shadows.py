@@ -26,8 +26,8 @@ class Subscription:
 
     Args:
         node: the shadow.
-        store: of this server.
-        outbox: its connection.
+        store: this server's blocks.
+        outbox: sends on the shadow's connection.
     """
 
     def __init__(self, node: NodeId, store: ServerBlockStore, outbox: Outbox):

@@ -22,7 +22,7 @@ class SnapshotPace:
     Args:
         total: bytes of the snapshot.
         started: seconds.
-        streams: of this owner, which share the rate.
+        streams: how many streams of this owner share the rate.
 
     Attributes:
         sent: bytes so far.

@@ -31,8 +31,8 @@ class UpdateRecords:
     `take` returns.
 
     Args:
-        store: of this server.
-        shared: of the connection to the follower; where it is not empty, the first is for records.
+        store: this server's blocks.
+        shared: the memory of the follower that its connection shares; where there is some, the first is for records.
     """
 
     def __init__(self, store: ServerBlockStore, shared: Sequence[Image]):

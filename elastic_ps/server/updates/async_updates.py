@@ -31,11 +31,11 @@ class _Push:
     """A `_Push` is a push that is being applied.
 
     Attributes:
-        batch: what its blocks take, once each.
+        batch: the batch that its blocks take, once each.
         samples: how many there are behind it.
-        hyper: that it is applied with.
+        hyper: the optimizer's values that it is applied with.
         taken: runs that have it now.
-        updated: those of them that were updated, by the version that they had.
+        updated: the taken runs that were updated, by the version that they had.
         refused: why blocks could not take it.
     """
 
@@ -52,7 +52,7 @@ class AsyncUpdates:
 
     Args:
         state: the server's.
-        intake: of pushes.
+        intake: takes pushes apart.
     """
 
     def __init__(self, state: ServerState, intake: Intake):

@@ -41,9 +41,9 @@ class Intake:
         """Yield the parts of a push to keep and to answer; hold those that have to wait.
 
         Args:
-            node: who pushed.
+            node: the worker who pushed.
             frame: the push.
-            data: its payload, of each run.
+            data: the payload of each run.
             judge: gives a `BlockVerdict` for each block of a run.
 
         Raises:

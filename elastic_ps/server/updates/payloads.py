@@ -31,8 +31,8 @@ def decoded(frame: Frame, data: list[Raw], store: ServerBlockStore) -> list[Cont
 
     Args:
         frame: without its payload.
-        data: that, by run.
-        store: of the blocks.
+        data: the payload, by run.
+        store: the store that holds the blocks.
 
     Raises:
         ProtocolError: no correct peer sends it.

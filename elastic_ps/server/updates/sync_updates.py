@@ -30,10 +30,10 @@ class _Closed:
     """`_Closed` lists updates that are complete.
 
     Attributes:
-        version: that their blocks had.
+        version: the version that their blocks had.
         updated: blocks that have the next one.
-        pushed: those of them whose keys were pushed.
-        rows: and those of which only some rows have changed, with their numbers.
+        pushed: the updated runs whose keys were pushed.
+        rows: the updated runs of which only some rows have changed, with the rows' numbers.
         refused: why others could not be updated.
     """
 
@@ -50,7 +50,7 @@ class SyncUpdates:
     Args:
         state: the server's.
         switch: puts the prepared configuration in force.
-        intake: of pushes.
+        intake: takes pushes apart.
     """
 
     def __init__(self, state: ServerState, switch: Callable[[], None], intake: Intake):

@@ -95,7 +95,7 @@ class KeyStore(Protocol):
         """Stage gradients, close the exchange, and write the new values to `outs`; `combined` may delay the latter.
 
         Args:
-            keys: that are known.
+            keys: the keys, which are known.
             gradients: by key, one array for each device.
             outs: by key, one array for each device.
         """

@@ -29,8 +29,8 @@ class Barriers:
 
         Args:
             part: of the step; None: the epoch is over.
-            epoch: that the job is in.
-            spec: of the data.
+            epoch: the epoch that the job is in.
+            spec: the job's data.
         """
         if not spec.is_sync:
             self._enter(1 + epoch, ())

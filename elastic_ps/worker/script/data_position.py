@@ -82,7 +82,7 @@ class ClockedPosition:
 
     Args:
         node: this worker.
-        spec: of the data.
+        spec: the job's data.
     """
 
     def __init__(self, node: WorkerNode, spec: DataSpec):
@@ -131,7 +131,7 @@ class DrawnPosition:
 
     Args:
         node: this worker.
-        spec: of the data.
+        spec: the job's data.
     """
 
     def __init__(self, node: WorkerNode, spec: DataSpec):
@@ -179,8 +179,8 @@ def agree(named: str, known: str, where: str) -> None:
     """Refuse a kvstore whose name says another consistency than the job has.
 
     Args:
-        named: by the kvstore.
-        known: of the job.
+        named: the consistency in the kvstore's name.
+        known: the consistency of the job.
         where: who says so.
     """
     if named != known:

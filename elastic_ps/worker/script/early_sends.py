@@ -33,9 +33,9 @@ def send_as_ready(buffer: StepBuffer, number: int, late: Sequence[Pushpull]) -> 
     """Add and send what a step pushes, from the last key to the first; what closes the exchange sends the rest.
 
     Args:
-        buffer: of the open exchange.
-        number: of the kvstore.
-        late: in the order of the calls; nobody has written to the gradients since.
+        buffer: collects the gradients of the open exchange.
+        number: number of the kvstore.
+        late: the pushpulls in the order of the calls; nobody has written to the gradients since.
 
     Returns:
         Whether it was done; else nothing was, and all are to be added as one.

@@ -47,7 +47,7 @@ class Gradients:
         """Put the sum of `arrays` in a tensor's place: when `copy` is called, before they change.
 
         Args:
-            index: of the tensor.
+            index: the tensor's index.
             arrays: one for each device, settled.
             compression: by which the sum is quantized; what that leaves out is kept for the tensor's next gradient.
         """

@@ -32,12 +32,12 @@ class WorkerKeyStore:
 
     Args:
         job: this worker's.
-        number: of the kvstore object, in order of creation.
+        number: number of the kvstore object, in order of creation.
 
     Attributes:
         declared: the job knows the keys.
         compression: of gradients; None: they travel as they are.
-        optimizer: of the servers.
+        optimizer: the kvstore's optimizer, on the servers.
     """
 
     def __init__(self, job: StoreJob, number: int):

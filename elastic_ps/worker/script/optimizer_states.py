@@ -31,7 +31,7 @@ class BlockState:
     """A `BlockState` is what a server holds of one block beside its values.
 
     Attributes:
-        version: of the block.
+        version: the block's version.
         count: updates that its optimizer has made.
         dtypes: of its state arrays, by name, in the servers' order.
         arrays: flat, without padding; empty where only the numbers were asked for.

@@ -40,14 +40,14 @@ class Step:
 
     Args:
         node: this worker.
-        core_share: told of every step.
+        core_share: is told of every step.
 
     Attributes:
         part: this worker's of the data; None: no step of an elastic job is under way.
         again: the step must be yielded again: other workers share it now.
         exchanged: this process has made an exchange.
         data_position: in an elastic job, from its rehearsal on; None: the script draws its own batches.
-        gradients: of the open exchange.
+        gradients: the gradients of the open exchange.
     """
 
     def __init__(self, node: WorkerNode, core_share: CoreShare):
@@ -84,8 +84,8 @@ class Step:
 
         Args:
             keys: all that it pushes.
-            ready: those whose gradients are written.
-            store: of the keys.
+            ready: the keys whose gradients are written.
+            store: the kvstore of the keys.
         """
         where = self.data_position
         if where is not None and not where.done <= self._next < where.spec.exchanges:
@@ -106,7 +106,7 @@ class Step:
 
         Args:
             keys: that are pushed, all of `store`; none: the exchange is only taken part in.
-            store: of the keys.
+            store: the kvstore of the keys.
             empty: this worker has no samples in the step.
 
         Raises:

@@ -21,9 +21,9 @@ class StepBuffer:
 
     Args:
         node: this worker.
-        staging: which keys are in the exchange.
-        step: that the exchange is part of.
-        stores: of the script, by their numbers.
+        staging: knows the keys of the exchange.
+        step: the step that the exchange is part of.
+        stores: the script's kvstores, by their numbers.
     """
 
     def __init__(self, node: WorkerNode, staging: Staging, step: Step, stores: Sequence[PushedStore]):

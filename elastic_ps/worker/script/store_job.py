@@ -17,8 +17,8 @@ class StoreJob(Protocol):
 
     Attributes:
         node: this worker.
-        staging: which keys are in the open exchange.
-        buffer: of the open exchange.
+        staging: knows the keys of the open exchange.
+        buffer: collects the gradients of the open exchange.
     """
 
     node: WorkerNode

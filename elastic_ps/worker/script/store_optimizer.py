@@ -20,7 +20,7 @@ class StoreOptimizer:
 
     Args:
         node: this worker.
-        number: of the kvstore.
+        number: number of the kvstore.
 
     Attributes:
         spec: which one; None: there is none (yet).
@@ -77,7 +77,7 @@ class StoreOptimizer:
         """Load states, unless the script starts in a job that has gone on: its servers hold the later ones.
 
         Args:
-            states: by key.
+            states: the states to load, by key.
             begins: this process has made no exchange yet.
         """
         node = self._node

@@ -40,7 +40,7 @@ class WorkerJob:
 
     Attributes:
         spec: of the elastic sampler; None while the script draws its own batches.
-        data_position: of an elastic job.
+        data_position: the worker's, in an elastic job.
         rehearsed: the rehearsal is over.
         exchange: the open one.
         seeders: called with a seed of each step's own.

@@ -69,7 +69,7 @@ class Exchange:
     """An `Exchange` makes the exchanges of one worker, one after the other.
 
     Args:
-        node: its place in the job.
+        node: this worker.
     """
 
     def __init__(self, node: WorkerNode):

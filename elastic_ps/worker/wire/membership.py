@@ -241,7 +241,7 @@ class Membership:
         """Switch to `number`, which is decided, if it is prepared here: tell both rosters' servers, answer SWITCHED.
 
         Args:
-            number: of a configuration that is in force somewhere, or due here.
+            number: id of a configuration that is in force somewhere, or due here.
             reached: when (monotonic seconds) the clock's version was installed; None: the step goes on meanwhile.
         """
         state = self._state

@@ -96,8 +96,8 @@ class ParameterInbox:
         """Take note that these blocks of a version, of one store, are here.
 
         Args:
-            version: of the blocks.
-            block_runs: which.
+            version: the version of the blocks.
+            block_runs: the blocks that are here.
             updates: the most that any of them has had.
             image: uint8 of the model's slab, memory of their server's in which they stay until this worker's next push;
                 None: they are in the buffers.
@@ -116,9 +116,9 @@ class ParameterInbox:
         """Take note that blocks of the version after the installed are what is installed, but for some rows.
 
         Args:
-            version: of the blocks.
-            run: of the blocks, of one tensor.
-            rows: that have changed, with their new values.
+            version: the version of the blocks.
+            run: the blocks, of one tensor.
+            rows: the rows that have changed, with their new values.
         """
         arrivals = self._for(version)
         if arrivals is not None:

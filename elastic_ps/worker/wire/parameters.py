@@ -88,7 +88,7 @@ def declare(node: WorkerNode, request: pb.DeclareRequest, first: FirstValues) ->
     Args:
         node: this worker.
         request: without caller.
-        first: of the kvstore.
+        first: what the script has initialized of the kvstore.
 
     Returns:
         Warnings about settings that differ from the job's.

@@ -27,9 +27,9 @@ class Owner(Protocol):
         """Return memory for a frame's payload; scratch perhaps, or none where it lies in shared memory and stays there.
 
         Args:
-            server: who sends it.
+            server: the server who sends it.
             frame: without its payload.
-            connection: that it comes on.
+            connection: the connection that it comes on.
         """
 
     def arrived(self, server: NodeId, frame: Frame) -> None:
@@ -109,7 +109,7 @@ class ServerConnections:
         """Queue a frame; dropped where the connection is being mended (see `Owner.connected`).
 
         Args:
-            server: to whom.
+            server: the server to whom it goes.
             frame: without its payload.
             payload: arrays that stay as they are until they are sent.
         """

@@ -38,7 +38,7 @@ class WorkerNode(WorkerState):
 
     Args:
         session: with the job's coordinator, not registered yet.
-        transport: of the data plane.
+        transport: the transport of the data plane.
     """
 
     def __init__(self, session: Session, transport: Transport):

@@ -163,8 +163,8 @@ class WorkerState:
         """Return a frame of the configuration in force.
 
         Args:
-            meta: what it says.
-            version: of the blocks that it is about.
-            samples: behind a push.
+            meta: what the frame says.
+            version: the version of the blocks that it is about.
+            samples: how many samples are behind a push.
         """
         return Frame(meta, self.standing.number, version, samples)
