@@ -20,22 +20,22 @@ AWAY = (
 """How calls end while the coordinator is away: those who wait for it try again."""
 
 _RECONNECT_MS = (100, 1000)
-"""Between tries to connect, at first and at most: a coordinator comes back soon. gRPC's own are a second and two
-minutes."""
+"""The pauses between tries to connect, at first and at most: a coordinator comes back soon. gRPC's own are one second
+and two minutes."""
 
 _CONNECT_MS = 3000
-"""A try to connect that is longer without an answer goes to who is gone: gRPC itself gives it 20 s. Time enough for one
-packet that is lost."""
+"""How long a try to connect lasts: without an answer by then nobody is there. It is enough for one packet that is lost;
+gRPC itself waits 20 s."""
 
 _ALIVE_MS, _ANSWER_MS = 4000, 4000
-"""A connection on which nothing has come for the first is asked for a sign of life, and left where it gives none in the
-second: one whose path is gone without a reset costs a node less than its lease."""
+"""After the first time of silence a connection is asked for a sign of life; where none comes within the second it is
+left. So a path that is gone without a reset costs a node less than its lease."""
 
 _MESSAGE_BYTES = 64 << 20
 
 GREET = "/elastic.Coordinator/Greet"
 _GREET_SECONDS = 3.0
-"""Of a greeting, at most: it is repeated with the call that it is for."""
+"""The longest that a greeting takes; it is repeated with the call that it is for."""
 
 
 class NotTheCoordinator(grpc.RpcError):

@@ -17,7 +17,7 @@ from protos import elastic_pb2 as pb
 TOKEN_BYTES = 16
 _LONGEST = 1024  # bytes of its file
 Metadata = tuple[tuple[str, str], ...]
-"""Of a call: they go before the message, and are judged before any of that is read."""
+"""The metadata of a call go before its message, and are judged before any of that is read."""
 
 _METADATA, _SCHEME, _NONCE = "authorization", "Elastic", "elastic-nonce"
 

@@ -128,7 +128,7 @@ class Compression:
         """
         fixed = self.kind != "topk"
         if (data.nbytes != self.encoded_bytes(len(out))) if fixed else (data.nbytes % 8 or data.nbytes > 8 * len(out)):
-            raise ProtocolError(f"{data.nbytes} bytes of a {self.kind} gradient of {len(out)} elements")
+            raise ProtocolError(f"a {self.kind} gradient of {len(out)} elements cannot have {data.nbytes} bytes")
         if self.kind == "float16":
             out[...] = data.view("<f2")
         elif self.kind == "bfloat16":
@@ -140,7 +140,7 @@ class Compression:
             count = data.nbytes // 8
             places = data[: 4 * count].view(_INDEX)
             if count and int(places.max()) >= len(out):
-                raise ProtocolError(f"element {int(places.max())} of a topk gradient of {len(out)} elements")
+                raise ProtocolError(f"a topk gradient of {len(out)} elements has no element {int(places.max())}")
             out[...] = 0
             out[places] = data[4 * count :].view(np.float32)
 

@@ -7,11 +7,11 @@ from functools import cached_property
 from typing import NamedTuple
 
 NodeId = str
-"""A node's name in its job: "w3", "s0". Counted by the coordinator, never used twice."""
+"""A `NodeId` names a node in its job: "w3", "s0". The coordinator counts them up and uses none twice."""
 
 
 MOST_NODES = 65_535
-"""Of one role in a job: a number above is a slip of the hand."""
+"""The most nodes of one role in a job: a larger number is a slip of the hand."""
 
 
 class Role(StrEnum):
@@ -32,7 +32,7 @@ class ConfigId(NamedTuple):
 
 
 NO_CONFIGURATION = ConfigId()
-"""Before the first one."""
+"""The id that stands for no configuration, before the first one."""
 
 
 @dataclass(frozen=True, slots=True)

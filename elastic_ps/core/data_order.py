@@ -16,7 +16,7 @@ MOST_SEED = 2**64 - 1
 """Seeds of the order are whole numbers from 0 to this."""
 
 CONSISTENCIES = ("sync", "async", "ssp")
-"""Modes of consistency, as in the ends of MXNet's `KVStore.type`."""
+"""The modes of consistency, as in the ends of MXNet's `KVStore.type`."""
 
 
 @dataclass(frozen=True, slots=True)

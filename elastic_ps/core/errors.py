@@ -14,11 +14,11 @@ ElasticError
 """
 
 EXIT_RESTART = 75
-"""Exit status that asks the launcher to start this role again: the job goes back to its checkpoint."""
+"""This exit status asks the launcher to start this role again: the job goes back to its checkpoint."""
 
 EXIT_LATER = 69
-"""Exit status of a coordinator that something outside its job keeps from running, which may pass: a full disk, a port
-that is taken. Started again later it goes on."""
+"""With this exit status a coordinator ends that something outside its job keeps from running, and that may pass: a full
+disk, a port that is taken. Started again later it goes on."""
 
 
 class ElasticError(Exception):

@@ -20,7 +20,7 @@ ALIGNMENT = 64
 DEFAULT_BLOCK_BYTES = 4 << 20
 
 Run = tuple[int, int]
-"""(first block id, number of blocks): consecutive blocks."""
+"""A `Run` is consecutive blocks: (first block id, number of blocks)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class Model:
 
     @cached_property
     def extents(self) -> NDArray[np.int64]:
-        """By tensor index: its first block, where it begins in a slab that holds the whole model, its bytes."""
+        """The first block of each tensor, where it begins in a slab of the whole model, and its bytes; int64."""
         first = [blocks.start for blocks in self.blocks_of]
         rows = [(block, self.blocks[block].position, self.tensors[index].nbytes) for index, block in enumerate(first)]
         return np.array(rows, dtype=np.int64).reshape(-1, 3)

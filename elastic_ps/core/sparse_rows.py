@@ -58,12 +58,12 @@ def payload_bytes(model: Model, run_list: Sequence[Run], counts: Sequence[int]) 
         ProtocolError: there are more rows than the blocks hold, or the blocks hold no whole ones.
     """
     if len(counts) != len(run_list):
-        raise ProtocolError(f"{len(run_list)} runs with rows of {len(counts)}")
+        raise ProtocolError(f"a frame of {len(run_list)} runs tells the rows of {len(counts)}")
     found = []
     for run, count in zip(run_list, counts, strict=True):
         rows = rows_of(model, run)
         if rows is None or count > len(rows):
-            raise ProtocolError(f"{count} rows of blocks {run}, which hold {rows}")
+            raise ProtocolError(f"a frame brings {count} rows of blocks {run}, which hold {rows}")
         found.append(count * (_NUMBER.itemsize + _tensor(model, run).row_bytes))
     return found
 
@@ -89,7 +89,7 @@ def received(
         values = part[count * _NUMBER.itemsize :].view(tensor.dtype).reshape(count, prod(tensor.shape[1:]))
         assert rows is not None, "else its bytes were not known"
         if count and (numbers[0] < rows.start or numbers[-1] >= rows.stop or (np.diff(numbers) <= 0).any()):
-            raise ProtocolError(f"rows {numbers[0]} to {numbers[-1]} of {rows}: not ascending, or of other blocks")
+            raise ProtocolError(f"rows {numbers[0]} to {numbers[-1]} are not ascending, or not among {rows}")
         found.append(Rows(numbers, values))
     return found
 

@@ -19,7 +19,7 @@ from elastic_ps.core.model import ALIGNMENT
 from elastic_ps.system import storage
 
 MOST_SECONDS = 30 * 86_400.0
-"""Of any option: thirty days."""
+"""The most seconds that any option may have: thirty days."""
 
 
 def script_problem(script: str, module: bool, role: Role | None) -> str | None:

@@ -110,12 +110,12 @@ class Children:
 
     @property
     def deadline(self) -> float:
-        """When `enforce` has something to do next, in monotonic seconds; infinite: never."""
+        """The monotonic seconds at which `enforce` has something to do next; infinite: never."""
         times = [at for child in self._children.values() for at in (child.term_at, child.kill_at) if at is not None]
         return min(times, default=math.inf)
 
     def enforce(self) -> list[str]:
-        """Signal what should have ended by now; returns the names of those killed."""
+        """Signal what should have ended by now; return the names of those killed."""
         now = time.monotonic()
         killed: list[str] = []
         for child in self._children.values():

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 _CALL_TIMEOUT = 5.0
 _HEALTH_SECONDS = 5.0
-"""Between two questions whether the coordinator is well, and for each answer."""
+"""The pause between two questions whether the coordinator is well, and the time for each answer."""
 
 
 class CoordinatorLink:
@@ -190,7 +190,9 @@ class CoordinatorLink:
                     self._call(self._stub.NodeExited, request)
                     break
                 except ConfigurationError as error:  # saying it again would not help
-                    log.warning("exit of %s not taken: %s", request.node or request.nonce, error)
+                    log.warning(
+                        "the coordinator refuses the report that %s has ended: %s", request.node or request.nonce, error
+                    )
                     break
                 except CoordinatorLost:
                     if self._closed.wait(pause):

@@ -108,7 +108,7 @@ class RestartBudget:
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 30.0
 SETTLED_SECONDS = 60.0
-"""A coordinator that has run so long has come back: when it ends now, that is a first time."""
+"""How long a coordinator has to run until its next end counts as a first one."""
 
 
 def pause(ends: int) -> float:

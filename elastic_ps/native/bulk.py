@@ -14,7 +14,7 @@ from elastic_ps.native.threads import in_parallel
 Addresses = NDArray[np.int64]
 
 _MOVED_BYTES = 1 << 20
-"""That are worth a thread's while."""
+"""How many bytes are worth a thread's while."""
 
 
 def move(to: Addresses, source: Addresses, nbytes: Addresses) -> None:

@@ -16,7 +16,7 @@ from elastic_ps.native.threads import in_parallel
 Array = NDArray[Any]
 
 _UNIT = 1 << 20
-"""Elements that are worth a thread's while: a chunk that has come by TCP is not, other cores receive the next."""
+"""How many elements are worth a thread's while: a chunk that has come by TCP is not, other cores receive the next."""
 
 _STATES = 2
 

@@ -15,10 +15,10 @@ _MOST = 4
 """More threads do not make memory faster."""
 
 _COPIED_BYTES = 1 << 20
-"""That are worth a thread's while."""
+"""How many bytes are worth a thread's while."""
 
 Copy = tuple[NDArray[Any], NDArray[Any]]
-"""(to, from): flat arrays of one length."""
+"""A `Copy` is (to, from): arrays of one axis and one length."""
 
 
 def _threads() -> int:

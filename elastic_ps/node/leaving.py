@@ -12,9 +12,9 @@ EXIT_TERMINATED = 143
 """Exit status of a node that had to go and could not be drained: 128 + SIGTERM."""
 
 _AGAIN_SECONDS = 3.0
-"""Between two wishes to be drained. A coordinator that has lost its journal, or gave a plan up, has forgotten one."""
+"""The pause between two wishes to be drained: a coordinator that lost its journal, or gave a plan up, forgot one."""
 _INSURED_SECONDS = 10.0
-"""Without being out: the job is saved, in case that its node is ended before it is."""
+"""After so long without being out the job is saved, in case the node is ended before it is out."""
 
 
 class Leaving(Protocol):
@@ -50,14 +50,14 @@ def leave_or_save(session: Leaving) -> str:
         except CoordinatorLost as error:
             if str(error) != complained:
                 complained = str(error)
-                log.warning("SIGTERM, and nobody is there to drain this node (%s): it asks on", error)
+                log.warning("SIGTERM, but no coordinator answers to drain this node (%s): it keeps asking", error)
         except ElasticError as error:
-            return f"SIGTERM, and this node cannot be drained ({error}){_save(session)}"
+            return f"SIGTERM, but this node cannot be drained ({error}){_save(session)}"
         if session.closes_within(_AGAIN_SECONDS):
             return ""
         if not insured and time.monotonic() > begun + _INSURED_SECONDS:
             insured = True
-            log.warning("this node is not out after %.0f s%s", time.monotonic() - begun, _save(session))
+            log.warning("this node has not been drained after %.0f s%s", time.monotonic() - begun, _save(session))
 
 
 def _save(session: Leaving) -> str:

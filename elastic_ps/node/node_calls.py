@@ -15,7 +15,7 @@ from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
 
 CALL_TIMEOUT = 10.0
-"""Seconds of one try, of a call that the coordinator answers at once."""
+"""The seconds of one try, of a call that the coordinator answers at once."""
 
 _RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 

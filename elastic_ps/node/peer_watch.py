@@ -13,7 +13,7 @@ _LEAST_PATIENCE = 1.0
 _OPENING_SECONDS = 1.0
 _TAKING = "to take what is being sent to it"
 _GAP = 0.5
-"""In times of the patience: who was not looked after for longer has been away itself."""
+"""This part of the patience may pass between two looks: after a longer gap this node has been away itself."""
 
 
 def patience(lease: float) -> float:

@@ -158,7 +158,7 @@ class Session:
         self._answers.put(lambda: self._calls.until_answered(self._stub.Acknowledge, request, self._closed))
 
     def declare(self, request: pb.DeclareRequest) -> pb.DeclareReply:
-        """Declare tensors, optimizer and data; returns once every server knows them.
+        """Declare tensors, optimizer and data; return once every server knows them.
 
         Raises:
             ConfigurationError: they contradict what the job holds.
@@ -285,7 +285,7 @@ class Session:
                     away, pauses = False, waits()
                     if directive.term < self._calls.term:
                         log.warning(
-                            "directive of term %d refused: this node knows %d", directive.term, self._calls.term
+                            "refused a directive of term %d: this node knows term %d", directive.term, self._calls.term
                         )
                         continue
                     self._calls.term = directive.term
@@ -330,7 +330,7 @@ class Session:
         while not self._closed.wait(pause):
             before = self._peer_watch.unreachable
             if not self._peer_watch.look(time.monotonic(), handler.seen()):
-                log.warning("this process has stood still: it asks the coordinator what it has missed")
+                log.warning("this process was stopped for a while: it asks the coordinator what it has missed")
                 self._listen_anew()
                 self.report_soon()
             elif self._peer_watch.unreachable != before:

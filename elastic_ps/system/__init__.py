@@ -1,1 +1,1 @@
-"""What every program needs of its machine: files, processes, signals, terminals, logs, storage."""
+"""This room has what every program needs of its machine: files, processes, signals, terminals, logs, storage."""

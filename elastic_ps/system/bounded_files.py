@@ -7,11 +7,11 @@ from pathlib import Path
 
 MIB = 1 << 20
 MOST_BYTES = 64 * MIB
-"""Of a file that no reader says more about."""
+"""The most bytes of a file, where its reader names no other bound."""
 
 
 class UnreadableFile(OSError):
-    """A path that is no file of data, or one that is too large; the text says which, and how to mend it."""
+    """The path is no file of data, or one that is too large; the text says which, and how to mend it."""
 
     def __init__(self, number: int, reason: str, path: str):
         super().__init__(number, reason, path)

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import NoReturn
 
 TOKENS = "ELASTIC_ENDS_WITH"
-"""Environment variable: tokens of the programs that a process ends with, separated by spaces."""
+"""This environment variable has the tokens of the programs that a process ends with, separated by spaces."""
 
 _TERMINATED = 128 + signal.SIGTERM
 _PATIENCE_SECONDS = 30.0

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from elastic_ps.system.printable import one_line
 
 TRACEBACK = "ELASTIC_TRACEBACK"
-"""Environment variable: set, such an error comes with its traceback."""
+"""Where this environment variable is set, such an error comes with its traceback."""
 
 _FAILED = 1
 

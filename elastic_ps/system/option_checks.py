@@ -13,13 +13,13 @@ from typer.models import CommandFunctionType
 from elastic_ps.system.printable import printable
 
 MOST_NUMBER = 1e15
-"""Of any option: what is meant, in seconds, bytes or numbers of things, is less."""
+"""The largest number of any option: what is meant, in seconds, bytes or things, is less."""
 
 LONGEST_TEXT = (1 << 17) - 1
-"""Bytes of an option's text: Linux gives a program no longer argument."""
+"""The most bytes of an option's text: Linux gives a program no longer argument."""
 
 LONGEST_PATH = 4095
-"""Bytes; Linux takes no longer path."""
+"""The most bytes of a path: Linux takes no longer one."""
 
 
 def unusable(value: object, is_path: bool = False) -> str | None:

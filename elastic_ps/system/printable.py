@@ -44,7 +44,7 @@ def one_line(text: str) -> str:
 
 
 class LogLines(logging.Formatter):
-    """`TIME LEVEL MESSAGE`; a message is one line whatever is in it, so that nobody writes lines of their own."""
+    """A `LogLines` writes `TIME LEVEL MESSAGE`; a message is one line, so that nobody writes lines of their own."""
 
     def __init__(self, form: str = "%(asctime)s %(levelname)s %(message)s") -> None:
         super().__init__(form)

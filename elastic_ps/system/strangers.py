@@ -1,4 +1,4 @@
-"""Bounds on what those may cost who have not shown that they belong to the job."""
+"""This module bounds what those may cost who have not shown that they belong to the job."""
 
 import logging
 import threading
@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 MOST_STRANGERS = 64
-"""Connections of a listener that have not greeted yet."""
+"""The most connections of a listener that have not greeted yet."""
 
 GREETING_SECONDS = 10.0
-"""In which who has connected shows that it belongs to the job."""
+"""The time in which whoever has connected shows that it belongs to the job."""
 
 _LINES, _WINDOW_SECONDS = 5, 60.0
 
@@ -18,11 +18,13 @@ _Guest = TypeVar("_Guest")
 
 
 class Strangers(Generic[_Guest]):
-    """Those who have connected and not greeted: so many at once, the oldest goes first. Safe from several threads.
+    """A `Strangers` holds those who have connected and not greeted: so many at once; the oldest goes first.
+
+    It is safe to use from several threads.
 
     Args:
-        turn_out: ends one that goes. It closes no descriptor that a thread may be using.
-        most: at once.
+        turn_out: ends the connection of one that goes. It closes no descriptor that a thread may be using.
+        most: how many may wait at once.
     """
 
     def __init__(self, turn_out: Callable[[_Guest], None], most: int = MOST_STRANGERS):
@@ -49,7 +51,7 @@ class Strangers(Generic[_Guest]):
 
 
 class CountedLog:
-    """Warnings about strangers: a few lines a minute, and how many more there would have been.
+    """A `CountedLog` warns about strangers in a few lines a minute, and says how many more there would have been.
 
     Args:
         log: where they go.

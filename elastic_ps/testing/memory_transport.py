@@ -214,7 +214,7 @@ class MemoryNetwork:
             raise PeerLost(peer, f"cannot connect to {host}:{port}: nobody listens there")
         there, back = ByteStream(self._capacity), ByteStream(self._capacity)
         if listener.transport.token != transport.token:
-            raise PeerLost(peer, "who answers there does not know this job's token: it is not of this job")
+            raise PeerLost(peer, "whoever answers there does not know this job's token, and is not part of it")
         listener.arrive(MemoryConnection(self, listener.transport.name, transport.name, back, there))
         return MemoryConnection(self, transport.name, peer, there, back)
 
@@ -248,4 +248,4 @@ class MemoryTransport:
 
     def joined(self, connection: Connection, frame: Frame) -> Connection | None:
         """See `Transport.joined`."""
-        raise ProtocolError("JOIN in memory, where a connection has no sockets")
+        raise ProtocolError("JOIN has come in memory, where a connection has no sockets")

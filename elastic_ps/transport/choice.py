@@ -33,12 +33,12 @@ class AutoTransport(ShmTransport):
         except PeerLost as error:
             connection = self.tcp.connect(host, port, peer, timeout)
             connection.reason = ", ".join(filter(None, (error.reason, connection.reason)))
-            log.info("TCP to %s: %s", peer, error.reason)
+            log.info("connected to %s by TCP: %s", peer, error.reason)
             return connection
 
 
 FOLDER = "ELASTIC_SHARED_MEMORY"
-"""Variable of the environment: the folder of `ShmRendezvous`. It tells where the process is, not what its job wants."""
+"""This environment variable has the folder of `ShmRendezvous`: it tells where a process is, not what its job wants."""
 
 TRANSPORTS: Mapping[TransportName, Callable[[bytes, int, str], Transport]] = {
     TransportName.AUTO: AutoTransport,

@@ -80,7 +80,7 @@ class Frame:
             ProtocolError: the frame is of another kind.
         """
         if not isinstance(self.meta, meta):
-            raise ProtocolError(f"{self.kind.name} where {meta.kind.name} is meant")
+            raise ProtocolError(f"{self.kind.name} has come where {meta.kind.name} is expected")
         return self.meta
 
 
@@ -128,15 +128,15 @@ def decode_header(data: bytes | bytearray | memoryview) -> Header:
             f"peer speaks data-plane protocol {protocol}, this node {PROTOCOL_VERSION}: use one release"
         )
     if _CHECKSUM.unpack(data[_HEADER.size : HEADER_BYTES])[0] != zlib.crc32(header):
-        raise ProtocolError("damaged frame header: checksum differs")
+        raise ProtocolError("a frame header is damaged: its checksum differs")
     if meta_bytes > MAX_META_BYTES:
-        raise ProtocolError(f"frame with {meta_bytes} bytes of meta, more than {MAX_META_BYTES}")
+        raise ProtocolError(f"a frame has {meta_bytes} bytes of meta, more than {MAX_META_BYTES}")
     if version > MOST:
-        raise ProtocolError(f"frame of version {version}, more than {MOST}")
+        raise ProtocolError(f"a frame is of version {version}, more than {MOST}")
     try:
         known = Kind(kind)
     except ValueError as error:
-        raise ProtocolError(f"frame of unknown kind {kind}") from error
+        raise ProtocolError(f"a frame is of unknown kind {kind}") from error
     return Header(known, ConfigId(term, number), version, samples, meta_bytes, payload_bytes)
 
 

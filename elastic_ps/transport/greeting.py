@@ -33,7 +33,7 @@ class _Patience:
     def _wait(self) -> None:
         left = self._until - time.monotonic()
         if left <= 0:
-            raise PeerLost(self._peer, "did not say in time that it belongs to this job")
+            raise PeerLost(self._peer, "did not prove in time that it belongs to this job")
         self._sock.settimeout(left)
 
     def send(self, data: bytes) -> None:
@@ -70,11 +70,11 @@ def call(sock: socket.socket, peer: str, token: bytes, port: int, seconds: float
         line.send(_FIRST.pack(MAGIC, PROTOCOL_VERSION, 0, own))
         theirs = _first(line.receive(_FIRST.size))
         if not proves(line.receive(PROOF_BYTES), token, Purpose.DATA_LISTENER, own, theirs, _port(port)):
-            raise PeerLost(peer, "who answers there does not know this job's token: it is not of this job")
+            raise PeerLost(peer, "whoever answers there does not know this job's token, and is not part of it")
         line.send(proof(token, Purpose.DATA_CALLER, own, theirs, _port(port)))
         sock.settimeout(None)
     except TimeoutError as error:
-        raise PeerLost(peer, "did not say in time that it belongs to this job") from error
+        raise PeerLost(peer, "did not prove in time that it belongs to this job") from error
     except OSError as error:
         raise PeerLost(peer, str(error)) from error
     except ProtocolError as error:
@@ -105,7 +105,7 @@ def answer(sock: socket.socket, peer: str, token: bytes, port: int, seconds: flo
             raise ProtocolError("it does not know this job's token")
         sock.settimeout(None)
     except TimeoutError as error:
-        raise PeerLost(peer, "did not say in time that it belongs to this job") from error
+        raise PeerLost(peer, "did not prove in time that it belongs to this job") from error
     except OSError as error:
         raise PeerLost(peer, str(error)) from error
 

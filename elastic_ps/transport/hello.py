@@ -12,7 +12,7 @@ from elastic_ps.transport.frame_metas import RefusedMeta
 from elastic_ps.transport.frames import Frame
 
 MEND_SECONDS = 0.2
-"""After which a connection that broke is opened again, at first."""
+"""The first pause after which a connection that broke is opened again."""
 
 _MOST_PAUSE = 1.0
 
@@ -55,7 +55,7 @@ def greeted(transport: Transport, server: Member, hello: Frame) -> Connection:
     except (PeerLost, ProtocolError) as error:
         connection.close()
         if late.is_set():
-            raise PeerLost(server.id, f"does not greet within {GREETING_SECONDS:g} s") from error
+            raise PeerLost(server.id, f"has not answered the greeting within {GREETING_SECONDS:g} s") from error
         raise error if isinstance(error, PeerLost) else PeerLost(server.id, str(error)) from error
     finally:
         patience.cancel()

@@ -28,7 +28,7 @@ def integer(most: int = MOST, least: int = 0) -> Check:
 
     def check(value: Any) -> int:
         if type(value) is not int or not least <= value <= most:
-            raise ValueError(f"a whole number from {least} to {most} is meant")
+            raise ValueError(f"a whole number from {least} to {most} is expected")
         return value
 
     return check
@@ -39,14 +39,14 @@ def number(value: Any) -> float:
     if type(value) is int and abs(value) <= MOST:
         return float(value)
     if type(value) is not float or not isfinite(value):
-        raise ValueError("a finite number is meant")
+        raise ValueError("a finite number is expected")
     return value
 
 
 def flag(value: Any) -> bool:
     """Check true or false."""
     if not isinstance(value, bool):
-        raise ValueError("true or false is meant")  # noqa: TRY004  # every check raises ValueError
+        raise ValueError("true or false is expected")  # noqa: TRY004  # every check raises ValueError
     return value
 
 
@@ -55,7 +55,7 @@ def text(most: int, least: int = 0) -> Check:
 
     def check(value: Any) -> str:
         if not isinstance(value, str) or not least <= len(value) <= most:
-            raise ValueError(f"a text of {least} to {most} characters is meant")
+            raise ValueError(f"a text of {least} to {most} characters is expected")
         value.encode()  # a lone surrogate raises UnicodeEncodeError, which is a ValueError
         return value
 
@@ -67,7 +67,7 @@ def choice(options: type[_Choice]) -> Callable[[Any], _Choice]:
 
     def check(value: Any) -> _Choice:
         if not isinstance(value, str) or value not in set(options):
-            raise ValueError(f"one of {', '.join(options)} is meant")
+            raise ValueError(f"one of {', '.join(options)} is expected")
         return options(value)
 
     return check
@@ -84,7 +84,7 @@ def listed(each: Check, most: int = MOST, least: int = 0) -> Check:
 
     def check(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, list) or not least <= len(value) <= most:
-            raise ValueError(f"a list of {least} to {most} values is meant")
+            raise ValueError(f"a list of {least} to {most} values is expected")
         return tuple(map(each, value))
 
     return check
@@ -95,7 +95,7 @@ def record(*each: Check) -> Check:
 
     def check(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, list) or len(value) != len(each):
-            raise ValueError(f"a list of {len(each)} values is meant")
+            raise ValueError(f"a list of {len(each)} values is expected")
         return tuple(one(part) for one, part in zip(each, value, strict=True))
 
     return check
@@ -106,7 +106,7 @@ def mapping(name: Check, each: Check) -> Check:
 
     def check(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise ValueError("an object is meant")  # noqa: TRY004  # every check raises ValueError
+            raise ValueError("an object is expected")  # noqa: TRY004  # every check raises ValueError
         return {name(key): each(part) for key, part in value.items()}
 
     return check

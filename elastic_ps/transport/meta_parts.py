@@ -38,14 +38,14 @@ def run(value: Any) -> Run:
         first, count = value
         if type(first) is int and type(count) is int and 0 <= first <= _MOST_BLOCK and 1 <= count <= _MOST_BLOCK:
             return first, count
-    raise ValueError(f"[first block, number of blocks] is meant, not {short(value)}")
+    raise ValueError(f"[first block, number of blocks] is expected, not {short(value)}")
 
 
 def hyper(value: Any) -> Hyper:
     """Check hyperparameters."""
     names = ("lr", "wd", "rescale_grad", "clip_gradient")
     if not isinstance(value, dict) or set(value) != set(names):
-        raise ValueError(f"an object of {', '.join(names)} is meant")
+        raise ValueError(f"an object of {', '.join(names)} is expected")
     lr, wd, rescale = (number(value[name]) for name in names[:3])
     clip = value["clip_gradient"]
     return Hyper(lr, wd, rescale, None if clip is None else number(clip))
@@ -74,7 +74,7 @@ _BYTES = listed(integer())
 def encoded(value: Any) -> Encoded:
     """Check how gradients are compressed."""
     if not isinstance(value, dict):
-        raise ValueError("an object is meant")  # noqa: TRY004  # every check raises ValueError
+        raise ValueError("an object is expected")  # noqa: TRY004  # every check raises ValueError
     try:
         compression = Compression.told({name: part for name, part in value.items() if name != "nbytes"})
     except ProtocolError as error:

@@ -24,7 +24,7 @@ _SOCKET_BYTES = 4 << 20
 _SCARCE_SECONDS = 0.1  # to wait where descriptors are used up: some may be given back
 
 Greet = Callable[[socket.socket, str, float], None]
-"""Greets on a socket with a peer of that name, in so many seconds."""
+"""A `Greet` greets on a socket, with a peer of that name, in so many seconds."""
 
 _KEEPALIVE = {socket.TCP_KEEPIDLE: 3, socket.TCP_KEEPINTVL: 2, socket.TCP_KEEPCNT: 4, socket.TCP_USER_TIMEOUT: 10_000}
 """A path that has gone without a reset breaks its connection within some 10 s (the last is in ms, the others in s or

@@ -125,7 +125,7 @@ class PendingStripes:
         join = frame.of(JoinMeta)
         name, part, of = join.connection, join.part, join.of
         if not (2 <= of <= MOST_SOCKETS and 0 <= part < of):
-            raise ProtocolError(f"JOIN of part {part} of {of}: 2 to {MOST_SOCKETS} sockets make a connection")
+            raise ProtocolError(f"JOIN names part {part} of {of}, but 2 to {MOST_SOCKETS} sockets make a connection")
         with self._lock:
             self._forget_old()
             parts = self._waiting.setdefault(name, (time.monotonic(), {}))[1]

@@ -42,7 +42,7 @@ class TcpTransport:
     def joined(self, connection: Connection, frame: Frame) -> Connection | None:
         """See `Transport.joined`."""
         if not isinstance(connection, SocketConnection):
-            raise ProtocolError("JOIN on what is no socket")
+            raise ProtocolError("JOIN has come on a connection that is no socket")
         return self._joining.add(connection, frame)
 
     def connect(self, host: str, port: int, peer: str, timeout: float = 10.0) -> SocketConnection:

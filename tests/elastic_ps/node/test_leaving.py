@@ -64,7 +64,7 @@ def test_a_coordinator_that_is_away_is_asked_until_it_is_back(caplog):
     assert leave_or_save(session) == ""
     assert session.calls.count("leave") == 6
     assert [record.getMessage() for record in caplog.records] == [
-        f"SIGTERM, and nobody is there to drain this node ({LOST}): it asks on"
+        f"SIGTERM, but no coordinator answers to drain this node ({LOST}): it keeps asking"
     ]
 
 

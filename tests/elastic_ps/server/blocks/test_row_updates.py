@@ -189,5 +189,5 @@ def test_rows_that_cannot_be_are_refused_before_anything_is_allocated(runs: list
 def test_rows_must_ascend_and_exist(numbers: list[int]) -> None:
     desk = desk_of(LAZY)
     raw = np.concatenate([np.array(numbers).view(np.uint8), np.ones((2, 10), np.float32).reshape(-1).view(np.uint8)])
-    with pytest.raises(ProtocolError, match="not ascending, or of other blocks"):
+    with pytest.raises(ProtocolError, match="are not ascending, or not among"):
         desk.arrives("w0", frame_of([EVERY], [2], 0), raw)

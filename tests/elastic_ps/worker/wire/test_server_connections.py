@@ -121,7 +121,7 @@ def test_a_foreign_jobs_server_is_not_taken_for_ours(network, peers, owner):
     peers.ensure(member)
     owner.wait(lambda: owner.lost)
     assert owner.lost == [
-        ("s1", "lost s1: who answers there does not know this job's token: it is not of this job"),
+        ("s1", "lost s1: whoever answers there does not know this job's token, and is not part of it"),
     ]
     owner.members.clear()
     listener.close()
