@@ -280,7 +280,7 @@ class _Jobs:
                     raise
             else:
                 return dict(written)
-        return _fail(f"{name} is being changed all the time: try again", _FAILED)
+        return _fail(f"others keep changing {name}: try again", _FAILED)
 
 
 def _summary(job: Mapping[str, Any]) -> dict[str, Any]:

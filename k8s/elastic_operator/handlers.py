@@ -87,10 +87,10 @@ class Keepers:
         if task.cancelled() or (error := task.exception()) is None:
             return
         if isinstance(error, NotLeader):
-            log.error("the lease is lost: this process acts no more")
+            log.error("the lease is lost: this process stops acting")
             self._stop.set()
             return
-        log.error("the keeper of %s/%s died: another begins in %.0f s", *key, _AGAIN_SECONDS, exc_info=error)
+        log.error("the task that keeps %s/%s died: another one starts in %.0f s", *key, _AGAIN_SECONDS, exc_info=error)
         if mine and keeper is not None:
             asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._again, key, keeper.body)
 

@@ -154,7 +154,7 @@ class Keeper:
             await self._refresh()
         except Exception as error:
             again = rests = self._later()
-            log.exception("%s: this operator breaks on the job; again in %.1f s", self.name, again)
+            log.exception("%s: the operator failed on this job; trying again in %.1f s", self.name, again)
             await self._confess(error)
         else:
             self._pause, rests = 1.0, 0.0
@@ -191,7 +191,9 @@ class Keeper:
         with contextlib.suppress(Exception):
             status = ElasticJobStatus.of(self.body)
             told = status.told(KEPT, False, "Error", time.time(), self._trouble)
-            self.body = await self._api.write_status(self.body, replace(told, reason=f"the operator: {self._trouble}"))
+            self.body = await self._api.write_status(
+                self.body, replace(told, reason=f"the operator failed on this job: {self._trouble}")
+            )
         if self._trouble != before:
             with contextlib.suppress(ApiError):
                 await self._api.tell(Desired.of(self.body), "Error", self._trouble, warning=True)
@@ -201,7 +203,7 @@ class Keeper:
             asyncio.get_running_loop().call_later(seconds, self._wake.set)
 
     def _note(self, what: str, again: float) -> None:
-        log.warning("%s: %s; again in %.1f s", self.name, what, again, extra={"job": self.name})
+        log.warning("%s: %s; trying again in %.1f s", self.name, what, again, extra={"job": self.name})
 
     @property
     def name(self) -> str:

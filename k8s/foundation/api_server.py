@@ -104,7 +104,7 @@ class ApiServer(Protocol):
         """Change parts of an object.
 
         Args:
-            path: of it.
+            path: of the object.
             body: the parts.
             query: as in {"fieldManager": NAME}.
             kind: how lists are merged: MERGE, STRATEGIC or APPLY.
@@ -114,7 +114,7 @@ class ApiServer(Protocol):
         """Let an object go.
 
         Args:
-            path: of it.
+            path: of the object.
             body: DeleteOptions.
         """
 

@@ -229,7 +229,7 @@ class KubeClient:
                 return job_of(self._api.patch(self._path(name), body, {"fieldManager": _USER}, MERGE))
             except Conflict:
                 continue
-        raise ClusterRefused(f"{name} is being changed all the time: try again")
+        raise ClusterRefused(f"others keep changing {name}: try again")
 
     def _not_installed(self, error: NotFound) -> NotServed:
         return NotServed(f"the cluster knows no ElasticJobs ({error}): install the chart k8s/chart first")
@@ -240,7 +240,7 @@ def _read(document: str) -> dict[str, Any]:
     if not isinstance(found, dict) or (found.get("apiVersion"), found.get("kind")) != (API_VERSION, KIND):
         raise BadInput(f"not an {KIND} document: begin with `apiVersion: {API_VERSION}` and `kind: {KIND}`")
     if not isinstance(found.get("metadata"), dict) or not isinstance(found["metadata"].get("name"), str):
-        raise BadInput("metadata.name: missing: give it")
+        raise BadInput("metadata.name is missing: give the job a name")
     return found
 
 

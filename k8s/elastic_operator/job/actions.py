@@ -42,7 +42,7 @@ class StartNode:
 
     Attributes:
         role: what it does.
-        number: of it, among its role.
+        number: of the node, among those of its role.
         held: bytes that one like it has to hand over before it ends.
     """
 
@@ -56,7 +56,7 @@ class DeletePod:
     """Delete a pod.
 
     Attributes:
-        name: of it.
+        name: of the pod.
         at_once: its node does not answer, or nobody waits for it: only its object goes now.
     """
 

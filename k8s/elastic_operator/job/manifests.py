@@ -265,16 +265,8 @@ _COORDINATOR_PROBES: Mapping[str, Manifest] = {
 }
 
 
-def coordinator_pod(job: Desired, start: StartCoordinator, defaults: Defaults) -> Manifest:
-    """Return the coordinator's pod. Its journal lives as long as the pod, or on a volume.
-
-    Args:
-        job: that the pod is of.
-        start: how the coordinator begins.
-        defaults: of pods.
-    """
-    meta, spec, container = template_of(job, Role.SERVER)
-    container.pop("resources", None)
+def _coordinator_options(job: Desired, start: StartCoordinator) -> dict[str, str]:
+    """Return the options that the coordinator's program is started with."""
     options = {
         "--job": job.name,
         "--folder": _STATE,
@@ -292,6 +284,20 @@ def coordinator_pod(job: Desired, start: StartCoordinator, defaults: Defaults) -
     if job.checkpoint:
         options |= {"--checkpoint": job.checkpoint, "--checkpoint-interval": f"{job.interval:g}"}
         options |= {"--restore": job.checkpoint} if start.restore else {}
+    return options
+
+
+def coordinator_pod(job: Desired, start: StartCoordinator, defaults: Defaults) -> Manifest:
+    """Return the coordinator's pod. Its journal lives as long as the pod, or on a volume.
+
+    Args:
+        job: that the pod is of.
+        start: how the coordinator begins.
+        defaults: of pods.
+    """
+    meta, spec, container = template_of(job, Role.SERVER)
+    container.pop("resources", None)
+    options = _coordinator_options(job, start)
     words = [word for option in options.items() for word in option]
     container |= {
         "command": [interpreter(job), "-m", "coordinator", *words, "--operator", *["--begin-again"] * start.begins],

@@ -166,11 +166,11 @@ class Pod:
     """A `Pod` is one pod of the job.
 
     Attributes:
-        name: of it.
+        name: of the pod.
         role: what it does; None: the coordinator.
         phase: Kubernetes' word.
         node: that it is bound to; "": none yet.
-        address: of it; "": none yet.
+        address: of the pod; "": none yet.
         member: id of its node in the job, as its label says; "": it has not been seen to join.
         deleting: it is to end.
         deleted: unix seconds, since when.

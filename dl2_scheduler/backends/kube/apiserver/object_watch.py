@@ -78,7 +78,7 @@ class Mirror(Generic[Seen]):
         try:
             return self._read(found)
         except Exception as error:  # noqa: BLE001
-            log.warning("%s is left out: %r", found["metadata"].get("name"), error)
+            log.warning("%s cannot be read, and is left out: %r", found["metadata"].get("name"), error)
             return None
 
 

@@ -1,4 +1,4 @@
-"""Nodes, pods and ElasticJobs, as far as the scheduler knows them; `reading` makes them of the API server's. Pure."""
+"""This module has what the scheduler knows of nodes, pods and ElasticJobs, as `object_reading` reads them. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,10 +22,10 @@ class NodeInfo:
     """A `NodeInfo` is what the scheduler knows of a node.
 
     Attributes:
-        name: of it.
+        name: of the node.
         allocatable: by resource.
-        labels: of it.
-        taints: of it.
+        labels: of the node.
+        taints: of the node.
         cordoned: nothing new shall go there.
         ready: its kubelet says so.
     """
@@ -47,9 +47,9 @@ class PodInfo:
     """A `PodInfo` is what the scheduler knows of a pod that has not ended.
 
     Attributes:
-        namespace: of it.
-        name: of it.
-        uid: of it.
+        namespace: of the pod.
+        name: of the pod.
+        uid: of the pod.
         created: unix seconds.
         node: it is bound to; "": none.
         bound: unix seconds, since when; None: it is not.
@@ -63,7 +63,7 @@ class PodInfo:
         gang: workers and servers of its job's minimum; None: the job's own say.
         waits: why it is not bound, as the pod says; "": it does not say.
         cores_at_most: that its containers may use together; 0: nothing limits one of them.
-        labels: of it.
+        labels: of the pod.
         claims: of volumes, by their names.
         refusal: why it may not be bound now whatever is free, for people; "": it may.
         unmade: those of its claims whose volumes are made when a node has been chosen.
@@ -179,9 +179,9 @@ class JobInfo:
     """A `JobInfo` is what the scheduler knows of an ElasticJob.
 
     Attributes:
-        namespace: of it.
-        name: of it.
-        uid: of it.
+        namespace: of the job.
+        name: of the job.
+        uid: of the job.
         version: by which a write is refused where the job has changed meanwhile.
         created: unix seconds.
         deleting: it is about to go.
@@ -189,8 +189,8 @@ class JobInfo:
         epochs: that it trains; None: it does not say.
         by_scheduler: its counts are the scheduler's.
         suspend: it is to have nothing.
-        workers: of it.
-        servers: of it.
+        workers: of the job, as its document has them.
+        servers: of the job, as its document has them.
         gang_seconds: that a gang which is not whole may hold room.
         allotment: None: none yet.
         status: as the operator reports it.

@@ -68,7 +68,7 @@ class HostPort:
     """A `HostPort` is a port of its host that a pod takes.
 
     Attributes:
-        number: of it.
+        number: of the port.
         protocol: TCP, UDP or SCTP.
         address: of the host; 0.0.0.0: all.
     """

@@ -139,7 +139,7 @@ class Binder:
         try:
             return about(pods)
         except Exception:
-            log.exception("a decision broke: gangs are looked at one by one")
+            log.exception("deciding about all pods failed: each gang is decided about alone")
         waiting = to_bind(pods, self._namespaces)
         rest = [pod for pod in pods if pod not in waiting]
         broken: dict[str, str] = {}
@@ -147,7 +147,9 @@ class Binder:
             try:
                 about([*rest, *(pod for pod in waiting if _gang(pod) == key)])
             except Exception as error:  # noqa: BLE001
-                broken |= {pod.uid: f"the scheduler breaks on it: {error!r}" for pod in waiting if _gang(pod) == key}
+                broken |= {
+                    pod.uid: f"the scheduler fails on this pod: {error!r}" for pod in waiting if _gang(pod) == key
+                }
         decided = about([pod for pod in pods if pod.uid not in broken])
         decided.waits += [PodWait(pod, broken[pod.uid]) for pod in waiting if pod.uid in broken]
         return decided
@@ -168,7 +170,7 @@ class Binder:
                 log.warning("nothing is bound: %s", error)
                 return
             except Exception:
-                log.exception("nothing was bound; again in %.0f s", _AFTER_FAILURE)
+                log.exception("binding failed; trying again in %.0f s", _AFTER_FAILURE)
                 wait = _AFTER_FAILURE
 
     def _known(self, now: float) -> list[PodInfo]:
@@ -222,7 +224,7 @@ class Binder:
             try:
                 self._writer.bind(pod, bind.node)
             except (Conflict, NotFound) as error:
-                log.info("%s/%s is not bound to %s: %s", pod.namespace, pod.name, bind.node, error)
+                log.info("%s/%s was not bound to %s: %s", pod.namespace, pod.name, bind.node, error)
                 self._settling[pod.uid] = self._now()
                 return False
             except NotLeading:
@@ -271,7 +273,7 @@ class Binder:
             except NotLeading:
                 raise
             except ApiError as error:
-                log.warning("%s/%s could not be told why it waits: %s", pod.namespace, pod.name, error)
+                log.warning("the reason why %s/%s waits could not be written: %s", pod.namespace, pod.name, error)
         return min(times, default=None)
 
 

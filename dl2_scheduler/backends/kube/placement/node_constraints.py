@@ -16,7 +16,7 @@ class Taint:
     """A `Taint` keeps pods off a node.
 
     Attributes:
-        key: of it.
+        key: of the taint.
         value: "" where it has none.
         effect: NoSchedule, NoExecute or PreferNoSchedule.
     """

@@ -21,8 +21,8 @@ class ClaimInfo:
     """A `ClaimInfo` is what the scheduler knows of a PersistentVolumeClaim.
 
     Attributes:
-        namespace: of it.
-        name: of it.
+        namespace: of the claim.
+        name: of the claim.
         phase: Pending, Bound or Lost.
         deleting: it is about to go.
         volume: that it is bound to; "": none.

@@ -45,7 +45,7 @@ def test_a_document_goes_to_the_api_server_as_it_is(api, client):
         ("", "not an ElasticJob document"),
         ("[", "not YAML"),
         ("kind: Pod", "not an ElasticJob document"),
-        (yaml.safe_dump({**DOCUMENT, "metadata": {}}), "metadata.name: missing"),
+        (yaml.safe_dump({**DOCUMENT, "metadata": {}}), "metadata.name is missing"),
         (yaml.safe_dump({**DOCUMENT, "metadata": {"name": "a", "namespace": "away"}}), "give --namespace away"),
     ],
 )

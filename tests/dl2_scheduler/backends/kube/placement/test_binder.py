@@ -79,7 +79,7 @@ def test_a_job_that_the_decision_breaks_on_waits_and_others_are_bound(world, poi
     assert world.bound() == {"good-coordinator", "good-server-0", "good-worker-0"}
     waits = {found.name: found.waits for found in world.view.pods() if not found.node}
     assert len(waits) == 3
-    assert all("the scheduler breaks on it: AttributeError" in why for why in waits.values())
+    assert all("the scheduler fails on this pod: AttributeError" in why for why in waits.values())
 
 
 def test_whatever_breaks_the_binder_goes_on(world, monkeypatch):
