@@ -5,6 +5,7 @@ it has by the same names (`elastic_ps.launch.options`).
 """
 
 import argparse
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 
@@ -60,6 +61,12 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     mine = "name of this training run: checkpoints have it, and only its own are loaded or dropped"
     add("--identity", type=_identity, metavar="TEXT", help=f"{mine} (that of the journal, else random)")
     add("--metrics", type=int, metavar="PORT", help="port to answer Prometheus at; 0: a free one (no metrics)")
+    _add_life(add)
+    return parser
+
+
+def _add_life(add: Callable[..., object]) -> None:
+    """Add what says how this start follows those before it, and who runs the job."""
     lost = "above 1 without a journal, the state is put together from the job's nodes"
     add("--term", type=_positive, default=1, metavar="N", help=f"term of this start, at least; {lost} (%(default)s)")
     add(
@@ -72,7 +79,6 @@ def parser(description: str | None) -> argparse.ArgumentParser:
         action="store_true",
         help="a Kubernetes operator runs the job: counts, drains, its end are its own; the log is JSON lines",
     )
-    return parser
 
 
 def _positive(text: str) -> int:

@@ -80,8 +80,8 @@ class Introduction:
         nonce: its launcher's name for it.
         term: the highest that it knows.
         version: of its parameters; of a server, the highest of its blocks.
-        leaving: the last table that it was to prepare is without it.
-        synced: number of the last table that it answered SYNCED for.
+        leaving: the last configuration that it was to prepare is without it.
+        synced: number of the last configuration that it answered SYNCED for.
     """
 
     member: Member
@@ -109,9 +109,9 @@ class Introduction:
     begun: str = ""
 
     @property
-    def tables(self) -> tuple[Configuration, ...]:
+    def configurations(self) -> tuple[Configuration, ...]:
         """The configurations that it knows."""
-        return tuple(table for table in (self.current, self.prepared) if table is not None)
+        return tuple(configuration for configuration in (self.current, self.prepared) if configuration is not None)
 
     @property
     def number(self) -> ConfigId:

@@ -26,24 +26,24 @@ OPERATOR_CAUSE = "operator-controller"
 def on_scale_asked(context: StepContext, event: ScaleAsked) -> None:
     """Scale: wanted counts."""
     job = context.job
-    wish = ScaleRequest(
+    request = ScaleRequest(
         job.requests + 1, event.cause or "operator", event.workers, event.servers, None, event.migration
     )
     why = "" if event.dry_run else not_operators(context, event.cause, "scale")
-    why = why or _not_running(context) or refusal(job, _wanted_with(job, wish))
+    why = why or _not_running(context) or refusal(job, _wanted_with(job, request))
     if why:
         context.refuse(event.to, why)
     elif event.dry_run:
-        context.reply(event.to, _dry_run(context, _wanted_with(job, wish)))
-    elif why := want(context, wish, event.queue):
+        context.reply(event.to, _dry_run(context, _wanted_with(job, request)))
+    elif why := want(context, request, event.queue):
         context.refuse(event.to, why)
     else:
-        context.reply(event.to, _accepted(context, wish.number))
+        context.reply(event.to, _accepted(context, request.number))
 
 
-def _wanted_with(job: DurableJob, wish: ScaleRequest) -> ScaleGoal:
+def _wanted_with(job: DurableJob, request: ScaleRequest) -> ScaleGoal:
     """Return what will be wanted if nothing else comes between."""
-    return job.goal.granting(uncontradicted(job.queued, wish))
+    return job.goal.granting(uncontradicted(job.queued, request))
 
 
 def not_operators(context: StepContext, cause: str, what: str) -> str:
@@ -73,12 +73,12 @@ def _not_running(context: StepContext) -> str:
     return ""
 
 
-def want(context: StepContext, wish: ScaleRequest, queue: bool) -> str:
+def want(context: StepContext, request: ScaleRequest, queue: bool) -> str:
     """Take a request up, or queue it behind the plan under way; return why not, "" if so.
 
     Args:
         context: the step that does it.
-        wish: the request.
+        request: that comes.
         queue: it may wait behind a plan.
     """
     plan = context.job.plan
@@ -86,12 +86,12 @@ def want(context: StepContext, wish: ScaleRequest, queue: bool) -> str:
         if not queue:
             return f"plan {plan.id} is under way ({plan.phase}); without --no-wait the request is queued behind it"
         before = context.job.queued
-        context.durable(queued=uncontradicted(before, wish), requests=wish.number)
-        withdraw(context, before, context.job.queued, wish)
+        context.durable(queued=uncontradicted(before, request), requests=request.number)
+        withdraw(context, before, context.job.queued, request)
         return ""
     told = wanted(context.job)
-    context.durable(requests=wish.number)
-    grant(context, (wish,))
+    context.durable(requests=request.number)
+    grant(context, (request,))
     if context.job.configuration is not None:
         dismiss_waiting(context)
     unstart(context, told.starting_workers, told.starting_servers)
@@ -124,7 +124,7 @@ def _accepted(context: StepContext, number: int) -> replies.ScaleReply:
         needed = {Role.SERVER: asked.starting_servers, Role.WORKER: asked.starting_workers}
         command = context.state.settings.join_command
         lines = tuple(command.format(role=role) for role in needed for _ in range(needed[role]))
-    if any(wish.number == number for wish in job.queued):
+    if any(request.number == number for request in job.queued):
         return replies.ScaleReply(queued=True, lines=lines, request=number)
     plan = job.plan.id if job.plan is not None and number in job.plan.requests else 0
     return replace(_effect(job, job.goal), plan=plan, lines=lines, request=number)
@@ -146,10 +146,10 @@ def _dry_run(context: StepContext, goal: ScaleGoal) -> replies.ScaleReply:
         for role in (Role.WORKER, Role.SERVER)
         for number in range(asked.joining(role))
     ]
-    table = target(job, joiners, asked.leavers, ConfigId())
-    blocks = range(len(table.assignment))
+    configuration = target(job, joiners, asked.leavers, ConfigId())
+    blocks = range(len(configuration.assignment))
     old = [job.configuration.primary(block) for block in blocks]
-    listed = tuple(moves(sizes(job), old, [table.primary(block) for block in blocks]))
+    listed = tuple(moves(sizes(job), old, [configuration.primary(block) for block in blocks]))
     total = sum(move.bytes for move in listed)
     return replace(_effect(job, goal), moves=listed, bytes_to_move=total, seconds_estimated=total / _speed(context))
 
@@ -179,7 +179,7 @@ def on_drain_asked(context: StepContext, event: DrainAsked) -> None:
 def _drain_of(job: DurableJob, name: NodeId) -> int:
     """Return the number of the request that drains a node; 0 where there is none."""
     wishes = (*job.goal.wishes, *job.queued)
-    return next((wish.number for wish in wishes if wish.drain is not None and wish.drain.id == name), 0)
+    return next((request.number for request in wishes if request.drain is not None and request.drain.id == name), 0)
 
 
 def drain(context: StepContext, name: NodeId, cause: str, queue: bool) -> str:
@@ -203,8 +203,8 @@ def drain(context: StepContext, name: NodeId, cause: str, queue: bool) -> str:
         context.durable(goal=job.goal.changed(role, max(1, job.goal.count(role) - 1)))
         context.node(name, stop=StopOrder(f"drained: {cause}"))
         return ""
-    wish = ScaleRequest(job.requests + 1, cause, drain=node.member)
-    return refusal(job, _wanted_with(job, wish)) or want(context, wish, queue)
+    request = ScaleRequest(job.requests + 1, cause, drain=node.member)
+    return refusal(job, _wanted_with(job, request)) or want(context, request, queue)
 
 
 def on_cancel_asked(context: StepContext, event: CancelAsked) -> None:

@@ -82,7 +82,7 @@ def settle(context: StepContext) -> None:
     raise RuntimeError(f"the rules do not come to rest: {context.job.plan}")
 
 
-# ---- events that concern no room of their own ------------------------------------------------------------------------
+# ---- events that concern no module of their own ----------------------------------------------------------------------
 
 
 def _on_started(context: StepContext, event: ev.Started) -> None:

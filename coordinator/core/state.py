@@ -125,15 +125,15 @@ class State:
         book: of batches, durable too; empty where batches are not drawn.
         vitals: by node.
         answers: in the plan under way.
-        declarations: not yet in the tables.
+        declarations: that are not part of the job yet.
         trials: optimizers of declarations that the servers try first.
-        told: in the tables; the servers have not all confirmed.
-        extended: nodes that have confirmed the tables as they are.
-        welcomed: joiners that know the tables by a Welcome.
+        told: declarations that are part of the job; the servers have not all confirmed them.
+        extended: nodes that have confirmed all that is declared.
+        welcomed: joiners that know what is declared by a Welcome.
         draws: that have not been answered.
         barriers: workers that are in one.
         finished_at: when the last script ended.
-        grown_at: when the tables last grew.
+        grown_at: when something was last declared.
         saving: the checkpoint being written.
         saved_at: when the last one was.
         looking: the search for a checkpoint to go back to.

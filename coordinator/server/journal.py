@@ -19,7 +19,7 @@ class JournalError(ElasticError):
 
 
 class Unopened(JournalError, NotNow):
-    """The journal cannot be opened now: the disk has no room or does not answer, or another coordinator has it."""
+    """The journal cannot be opened now: the disk is full or does not answer, or another coordinator has it."""
 
 
 class JobFolderUnwritable(NotNow):
@@ -31,7 +31,7 @@ class JobFolderUnwritable(NotNow):
     """
 
     def __init__(self, path: Path, why: object):
-        super().__init__(f"cannot write {path}: {why}; make room for it: a coordinator that is started again goes on")
+        super().__init__(f"cannot write {path}: {why}; free some space: a coordinator that is started again goes on")
 
 
 class Journal:

@@ -4,8 +4,12 @@ from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Any
 
+import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
+
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.model import Tensor
 
 _MOST = 2**62
 """The largest number: versions, counts and terms can still be counted on in the 64 bits of numpy and SQLite."""
@@ -24,6 +28,7 @@ _OF_PAIRS = {"runs"}
 """Lists of pairs, one number behind the other."""
 
 _MOST_SHOWN = 100
+_MOST_TENSOR_BYTES = 1 << 40
 
 
 def fault(message: Message, path: str = "") -> str:
@@ -70,3 +75,24 @@ def _wrong(field: FieldDescriptor, value: Any) -> str:
     elif isinstance(value, int) and abs(value) > _MOST and field.name not in _ANY_BITS:
         return f"{value} is more than {_MOST}"
     return ""
+
+
+def checked_tensor(tensor: Tensor) -> Tensor:
+    """Return a tensor that can be: its size is known before anything is allocated for it.
+
+    Raises:
+        ConfigurationError: it is none of numbers, or too large.
+    """
+    if not tensor.key or min(tensor.shape, default=0) < 0:
+        raise ConfigurationError(f"key {tensor.key!r} with shape {tensor.shape}: not a tensor")
+    try:
+        kind = np.dtype(tensor.dtype).kind
+    except (TypeError, ValueError, SyntaxError) as error:
+        raise ConfigurationError(f"key {tensor.name}: dtype {tensor.dtype!r} is not one of numpy's") from error
+    if kind not in "biuf":
+        raise ConfigurationError(f"key {tensor.name}: dtype {tensor.dtype!r} is none of numbers")
+    if tensor.nbytes > _MOST_TENSOR_BYTES:
+        raise ConfigurationError(
+            f"key {tensor.name}: shape {tensor.shape}: too large, at most {_MOST_TENSOR_BYTES} bytes"
+        )
+    return tensor

@@ -97,7 +97,7 @@ def _plans(state: State) -> Iterator[Family]:
             plans.add_metric([kind, end], ended[kind, end])
     yield plans
     dead = {name for plan in state.history for name in plan.dead}
-    yield CounterMetricFamily("elastic_deaths", "Workers that died and were taken off the table.", len(dead))
+    yield CounterMetricFamily("elastic_deaths", "Workers that died and left the configuration.", len(dead))
     moved = sum(sum(plan.moved.values()) for plan in state.history)
     yield CounterMetricFamily("elastic_moved_bytes", "Sent from old owners to new ones.", moved)
     longest = GaugeMetricFamily("elastic_suspension_seconds", "Of a worker by the last plan; the longest.")

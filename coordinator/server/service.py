@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, NoReturn, TypeVar
 
 import grpc
-import numpy as np
 
 from coordinator.core import events as ev
 from coordinator.core.directives import wanted
@@ -13,6 +12,7 @@ from coordinator.core.effects import Why
 from coordinator.server import status_view
 from coordinator.server.journal import JobFolderUnwritable
 from coordinator.server.ledger_files import Ledger, Steps
+from coordinator.server.message_checks import checked_tensor
 from coordinator.server.runtime import RefusedError, Runtime
 from coordinator.server.wire import (
     MIGRATIONS,
@@ -25,7 +25,6 @@ from coordinator.server.wire import (
 from elastic_ps.control.codec import data_from_pb, tensor_from_pb
 from elastic_ps.core.configuration import MOST_NODES, NodeId, Role
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.core.model import Tensor
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
 
@@ -39,7 +38,6 @@ _CODES = {
 _JOINING = {pb.INC_WORKER: Role.WORKER, pb.INC_SERVER: Role.SERVER}
 _LEAVING = {pb.DEC_WORKER: Role.WORKER, pb.DEC_SERVER: Role.SERVER}
 
-_MOST_TENSOR = 1 << 40
 _LOADING_SECONDS = 1.0
 
 _Message = TypeVar("_Message")
@@ -179,7 +177,7 @@ class CoordinatorService(rpc.CoordinatorServicer):
     async def Declare(self, request: "pb.DeclareRequest", context: Context) -> "pb.DeclareReply":  # noqa: D102, N802
         now = await self._admit(request, context)
         try:
-            tensors = tuple(_checked(tensor_from_pb(tensor)) for tensor in request.tensors)
+            tensors = tuple(checked_tensor(tensor_from_pb(tensor)) for tensor in request.tensors)
             data = data_from_pb(request.data) if request.HasField("data") else None
         except ConfigurationError as error:
             await self._invalid(context, str(error))
@@ -335,18 +333,3 @@ class CoordinatorService(rpc.CoordinatorServicer):
         await self._ready(context)
         for row in self._steps.rows():
             yield row
-
-
-def _checked(tensor: Tensor) -> Tensor:
-    """Return a tensor that can be: its size is known before anything is allocated for it."""
-    if not tensor.key or min(tensor.shape, default=0) < 0:
-        raise ConfigurationError(f"key {tensor.key!r} with shape {tensor.shape}: not a tensor")
-    try:
-        kind = np.dtype(tensor.dtype).kind
-    except (TypeError, ValueError, SyntaxError) as error:
-        raise ConfigurationError(f"key {tensor.name}: dtype {tensor.dtype!r} is not one of numpy's") from error
-    if kind not in "biuf":
-        raise ConfigurationError(f"key {tensor.name}: dtype {tensor.dtype!r} is none of numbers")
-    if tensor.nbytes > _MOST_TENSOR:
-        raise ConfigurationError(f"key {tensor.name}: shape {tensor.shape}: too large, at most {_MOST_TENSOR} bytes")
-    return tensor

@@ -112,6 +112,6 @@ def test_a_plan_that_has_switched_names_workers_without_a_step():
             break
         for node in world.alive:
             world.train(node)
-    assert told(world)[0] == f"w0 has made no step yet in the new table (plan {plan.id}) for 20 s"
+    assert told(world)[0] == f"w0 has made no step yet in the new configuration (plan {plan.id}) for 20 s"
     world.settle()
     assert told(world) == []

@@ -43,14 +43,16 @@ def mourn(context: StepContext) -> bool:
     base = job.configuration
     absorbed: tuple[Plan, ...] = ()
     clock = None
-    if plan is not None and plan.phase is Phase.ARMED:  # its outcome stands: the dead are taken off the new table
+    if (
+        plan is not None and plan.phase is Phase.ARMED
+    ):  # its outcome stands: the dead are taken off the new configuration
         absorbed, clock = (*plan.absorbed, replace(plan, absorbed=())), plan.clock
     elif plan is not None:
         absorbed, clock = plan.absorbed, plan.clock
         context.replan(absorbed=())
         cancel(context, _cause(job))
     floor = absorbed[-1].target if absorbed else base
-    assert floor is not None, "only members of a table can be mourned"
+    assert floor is not None, "only members of a configuration can be mourned"
     workers = tuple(worker for worker in floor.workers if worker.id not in job.dead)
     if not workers:
         collapse(context, f"the last worker died ({', '.join(sorted(job.dead))})")
@@ -68,7 +70,7 @@ def _enter_death(
 ) -> None:
     job = context.job
     number = ConfigId(job.term, job.number + 1)
-    table = replace(floor, id=number, workers=workers)
+    configuration = replace(floor, id=number, workers=workers)
     known = dict.fromkeys([*job.members, *floor.members, *(name for plan in absorbed for name in plan.audience)])
     audience = tuple(name for name in known if name in job.nodes and not job.nodes[name].departing)
     plan = Plan(
@@ -77,11 +79,11 @@ def _enter_death(
         cause=_cause(job),
         started=context.now,
         base=job.configuration,
-        target=table,
+        target=configuration,
         number=number,
         audience=audience,
-        joiners=tuple(name for name in audience if name in table.members and name not in job.members),
-        leavers=tuple(name for name in audience if name not in table.members),
+        joiners=tuple(name for name in audience if name in configuration.members and name not in job.members),
+        leavers=tuple(name for name in audience if name not in configuration.members),
         dead=job.dead,
         clock=clock,
         restore=job.restore if job.configuration is None else "",

@@ -49,7 +49,7 @@ def _peers(state: State, now: float) -> Iterator[Delay]:
 def _tables(state: State) -> Iterator[Delay]:
     if state.grown_at:
         for name in sorted(unextended(state)):
-            yield Delay(name, "has not confirmed the model's new tables", state.grown_at)
+            yield Delay(name, "has not confirmed what was declared last", state.grown_at)
 
 
 def _barriers(state: State) -> Iterator[Delay]:
@@ -90,7 +90,10 @@ def _switch(state: State) -> Iterator[Delay]:
     elif arriving:
         why, names = "does not hold its new blocks yet", [name for name in needed if name in arriving]
     else:
-        why, names = "has made no step yet in the new table", _at_work(state, plan.target.ranks if plan.target else ())
+        why, names = (
+            "has made no step yet in the new configuration",
+            _at_work(state, plan.target.ranks if plan.target else ()),
+        )
     for name in names:
         yield Delay(name, f"{why} (plan {plan.id})", since)
 

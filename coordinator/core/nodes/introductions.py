@@ -11,13 +11,19 @@ from elastic_ps.core.model import Model
 
 def numbers(told: Introduction) -> list[ConfigId]:
     """Return the numbers of configurations that a node remembers."""
-    return [*(table.id for table in told.tables), told.cancelled]
+    return [*(configuration.id for configuration in told.configurations), told.cancelled]
 
 
 def beyond(told: Iterable[Introduction], role: Role) -> list[int]:
     """Return the numbers that come after the names of a role that somebody remembers."""
     names = {
-        name for one in told for name in (one.member.id, *one.dead, *(n for table in one.tables for n in table.members))
+        name
+        for one in told
+        for name in (
+            one.member.id,
+            *one.dead,
+            *(n for configuration in one.configurations for n in configuration.members),
+        )
     }
     return [int(name[1:]) + 1 for name in names if name.startswith(role[0])]
 
@@ -62,7 +68,12 @@ class RebuiltConfiguration:
     @property
     def missed(self) -> str:
         """Who has not come and cannot be done without, for people; "": nobody."""
-        servers = {server.id for table in (self.base, self.target) if table is not None for server in table.servers}
+        servers = {
+            server.id
+            for configuration in (self.base, self.target)
+            if configuration is not None
+            for server in configuration.servers
+        }
         if gone := sorted(servers - self.known.keys()):
             return f"{', '.join(gone)} did not answer"
         return "no worker answered" if self.target.ranks.keys() <= self.dead else ""
@@ -95,32 +106,39 @@ def find(known: Mapping[NodeId, Introduction], ended: int) -> RebuiltConfigurati
     return RebuiltConfiguration(known, base, target, lagging, bool(lagging) or left or paused, ended)
 
 
-def _may_be_armed(known: Mapping[NodeId, Introduction], table: Configuration) -> bool:
-    """Return whether somebody who has not come may have been armed for a table that is only prepared at the others.
+def _may_be_armed(known: Mapping[NodeId, Introduction], configuration: Configuration) -> bool:
+    """Return whether an absent node may have been armed for a configuration that is only prepared at the others.
 
     So it is where those who have come have answered all that a plan needs for that: they hold it prepared, and who had
     to catch up has. Then it may be in force by now, as one who switches tells its peers; and it can be finished.
     """
-    base = _latest(one.current for one in known.values() if one.prepared is not None and one.prepared.id == table.id)
+    base = _latest(
+        one.current for one in known.values() if one.prepared is not None and one.prepared.id == configuration.id
+    )
     if base is None:
         return False
     dead = {name for told in known.values() for name in told.dead}
-    audience = (base.members.keys() | table.members.keys()) - dead
+    audience = (base.members.keys() | configuration.members.keys()) - dead
     if audience <= known.keys():
         return False
     came = {name: known[name] for name in audience & known.keys()}
-    held = all(one.number >= table.id or (one.prepared and one.prepared.id == table.id) for one in came.values())
+    held = all(
+        one.number >= configuration.id or (one.prepared and one.prepared.id == configuration.id)
+        for one in came.values()
+    )
     paused = any(one.paused for one in came.values())
-    to_sync = (table.ranks.keys() - base.ranks.keys()) | (frozenset() if paused else gainers(base, table))
-    return held and all(one.synced >= table.id for name, one in came.items() if name in to_sync)
+    to_sync = (configuration.ranks.keys() - base.ranks.keys()) | (
+        frozenset() if paused else gainers(base, configuration)
+    )
+    return held and all(one.synced >= configuration.id for name, one in came.items() if name in to_sync)
 
 
-def _latest(tables: Iterable[Configuration | None]) -> Configuration | None:
+def _latest(configurations: Iterable[Configuration | None]) -> Configuration | None:
     """Return the highest; of several states of it, as the model grew, the last."""
-    found = [table for table in tables if table is not None]
-    return max(found, key=lambda table: (table.id, len(table.assignment)), default=None)
+    found = [configuration for configuration in configurations if configuration is not None]
+    return max(found, key=lambda configuration: (configuration.id, len(configuration.assignment)), default=None)
 
 
 def extent(told: Introduction) -> tuple[int, int, bool]:
-    """Return a key that orders what nodes know of the job's tables, which only grow."""
+    """Return a key that orders what nodes know of what the job has declared, which only grows."""
     return len(told.tensors), sum(map(bool, told.optimizers)), told.data is not None and told.data.elastic

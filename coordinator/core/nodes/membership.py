@@ -67,7 +67,7 @@ def _unexpected(context: StepContext, node: RegisteredNode) -> None:
     count, until = context.state.surplus.get(role, (0, 0.0))
     if count and context.now < until and job.configuration is not None:
         context.live(surplus={**context.state.surplus, role: (count - 1, until)})
-        context.node(node.id, stop=StopOrder("not wanted any more: the wish that started this node was withdrawn"))
+        context.node(node.id, stop=StopOrder("not wanted any more: the request that started this node was withdrawn"))
         return
     goal = replace(job.goal, cause=f"{node.id} registered")
     context.durable(goal=replace(goal, **{f"{role}s": present}))  # type: ignore[arg-type]

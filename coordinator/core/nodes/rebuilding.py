@@ -1,11 +1,11 @@
 """A coordinator without a journal in a later term puts its state together from what its nodes know.
 
-It decides nothing until every node of every table that it has heard of has introduced itself, or a lease has run out;
-training goes on meanwhile. Then the highest configuration that is in force anywhere is the job's. Whoever has not come
-is dead. A plan that nobody can have been armed for is cancelled; else it is finished: everyone adopts. What cannot be
-known so sends the job back to its checkpoint, by `ending.collapse`; who is missed for that has longer than a lease, as
-it is likelier that the way to the coordinator is not open yet than that they have all died with it. Where nobody at all
-has come, not even a new process, nothing shows that nobody lives but a very long time.
+It decides nothing until every node of every configuration that it has heard of has introduced itself, or a lease has
+run out; training goes on meanwhile. Then the highest configuration that is in force anywhere is the job's. Whoever has
+not come is dead. A plan that nobody can have been armed for is cancelled; else it is finished: everyone adopts. What
+cannot be known so sends the job back to its checkpoint, by `ending.collapse`; a node whose absence leads to that is
+waited for longer than a lease, as it is likelier that its way to the coordinator is not open yet than that all have
+died together. Where nobody at all has come, not even a new process, only a very long wait shows that nobody lives.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from coordinator.core.step_context import StepContext
 from elastic_ps.core.configuration import NodeId, Role
 
 SETTLE_SECONDS = 3.0
-"""More than a node's longest pause between two tries: who waits to join, and is in no table, has come by then."""
+"""More than a node's longest pause between two tries, so that nodes which wait to join have come by then."""
 
 PATIENCE_SECONDS = 30.0
 """Beyond a lease, for those without whom the job goes back. Those who live train meanwhile."""
@@ -132,7 +132,9 @@ def _over(context: StepContext, pending: Rebuilding) -> bool:
     if context.now >= pending.until:
         found = introductions.find(known, len(pending.ended))
         return found is None or not found.missed
-    expected = {name for told in known.values() for table in told.tables for name in table.members}
+    expected = {
+        name for told in known.values() for configuration in told.configurations for name in configuration.members
+    }
     dead = {name for told in known.values() for name in told.dead}
     return bool(expected) and context.now >= pending.settled and expected - dead <= known.keys()
 
@@ -192,7 +194,7 @@ def _unknowable(context: StepContext, found: RebuiltConfiguration) -> str:
     if found.missed:
         return found.missed
     if len(target.assignment) != len(job.model.blocks):
-        return f"its nodes know {len(target.assignment)} blocks of {len(job.model.blocks)}: the tables were growing"
+        return f"its nodes know {len(target.assignment)} blocks of {len(job.model.blocks)}: its model was growing"
     astray = [name for name in found.lagging if (one := known[name].prepared) is None or one.id != target.id]
     if astray and not found.dead:  # a death's own plan would bring them there
         return f"{', '.join(astray)} cannot go over to configuration {target.id}"

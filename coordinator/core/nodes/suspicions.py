@@ -155,7 +155,7 @@ def is_member(job: DurableJob, name: NodeId) -> bool:
 
 
 def has_left(state: State, name: NodeId) -> bool:
-    """Return whether a silent leaver of an armed plan holds nothing: nobody waits for it in the new table."""
+    """Return whether a silent leaver of an armed plan holds nothing: nobody waits for it in the new configuration."""
     plan = state.job.plan
     if plan is None or plan.phase is not Phase.ARMED or name not in plan.leavers:
         return False
@@ -229,16 +229,16 @@ def removal_cost(job: DurableJob, names: frozenset[NodeId]) -> RemovalCost:
     """Return what the removal of nodes would cost the job: a plan that is armed counts as if it were committed."""
     members = frozenset(name for name in names if is_member(job, name))
     server = any(name in job.nodes and job.nodes[name].role is Role.SERVER for name in members)
-    table = _latest(job)
-    workers = table.ranks.keys() - job.dead if table is not None else frozenset[NodeId]()
-    held = table.blocks_of if table is not None else {}
+    configuration = _latest(job)
+    workers = configuration.ranks.keys() - job.dead if configuration is not None else frozenset[NodeId]()
+    held = configuration.blocks_of if configuration is not None else {}
     restores = server or (bool(workers) and workers <= names)
     nbytes = sum(job.model.blocks[block].nbytes for name in members for block in held.get(name, ()))
     return RemovalCost(restores, len(names), len(members), nbytes, tuple(sorted(names, reverse=True)))
 
 
 def _latest(job: DurableJob) -> Configuration | None:
-    """Return the latest table that is, or may be, in force: the one that the dead are taken off."""
+    """Return the latest configuration that is, or may be, in force: the one that the dead are taken off."""
     plan = job.plan
     if plan is not None and plan.phase is Phase.ARMED:
         return plan.target

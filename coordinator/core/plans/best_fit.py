@@ -125,8 +125,8 @@ def _level(loads: Sequence[int], homeless: int, slack: int) -> int:
     """
 
     def fills(level: int) -> bool:
-        room = sum(level - load for load in loads if load < level)
-        return room <= homeless + sum(load - level - slack for load in loads if load > level + slack)
+        free = sum(level - load for load in loads if load < level)
+        return free <= homeless + sum(load - level - slack for load in loads if load > level + slack)
 
     low, high = 0, (sum(loads) + homeless) // len(loads)  # never above the mean
     while low < high:

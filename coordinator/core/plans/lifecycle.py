@@ -48,7 +48,7 @@ def form(context: StepContext) -> bool:
         started=context.now,
         migration=MigrationMode.PAUSE if pause else MigrationMode.LIVE,
         deadline=context.now + context.state.settings.join_timeout,
-        requests=tuple(wish.number for wish in job.goal.wishes),
+        requests=tuple(request.number for request in job.goal.wishes),
     )
     context.durable(plan=plan, plans=plan.id)
     context.log(f"plan {plan.id} REGISTERED ({plan.cause})")
@@ -84,10 +84,10 @@ def withdraw(
         after: those of them that still are.
         by: the request that replaces the others.
     """
-    for wish in before:
-        if wish not in after:
-            context.log(f"request {wish.number}, {wish}, is replaced by: {by}")
-            told = {**context.job.withdrawn, wish.number: f"replaced by: {by}"}
+    for request in before:
+        if request not in after:
+            context.log(f"request {request.number}, {request}, is replaced by: {by}")
+            told = {**context.job.withdrawn, request.number: f"replaced by: {by}"}
             context.durable(withdrawn=dict(sorted(told.items())[-_WITHDRAWN:]))
 
 
@@ -202,7 +202,7 @@ def _enter_assigned(context: StepContext, joiners: list[NodeId], missing: tuple[
     leavers = change(job, job.goal).leavers
     number = ConfigId(job.term, job.number + 1)
     try:
-        table = target(job, [job.nodes[name].member for name in joiners], leavers, number)
+        configuration = target(job, [job.nodes[name].member for name in joiners], leavers, number)
     except ConfigurationError as error:
         _refuse(context, str(error))
         return
@@ -210,7 +210,7 @@ def _enter_assigned(context: StepContext, joiners: list[NodeId], missing: tuple[
     plan = replace(
         advance(plan, Trigger.COMPLETE, context.now),
         base=job.configuration,
-        target=table,
+        target=configuration,
         number=number,
         audience=(*old, *joiners),
         joiners=tuple(joiners),
@@ -250,7 +250,7 @@ def arm(context: StepContext) -> bool:
     plan, saving = context.job.plan, context.state.saving
     if plan is None or plan.phase is not Phase.SYNCING or (saving is not None and saving.clock is not None):
         return False
-    if unextended(context.state):  # somebody reconnects: its Extend is about the table that this plan replaces
+    if unextended(context.state):  # somebody reconnects: its Extend is about the configuration that this plan replaces
         return False
     if not awaited_to_sync(context.job, plan) <= context.answers.synced:
         return False
@@ -335,7 +335,7 @@ def commit(context: StepContext) -> bool:
             context.node(name, left=True)
     records = (*plan.absorbed, plan)
     fulfilled = {number for record in records for number in record.requests}
-    wishes = tuple(wish for wish in context.job.goal.wishes if wish.number not in fulfilled)
+    wishes = tuple(request for request in context.job.goal.wishes if request.number not in fulfilled)
     context.durable(restore="", unread={}, goal=replace(context.job.goal, wishes=wishes))
     for record in records:
         context.close(replace(advance(record, Trigger.SWITCHED, context.now), times=_times(record, plan)))

@@ -24,7 +24,7 @@ class PlanKind(StrEnum):
 
     START = "start"  # the first configuration: nothing moves
     SCALE = "scale"  # the paper's: four steps, a clock
-    DEATH = "death"  # the survivors adopt a table without the dead: no clock
+    DEATH = "death"  # the survivors adopt a configuration without the dead: no clock
 
 
 class MigrationMode(StrEnum):

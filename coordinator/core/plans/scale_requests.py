@@ -1,7 +1,7 @@
 """This module keeps what a job is wanted to be, and the requests that make it so.
 
 A request that comes while a plan runs waits. When the plan has ended, well or not, all that wait are granted
-together, in their order, upon what is wanted then: a wish that was cancelled does not come back with the next.
+together, in their order, upon what is wanted then: a request that was cancelled does not come back with the next.
 """
 
 from collections.abc import Iterable
@@ -58,7 +58,7 @@ class ScaleGoal:
         drains: who must go.
         migration: of the next plan.
         cause: for people.
-        wishes: requests that it has taken up and that no plan has ended yet.
+        wishes: requests that it has taken up and that no plan has ended yet; the journal calls them so.
     """
 
     workers: int
@@ -80,17 +80,17 @@ class ScaleGoal:
         """Return the goal with requests taken up, one after the other."""
         return reduce(ScaleGoal._granting, wishes, self)
 
-    def _granting(self, wish: ScaleRequest) -> "ScaleGoal":
-        kept = tuple(older for older in self.wishes if not wish.contradicts(older))
-        goal = replace(self, cause=wish.cause, wishes=(*kept, wish))
-        if wish.drain is not None:
-            role = wish.drain.role
+    def _granting(self, request: ScaleRequest) -> "ScaleGoal":
+        kept = tuple(older for older in self.wishes if not request.contradicts(older))
+        goal = replace(self, cause=request.cause, wishes=(*kept, request))
+        if request.drain is not None:
+            role = request.drain.role
             left = max(1, goal.count(role) - 1)  # in the place of the last of its role comes another, in the same plan
-            return replace(goal.changed(role, left), drains=goal.drains | {wish.drain.id})
-        workers, servers = wish.workers or goal.workers, wish.servers or goal.servers
-        return replace(goal, workers=workers, servers=servers, migration=wish.migration)
+            return replace(goal.changed(role, left), drains=goal.drains | {request.drain.id})
+        workers, servers = request.workers or goal.workers, request.servers or goal.servers
+        return replace(goal, workers=workers, servers=servers, migration=request.migration)
 
 
-def uncontradicted(queued: tuple[ScaleRequest, ...], wish: ScaleRequest) -> tuple[ScaleRequest, ...]:
+def uncontradicted(queued: tuple[ScaleRequest, ...], request: ScaleRequest) -> tuple[ScaleRequest, ...]:
     """Return a queue with one request more, which takes the place of those that it contradicts."""
-    return (*(older for older in queued if not wish.contradicts(older)), wish)
+    return (*(older for older in queued if not request.contradicts(older)), request)

@@ -1,4 +1,4 @@
-"""This table holds the phases of a plan and what leads from one to the next. The picture in docs/ is drawn from it."""
+"""Transitions lead from one phase of a plan to the next. The picture in docs/ is drawn from it."""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -50,7 +50,7 @@ _TABLE = {(row.source, row.trigger): row.target for row in TRANSITIONS}
 
 
 class ImpossibleTransitionError(Exception):
-    """A transition that the table does not have is a bug: the plan's history is in the message."""
+    """A transition that is not in `TRANSITIONS` is a bug: the plan's history is in the message."""
 
 
 def advance(plan: Plan, trigger: Trigger, now: float) -> Plan:
@@ -62,7 +62,7 @@ def advance(plan: Plan, trigger: Trigger, now: float) -> Plan:
         now: unix seconds.
 
     Raises:
-        ImpossibleTransitionError: the table has no such row.
+        ImpossibleTransitionError: `TRANSITIONS` has no such row.
     """
     target = _TABLE.get((plan.phase, trigger))
     if target is None:

@@ -65,7 +65,7 @@ def test_what_cannot_be_written_names_the_file(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
     journal._database.execute("PRAGMA query_only = 1")
     with pytest.raises(
-        JobFolderUnwritable, match=r"cannot write /.*/journal.sqlite: .*readonly database; make room for it: a"
+        JobFolderUnwritable, match=r"cannot write /.*/journal.sqlite: .*readonly database; free some space: a"
     ):
         journal.write(World(declare=False).state.job, [])
     journal.close()
@@ -76,7 +76,7 @@ def test_a_ledger_on_a_full_disk_names_the_file(tmp_path):
     ledger._book._file.close()
     ledger._book._file = open("/dev/full", "a", encoding="utf-8")  # noqa: SIM115  # the ledger closes it
     with pytest.raises(
-        JobFolderUnwritable, match=r"cannot write /.*/ledger.jsonl: No space left on device; make room for it"
+        JobFolderUnwritable, match=r"cannot write /.*/ledger.jsonl: No space left on device; free some space"
     ):
         ledger.store("s0", 0, [entry(0)])
     ledger.close()
