@@ -1,1 +1,1 @@
-"""This room is the way to a coordinator, from any program: channels, the job token, message conversion."""
+"""This package is the way to a coordinator, from any program: channels, the job token, message conversion."""

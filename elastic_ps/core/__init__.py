@@ -1,1 +1,1 @@
-"""This room holds what every program agrees on: blocks, configurations, the data order, optimizers, errors. Pure."""
+"""This package holds what every program agrees on: blocks, configurations, the data order, optimizers, errors. Pure."""

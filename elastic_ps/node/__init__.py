@@ -1,1 +1,1 @@
-"""This room is what every node does with its coordinator: it registers, listens, answers and reports."""
+"""This package is what every node does with its coordinator: it registers, listens, answers and reports."""

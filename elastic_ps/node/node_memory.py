@@ -42,17 +42,17 @@ class NodeMemory:
         with self._lock:
             self._known.plan = max(self._known.plan, directive.plan)
             if kind == "welcome":
-                self._tables(directive.welcome.tensors, directive.welcome.optimizers)
+                self._remember_declared(directive.welcome.tensors, directive.welcome.optimizers)
                 self._known.data.CopyFrom(directive.welcome.data)
                 self._known.identity, self._known.begun = directive.welcome.identity, directive.welcome.begun
             elif kind in ("resume", "committed"):
                 number = config_id_from_pb(getattr(directive, kind).configuration)
                 self._released = max(self._released, number)
             elif kind == "prepare":
-                table = directive.prepare.configuration
-                self._known.leaving = all(self._node != member.id for member in (*table.workers, *table.servers))
+                prepared = directive.prepare.configuration
+                self._known.leaving = all(self._node != member.id for member in (*prepared.workers, *prepared.servers))
             elif kind == "extend":
-                self._tables(directive.extend.tensors, directive.extend.optimizers)
+                self._remember_declared(directive.extend.tensors, directive.extend.optimizers)
                 self._known.data.CopyFrom(directive.extend.data)
 
     def answered(self, answer: "pb.Answer", number: ConfigId) -> None:
@@ -64,7 +64,7 @@ class NodeMemory:
     def declared(self, request: pb.DeclareRequest, reply: pb.DeclareReply) -> None:
         """Remember what this node's script has declared, and what the job knows since."""
         with self._lock:
-            self._tables(reply.tensors, reply.optimizers)
+            self._remember_declared(reply.tensors, reply.optimizers)
             self._known.local_update |= request.local_update
 
     def passed(self, place: int, number: int) -> None:
@@ -72,7 +72,7 @@ class NodeMemory:
         with self._lock:
             self._known.barrier_place, self._known.barrier_number, self._known.barred = place, number, True
 
-    def _tables(self, tensors: Sequence[pb.Tensor], optimizers: Iterable[str]) -> None:
+    def _remember_declared(self, tensors: Sequence[pb.Tensor], optimizers: Iterable[str]) -> None:
         """Keep the longer list: lists only grow, and an answer to a Declare and an Extend may overtake each other."""
         if len(tensors) >= len(self._known.tensors):
             del self._known.tensors[:], self._known.optimizers[:]
@@ -84,7 +84,7 @@ class NodeMemory:
         message = pb.Introduction()
         with self._lock:
             message.CopyFrom(self._known)
-            released = standing.prepared is None and standing.number <= self._released
+            released = standing.prepared is None and standing.config_id <= self._released
         if standing.current is not None:
             message.current.CopyFrom(configuration_to_pb(standing.current))
         if standing.prepared is not None:

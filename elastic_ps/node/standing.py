@@ -30,7 +30,7 @@ class Standing:
         clock: version at which `prepared` takes effect.
         paused: `prepared` (after the switch: `current`) migrates in pause mode.
         dead: nodes that take no part any more; names are never used again.
-        cancelled: highest cancelled number; numbers are never used again.
+        cancelled: highest cancelled id; ids are never used again.
     """
 
     node: NodeId
@@ -42,8 +42,8 @@ class Standing:
     cancelled: ConfigId = NO_CONFIGURATION
 
     @property
-    def number(self) -> ConfigId:
-        """The (term, number) in force."""
+    def config_id(self) -> ConfigId:
+        """The id, (term, number), of the configuration in force."""
         return self.current.id if self.current else NO_CONFIGURATION
 
     @property
@@ -54,20 +54,20 @@ class Standing:
     @property
     def known(self) -> tuple[Configuration, ...]:
         """The configurations `current` and `prepared`, those that there are."""
-        return tuple(table for table in (self.current, self.prepared) if table)
+        return tuple(each for each in (self.current, self.prepared) if each)
 
-    def is_new(self, number: ConfigId) -> bool:
-        """Return whether `number` is beyond what is in force, prepared or cancelled here: a first Prepare is."""
-        latest = self.prepared.id if self.prepared else self.number
-        return number > max(latest, self.cancelled)
+    def is_new(self, config_id: ConfigId) -> bool:
+        """Return whether `config_id` is beyond what is in force, prepared or cancelled here: a first Prepare is."""
+        latest = self.prepared.id if self.prepared else self.config_id
+        return config_id > max(latest, self.cancelled)
 
-    def passes_by(self, number: ConfigId) -> bool:
-        """Return whether `number`, which is in force, came about without this node: a joiner waits for its own plan."""
-        return not self.is_member and number > self.number and not self.decided(number)
+    def passes_by(self, config_id: ConfigId) -> bool:
+        """Return whether `config_id`, which is in force, came about without this node: a joiner waits for its plan."""
+        return not self.is_member and config_id > self.config_id and not self.decided(config_id)
 
-    def decided(self, number: ConfigId) -> bool:
-        """Return whether news that `number` is in force somewhere means: switch now."""
-        return self.prepared is not None and self.prepared.id == number
+    def decided(self, config_id: ConfigId) -> bool:
+        """Return whether news that `config_id` is in force somewhere means: switch now."""
+        return self.prepared is not None and self.prepared.id == config_id
 
     def due(self, version: int) -> bool:
         """Return whether a node of which everything has reached `version` switches by its clock."""
@@ -85,17 +85,17 @@ class Standing:
             return self
         return replace(self, prepared=configuration, clock=None, paused=paused, dead=self.dead | dead)
 
-    def arm(self, number: ConfigId, clock: int, version: int) -> tuple["Standing", ArmAnswer]:
+    def arm(self, config_id: ConfigId, clock: int, version: int) -> tuple["Standing", ArmAnswer]:
         """Let `prepared` take effect at `clock`; armed again, the later order counts.
 
         Args:
-            number: of the configuration that the order is about.
+            config_id: of the configuration that the order is about.
             clock: a version.
             version: of this node; of a server, the largest of its blocks.
         """
-        if number == self.number:
+        if config_id == self.config_id:
             return self, ArmAnswer.SWITCHED
-        if not self.decided(number):
+        if not self.decided(config_id):
             return self, ArmAnswer.IGNORE
         if version > clock:  # an older clock is void with it: the coordinator sends a later one to all
             return replace(self, clock=None), ArmAnswer.LATE
@@ -106,7 +106,7 @@ class Standing:
         assert self.prepared is not None
         return replace(self, current=self.prepared, prepared=None, clock=None)
 
-    def cancel(self, number: ConfigId) -> "Standing":
+    def cancel(self, config_id: ConfigId) -> "Standing":
         """Forget a prepared configuration, and refuse it from now on."""
-        standing = replace(self, cancelled=max(self.cancelled, number))
-        return replace(standing, prepared=None, clock=None) if self.decided(number) else standing
+        standing = replace(self, cancelled=max(self.cancelled, config_id))
+        return replace(standing, prepared=None, clock=None) if self.decided(config_id) else standing

@@ -123,9 +123,9 @@ def judge(standing: Standing, number: ConfigId, sender: NodeId, reads: bool = Fa
     """
     if standing.decided(number):
         return FrameVerdict.SWITCH
-    if number < standing.number:
+    if number < standing.config_id:
         return FrameVerdict.STALE
-    if number > standing.number:
+    if number > standing.config_id:
         return FrameVerdict.HOLD
     if reads or (standing.current is not None and sender in standing.current.ranks):
         return FrameVerdict.SERVE

@@ -192,7 +192,7 @@ class ServerNode:
         with self.state.changed:
             self._grow(extend.tensors, extend.optimizers, extend.data)
             self.plan_steps.extend(extend.assignment)
-            self._control.acknowledge(pb.EXTENDED, self.state.standing.number, self.state.version)
+            self._control.acknowledge(pb.EXTENDED, self.state.standing.config_id, self.state.version)
 
     def _on_stop(self, stop: pb.Stop) -> None:
         self.end(stop.reason, EXIT_RESTART if stop.restart else 1 if stop.failed else 0)
@@ -335,7 +335,7 @@ class ServerNode:
             work.append(state.unused.next_piece)
         for shadow in state.subscriptions.values():
             if shadow.has_work:
-                work.append(lambda shadow=shadow: shadow.next_piece(state.standing.number))  # type: ignore[misc]
+                work.append(lambda shadow=shadow: shadow.next_piece(state.standing.config_id))  # type: ignore[misc]
         return work
 
 

@@ -151,9 +151,9 @@ class WorkerFrames:
         state = self._state
         verdict = self._verdict(node, frame)
         if verdict is FrameVerdict.STALE:
-            state.refuse(node, Reason.STALE, f"this is configuration {state.standing.number}")
+            state.refuse(node, Reason.STALE, f"this is configuration {state.standing.config_id}")
         elif verdict is FrameVerdict.UNKNOWN:
-            state.refuse(node, Reason.UNKNOWN, f"{node} is not in configuration {state.standing.number}")
+            state.refuse(node, Reason.UNKNOWN, f"{node} is not in configuration {state.standing.config_id}")
         elif verdict is FrameVerdict.HOLD:
             self._hold(node, frame, data)
         else:

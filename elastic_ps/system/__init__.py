@@ -1,1 +1,1 @@
-"""This room has what every program needs of its machine: files, processes, signals, terminals, logs, storage."""
+"""This package has what every program needs of its machine: files, processes, signals, terminals, logs, storage."""

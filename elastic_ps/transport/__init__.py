@@ -1,1 +1,1 @@
-"""This room is the data plane: frames, and connections that carry them."""
+"""This package is the data plane: frames, and connections that carry them."""

@@ -43,7 +43,7 @@ class Saver:
         state = self._state
         with state.changed:
             if self._last is not None and self._last[0] == url:
-                state.control.acknowledge(pb.SAVED, state.standing.number, clock, detail=self._last[1])
+                state.control.acknowledge(pb.SAVED, state.standing.config_id, clock, detail=self._last[1])
                 return
             if state.snapshot is not None and state.snapshot.clock == clock:
                 return
@@ -76,7 +76,7 @@ class Saver:
         if state.snapshot is snapshot:
             state.snapshot = None
             self._last = (snapshot.url, detail) if written else None
-            state.control.acknowledge(pb.SAVED, state.standing.number, snapshot.clock, detail=detail)
+            state.control.acknowledge(pb.SAVED, state.standing.config_id, snapshot.clock, detail=detail)
 
     def _write_piece(self, snapshot: CheckpointSnapshot, writer: BlockFileWriter) -> bool:
         """Wait for a piece and write it; False when there is nothing more to write."""
@@ -94,7 +94,7 @@ class Saver:
                 raise _GivenUp("another one is written, or none any more")
             if snapshot.is_late():
                 state.snapshot = None
-                state.control.acknowledge(pb.LATE, state.standing.number, state.version)
+                state.control.acknowledge(pb.LATE, state.standing.config_id, state.version)
                 raise _GivenUp("it came too late")
             copied = snapshot.next_piece()
         if copied is not None:

@@ -208,4 +208,4 @@ class FollowTarget:
         state = self._state
         told = not state.standing.paused and state.data.is_sync
         if not told and self._moves.into and not len(state.store.held(BlockStatus.FOLLOWER)):
-            state.control.acknowledge(pb.ARRIVED, state.standing.number, state.version)
+            state.control.acknowledge(pb.ARRIVED, state.standing.config_id, state.version)

@@ -196,7 +196,7 @@ class PlanSteps:
         """
         state = self._state
         with state.changed:
-            if number == state.standing.number:
+            if number == state.standing.config_id:
                 self._acknowledge_switch()
             elif state.standing.decided(number):
                 self._preparing = number if self.unfed() else NO_CONFIGURATION
@@ -224,7 +224,7 @@ class PlanSteps:
         with state.changed:
             if state.standing.decided(number):
                 self.switch()
-            elif number == state.standing.number:
+            elif number == state.standing.config_id:
                 self._acknowledge_switch()
                 self.follow_target.answer_arrived()
 
@@ -260,7 +260,7 @@ class PlanSteps:
             if state.standing.decided(number):
                 self.switch()
                 return False
-            if number < state.standing.number:
+            if number < state.standing.config_id:
                 return False
             if state.standing.prepared is not None:  # said again, as each stream of directives begins with what stands
                 return False
@@ -286,7 +286,9 @@ class PlanSteps:
         by_clock = due(state.standing, state.store.versions[state.owned()])
         assert state.standing.prepared is not None
         for node in state.subscriptions.keys() & state.standing.prepared.ranks.keys():
-            state.subscriptions[node].flush(state.standing.number)  # a joiner begins with what comes before the NOTICE
+            state.subscriptions[node].flush(
+                state.standing.config_id
+            )  # a joiner begins with what comes before the NOTICE
         state.standing = state.standing.switch()
         state.new_gathering()
         self._handing_over |= set(self._moves.out)
@@ -315,7 +317,7 @@ class PlanSteps:
         state = self._state
         if self._handing_over:
             return
-        number, version = state.standing.number, state.version
+        number, version = state.standing.config_id, state.version
         moved = sum(source.bytes_moved for source in state.sources.values())
 
         def acknowledge() -> None:
@@ -337,6 +339,6 @@ class PlanSteps:
         Args:
             received: bytes that an old owner has sent.
         """
-        number = self._state.standing.number
+        number = self._state.standing.config_id
         owing = self.follow_target.owing() if self._state.standing.prepared is None else ()
         return [Awaited(peer, f"its blocks of configuration {number}", received(peer)) for peer in owing]

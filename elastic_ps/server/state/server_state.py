@@ -102,7 +102,7 @@ class ServerState:
 
     def frame(self, meta: Meta, version: int = 0) -> Frame:
         """Return a frame of the configuration in force."""
-        return Frame(meta, self.standing.number, version)
+        return Frame(meta, self.standing.config_id, version)
 
     def owned(self) -> NDArray[np.int64]:
         """Return the blocks whose primary this server is, with their values here."""
@@ -164,7 +164,7 @@ class ServerState:
             reason: for programs.
             detail: for people.
         """
-        meta = RefusedMeta(reason=reason, detail=detail, configuration=self.standing.number)
+        meta = RefusedMeta(reason=reason, detail=detail, configuration=self.standing.config_id)
         self.outbox.send(node, self.frame(meta))
 
     def release(self, blocks: Sequence[int]) -> None:
@@ -217,7 +217,7 @@ class ServerState:
             updated: runs of the blocks.
             shares: the workers' shares, in rank order.
         """
-        self.ledger.append(self.standing.number, version, joined(updated), shares)
+        self.ledger.append(self.standing.config_id, version, joined(updated), shares)
         if self.ledger.waiting > _REPORT_AT:
             self.control.report_soon()
 

@@ -139,7 +139,7 @@ class Exchange:
 
     def _tell_first_step(self) -> None:
         """Report the first step of a configuration at once: a plan is committed when a worker is past its clock."""
-        number = self._node.standing.number
+        number = self._node.standing.config_id
         if number != self._told:
             self._told = number
             self._node.session.report_soon()

@@ -51,13 +51,13 @@ class Membership:
         the new configuration comes behind all its values of the old one.
         """
         state = self._state
-        said = all(self._heard.get(server, NO_CONFIGURATION) >= state.standing.number for server in self._before)
+        said = all(self._heard.get(server, NO_CONFIGURATION) >= state.standing.config_id for server in self._before)
         return state.inbox.version is not None and (state.version >= self._joined_at or said)
 
     @property
     def unheard(self) -> dict[NodeId, str]:
         """Servers whose last values of the configuration before a joiner awaits. Call under the lock."""
-        number = self._state.standing.number
+        number = self._state.standing.config_id
         lacking = [server for server in self._before if self._heard.get(server, NO_CONFIGURATION) < number]
         return dict.fromkeys(lacking, f"its last values before configuration {number}")
 
@@ -94,7 +94,7 @@ class Membership:
         configuration = codec.configuration_from_pb(prepare.configuration)
         dead = frozenset(prepare.dead)
         with state.changed:
-            if configuration.id <= state.standing.number:
+            if configuration.id <= state.standing.config_id:
                 self._acknowledge(pb.SWITCHED, configuration.id)
                 return
             for server in dead:
@@ -147,7 +147,7 @@ class Membership:
 
     def _on_adopt(self, adopt: pb.Adopt) -> None:
         number = codec.config_id_from_pb(adopt.configuration)
-        if number == self._state.standing.number:
+        if number == self._state.standing.config_id:
             self._acknowledge(pb.SWITCHED, number)
         self.switch(number)
 
@@ -186,7 +186,7 @@ class Membership:
         with self._state.changed:
             self._state.data = codec.data_from_pb(extend.data)
             self._state.extend(extend.tensors, extend.assignment)
-        self._acknowledge(pb.EXTENDED, self._state.standing.number)
+        self._acknowledge(pb.EXTENDED, self._state.standing.config_id)
 
     def _on_stop(self, stop: pb.Stop) -> None:
         status = EXIT_RESTART if stop.restart else 1 if stop.failed else 0
@@ -231,8 +231,8 @@ class Membership:
     def _pause(self, reached: float) -> None:
         """Pause mode: wait until every block has arrived at its new owner (DL2 section 5, step 4)."""
         state = self._state
-        number = state.standing.number
-        state.wait(lambda: self._resumed >= number or state.standing.number != number)
+        number = state.standing.config_id
+        state.wait(lambda: self._resumed >= number or state.standing.config_id != number)
         self._acknowledge(pb.SWITCHED, number, (time.monotonic() - reached) * 1000)
 
     # ---- the switch ------------------------------------------------------------------------------------------------

@@ -60,5 +60,5 @@ def _populate(state: WorkerState, configuration: Configuration, image: Image, ru
 def _is_wanted(state: WorkerState, configuration: Configuration) -> bool:
     with state.changed:
         standing = state.standing
-        known = standing.decided(configuration.id) or standing.number == configuration.id
+        known = standing.decided(configuration.id) or standing.config_id == configuration.id
         return known and state.ended is None

@@ -167,4 +167,4 @@ class WorkerState:
             version: the version of the blocks that it is about.
             samples: how many samples are behind a push.
         """
-        return Frame(meta, self.standing.number, version, samples)
+        return Frame(meta, self.standing.config_id, version, samples)

@@ -19,7 +19,7 @@ PREPARED = IN_FORCE.prepare(table(5), paused=False, dead=frozenset())
 
 def test_a_node_that_knows_nothing() -> None:
     nobody = Standing("w0")
-    assert (nobody.number, nobody.is_member, nobody.known) == (ConfigId(0, 0), False, ())
+    assert (nobody.config_id, nobody.is_member, nobody.known) == (ConfigId(0, 0), False, ())
     assert nobody.is_new(ConfigId(1, 1))
 
 
@@ -35,7 +35,7 @@ def test_a_plan_from_prepare_to_switch() -> None:
     assert answer is ArmAnswer.ARMED
     assert [armed.due(version) for version in (9, 10, 11)] == [False, True, True]
     switched = armed.switch()
-    assert (switched.number, switched.prepared, switched.clock) == (ConfigId(1, 5), None, None)
+    assert (switched.config_id, switched.prepared, switched.clock) == (ConfigId(1, 5), None, None)
     assert not switched.due(11)
 
 

@@ -61,7 +61,7 @@ class Played:
         assert answer.batch is not None
         step = answer.epoch * SMALL.steps_per_epoch + answer.batch.step
         desk, batch = self.desks[server], BatchId(answer.batch.origin, answer.batch.number)
-        desk.push(worker, batch, desk.slab(), step, number=desk.state.standing.number)
+        desk.push(worker, batch, desk.slab(), step, number=desk.state.standing.config_id)
 
     def until_epoch(self, epoch: int) -> None:
         while self.book.epoch < epoch:

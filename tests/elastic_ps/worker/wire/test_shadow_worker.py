@@ -207,7 +207,7 @@ def test_a_shadow_whose_plan_was_cancelled_starts_again_from_the_tables_that_cam
 def test_a_member_takes_no_table_from_a_welcome_that_it_has_not_prepared(play):
     play.start(SPLIT)
     play.welcome(play.configuration(5, [0] * 6))
-    assert play.node.standing.number == ONE
+    assert play.node.standing.config_id == ONE
 
 
 def test_a_reconnected_member_learns_from_the_welcome_that_its_plan_was_decided(play):
@@ -228,7 +228,7 @@ def test_a_plan_that_was_cancelled_is_not_prepared_again(play):
     play.direct(prepare=pb.Prepare(configuration=codec.configuration_to_pb(moved)))  # a late repetition
     play.direct(adopt=pb.Adopt(configuration=codec.config_id_to_pb(TWO)))
     assert [answer.answer for answer in play.session.answers[said:]] == [pb.CANCELLED]
-    assert play.node.standing.number == ONE
+    assert play.node.standing.config_id == ONE
 
 
 def test_a_joiner_does_not_wait_for_a_clock_that_came_too_late(joiner):

@@ -118,7 +118,7 @@ def test_the_clock_waits_for_the_end_of_a_sampler_step(play):
     s0.answer(1, S0, ONE)
     s1.answer(1, S1, ONE)
     running.result()
-    assert play.node.standing.number == ONE
+    assert play.node.standing.config_id == ONE
 
 
 def test_in_pause_mode_a_worker_waits_for_resume(play):
