@@ -1,26 +1,15 @@
-"""Memory of blocks, contributions, ledger: without threads or sockets."""
-
-import mmap
-import os
+"""A server's blocks and their memory: without threads or sockets."""
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from elastic_ps.core.configuration import ConfigId
-from elastic_ps.core.data_order import DataSpec, Slice
 from elastic_ps.core.errors import ConfigurationError, ProtocolError
 from elastic_ps.core.model import Model, Run, Tensor
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
-from elastic_ps.core.segments import joined, stretches
 from elastic_ps.optimizers.aggregate import Aggregate
 from elastic_ps.server.blocks.block_store import ServerBlockStore
 from elastic_ps.server.blocks.memory_release import UnusedMemory
-from elastic_ps.server.phases import BlockStatus, Given
-from elastic_ps.server.state.gathering import Gathering, Share
-from elastic_ps.server.state.ledger import ServerLedger
-from elastic_ps.transport.shared_image import Image
+from elastic_ps.server.phases import BlockStatus
 
 SGD = OptimizerSpec("sgd", {"momentum": 0.9}).to_json()
 
@@ -91,20 +80,6 @@ def test_release_gives_memory_back_and_forgets() -> None:
     assert not unused
     assert store.value((0, 4)).min() == store.value((8, 8)).min() == 1
     assert store.value((4, 4)).max() == 0
-
-
-def test_memory_goes_back_in_pieces_of_whole_pages() -> None:
-    image, size, page = Image(5 << 20), 5 << 20, mmap.PAGESIZE
-    image.array[:] = 1
-    unused = UnusedMemory()
-    unused.add(image, 100, size - 100)
-    pieces = 0
-    while unused:
-        unused.next_piece()
-        pieces += 1
-    assert pieces == 5
-    assert os.fstat(image.descriptor).st_blocks * 512 == 2 * page
-    assert image.array.nonzero()[0].tolist() == [*range(100), *range(size - 100, size)]
 
 
 def test_blocks_that_come_at_several_versions_are_in_one_image() -> None:
@@ -180,86 +155,3 @@ def test_whole_tensors_are_updated_one_by_one() -> None:
 def test_runs_outside_of_the_model_are_refused(run: tuple[int, int]) -> None:
     with pytest.raises(ProtocolError):
         store_of(model(32, 32)).span([run])
-
-
-def gather(contributions: list[np.ndarray], samples: list[int], data: DataSpec) -> np.ndarray:
-    gathering = Gathering(1, [f"w{rank}" for rank in range(len(contributions))])
-    for rank, (array, count) in enumerate(zip(contributions, samples, strict=True)):
-        gathering.shares[rank] = Share(count, None)
-        gathering.keep(rank, (0, 1), Given.GRADIENT, array.view(np.uint8))
-    assert list(gathering.complete((0, 1))) == [(0, 1)]
-    before = [array.copy() for array in contributions]
-    store = store_of(Model((Tensor(0, "i:0", contributions[0].shape, contributions[0].dtype.name),)), "")
-    combined = gathering.combine((0, 1), store, None, data)
-    assert isinstance(combined, Aggregate)
-    whole = combined.whole()
-    assert whole.tobytes() == combined.part(0, len(combined)).tobytes()
-    assert [array.tobytes() for array in contributions] == [array.tobytes() for array in before]  # sent again as it is
-    return whole
-
-
-def test_contributions_are_added_in_rank_order() -> None:
-    arrays = [np.array([value], dtype=np.float32) for value in (1e8, 1.0, -1e8)]
-    assert gather(arrays, [1, 1, 1], DataSpec())[0] == np.float32(np.float32(1e8) + np.float32(1)) - np.float32(1e8)
-    assert gather(arrays[::-1], [1, 1, 1], DataSpec())[0] == 0
-
-
-def test_mean_of_halves_does_not_overflow() -> None:
-    arrays = [np.full(4, 60_000, dtype=np.float16)] * 2
-    assert gather(arrays, [500, 500], DataSpec(True, 10_000, 1000, loss="mean")).tolist() == [60_000.0] * 4
-
-
-def test_integers_are_summed_as_such() -> None:
-    arrays = [np.array([2**53 + 1], dtype=np.int64), np.array([1], dtype=np.int64)]
-    assert gather(arrays, [1, 1], DataSpec())[0] == 2**53 + 2
-    assert gather(arrays[1:] * 2, [1, 1], DataSpec(True, 64, 4))[0] == 4
-
-
-def test_dead_worker_leaves_the_run_incomplete() -> None:
-    gathering = Gathering(4, ["w0", "w1"])
-    data = np.zeros(256, dtype=np.uint8)
-    for rank in (0, 1):
-        gathering.keep(rank, (0, 4), Given.GRADIENT, data)
-    gathering.drop_worker(1)
-    assert not list(gathering.complete((0, 4)))
-    gathering.keep(1, (1, 2), Given.ABSENT)
-    assert list(gathering.complete((0, 4))) == [(1, 2)]
-    gathering.drop((0, 4))
-    assert not gathering._kept
-
-
-def test_ledger_joins_the_chunks_of_a_step_until_it_is_reported() -> None:
-    ledger = ServerLedger("s0")
-    shares = [("w0", Share(2, Slice(0, 1, 0, 8, 10))), ("w1", Share(0, Slice(0, 1, 0, 10, 10)))]
-    number = ConfigId(1, 2)
-    ledger.append(number, 1, [(0, 2)], shares)
-    ledger.append(number, 1, [(5, 1)], shares)
-    ledger.append(number, 1, [(2, 2)], shares)
-    first, (entry,) = ledger.report()
-    assert first == 0
-    assert list(entry.runs) == [0, 4, 5, 1]
-    assert [(part.worker, part.low, part.high) for part in entry.slices] == [("w0", 8, 10)]
-    ledger.append(number, 1, [(4, 1)], shares)  # what has been reported stays as it is
-    assert [list(one.runs) for one in ledger.report()[1]] == [[0, 4, 5, 1], [4, 1]]
-    ledger.kept(1)
-    assert ledger.report()[0] == 1
-    ledger.kept(1)
-    assert ledger.waiting == 1
-
-
-def test_lost_reports_are_sent_again() -> None:
-    ledger = ServerLedger("s0")
-    for version in range(3):
-        ledger.append(ConfigId(1, 1), version, [(0, 1)], [])
-    assert [entry.version for entry in ledger.report()[1]] == [0, 1, 2]
-    assert [entry.version for entry in ledger.report()[1]] == [0, 1, 2]
-    ledger.kept(2)
-    assert [entry.version for entry in ledger.report()[1]] == [2]
-
-
-@settings(max_examples=50)
-@given(st.lists(st.integers(0, 2), min_size=1, max_size=20))
-def test_stretches_cut_exactly_where_something_changes(values: list[int]) -> None:
-    found = list(stretches(np.array(values)))
-    assert [low for low, _ in found] == [0] + [i for i in range(1, len(values)) if values[i] != values[i - 1]]
-    assert joined((low, high - low) for low, high in found) == [(0, len(values))]

@@ -1,0 +1,15 @@
+"""Runs of blocks, cut and joined."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elastic_ps.core.segments import joined, stretches
+
+
+@settings(max_examples=50)
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=20))
+def test_stretches_cut_exactly_where_something_changes(values: list[int]) -> None:
+    found = list(stretches(np.array(values)))
+    assert [low for low, _ in found] == [0] + [i for i in range(1, len(values)) if values[i] != values[i - 1]]
+    assert joined((low, high - low) for low, high in found) == [(0, len(values))]
