@@ -240,7 +240,7 @@ class Lanes:
         Raises:
             KeyError, ValueError: it is not of such lanes.
         """
-        found = {name: np.array(state[name]) for name in (*_OF_SLOT, "joined_0", "joined_1", "finish")}
+        found = {name: np.asarray(state[name]).copy() for name in (*_OF_SLOT, "joined_0", "joined_1", "finish")}
         for name, array in found.items():
             kind = self.workers.dtype if name in (*_COUNTS, "slots_run") else self.done.dtype
             if array.shape != self.real.shape or array.dtype != kind or not np.isfinite(array).all():
