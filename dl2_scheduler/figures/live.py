@@ -1,11 +1,13 @@
-"""Figures 11 and 12 tell what scaling costs live jobs that train networks of MXNet's model zoo on this machine."""
+"""Figures 11 and 12 tell what scaling costs live jobs that train known networks on this machine."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from dl2_scheduler.backends.trial import Trial, restarted
+from dl2_scheduler.cluster.errors import TrialFailed
 from dl2_scheduler.figures.draw import Panel, Picture, Row, Series
 from dl2_scheduler.sim.metrics import estimate
 from protos import elastic_pb2 as pb
@@ -22,7 +24,7 @@ class LiveScale:
     """How much is measured.
 
     Attributes:
-        network: of figure 11, by MXNet's name.
+        network: of figure 11, by the name that the framework's model zoo has for it.
         joining: how many servers come in one plan, in figure 11.
         plans: of each kind.
         restarts: for each number of servers.
@@ -156,7 +158,7 @@ def _changes(
 ) -> tuple[Mapping[int, Sequence[ServerJoin]], int]:
     """Return the changes by the number of servers that joined, and the model's bytes."""
     changes: dict[int, list[ServerJoin]] = {more: [] for more in joining}
-    module = ["dl2_scheduler.figures.zoo", network]
+    module = _training(network)
     with Trial(live.folder, f"{network}-{mode.split(',')[0]}", module, 2, 1, live.options) as job:
         job.until(_SETTLED)
         size = int(job.client.status().bytes)
@@ -169,6 +171,14 @@ def _changes(
                 back = job.scale(1, pb.PAUSE)  # only to get back, so as fast as it goes
                 job.until(back.clock + _SETTLED)
     return changes, size
+
+
+def _training(network: str) -> list[str]:
+    """Return the module that trains a network, with its argument: a framework's adapter offers it as an entry point."""
+    offered = sorted(entry_points(group="dl2.networks"), key=lambda point: point.name)
+    if not offered:
+        raise TrialFailed('no adapter offers networks to train (entry points "dl2.networks"): run `make setup` again')
+    return [offered[0].module, network]
 
 
 def change_of(plan: "pb.Plan", start_seconds: Mapping[str, float]) -> ServerJoin:
@@ -185,5 +195,5 @@ def change_of(plan: "pb.Plan", start_seconds: Mapping[str, float]) -> ServerJoin
 
 def _restart(live: LiveJobs, joining: int, number: int) -> float:
     name = f"{live.scale.network}-restart-{joining}-{number}"
-    module = ["dl2_scheduler.figures.zoo", live.scale.network]
+    module = _training(live.scale.network)
     return restarted(live.folder, name, module, 2, (1, 1 + joining), live.options)

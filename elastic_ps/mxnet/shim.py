@@ -21,6 +21,14 @@ if find_spec("scipy"):  # MXNet does without
 with warnings.catch_warnings():
     warnings.filterwarnings("ignore", r"In accordance with NEP 32", DeprecationWarning)
     warnings.filterwarnings("ignore", r"distutils Version classes are deprecated", DeprecationWarning)
-    import mxnet
+    try:
+        import mxnet
+    except ModuleNotFoundError as error:
+        if error.name != "mxnet":
+            raise
+        raise ModuleNotFoundError(
+            "MXNet is not installed: `pip install 'elastic-ps[mxnet]'` on Python 3.11 brings it, with numpy 1.26",
+            name="mxnet",
+        ) from error
 
 __all__ = ["mxnet"]

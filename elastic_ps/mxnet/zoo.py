@@ -1,19 +1,19 @@
-"""This worker of the live figures trains one of the networks of MXNet's model zoo as an elastic job.
+"""This module trains one of the networks of MXNet's model zoo as an elastic job, for live figures of its scaling.
 
-    python -m dl2_scheduler.figures.zoo resnet50_v1     # by elasticrun
+    elasticrun -m elastic_ps.mxnet.zoo resnet50_v1
 
 The images are drawn, 3 x 32 x 32, and there are few of them: what a scaling costs goes by the network's size.
 """
-# ruff: noqa: I001  # elastic_ps.mxnet comes before mxnet, which it makes importable beside numpy 1.26
 
 import sys
-
-import elastic_ps.mxnet
 
 import mxnet as mx
 import numpy as np
 from mxnet import autograd, gluon
 from mxnet.gluon.model_zoo import vision
+
+import elastic_ps
+from elastic_ps.mxnet.data import ElasticDataLoader
 
 _IMAGES = 256
 _GLOBAL_BATCH = 8
@@ -33,7 +33,7 @@ def main() -> None:
     trainer = gluon.Trainer(
         net.collect_params(), "sgd", {"learning_rate": 0.001, "momentum": 0.9}, kvstore="dist_elastic"
     )
-    loader = elastic_ps.mxnet.ElasticDataLoader(gluon.data.ArrayDataset(images, labels), _GLOBAL_BATCH)
+    loader = ElasticDataLoader(gluon.data.ArrayDataset(images, labels), _GLOBAL_BATCH)
     for _ in elastic_ps.epochs(_FOREVER):
         for _step, _indices, (drawn, right) in loader:
             with autograd.record():
