@@ -1,12 +1,13 @@
 """This package trains elastically with parameter servers; here is what a training script uses.
 
-import elastic_ps.mxnet                                      # registers the kvstore "dist_elastic"
 elastic_ps.init()                                            # joins the job
 sampler = elastic_ps.Sampler(len(dataset), global_batch=64)
 for epoch in elastic_ps.epochs(10):
     for step, indices, batch in sampler:
         ...
-        trainer.step(sampler.batch_size)
+        ...                                                  # push the gradients, pull the new values
+
+A script hands over gradients through its framework's adapter, which it imports beside this package.
 """
 
 from typing import TYPE_CHECKING, Any

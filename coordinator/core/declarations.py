@@ -22,9 +22,10 @@ from coordinator.core.step_context import StepContext
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import OptimizerSpec
+from elastic_ps.core.script_hints import OPTIMIZER_ON_SERVERS
 
 MOST_STORES = 1024
-"""Kvstore objects of one script; a larger number is a mistake."""
+"""Key stores of one script; a larger number is a mistake."""
 
 
 def on_declared(context: StepContext, event: Declared) -> None:
@@ -147,14 +148,13 @@ def _check_updates(job: DurableJob, declaration: Declaration) -> None:
     mode = job.data.consistency
     if job.local_update:
         raise ConfigurationError(
-            f'consistency "{mode}" needs the optimizer on the servers, which update on each push: leave '
-            "update_on_kvstore at its default"
+            f'consistency "{mode}" needs {OPTIMIZER_ON_SERVERS}, which update on each push: let no worker run its own'
         )
     trained = any(not tensor.auxiliary for tensor in declaration.tensors)
     if job.elastic and trained and not any(job.optimizers[declaration.store : declaration.store + 1]):
         raise ConfigurationError(
-            f'consistency "{mode}" needs an optimizer on the servers, which update on each push, and kvstore '
-            f"{declaration.store} has none: use gluon.Trainer, or call kv.set_optimizer before the first push"
+            f'consistency "{mode}" needs {OPTIMIZER_ON_SERVERS}, which update on each push, and key store '
+            f"{declaration.store} has none: call set_optimizer before the first push"
         )
 
 
@@ -163,7 +163,7 @@ def _optimizers(known: tuple[str, ...], declaration: Declaration, warnings: list
     if spec is None:
         return known
     if declaration.store >= MOST_STORES:
-        raise ConfigurationError(f"store {declaration.store}: a job has at most {MOST_STORES} kvstores")
+        raise ConfigurationError(f"store {declaration.store}: a job has at most {MOST_STORES} key stores")
     padded = [*known, *[""] * (declaration.store + 1 - len(known))]
     text, old = spec.to_json(), padded[declaration.store]
     if not old:
@@ -195,7 +195,7 @@ def _check_consistency(known: DataSpec | None, new: DataSpec) -> None:
         return
     raise ConfigurationError(
         f"this worker's consistency is {_mode(new)}, but the job's is {_mode(known)}: give every worker the same "
-        "consistency and staleness, in the Sampler and in the kvstore's name"
+        "consistency and staleness, in the Sampler and of the key store"
     )
 
 

@@ -28,7 +28,7 @@ class Compression:
     """A `Compression` says how gradients of float32 keys travel; others, and auxiliary state, travel as they are.
 
     Attributes:
-        kind: "float16" or "bfloat16" (rounded; out of float16's range: inf), "2bit" (MXNet's: each element counts as
+        kind: "float16" or "bfloat16" (rounded; out of float16's range: inf), "2bit" (each element counts as
             `threshold`, its negative, or 0), "topk" (the largest elements of each tensor, others count as 0).
         threshold: of "2bit".
         ratio: of "topk": elements that travel, at least one of a tensor.
@@ -40,7 +40,7 @@ class Compression:
 
     @staticmethod
     def of(params: Mapping[str, Any]) -> "Compression":
-        """Read MXNet's `compression_params`, as {"type": "2bit", "threshold": 0.5}.
+        """Read what a script asks for by a dictionary, as {"type": "2bit", "threshold": 0.5}.
 
         Raises:
             ConfigurationError: what is wrong, and what may be given.

@@ -13,6 +13,8 @@ ElasticError
 └── JobEnded             the job was stopped, failed or restarts; `status` is the process's exit status
 """
 
+from elastic_ps.core.script_hints import hinted
+
 EXIT_RESTART = 75
 """This exit status asks the launcher to start this role again: the job goes back to its checkpoint."""
 
@@ -22,7 +24,10 @@ disk, a port that is taken. Started again later it goes on."""
 
 
 class ElasticError(Exception):
-    """An `ElasticError` is any error of the tree above."""
+    """An `ElasticError` is any error of the tree above; its text ends with the hints of the script's adapter."""
+
+    def __str__(self) -> str:
+        return hinted(super().__str__())
 
 
 class ConfigurationError(ElasticError):

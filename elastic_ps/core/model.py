@@ -28,7 +28,7 @@ class Tensor:
     """A `Tensor` describes one named model parameter or auxiliary array.
 
     Attributes:
-        store: number of the kvstore object it belongs to, in order of creation.
+        store: number of the key store it belongs to, in order of creation.
         key: "i:3" for an integer key, "s:weight" for a string.
         shape: in elements; () is a scalar.
         dtype: numpy's name.
@@ -178,7 +178,7 @@ class Model:
         return self.blocks[-1].position + self.blocks[-1].extent if self.blocks else 0
 
     def by_store(self, blocks: Iterable[int]) -> dict[int, list[int]]:
-        """Return blocks by the kvstore object that they belong to, in their order."""
+        """Return blocks by the key store that they belong to, in their order."""
         grouped: dict[int, list[int]] = {}
         for block in blocks:
             grouped.setdefault(self.tensors[self.blocks[block].tensor].store, []).append(block)

@@ -9,7 +9,7 @@ from elastic_ps.core.errors import ConfigurationError
 
 @dataclass(frozen=True)
 class OptimizerSpec:
-    """An `OptimizerSpec` describes the optimizer of one kvstore.
+    """An `OptimizerSpec` describes the optimizer of one key store.
 
     Attributes:
         name: "sgd", "nag", "adam", "adamw", "rmsprop", "adagrad", "ftrl", "lamb", "test", or "module:Class" for a

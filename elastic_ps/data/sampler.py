@@ -28,7 +28,7 @@ class Sampler:
         load: called with the indices of a step; what it returns is the batch. None: the batch is None.
         lookahead: called after each step with the indices that will probably come next, for prefetching.
         last: "short", "drop" or "wrap": what becomes of the N mod B samples at an epoch's end.
-        loss: "sum" where the script's loss is summed over samples (Gluon), "mean" where it is averaged.
+        loss: "sum" where the script's loss is summed over samples, "mean" where it is averaged.
         batch: "async", "ssp": samples of a step, which is one worker's.
         consistency: "sync", "async" or "ssp", of the whole job.
         staleness: "ssp": steps that a worker may complete more than the slowest, 1 or more.
@@ -61,7 +61,7 @@ class Sampler:
 
     @property
     def batch_size(self) -> int:
-        """Samples of one update, of all workers or ("async", "ssp") of one: what `trainer.step` takes."""
+        """Samples of one update, of all workers or ("async", "ssp") of one: what gradients are divided by."""
         return self.spec.global_batch
 
     @property

@@ -5,6 +5,7 @@ trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, kvs
 """
 
 import elastic_ps.mxnet.shim  # noqa: F401  # before anything that imports mxnet
+from elastic_ps.core.script_hints import NAME_NO_CONSISTENCY, OPTIMIZER_ON_SERVERS, PUSH_EACH_BATCH, give_hints
 from elastic_ps.mxnet.data import ElasticDataLoader
 from elastic_ps.mxnet.errors import KVStoreError, KVStoreLost
 from elastic_ps.mxnet.kvstore import ElasticKVStore, register
@@ -15,3 +16,12 @@ __all__ = ["ElasticDataLoader", "ElasticKVStore", "KVStoreError", "KVStoreLost",
 
 register()
 combine_loops()
+give_hints(
+    {
+        OPTIMIZER_ON_SERVERS: "In MXNet: use gluon.Trainer, and leave its update_on_kvstore at the default, or call "
+        "kv.set_optimizer before the first push",
+        PUSH_EACH_BATCH: "In MXNet: call trainer.step(global_batch) there, with a gluon.Trainer that was made with "
+        'kvstore="dist_elastic"',
+        NAME_NO_CONSISTENCY: 'In MXNet: kvstore="dist_elastic" names none, "dist_elastic_async" names async',
+    }
+)

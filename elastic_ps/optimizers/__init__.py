@@ -1,4 +1,4 @@
-"""The servers' optimizers are rules over flat arrays: MXNet 1.9.1's own, and users' by entry point."""
+"""The servers' optimizers are rules over flat arrays: built-in ones, and users' own."""
 
 from dataclasses import fields
 from typing import Any

@@ -1,4 +1,4 @@
-"""This rule is MXNet's `Test` optimizer, with which its own tests of kvstores train: weights add their gradients up."""
+"""By this rule weights add their gradients up; tests of key stores train with it."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from elastic_ps.optimizers.rule import Elementwise, Kernel
 
 @dataclass(frozen=True)
 class Accumulate(Elementwise):
-    """`Accumulate` is MXNet's `Test`: w = w + rescale_grad * g; its state is a copy of w, in float32 whatever w is."""
+    """`Accumulate` is w = w + rescale_grad * g; its state is a copy of w, in float32 whatever w is."""
 
     def state_names(self) -> tuple[str, ...]:
         """See `BuiltIn.state_names`: a copy of the weights."""

@@ -1,4 +1,6 @@
-"""Adam and AdamW divide each element's step by moving averages, in MXNet 1.9.1's order of operations."""
+"""Adam and AdamW divide each element's step by moving averages, in a framework's order of operations."""
+
+# The order is that of the operators of MXNet 1.9.1, which the comment of each class names.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +16,7 @@ from elastic_ps.optimizers.rule import Elementwise, Kernel, clip
 
 
 def bias_corrected(lr: float, beta1: float, beta2: float, count: int) -> float:
-    """Return Adam's learning rate of an update (Kingma and Ba, end of section 2), in doubles as MXNet has it.
+    """Return Adam's learning rate of an update (Kingma and Ba, end of section 2), in doubles.
 
     Args:
         lr: the step's.
@@ -69,8 +71,8 @@ class _Moments(Elementwise):
 
 
 @dataclass(frozen=True)
-class Adam(_Moments):
-    """`Adam` does what MXNet's Adam does (`adam_update`)::
+class Adam(_Moments):  # adam_update
+    """`Adam` (Kingma and Ba, algorithm 1) is::
 
     g = clip(rescale_grad * g + wd * w)
     m = beta1 * m + (1 - beta1) * g
@@ -81,7 +83,7 @@ class Adam(_Moments):
     lazy_update: bool = False
 
     def skips_absent_rows(self, hyper: Hyper) -> bool:
-        """Return what MXNet's argument `lazy_update` says."""
+        """Return whether the script asked for it (`lazy_update`)."""
         return self.lazy_update
 
     def kernel(self, count: int, hyper: Hyper, constants: Constants) -> Kernel:
@@ -117,15 +119,15 @@ class Adam(_Moments):
 
 
 @dataclass(frozen=True)
-class AdamW(_Moments):
-    """`AdamW` is Adam with decoupled weight decay (Loshchilov and Hutter), MXNet's operator `contrib.adamw_update`::
+class AdamW(_Moments):  # contrib.adamw_update
+    """`AdamW` is Adam with decoupled weight decay (Loshchilov and Hutter)::
 
         g = clip(rescale_grad * g)
         m, v as in Adam
         eta = lr, times sqrt(1 - beta2^t) / (1 - beta1^t) where correct_bias
         w = w - eta * (m / (sqrt(v) + epsilon) + wd * w)
 
-    As in the operator, an update with rescale_grad 0, inf or nan is left out (a skipped step of loss scaling).
+    An update with rescale_grad 0, inf or nan is left out (a skipped step of loss scaling).
     """
 
     epsilon: float = 1e-6

@@ -1,4 +1,6 @@
-"""These rules have a step size for each element, and the order of operations of MXNet 1.9.1's operators."""
+"""These rules have a step size for each element, and the order of operations of a framework's operators."""
+
+# The order is that of the operators of MXNet 1.9.1, which the comment of each class names.
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,8 +14,8 @@ from elastic_ps.optimizers.rule import Elementwise, Kernel, clip
 
 
 @dataclass(frozen=True)
-class RMSProp(Elementwise):
-    """`RMSProp` does what MXNet's does (`rmsprop_update`; centered: `rmspropalex_update`, Graves 2013, eq. 38 to 45)::
+class RMSProp(Elementwise):  # rmsprop_update, rmspropalex_update where centered
+    """`RMSProp` (centered: Graves 2013, equations 38 to 45) is::
 
         g = clip(rescale_grad * g + wd * w)
         n = (1 - gamma1) * g^2 + gamma1 * n
@@ -102,8 +104,8 @@ class RMSProp(Elementwise):
 
 
 @dataclass(frozen=True)
-class AdaGrad(Elementwise):
-    """`AdaGrad` does what MXNet's does (array arithmetic in Python)::
+class AdaGrad(Elementwise):  # array arithmetic in Python
+    """`AdaGrad` (Duchi and others) is::
 
     g = clip(rescale_grad * g)
     history = history + g^2
@@ -125,7 +127,7 @@ class AdaGrad(Elementwise):
     def kernel(self, count: int, hyper: Hyper, constants: Constants) -> Kernel:
         """See `Elementwise.kernel`."""
         lr, wd, eps, factor = (constants.operand(x) for x in (-hyper.lr, hyper.wd, self.eps, hyper.rescale_grad))
-        # Alone among MXNet's rules this one takes a bound of 0 for a bound.
+        # Alone among the rules this one takes a bound of 0 for a bound.
         bound = None if hyper.clip_gradient is None else constants.argument(hyper.clip_gradient)
 
         def step(w: Array, gradient: Array, work: Array, history: Array) -> None:
@@ -146,8 +148,8 @@ class AdaGrad(Elementwise):
 
 
 @dataclass(frozen=True)
-class Ftrl(Elementwise):
-    """`Ftrl` does what MXNet's does (`ftrl_update`; McMahan and others, "Ad Click Prediction", algorithm 1)::
+class Ftrl(Elementwise):  # ftrl_update
+    """`Ftrl` (McMahan and others, "Ad Click Prediction", algorithm 1) is::
 
     g = clip(rescale_grad * g)
     z = z + g - (sqrt(n + g^2) - sqrt(n)) * w / lr

@@ -1,10 +1,11 @@
-"""`Constants` rounds numbers as MXNet's operators read them.
+"""`Constants` rounds the constants of an update as a framework's operators read them.
 
-MXNet hands an operator's constants over as text, and dmlc-core's parser rounds in its own way: digits after the
-point as a quotient of doubles, the exponent as a power of ten in float32. An update whose learning rate differs in
-the last bit differs in the last bits of every weight, so we read numbers as MXNet does. This is the same on every
-server, so it costs nothing in determinism.
+An update whose learning rate differs in the last bit differs in the last bits of every weight. The rounding is the
+same on every server, so it costs nothing in determinism.
 """
+
+# The reference is MXNet 1.9.1: it hands an operator's constants over as text, and dmlc-core's parser rounds in its own
+# way: digits after the point as a quotient of doubles, the exponent as a power of ten in float32.
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-_MAX_DIGITS = 19  # dmlc-core ignores further digits after the point
+_MAX_DIGITS = 19  # the parser ignores further digits after the point
 _MAX_EXPONENT = 38
 
 
 @lru_cache(maxsize=256)
 def parsed_float(value: float) -> np.float32:
-    """Return the float32 that an operator of MXNet 1.9.1 gets for a Python number."""
+    """Return the float32 that a framework's operator gets for a Python number that it is told as text."""
     if not isfinite(value):
         return np.float32(value)
     digits, _, exponent = repr(abs(float(value))).partition("e")
@@ -39,7 +40,7 @@ def parsed_float(value: float) -> np.float32:
 
 @dataclass(frozen=True)
 class Constants:
-    """`Constants` are numbers for arrays of one dtype, rounded as MXNet rounds them on each way into an operator."""
+    """`Constants` are numbers for arrays of one dtype, rounded as on each of their ways into an operator."""
 
     dtype: np.dtype[Any]
 

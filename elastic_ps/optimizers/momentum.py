@@ -1,4 +1,6 @@
-"""These rules are gradient descent with and without momentum, in MXNet 1.9.1's order of operations."""
+"""These rules are gradient descent with and without momentum, in the order of operations of a framework's operators."""
+
+# The order is that of the operators of MXNet 1.9.1, which the comment of each class names.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,8 +29,8 @@ class _Momentum(Elementwise):
 
 
 @dataclass(frozen=True)
-class SGD(_Momentum):
-    """`SGD` does what MXNet's does (`multi_sgd_update`, `multi_sgd_mom_update` and their mp_ forms)::
+class SGD(_Momentum):  # multi_sgd_update, multi_sgd_mom_update, and their mp_ forms
+    """`SGD` is gradient descent, with momentum where it is given::
 
     m = momentum * m - lr * wd * w - lr * clip(rescale_grad * g)
     w = w + m
@@ -37,7 +39,7 @@ class SGD(_Momentum):
     lazy_update: bool = False
 
     def skips_absent_rows(self, hyper: Hyper) -> bool:
-        """Return whether MXNet's argument `lazy_update` says so, or it makes no difference."""
+        """Return whether the script asked for it (`lazy_update`), or it makes no difference."""
         return self.lazy_update or (not self.momentum and not hyper.wd)
 
     def kernel(self, count: int, hyper: Hyper, constants: Constants) -> Kernel:
@@ -72,14 +74,14 @@ class SGD(_Momentum):
 
 
 @dataclass(frozen=True)
-class NAG(_Momentum):
-    """`NAG` does what MXNet's does (`nag_mom_update`, `mp_nag_mom_update`; `sgd_update` without momentum)::
+class NAG(_Momentum):  # nag_mom_update, mp_nag_mom_update; sgd_update without momentum
+    """`NAG` is Nesterov's accelerated gradient::
 
         m = momentum * m
         w' = w - m + (momentum + 1) * (m - lr * (clip(rescale_grad * g) + wd * w))
         m = m - lr * (clip(rescale_grad * g) + wd * w')
 
-    The second line changes the weight before the third reads it, as the operator does in place.
+    The second line changes the weight before the third reads it, as an update in place does.
     """
 
     def kernel(self, count: int, hyper: Hyper, constants: Constants) -> Kernel:
@@ -115,7 +117,7 @@ class NAG(_Momentum):
 
 
 def _descend(g: Array, lr: Any, factor: Any, bound: Any, out: Array) -> None:
-    """Set `out` to lr * clip(factor * g); MXNet multiplies the constants first where no clip comes between them."""
+    """Set `out` to lr * clip(factor * g); the constants are multiplied first where no clip comes between them."""
     if bound is None:
         np.multiply(g, lr * factor, out=out)
     else:

@@ -117,7 +117,7 @@ class BuiltIn(Rule):
             )
 
     def state_names(self) -> tuple[str, ...]:
-        """Return the names of the rule's own state arrays, in MXNet's order."""
+        """Return the names of the rule's own state arrays, in the order in which frameworks save them."""
         return ()
 
     def states(self, dtype: DType) -> tuple[tuple[str, DType], ...]:

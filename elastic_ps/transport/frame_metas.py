@@ -158,7 +158,7 @@ class PushMeta(OfBlocks):
     """PUSH brings gradients of the header's version, from a worker.
 
     In async and ssp `batch` is the name under which each block takes the push once; hyper comes from every worker; the
-    header's version is the worker's own count; the blocks of a frame are of one kvstore, and so are those of a PULL.
+    header's version is the worker's own count; the blocks of a frame are of one key store, and so are those of a PULL.
 
     Attributes:
         absent: blocks that this worker pushes nothing for.

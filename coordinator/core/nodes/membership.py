@@ -15,6 +15,7 @@ from coordinator.core.plans.plan import Phase, PlanKind
 from coordinator.core.state import Vitals
 from coordinator.core.step_context import StepContext
 from elastic_ps.core.configuration import Member, NodeId, Role
+from elastic_ps.core.script_hints import OPTIMIZER_ON_SERVERS
 
 
 def on_joined(context: StepContext, event: Joined) -> None:
@@ -54,7 +55,7 @@ def _unwelcome(context: StepContext, event: Joined) -> str:
         if why := static_reason(job):
             return f"workers cannot join this job: {why}"
         if job.local_update:
-            return "workers cannot join this job: its optimizers live in the workers (update_on_kvstore=False)"
+            return f"workers cannot join this job: its optimizers live in the workers; give it {OPTIMIZER_ON_SERVERS}"
     return ""
 
 

@@ -8,9 +8,10 @@ from coordinator.core.plans.best_fit import best_fit, leaving_server_order
 from coordinator.core.plans.scale_requests import ScaleGoal
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, NodeId, Role
 from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.script_hints import OPTIMIZER_ON_SERVERS
 
 ELASTIC_LINES = """\
-    import elastic_ps.mxnet
+    import elastic_ps
     elastic_ps.init()
     sampler = elastic_ps.Sampler(len(dataset), global_batch=B)
     for epoch in elastic_ps.epochs(n):
@@ -75,7 +76,7 @@ def refusal(job: DurableJob, goal: ScaleGoal) -> str:
     """Return why a goal cannot be reached, with what to do; "" where it can.
 
     Besides counts and blocks: data that the script draws by itself allows no other workers, and optimizers that live in
-    the workers (`update_on_kvstore=False`) could not reach a worker that joins.
+    the workers could not reach a worker that joins.
     """
     for role in Role:
         if goal.count(role) < 1:
@@ -95,8 +96,8 @@ def refusal(job: DurableJob, goal: ScaleGoal) -> str:
         )
     if asked.workers and job.local_update:
         return (
-            "workers cannot join this job: its optimizers live in the workers (update_on_kvstore=False), so a new one "
-            "would not have their state. Leave update_on_kvstore at its default"
+            "workers cannot join this job: its optimizers live in the workers, so a new one would not have their "
+            f"state: give the job {OPTIMIZER_ON_SERVERS}"
         )
     return ""
 

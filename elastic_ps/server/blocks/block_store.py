@@ -63,7 +63,7 @@ class ServerBlockStore:
     # ---- the model -------------------------------------------------------------------------------------------------
 
     def grow(self, model: Model, optimizers: Sequence[str]) -> None:
-        """Take over a model that has grown at its end, and optimizers (JSON, by kvstore) that were set.
+        """Take over a model that has grown at its end, and optimizers (JSON, by key store) that were set.
 
         Raises:
             ConfigurationError: an optimizer that this server cannot run.

@@ -78,7 +78,7 @@ class Treatments:
                 yield number, np.dtype(dtype).itemsize, self.states(number)
 
     def grow(self, model: Model, optimizers: Sequence[str]) -> None:
-        """Take over a model that has grown at its end, and optimizers (JSON, by kvstore); a kvstore's first one stays.
+        """Take over a model that has grown at its end, and optimizers (JSON, by key store); a store's first one stays.
 
         Raises:
             ConfigurationError: an optimizer that this server cannot run.

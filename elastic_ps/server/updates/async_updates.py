@@ -11,6 +11,7 @@ from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run, members
 from elastic_ps.core.optimizer import Hyper
+from elastic_ps.core.script_hints import OPTIMIZER_ON_SERVERS
 from elastic_ps.core.segments import joined
 from elastic_ps.core.sparse_rows import Rows
 from elastic_ps.optimizers.aggregate import Aggregate, Contribution
@@ -130,8 +131,8 @@ class AsyncUpdates:
         treatment = store.treatment(block)
         if treatment.rule is None and not treatment.auxiliary and not treatment.refusal:
             return (
-                f"key {store.tensor(block).name}: a job that is {self._state.data.consistency} needs an optimizer on "
-                "the servers to apply each push with: call set_optimizer, or give Trainer update_on_kvstore=True"
+                f"key {store.tensor(block).name}: a job that is {self._state.data.consistency} needs "
+                f"{OPTIMIZER_ON_SERVERS} to apply each push with: call set_optimizer before the first push"
             )
         return store.refusal(block, hyper)
 

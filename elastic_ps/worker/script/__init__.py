@@ -1,1 +1,1 @@
-"""The script's side of a worker has its kvstores, steps, barriers and optimizer states, and ends the process."""
+"""The script's side of a worker has its key stores, steps, barriers and optimizer states, and ends the process."""

@@ -62,7 +62,7 @@ class Array(Protocol):
 
 
 class KeyStore(Protocol):
-    """A `KeyStore` is one kvstore object of the script, with its own key space.
+    """A `KeyStore` is one key store of the script, with its own key space.
 
     Keys are texts as in `Tensor.key`: "i:3" or "s:weight". All calls come from the script's thread and return when
     their effect is complete for the caller. `gradients[k]` and `outs[k]` list one array per device for `keys[k]`;

@@ -44,11 +44,11 @@ class BlockState:
 
 
 class States:
-    """`States` collects and loads the optimizer's state of one kvstore's keys.
+    """`States` collects and loads the optimizer's state of one key store's keys.
 
     Args:
         node: this worker.
-        store: number of the kvstore object.
+        store: number of the key store.
     """
 
     def __init__(self, node: WorkerNode, store: int):
@@ -98,8 +98,8 @@ class States:
         for key, index in tensors.items():
             if index is None or model.tensors[index].auxiliary:
                 raise ConfigurationError(
-                    f"key {key[2:]}: the states to load have it, but it is no parameter of this kvstore; load what was "
-                    "saved from the same model"
+                    f"key {key[2:]}: the states to load have it, but it is no parameter of this key store; load what "
+                    "was saved from the same model"
                 )
         known = {key: index for key, index in tensors.items() if index is not None}
         blocks = [block for index in known.values() for block in model.blocks_of[index]]

@@ -18,7 +18,7 @@ from elastic_ps.worker.wire.worker_node import WorkerNode
 
 
 class PushedStore(Protocol):
-    """A `PushedStore` is what a step needs of the kvstore whose keys it pushes.
+    """A `PushedStore` is what a step needs of the key store whose keys it pushes.
 
     Attributes:
         compression: of its gradients; None: they travel as they are.
@@ -116,7 +116,7 @@ class Step:
         self._next += 1
         if where is not None and number >= where.spec.exchanges:
             raise ConfigurationError(
-                f"this step makes more than the {where.spec.exchanges} kvstore exchanges of the rehearsal: push the "
+                f"this step makes more than the {where.spec.exchanges} exchanges of the rehearsal: push the "
                 "same keys in the same order in every step"
             )
         if where is not None and number < where.done:  # made before the step was begun again

@@ -1,4 +1,4 @@
-"""This module says what a kvstore needs of the job that it is part of."""
+"""This module says what a key store needs of the job that it is part of."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
@@ -13,7 +13,7 @@ from elastic_ps.worker.wire.worker_node import WorkerNode
 
 
 class StoreJob(Protocol):
-    """A `StoreJob` is what a kvstore needs of the job that it is part of.
+    """A `StoreJob` is what a key store needs of the job that it is part of.
 
     Attributes:
         node: this worker.
@@ -51,10 +51,10 @@ class StoreJob(Protocol):
     def declare(
         self, store: int, tensors: Sequence[Tensor], optimizer: str, local: bool, first: FirstValues
     ) -> list[str]:
-        """Declare tensors of a kvstore; return warnings.
+        """Declare tensors of a key store; return warnings.
 
         Args:
-            store: number of the kvstore.
+            store: number of the key store.
             tensors: new ones.
             optimizer: JSON of its specification; "": there is none.
             local: optimizers live in the workers.

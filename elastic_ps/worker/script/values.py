@@ -39,7 +39,7 @@ def write_at_once(state: WorkerState, store: int, wanted: Sequence[tuple[str, Ar
 
     Args:
         state: the worker's.
-        store: number of the kvstore.
+        store: number of the key store.
         wanted: key and array, one for each that is to be written.
     """
     inbox, to = state.inbox, addresses([array for _, array in wanted])

@@ -14,6 +14,7 @@ from elastic_ps.core.configuration import Role
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.errors import ConfigurationError, JobEnded
 from elastic_ps.core.model import Tensor
+from elastic_ps.core.script_hints import OPTIMIZER_ON_SERVERS, PUSH_EACH_BATCH
 from elastic_ps.node.leaving import EXIT_TERMINATED, leave_or_save
 from elastic_ps.node.session import Session
 from elastic_ps.node.settings import NodeSettings
@@ -58,7 +59,7 @@ class WorkerJob:
         self._barriers = Barriers(self.node)
         self._stores: list[WorkerKeyStore] = []
         self.buffer = StepBuffer(self.node, self.staging, self._step, self._stores)
-        self._named: str | None = None  # the consistency in the kvstores' names
+        self._named: str | None = None  # the consistency in the key stores' names
         self._left = threading.Event()
 
     def start(self) -> None:
@@ -73,17 +74,17 @@ class WorkerJob:
         )
 
     def open_store(self, consistency: str | None = None) -> WorkerKeyStore:
-        """Open the script's next kvstore object.
+        """Open the script's next key store.
 
         Args:
             consistency: what its name says; None: the sampler's, "sync" without one.
 
         Raises:
-            ConfigurationError: the sampler, or another kvstore, says something else.
+            ConfigurationError: the sampler, or another key store, says something else.
         """
         if consistency is not None:
             if self.spec is not None or self._named or any(store.declared for store in self._stores):
-                agree(consistency, self.consistency, "the sampler" if self.spec else "another kvstore of this script")
+                agree(consistency, self.consistency, "the sampler" if self.spec else "another key store of this script")
             self._named = consistency
         self._stores.append(WorkerKeyStore(self, len(self._stores)))
         return self._stores[-1]
@@ -140,7 +141,7 @@ class WorkerJob:
         """Make the script's next step a rehearsal: what it pushes is learnt, not sent."""
         if self._stores and any(store.declared for store in self._stores):
             raise ConfigurationError(
-                "a kvstore was used before the sampler's first batch: create elastic_ps.Sampler and iterate over it "
+                "a key store was used before the sampler's first batch: create elastic_ps.Sampler and iterate over it "
                 "before the first push or pull, so that a joining worker can rehearse"
             )
         if self._named:
@@ -156,14 +157,14 @@ class WorkerJob:
         assert self.data_position is not None
         if any(store.updates_locally for store in self._stores):
             raise ConfigurationError(
-                "an elastic sampler needs the optimizer on the servers: leave update_on_kvstore out of gluon.Trainer, "
-                "or draw the batches yourself (then servers scale, workers do not)"
+                f"an elastic sampler needs {OPTIMIZER_ON_SERVERS}; or draw the batches yourself (then servers scale, "
+                "workers do not)"
             )
         exchanges = self.staging.trained()
         if not exchanges:
             raise ConfigurationError(
-                "the loop over the sampler pushed nothing: call trainer.step(global_batch) with a trainer made with "
-                'kvstore="dist_elastic" inside `for step, indices, batch in sampler`'
+                f"the loop over the sampler pushed nothing: {PUSH_EACH_BATCH} inside "
+                "`for step, indices, batch in sampler`"
             )
         self.spec = self.data_position.spec = replace(self.spec, exchanges=exchanges)
         pushed = frozenset[Key]().union(*self.staging.learnt)

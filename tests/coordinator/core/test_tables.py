@@ -183,7 +183,7 @@ def test_static_data_says_nothing_yet_about_a_samplers_consistency():
 def test_without_a_common_step_only_servers_update(data):
     world = started()
     reply = world.declare(world.node("w0"), TENSORS, data, local_update=True)
-    assert "leave update_on_kvstore at its default" in reply.text
+    assert "let no worker run its own" in reply.text
     world.settle()
     assert not world.state.job.model.tensors
 
@@ -192,7 +192,7 @@ def test_without_a_common_step_a_sampler_needs_an_optimizer():
     world = started()
     reply = world.declare(world.node("w0"), TENSORS, ASYNC)
     assert "needs an optimizer on the servers" in reply.text
-    assert "kvstore 0 has none" in reply.text
+    assert "key store 0 has none" in reply.text
     moving = [Tensor(0, "s:mean", (4,), "float32", auxiliary=True)]
     assert world.declare(world.node("w0"), moving, ASYNC) is None, "nothing in it is trained"
     world.settle()

@@ -224,7 +224,7 @@ def test_plain_numbers_are_read_as_anyone_reads_them(value: float, bits: np.floa
     assert parsed_float(value).tobytes() == bits.tobytes()
 
 
-def test_numbers_that_mxnet_misreads_are_misread_alike() -> None:
+def test_numbers_that_an_operator_misreads_are_misread_alike() -> None:
     values = np.random.default_rng(0).uniform(1e-6, 1e-4, 2000)
     off = [value for value in values if parsed_float(float(value)) != np.float32(value)]
     assert 0 < len(off) < len(values)

@@ -255,7 +255,7 @@ def test_a_dead_worker_of_static_data_is_not_replaced():
 
 def test_local_updates_refuse_joins_only():
     world = static_world(data=DATA, local_update=True)
-    assert "update_on_kvstore=False" in text(world.ask(ev.ScaleAsked, 3, 0))
+    assert "its optimizers live in the workers" in text(world.ask(ev.ScaleAsked, 3, 0))
     world.ask(ev.ScaleAsked, 1, 0)
     world.settle()
     assert world.counts == (1, 1)

@@ -212,20 +212,16 @@ def test_a_script_that_draws_its_own_batches_counts_them(play):
 def test_names_and_sampler_must_agree(play):
     play.job.open_store()
     play.job.open_store("async")
-    with pytest.raises(
-        ConfigurationError, match=r'"dist_elastic_ssp" in a job whose consistency is "async", as another'
-    ):
+    with pytest.raises(ConfigurationError, match=r'the consistency "ssp", but the job.s is "async", as another'):
         play.job.open_store("ssp")
-    with pytest.raises(
-        ConfigurationError, match=r'"dist_elastic_async" in a job whose consistency is "ssp", as the sam'
-    ):
+    with pytest.raises(ConfigurationError, match=r'the consistency "async", but the job.s is "ssp", as the sam'):
         play.job.rehearse(play.sampler().spec)
 
 
 def test_a_name_must_agree_with_the_sampler_that_came_before(play):
     play.job.rehearse(play.sampler().spec)
     assert play.job.open_store().mode == play.job.open_store("ssp").mode == "ssp"
-    with pytest.raises(ConfigurationError, match=r'"dist_elastic_sync" in a job whose consistency is "ssp"'):
+    with pytest.raises(ConfigurationError, match=r'the consistency "sync", but the job.s is "ssp"'):
         play.job.open_store("sync")
 
 
@@ -236,7 +232,7 @@ def test_a_store_that_is_in_use_stays_sync(play):
         server.await_frames(Kind.PULL)
         server.answer(0, blocks, ONE)
     initializing.result()
-    with pytest.raises(ConfigurationError, match=r'"dist_elastic_async" in a job whose consistency is "sync"'):
+    with pytest.raises(ConfigurationError, match=r'the consistency "async", but the job.s is "sync"'):
         play.job.open_store("async")
 
 

@@ -79,8 +79,8 @@ def changed(**change):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda states: states.update({"s:new": states["i:1"]}), "key new: .* no parameter of this kvstore"),
-        (lambda states: states.update({"s:mean": states["i:1"]}), "key mean: .* no parameter of this kvstore"),
+        (lambda states: states.update({"s:new": states["i:1"]}), "key new: .* no parameter of this key store"),
+        (lambda states: states.update({"s:mean": states["i:1"]}), "key mean: .* no parameter of this key store"),
         (lambda states: states["i:1"].pop("mean"), r"key 1: .*variance .*, but its optimizer keeps mean"),
         (changed(mean=np.zeros(3)), r"key 1: .*mean \(float64 of shape \(3,\)\)"),
         (changed(mean=np.zeros(4, dtype=np.float32)), r"key 1: .*mean \(float32 of shape \(4,\)\)"),

@@ -84,7 +84,7 @@ def test_other_keys_than_another_workers_are_refused(play, workers):
     running = declaring(play, workers, keys=MODEL_KEYS[2:])
     rank = workers.index("w0")
     with pytest.raises(
-        ConfigurationError, match=rf"key 0: another .* in kvstore 0 where this one \(rank {rank}\) .* 2;"
+        ConfigurationError, match=rf"key 0: another .* in key store 0 where this one \(rank {rank}\) .* 2;"
     ):
         running.result()
 

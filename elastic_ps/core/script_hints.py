@@ -1,0 +1,32 @@
+"""This module lets a framework's adapter say how a script of that framework does what an error asks for.
+
+The core knows no framework: its errors ask in neutral words, in one of the phrases below. An adapter gives a hint for
+each phrase when it is imported, and every error of ours in its process ends with the hints for the phrases in it, also
+where the text came from a server or the coordinator, which know nothing of adapters.
+"""
+
+from collections.abc import Mapping
+
+OPTIMIZER_ON_SERVERS = "an optimizer on the servers"
+"""A phrase: the servers, not the workers, have to run the store's optimizer."""
+
+PUSH_EACH_BATCH = "push the gradients of each batch"
+"""A phrase: the loop over the sampler has to hand gradients over."""
+
+NAME_NO_CONSISTENCY = "a store that names no consistency"
+"""A phrase: a key store can be opened for whichever consistency the job has."""
+
+PHRASES = (OPTIMIZER_ON_SERVERS, PUSH_EACH_BATCH, NAME_NO_CONSISTENCY)
+
+_hints: dict[str, str] = {}
+
+
+def give_hints(hints: Mapping[str, str]) -> None:
+    """Add hints to this process's errors from now on; `hints` has a sentence for each phrase."""
+    _hints.update(hints)
+
+
+def hinted(message: str) -> str:
+    """Return a message with the hints for the phrases in it at its end, each once."""
+    missing = [hint for phrase, hint in _hints.items() if phrase in message and hint not in message]
+    return ". ".join([message, *missing])
