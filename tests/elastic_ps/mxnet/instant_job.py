@@ -18,7 +18,7 @@ from elastic_ps.worker.script.barriers import Barriers
 from elastic_ps.worker.script.optimizer_states import States
 from elastic_ps.worker.script.worker_job import WorkerJob
 from elastic_ps.worker.wire.exchange import Push
-from elastic_ps.worker.wire.parameters import First
+from elastic_ps.worker.wire.parameters import FirstValues
 from elastic_ps.worker.wire.worker_node import WorkerNode
 from protos import elastic_pb2 as pb
 
@@ -59,7 +59,7 @@ class Servers:
         return True
 
 
-def declare(node: WorkerNode, request: pb.DeclareRequest, first: First) -> list[str]:
+def declare(node: WorkerNode, request: pb.DeclareRequest, first: FirstValues) -> list[str]:
     """In place of `parameters.declare`: a new tensor has the script's first values."""
     known = len(node.inbox.model.tensors)
     node.inbox.grow(node.inbox.model.extended([codec.tensor_from_pb(tensor) for tensor in request.tensors]))
