@@ -12,7 +12,7 @@ import numpy as np
 from mxnet import autograd, gluon
 from mxnet.gluon.model_zoo import vision
 
-import elastic_ps
+from elastic_ps.data.sampler import epochs
 from elastic_ps.mxnet.data import ElasticDataLoader
 
 _IMAGES = 256
@@ -34,7 +34,7 @@ def main() -> None:
         net.collect_params(), "sgd", {"learning_rate": 0.001, "momentum": 0.9}, kvstore="dist_elastic"
     )
     loader = ElasticDataLoader(gluon.data.ArrayDataset(images, labels), _GLOBAL_BATCH)
-    for _ in elastic_ps.epochs(_FOREVER):
+    for _ in epochs(_FOREVER):
         for _step, _indices, (drawn, right) in loader:
             with autograd.record():
                 loss = loss_of(net(drawn), right)
