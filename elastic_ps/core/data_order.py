@@ -1,7 +1,7 @@
 """This module orders the data elastically: it says which positions of which epoch a worker uses at a step. Pure.
 
-Version, step and epoch are one clock. A sampler step takes `exchanges` versions (one per kvstore step, so 1 for one
-Trainer); an epoch takes `steps_per_epoch` sampler steps.
+Version, step and epoch are one clock. A sampler step takes `exchanges` versions (one per step of a key
+store); an epoch takes `steps_per_epoch` sampler steps.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ MOST_SEED = 2**64 - 1
 """Seeds of the order are whole numbers from 0 to this."""
 
 CONSISTENCIES = ("sync", "async", "ssp")
-"""The modes of consistency, as in the ends of MXNet's `KVStore.type`."""
+"""The modes of consistency."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class DataSpec:
         global_batch: B, over all workers; under `async` and `ssp` the samples of each worker's own step.
         last: the last step of an epoch has N mod B samples ("short"), is left out ("drop") or is filled up from the
             epoch's start ("wrap").
-        loss: "sum" over samples, as Gluon's trainer expects, or "mean".
+        loss: "sum" over samples, or "mean".
         exchanges: data-plane exchanges per sampler step.
         consistency: "sync", "async" (a server updates on each push) or "ssp" (async, but see staleness).
         staleness: under ssp, steps that a worker may complete more than the slowest.

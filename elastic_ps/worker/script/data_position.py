@@ -10,6 +10,7 @@ from typing import Protocol
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.data_order import DataSpec, Place, Slice, place, share
 from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.script_hints import NAME_NO_CONSISTENCY
 from elastic_ps.worker.wire.exchange import roster
 from elastic_ps.worker.wire.worker_node import WorkerNode
 
@@ -176,17 +177,17 @@ class DrawnPosition:
 
 
 def agree(named: str, known: str, where: str) -> None:
-    """Refuse a kvstore whose name says another consistency than the job has.
+    """Refuse a key store that names another consistency than the job has.
 
     Args:
-        named: the consistency in the kvstore's name.
+        named: the consistency that the key store names.
         known: the consistency of the job.
         where: who says so.
     """
     if named != known:
         raise ConfigurationError(
-            f'kvstore "dist_elastic_{named}" in a job whose consistency is "{known}", as {where} says: say the same in '
-            'both, or create the kvstore as "dist_elastic", which takes the sampler\'s'
+            f'a key store names the consistency "{named}", but the job\'s is "{known}", as {where} says: name the '
+            f"same in both, or open {NAME_NO_CONSISTENCY}, which takes the job's"
         )
 
 

@@ -34,7 +34,7 @@ def send_as_ready(buffer: StepBuffer, number: int, late: Sequence[Pushpull]) -> 
 
     Args:
         buffer: collects the gradients of the open exchange.
-        number: number of the kvstore.
+        number: number of the key store.
         late: the pushpulls in the order of the calls; nobody has written to the gradients since.
 
     Returns:

@@ -1,4 +1,4 @@
-"""A `WorkerKeyStore` holds the keys of one kvstore object of the script (see `KeyStore` in `api`)."""
+"""A `WorkerKeyStore` holds the keys of one key store of the script (see `KeyStore` in `api`)."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,6 +13,7 @@ from elastic_ps.core.compression import Compression
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.model import ALIGNMENT, Tensor
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
+from elastic_ps.core.script_hints import OPTIMIZER_ON_SERVERS
 from elastic_ps.native.threads import Copy, copy_all
 from elastic_ps.worker.script.api import Array
 from elastic_ps.worker.script.early_sends import Pushpull, send_as_ready
@@ -32,12 +33,12 @@ class WorkerKeyStore:
 
     Args:
         job: this worker's.
-        number: number of the kvstore object, in order of creation.
+        number: number of the key store, in order of creation.
 
     Attributes:
         declared: the job knows the keys.
         compression: of gradients; None: they travel as they are.
-        optimizer: the kvstore's optimizer, on the servers.
+        optimizer: the key store's optimizer, on the servers.
     """
 
     def __init__(self, job: StoreJob, number: int):
@@ -138,8 +139,8 @@ class WorkerKeyStore:
         """See `KeyStore.set_local_update`."""
         if not self._job.is_sync:
             raise ConfigurationError(
-                f'consistency "{self.mode}" needs an optimizer on the servers, which update on each push: call '
-                "set_optimizer before the first push, and leave update_on_kvstore=False out"
+                f'consistency "{self.mode}" needs {OPTIMIZER_ON_SERVERS}, which update on each push: call '
+                "set_optimizer before the first push"
             )
         self._local = True
 

@@ -85,7 +85,7 @@ class Step:
         Args:
             keys: all that it pushes.
             ready: the keys whose gradients are written.
-            store: the kvstore of the keys.
+            store: the key store of the keys.
         """
         where = self.data_position
         if where is not None and not where.done <= self._next < where.spec.exchanges:
@@ -106,7 +106,7 @@ class Step:
 
         Args:
             keys: that are pushed, all of `store`; none: the exchange is only taken part in.
-            store: the kvstore of the keys.
+            store: the key store of the keys.
             empty: this worker has no samples in the step.
 
         Raises:

@@ -23,7 +23,7 @@ class StepBuffer:
         node: this worker.
         staging: knows the keys of the exchange.
         step: the step that the exchange is part of.
-        stores: the script's kvstores, by their numbers.
+        stores: the script's key stores, by their numbers.
     """
 
     def __init__(self, node: WorkerNode, staging: Staging, step: Step, stores: Sequence[PushedStore]):

@@ -1,4 +1,4 @@
-"""A `StoreOptimizer` gives the optimizer of one kvstore, which runs on the servers, its values for each update."""
+"""A `StoreOptimizer` gives the optimizer of one key store, which runs on the servers, its values for each update."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ class StoreOptimizer:
 
     Args:
         node: this worker.
-        number: number of the kvstore.
+        number: number of the key store.
 
     Attributes:
         spec: which one; None: there is none (yet).
@@ -43,7 +43,7 @@ class StoreOptimizer:
     def hyper(self, keys: Iterable[Key]) -> Hyper | None:
         """Return the values of the coming update of `keys`; None without an optimizer.
 
-        The number of the update is the largest of any key, as in MXNet. Under "sync" only the chief gives values: a
+        The number of the update is the largest of any key. Under "sync" only the chief gives values: a
         worker that becomes it asks the servers for their counts once, so that schedules go on after joins, restores
         and loaded states. Else the servers tell their counts with each value.
         """

@@ -71,7 +71,7 @@ def refresh(node: WorkerNode) -> None:
 
 @dataclass(frozen=True)
 class FirstValues:
-    """`FirstValues` are what this worker's script has initialized of one kvstore.
+    """`FirstValues` are what this worker's script has initialized of one key store.
 
     Attributes:
         keys: all of them, whatever has been declared before.
@@ -83,12 +83,12 @@ class FirstValues:
 
 
 def declare(node: WorkerNode, request: pb.DeclareRequest, first: FirstValues) -> list[str]:
-    """Declare tensors of a kvstore; the chief gives the first values of new ones, all take them.
+    """Declare tensors of a key store; the chief gives the first values of new ones, all take them.
 
     Args:
         node: this worker.
         request: without caller.
-        first: what the script has initialized of the kvstore.
+        first: what the script has initialized of the key store.
 
     Returns:
         Warnings about settings that differ from the job's.
@@ -125,8 +125,8 @@ def _check_keys(node: WorkerNode, store: int, keys: Set[str]) -> None:
         rank = node.configuration.ranks.get(node.session.node, "of a joiner")
         lacking = [key[2:] for key in listed[len(keys) :] if key in keys]
         raise ConfigurationError(
-            f"key {foreign[0][2:]}: another worker has initialized it in kvstore {store} where this one (rank {rank}) "
-            f"has initialized {', '.join(lacking)}; init the same keys in the same order in every worker"
+            f"key {foreign[0][2:]}: another worker has initialized it in key store {store} where this one (rank "
+            f"{rank}) has initialized {', '.join(lacking)}; init the same keys in the same order in every worker"
         )
 
 
