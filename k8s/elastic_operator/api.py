@@ -147,7 +147,7 @@ class OperatorApi:
         body = {"metadata": {"labels": dict(labels)}}
         await self._unless_gone(self._server.patch, _path(namespace, "pods", name), body)
 
-    async def tell(self, job: Desired, reason: str, message: str, warning: bool) -> None:
+    async def write_event(self, job: Desired, reason: str, message: str, warning: bool) -> None:
         """Write an event on the job's object.
 
         Args:

@@ -190,13 +190,13 @@ class Keeper:
         before, self._trouble = self._trouble, f"{type(error).__name__}: {error}"[:500]
         with contextlib.suppress(Exception):
             status = ElasticJobStatus.of(self.body)
-            told = status.told(KEPT, False, "Error", time.time(), self._trouble)
+            told = status.with_condition(KEPT, False, "Error", time.time(), self._trouble)
             self.body = await self._api.write_status(
                 self.body, replace(told, reason=f"the operator failed on this job: {self._trouble}")
             )
         if self._trouble != before:
             with contextlib.suppress(ApiError):
-                await self._api.tell(Desired.of(self.body), "Error", self._trouble, warning=True)
+                await self._api.write_event(Desired.of(self.body), "Error", self._trouble, warning=True)
 
     def _wake_in(self, seconds: float | None) -> None:
         if seconds is not None:
@@ -215,7 +215,7 @@ class Keeper:
         if what and what != self._complained:
             self._complained = what
             with contextlib.suppress(ApiError):
-                await self._api.tell(Desired.of(self.body), "Refused", what, warning=True)
+                await self._api.write_event(Desired.of(self.body), "Refused", what, warning=True)
 
     async def _refresh(self) -> None:
         with contextlib.suppress(ApiError):
@@ -318,7 +318,7 @@ class Keeper:
     async def _do(self, action: act.Action, job: Desired) -> None:
         match action:
             case act.WriteEvent():
-                await self._api.tell(job, action.reason, action.message, action.warning)
+                await self._api.write_event(job, action.reason, action.message, action.warning)
             case act.Ensure():
                 self._starter.moved()
                 await self._api.create(manifests.secret(job, manifests.token(self._shared.key, job)))

@@ -47,7 +47,7 @@ class PlayedApi:
     async def set_finalizers(self, body, finalizers):
         return {**body, "metadata": {**body["metadata"], "finalizers": finalizers}}
 
-    async def tell(self, job, reason, message, warning):
+    async def write_event(self, job, reason, message, warning):
         self.events.append((job.name, reason, message))
 
     async def apply(self, manifest):

@@ -21,22 +21,22 @@ def accept(draft: JobDecisionDraft) -> bool:
         if known:
             return True
         if ACCEPTED not in status.conditions:
-            draft.tell(ACCEPTED, False, "Asked", "the API server is asked whether it takes the job's pods")
+            draft.set_condition(ACCEPTED, False, "Asked", "the API server is asked whether it takes the job's pods")
             draft.note(phase=WAITING, reason="the API server is asked whether it takes its pods")
         draft.act(JudgePods())
         return False
     if verdict.reason:
         before = status.conditions.get(ACCEPTED)
         if before is None or before.message != verdict.message:
-            draft.event(verdict.reason, verdict.message, warning=True)
-        draft.tell(ACCEPTED, False, verdict.reason, verdict.message)
+            draft.write_event(verdict.reason, verdict.message, warning=True)
+        draft.set_condition(ACCEPTED, False, verdict.reason, verdict.message)
         draft.note(phase=WAITING, reason=f"{verdict.reason}: {verdict.message}")
         draft.look_again(verdict.again)
         return False
     if not status.condition(ACCEPTED):
-        draft.tell(ACCEPTED, True, "Judged")
+        draft.set_condition(ACCEPTED, True, "Judged")
         if not job.checkpoint:
-            draft.event("NoCheckpoint", NO_CHECKPOINT, warning=True)
+            draft.write_event("NoCheckpoint", NO_CHECKPOINT, warning=True)
     return True
 
 

@@ -24,18 +24,18 @@ def finish(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
         fail(draft, report.reason)
         return
     draft.note(phase=COMPLETED, reason=report.reason, completion_time=timestamp(draft.now), plan="")
-    draft.tell("Completed", True, "Finished", report.reason)
-    draft.tell("Running", False, "Finished")
-    draft.event("Completed", report.reason or "the job has finished")
+    draft.set_condition("Completed", True, "Finished", report.reason)
+    draft.set_condition("Running", False, "Finished")
+    draft.write_event("Completed", report.reason or "the job has finished")
     draft.look_again(0.0)
 
 
 def fail(draft: JobDecisionDraft, why: str) -> None:
     """Note that the job has failed."""
     draft.note(phase=FAILED, reason=why, completion_time=timestamp(draft.now), plan="")
-    draft.tell("Failed", True, "Failed", why)
-    draft.tell("Running", False, "Failed")
-    draft.event("Failed", why, warning=True)
+    draft.set_condition("Failed", True, "Failed", why)
+    draft.set_condition("Running", False, "Failed")
+    draft.write_event("Failed", why, warning=True)
     draft.look_again(0.0)
 
 
@@ -82,7 +82,9 @@ def suspend(
         revive(draft)
     elif not draft.desired.checkpoint:
         serve(draft, report.wanted if report is not None else Counts(1, 1))
-        draft.tell("Suspended", False, "NoCheckpoint", "it goes on: without spec.checkpoint.url it could not come back")
+        draft.set_condition(
+            "Suspended", False, "NoCheckpoint", "it goes on: without spec.checkpoint.url it could not come back"
+        )
     elif report is None:
         draft.note(reason="it waits for its coordinator, to save the job")
     else:
@@ -94,10 +96,10 @@ def _suspended(draft: JobDecisionDraft) -> None:
         draft.note(phase=WAITING, reason=_why_waiting(draft))
         return
     if draft.status.phase != SUSPENDED:
-        draft.event("Suspended", draft.status.checkpoint or "before it had trained anything")
+        draft.write_event("Suspended", draft.status.checkpoint or "before it had trained anything")
     draft.note(phase=SUSPENDED, reason=_why_waiting(draft), workers=0, servers=0, samples_per_second=0.0, plan="")
-    draft.tell("Suspended", True, "Suspended", draft.status.checkpoint)
-    draft.tell("Running", False, "Suspended")
+    draft.set_condition("Suspended", True, "Suspended", draft.status.checkpoint)
+    draft.set_condition("Running", False, "Suspended")
 
 
 def _why_waiting(draft: JobDecisionDraft) -> str:
@@ -111,15 +113,15 @@ def _save_and_stop(draft: JobDecisionDraft) -> None:
     saving = draft.seen.saving
     draft.note(phase=SUSPENDING, reason="a checkpoint is being written")
     if saving is None:
-        draft.tell("Suspended", False, "Saving")
+        draft.set_condition("Suspended", False, "Saving")
         draft.act(SaveJob())
     elif saving.error:
         draft.note(phase=RUNNING, reason=f"it goes on, as it could not be saved: {saving.error}")
-        draft.tell("Suspended", False, "NotSaved", saving.error)
+        draft.set_condition("Suspended", False, "NotSaved", saving.error)
         draft.look_again(RETRY_SECONDS)
     elif saving.url:
         draft.note(checkpoint=saving.url, reason="it stops")
-        draft.tell("Suspended", False, _SAVED, saving.url)
+        draft.set_condition("Suspended", False, _SAVED, saving.url)
         draft.act(StopJob(f"{CAUSE}: suspended"))
 
 
@@ -143,7 +145,7 @@ def leave(draft: JobDecisionDraft) -> None:
     elif running:
         if saving is not None and saving.url and saving.url != draft.status.checkpoint:
             draft.note(checkpoint=saving.url)
-            draft.event("Saved", saving.url)
+            draft.write_event("Saved", saving.url)
         draft.act(StopJob(f"{CAUSE}: deleted"))
     elif (
         draft.report is None

@@ -39,7 +39,7 @@ def mourn(draft: JobDecisionDraft, report: CoordinatorReport) -> bool:
         counted=(*(name for name in counted if name in present or name in dead), *fresh),
     )
     for name in fresh:
-        draft.event("NodeDied", f"{name}: {dead[name]}", warning=True)
+        draft.write_event("NodeDied", f"{name}: {dead[name]}", warning=True)
     limit = draft.desired.retry_limit
     if draft.status.failures <= limit:
         return True
@@ -91,11 +91,11 @@ def _scale(draft: JobDecisionDraft, report: CoordinatorReport, want: Counts) -> 
     refused = draft.seen.refused
     if report.wanted == want:
         done = report.roster == want
-        draft.tell("Scaled", done, "AsWanted" if done else "UnderWay", report.plan)
+        draft.set_condition("Scaled", done, "AsWanted" if done else "UnderWay", report.plan)
     elif refused is not None and refused[0] == want:
-        draft.tell("Scaled", False, "Refused", refused[1])
+        draft.set_condition("Scaled", False, "Refused", refused[1])
     else:
-        draft.tell("Scaled", False, "Asked", f"{want.workers} workers and {want.servers} servers")
+        draft.set_condition("Scaled", False, "Asked", f"{want.workers} workers and {want.servers} servers")
         draft.act(RequestScale(want, draft.desired.cause))
 
 

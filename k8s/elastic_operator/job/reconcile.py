@@ -61,9 +61,9 @@ def plan(seen: ObservedJob, desired: Desired, now: float) -> OperatorDecision:
 def _own_up(draft: JobDecisionDraft) -> None:
     """Say that this operator breaks on the job, or does not any more."""
     if draft.seen.trouble:
-        draft.tell(KEPT, False, "Error", draft.seen.trouble)
+        draft.set_condition(KEPT, False, "Error", draft.seen.trouble)
     elif KEPT in draft.status.conditions:
-        draft.tell(KEPT, True, "Kept")
+        draft.set_condition(KEPT, True, "Kept")
 
 
 def _introduce(draft: JobDecisionDraft) -> None:
@@ -82,7 +82,7 @@ def _mirror(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
     fresh = [plan for plan in report.plans[-MOST_PLANS:] if (plan["id"], plan["ended"]) not in known]
     for ended in fresh:
         who = " ".join([*(f"+{node}" for node in ended["joined"]), *(f"-{node}" for node in ended["left"])])
-        draft.event(
+        draft.write_event(
             "PlanCommitted" if ended["phase"] == "COMMITTED" else "PlanCancelled",
             f"plan {ended['id']} ({ended['cause']}) {ended['phase'].lower()} after {ended['seconds']:.2f} s"
             + (f": {who}" if who else "")
@@ -111,10 +111,10 @@ def _say_saved(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
     before = draft.status.conditions.get("Checkpointed")
     if report.unsaved:
         if before is None or before.status == "True":  # once, however often it is tried
-            draft.event("NotSaved", report.unsaved, warning=True)
-        draft.tell("Checkpointed", False, "NotSaved", report.unsaved)
+            draft.write_event("NotSaved", report.unsaved, warning=True)
+        draft.set_condition("Checkpointed", False, "NotSaved", report.unsaved)
     elif report.checkpoint:
-        draft.tell("Checkpointed", True, "Saved", report.checkpoint)
+        draft.set_condition("Checkpointed", True, "Saved", report.checkpoint)
 
 
 def _transport(job: Desired, report: CoordinatorReport) -> str:
@@ -168,11 +168,11 @@ def _begin(draft: JobDecisionDraft, want: Counts) -> None:
         start_time=status.start_time or timestamp(draft.now),
         trained=restore,
     )
-    draft.tell("Suspended", False, "Starting")
-    draft.event(
+    draft.set_condition("Suspended", False, "Starting")
+    draft.write_event(
         "Starting", f"{want.workers} workers and {want.servers} servers{' from a checkpoint' if restore else ''}"
     )
-    draft.tell("Coordinated", False, "Starting")
+    draft.set_condition("Coordinated", False, "Starting")
     draft.act(Ensure(), StartCoordinator(draft.status.term, want, restore, begins=True))
     for role, number, count in (
         (Role.SERVER, first.servers, want.servers),
@@ -197,8 +197,8 @@ def _revive(draft: JobDecisionDraft) -> None:
         asks = "reads its journal" if draft.desired.claim else "asks its nodes"
         draft.note(term=draft.status.term + 1, reason=f"its coordinator is started again, and {asks}")
         lost = f"its pod is gone: another one takes over in term {draft.status.term}, and {asks}"
-        draft.tell("Coordinated", False, LOST, lost)
-        draft.event("CoordinatorLost", lost, warning=True)
+        draft.set_condition("Coordinated", False, LOST, lost)
+        draft.write_event("CoordinatorLost", lost, warning=True)
         draft.act(Ensure(), StartCoordinator(draft.status.term, counts, begins=not nodes))
     elif is_stopping(draft):  # workers that have ended well were stopped: they have not done all
         draft.note(phase=SUSPENDED if wanted else SUSPENDING, reason="its pods end")
@@ -206,7 +206,7 @@ def _revive(draft: JobDecisionDraft) -> None:
         finish(draft, CoordinatorReport(phase="finished", reason="all workers have ended well"))
     elif draft.desired.checkpoint:
         draft.note(phase=SUSPENDED, workers=0, servers=0, reason="all its pods were lost")
-        draft.event("AllLost", "no pod is left: the job goes back to its last checkpoint", warning=True)
+        draft.write_event("AllLost", "no pod is left: the job goes back to its last checkpoint", warning=True)
         draft.look_again(0.0)
     else:
         fail(draft, "all its pods were lost, and it has no checkpoint: give spec.checkpoint to survive this")
@@ -243,7 +243,7 @@ def _serve(draft: JobDecisionDraft, want: Counts) -> None:
     _say_changed(draft, report)
     _say_back(draft, report)
     draft.note(phase=RUNNING if running else STARTING)
-    draft.tell("Running", running, "Training" if running else report.phase.title(), report.reason)
+    draft.set_condition("Running", running, "Training" if running else report.phase.title(), report.reason)
     if not mourn(draft, report):
         return
     match(draft, report, want)
@@ -255,9 +255,9 @@ def _say_changed(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
     """Write an event where a job begins to train, or goes back to a checkpoint."""
     trained = draft.status.phase == RUNNING
     if report.phase == "running" and not trained:
-        draft.event("Running", f"{report.roster.workers} workers and {report.roster.servers} servers train")
+        draft.write_event("Running", f"{report.roster.workers} workers and {report.roster.servers} servers train")
     elif report.phase == "restoring" and trained:
-        draft.event("Restoring", report.reason or "the job goes back to its last checkpoint", warning=True)
+        draft.write_event("Restoring", report.reason or "the job goes back to its last checkpoint", warning=True)
 
 
 def _say_back(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
@@ -266,21 +266,21 @@ def _say_back(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
     if before is None or before.status == "True" or report.phase == "rebuilding":
         return
     if before.reason != LOST:
-        draft.tell("Coordinated", True, "Started")
+        draft.set_condition("Coordinated", True, "Started")
         return
     nodes = "it had no journal, and knows the job from its nodes: its ledger begins here"
     how = nodes if report.rebuilt else "it goes on from its journal, and so does its ledger"
-    draft.tell("Coordinated", True, "Rebuilt" if report.rebuilt else "Resumed", how)
-    draft.event("CoordinatorBack", f"term {report.term}: {how}")
+    draft.set_condition("Coordinated", True, "Rebuilt" if report.rebuilt else "Resumed", how)
+    draft.write_event("CoordinatorBack", f"term {report.term}: {how}")
 
 
 def _say_placed(draft: JobDecisionDraft) -> None:
     if draft.seen.denied is not None:
-        draft.tell("Scheduled", False, "Refused", draft.seen.denied.message)
+        draft.set_condition("Scheduled", False, "Refused", draft.seen.denied.message)
         return
     waiting = [pod for pod in draft.seen.pods if pod.staying and not pod.node]
     message = waiting[0].trouble if waiting else ""
-    draft.tell("Scheduled", not waiting, "Waits" if waiting else "Placed", message)
+    draft.set_condition("Scheduled", not waiting, "Waits" if waiting else "Placed", message)
 
 
 def _pending(draft: JobDecisionDraft) -> str:
@@ -326,6 +326,6 @@ def _say_strange(draft: JobDecisionDraft) -> None:
     """Say that what is wanted of the job cannot be passed on, so that nobody thinks that it was."""
     before = draft.status.conditions.get("Coordinated")
     if before is None or before.reason != "TokenRefused":
-        draft.event("TokenRefused", f"{STRANGER} ({draft.seen.stranger})", warning=True)
-    draft.tell("Coordinated", False, "TokenRefused", draft.seen.stranger)
-    draft.tell("Scaled", False, "TokenRefused", STRANGER)
+        draft.write_event("TokenRefused", f"{STRANGER} ({draft.seen.stranger})", warning=True)
+    draft.set_condition("Coordinated", False, "TokenRefused", draft.seen.stranger)
+    draft.set_condition("Scaled", False, "TokenRefused", STRANGER)

@@ -170,7 +170,7 @@ class JobDecisionDraft:
         """Change fields of the status."""
         self.status = replace(self.status, **values)
 
-    def tell(self, kind: str, value: bool, reason: str, message: str = "") -> None:
+    def set_condition(self, kind: str, value: bool, reason: str, message: str = "") -> None:
         """Set a condition of the status.
 
         Args:
@@ -179,13 +179,13 @@ class JobDecisionDraft:
             reason: one word, in camel case.
             message: for people.
         """
-        self.status = self.status.told(kind, value, reason, self.now, message)
+        self.status = self.status.with_condition(kind, value, reason, self.now, message)
 
     def act(self, *actions: Action) -> None:
         """Ask for actions."""
         self.actions += actions
 
-    def event(self, reason: str, message: str, warning: bool = False) -> None:
+    def write_event(self, reason: str, message: str, warning: bool = False) -> None:
         """Ask for an event on the object.
 
         Args:

@@ -127,7 +127,7 @@ class ElasticJobStatus:
         values["metrics"] = dict(self.metrics)
         return {_camel(name): value for name, value in values.items() if value or name in kept}
 
-    def told(self, kind: str, value: bool, reason: str, now: float, message: str = "") -> "ElasticJobStatus":
+    def with_condition(self, kind: str, value: bool, reason: str, now: float, message: str = "") -> "ElasticJobStatus":
         """Return the status with one condition set, whose time changes with its status only.
 
         Args:

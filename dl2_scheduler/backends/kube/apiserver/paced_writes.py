@@ -101,7 +101,7 @@ class PacedWriter:
         self._begin()
         self._api.delete(_pod(pod), {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": pod.uid}})
 
-    def tell(self, pod: PodInfo, reason: str) -> None:
+    def tell_pod(self, pod: PodInfo, reason: str) -> None:
         """Say why a pod is not bound: in its conditions, and by an event, as `kubectl describe` shows."""
         self._begin()
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": reason}

@@ -269,7 +269,7 @@ class Binder:
             told += 1
             self._told[pod.uid] = _Told(form, now)
             try:
-                self._writer.tell(pod, wait.reason)
+                self._writer.tell_pod(pod, wait.reason)
             except NotLeading:
                 raise
             except ApiError as error:
