@@ -5,12 +5,11 @@ arrive twice. Training is a version per worker. In a sync job a worker goes on o
 it draws batches, and the servers, played as one, take each batch once.
 """
 
-from collections import Counter, deque
+from collections import deque
 from dataclasses import replace
 
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
-from coordinator.core import replies
 from coordinator.core.directives import unextended
 from coordinator.core.job import DurableJob, JobPhase
 from coordinator.core.plans.plan import Phase, Plan
@@ -22,6 +21,7 @@ from elastic_ps.core.model import Model, Tensor
 from elastic_ps.core.optimizer import OptimizerSpec
 from tests.coordinator.played_coordinator import PlayedCoordinator
 from tests.coordinator.played_node import PlayedNode
+from tests.coordinator.taken_batches import TakenBatches
 
 OPTIMIZER = OptimizerSpec("sgd").to_json()
 IDENTITY = "played"
@@ -36,20 +36,6 @@ def text(reply) -> str:
     """Why an operator's call was refused."""
     assert isinstance(reply, ef.Refuse), f"not refused: {reply}"
     return reply.text
-
-
-class TakenBatches:
-    """The servers of a job without a clock, played as one: what they have updated with."""
-
-    def __init__(self) -> None:
-        self.times: Counter[tuple[int, int]] = Counter()  # by (epoch, step)
-        self.applied: dict[NodeId, int] = {}  # last batch by origin
-
-    def take(self, batch: replies.DrawReply) -> None:
-        """As `Store.applied`: only later batches of an origin."""
-        if batch.batch > self.applied.get(batch.origin, -1):
-            self.applied[batch.origin] = batch.batch
-            self.times[batch.epoch, batch.step] += 1
 
 
 class World(PlayedCoordinator):

@@ -1,4 +1,4 @@
-"""Who is blamed and when: silence, separation, answers that do not come, evictions; what people are told of it."""
+"""Who is blamed and when: silence, answers that do not come, evictions; what people are told of it."""
 
 import pytest
 
@@ -6,50 +6,11 @@ from coordinator.core import effects as ef
 from coordinator.core import events as ev
 from coordinator.core import node_answers as na
 from coordinator.core.job import JobPhase
-from coordinator.core.nodes.suspicions import removal_cost, suspicions
+from coordinator.core.nodes.suspicions import suspicions
 from coordinator.core.plans.plan import Phase, PlanKind
 from coordinator.core.state import ReportedWait
-from coordinator.server.status_view import status
+from tests.coordinator.core.nodes.troubled_jobs import cut, mended, passing, told, unreplaced
 from tests.coordinator.played_job import STATIC, World, text
-
-
-def unreplaced(workers, servers, **settings):
-    """A job whose launcher starts nobody in the place of the dead."""
-    world = World(workers, servers, **settings)
-    world.replace_dead = False
-    return world
-
-
-def cut(world, a, b):
-    """The two report that they cannot reach each other, from now on."""
-    for one, other in ((a, b), (b, a)):
-        world.node(one).waits.append(ReportedWait(other, "no answer to a probe", world.now, unreachable=True))
-
-
-def mended(world):
-    for node in world.alive:
-        node.waits.clear()
-
-
-def passing(world, seconds, *silent):
-    """Time passes; all but the silent ones act. Returns who is in the job then."""
-    for _ in range(int(seconds * 2)):
-        for node in list(world.alive):
-            if node.id not in silent:
-                if not node.connected:
-                    world.listen(node)
-                while node.inbox:
-                    world.hear(node)
-                while node.outbox and node.exited is None:
-                    world.speak(node)
-                world.report(node)
-        world.tick()
-    return set(world.state.job.nodes)
-
-
-def told(world):
-    return list(status(world.state, world.now).waiting)
-
 
 # ---- silence ---------------------------------------------------------------------------------------------------------
 
@@ -158,56 +119,6 @@ def test_after_a_silence_of_its_own_the_coordinator_gives_everybody_a_new_lease(
     assert any("the coordinator did not run for 500 s" in line for line in world.logs)
     assert "w1" in passing(world, 14, "w1"), "it may not have heard it meanwhile"
     assert "w1" not in passing(world, 2, "w1")
-
-
-# ---- separation ------------------------------------------------------------------------------------------------------
-
-
-def test_a_worker_and_a_server_that_cannot_reach_each_other_while_both_report_are_parted_within_a_lease():
-    world = unreplaced(3, 2)
-    cut(world, "w1", "s1")
-    assert "w1" in passing(world, 9)
-    assert passing(world, 2) == {"w0", "w2", "s0", "s1"}, "a worker's leaving loses nothing"
-    assert any("w1 is gone: it has had no way to s1" in line for line in world.logs)
-
-
-def test_one_direction_is_enough():
-    world = unreplaced(3, 2)
-    world.node("s1").waits.append(ReportedWait("w2", "its pushes of version 4", world.now, unreachable=True))
-    assert passing(world, 11) == {"w0", "w1", "s0", "s1"}
-
-
-def test_what_is_mended_in_time_parts_nobody():
-    world = World(3, 2)
-    cut(world, "w1", "s1")
-    passing(world, 8)
-    mended(world)
-    assert len(passing(world, 20)) == 5
-    assert world.plan is None
-
-
-def test_a_frozen_node_is_not_taken_for_one_that_is_apart():
-    """Its peers cannot reach it; who of them leaves for it would be a mistake."""
-    world = World(1, 2, checkpoint="file:///nowhere")
-    world.node("w0").waits.append(ReportedWait("s1", "no answer to a probe", world.now, unreachable=True))
-    passing(world, 12, "s1")
-    assert "w0" in world.state.job.nodes
-    assert "server s1 died" in world.state.job.reason
-
-
-def test_no_plan_is_armed_onto_a_server_that_a_member_cannot_reach():
-    world = World(2, 1)
-    world.ask(ev.ScaleAsked, 2, 2)
-    world.until(Phase.ASSIGNED)
-    world.replace_dead = False
-    cut(world, "w1", "s1")
-    for _ in range(20):
-        passing(world, 0.5)
-        assert world.plan is None or world.plan.phase is not Phase.ARMED
-    passing(world, 3)
-    assert "s1" not in world.state.job.nodes, "it is no member yet: the one that costs least"
-    assert {"w0", "w1", "s0"} == set(world.state.job.members)
-    assert world.records[-1].phase is Phase.CANCELLED
 
 
 # ---- answers that do not come ----------------------------------------------------------------------------------------
@@ -374,93 +285,3 @@ def test_every_suspicion_that_ends_somebody_has_a_deadline():
     for suspicion in suspicions(world.state, world.now):
         assert suspicion.until is not None
         assert suspicion.until - suspicion.since <= 600
-
-
-# ---- what the coordinator could not hear -------------------------------------------------------------------------
-
-
-def test_a_server_that_was_stopped_together_with_the_coordinator_is_not_taken_for_one_that_is_apart():
-    """Their machine stood still: workers elsewhere told meanwhile, truly, that they cannot reach the server."""
-    world = World(2, 2, checkpoint="file:///nowhere")
-    passing(world, 1)
-    lost = world.now
-    world.now += 60
-    for name in ("w0", "w1"):
-        world.node(name).waits.append(ReportedWait("s1", "no answer to a probe", lost, unreachable=True))
-    world.tick()
-    passing(world, 3)  # reports that were on their way, until probes are answered again
-    mended(world)
-    passing(world, 20)
-    assert world.state.job.phase is JobPhase.RUNNING, world.state.job.reason
-    assert world.state.job.nodes.keys() == {"w0", "w1", "s0", "s1"}
-
-
-def test_a_server_beside_the_coordinator_is_not_blamed_when_the_network_to_the_others_comes_back():
-    world = World(2, 2, checkpoint="file:///nowhere")
-    passing(world, 20, "w0", "w1", "s0")
-    for name in ("w0", "w1", "s0"):
-        world.node(name).waits.append(ReportedWait("s1", "no answer to a probe", world.now - 19, unreachable=True))
-    passing(world, 2)
-    mended(world)
-    passing(world, 20)
-    assert world.state.job.phase is JobPhase.RUNNING, world.state.job.reason
-    assert world.state.job.nodes.keys() == {"w0", "w1", "s0", "s1"}
-
-
-def test_who_was_silent_and_is_still_apart_when_it_is_heard_again_is_expelled_a_lease_later():
-    world = unreplaced(3, 2)
-    passing(world, 20)
-    passing(world, 9, "w1")
-    world.node("w1").waits.append(ReportedWait("s1", "no answer to a probe", world.now - 9, unreachable=True))
-    assert "w1" in passing(world, 9)
-    assert "w1" not in passing(world, 3)
-
-
-def test_a_bad_way_to_the_coordinator_does_not_excuse_a_separation_without_end():
-    world = unreplaced(3, 2)
-    cut(world, "w1", "s1")
-    for _ in range(4):
-        passing(world, 6, "w1")
-        passing(world, 0.5)
-    assert "w1" not in world.state.job.nodes, "out within 30 s"
-
-
-# ---- what an armed plan makes of nodes ----------------------------------------------------------------------------
-
-
-def test_a_server_of_an_armed_plan_is_not_given_up_for_a_worker():
-    world = unreplaced(3, 1)
-    world.ask(ev.ScaleAsked, 3, 2)
-    world.replace_dead = True
-    world.until(Phase.ARMED)
-    world.replace_dead = False
-    assert "s1" not in world.state.job.members
-    cut(world, "w1", "s1")
-    names = [node.id for node in world.alive]
-    for _ in range(24):
-        world.tick()
-        for name in names:
-            if world.node(name) is not None:
-                world.report(world.node(name))
-    assert "w1" not in world.state.job.nodes
-    assert "s1" in world.state.job.nodes, "its loss ends a job without a checkpoint"
-    assert not world.state.job.ended
-
-
-def test_the_last_worker_of_an_armed_plan_is_not_given_up_for_a_server_that_holds_nothing():
-    world = unreplaced(2, 1)
-    world.ask(ev.ScaleAsked, 1, 1)
-    world.until(Phase.ARMED)
-    (leaver,) = world.plan.leavers
-    stays = next(iter(world.plan.target.ranks))
-    assert removal_cost(world.state.job, frozenset({stays})).restores
-    assert not removal_cost(world.state.job, frozenset({leaver})).restores
-
-
-def test_a_server_of_an_armed_plan_is_not_evicted_where_the_job_would_fail():
-    world = World(3, 1)
-    world.ask(ev.ScaleAsked, 3, 2)
-    world.until(Phase.ARMED)
-    assert "no checkpoint to go back to" in text(world.ask(ev.EvictAsked, "s1"))
-    world.settle()
-    assert world.counts == (3, 2)
