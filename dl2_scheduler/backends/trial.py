@@ -29,15 +29,15 @@ class Trial:
 
     Args:
         folder: for its state and log.
-        name: of the job.
-        module: that workers run, with its arguments.
-        workers: at the start.
-        servers: at the start.
+        name: the name of the job.
+        module: the module that workers run, with its arguments.
+        workers: how many it starts with.
+        servers: how many it starts with.
         options: further ones of elasticrun.
 
     Attributes:
-        folder: of the job.
-        process: of elasticrun.
+        folder: the folder of the job.
+        process: elasticrun's process.
         start_seconds: as in `ScalingResult`, of all scalings.
     """
 
@@ -115,7 +115,7 @@ class Trial:
 
         Args:
             servers: how many; None: as they are.
-            mode: by which blocks migrate.
+            mode: the mode by which blocks migrate.
             workers: how many; None: as they are.
             seconds: to wait.
 
@@ -147,7 +147,7 @@ def scaled(client: CoordinatorClient, ask: Callable[[], object], seconds: float 
     """Ask for other counts of a running job, and look until they are there.
 
     Args:
-        client: of the job's coordinator.
+        client: the client of the job's coordinator.
         ask: wishes.
         seconds: to wait.
 
@@ -198,8 +198,8 @@ def restarted(
 
     Args:
         folder: for the jobs' state and logs.
-        name: of the job.
-        module: that workers run, with its arguments.
+        name: the name of the job.
+        module: the module that workers run, with its arguments.
         workers: before and after.
         servers: before, and after.
         options: further ones of elasticrun.

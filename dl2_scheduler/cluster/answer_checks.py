@@ -20,8 +20,8 @@ def check(snapshot: Snapshot, allocation: Allocation, room: FreeResources) -> Fr
 
     Args:
         snapshot: the cluster.
-        allocation: of a policy.
-        room: that it was asked to fill; not all policies do.
+        allocation: the allocation of a policy.
+        room: the room that it was asked to fill; not all policies do.
 
     Raises:
         UnfitAnswer: it is for a job that is not there, breaks a job's bounds, or does not fit.

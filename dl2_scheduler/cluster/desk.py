@@ -47,20 +47,20 @@ class JobStatus:
     """A `JobStatus` describes one job as operators see it.
 
     Attributes:
-        name: of the job.
+        name: the name of the job.
         model: its type.
         phase: where it is.
         reason: why it is there, for people; "" where the phase says it all.
-        workers: that it has.
-        servers: that it has.
-        min_workers: it runs with.
-        min_servers: it runs with.
-        max_workers: it can use.
-        max_servers: it can use.
+        workers: the workers that it has.
+        servers: the servers that it has.
+        min_workers: the least workers that it runs with.
+        min_servers: the least servers that it runs with.
+        max_workers: the most workers that it can use.
+        max_servers: the most servers that it can use.
         held: its counts are its owner's; the policy leaves it alone.
         epochs_done: see `JobState`.
-        epochs: that it trains; 0: its document does not tell.
-        samples_per_second: of all workers, when last measured; 0: not known.
+        epochs: the epochs that it trains; 0: its document does not tell.
+        samples_per_second: the samples a second of all workers, when last measured; 0: not known.
         submitted: unix seconds.
         ended: unix seconds; None: it has not.
         log: file of its output; None: it has not begun.
@@ -90,9 +90,9 @@ class NodeLoad:
     """A `NodeLoad` says what a node has, and what tasks claim of it.
 
     Attributes:
-        name: of the node.
-        capacity: by resource.
-        used: likewise; over the capacity where more runs than it now has.
+        name: the name of the node.
+        capacity: what it has, by resource.
+        used: what tasks claim, by resource; over the capacity where more runs than it now has.
     """
 
     name: str
@@ -105,11 +105,11 @@ class TaskLoad:
     """A `TaskLoad` says what one task uses.
 
     Attributes:
-        job: that it is of.
+        job: the job that it is of.
         task: its id in the job.
-        node: that it is counted on.
-        cores: that it used, of late.
-        limit_cores: that it may use; 0: nothing limits it.
+        node: the node that it is counted on.
+        cores: the cores that it used, of late.
+        limit_cores: the cores that it may use; 0: nothing limits it.
         memory_bytes: resident.
     """
 
@@ -127,7 +127,7 @@ class ClusterLoad:
 
     Attributes:
         nodes: all.
-        tasks: that run.
+        tasks: the tasks that run.
         isolation: how tasks are kept to their share, for people.
     """
 
@@ -147,7 +147,7 @@ class JobDesk(Protocol):
 
         Args:
             document: an ElasticJob, as YAML.
-            folder: that it was submitted from: where its program runs, unless the document says otherwise.
+            folder: the folder that it was submitted from: where its program runs, unless the document says otherwise.
 
         Raises:
             BadInput: the document is wrong, or a task of the job fits no node.
@@ -182,9 +182,9 @@ class JobDesk(Protocol):
         """Give a held job other counts, and return those that it is to have.
 
         Args:
-            name: of the job.
-            workers: wanted; 0: as they are.
-            servers: likewise.
+            name: the name of the job.
+            workers: how many; 0: as they are.
+            servers: how many; 0: as they are.
 
         Raises:
             NoSuchJob: there is none.

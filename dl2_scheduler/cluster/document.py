@@ -66,10 +66,10 @@ class RoleSpec(DocumentPart):
     """A `RoleSpec` describes a job's workers, or its servers.
 
     Attributes:
-        replicas: of them that the job has where its owner says so; None: the least.
-        min: least of them that the job runs with.
-        max: most of them that the job can use.
-        template: of one.
+        replicas: how many of them the job has where its owner says so; None: the least.
+        min: the fewest of them that the job runs with.
+        max: the most of them that the job can use.
+        template: the pod template of one of them.
     """
 
     replicas: Count | None = None
@@ -137,7 +137,7 @@ class CoordinatorSpec(DocumentPart):
     """A `CoordinatorSpec` says how the job's coordinator runs.
 
     Attributes:
-        volume: that its journal and ledger lie on.
+        volume: the volume that its journal and ledger lie on.
     """
 
     volume: Annotated[Volume, KubernetesOnly("journal and ledger lie in the cluster's folder")]
@@ -164,11 +164,11 @@ class Spec(DocumentPart):
     """A `Spec` describes the job itself.
 
     Attributes:
-        model_type: by which policies know jobs that are alike.
-        epochs: that it trains; None: only where its owner says how many tasks it has.
-        scaling: who says that.
-        workers: of the job; their container has the command.
-        servers: of the job.
+        model_type: the type by which policies know jobs that are alike.
+        epochs: the epochs that it trains; None: only where its owner says how many tasks it has.
+        scaling: who says how many tasks it has.
+        workers: the workers of the job; their container has the command.
+        servers: the servers of the job.
         checkpoint: None: none from time to time.
         suspend: the job shall not run for now.
         gang_timeout: seconds that pods which cannot all be placed keep their places.
@@ -209,10 +209,10 @@ class Metadata(DocumentPart):
     """`Metadata` name the job, and where it belongs.
 
     Attributes:
-        name: of the job.
-        namespace: of the job.
-        labels: of the job.
-        annotations: of the job.
+        name: the name of the job.
+        namespace: the namespace of the job.
+        labels: the labels of the job.
+        annotations: the annotations of the job.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", max_length=_LONGEST_NAME)]

@@ -41,7 +41,7 @@ class StateNotWritten(SchedulerError):
     """`StateNotWritten` is raised where what shall be done cannot be written down before it is done.
 
     Args:
-        path: of the file.
+        path: the path of the file.
         why: not.
     """
 

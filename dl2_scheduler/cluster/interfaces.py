@@ -24,9 +24,9 @@ class JobOutcome:
     """A `JobOutcome` says what a job did in a slot.
 
     Attributes:
-        id: of the job.
-        workers: it had, which may be other than it was given.
-        servers: it had.
+        id: the id of the job.
+        workers: how many it had, which may be other than it was given.
+        servers: how many it had.
         epochs: it trained, as far as the slot's ends tell: what `JobState.epochs_done` grew by; 0 where it fell.
         finished: when it ended, in seconds since the cluster began; None: it goes on.
         note: why it was other than decided, for people.
@@ -85,7 +85,7 @@ class SlotOutcome:
 
     Attributes:
         slot: number.
-        jobs: of the snapshot, in its order.
+        jobs: the jobs of the snapshot, in its order.
         reports: speeds that jobs measured.
         began: when what jobs had done was looked at before it was decided, in seconds since the cluster began; None:
             not known.

@@ -37,15 +37,15 @@ class Job:
         id: unique in the cluster.
         arrival: seconds since the cluster began.
         model: type of the job.
-        epochs: that it needs.
-        samples_per_epoch: of its dataset.
+        epochs: the epochs that it needs.
+        samples_per_epoch: the samples of its dataset.
         worker: what one worker takes.
         server: what one parameter server takes.
-        max_workers: it can use.
-        max_servers: it can use.
-        min_workers: it runs with, if at all.
-        min_servers: likewise.
-        epochs_estimate: what the owner said that it needs; None: what it needs.
+        max_workers: the most workers that it can use.
+        max_servers: the most servers that it can use.
+        min_workers: the fewest workers that it runs with, if at all.
+        min_servers: the fewest servers, likewise.
+        epochs_estimate: the epochs that its owner said it needs; None: those that it needs.
     """
 
     id: int | str

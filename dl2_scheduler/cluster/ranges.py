@@ -41,10 +41,10 @@ def check_range(what: str, value: float, most: float, *, zero: bool = True) -> N
     """Refuse a number that is out of range.
 
     Args:
-        what: it is, for the message.
-        value: that was given.
-        most: that it may be.
-        zero: it may be 0.
+        what: the number's name, for the message.
+        value: the value that was given.
+        most: the largest that it may be.
+        zero: whether it may be 0.
 
     Raises:
         BadInput: it is not finite, negative, or too large.

@@ -20,8 +20,8 @@ class JobState:
         epochs_done: where its training stands, as it last told: a job that goes back to a checkpoint (a server was
             lost, its launcher was killed) has less than before, and does the rest again.
         slots_run: slots in which it had workers and servers.
-        workers: of the slot before.
-        servers: of the slot before.
+        workers: the workers of the slot before.
+        servers: the servers of the slot before.
         starting: its processes have been started and do not train yet, so that it has no counts.
     """
 
@@ -44,11 +44,11 @@ class SpeedReport:
     """A `SpeedReport` says how fast a job trained in a slot, as the job measured it.
 
     Attributes:
-        job: which.
+        job: the job's id.
         model: its type.
-        servers: it had.
-        workers: it had.
-        samples_per_second: of all workers together.
+        servers: how many it had.
+        workers: how many it had.
+        samples_per_second: the samples a second of all workers together.
     """
 
     job: JobId
@@ -63,11 +63,11 @@ class Snapshot:
     """A `Snapshot` shows a cluster at the start of a slot.
 
     Attributes:
-        slot: number.
-        slot_seconds: length.
+        slot: the slot's number.
+        slot_seconds: the slot's length.
         nodes: machines.
         jobs: all that want resources, by arrival, then id.
-        reports: of the slot before.
+        reports: the reports of the slot before.
     """
 
     slot: int
@@ -100,7 +100,7 @@ class Allocation:
     """An `Allocation` is what a policy decided about a slot.
 
     Attributes:
-        grants: of each job of the snapshot, by its id.
+        grants: the grant of each job of the snapshot, by its id.
     """
 
     grants: Mapping[JobId, Grant] = field(default_factory=dict)

@@ -15,7 +15,7 @@ class Speeds:
     """`Speeds` tell how fast jobs of each model are trained, for up to `max_servers` and `max_workers`.
 
     Args:
-        grids: by model.
+        grids: the speeds of each model, (servers, workers), in samples a second.
     """
 
     def __init__(self, grids: Mapping[str, Grid]):
@@ -41,8 +41,8 @@ class Speeds:
         """Return how many samples a second a job trains; 0 where it does not run.
 
         Args:
-            model: type of the job.
-            servers: it has.
-            workers: it has.
+            model: the type of the job.
+            servers: how many it has.
+            workers: how many it has.
         """
         return max(0.0, float(self.grid(model)[servers, workers])) if servers and workers else 0.0

@@ -64,7 +64,7 @@ class DocumentPart(BaseModel):
         """Yield a sentence for each field given that only Kubernetes acts on.
 
         Args:
-            path: of this part in its document.
+            path: the path of this part in its document.
         """
         for name in sorted(self.model_fields_set):
             field, value = type(self).model_fields.get(name), getattr(self, name)
@@ -138,7 +138,9 @@ class Variable(DocumentPart):
     @classmethod
     def _is_free(cls, name: str) -> str:
         if not _VARIABLE.fullmatch(name):
-            raise ValueError(f"{name!r}: give letters, digits and _, beginning with no digit")
+            raise ValueError(
+                f"{name!r} is no name of a variable: give letters, digits and _, not beginning with a digit"
+            )
         if name.startswith(_RUNTIMES_OWN):
             raise ValueError(f"{name}: names that begin with {_RUNTIMES_OWN} are the runtime's: give another")
         return name
@@ -159,7 +161,7 @@ class Container(OpenDocumentPart):
         args: further arguments.
         working_dir: where it runs: absolute, or from where the document was submitted, which is the default.
         env: its environment, beside what it inherits.
-        resources: that it takes; None: one slot.
+        resources: the resources that it takes; None: one slot.
     """
 
     kubernetes = (
@@ -206,8 +208,8 @@ class TemplateMetadata(DocumentPart):
     """`TemplateMetadata` are what every pod of a template is labelled with.
 
     Attributes:
-        labels: of the pods.
-        annotations: of the pods.
+        labels: the labels of the pods.
+        annotations: the annotations of the pods.
     """
 
     labels: Annotated[dict[str, str] | None, KubernetesOnly()] = None

@@ -44,7 +44,9 @@ def read_yaml(text: str) -> Any:
     except yaml.YAMLError as error:
         raise BadInput(f"not YAML: {error}") from error
     except (ValueError, OverflowError) as error:  # PyYAML leaves those of numbers and dates as they are
-        raise BadInput(f"not YAML: a number or a date is none: {error}: put it in quotes, where it is text") from error
+        raise BadInput(
+            f"not YAML: a number or a date cannot be read: {error}: put it in quotes, where it is text"
+        ) from error
     except RecursionError:
         raise BadInput(f"more than {_DEEPEST} levels deep: leave something out") from None
 
@@ -53,9 +55,9 @@ def _measure(node: yaml.Node, known: dict[int, tuple[int, int]], level: int) -> 
     """Return how many values a node stands for, and how deep it is, with all that it has by aliases.
 
     Args:
-        node: of the text.
+        node: the node of the text.
         known: those measured before, by their ids.
-        level: of the node.
+        level: the level of the node.
     """
     values, depth = known.get(id(node)) or (0, 0)
     if level + depth > _DEEPEST:  # an alias of what it is in is endlessly deep

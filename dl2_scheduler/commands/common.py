@@ -28,7 +28,7 @@ def group(text: str, **options: Any) -> CommandLine:
 
     Args:
         text: for its help.
-        options: of `typer.Typer`.
+        options: the options of `typer.Typer`.
     """
     return CommandLine(help=text, **options)
 

@@ -40,9 +40,9 @@ def completion(
         snapshot: the present; see `with_samples`.
         policies: new ones; each plays its own future.
         fitted: to what jobs of the cluster reported.
-        cost: of scaling.
-        rule: by which tasks find their node.
-        seconds: of computing, for all policies together.
+        cost: the cost of scaling.
+        rule: the rule by which tasks find their node.
+        seconds: how long to compute, for all policies together.
 
     Raises:
         UnfitAnswer: a policy's answer cannot be done.
@@ -66,8 +66,8 @@ class _Future:
     """A `_Future` plays what one policy makes of the present.
 
     Attributes:
-        cluster: at the present, at first.
-        policy: decides.
+        cluster: the simulated cluster, at first at the present.
+        policy: the policy that decides.
         waited: see `live.serve_the_waiting`, from the present on.
     """
 

@@ -22,7 +22,7 @@ class Comparison:
 
     Attributes:
         slot: number.
-        policy: by its name.
+        policy: the policy's name.
         own: mean slots until the present jobs end, as the policy plays it.
         baseline: as the baseline plays it.
         jobs: how many were compared.
@@ -45,7 +45,7 @@ class PolicyStanding:
     """A `PolicyStanding` says how long one policy has been worse than the baseline.
 
     Attributes:
-        policy: by its name.
+        policy: the policy's name.
         worse: slots in a row in which it was worse by more than the margin.
         last: comparison; None: there was none.
     """
@@ -61,7 +61,7 @@ def seen(standing: PolicyStanding, comparison: Comparison, settings: GuardSettin
     Args:
         standing: before.
         comparison: the new one.
-        settings: of the guard.
+        settings: the settings of the guard.
     """
     if comparison.policy != standing.policy:
         standing = PolicyStanding(comparison.policy)
@@ -73,8 +73,8 @@ def verdict(standing: PolicyStanding, settings: GuardSettings, baseline: str) ->
     """Return why the policy loses its place, for people; "" where it keeps it.
 
     Args:
-        standing: of the policy.
-        settings: of the guard.
+        standing: the standing of the policy.
+        settings: the settings of the guard.
         baseline: the name of the policy that it is compared with.
     """
     last = standing.last

@@ -21,10 +21,10 @@ class Guard:
     See `SlotObserver`.
 
     Args:
-        policies: of the cluster.
-        settings: see there.
-        folder: of the cluster.
-        rule: by which tasks find their node.
+        policies: the policies of the cluster.
+        settings: how much worse the policy may be, and for how long.
+        folder: the folder of the cluster.
+        rule: the rule by which tasks find their node.
     """
 
     def __init__(self, policies: Policies, settings: GuardSettings, folder: Path, rule: NodeRule):

@@ -39,9 +39,9 @@ class Comparing:
     """A `Comparing` goes through a history once, as it grows, and compares policies at its end.
 
     Args:
-        history: of the cluster.
-        rule: by which tasks find their node.
-        baseline: by its name.
+        history: the history of the cluster.
+        rule: the rule by which tasks find their node.
+        baseline: the baseline's name.
     """
 
     def __init__(self, history: History, rule: NodeRule, baseline: str):
@@ -57,7 +57,7 @@ class Comparing:
         """Compare a policy with the baseline from the last slot's state on; None: there is nothing to compare.
 
         Args:
-            policy: by its name; it is read anew.
+            policy: the policy's name; it is read anew.
 
         Raises:
             BadInput: it can be read no more.

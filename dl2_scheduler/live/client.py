@@ -41,7 +41,7 @@ class ClusterClient:
     """A `ClusterClient` asks one cluster. It is a context manager.
 
     Args:
-        folder: of its state.
+        folder: the folder of its state.
 
     Raises:
         BadInput: see `socket_path`.

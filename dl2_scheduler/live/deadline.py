@@ -34,7 +34,7 @@ class Bounded:
 
     Args:
         policy: is asked.
-        seconds: that it has.
+        seconds: the time that it has.
     """
 
     def __init__(self, policy: AllocationPolicy, seconds: float = SECONDS):

@@ -58,9 +58,9 @@ class Happened:
     """`Happened` says what became of a decision.
 
     Attributes:
-        workers: that the job had at the slot's end.
-        servers: likewise.
-        epochs: that it trained in the slot.
+        workers: the workers that the job had at the slot's end.
+        servers: the servers that it had then.
+        epochs: the epochs that it trained in the slot.
         note: why it was other than decided; "": it was not.
     """
 
@@ -75,7 +75,7 @@ class Shadowed:
     """`Shadowed` says what a policy that decides beside, without acting, would have granted.
 
     Attributes:
-        policy: by its name.
+        policy: the policy's name.
         workers: granted.
         servers: granted.
     """
@@ -92,9 +92,9 @@ class JobDecision:
     Attributes:
         slot: number.
         at: unix seconds.
-        policy: by its name.
-        workers_before: that the job had.
-        servers_before: likewise.
+        policy: the policy's name.
+        workers_before: the workers that the job had before.
+        servers_before: the servers that it had before.
         workers: granted.
         servers: granted.
         reason: why.
@@ -120,8 +120,8 @@ class History:
     It is safe from several threads, and another process may read it meanwhile.
 
     Args:
-        path: of the database file, which is made where there is none.
-        most_slots: that are kept; see `MOST_SLOTS`.
+        path: the path of the database file, which is made where there is none.
+        most_slots: the number of slots that are kept; see `MOST_SLOTS`.
 
     Raises:
         BadInput: the file is not such a database.
@@ -156,9 +156,9 @@ class History:
 
         Args:
             now: unix seconds.
-            policy: by its name.
-            snapshot: that it saw.
-            allocation: that it decided, with reasons.
+            policy: the policy's name.
+            snapshot: the snapshot that it saw.
+            allocation: the allocation that it decided, with reasons.
         """
         rows = []
         for state in snapshot.jobs:
@@ -224,7 +224,7 @@ class History:
         Args:
             job: its name.
             since: unix seconds: when it was submitted; an earlier job of that name is another.
-            most: of them.
+            most: how many of them.
         """
         rows = self._read(_OF_JOB, (job, since, most))
         return [_decision(row) for row in reversed(rows)]

@@ -129,7 +129,7 @@ def exported(metrics: ClusterMetrics, where: str) -> Iterator[str]:
     """Answer Prometheus meanwhile; yields ADDRESS:PORT.
 
     Args:
-        metrics: that are told.
+        metrics: the metrics that are told.
         where: ADDRESS:PORT, or PORT of this machine alone; port 0: a free one.
 
     Raises:

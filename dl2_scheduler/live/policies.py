@@ -32,8 +32,8 @@ class PolicyChoice:
     """A `PolicyChoice` is what survives a restart of the scheduler.
 
     Attributes:
-        policy: that was asked for, by its name.
-        shadow: that decides beside it; "": none.
+        policy: the policy that was asked for, by its name.
+        shadow: the shadow that decides beside it; "": none.
         fallen: why the fallback decides in its place; "": it does not.
     """
 
@@ -71,7 +71,7 @@ class Policies:
     Args:
         make: see `Maker`.
         fallback: name of the policy that decides where the other cannot be trusted.
-        folder: of the cluster.
+        folder: the folder of the cluster.
         asked: name of the policy that is to decide; None: the one that did last, on a new cluster the fallback.
 
     Raises:
@@ -188,7 +188,7 @@ class Policies:
         """Note how far a shadow decided alike.
 
         Args:
-            name: of the shadow; somebody may have chosen another meanwhile.
+            name: the name of the shadow; somebody may have chosen another meanwhile.
             decided: what the policy wanted.
             shadow: what the shadow wanted.
         """
@@ -208,7 +208,7 @@ class Policies:
                 policy = self._make(name)
             except BadInput as error:
                 if name == choice.shadow and self._shadow is not None:
-                    log.warning("policy: the shadow decides no more: %s", error)
+                    log.warning("policy: the shadow no longer decides: %s", error)
                     self._shadow = None
                 if name == choice.policy:
                     self.fall_back(str(error))

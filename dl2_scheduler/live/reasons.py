@@ -8,9 +8,9 @@ def explain(snapshot: Snapshot, allocation: Allocation, room: FreeResources) -> 
     """Return a sentence for each job, by its id as text.
 
     Args:
-        snapshot: that the policy saw.
-        allocation: that it decided.
-        room: that it filled, with what is free after its grants.
+        snapshot: the snapshot that the policy saw.
+        allocation: the allocation that it decided.
+        room: the room that it filled, with what is free after its grants.
     """
     return {
         str(state.job.id): allocation.grants[state.job.id].reason or _sentence(number, state, allocation, room)

@@ -23,9 +23,9 @@ class RecordedSlot:
 
     Attributes:
         at: unix seconds of the decision.
-        policy: that decided, by its name.
-        snapshot: that it saw.
-        allocation: that was applied.
+        policy: the policy that decided, by its name.
+        snapshot: the snapshot that it saw.
+        allocation: the allocation that was applied.
         outcome: what the jobs did, which may be other than was decided; None: the slot has not ended, or the scheduler
             ended before it.
     """
@@ -78,7 +78,7 @@ def read_slot(row: Sequence[Any]) -> RecordedSlot:
     """
     at, policy, decision, outcome = row
     if not (isinstance(at, float | int) and math.isfinite(at) and isinstance(policy, str)):
-        raise ValueError("no time, or no name of a policy")
+        raise ValueError("it has no time, or names no policy")
     decided = _DECIDED.validate_json(_unpacked(decision))
     happened = None
     if outcome is not None:
@@ -116,7 +116,7 @@ def _check(decided: _Decided, outcome: SlotOutcome | None) -> None:
     done = outcome.jobs if outcome is not None else ()
     named = {each.id for each in done} | set(decided.allocation.grants)
     if len(jobs) < len(snapshot.jobs) or not named <= jobs:
-        raise BadInput("jobs that come twice, or are not of the slot")
+        raise BadInput("a job comes twice, or is not in the slot")
     grants = decided.allocation.grants.values()
     counts: list[JobState | Grant | JobOutcome | SpeedReport] = [*snapshot.jobs, *grants, *done, *snapshot.reports]
     for each in counts:

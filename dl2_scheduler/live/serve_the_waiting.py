@@ -31,8 +31,8 @@ def count_waiting(waited: Waited, snapshot: Snapshot, allocation: Allocation) ->
 
     Args:
         waited: until this slot.
-        snapshot: of the slot.
-        allocation: that was decided.
+        snapshot: the snapshot of the slot.
+        allocation: the allocation that was decided.
     """
     return {state.job.id: _count(waited.get(state.job.id, 0), allocation.of(state.job.id)) for state in snapshot.jobs}
 

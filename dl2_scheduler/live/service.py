@@ -29,7 +29,7 @@ class Notes:
     Attributes:
         comparison: what the guard found last; "": nothing.
         learning: how it goes; "": it does not learn.
-        updates: of learning.
+        updates: the number of updates of learning.
     """
 
     def __init__(self) -> None:
@@ -43,8 +43,8 @@ class ClusterService(rpc.ClusterServicer):
 
     Args:
         desk: takes the requests.
-        history: of its decisions.
-        policies: which of them decides.
+        history: the history of its decisions.
+        policies: says which policy decides.
         notes: what else there is to say about them.
     """
 

@@ -29,7 +29,7 @@ class SideProgram:
 
     Args:
         name: for logs.
-        command: of the program.
+        command: the command of the program.
         output: file that takes its stderr.
 
     Attributes:
@@ -125,7 +125,7 @@ def told(descriptor: int = 0) -> Iterator[str]:
     """Yield, in such a program, the last line of all that was told meanwhile, until there is no more.
 
     Args:
-        descriptor: of the file to read; stdin.
+        descriptor: the descriptor of the file to read; stdin.
     """
     rest = b""
     while chunk := os.read(descriptor, _CHUNK):

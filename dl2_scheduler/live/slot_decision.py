@@ -138,7 +138,7 @@ class SlotDecider:
 
     Args:
         rule: the rule by which tasks find their node.
-        limits: of what may change in a slot.
+        limits: the limits of what may change in a slot.
         history: tells, after a restart, who has waited and who was scaled.
     """
 

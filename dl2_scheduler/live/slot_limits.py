@@ -93,7 +93,7 @@ class _Move:
         """Return a job's move at its beginning.
 
         Args:
-            state: of the job.
+            state: the state of the job.
             allocation: what was decided.
             limits: what may change in a slot.
             scaled: the last slot in which each job's counts were changed.

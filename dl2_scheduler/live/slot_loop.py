@@ -34,7 +34,7 @@ class SlotLoop:
         policies: say which policy decides.
         rule: the rule by which tasks find their node.
         history: takes decisions and outcomes.
-        limits: of what may change in a slot.
+        limits: the limits of what may change in a slot.
         observers: are told of each slot.
         now: returns unix seconds.
     """

@@ -17,10 +17,10 @@ class Cost:
     """A `Cost` says how long one kind of event takes.
 
     Attributes:
-        seconds: mean.
-        error: its standard error; NaN: it was seen once.
-        count: of those that were seen to their end.
-        cut_off: of those that were not.
+        seconds: the mean.
+        error: the mean's standard error; NaN: it was seen once.
+        count: the number of those that were seen to their end.
+        cut_off: the number of those that were not.
     """
 
     seconds: float
@@ -61,8 +61,8 @@ def scaling_costs(slots: Sequence[RecordedSlot], speed_fit: SpeedFit) -> Costs:
     """Return the costs of all types together, from slots whose times are known.
 
     Args:
-        slots: of the history.
-        speed_fit: of its speeds; the end of a job whose counts were not measured tells nothing.
+        slots: the slots of the history.
+        speed_fit: its speeds; the end of a job whose counts were not measured tells nothing.
     """
     speeds = {
         (row.model, row.servers, row.workers): row.samples_per_second for row in speed_fit.rows if row.observations

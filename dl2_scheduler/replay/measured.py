@@ -42,9 +42,9 @@ class SpeedRow:
 
     Attributes:
         model: type of the jobs.
-        servers: of a job.
-        workers: of a job.
-        samples_per_second: of all workers together.
+        servers: the servers of a job.
+        workers: the workers of a job.
+        samples_per_second: the samples a second of all workers together.
         observations: slots in which it was measured; 0: it was fitted.
         relative_error: standard error of the mean of what was measured; of what was fitted, or measured once, the
             type's cross-validated error. NaN: not known.
@@ -64,7 +64,7 @@ class TypeFit:
 
     Attributes:
         model: the type.
-        configurations: that were measured.
+        configurations: the number of configurations that were measured.
         observations: slots in all.
         error: root of the mean square of the relative error where each configuration is fitted to the others; NaN:
             there are too few to tell.
@@ -81,8 +81,8 @@ class SpeedFit:
     """A `SpeedFit` is what a history says about speeds.
 
     Attributes:
-        rows: of every type, servers and workers up to its jobs' maxima.
-        types: by name.
+        rows: the rows of every type, servers and workers up to its jobs' maxima.
+        types: how well each type is known, by name.
     """
 
     rows: tuple[SpeedRow, ...]
@@ -115,7 +115,7 @@ class MeasuredSpeeds:
     """`MeasuredSpeeds` go through a history once, as it grows.
 
     Attributes:
-        means: of the slots in which they were measured, in samples a second.
+        means: the means of the slots in which they were measured, in samples a second.
     """
 
     def __init__(self) -> None:

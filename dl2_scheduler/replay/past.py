@@ -66,7 +66,7 @@ class Asked:
 
     Attributes:
         slot: number.
-        policy: that decided, by its name.
+        policy: the policy that decided, by its name.
         recorded: workers and servers of each job, as they were applied.
         again: as the policy that was asked decides.
     """
@@ -88,10 +88,10 @@ def ask_again(
     """Yield every recorded decision, and what a policy decides of the same state.
 
     Args:
-        slots: of the history.
-        name: of the policy that is asked; None: the one that decided.
+        slots: the slots of the history.
+        name: the name of the policy that is asked; None: the one that decided.
         make: a policy of a name, which is then asked slot by slot, as it was.
-        rule: by which tasks find their node.
+        rule: the rule by which tasks find their node.
 
     Raises:
         BadInput: a name is unknown.

@@ -24,7 +24,7 @@ class Predicted:
 
     Attributes:
         past: the job, and what it took.
-        seconds: that it takes in the simulator.
+        seconds: the seconds that it takes in the simulator.
     """
 
     past: PastJob
@@ -51,11 +51,11 @@ def predict(
     """Simulate the jobs whose types' speeds are known, by arrival, on the nodes of the last slot.
 
     Args:
-        slots: of the history; at least one.
-        speed_fit: of its speeds.
+        slots: the slots of the history; at least one.
+        speed_fit: its speeds.
         policy: decides.
-        rule: by which tasks find their node.
-        cost: of scaling.
+        rule: the rule by which tasks find their node.
+        cost: the cost of scaling.
     """
     known = {row.model for row in speed_fit.rows}
     jobs = [past for past in past_jobs(slots) if past.job.model in known]

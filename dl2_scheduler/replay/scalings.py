@@ -20,7 +20,7 @@ class ScalingDelay:
     """A `ScalingDelay` says how long one start, join or end of a job took.
 
     Attributes:
-        seconds: that it took.
+        seconds: the seconds that it took.
         seen: whether to its end; else it was cut off then, and would have taken longer.
     """
 
@@ -34,9 +34,9 @@ class _Lived:
 
     Attributes:
         began: seconds since the cluster began.
-        state: at its start.
+        state: the state at its start.
         reported: whether the job had just told how far it is.
-        grant: for it.
+        grant: what the job was granted for it.
         done: what became of it.
     """
 

@@ -31,7 +31,7 @@ class Actions:
     """`Actions` carry out what is decided about the jobs of one cluster, in its loop's thread.
 
     Args:
-        records: of its jobs; what shall become of a job is written down before it is told.
+        records: the records of its jobs; what shall become of a job is written down before it is told.
         runtime: runs them.
         clock: woken when a job has been saved.
 
@@ -50,9 +50,9 @@ class Actions:
         """Take a job to its counts by the difference to what it has; what it will not follow is noted.
 
         Args:
-            record: of the job, neither ended nor about to be.
+            record: the record of the job, neither ended nor about to be.
             report: what its coordinator just said; None: nobody answers.
-            grant: that it is to have.
+            grant: the grant that it is to have.
         """
         try:
             match decide.difference(record, report, grant):
@@ -72,8 +72,8 @@ class Actions:
         """End a job's processes.
 
         Args:
-            record: of the job.
-            phase: that it is in from now on.
+            record: the record of the job.
+            phase: the phase that it is in from now on.
             reason: why, for people.
         """
         self._records.change(record.number, phase=phase, reason=reason)
@@ -151,9 +151,9 @@ def order_of(record: JobRecord, workers: int, servers: int) -> LaunchOrder:
     """Return what a job's launcher is to start.
 
     Args:
-        record: of the job, with this start counted.
-        workers: at the start.
-        servers: at the start.
+        record: the record of the job, with this start counted.
+        workers: how many it starts with.
+        servers: how many it starts with.
     """
     container = record.document.spec.workers.container
     saving = record.document.spec.checkpoint

@@ -30,10 +30,10 @@ class LocalCluster:
     Args:
         nodes: virtual.
         slot_seconds: length of a slot.
-        records: of its jobs.
+        records: the records of its jobs.
         runtime: runs them.
         clock: measures slots.
-        rule: by which tasks of held jobs find their node.
+        rule: the rule by which tasks of held jobs find their node.
 
     Attributes:
         desk: takes people's requests, from any thread.

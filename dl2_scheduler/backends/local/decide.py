@@ -55,7 +55,7 @@ def difference(record: JobRecord, report: JobReport | None, grant: Grant) -> Act
     """Return what takes a job from what it has to what it is granted.
 
     Args:
-        record: of the job, neither ended nor about to be.
+        record: the record of the job, neither ended nor about to be.
         report: what its coordinator just said; None: nobody answers.
         grant: for the slot.
     """
@@ -83,7 +83,7 @@ def saved(record: JobRecord, problem: str) -> Changes:
     """Return what becomes of a job that was to be saved and then suspended.
 
     Args:
-        record: of the job.
+        record: the record of the job.
         problem: why it could not be saved; "": it is.
     """
     if record.phase is not LiveJobPhase.SUSPENDING:  # it has ended, or somebody stops it
@@ -103,7 +103,7 @@ def reported(record: JobRecord, report: JobReport, back: str = "") -> Changes:
     """Return what a coordinator's word changes in a job's record.
 
     Args:
-        record: of the job.
+        record: the record of the job.
         report: the word.
         back: why it went back to a checkpoint, where it has; "": its coordinator does not know.
     """
@@ -142,7 +142,7 @@ def ended(record: JobRecord, ending: LauncherEnding, now: float) -> Changes:
     """Return what the end of its launcher makes of a job.
 
     Args:
-        record: of the job, which had processes.
+        record: the record of the job, which had processes.
         ending: what the launcher has left behind.
         now: unix seconds.
     """

@@ -27,10 +27,10 @@ class LocalDesk:
 
     Args:
         nodes: virtual.
-        records: of the jobs.
+        records: the records of the jobs.
         runtime: runs them.
         clock: woken when something is wanted.
-        rule: by which tasks of held jobs find their node.
+        rule: the rule by which tasks of held jobs find their node.
         notes: returns what went wrong with jobs' grants in this slot, by the number of the submission.
     """
 

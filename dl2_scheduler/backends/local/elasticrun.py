@@ -47,10 +47,10 @@ class ElasticrunRuntime:
     """An `ElasticrunRuntime` starts launchers and asks their coordinators; see `JobRuntime`.
 
     Args:
-        folder: of the cluster's state.
+        folder: the folder of the cluster's state.
         ended: called from a thread when a launcher has ended.
         tasks: what keeps tasks to their share.
-        umask: of jobs' processes; -1: this process's.
+        umask: the umask of jobs' processes; -1: this process's.
     """
 
     def __init__(self, folder: Path, ended: Callable[[], None], tasks: TaskFiles, umask: int = -1):
@@ -146,7 +146,7 @@ class ElasticrunRuntime:
         threading.Thread(target=self._save, args=(name, done), name=f"save-{name}", daemon=True).start()
 
     def _save(self, name: str, done: Callable[[str], None]) -> None:
-        problem = "the scheduler broke while it was saved"
+        problem = "the scheduler failed while the job was being saved"
         try:
             with self._client(name) as client:
                 client.checkpoint(seconds=_CHECKPOINT_SECONDS)

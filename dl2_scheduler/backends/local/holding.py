@@ -21,7 +21,7 @@ def demands_of(document: ElasticJob, workers: int, servers: int) -> tuple[TaskDe
     """Return what so many tasks of a job take.
 
     Args:
-        document: of the job.
+        document: the document of the job.
         workers: how many.
         servers: how many.
     """
@@ -101,7 +101,7 @@ def hold(record: JobRecord, report: JobReport | None) -> Changes:
     """Let the job keep, from now on, the counts that it was last asked to have.
 
     Args:
-        record: of the job, not ended.
+        record: the record of the job, not ended.
         report: what its coordinator just said; None: nobody answers.
 
     Raises:
@@ -134,11 +134,11 @@ def scale(record: JobRecord, workers: int, servers: int, nodes: Sequence[Node], 
     """Return the counts that a held job is to have.
 
     Args:
-        record: of the job, not ended.
-        workers: wanted; 0: as they are.
-        servers: likewise.
+        record: the record of the job, not ended.
+        workers: how many; 0: as they are.
+        servers: how many; 0: as they are.
         nodes: with their whole capacity.
-        others: of all other held jobs.
+        others: what the tasks of all other held jobs take.
 
     Raises:
         ClusterRefused: it is not held, or cannot have them, and why.

@@ -26,22 +26,22 @@ class JobRecord:
     """A `JobRecord` is what the cluster knows of one submission.
 
     Attributes:
-        number: of it, from 1 on.
+        number: the submission's number, from 1 on.
         document: as submitted.
-        folder: that it was submitted from.
+        folder: the folder that it was submitted from.
         submitted: unix seconds.
         phase: where it is.
         reason: why, for people.
-        stop_asked: somebody wants its end.
-        suspended: it waits until somebody lets it begin.
-        held: its counts are its owner's, and the policy does not decide about it.
-        wanted_workers: that it was last told to have; of a held job: that it is to have.
+        stop_asked: whether somebody wants its end.
+        suspended: whether it waits until somebody lets it begin.
+        held: whether its counts are its owner's, and the policy does not decide about it.
+        wanted_workers: the workers that it was last told to have; of a held job: that it is to have.
         wanted_servers: likewise.
-        saved: its state is in a checkpoint that the end of its processes waited for.
+        saved: whether its state is in a checkpoint that the end of its processes waited for.
         process: its launcher; None where it has none.
-        runs: starts so far.
-        losses: launchers that ended without a word.
-        workers: that it has, as last measured.
+        runs: the number of its starts so far.
+        losses: the number of its launchers that ended without a word.
+        workers: the workers that it has, as last measured.
         servers: likewise.
         since: unix seconds: when it began to train with these counts; None: it does not, or it is not known.
         epochs_done: see `JobState`.
@@ -101,7 +101,7 @@ class JobRecords:
     They are safe from several threads: a change applies to the record as it is then.
 
     Args:
-        path: of the database file, which one `JobRecords` has open at a time.
+        path: the path of the database file, which one `JobRecords` has open at a time.
         now: unix seconds: when the cluster begins, if it is new.
 
     Attributes:
@@ -166,7 +166,7 @@ class JobRecords:
 
         Args:
             document: as submitted.
-            folder: that it was submitted from.
+            folder: the folder that it was submitted from.
             now: unix seconds.
             **changes: fields that are other than they are by default.
         """

@@ -17,9 +17,9 @@ def placed(records: Sequence[JobRecord], nodes: Sequence[Node], rule: NodeRule) 
     """Return where the tasks of all active jobs are counted: those of held jobs first, then by submission.
 
     Args:
-        records: of the jobs.
+        records: the records of the jobs.
         nodes: virtual.
-        rule: by which tasks find their node.
+        rule: the rule by which tasks find their node.
     """
     by_hand = sorted(records, key=lambda record: not record.left_alone)
     return place(nodes, [claim for record in by_hand for claim in present_demands(record)], rule)
@@ -31,9 +31,9 @@ def load_of(
     """Return what nodes carry and tasks use, for operators.
 
     Args:
-        placement: of all tasks.
-        tasks: that have joined, by job.
-        usage: of them, by pid; one that is not in it has just begun, or ended.
+        placement: the placement of all tasks.
+        tasks: the tasks that have joined, by job.
+        usage: what they use, by pid; one that is not in it has just begun, or ended.
         isolation: how tasks are kept to their share.
     """
     nodes = [

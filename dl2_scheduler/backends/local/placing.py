@@ -14,10 +14,10 @@ class TaskDemand:
     """A `TaskDemand` is what the tasks of one role of a job take.
 
     Attributes:
-        job: by its name.
-        role: of the tasks.
-        count: of them.
-        demand: of each.
+        job: the job's name.
+        role: the role of the tasks.
+        count: the number of them.
+        demand: what each of them takes.
     """
 
     job: str
@@ -50,25 +50,25 @@ class Placement:
         )
 
 
-def place(nodes: Sequence[Node], claims: Sequence[TaskDemand], rule: NodeRule) -> Placement:
-    """Count tasks on nodes, in the order of the claims.
+def place(nodes: Sequence[Node], tasks: Sequence[TaskDemand], rule: NodeRule) -> Placement:
+    """Count tasks on nodes, in the order in which they are given.
 
     Args:
         nodes: at least one.
-        claims: of jobs.
-        rule: by which a task finds its node.
+        tasks: what the tasks of jobs take.
+        rule: the rule by which a task finds its node.
     """
     names = resource_names(nodes)
     capacity = vectors([node.capacity for node in nodes], names)
     free, used, last = capacity.copy(), np.zeros(len(nodes)), NOWHERE
     where: dict[tuple[str, str], list[str]] = {}
     over = set()
-    for claim, demand in zip(claims, vectors([claim.demand for claim in claims], names), strict=True):
-        places = where.setdefault((claim.job, claim.role), [])
-        for _ in range(claim.count):
+    for group, demand in zip(tasks, vectors([group.demand for group in tasks], names), strict=True):
+        places = where.setdefault((group.job, group.role), [])
+        for _ in range(group.count):
             node = pick_node(free, used, demand, int(rule), last)
             if node == NOWHERE:
-                over.add(claim.job)
+                over.add(group.job)
                 node = int(np.argmin(used))
             take(free, used, capacity, node, demand)
             places.append(nodes[node].name)

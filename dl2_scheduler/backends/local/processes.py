@@ -39,11 +39,11 @@ def start(
     Args:
         command: argv.
         environment: complete.
-        folder: it runs in.
+        folder: the folder it runs in.
         log: file that its output is added to.
         started: called with the process before the program begins.
         ended: called from a thread when it has ended.
-        umask: of the program; -1: this process's.
+        umask: the umask of the program; -1: this process's.
 
     Raises:
         OSError: it cannot be started.

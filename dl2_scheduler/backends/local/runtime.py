@@ -27,7 +27,7 @@ class LauncherProcess:
     """A `LauncherProcess` names a launcher's process, which no other can be taken for.
 
     Attributes:
-        pid: of it.
+        pid: its process id.
         birth: the machine's boot and the process's start in it.
     """
 
@@ -40,10 +40,10 @@ class TaskShape:
     """A `TaskShape` says what a job's tasks are like.
 
     Attributes:
-        name: of the job.
-        submission: number, which no other job of that name has.
-        slots: of a virtual node that one task takes, by role.
-        environment: of a task, beside what it inherits, by role.
+        name: the name of the job.
+        submission: its number, which no other job of that name has.
+        slots: the slots of a virtual node that one task takes, by role.
+        environment: the environment of a task, beside what it inherits, by role.
     """
 
     name: str
@@ -62,14 +62,14 @@ class LaunchOrder:
     """A `LaunchOrder` says which job to start, and how.
 
     Attributes:
-        shape: of its tasks.
+        shape: the shape of its tasks.
         submitted: unix seconds.
-        run: of its starts, from 1 on.
+        run: the number of this start, from 1 on.
         command: program and arguments, as the document has them.
         folder: where it runs.
-        workers: at the start.
-        servers: at the start.
-        checkpoint_url: of the folder that checkpoints go below; "": the cluster's.
+        workers: how many it starts with.
+        servers: how many it starts with.
+        checkpoint_url: the folder that checkpoints go below; "": the cluster's.
         checkpoint_interval: seconds; None: it is asked to save itself only.
         retry_limit: deaths of tasks that the launcher mends.
     """
@@ -103,7 +103,7 @@ class RunningTask:
     Attributes:
         id: in the job, as in w0.
         role: worker | server.
-        pid: of its process, which leads its process group.
+        pid: the id of its process, which leads its process group.
     """
 
     id: str
@@ -116,8 +116,8 @@ class Usage:
     """`Usage` says what a task's processes use.
 
     Attributes:
-        cores: of late.
-        limit_cores: that they may use; 0: nothing limits them.
+        cores: the cores that they used of late.
+        limit_cores: the cores that they may use; 0: nothing limits them.
         memory_bytes: resident.
     """
 
@@ -131,16 +131,16 @@ class JobReport:
     """A `JobReport` is what a job's coordinator says of it.
 
     Attributes:
-        trains: its nodes are together.
+        trains: whether its nodes are together.
         reason: why not, for people.
-        workers: that train.
-        servers: that hold parameters.
-        wanted_workers: that it was asked to have.
-        wanted_servers: likewise.
-        has_trained: there is something to save.
+        workers: the workers that train.
+        servers: the servers that hold parameters.
+        wanted_workers: the workers that it was asked to have.
+        wanted_servers: the servers that it was asked to have.
+        has_trained: whether there is something to save.
         epochs: trained so far, parts of one too; 0 where the script draws its own batches.
         samples_per_epoch: 0: not known yet.
-        samples_per_second: of all workers.
+        samples_per_second: the samples a second of all workers.
         tasks: those that have joined, in the order of their ids.
     """
 
@@ -208,7 +208,7 @@ class JobRuntime(Protocol):
         """Return what an ended launcher has left behind.
 
         Args:
-            name: of the job.
+            name: the name of the job.
             process: the launcher.
             log: the file of its output.
         """
@@ -217,7 +217,7 @@ class JobRuntime(Protocol):
         """Ask the coordinator.
 
         Args:
-            name: of the job.
+            name: the name of the job.
             process: its launcher.
 
         Raises:
@@ -246,7 +246,7 @@ class JobRuntime(Protocol):
         """Ask for other counts.
 
         Args:
-            name: of the job.
+            name: the name of the job.
             workers: how many.
             servers: how many.
 
@@ -259,7 +259,7 @@ class JobRuntime(Protocol):
         """Begin to save the job, which goes on training.
 
         Args:
-            name: of the job.
+            name: the name of the job.
             done: called once, from any thread: "" when the job is saved, else why it is not.
         """
 
@@ -270,7 +270,7 @@ class JobRuntime(Protocol):
         """Give running tasks their shares of the machine as it is now divided, and tidy up after those that ended.
 
         Args:
-            shapes: of all jobs that have not ended.
+            shapes: the shapes of all jobs that have not ended.
         """
 
     def usage(self, tasks: Sequence[RunningTask]) -> Mapping[int, Usage]:
@@ -284,7 +284,7 @@ class JobRuntime(Protocol):
         """Return the file of a launcher's output.
 
         Args:
-            name: of the job.
+            name: the name of the job.
             submission: its number.
             run: the number of the start, from 1 on.
         """

@@ -20,7 +20,7 @@ def job_of(record: JobRecord, began: float) -> Job:
     """Return the job as submitted, with what it has told of its data.
 
     Args:
-        record: of the job.
+        record: the record of the job.
         began: unix seconds: when the cluster began.
     """
     arrival = max(0.0, record.submitted - began)
@@ -88,7 +88,7 @@ def why_waits(record: JobRecord, nodes: Sequence[Node], held: Sequence[TaskDeman
     """Return why a job has no processes; "": it has, or only the policy knows.
 
     Args:
-        record: of the job.
+        record: the record of the job.
         nodes: with their whole capacity.
         held: what held jobs take, this one too if it is.
     """
@@ -115,7 +115,7 @@ def status_of(record: JobRecord, report: JobReport | None, log: Path, waits: str
     """Return the job as operators see it.
 
     Args:
-        record: of the job.
+        record: the record of the job.
         report: what its coordinator says now; None: as last measured.
         log: file of its output, once it has begun.
         waits: why it waits, or is not as its owner wants; "": it is, or only the policy knows.

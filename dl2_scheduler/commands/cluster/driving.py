@@ -51,7 +51,7 @@ class Caution:
         if self.most_changes < 2:
             raise BadInput(f"--most-changes is {self.most_changes}: give at least 2, a worker and a server")
         if self.least_slots < 1:
-            raise BadInput(f"--least-slots is {self.least_slots}: give at least 1, each slot")
+            raise BadInput(f"--least-slots is {self.least_slots}: give at least 1, which means every slot")
         return SlotLimits(self.most_changes, self.least_slots)
 
     @property
@@ -70,11 +70,11 @@ class Driving:
     """`Driving` says how a live cluster is driven.
 
     Attributes:
-        policy: by its name; None: the one that was used last in the folder, at first the baseline.
-        rule: by which tasks find their node.
-        limits: of what may change in a slot.
-        guard: see there; None: no guard.
-        learn: the learnt policy goes on learning.
+        policy: the policy's name; None: the one that was used last in the folder, at first the baseline.
+        rule: the rule by which tasks find their node.
+        limits: the limits of what may change in a slot.
+        guard: how much worse a learnt policy may be; None: there is no guard.
+        learn: whether the learnt policy goes on learning.
         metrics: where Prometheus is answered, as [ADDRESS:]PORT; None: nowhere.
     """
 
@@ -91,11 +91,11 @@ def driven(cluster: Cluster, desk: JobDesk, history: History, folder: Path, driv
     """Set up the loop of a cluster, which people can talk to as long as the context lasts.
 
     Args:
-        cluster: acted on.
+        cluster: is acted on.
         desk: takes the requests of people.
-        history: of its decisions.
-        folder: of its state.
-        driving: see there.
+        history: the history of its decisions.
+        folder: the folder of its state.
+        driving: how it is driven.
 
     Raises:
         BadInput: the policy cannot be used, or cannot learn.

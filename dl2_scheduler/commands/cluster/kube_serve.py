@@ -35,10 +35,10 @@ class KubeOrder:
 
     Attributes:
         slot_seconds: length of a slot.
-        driving: of the cluster.
-        folder: of the scheduler's state.
+        driving: how the cluster is driven.
+        folder: the folder of the scheduler's state.
         namespaces: whose ElasticJobs are served; (): all.
-        context: of the kubeconfig; None: the present one, or the service account of this pod.
+        context: the context of the kubeconfig; None: the present one, or the service account of this pod.
         probes: where they are answered, as ADDRESS:PORT; None: nowhere.
     """
 

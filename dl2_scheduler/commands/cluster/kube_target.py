@@ -29,10 +29,10 @@ class Where:
     """`Where` says which cluster a command asks.
 
     Attributes:
-        folder: of the state of one of this machine; None: the default.
-        kube: it is a Kubernetes cluster.
+        folder: the folder of the state of a cluster of this machine; None: the default.
+        kube: whether it is a Kubernetes cluster.
         namespace: there; None: as the kubeconfig says.
-        context: of the kubeconfig; None: the present one.
+        context: the context of the kubeconfig; None: the present one.
     """
 
     folder: Folder = None

@@ -104,8 +104,8 @@ class _Run:
 
     Attributes:
         lessons: the episodes.
-        speeds: of the simulated jobs.
-        settings: of the imitation.
+        speeds: the speeds of the simulated jobs.
+        settings: the settings of the imitation.
         network: the paper's; None: ours.
         folder: to be begun.
         told: settings of the run, without its teacher's.

@@ -101,7 +101,7 @@ def _made(told: Mapping[str, Any], folder: "RunFolder", start: "RunFolder | None
 
     Args:
         told: settings of the run.
-        folder: of the run.
+        folder: the folder of the run.
         start: see `Online`.
     """
     from dl2_scheduler.learning.online import Online, OnlineSettings

@@ -24,9 +24,9 @@ def replay(folder: Path, policy: str | None, rule: NodeRule, given: Mapping[str,
     """Ask a policy about every slot of a history, and simulate its jobs under it.
 
     Args:
-        folder: of the cluster.
-        policy: that is asked; None: the one that decided, and for the simulation the last of them.
-        rule: by which tasks find their node.
+        folder: the folder of the cluster.
+        policy: the policy that is asked; None: the one that decided, and for the simulation the last of them.
+        rule: the rule by which tasks find their node.
         given: costs of scaling in the simulation, by their field in `ScalingCost`; the others are as in the history.
         as_json: print for programs.
 

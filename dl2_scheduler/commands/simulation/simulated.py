@@ -80,7 +80,7 @@ class SimulationOptions:
         """Return the setting for these jobs, which can all run in it.
 
         Args:
-            lines: of `read_lines`.
+            lines: the jobs, as `read_lines` returns them.
 
         Raises:
             BadInput: an option is wrong, or a job cannot run there, with its path and line.
@@ -99,8 +99,8 @@ def _speeds_for(lines: Mapping[str, Job], table: Path | None) -> Speeds:
     The published Optimus looks one step beyond.
 
     Args:
-        lines: of `read_lines`.
-        table: of speeds; None: the shipped ones.
+        lines: the jobs, as `read_lines` returns them.
+        table: the file of speeds; None: the shipped speeds.
 
     Raises:
         BadInput: the table is wrong, or a job can use too many tasks.
@@ -137,9 +137,9 @@ def _check_lines(
     """Refuse jobs that cannot run there. Raises BadInput, with path, line and job.
 
     Args:
-        lines: of `read_lines`.
+        lines: the jobs, as `read_lines` returns them.
         nodes: machines.
-        speeds: of models.
+        speeds: the speeds of models.
         slot_seconds: length of a slot.
         fastest: see `check_length`.
     """

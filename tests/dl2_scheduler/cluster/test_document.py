@@ -200,9 +200,9 @@ def test_all_that_is_wrong_is_named_at_once():
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("day: 2026-99-99", "not YAML: a number or a date is none: month must be in 1..12: put it in quotes"),
-        ("number: 0b_", "not YAML: a number or a date is none"),
-        ("number: " + "9" * 5000, "not YAML: a number or a date is none"),
+        ("day: 2026-99-99", "not YAML: a number or a date cannot be read: month must be in 1..12: put it in quotes"),
+        ("number: 0b_", "not YAML: a number or a date cannot be read"),
+        ("number: " + "9" * 5000, "not YAML: a number or a date cannot be read"),
         ("a: {b: 1, c: 2, b: 3}", "line 16: b is there twice: leave one out"),
         ("kind: ElasticJob", "line 16: kind is there twice"),
         ("a: &a [*a]", "line 16: more than 50 levels deep"),

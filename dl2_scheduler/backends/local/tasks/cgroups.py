@@ -23,8 +23,8 @@ class Cgroups:
     """`Cgroups` are the groups of one cluster, which all lie in one folder.
 
     Attributes:
-        folder: of the kernel's file system.
-        version: of the interface, 1 or 2.
+        folder: the folder of the kernel's file system.
+        version: the version of the interface, 1 or 2.
     """
 
     folder: Path
@@ -34,7 +34,7 @@ class Cgroups:
         """Return what to write into which file of a group, in this order.
 
         Args:
-            cores: that its processes may use together.
+            cores: the cores that its processes may use together.
         """
         period = _PERIOD if cores * _PERIOD >= _LEAST_MICROSECONDS else _LONG_PERIOD
         quota = max(_LEAST_MICROSECONDS, int(cores * period))
@@ -82,7 +82,7 @@ def open_cgroups(name: str, proc: Path = Path("/proc/self")) -> Cgroups:
     """Make a folder for groups, below the one that this process is in, and try whether a limit can be set there.
 
     Args:
-        name: of the folder.
+        name: the name of the folder.
         proc: what the kernel says about this process.
 
     Raises:

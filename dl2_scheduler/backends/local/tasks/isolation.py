@@ -33,7 +33,7 @@ class Confinement:
     Attributes:
         group: path of its control group, without the end that tells tasks apart; "": none.
         limits: text by the name of a file in the group.
-        environment: of the task.
+        environment: the environment of the task.
     """
 
     group: str = ""
@@ -49,8 +49,8 @@ class Isolation(Protocol):
 
         Args:
             job: unique, also among jobs that have ended.
-            role: of the tasks.
-            cores: of one.
+            role: the role of the tasks.
+            cores: the cores of one task.
         """
 
     def tend(self, cores: Mapping[str, Mapping[str, float]]) -> None:
@@ -100,7 +100,7 @@ class Pacing(NoIsolation):
     """`Pacing` lets workers rest between steps; a running one keeps the share that it began with. See `Isolation`.
 
     Args:
-        why: it is not done better; "": it was asked for.
+        why: why it is not done better; "": it was asked for.
     """
 
     def __init__(self, why: str = ""):
@@ -131,7 +131,7 @@ class Quotas:
     """`Quotas` put each task into a control group of its own, with a quota; see `Isolation`.
 
     Args:
-        groups: that they are made in.
+        groups: the groups that they are made in.
     """
 
     def __init__(self, groups: Cgroups):
@@ -170,7 +170,7 @@ def make_isolation(mode: IsolationMode, folder: Path) -> Isolation:
 
     Args:
         mode: asked for.
-        folder: of the cluster's state, whose tasks are told from those of others.
+        folder: the folder of the cluster's state, whose tasks are told from those of others.
 
     Raises:
         BadInput: cgroups were asked for, and there are none for us.

@@ -16,10 +16,10 @@ class TaskFiles:
     """`TaskFiles` are the files by which tasks begin, of all jobs of a cluster.
 
     Args:
-        folder: of the files.
+        folder: the folder of the files.
         isolation: keeps tasks to their share.
-        cores: of the machine.
-        slots: of all virtual nodes: a slot is as large a part of the cores.
+        cores: the cores of the machine.
+        slots: the slots of all virtual nodes: a slot is as large a part of the cores.
     """
 
     def __init__(self, folder: Path, isolation: Isolation, cores: float, slots: float):
