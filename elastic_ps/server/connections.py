@@ -82,7 +82,7 @@ class Receiver(Protocol):
 
 
 class Connections:
-    """See the module; it is the state's `Outbox`.
+    """`Connections` keeps every connection of a server; it is the state's `Outbox`.
 
     Args:
         transport: the transport of the data plane.

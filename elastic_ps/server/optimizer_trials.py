@@ -12,7 +12,7 @@ TRIAL_SECONDS = 30.0
 
 
 class OptimizerTrials:
-    """See the module.
+    """`OptimizerTrials` tries each optimizer in a thread of its own, for a bounded time.
 
     Args:
         control: takes the answers.

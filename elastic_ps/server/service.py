@@ -37,7 +37,7 @@ _FLUSH_SECONDS = 5.0
 
 
 class ServerNode:
-    """See the module. It is the session's `Handler` and the connections' `Receiver`.
+    """A `ServerNode` is a server as a node of its job. It is the session's `Handler` and the connections' `Receiver`.
 
     Args:
         node: this server's id.

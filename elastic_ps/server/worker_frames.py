@@ -59,7 +59,7 @@ class PushMode(Protocol):
 
 
 class WorkerFrames:
-    """See the module. Public methods take the state's lock.
+    """`WorkerFrames` judges and serves what workers send. Public methods take the state's lock.
 
     Args:
         state: the server's.

@@ -29,7 +29,7 @@ from elastic_ps.server.phases import BlockStatus
 
 
 class ServerBlockStore:
-    """See the module.
+    """A `ServerBlockStore` keeps blocks by their ids and updates them by segments.
 
     Args:
         model: the job's, as known so far.

@@ -14,7 +14,9 @@ from elastic_ps.transport.shared_image import Image
 
 
 class DoubleBuffer:
-    """See the module. Blocks have the same places in both images, those of the model's slab.
+    """A `DoubleBuffer` knows in which of two images the values of each block are.
+
+    Blocks have the same places in both images, those of the model's slab.
 
     Attributes:
         images: both.

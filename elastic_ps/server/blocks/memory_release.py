@@ -12,7 +12,7 @@ _PIECE = 1 << 20
 
 
 class UnusedMemory:
-    """See the module."""
+    """`UnusedMemory` lists memory that nobody uses any more, and gives it back piece by piece."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[Image, int, int]] = deque()

@@ -9,7 +9,10 @@ from elastic_ps.transport.shared_image import Image
 
 
 class StateArrays:
-    """See the module. An element of an array lies where its value does, in times of the elements' sizes."""
+    """`StateArrays` keeps the images of the state arrays by layout.
+
+    An element of an array lies where its value does, in times of the elements' sizes.
+    """
 
     def __init__(self) -> None:
         self._images: dict[int, dict[str, Image]] = {}  # by layout

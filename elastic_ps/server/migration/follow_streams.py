@@ -36,7 +36,7 @@ class Plans(Protocol):
 
 
 class FollowStreams:
-    """See the module.
+    """`FollowStreams` opens a stream to each new owner that has none.
 
     Args:
         node: this server.

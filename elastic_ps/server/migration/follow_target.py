@@ -28,7 +28,9 @@ GRACE_SECONDS = 0.1
 
 
 class FollowTarget:
-    """See the module. Public methods that streams call take the state's lock, the others are called under it.
+    """A `FollowTarget` takes the frames of the follow streams to this server.
+
+    Public methods that streams call take the state's lock, the others are called under it.
 
     Args:
         state: the server's.

@@ -27,7 +27,7 @@ _ANSWERS = {ArmAnswer.ARMED: pb.ARMED, ArmAnswer.LATE: pb.LATE}
 
 
 class PlanSteps:
-    """See the module. Every public method takes the state's lock.
+    """`PlanSteps` carries out what a plan asks of a server. Every public method takes the state's lock.
 
     Args:
         state: the server's.

@@ -53,7 +53,10 @@ class HeldFrame:
 
 @dataclass
 class ServerState:
-    """See the module. Everything is guarded by `changed`, which is notified when anything changes."""
+    """A `ServerState` is shared by all parts of a server.
+
+    Everything is guarded by `changed`, which is notified when anything changes.
+    """
 
     standing: Standing
     store: ServerBlockStore

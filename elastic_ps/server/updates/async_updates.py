@@ -49,7 +49,7 @@ class _Push:
 
 
 class AsyncUpdates:
-    """See the module. Called under the state's lock.
+    """`AsyncUpdates` applies each push as soon as it comes. Called under the state's lock.
 
     Args:
         state: the server's.

@@ -24,7 +24,9 @@ class Piece:
 
 
 class Intake:
-    """See the module. Called under the state's lock.
+    """`Intake` yields the parts of a push that are to be kept or answered, and holds the others.
+
+    Called under the state's lock.
 
     Args:
         state: the server's.

@@ -45,7 +45,7 @@ class _Closed:
 
 
 class SyncUpdates:
-    """See the module. Called under the state's lock.
+    """`SyncUpdates` applies the pushes of all workers to a block at once. Called under the state's lock.
 
     Args:
         state: the server's.

@@ -7,7 +7,7 @@ from elastic_ps.worker.wire.worker_node import WorkerNode
 
 
 class Barriers:
-    """See the module. Used by the script's thread.
+    """`Barriers` waits for those workers that share a barrier. Used by the script's thread.
 
     A barrier is known by the last step that was begun, or the epoch's end (under `async` and `ssp` by the epoch), and
     its number from there. So a worker that joins does not count those before it, and a step that is made again does

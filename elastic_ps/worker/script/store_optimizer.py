@@ -16,7 +16,7 @@ UNDIVIDED = ("lamb", "lars")
 
 
 class StoreOptimizer:
-    """See the module.
+    """A `StoreOptimizer` knows the optimizer of one kvstore and its schedule.
 
     Args:
         node: this worker.

@@ -34,7 +34,9 @@ log = logging.getLogger(__name__)
 
 
 class WorkerJob:
-    """See the module. All methods are called from the script's thread.
+    """A `WorkerJob` joins the job, opens kvstores and takes the script through its steps.
+
+    All methods are called from the script's thread.
 
     Args:
         settings: where the job is.

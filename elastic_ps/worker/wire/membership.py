@@ -25,7 +25,7 @@ _ANSWERS = {ArmAnswer.ARMED: pb.ARMED, ArmAnswer.LATE: pb.LATE, ArmAnswer.SWITCH
 
 
 class Membership:
-    """See the module.
+    """`Membership` answers directives and switches configurations for a worker.
 
     Args:
         state: the worker's.

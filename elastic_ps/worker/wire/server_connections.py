@@ -46,7 +46,7 @@ class Owner(Protocol):
 
 
 class ServerConnections:
-    """See the module."""
+    """`ServerConnections` opens a connection to each server that is wanted, and again where it breaks."""
 
     def __init__(self, transport: Transport, owner: Owner):
         self._transport = transport

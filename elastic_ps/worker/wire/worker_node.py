@@ -34,7 +34,7 @@ _GOODBYE_SECONDS = 0.5
 
 
 class WorkerNode(WorkerState):
-    """See the module.
+    """A `WorkerNode` registers, receives directives and frames, and leaves the job.
 
     Args:
         session: with the job's coordinator, not registered yet.

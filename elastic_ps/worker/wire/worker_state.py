@@ -28,7 +28,9 @@ Lacking = Callable[[], dict[NodeId, str]]
 
 
 class WorkerState:
-    """See the module. Everything is guarded by `changed`, which is notified when anything changes.
+    """A `WorkerState` is shared by all parts of a worker.
+
+    Everything is guarded by `changed`, which is notified when anything changes.
 
     Args:
         session: with the coordinator.
