@@ -113,7 +113,11 @@ def test_resources_type_and_interval_as_given():
         (f"{CONTAINER}.resources", {"requests": {"slots": -1}}, f"{CONTAINER}.resources.requests.slots is -1"),
         (f"{CONTAINER}.env", {"A": "1"}, f"{CONTAINER}.env is {{'A': '1'}}: give a list"),
         (f"{CONTAINER}.env", [{"name": "A", "value": 1}], f"{CONTAINER}.env.0.value is 1: give text"),
-        (f"{CONTAINER}.env", [{"name": "A B"}], f"{CONTAINER}.env.0.name: 'A B': give letters"),
+        (
+            f"{CONTAINER}.env",
+            [{"name": "A B"}],
+            f"{CONTAINER}.env.0.name: 'A B' is no name of a variable: give letters",
+        ),
         (f"{CONTAINER}.env", [{"name": "ELASTIC_HOST"}], f"{CONTAINER}.env.0.name: ELASTIC_HOST: names that begin"),
         (f"{CONTAINER}.resources", {"requests": {"memory": "1GiB"}}, "1GiB is no amount: give a number from 0 on"),
         ("spec.checkpoint", {"interval": "soon"}, "spec.checkpoint.interval: soon is no length of time"),
