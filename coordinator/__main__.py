@@ -43,7 +43,7 @@ log = logging.getLogger("coordinator")
 _GRACE_SECONDS = 1.0
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ESTALE)
 _STORAGE_SECONDS = 10.0
-"""That a storage which does not answer is asked for the checkpoint to begin from; the launcher waits."""
+"""Seconds for which a storage that does not answer is asked for the checkpoint to begin from; the launcher waits."""
 
 
 def main(arguments: list[str] | None = None) -> int:

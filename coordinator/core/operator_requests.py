@@ -9,7 +9,7 @@ from coordinator.core.effects import Why
 from coordinator.core.events import CancelAsked, DrainAsked, ScaleAsked, StopAsked
 from coordinator.core.job import DurableJob, JobPhase, StopOrder
 from coordinator.core.plans.best_fit import moves
-from coordinator.core.plans.lifecycle import cancel, content, dismiss_waiting, form, grant, withdraw
+from coordinator.core.plans.lifecycle import cancel, dismiss_waiting, form, grant, keep_present_counts, withdraw
 from coordinator.core.plans.next_configuration import change, refusal, sizes, target
 from coordinator.core.plans.plan import Phase, PlanKind
 from coordinator.core.plans.scale_requests import ScaleGoal, ScaleRequest, uncontradicted
@@ -17,7 +17,7 @@ from coordinator.core.step_context import StepContext
 from elastic_ps.core.configuration import ConfigId, Member, NodeId, Role
 
 BYTES_PER_SECOND = 200e6
-"""Assumed of a migration before the job has seen one."""
+"""The speed that is assumed of a migration before the job has seen one."""
 
 OPERATOR_CAUSE = "operator-controller"
 """How the causes of a Kubernetes operator's requests begin. It guards against mistakes; the token is the authority."""
@@ -35,7 +35,7 @@ def on_scale_asked(context: StepContext, event: ScaleAsked) -> None:
         context.refuse(event.to, why)
     elif event.dry_run:
         context.reply(event.to, _dry_run(context, _wanted_with(job, request)))
-    elif why := want(context, request, event.queue):
+    elif why := take_up(context, request, event.queue):
         context.refuse(event.to, why)
     else:
         context.reply(event.to, _accepted(context, request.number))
@@ -73,7 +73,7 @@ def _not_running(context: StepContext) -> str:
     return ""
 
 
-def want(context: StepContext, request: ScaleRequest, queue: bool) -> str:
+def take_up(context: StepContext, request: ScaleRequest, queue: bool) -> str:
     """Take a request up, or queue it behind the plan under way; return why not, "" if so.
 
     Args:
@@ -204,7 +204,7 @@ def drain(context: StepContext, name: NodeId, cause: str, queue: bool) -> str:
         context.node(name, stop=StopOrder(f"drained: {cause}"))
         return ""
     request = ScaleRequest(job.requests + 1, cause, drain=node.member)
-    return refusal(job, _wanted_with(job, request)) or want(context, request, queue)
+    return refusal(job, _wanted_with(job, request)) or take_up(context, request, queue)
 
 
 def on_cancel_asked(context: StepContext, event: CancelAsked) -> None:
@@ -219,7 +219,7 @@ def on_cancel_asked(context: StepContext, event: CancelAsked) -> None:
     else:
         told = wanted(context.job)
         cancel(context, "cancelled by the operator", dismiss=True)
-        content(context)
+        keep_present_counts(context)
         unstart(context, told.starting_workers, told.starting_servers)
         context.reply(event.to, replies.CancelReply(plan.id, "; ".join(map(str, context.job.queued))))
 

@@ -25,7 +25,7 @@ from coordinator.core.state import PlanAnswers, State
 from coordinator.core.step_context import StepContext
 
 _ROUNDS = 200
-"""Rules that apply one after another to one event; more is a bug."""
+"""At most so many rules apply one after another to one event; more is a bug."""
 
 
 def step(state: State, event: ev.JobEvent) -> tuple[State, list[Effect]]:

@@ -10,7 +10,7 @@ from elastic_ps.core.errors import ConfigurationError
 from protos import elastic_pb2 as pb
 
 LATE_SECONDS = 15.0
-"""That servers may take to report what they applied."""
+"""Seconds that servers may take to report what they applied."""
 _LOOK_SECONDS = 1.0
 
 

@@ -6,7 +6,7 @@ import socket
 from elastic_ps.core.errors import ConfigurationError
 
 _ELSEWHERE = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}
-"""For documentation (RFC 5737, RFC 3849): whatever route leads there leads to other machines. Nothing is sent."""
+"""Addresses for documentation (RFC 5737, RFC 3849): a route to them leads to other machines. Nothing is sent."""
 
 
 def reachable(host: str) -> str:

@@ -15,7 +15,7 @@ from protos import elastic_pb2 as pb
 _MESSAGE_BYTES = 64 << 20
 _GREETING_MS, _IDLE_MS = 10_000, 60_000
 _MOST_CALLS = 256
-"""Of one connection, at once."""
+"""Calls of one connection at once, at most."""
 
 
 class TokenGuard(grpc.aio.ServerInterceptor):

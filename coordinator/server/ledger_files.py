@@ -140,7 +140,7 @@ def _mend(path: Path) -> None:
                 break
         if end < size:
             file.truncate(end)
-            log.warning("%s ended within a line: its last %d bytes are cut off", path, size - end)
+            log.warning("%s ended within a line: its last %d bytes were cut off", path, size - end)
 
 
 class Ledger:

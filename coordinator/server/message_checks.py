@@ -16,16 +16,16 @@ _MOST = 2**62
 
 _TEXT, _LONG_TEXT = 16 << 10, 16 << 20
 _LONG = {"detail", "optimizer", "optimizers", "body"}
-"""Texts of a job's, not of people's: lists of blocks, an optimizer with all its keys, a command for servers."""
+"""Fields whose texts are a program's: lists of blocks, an optimizer with all its keys, a command for servers."""
 
 _ANY_BITS = {"seed", "id", "command"}
-"""What nobody counts on: names that callers have drawn."""
+"""Fields whose numbers are names that callers have drawn: nobody counts with them."""
 
 _ANY_FLOAT = {"metrics"}
-"""What a script hands over: a loss may be nan."""
+"""Fields that a script fills: a loss may be nan."""
 
 _OF_PAIRS = {"runs"}
-"""Lists of pairs, one number behind the other."""
+"""Fields that are lists of pairs, one number behind the other."""
 
 _MOST_SHOWN = 100
 _MOST_TENSOR_BYTES = 1 << 40
@@ -81,7 +81,7 @@ def checked_tensor(tensor: Tensor) -> Tensor:
     """Return a tensor that can be: its size is known before anything is allocated for it.
 
     Raises:
-        ConfigurationError: it is none of numbers, or too large.
+        ConfigurationError: it is not a type of numbers, or too large.
     """
     if not tensor.key or min(tensor.shape, default=0) < 0:
         raise ConfigurationError(f"key {tensor.key!r} with shape {tensor.shape}: not a tensor")
@@ -90,7 +90,7 @@ def checked_tensor(tensor: Tensor) -> Tensor:
     except (TypeError, ValueError, SyntaxError) as error:
         raise ConfigurationError(f"key {tensor.name}: dtype {tensor.dtype!r} is not one of numpy's") from error
     if kind not in "biuf":
-        raise ConfigurationError(f"key {tensor.name}: dtype {tensor.dtype!r} is none of numbers")
+        raise ConfigurationError(f"key {tensor.name}: dtype {tensor.dtype!r} is not a type of numbers")
     if tensor.nbytes > _MOST_TENSOR_BYTES:
         raise ConfigurationError(
             f"key {tensor.name}: shape {tensor.shape}: too large, at most {_MOST_TENSOR_BYTES} bytes"

@@ -18,7 +18,7 @@ from elastic_ps.system.http_pages import answered, started
 from protos import elastic_pb2 as pb
 
 _STEPS = ("registration", "assignment", "migration", "update")
-"""Of a plan (DL2 section 5)."""
+"""The four steps of a plan (DL2 section 5)."""
 
 _ROLES = {pb.WORKER: Role.WORKER, pb.SERVER: Role.SERVER}
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 BlockRun = tuple[int, int]
-"""First block, count."""
+"""A run of blocks: the first one, and how many."""
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.model import Model
 
 KEPT = 3
-"""Complete checkpoints of a job that are kept."""
+"""How many complete checkpoints of a job are kept."""
 
 Stretch = tuple[int, int, int]
-"""First block, count, and what is so of them."""
+"""A run of blocks that share a value: the first block, how many, and the value."""
 
 
 @dataclass(frozen=True)

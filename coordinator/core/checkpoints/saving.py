@@ -21,7 +21,7 @@ from elastic_ps.core.checkpoint_names import name_of
 from elastic_ps.core.configuration import Configuration, NodeId
 
 SAVE_SECONDS = 1800.0
-"""That servers have to write their blocks. A plan waits for them as long, and then the job goes on without."""
+"""Seconds that servers have to write their blocks. Then the job goes on without the checkpoint."""
 
 
 def on_checkpoint_asked(context: StepContext, event: CheckpointAsked) -> None:

@@ -13,15 +13,15 @@ from coordinator.core.state import CoordinatorSettings
 from coordinator.core.step_context import StepContext
 
 PATIENCE_SECONDS = 300.0
-"""That a storage which does not answer is asked."""
+"""Seconds for which a storage that does not answer is asked."""
 
 ANSWER_SECONDS = 60.0
-"""That one search may take, until another one is begun beside it."""
+"""Seconds that one search may take, until another one is begun beside it."""
 
 _LONGEST_PAUSE = 15.0
 
 UNREAD = 3
-"""Times that servers may fail to read a checkpoint of which nobody knows that it is damaged, before an older one."""
+"""How often servers may fail to read a checkpoint that is not known to be damaged, before an older one is taken."""
 
 
 def search_of(settings: CoordinatorSettings, job: DurableJob) -> CheckpointSearch:

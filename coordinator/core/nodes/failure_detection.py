@@ -28,7 +28,7 @@ from coordinator.core.step_context import StepContext
 from elastic_ps.core.configuration import NodeId, Role
 
 _EXPELLED = 100
-"""Expelled nodes that are remembered, so that their launchers hear of them."""
+"""How many expelled nodes are remembered, so that their launchers hear of them."""
 
 
 def on_tick(context: StepContext) -> None:

@@ -10,7 +10,7 @@ Pair = frozenset[NodeId]
 """Two nodes of which one cannot reach the other; in which direction does not matter."""
 
 _EXACT = 12
-"""Pairs up to which every cover is looked at: at most two to the power of it."""
+"""Up to so many pairs every cover is looked at: at most two to the power of it."""
 
 
 def best_cut(pairs: Collection[Pair], cost: Callable[[frozenset[NodeId]], Any]) -> frozenset[NodeId]:

@@ -27,13 +27,13 @@ from coordinator.core.step_context import StepContext
 from elastic_ps.core.configuration import NodeId, Role
 
 SETTLE_SECONDS = 3.0
-"""More than a node's longest pause between two tries, so that nodes which wait to join have come by then."""
+"""Seconds: more than a node's longest pause between two tries, so that nodes which wait to join have come by then."""
 
 PATIENCE_SECONDS = 30.0
-"""Beyond a lease, for those without whom the job goes back. Those who live train meanwhile."""
+"""Seconds beyond a lease for which nodes are waited for that the job cannot go on without; the others train on."""
 
 ALONE_SECONDS = 3600.0
-"""Beyond a lease, where nobody has come at all: all may live and train behind a way that is not open."""
+"""Seconds beyond a lease, where nobody has come at all: all may live and train while none of them gets through."""
 
 NUMBERS = 1000
 """Numbers of nodes, plans and requests go on from term times this: those that nobody remembers are not used again."""

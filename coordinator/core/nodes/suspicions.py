@@ -31,7 +31,7 @@ PROMPT = 3.0
 """Leases in which a node answers a directive whose answer needs nothing but itself and its peers' connections."""
 
 LONG_SECONDS = 600.0
-"""Without a block, in which blocks are copied or loaded from a checkpoint."""
+"""Seconds without any progress, after which copying blocks, or loading them from a checkpoint, counts as stuck."""
 
 
 class SuspicionVerdict(StrEnum):

@@ -21,7 +21,7 @@ from elastic_ps.core.configuration import ConfigId, NodeId, Role
 from elastic_ps.core.errors import ConfigurationError
 
 _WITHDRAWN = 100
-"""Requests that came to nothing, of which is remembered why."""
+"""How many requests that came to nothing are remembered, with the reason."""
 
 
 def form(context: StepContext) -> bool:
@@ -92,13 +92,13 @@ def withdraw(
 
 
 def give_up(context: StepContext, reason: str) -> None:
-    """Cancel, and want what is: nothing is tried again."""
+    """Cancel a plan, and want what there is: nothing is tried again."""
     cancel(context, reason, dismiss=True)
-    content(context)
+    keep_present_counts(context)
 
 
-def content(context: StepContext) -> None:
-    """Want what is; who waits to join is sent home."""
+def keep_present_counts(context: StepContext) -> None:
+    """Want what there is, and end nodes that wait to join."""
     configuration = context.job.configuration
     if configuration is None:
         return

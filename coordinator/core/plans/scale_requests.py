@@ -12,7 +12,7 @@ from coordinator.core.plans.plan import MigrationMode
 from elastic_ps.core.configuration import Member, NodeId, Role
 
 RESTORE = "restore: "
-"""What the cause of a plan begins with that takes the job back to a checkpoint; the rest says why."""
+"""The cause of a plan that takes the job back to a checkpoint begins with this; the rest says why."""
 
 
 @dataclass(frozen=True)

@@ -238,7 +238,7 @@ def test_an_end_that_is_no_line_is_cut_off_and_told(tmp_path, caplog, end):
     path.write_text(ROW.format(1) + end)
     Steps(path).close()
     assert path.read_text() == ROW.format(1)
-    assert f"ended within a line: its last {len(end)} bytes are cut off" in caplog.text
+    assert f"ended within a line: its last {len(end)} bytes were cut off" in caplog.text
 
 
 def test_only_the_end_of_long_step_times_is_read_at_the_start(tmp_path, monkeypatch):
