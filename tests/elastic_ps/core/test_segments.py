@@ -1,13 +1,13 @@
 """Runs of blocks, cut and joined."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from elastic_ps.core.segments import joined, stretches
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=20))
 def test_stretches_cut_exactly_where_something_changes(values: list[int]) -> None:
     found = list(stretches(np.array(values)))
