@@ -1,4 +1,4 @@
-"""The MXNet adapter. Importing it makes the kvstore "dist_elastic" known to MXNet.
+"""This package is the MXNet adapter: importing it makes the kvstore "dist_elastic" known to MXNet.
 
 import elastic_ps.mxnet
 trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, kvstore="dist_elastic")

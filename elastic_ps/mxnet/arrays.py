@@ -1,4 +1,4 @@
-"""MXNet arrays as the worker side's `Array`: CPU memory is read and written in place.
+"""This module makes MXNet's arrays the worker side's `Array`: CPU memory is read and written in place.
 
 Order with MXNet's engine (docs/reference/mxnet.md): a read waits for the array's pending writes, a write for its reads
 and writes. Both then touch the memory from the script's thread, outside the engine, so whatever the script enqueues
@@ -34,12 +34,12 @@ _HOST_MEMORY = ("cpu", "cpu_pinned", "cpu_shared")
 
 
 def dtype_name(array: Any) -> str:
-    """numpy's name of the array's element type."""
+    """Return numpy's name of the array's element type."""
     return str(np.dtype(array.dtype).name)
 
 
-class HostArray(Dense):
-    """A dense array in this process's memory. Neither read nor write makes a copy of its own."""
+class MXNetHostArray(Dense):
+    """An `MXNetHostArray` is a dense array in this process's memory; neither read nor write makes a copy of its own."""
 
     def __init__(self, array: Any):
         self._array = array
@@ -51,7 +51,7 @@ class HostArray(Dense):
         self._kept: NDArray[Any] | None = None
 
     def read(self) -> NDArray[Any]:
-        """A read-only view; it keeps the array alive and shows what is written to it later."""
+        """Return a read-only view, which keeps the array alive and shows what is written to it later."""
         self._array.wait_to_read()
         view = self._view().view()
         view.flags.writeable = False
@@ -65,7 +65,7 @@ class HostArray(Dense):
             return
         wait = _LIB.MXNDArrayWaitToWrite if to_write else _LIB.MXNDArrayWaitToRead
         for array in arrays:
-            assert isinstance(array, HostArray)
+            assert isinstance(array, MXNetHostArray)
             check_call(wait(array._array.handle))
 
     @staticmethod
@@ -101,7 +101,7 @@ class HostArray(Dense):
 
 
 class Copied:
-    """What an `Array` is whose memory the worker side cannot touch."""
+    """A `Copied` array is one whose memory the worker side cannot touch."""
 
     @staticmethod
     def settle(arrays: Sequence[Array], to_write: bool) -> None:
@@ -117,7 +117,7 @@ class Copied:
 
 
 class DeviceArray(Copied, Dense):
-    """A dense array in an accelerator's memory: copied."""
+    """A `DeviceArray` is a dense array in an accelerator's memory, which is copied."""
 
     def __init__(self, array: Any):
         self._array = array
@@ -125,7 +125,7 @@ class DeviceArray(Copied, Dense):
         self.dtype = dtype_name(array)
 
     def read(self) -> NDArray[Any]:
-        """A copy."""
+        """Return a copy of the values, in the array's shape and dtype."""
         values: NDArray[Any] = self._array.asnumpy()
         return values
 
@@ -137,7 +137,7 @@ class DeviceArray(Copied, Dense):
 
 
 class RowSparseArray(Copied):
-    """A row-sparse array.
+    """A `RowSparseArray` stores only some rows.
 
     Args:
         array: of storage type "row_sparse".
@@ -159,7 +159,7 @@ class RowSparseArray(Copied):
         return Rows(numbers, values.reshape(len(numbers), prod(self.shape[1:])))
 
     def read(self) -> NDArray[Any]:
-        """All rows; those that are not stored are zero."""
+        """Return all rows; those that are not stored are zero."""
         with mx.autograd.pause():
             return dense_array(self._array.tostype("default")).read()
 
@@ -173,17 +173,17 @@ class RowSparseArray(Copied):
 
 
 def is_sparse(array: Any) -> bool:
-    """Whether it stores only some rows."""
+    """Return whether an array stores only some rows."""
     return getattr(array, "stype", None) == "row_sparse"
 
 
 def dense_array(array: Any) -> Array:
-    """An `Array` over a dense NDArray on any device."""
-    return HostArray(array) if array.ctx.device_type in _HOST_MEMORY else DeviceArray(array)
+    """Return an `Array` over a dense NDArray on any device."""
+    return MXNetHostArray(array) if array.ctx.device_type in _HOST_MEMORY else DeviceArray(array)
 
 
 def wrap(key: int | str, array: Any) -> Array:
-    """An `Array` over any NDArray that the store takes.
+    """Return an `Array` over any NDArray that the store takes.
 
     Raises:
         ConfigurationError: no NDArray, a storage type or an element type that cannot be stored; names `key`.
@@ -193,14 +193,14 @@ def wrap(key: int | str, array: Any) -> Array:
 
 
 class Wrappers:
-    """`wrap`, with what it found kept from call to call: to look at a small NDArray costs more than to copy it."""
+    """`Wrappers` keep what `wrap` found from call to call: to look at a small NDArray costs more than to copy it."""
 
     def __init__(self) -> None:
         self._kept: dict[int | str, list[tuple[Any, Array]]] = {}
         self._call: tuple[list[Any], list[Any], dict[int | str, list[Array]]] | None = None
 
     def again(self, keys: Any, values: Any) -> dict[int | str, list[Array]] | None:
-        """What was wrapped of a list of keys with one dense array each, where it is the call before once more."""
+        """Return what was wrapped in the call before where this is the same call again; None: it is another one."""
         if self._call is None or not isinstance(keys, list) or not isinstance(values, list):
             return None
         known_keys, known_values, wrapped = self._call
@@ -208,7 +208,13 @@ class Wrappers:
         return wrapped if same else None
 
     def remember(self, keys: Any, values: Any, wrapped: dict[int | str, list[Array]]) -> None:
-        """Keep what was wrapped of a call, for `again`, if its arrays are kept anyhow."""
+        """Keep what was wrapped of a call, for `again`, if its arrays are kept anyhow.
+
+        Args:
+            keys: as the script gave them.
+            values: as the script gave them.
+            wrapped: its arrays by key.
+        """
         self._call = None
         if isinstance(keys, list) and isinstance(values, list) and len(wrapped) == len(keys):
             kept = [self._kept.get(key) for key in wrapped]
@@ -216,12 +222,12 @@ class Wrappers:
                 self._call = list(keys), list(values), wrapped
 
     def wrap(self, key: int | str, arrays: Sequence[Any]) -> list[Array]:
-        """See `wrap`; of a key's arrays."""
+        """Return the `Array`s over a key's arrays; see `wrap`."""
         kept = self._kept.get(key, ())
         if len(kept) == len(arrays) and all(known is array for (known, _), array in zip(kept, arrays, strict=True)):
             return [wrapper for _, wrapper in kept]
         wrapped = [wrap(key, array) for array in arrays]
-        if all(isinstance(wrapper, HostArray) and wrapper.nbytes <= _KEPT_BYTES for wrapper in wrapped):
+        if all(isinstance(wrapper, MXNetHostArray) and wrapper.nbytes <= _KEPT_BYTES for wrapper in wrapped):
             self._kept[key] = list(zip(arrays, wrapped, strict=True))  # keeps the arrays themselves, too
         else:
             self._kept.pop(key, None)
@@ -254,7 +260,12 @@ def check(key: int | str, array: Any) -> None:
 
 
 def row_numbers(key: int | str, row_ids: Any, rows: int) -> NDArray[np.int64]:
-    """The distinct `row_ids` in ascending order.
+    """Return the distinct `row_ids` in ascending order.
+
+    Args:
+        key: for the message.
+        row_ids: an NDArray of whole numbers, of any shape.
+        rows: how many rows the array has.
 
     Raises:
         ConfigurationError: one is not in range(rows), or they are no whole numbers.
@@ -270,7 +281,12 @@ def row_numbers(key: int | str, row_ids: Any, rows: int) -> NDArray[np.int64]:
 
 
 def wrap_rows(key: int | str, out: Any, row_ids: Any) -> Array:
-    """An `Array` whose `write` stores only the rows `row_ids`, for `row_sparse_pull`.
+    """Return an `Array` whose `write` stores only some rows, for `row_sparse_pull`.
+
+    Args:
+        key: for the message.
+        out: a row-sparse NDArray.
+        row_ids: an NDArray with the numbers of the rows.
 
     Raises:
         ConfigurationError: `out` is not row-sparse, or a row does not exist; names `key`.

@@ -1,4 +1,4 @@
-"""Batches of a Gluon data set in the elastic order, loaded ahead by threads."""
+"""This module loads batches of a Gluon data set in the elastic order, ahead of their use, in threads."""
 
 import weakref
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from elastic_ps.data.sampler import Sampler
 
 
 class ElasticDataLoader:
-    """Yields (step, indices, batch) of this worker's slices, until the epoch ends: a Sampler that loads.
+    """An `ElasticDataLoader` yields (step, indices, batch) of this worker's slices until the epoch ends.
 
         loader = ElasticDataLoader(dataset, global_batch=64, num_workers=2)
         for epoch in elastic_ps.epochs(10):
@@ -84,7 +84,7 @@ class ElasticDataLoader:
         )
 
     def __len__(self) -> int:
-        """Steps of an epoch, of all workers together."""
+        """Return the steps of an epoch, of all workers together."""
         return self._sampler.spec.steps_per_epoch
 
     @property
@@ -104,7 +104,7 @@ class ElasticDataLoader:
         return self._batchify([self._dataset[int(index)] for index in indices])
 
     def _take(self, indices: NDArray[np.int64]) -> Any:
-        """The batch of these samples, loaded before or now."""
+        """Return the batch of these samples, loaded before or now."""
         future = self._ahead.pop(indices.tobytes(), None)
         return self._load(indices) if future is None else future.result()
 

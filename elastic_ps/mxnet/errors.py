@@ -1,4 +1,4 @@
-"""Errors of the kvstore that are both the runtime's and MXNet's: a script's `except mx.MXNetError` catches them.
+"""This module makes the kvstore's errors MXNet's too: a script's `except mx.MXNetError` catches them.
 
 elastic_ps.core knows no framework. What it raises is given its second class here, where it leaves the adapter.
 """

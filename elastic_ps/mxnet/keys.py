@@ -1,4 +1,4 @@
-"""Keys and values as MXNet's KVStore takes them: one or lists, nested or not."""
+"""This module takes keys and values as MXNet's KVStore does: one or lists, nested or not."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,17 +12,17 @@ Grouped = dict[Key, list[Any]]
 
 
 def key_text(key: Key) -> str:
-    """As in `Tensor.key`: "i:3" for an integer, "s:weight" for a string."""
+    """Return a key as `Tensor.key` has it: "i:3" for an integer, "s:weight" for a string."""
     return f"s:{key}" if isinstance(key, str) else f"i:{key}"
 
 
 def key_of_text(text: str) -> Key:
-    """The inverse of `key_text`."""
+    """Return the key that `key_text` wrote."""
     return int(text[2:]) if text.startswith("i:") else text[2:]
 
 
 def group(keys: Any, values: Any) -> Grouped:
-    """Arrays by key, in order of first mention.
+    """Return arrays by key, in order of first mention.
 
     Args:
         keys: one key or a (nested) list of keys.
@@ -38,7 +38,7 @@ def group(keys: Any, values: Any) -> Grouped:
 
 
 def pairs(keys: Any, values: Any) -> Iterator[tuple[Key, Any]]:
-    """As `group`, one by one."""
+    """Yield each key with one array, as `group` takes them."""
     if isinstance(keys, list | tuple):
         if not isinstance(values, list | tuple) or len(values) != len(keys):
             found = len(values) if isinstance(values, list | tuple) else type(values).__name__
@@ -56,7 +56,7 @@ def pairs(keys: Any, values: Any) -> Iterator[tuple[Key, Any]]:
 
 
 def flat(values: Any) -> Iterator[Any]:
-    """What nested lists hold."""
+    """Yield what nested lists hold."""
     if isinstance(values, list | tuple):
         for value in values:
             yield from flat(value)

@@ -1,4 +1,4 @@
-"""The kvstore "dist_elastic": MXNet's KVStore contract, translated onto the worker side's `KeyStore`.
+"""The kvstore "dist_elastic" translates MXNet's KVStore contract onto the worker side's `KeyStore`.
 
 "dist_elastic_sync", "dist_elastic_async" and "dist_elastic_ssp" say which consistency they expect the job to have; the
 plain name takes what there is.
@@ -33,7 +33,7 @@ from elastic_ps.worker.script.worker_job import current_job
 
 
 def open_store(consistency: str | None) -> KeyStore:
-    """The script's next kvstore object in the job of this process, see `WorkerJob.open_store`.
+    """Return the script's next kvstore object in the job of this process; see `WorkerJob.open_store`.
 
     Raises:
         ConfigurationError: the process was not started as part of a job, or its consistency is another one.
@@ -46,7 +46,7 @@ def open_store(consistency: str | None) -> KeyStore:
 
 @raises_mxnet_errors
 class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
-    """A kvstore on the servers of this process's elastic job.
+    """An `ElasticKVStore` keeps its values on the servers of this process's elastic job.
 
     Where MXNet's `dist_sync` differs from its documentation, this follows the documentation. All calls return when
     their effect is complete. `priority` is accepted everywhere and means nothing: one exchange carries all keys.
@@ -81,12 +81,25 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
         self._store.init([key_text(key) for key in values], list(values.values()))
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
-        """Define keys and write the job's values to `out`. Arrays that are never pushed become auxiliary state."""
+        """Define keys and write the job's values to `out`. Arrays that are never pushed become auxiliary state.
+
+        Args:
+            key: one or a list.
+            value: the first values, one for each key; the chief's count.
+            out: array, list of arrays (one per device), or a list of those.
+            priority: without meaning here.
+        """
         values, outs = self._one_each(key, value), self._wrapped(group(key, out), self._outs)
         self._store.broadcast([key_text(key) for key in values], list(values.values()), [outs[key] for key in values])
 
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
-        """Add gradients to the open exchange; arrays of one key are summed."""
+        """Add gradients to the open exchange; arrays of one key are summed.
+
+        Args:
+            key: one or a list.
+            value: array, list of arrays (one per device), or a list of those.
+            priority: without meaning here.
+        """
         wrapped = self._pushed.again(key, value)
         if wrapped is None:
             wrapped = self._wrapped(group(key, value), self._pushed)
@@ -119,6 +132,12 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
         """Push gradients, and write the new values to `out`, or to `value` where there is no `out`.
 
         Each call is an exchange: give it all keys of a step as a list, or see `combined`.
+
+        Args:
+            key: one or a list.
+            value: gradients: array, list of arrays (one per device), or a list of those.
+            out: likewise.
+            priority: without meaning here.
         """
         gradients = group(key, value)
         targets = gradients if out is None else group(key, out)
@@ -133,7 +152,7 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
 
     @contextmanager
     def combined(self, overlap: bool = False) -> Iterator[None]:
-        """While open, pushpulls travel together; they write when it closes. MXNet's own loops use it (`loops`).
+        """Let pushpulls travel together while it is open; they write when it closes. See `loops`.
 
         Args:
             overlap: nothing writes to the gradients until then: they may be sent as the backward pass makes them.
@@ -209,7 +228,7 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
         self._store.load_optimizer_states({key_text(key): state for key, state in states.items()})
 
     def _fresh_updater(self, verb: str) -> Any:
-        """An updater of MXNet with this store's optimizer, for its file format."""
+        """Return an updater of MXNet with this store's optimizer, for its file format."""
         if self._updater is None:
             raise ConfigurationError(
                 f"cannot {verb} optimizer states: this store has no optimizer. Call set_optimizer first, or where "
@@ -218,7 +237,7 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
         return mx.optimizer.get_updater(self._updater.optimizer)
 
     def _set_updater(self, updater: Callable[..., Any]) -> None:
-        """Refused: values live on the servers."""
+        """Refuse an updater: values live on the servers."""
         raise ConfigurationError(
             f"cannot run the updater {updater!r} on the servers: use set_optimizer with one of MXNet's optimizers, or "
             "name your own rule as module:Class (docs/reference/mxnet.md)"
@@ -238,7 +257,7 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
         self._store.set_compression(Compression.of(compression_params))
 
     def is_capable(self, capability: str) -> bool:
-        """Whether servers can run the optimizer: yes."""
+        """Return whether servers can run the optimizer: they can."""
         if capability.lower() == self.OPTIMIZER:
             return True
         raise ValueError(f"unknown capability {capability!r}; this store knows {self.OPTIMIZER!r}")
@@ -250,12 +269,12 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
 
     @property
     def rank(self) -> int:
-        """Of this worker; changes when workers come and go."""
+        """The rank of this worker; it changes when workers come and go."""
         return self._store.rank
 
     @property
     def num_workers(self) -> int:
-        """Changes when workers come and go."""
+        """The number of workers; it changes when workers come and go."""
         return self._store.num_workers
 
     def barrier(self) -> None:

@@ -1,4 +1,4 @@
-"""MXNet's own loops of pushpulls, each as one exchange.
+"""This module makes each of MXNet's own loops of pushpulls one exchange.
 
 `Trainer.step` and `Module.update` call `pushpull` once for each parameter and read nothing in between. An exchange for
 each of them would be right and slow, and from the calls alone nobody can tell which one is the last.

@@ -1,4 +1,4 @@
-"""What the Module API needs beyond the kvstore."""
+"""This module gives the Module API what it needs beyond the kvstore."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.mxnet.kvstore import ElasticKVStore
 
 AUXILIARY_PREFIX = "aux:"
-"""Of the keys that hold a module's auxiliary states; a Module's own keys are its parameters' names."""
+"""The prefix of the keys that hold a module's auxiliary states; a Module's own keys are its parameters' names."""
 
 
 def track_auxiliary(module: Any) -> Any:

@@ -1,4 +1,4 @@
-"""MXNet's optimizers, said in the servers' terms: what to run, with which values at each step, and their state.
+"""This module says MXNet's optimizers in the servers' terms: what to run, the values of each step, and the state.
 
 MXNet pickles an optimizer and sends the code to its servers. Ours get a name and numbers, so an optimizer must be
 one that they know: exactly one of MXNet's classes below (a subclass may change the rule, and its code stays here),
@@ -29,7 +29,7 @@ Key = int | str
 
 
 class AdamW(mx.optimizer.Optimizer):  # type: ignore[misc]  # mxnet has no types
-    """Adam with decoupled weight decay: `Trainer(params, "adamw", {...})`.
+    """`AdamW` is Adam with decoupled weight decay: `Trainer(params, "adamw", {...})`.
 
     MXNet 1.9.1 has the operator `contrib.adamw_update` and no class for it; this one runs with every kvstore.
 
@@ -54,11 +54,18 @@ class AdamW(mx.optimizer.Optimizer):  # type: ignore[misc]  # mxnet has no types
         self.correct_bias = correct_bias
 
     def create_state(self, index: Key, weight: Any) -> tuple[Any, Any]:
-        """Mean and variance."""
+        """Return mean and variance, zeros in the weight's shape and dtype."""
         return mx.nd.zeros_like(weight), mx.nd.zeros_like(weight)
 
     def update(self, index: Key, weight: Any, grad: Any, state: tuple[Any, Any]) -> None:
-        """One step on this process."""
+        """Make one step in this process.
+
+        Args:
+            index: of the weight.
+            weight: is updated in place.
+            grad: its gradient, of its shape.
+            state: mean and variance, updated in place.
+        """
         self._update_count(index)
         rate = self._get_lr(index)
         if self.correct_bias:
@@ -84,7 +91,7 @@ mx.optimizer.register(AdamW)
 
 @dataclass(frozen=True)
 class _Known:
-    """How one of MXNet's classes is said in our terms.
+    """A `_Known` class of MXNet's is said in our terms.
 
     Attributes:
         rule: the servers' name.
@@ -121,7 +128,7 @@ _KNOWN: dict[type, _Known] = {
 
 
 def translate(optimizer: Any, key_of_index: Callable[[Key], str]) -> OptimizerSpec:
-    """What the servers are told of an optimizer, once.
+    """Return what the servers are told of an optimizer, once.
 
     Args:
         optimizer: an `mx.optimizer.Optimizer`.
@@ -169,7 +176,7 @@ def _rule(optimizer: Any) -> tuple[str, dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """The Python number of a numpy scalar, which JSON does not take."""
+    """Return the Python number of a numpy scalar, which JSON does not take."""
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -185,7 +192,7 @@ def _unknown(optimizer: Any) -> str:
 
 
 def _multipliers(optimizer: Any, key_of_index: Callable[[Key], str]) -> dict[str, dict[str, float]]:
-    """Each key's factors that differ from 1, by the rules of `Optimizer._get_lrs` and `_get_wds`."""
+    """Return each key's factors that differ from 1, by the rules of `Optimizer._get_lrs` and `_get_wds`."""
     tables = {"lr_mult": optimizer.lr_mult, "wd_mult": optimizer.wd_mult}
     keys: dict[str, dict[str, float]] = {}
     for index in {**optimizer.param_dict, **optimizer.idx2name, **tables["lr_mult"], **tables["wd_mult"]}:
@@ -208,7 +215,7 @@ def _multiplier(optimizer: Any, index: Key, name: str, table: dict[Key, float]) 
 
 
 def hyper(optimizer: Any, num_update: int) -> Hyper:
-    """The values of update `num_update`, counted from 1 after the optimizer's own `begin_num_update`.
+    """Return the values of update `num_update`, counted from 1 after the optimizer's own `begin_num_update`.
 
     Schedules that keep state (FactorScheduler) are evaluated on a copy: the optimizer does not change.
 
@@ -258,7 +265,7 @@ def _learning_rate(optimizer: Any, num_update: int) -> float:
 
 
 def to_mxnet_states(optimizer: Any, states: dict[Key, dict[str, Any]]) -> dict[Key, Any]:
-    """Our states as `mx.optimizer.Updater.states` has them, so that its `get_states` writes MXNet's own file.
+    """Return our states as `mx.optimizer.Updater.states` has them, so that its `get_states` writes MXNet's own file.
 
     The update counts are put into the optimizer, where MXNet keeps them (`get_states(dump_optimizer=True)`).
 
@@ -277,7 +284,7 @@ def to_mxnet_states(optimizer: Any, states: dict[Key, dict[str, Any]]) -> dict[K
 
 
 def from_mxnet_states(optimizer: Any, states: dict[Key, Any]) -> dict[Key, dict[str, Any]]:
-    """The inverse of `to_mxnet_states`, for states that MXNet or we wrote.
+    """Return states that MXNet or we wrote as the servers take them: the inverse of `to_mxnet_states`.
 
     Where the optimizer knows no update count of an index (it did not come from the file), "count" is absent.
 
@@ -338,5 +345,5 @@ def _is_array(value: Any) -> bool:
 
 
 def _slots(optimizer: Any, known: _Known) -> tuple[str, ...]:
-    """Names of the rule's own state arrays, in MXNet's order."""
+    """Return the names of the rule's own state arrays, in MXNet's order."""
     return tuple(name for name, _ in make_rule(OptimizerSpec(*_rule(optimizer))).states(np.dtype(np.float32)))

@@ -1,4 +1,4 @@
-"""Makes MXNet 1.9.1 usable: import this before the first `import mxnet`, or `mxnet` from here.
+"""This module makes MXNet 1.9.1 usable: import this before the first `import mxnet`, or `mxnet` from here.
 
 MXNet names two things that have moved since: `numpy.bool`, which numpy dropped in 1.24, and `scipy.sparse.csr`'s
 `csr_matrix`, which every `mx.nd.array` looks at and SciPy warns about. Both names are put back. While it is imported

@@ -63,6 +63,7 @@ def lose(job):
     return ledger_of(job.folder / "lost")
 
 
+@pytest.mark.mxnet
 @pytest.mark.timeout(400)
 def test_digits_outlives_its_coordinators_folder(tmp_path):
     epochs = 40

@@ -8,14 +8,14 @@ import pytest
 from mxnet.gluon import nn
 
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.mxnet.arrays import DeviceArray, HostArray, RowSparseArray, Wrappers, wrap, wrap_rows
+from elastic_ps.mxnet.arrays import DeviceArray, MXNetHostArray, RowSparseArray, Wrappers, wrap, wrap_rows
 
 pytestmark = pytest.mark.mxnet
 
 DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool"]
 
 
-@pytest.mark.parametrize("kind", [HostArray, DeviceArray])
+@pytest.mark.parametrize("kind", [MXNetHostArray, DeviceArray])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(1,), (7,), (3, 5), (2, 1, 3, 4)])
 def test_what_is_written_is_read(kind, dtype, shape):
@@ -32,7 +32,7 @@ def test_what_is_written_is_read(kind, dtype, shape):
 
 
 def test_values_may_be_reused_after_a_write():
-    for kind in (HostArray, DeviceArray):
+    for kind in (MXNetHostArray, DeviceArray):
         array, values = mx.nd.zeros((64, 64)), np.ones((64, 64), "float32")
         kind(array).write(values)
         values[:] = 7
