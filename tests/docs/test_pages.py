@@ -10,6 +10,7 @@ import pytest
 from typer.main import get_command
 
 import elastic_ps
+from coordinator.core.plans.plan import Phase
 from coordinator.ctl import cli as elasticctl
 from dl2_scheduler import cli as dl2
 from elastic_ps.launch import cli as elasticrun
@@ -183,6 +184,17 @@ def test_pages_that_the_code_names_exist():
     }
     assert len(named) > 20
     assert [(path, page) for path, page in sorted(named) if not (ROOT / page).exists()] == []
+
+
+def test_the_picture_of_a_plan_has_its_phases():
+    picture = (ROOT / "docs" / "pictures" / "plan.svg").read_text()
+    assert [phase for phase in Phase if phase is not Phase.CANCELLED and f">{phase}<" not in picture] == []
+
+
+def test_the_picture_of_the_house_has_every_folder_of_the_runtime():
+    picture = (ROOT / "docs" / "pictures" / "house.svg").read_text()
+    folders = {path.parent.name for path in (ROOT / "elastic_ps").glob("*/__init__.py")} - {"testing"}
+    assert [folder for folder in sorted(folders) if f">{folder}<" not in picture] == []
 
 
 def test_the_site_has_every_page_in_its_menu():
