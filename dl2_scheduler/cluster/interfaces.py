@@ -27,14 +27,15 @@ class JobOutcome:
         id: the id of the job.
         workers: how many it had, which may be other than it was given.
         servers: how many it had.
-        epochs: it trained, as far as the slot's ends tell: what `JobState.epochs_done` grew by; 0 where it fell.
+        epochs: the epochs that it trained, as far as the slot's ends tell: what `JobState.epochs_done` grew by; 0 where
+            it fell.
         finished: when it ended, in seconds since the cluster began; None: it goes on.
         note: why it was other than decided, for people.
         since: when it began to train with these counts, in seconds since the cluster began; None: not known.
-        again: of `epochs`, those that it had trained before and a restore took back: they tell a speed, but are no
+        again: those of `epochs` that it had trained before and a restore took back: they tell a speed, but are no
             progress. `epochs - again`, summed over a job's slots, is what it has trained, each epoch once.
-        lost: by which `epochs_done` fell, as a restore took back more than the slot trained; else 0. Where it is not,
-            the slot tells no speed.
+        lost: how many `epochs_done` fell by, as a restore took back more than the slot trained; else 0. Where it is
+            not 0, the slot tells no speed.
     """
 
     id: JobId

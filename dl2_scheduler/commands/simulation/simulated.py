@@ -35,7 +35,7 @@ VariationSeed = Annotated[int, typer.Option(help="Of the speeds' deviations.")]
 
 @dataclass(frozen=True)
 class CostOptions:
-    """`CostOptions` hold what scaling costs a simulated job."""
+    """`CostOptions` say what it costs a simulated job to be scaled."""
 
     start_cost: StartCost = MEASURED.start
     change_cost: ChangeCost = MEASURED.change
