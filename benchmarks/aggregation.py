@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.report import as_program, finish
+from benchmarks.support.report import as_program, finish
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import Array
 from elastic_ps.native.threads import in_parallel

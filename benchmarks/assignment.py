@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from benchmarks.report import as_program, finish, under
+from benchmarks.support.report import as_program, finish, under
 from coordinator.core.plans.best_fit import best_fit
 from elastic_ps.core.model import runs
 

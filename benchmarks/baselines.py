@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from benchmarks.report import BenchmarkGoal, as_program, at_least, finish, under
+from benchmarks.support.report import BenchmarkGoal, as_program, at_least, finish, under
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.policies.registry import POLICY_NAMES, make_policy, rule_of

@@ -18,8 +18,8 @@ import sys
 from typing import Any
 
 from benchmarks import cluster_kube, cluster_pods
-from benchmarks.cluster_local import memory, memory_goals, scalings
-from benchmarks.report import BenchmarkGoal, as_program, finish
+from benchmarks.support.cluster_local import memory, memory_goals, scalings
+from benchmarks.support.report import BenchmarkGoal, as_program, finish
 from tests.kube import kube_cluster
 from tests.kube.kube_release import definition
 

@@ -29,8 +29,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.cluster_world import MOST, CountedApi, World, until
-from benchmarks.report import BenchmarkGoal, as_program, at_most, finish, under
+from benchmarks.support.cluster_world import MOST, CountedApi, World, until
+from benchmarks.support.report import BenchmarkGoal, as_program, at_most, finish, under
 from dl2_scheduler.backends.clock import SystemClock
 from dl2_scheduler.backends.kube.apiserver.informers import Informers
 from dl2_scheduler.backends.kube.apiserver.objects import NodeInfo

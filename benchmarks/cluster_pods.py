@@ -32,8 +32,8 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cluster_local import CHANGES, Split, program
-from benchmarks.report import as_program, finish
+from benchmarks.support.cluster_local import CHANGES, Split, program
+from benchmarks.support.report import as_program, finish
 from coordinator.client import CoordinatorClient
 from dl2_scheduler.backends.kube.apiserver.objects import SCHEDULER
 from dl2_scheduler.backends.trial import ScalingResult, age, scaled

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import as_program, at_least, finish
+from benchmarks.support.report import as_program, at_least, finish
 from dl2_scheduler.cluster.errors import TrialFailed
 
 FOLDER = Path("build/bench/compression")

@@ -22,7 +22,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import BenchmarkGoal, as_program, finish, under
+from benchmarks.support.report import BenchmarkGoal, as_program, finish, under
 from coordinator.core.job import DurableJob, RegisteredNode
 from coordinator.core.plans.plan import Phase, Plan, PlanKind, Times
 from coordinator.core.plans.scale_requests import ScaleGoal

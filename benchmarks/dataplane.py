@@ -30,9 +30,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.kvstores import Measured, Size, run_mxnet, run_own
-from benchmarks.models import MODELS, TOUCHED
-from benchmarks.report import BenchmarkGoal, as_program, at_least, finish, machine, under
+from benchmarks.support.kvstores import Measured, Size, run_mxnet, run_own
+from benchmarks.support.models import MODELS, TOUCHED
+from benchmarks.support.report import BenchmarkGoal, as_program, at_least, finish, machine, under
 from dl2_scheduler.cluster.errors import TrialFailed
 
 FOLDER = Path("build/bench/dataplane")
@@ -154,12 +154,12 @@ def _goals(rows: list[dict[str, Any]]) -> list[BenchmarkGoal]:
 def _cells(arguments: argparse.Namespace) -> Iterator[Cell]:
     for model in arguments.models:
         for size in arguments.sizes:
-            yield Cell("rows" if model in TOUCHED else "exchange", "benchmarks.train_kvstore", model, size)
+            yield Cell("rows" if model in TOUCHED else "exchange", "benchmarks.scripts.train_kvstore", model, size)
     for network in arguments.networks:
         # contributions are added in another order, and training makes more of the difference
-        yield Cell("training", "benchmarks.train_network", network, Size(2, 1), 1e-3)
+        yield Cell("training", "benchmarks.scripts.train_network", network, Size(2, 1), 1e-3)
     for workers in arguments.workers:
-        yield Cell("workers", "benchmarks.train_kvstore", "resnet50", Size(workers, 1))
+        yield Cell("workers", "benchmarks.scripts.train_kvstore", "resnet50", Size(workers, 1))
 
 
 def main() -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.baselines import FOLDER
-from benchmarks.report import as_program, at_least, finish
+from benchmarks.support.report import as_program, at_least, finish
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.speeds import Speeds

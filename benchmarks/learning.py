@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from benchmarks.baselines import FOLDER, SIZES, published_jobs
-from benchmarks.report import BenchmarkGoal, as_program, at_most, finish
+from benchmarks.support.report import BenchmarkGoal, as_program, at_most, finish
 from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.bootstrap import BootstrapSettings, bootstrap

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from benchmarks.baselines import FOLDER, published_jobs
-from benchmarks.report import BenchmarkGoal, as_program, at_least, at_most, finish
+from benchmarks.support.report import BenchmarkGoal, as_program, at_least, at_most, finish
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import SlotOutcome
 from dl2_scheduler.cluster.jobs import Job

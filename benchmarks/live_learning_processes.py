@@ -3,7 +3,8 @@
     python -m benchmarks.live_learning_processes [--jobs 52] [--seed 0]
 
 Two clusters of 16 task slots run at the same time on this machine, so that what else it does concerns both. Their jobs
-are real but for accelerator and network, which are emulated: see `benchmarks.emulated`. Nobody knows their speeds.
+are real but for accelerator and network, which are emulated: see `benchmarks.scripts.emulated`. Nobody knows
+their speeds.
 """
 
 import argparse
@@ -22,8 +23,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.emulated import KINDS, SAMPLES
-from benchmarks.report import BenchmarkGoal, as_program, at_least, at_most, finish
+from benchmarks.scripts.emulated import KINDS, SAMPLES
+from benchmarks.support.report import BenchmarkGoal, as_program, at_least, at_most, finish
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.jobs import Job
@@ -108,7 +109,7 @@ spec:
   epochs: {job.epochs:.0f}
   workers:
     max: {MOST}
-    template: {{spec: {{containers: [{{command: [python, -m, benchmarks.emulated], args: {arguments}}}]}}}}
+    template: {{spec: {{containers: [{{command: [python, -m, benchmarks.scripts.emulated], args: {arguments}}}]}}}}
   servers:
     max: {MOST}
 """

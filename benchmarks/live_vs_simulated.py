@@ -19,7 +19,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.report import as_program, at_most, finish
+from benchmarks.support.report import as_program, at_most, finish
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.recorded_slots import RecordedSlot

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import BenchmarkGoal, as_program, at_most, finish
+from benchmarks.support.report import BenchmarkGoal, as_program, at_most, finish
 from tests.chaos import network
 from tests.chaos.cells import (
     CUT,

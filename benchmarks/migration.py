@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.models import MODELS
-from benchmarks.report import BenchmarkGoal, as_program, at_least, finish, under
+from benchmarks.support.models import MODELS
+from benchmarks.support.report import BenchmarkGoal, as_program, at_least, finish, under
 from coordinator.archive import Archive
 from dl2_scheduler.backends.trial import Trial, restarted
 from protos import elastic_pb2 as pb
@@ -58,7 +58,7 @@ def measure(model: str, pairs: int) -> tuple[list[WorkerTimeLost], dict[int, lis
     """Play plans of one model; returns the workers' losses and, for `live`, what `_syncing` tells."""
     rounds = -(-pairs // (WORKERS * len(JOINING)))
     plans: list[tuple[int, pb.Plan]] = []
-    with Trial(FOLDER, model, ["benchmarks.train_shapes", model], WORKERS, 1, OPTIONS) as job:
+    with Trial(FOLDER, model, ["benchmarks.scripts.train_shapes", model], WORKERS, 1, OPTIONS) as job:
         for number in range(rounds):
             if number % QUIET_EVERY == 0:
                 job.until(job.version() + 3 * BEFORE)
@@ -145,7 +145,7 @@ def _syncing(archive: Archive, plans: Sequence[pb.Plan]) -> dict[int, list[float
 
 def _restarts(model: str, joining: int) -> list[float]:
     """Measure restarts, in milliseconds each."""
-    worker = ["benchmarks.train_shapes", model]
+    worker = ["benchmarks.scripts.train_shapes", model]
     return [
         1000 * restarted(FOLDER, f"{model}-restart-{joining}-{number}", worker, WORKERS, (1, 1 + joining), OPTIONS)
         for number in range(PAUSE_ROUNDS)

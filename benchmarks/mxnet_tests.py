@@ -4,8 +4,8 @@
 
 PATH is a checkout of Apache MXNet, version 1.9.1; nothing of it is copied. Each test of tests/python/unittest runs as a
 job of one worker and one server, each part of tests/nightly/dist_*_kvstore.py as one of two workers and two servers,
-whose script is `mxnet_tests_script`. docs/reference/mxnet.md says which expectations are not met, and why: those tests
-are listed here as `_UNMET`, and the command fails where the list is not what it finds.
+whose script is `scripts.mxnet_tests_script`. docs/reference/mxnet.md says which expectations are not met, and why:
+those tests are listed here as `_UNMET`, and the command fails where the list is not what it finds.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.report import as_program
+from benchmarks.support.report import as_program
 
 FOLDER = Path("build/benchmarks/mxnet_tests")
 _UNIT = ("test_kvstore.py", "test_kvstore_custom.py", "test_gluon_trainer.py")
@@ -43,7 +43,7 @@ _UNMET = frozenset(
         "test_gluon_trainer:test_trainer_lr_sched",
     }
 )
-"""Tests that fail with our store, as docs/reference/mxnet.md explains."""
+"""Tests that fail with our store, as docs/mxnet.md explains."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,13 @@ def cases(mxnet: Path) -> Iterator[Case]:
 def passes(case: Case, log: Path) -> bool:
     """Run a case as a job; its output goes to `log`."""
     counts = ["--workers", str(case.nodes), "--servers", str(case.nodes), "--max-restarts", "0"]
-    script = ["-m", "benchmarks.mxnet_tests_script", str(case.file.resolve()), case.test or "-", *case.arguments]
+    script = [
+        "-m",
+        "benchmarks.scripts.mxnet_tests_script",
+        str(case.file.resolve()),
+        case.test or "-",
+        *case.arguments,
+    ]
     state = {"XDG_STATE_HOME": str(FOLDER.resolve() / "state")}
     with log.open("wb") as output, suppress(subprocess.TimeoutExpired):
         job = subprocess.run(

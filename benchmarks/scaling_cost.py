@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import as_program, finish, under
+from benchmarks.support.report import as_program, finish, under
 from coordinator.archive import Archive
 from dl2_scheduler.backends.trial import Trial
 from protos import elastic_pb2 as pb

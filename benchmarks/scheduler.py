@@ -24,7 +24,7 @@ import gymnasium
 import numpy as np
 import torch
 
-from benchmarks.report import as_program, finish, under
+from benchmarks.support.report import as_program, finish, under
 from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.snapshot import JobState, Snapshot

@@ -2,8 +2,8 @@
 
 import pytest
 
-from benchmarks.emulated import GLOBAL_BATCH, KEYS, KINDS, StepCost
 from benchmarks.live_learning_processes import MOST, Operator, arrivals, document
+from benchmarks.scripts.emulated import GLOBAL_BATCH, KEYS, KINDS, StepCost
 from dl2_scheduler.cluster.document import read_document
 from protos import cluster_pb2 as pb
 

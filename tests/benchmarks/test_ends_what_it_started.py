@@ -18,7 +18,7 @@ SECONDS = 30.0
 PROGRAM = """
 import subprocess, sys
 from pathlib import Path
-from benchmarks.report import as_program
+from benchmarks.support.report import as_program
 from dl2_scheduler.backends.trial import Trial
 
 def main():

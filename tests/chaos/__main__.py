@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.report import BenchmarkGoal, machine
+from benchmarks.support.report import BenchmarkGoal, machine
 from tests.chaos import network
 from tests.chaos.cells import Fault, JobDraw, draw
 from tests.chaos.run import Run

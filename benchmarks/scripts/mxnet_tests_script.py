@@ -1,6 +1,8 @@
-"""The script of a job of `mxnet_tests`: a file of MXNet's own tests, in which every store's name means ours.
+"""This script of a job of `mxnet_tests` runs a file of MXNet's own tests, in which every store's name means ours.
 
-python -m benchmarks.mxnet_tests_script FILE TEST [ARGUMENTS]: calls the function TEST, or where that is "-" runs FILE.
+    python -m benchmarks.scripts.mxnet_tests_script FILE TEST [ARGUMENTS]
+
+calls the function TEST, or where that is "-" runs FILE.
 """
 # ruff: noqa: I001  # elastic_ps.mxnet makes mxnet importable
 

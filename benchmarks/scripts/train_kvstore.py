@@ -12,8 +12,8 @@ import elastic_ps.mxnet  # noqa: F401  # registers our stores, and lets MXNet 1.
 
 import mxnet as mx
 
-from benchmarks.kvstores import tell, worker_arguments
-from benchmarks.models import MODELS, TOUCHED, Shape
+from benchmarks.support.kvstores import tell, worker_arguments
+from benchmarks.support.models import MODELS, TOUCHED, Shape
 
 _GRADIENT = 1e-3
 

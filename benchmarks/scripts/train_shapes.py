@@ -8,7 +8,7 @@ import argparse
 import numpy as np
 
 import elastic_ps
-from benchmarks.models import MODELS
+from benchmarks.support.models import MODELS
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.worker.script.numpy_array import NumpyArray
 from elastic_ps.worker.script.worker_job import current_job

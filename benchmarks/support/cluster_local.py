@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import BenchmarkGoal, under
+from benchmarks.support.report import BenchmarkGoal, under
 from coordinator.client import CoordinatorClient
 from coordinator.ctl.job_folders import read_job
 from dl2_scheduler.backends.trial import scaled
@@ -143,7 +143,16 @@ def _row(what: str, splits: Sequence[Split]) -> dict[str, Any]:
 def memory(slots: int) -> list[dict[str, Any]]:
     """Return rows: resident memory of each process of a cluster that decides for so many slots, MB."""
     sizes: dict[str, list[float]] = defaultdict(list)
-    options = ("--slots", "1x8", "--slot", MEMORY_SLOT, "--policy", "benchmarks.played:InTurn", "--isolation", "none")
+    options = (
+        "--slots",
+        "1x8",
+        "--slot",
+        MEMORY_SLOT,
+        "--policy",
+        "benchmarks.support.played:InTurn",
+        "--isolation",
+        "none",
+    )
     with _serving("memory", options, _BY_POLICY) as (serve, cluster), _coordinator("memory") as client:
         pids = {"dl2 serve": serve, **_pids("memory", client)}
         first = last = _slot(cluster)

@@ -1,6 +1,6 @@
 """A training job whose accelerator and network are emulated: all else of it is real.
 
-    python -m benchmarks.emulated KIND --epochs 40     # by elasticrun
+    python -m benchmarks.scripts.emulated KIND --epochs 40     # by elasticrun
 
 The script sleeps for as long as a step's work would take, where a real one computes and waits for its network: so tasks
 run beside each other on fewer cores than they are, and speeds depend on workers and servers as on machines of their

@@ -18,9 +18,9 @@ import mxnet as mx
 import numpy as np
 from mxnet import autograd, gluon
 
-from benchmarks.kvstores import tell, worker_arguments
+from benchmarks.support.kvstores import tell, worker_arguments
 
-sys.path.append(str(Path(__file__).parents[1] / "examples"))
+sys.path.append(str(Path(__file__).parents[2] / "examples"))
 
 _LAYER_SECONDS = 0.02
 _BATCH = 32  # samples of a step on each worker
