@@ -58,7 +58,7 @@ def _is_module(name: str) -> bool:
             if spec is None:
                 break
             where: Sequence[str] = spec.submodule_search_locations or ()
-            spec = PathFinder.find_spec(f"{spec.name}.{part}", where)
+            spec = PathFinder.find_spec(part, where)  # under its whole name a namespace would ask for its parent
     except (ImportError, ValueError):
         return False
     return spec is not None

@@ -97,6 +97,12 @@ def test_a_module(jobs: list[tuple[JobSettings, JobCommands]]) -> None:
     assert commands.node(Role.WORKER, join, "n") == [sys.executable, "-m", "pkg.train", "--epochs", "3"]
 
 
+def test_a_module_in_folders_without_init_files(jobs: list[tuple[JobSettings, JobCommands]]) -> None:
+    Path("outer/inner").mkdir(parents=True)
+    Path("outer/inner/train.py").touch()
+    assert invoke("-m", "outer.inner.train")[0] == 3
+
+
 def test_the_command_lines_of_coordinator_and_servers(jobs: list[tuple[JobSettings, JobCommands]]) -> None:
     options = "--checkpoint-interval 30 --restore c/9 --migration pause --block-bytes 128 --lease 20"
     options += " --optimizer-module rules --checkpoint memory://jobs/toy --host localhost --identity toy-1"
