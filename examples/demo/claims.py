@@ -1,6 +1,8 @@
 """What the demo claims, and whether it holds."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from rich.console import Console
@@ -9,6 +11,7 @@ from coordinator.archive import Archive
 from coordinator.ctl.audit import Audit, audit
 from protos import elastic_pb2 as pb
 
+SAMPLES, GLOBAL_BATCH = 1437, 64  # of examples/digits.py
 ACCURACY = 0.97
 PLANS = 3
 
@@ -22,12 +25,16 @@ class DemoResults:
         baseline: of the same job without scaling.
         proof: of the ledger.
         plans: the operator's, in order.
+        device_plans: those of the job with an emulated device.
+        device_rates: its samples a second between plans, with the number of its workers then.
     """
 
     accuracy: float
     baseline: float
     proof: Audit
     plans: tuple[pb.Plan, ...]
+    device_plans: tuple[pb.Plan, ...]
+    device_rates: tuple[tuple[int, float], ...]
 
     def summary(self) -> dict[str, Any]:
         """Return what build/demo/summary.json has."""
@@ -35,6 +42,9 @@ class DemoResults:
             "test_accuracy": self.accuracy,
             "baseline_accuracy": self.baseline,
             "samples_exactly_once": self.proof.exactly_once,
+            "emulated_samples_per_second": [
+                {"workers": workers, "samples_per_second": rate} for workers, rate in self.device_rates
+            ],
             "plans": [
                 {
                     "cause": plan.cause,
@@ -57,12 +67,8 @@ class DemoResults:
         failures += [f"exactly once: {problem}" for problem in self.proof.problems]
         if not self.proof.exactly_once and not self.proof.problems:
             failures.append("exactly once: the ledger is empty")
-        committed = [plan for plan in self.plans if plan.phase == "COMMITTED"]
-        if len(committed) != PLANS:
-            failures.append(f"{len(committed)} of {PLANS} plans were committed")
-        for plan in committed:
-            if len(plan.steps_ms) != 4 or not plan.suspension_ms:
-                failures.append(f"plan {plan.id} lacks the times of its steps or of its workers' suspension")
+        for job, plans in (("digits", self.plans), ("emulated device", self.device_plans)):
+            failures += [f"{job}: {problem}" for problem in _problems(plans)]
         return failures
 
     def show(self, console: Console) -> None:
@@ -74,6 +80,8 @@ class DemoResults:
             console.print(f"plan {plan.id} ({plan.cause}): {changed}")
             console.print(f"  registration + assignment + migration + worker update: {times} ms")
             console.print(f"  moved {plan.bytes_moved:,} bytes; suspension {suspended} ms")
+        rates = ", ".join(f"{rate:.0f} with {workers}" for workers, rate in self.device_rates)
+        console.print(f"emulated device, samples a second by workers: {rates}")
         console.print(f"test accuracy {self.accuracy:.4f}, without scaling {self.baseline:.4f}, at least {ACCURACY}")
         console.print(
             f"every sample of every epoch exactly once: {'proved' if self.proof.exactly_once else 'NOT PROVED'} from "
@@ -81,18 +89,41 @@ class DemoResults:
         )
 
 
-def gather(
-    elastic: Archive, accuracy: float, baseline: float, samples: int, global_batch: int, epochs: int
-) -> DemoResults:
-    """Collect the results of both jobs.
+def gather(device: Archive, elastic: Archive, accuracy: float, baseline: float, epochs: int) -> DemoResults:
+    """Collect the results of all jobs.
 
     Args:
-        elastic: of the scaled job.
-        accuracy: of the scaled job.
-        baseline: accuracy of the other.
-        samples: N, of one epoch.
-        global_batch: B.
-        epochs: of the job.
+        device: of the job with an emulated device.
+        elastic: of the scaled digits.
+        accuracy: of the scaled digits.
+        baseline: accuracy of the digits that were not scaled.
+        epochs: of the digits.
     """
-    plans = tuple(plan for plan in elastic.plans if plan.cause != "start")
-    return DemoResults(accuracy, baseline, audit(elastic.ledger, samples, global_batch, epochs), plans)
+    proof = audit(elastic.ledger, SAMPLES, GLOBAL_BATCH, epochs)
+    return DemoResults(accuracy, baseline, proof, _asked(elastic), _asked(device), tuple(_rates(device)))
+
+
+def _asked(archive: Archive) -> tuple[pb.Plan, ...]:
+    return tuple(plan for plan in archive.plans if plan.cause != "start")
+
+
+def _problems(plans: Sequence[pb.Plan]) -> Iterator[str]:
+    committed = [plan for plan in plans if plan.phase == "COMMITTED"]
+    if len(committed) != PLANS:
+        yield f"{len(committed)} of {PLANS} plans were committed"
+    for plan in committed:
+        if len(plan.steps_ms) != 4 or not plan.suspension_ms:
+            yield f"plan {plan.id} lacks the times of its steps or of its workers' suspension"
+
+
+def _rates(archive: Archive) -> Iterator[tuple[int, float]]:
+    """Yield the workers between two plans, and the samples a second of the steps that lie wholly there."""
+    edges = [(plan.started, plan.ended) for plan in _asked(archive) if plan.phase == "COMMITTED"]
+    ends = sorted(row.step.end for row in archive.steps)
+    for low, high in pairwise([ends[0], *(edge for both in edges for edge in both), ends[-1]]):
+        if (low, high) in edges:
+            continue
+        rows = [row for row in archive.steps if low < row.step.end - row.step.seconds and row.step.end <= high]
+        if rows:
+            seconds = max(row.step.end for row in rows) - min(row.step.end - row.step.seconds for row in rows)
+            yield len({row.worker for row in rows}), sum(row.step.samples for row in rows) / seconds

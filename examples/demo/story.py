@@ -1,11 +1,11 @@
 """A story is one job of the demo: it is started by elasticrun, operated by elasticctl, and watched while it lives."""
 
-import json
 import os
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,11 +18,9 @@ from elastic_ps.control.token import read_token
 from elastic_ps.core.errors import ConfigurationError
 from protos import elastic_pb2 as pb
 
-SAMPLES = 1437  # of examples/digits.py's training split
-GLOBAL_BATCH = 64
 BIN = Path(sys.executable).parent
 WATCH_SECONDS = 1.0
-START_SECONDS = 60.0
+PATIENCE_SECONDS = 60.0
 
 
 class StoryError(Exception):
@@ -35,23 +33,18 @@ class Story:
     Args:
         name: of the job.
         folder: for its state and results.
-        epochs: that the script makes.
+        launch: arguments of elasticrun but for the job's name: options, the script and its own arguments.
         console: where it is told.
     """
 
-    def __init__(self, name: str, folder: Path, epochs: int, console: Console):
+    def __init__(self, name: str, folder: Path, launch: Sequence[str], console: Console):
         self.name = name
         self.status_code: int | None = None
-        self.result = folder / f"{name}.json"
         self._console = console
         self._state = (folder / "state").resolve()
         self._environment = {**os.environ, "XDG_STATE_HOME": str(self._state)}
         self._log = folder / f"{name}.log"
-        self._command = [
-            str(BIN / "elasticrun"),
-            *("--workers", "2", "--servers", "1", "--name", name),
-            *("examples/digits.py", "--epochs", str(epochs), "--out", str(self.result)),
-        ]
+        self._command = [str(BIN / "elasticrun"), "--name", name, *launch]
         self._client: CoordinatorClient | None = None
         self._over = threading.Event()
 
@@ -79,15 +72,23 @@ class Story:
         """The job's folder."""
         return self._state / "elastic_ps" / "jobs" / self.name
 
-    def trains(self, workers: int, servers: int) -> None:
-        """Wait until the job has made steps with these numbers of nodes."""
-        deadline = time.monotonic() + START_SECONDS
+    def trains(self, workers: int, servers: int, steps: int) -> None:
+        """Wait until the job has made some steps with these numbers of nodes.
+
+        Args:
+            workers: of the job.
+            servers: of the job.
+            steps: that it makes with them.
+        """
+        deadline, first = time.monotonic() + PATIENCE_SECONDS, None
         while time.monotonic() < deadline and self._process.poll() is None:
             status = self._status()
-            if status is not None and self._members(status) == (workers, servers) and status.version > 50:
-                return
+            if status is not None and self._members(status) == (workers, servers):
+                first = status.version if first is None else first
+                if status.version >= first + steps:
+                    return
             time.sleep(WATCH_SECONDS / 4)
-        raise StoryError(f"{self.name} did not begin to train; its output is in {self._log}")
+        raise StoryError(f"{self.name} did not train with {workers} workers; its output is in {self._log}")
 
     def command(self, *arguments: str) -> None:
         """Run elasticctl as an operator would, and show what it says."""
@@ -111,9 +112,10 @@ class Story:
         if self.status_code:
             raise StoryError(f"{self.name} ended with status {self.status_code}; its output is in {self._log}")
 
-    def accuracy(self) -> float:
-        """Return the test accuracy that the chief wrote at the end."""
-        return float(json.loads(self.result.read_text())["test_accuracy"])
+    def stop(self) -> None:
+        """End the job as an operator would, and wait until it is gone."""
+        self.command("stop", self.name)
+        self._process.wait()
 
     def _watch(self) -> None:
         """Tell the progress."""
