@@ -54,7 +54,7 @@ PACKAGES = ("kubernetes", "numpy")
 
 _ROUNDS = 3
 _STEADY_SECONDS = 30.0
-_BETWEEN_SECONDS = 10.0  # slots are 30 s apart or more, in which writes are allowed anew (see `writes.Pace`)
+_BETWEEN_SECONDS = 10.0  # slots are 30 s apart or more, in which writes are allowed anew (see `WritePace`)
 _WAIT_SECONDS = 300.0
 _MIB = 2**20
 

@@ -1,5 +1,6 @@
-"""This benchmark follows DL2 from the decisions of DRF on: imitation, then online learning, then the published
-sequences.
+"""This benchmark learns DL2 from the decisions of DRF on, and judges it on the published job sequences.
+
+It imitates first, then learns online.
 
     python -m benchmarks.learning [--seeds 0 1 2] [--minutes 12] [--out FOLDER] [--data FOLDER]
 

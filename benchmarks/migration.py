@@ -89,8 +89,9 @@ def _seconds(steps: Series, versions: Iterable[int]) -> list[float] | None:
 
 
 def _above(steps: Series, clock: int, before: list[float] | None = None) -> float | None:
-    """Return the milliseconds that the steps from `clock` took above the median of those `before`; None: some are
-    missing.
+    """Return the milliseconds that the steps from `clock` took above the median of those `before`.
+
+    None: some of them are missing.
     """
     before = before or _seconds(steps, range(clock - BEFORE + 1, clock + 1))
     after = _seconds(steps, range(clock + 1, clock + AFTER + 1))

@@ -104,8 +104,9 @@ class ClusterVectorEnv(gymnasium.vector.VectorEnv[F32, Actions, NDArray[Any]]):
         return observations, rewards, terminated, truncated, infos
 
     def _seen(self) -> tuple[F32, dict[str, Any]]:
-        """Return the rows and the info of all; an underscore before a key says for which there is a value, as in
-        Gymnasium.
+        """Return the rows and the info of all lanes.
+
+        As in Gymnasium, an underscore before a key says for which lanes there is a value.
         """
         rows = np.empty(self.observation_space.shape or (), dtype=np.float32)
         masks = np.empty((self.num_envs, self.settings.actions), dtype=np.int8)

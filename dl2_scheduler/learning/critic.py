@@ -153,8 +153,9 @@ class Critic:
         ]
 
     def _value(self, state: JobState, remaining: float, slot_seconds: float, optimistic: bool) -> Floats:
-        """Return the value of one job: the discounted slots until it ends if it is given nothing now, less those if it
-        is.
+        """Return the value of one job, by (servers, workers).
+
+        It is the discounted slots until the job ends if it is given nothing now, less those if it is.
 
         Args:
             state: of the job.
@@ -189,8 +190,9 @@ class Critic:
         return model in self.models and (bool(self._seen[self.models.index(model)]) or not self._seen.any())
 
     def _hoped(self, state: JobState) -> Floats:
-        """Return the speeds of a type that was never seen to train: the same part of its top speed as of those that
-        were.
+        """Return the speeds of a type that was never seen to train.
+
+        They are the same part of its top speed as those of types that were, by (servers, workers).
         """
         most = max(state.job.max_servers, state.job.max_workers)
         known = [self._model_grids(int(model), most, False) / self._top[model] for model in self._seen.nonzero()[0]]

@@ -126,8 +126,10 @@ class Experience:
         self.speeds[key] = mean + (speed - mean) / count, count
 
     def finished(self) -> tuple[F32, Floats]:
-        """Return the rows of job-slots whose jobs have ended since, (samples, features), and the slots that they took,
-        (samples,).
+        """Return the job-slots of jobs that have ended since.
+
+        Returns:
+            Their rows, (samples, features), and the slots that the jobs still took, (samples,).
         """
         return np.array([row for row, _ in self._finished]), np.array([slots for _, slots in self._finished])
 

@@ -22,8 +22,9 @@ _RANK_HIDDEN = 32
 
 
 def _taken(values: Tensor, rows: Tensor) -> Tensor:
-    """Take rows; unlike an index in brackets, its gradient is summed in one order, so that a seed gives the same
-    numbers.
+    """Take rows of a tensor.
+
+    Unlike an index in brackets, this sums its gradient in one order, so that a seed gives the same numbers.
     """
     return torch.index_select(values, 0, rows)
 
@@ -72,9 +73,7 @@ class SharedPolicy(nn.Module):
         return scores
 
     def priorities(self, rows: Tensor) -> Tensor:
-        """Compute what is added to a job's scores whatever it has been given, (jobs, 3): who goes first, and to which
-        role.
-        """
+        """Compute what a job's scores get whatever it has been given, (jobs, 3): who goes first, to which role."""
         found: Tensor = self.priority(torch.relu(self.rank(rows)))
         return found
 

@@ -14,8 +14,9 @@ Least = Sequence[tuple[int, int]]
 
 
 def of_grants(grants: Iterable[tuple[int, int, int]], least: Least) -> list[int]:
-    """Return the actions of grants (job, workers, servers) in their order: both while both lack, then the role that
-    lacks.
+    """Return the actions of grants (job, workers, servers), in their order.
+
+    A grant becomes both while both roles lack tasks, then the role that lacks them.
 
     Args:
         grants: that were made.

@@ -180,8 +180,8 @@ class Lanes:
         return lost
 
     def _joining(self, runs: Mask, workers: Counts, servers: Counts, lost: Floats) -> tuple[Floats | float, ...]:
-        """Return the part of the slot, after what is lost of it, in which jobs train as they were; and their epochs in
-        it.
+        """Return the part of the slot, after what is lost of it, in which jobs train as they were, and their epochs
+        then.
         """
         if not self._cost.join:
             return 0.0, 0.0

@@ -25,8 +25,9 @@ _Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Fit:
-    """A fit gives a model's speed: the exponential of a polynomial in log((servers + 4) / 8) and log((workers + 4) /
-    8).
+    """A fit gives a model's speed as a smooth function of servers and workers.
+
+    It is the exponential of a polynomial in log((servers + 4) / 8) and log((workers + 4) / 8).
 
     Attributes:
         coefficients: of `terms`.

@@ -42,9 +42,7 @@ class Variation:
         return np.random.default_rng(self.seed).uniform(1 - self.part, 1 + self.part, size=jobs)
 
     def as_work(self, jobs: Sequence[Job]) -> list[Job]:
-        """Return jobs that take as long at their models' speeds as `jobs` do at their own: their samples differ
-        instead.
-        """
+        """Return jobs that take as long at their models' speeds as `jobs` do at their own: their samples differ."""
         ordered = sorted(jobs, key=by_arrival)
         return [
             replace(job, samples_per_epoch=job.samples_per_epoch / factor)

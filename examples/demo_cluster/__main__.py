@@ -1,5 +1,4 @@
-"""This demo runs six real MXNet jobs of three kinds on a cluster of this machine: under DRF, then under a learnt
-policy.
+"""This demo runs six real MXNet jobs on a cluster of this machine: under DRF, then under a policy learnt from that.
 
 Writes build/demo-cluster.png and build/demo-cluster/. Exit status 0 only if every job has finished, trained.
 """

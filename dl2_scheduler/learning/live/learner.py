@@ -223,8 +223,9 @@ def _trained_all(state: JobState, done: JobOutcome) -> bool:
 
 
 def _as_learnt(state: JobState, done: JobOutcome, snapshot: Snapshot, whole: bool) -> JobOutcome:
-    """Return an outcome in numbers of slots, which live are not alike in time; a job that ended did so in a slot's
-    middle.
+    """Return an outcome in numbers of slots, which live are not alike in time.
+
+    A job that ended did so in the middle of a slot.
 
     Args:
         state: of the job at the slot's start.

@@ -85,8 +85,6 @@ def first_states(slot: Slot, places: int) -> F32:
 
 
 def progress_of(now: Snapshot, outcomes: Sequence[JobOutcome]) -> Floats:
-    """Return the part of its epochs, as its owner said them, that each job of a snapshot trained (eq. 1); each counts
-    once.
-    """
+    """Return the part of its epochs, as its owner said them, that each job trained (eq. 1); each epoch counts once."""
     trained = {outcome.id: outcome.epochs - outcome.again for outcome in outcomes}
     return np.array([trained.get(state.job.id, 0.0) / state.job.estimate for state in now.jobs])

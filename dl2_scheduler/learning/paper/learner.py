@@ -119,8 +119,7 @@ class PaperLearner:
         self.average = reward if self.average is None else self.average + _FORGETTING * (reward - self.average)
 
     def update(self, samples: PaperExperience, corrections: Floats, copies: Networks) -> dict[str, float]:
-        """Make one update by the gradients of copies of the networks, which may be older; return what is of interest
-        in it.
+        """Make one update by the gradients of copies of the networks, which may be older; return its numbers.
 
         Args:
             samples: a mini-batch.

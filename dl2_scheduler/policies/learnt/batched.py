@@ -151,8 +151,9 @@ def _next_fit(free: Amounts, demand: Amounts, start: int) -> int:
 
 @compiled
 def give(slot: Slot, job: int, action: int) -> bool:
-    """Give a job one task or one of each role; return False where the rule finds no node for it, and never will in
-    this slot.
+    """Give a job one task or one of each role; return False where the rule finds no node for it.
+
+    It never will in this slot.
 
     Args:
         slot: that is being filled; it is changed.

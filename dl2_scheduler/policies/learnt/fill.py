@@ -276,7 +276,7 @@ def allowed(tasks: Tasks, counts: Ints, closed: Ints, inference: int, job: int, 
     Args:
         tasks: of the jobs.
         counts: workers and servers given so far, (jobs, 2).
-        closed: see `_Filling`; the inference from which on an action does not fit any more, (jobs, 3).
+        closed: the inference from which on an action does not fit any more, (jobs, 3).
         inference: the number of the present one.
         job: its index.
         action: WORKER, SERVER or BOTH.

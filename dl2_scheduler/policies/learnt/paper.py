@@ -113,9 +113,7 @@ def repair(slot: Slot, low: int, high: int, mask: Mask) -> int:
 
 @compiled
 def _next_forced(forced: Ints, cursor: int, low: int, high: int, mask: Mask) -> int:
-    """Return the index of the next teacher's action from `cursor` on that is allowed in this batch, or how many there
-    are.
-    """
+    """Return the index, from `cursor` on, of the next teacher's action that this batch allows, or their count."""
     while cursor < len(forced):
         job = forced[cursor] // ACTIONS
         if low <= job < high and mask[forced[cursor] - low * ACTIONS]:

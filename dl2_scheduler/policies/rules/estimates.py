@@ -17,9 +17,7 @@ class SpeedEstimates(Protocol):
         """Learn from what jobs measured."""
 
     def grid(self, job: Job) -> Grid:
-        """Return a job's speed by (servers, workers), from 0 up to its maxima, in samples a second; 0 where it does
-        not run.
-        """
+        """Return a job's samples a second, by (servers, workers) from 0 up to its maxima; 0: it does not run."""
 
 
 class TrueSpeeds:

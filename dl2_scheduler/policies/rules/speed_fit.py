@@ -65,9 +65,7 @@ def terms(servers: _Floats, workers: _Floats) -> _Floats:
 
 
 def _guessed(max_servers: int, max_workers: int, scale: float) -> Grid:
-    """Return the grid of a model that nobody has reported: it is like the others, so that it goes neither before nor
-    after.
-    """
+    """Return the grid of a model that nobody has reported: like the others, so that it goes with them."""
     servers, workers = np.mgrid[1 : max_servers + 1, 1 : max_workers + 1].astype(float)
     grid = np.zeros((max_servers + 1, max_workers + 1))
     grid[1:, 1:] = scale / (terms(servers, workers) @ _GUESS)
@@ -109,8 +107,9 @@ def _alike(some: _Floats, others: _Floats) -> _Floats:
 
 
 def _fit(at: _Floats, speeds: _Floats) -> _Floats:
-    """Return coefficients by least squares of the relative error; the guess, to scale, decides what the reports leave
-    open.
+    """Return coefficients by least squares of the relative error.
+
+    The guess, to scale, decides what the reports leave open.
     """
     beside = _scale(at, speeds) / (terms(_GUESS_AT[:, 0], _GUESS_AT[:, 1]) @ _GUESS)
     rows = np.vstack(
