@@ -24,7 +24,7 @@ $(STAMP_NUMPY2): requirements/lock-numpy2.txt pyproject.toml $(wildcard elastic_
 	PYTHON=$(PYTHON) UV=$(BIN)/uv ./requirements/install.sh $(VENV_NUMPY2) $<
 	@touch $@
 
-demo: setup  ## train digits elastically: 2w1s -> 4w3s -> drain a server -> 1w1s
+demo: setup  ## scale jobs while they train: an emulated device, then real digits; build/demo/timeline.png
 	$(BIN)/python -m examples.demo
 
 demo-cluster: setup  ## six real jobs on a cluster of this machine, by DRF and by a learnt policy

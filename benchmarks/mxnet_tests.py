@@ -43,7 +43,7 @@ _UNMET = frozenset(
         "test_gluon_trainer:test_trainer_lr_sched",
     }
 )
-"""Tests that fail with our store, as docs/mxnet.md explains."""
+"""Tests that fail with our store, as docs/reference/mxnet.md explains."""
 
 
 @dataclass(frozen=True)
