@@ -4,6 +4,11 @@ import logging
 from importlib.util import find_spec
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A busy machine fails no property, and everybody tries the same examples.
+settings.register_profile("tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 WITH_MXNET = find_spec("mxnet") is not None
 

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+import numpy
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _PACKAGE = Path(__file__).parents[1]
-_PREFIX = "compiled-"
+_PREFIX = f"compiled-numba{numba.__version__}-numpy{numpy.__version__}-"
+"""Environments with other versions beside this one keep what they have compiled."""
 
 
 def compiled(function: F) -> F:

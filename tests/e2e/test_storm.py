@@ -8,6 +8,8 @@ from tests.e2e.proofs import finish, undisturbed
 
 SCRIPT = jobs.SCRIPTS / "gluon_regression.py"
 SERVERS_ONLY = [(2, servers) for servers in (2, 4, 1, 3, 2, 4, 3, 1, 2, 1, 4, 2)]
+PACE = ("--pace", "0.01")
+"""Seconds of a step: a storm takes its time, and all the epochs of that time are trained once more for comparison."""
 BOTH = [(1, 2), (3, 1), (2, 3), (4, 3), (1, 1), (2, 1), (2, 3), (3, 2), (1, 3), (2, 2), (4, 1), (2, 2)]
 
 
@@ -15,7 +17,7 @@ def stormy(tmp_path, arguments, transport, storm, options=()):
     folder = tmp_path / "stormy"
     folder.mkdir()
     numbers = {"workers": 2, "servers": 1, "options": ("--transport", transport, *options)}
-    with jobs.run(tmp_path, SCRIPT, folder, *arguments, name="stormy", **numbers) as job:
+    with jobs.run(tmp_path, SCRIPT, folder, *arguments, *PACE, name="stormy", **numbers) as job:
         job.running(2, 1)
         job.until(
             lambda status: kinds(status) == {"shm" if transport == "auto" else transport}, "reports of transports"

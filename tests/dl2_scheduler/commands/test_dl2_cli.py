@@ -20,6 +20,8 @@ from dl2_scheduler.sim.arrivals import Pattern, generate
 from dl2_scheduler.sim.trace import read_trace, write_trace
 from tests.paths import ROOT
 
+pytestmark = pytest.mark.timeout(300)  # the first to learn compiles
+
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ Trains until the test writes FOLDER/finish, or `--epochs`; writes FOLDER/weights
 # ruff: noqa: I001  # elastic_ps.mxnet makes mxnet importable
 
 import argparse
+import time
 from pathlib import Path
 
 import elastic_ps.mxnet
@@ -29,6 +30,7 @@ def main():
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--table", action="store_true", help="inputs are words of an embedding with sparse gradients")
     parser.add_argument("--portion", type=int, help="bytes of gradients that are sent before others are ready")
+    parser.add_argument("--pace", type=float, default=0.0, help="seconds of each step that stand for computation")
     arguments = parser.parse_args()
     if arguments.portion:
         early_sends.PORTION_BYTES = arguments.portion
@@ -61,6 +63,7 @@ def main():
                     net(mx.nd.array(inputs[indices], dtype="float64")), mx.nd.array(targets[indices], dtype="float64")
                 )
             loss.backward()
+            time.sleep(arguments.pace)
             trainer.step(BATCH)
             elastic_ps.report(step, loss=float(loss.sum().asscalar()))
         if epoch == last_epoch(arguments.folder, epoch, arguments.epochs and arguments.epochs - 1):
