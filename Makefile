@@ -65,11 +65,12 @@ chaos: setup  ## seeded faults of processes and links in real jobs, at every pha
 chaos-short: setup  ## some of them, in five minutes
 	$(BIN)/python -m tests.chaos --seed $(SEED) --faults 30 --lanes $(LANES)
 
-lint: setup  ## format, lint, types, layers, generated code
+lint: setup  ## format, lint, types, layers, the rules of the house, generated code
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache  # its cache does not see every change of branch
+	$(BIN)/python -m tests.house
 	$(BIN)/python -m protos.generate --check
 
 format: setup  ## rewrite the sources as the linter wants them
