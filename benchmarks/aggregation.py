@@ -20,7 +20,7 @@ from benchmarks.support.report import as_program, finish
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import Array
 from elastic_ps.native.threads import in_parallel
-from elastic_ps.optimizers.aggregate import CHUNK, Aggregate
+from elastic_ps.optimizers.gradient_sum import CHUNK, GradientSum
 from elastic_ps.optimizers.momentum import SGD
 
 _WORKERS = (1, 2, 4, 8)
@@ -48,14 +48,14 @@ def row(workers: int, length: int) -> dict[str, Any]:
     given = [np.full(length, 1e-3 * (rank + 1), np.float32) for rank in range(workers)]
 
     def in_order() -> None:
-        rule.apply(old, new, Aggregate(given), {"momentum": velocity}, 1, _HYPER)
+        rule.apply(old, new, GradientSum(given), {"momentum": velocity}, 1, _HYPER)
 
     def as_they_come() -> None:
         for rank in range(1, workers):
             first, other = given[0] if rank == 1 else total, given[rank]
             in_parallel(length, CHUNK, partial(_add, first, other, total))
         summed = total if workers > 1 else given[0]
-        rule.apply(old, new, Aggregate([summed]), {"momentum": velocity}, 1, _HYPER)
+        rule.apply(old, new, GradientSum([summed]), {"momentum": velocity}, 1, _HYPER)
 
     ordered, arriving = _milliseconds(in_order), _milliseconds(as_they_come)
     return {"workers": workers, "in order ms": ordered, "as they come ms": arriving, "ratio": ordered / arriving}

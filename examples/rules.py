@@ -9,7 +9,7 @@ from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import Array
 from elastic_ps.optimizers import Rule
-from elastic_ps.optimizers.aggregate import DType
+from elastic_ps.optimizers.gradient_sum import DType
 
 
 class SignDescent(Rule):

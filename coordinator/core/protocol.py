@@ -18,7 +18,7 @@ from coordinator.core.checkpoints.ending import on_broken, on_unreadable
 from coordinator.core.consequences import consequences
 from coordinator.core.effects import Effect
 from coordinator.core.job import JobPhase, StopOrder
-from coordinator.core.nodes import deaths, failure_detection, membership, rebuilding
+from coordinator.core.nodes import deaths, expulsions, membership, rebuilding
 from coordinator.core.plans import lifecycle
 from coordinator.core.plans.plan import Phase, Plan, PlanKind
 from coordinator.core.state import PlanAnswers, State
@@ -112,7 +112,7 @@ def _on_started(context: StepContext, event: ev.Started) -> None:
 
 
 def _on_tick(context: StepContext, _event: ev.Tick) -> None:
-    failure_detection.on_tick(context)
+    expulsions.on_tick(context)
     if context.state.rebuilding is None:
         saving.by_time(context)
         search.check(context)
@@ -274,7 +274,7 @@ _HANDLERS: dict[type[ev.JobEvent], Callable[[StepContext, Any], None]] = {
     ev.BarrierAsked: _noting(barriers.on_barrier_asked),
     ev.CommandAsked: saving.on_command_asked,
     ev.ScaleAsked: operator_requests.on_scale_asked,
-    ev.EvictAsked: failure_detection.on_evict_asked,
+    ev.EvictAsked: expulsions.on_evict_asked,
     ev.DrainAsked: operator_requests.on_drain_asked,
     ev.CancelAsked: operator_requests.on_cancel_asked,
     ev.CheckpointAsked: saving.on_checkpoint_asked,

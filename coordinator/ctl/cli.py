@@ -16,8 +16,8 @@ from coordinator.ctl.answering import Exit, fail, note, print_json, result, show
 from coordinator.ctl.job_folders import JobNotFound, LocalJob, all_jobs, jobs_folder
 from coordinator.ctl.job_lookup import Coordinator, JobName, Json, TokenFile, resolve
 from coordinator.ctl.jsontext import to_dict
+from coordinator.ctl.live_audit import prove
 from coordinator.ctl.plan_wait import JobOver, RequestWithdrawn, wait_for_plan
-from coordinator.ctl.proving import prove
 from coordinator.ctl.watching import watch_job
 from elastic_ps.control.token import read_token
 from elastic_ps.core.configuration import MOST_NODES

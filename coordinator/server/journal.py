@@ -87,7 +87,7 @@ class Journal:
             book: of batches; None: it stays as written.
 
         Raises:
-            Unwritten: nothing of it is.
+            JobFolderUnwritable: nothing of it is.
         """
         rows = [(plan.id, _text(plan)) for plan in plans]
         try:

@@ -56,7 +56,7 @@ class JsonLinesFile:
         """Write lines and return how many bytes they are; `sync`: they survive a power cut when this returns.
 
         Raises:
-            Unwritten: some of them may be written, the last in part: only a new `JsonLinesFile` can go on.
+            JobFolderUnwritable: some of them may be written, the last in part: only a new `JsonLinesFile` can go on.
         """
         text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
         try:

@@ -82,7 +82,7 @@ class Runtime:
 
         Raises:
             RefusedError: the process ends.
-            Unwritten: likewise, as the journal cannot be written.
+            JobFolderUnwritable: likewise, as the journal cannot be written.
         """
         if self.failed.done():
             raise RefusedError(ef.Why.AGAIN, "the coordinator is failing")

@@ -5,7 +5,7 @@ from itertools import pairwise
 from coordinator.core.checkpoints import search
 from coordinator.core.job import DurableJob, RegisteredNode
 from coordinator.core.nodes.deaths import lost_shares
-from coordinator.core.nodes.suspicions import suspicions
+from coordinator.core.nodes.failure_detection import suspicions
 from coordinator.core.plans.plan import MigrationMode, Phase, Plan, Times
 from coordinator.core.state import State
 from elastic_ps.control.codec import config_id_to_pb, data_to_pb, member_to_pb

@@ -10,7 +10,7 @@ from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.guard.decision import Comparison, GuardSettings, PolicyStanding, seen, verdict
 from dl2_scheduler.live.policies import Policies
 from dl2_scheduler.live.side_program import SideProgram
-from dl2_scheduler.policies.names import DL2
+from dl2_scheduler.policies.learnt_names import DL2
 
 log = logging.getLogger(__name__)
 

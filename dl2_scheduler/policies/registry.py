@@ -11,7 +11,7 @@ from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.snapshot import JobState, Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.policies.learnt.dl2 import learnt, load
-from dl2_scheduler.policies.names import DL2
+from dl2_scheduler.policies.learnt_names import DL2
 from dl2_scheduler.policies.rules.drf import Drf
 from dl2_scheduler.policies.rules.estimates import TrueSpeeds
 from dl2_scheduler.policies.rules.fifo import Fifo

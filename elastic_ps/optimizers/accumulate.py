@@ -6,8 +6,8 @@ import numpy as np
 
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import Array
-from elastic_ps.optimizers.aggregate import DType
 from elastic_ps.optimizers.constants import Constants
+from elastic_ps.optimizers.gradient_sum import DType
 from elastic_ps.optimizers.rule import Elementwise, Kernel
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import Array
-from elastic_ps.optimizers.aggregate import CHUNK, Aggregate
 from elastic_ps.optimizers.constants import Constants
+from elastic_ps.optimizers.gradient_sum import CHUNK, GradientSum
 from elastic_ps.optimizers.rule import MASTER, BuiltIn, Kernel, chunks, clip
 
 _WIDE: dict[type, tuple[type, type]] = {
@@ -58,10 +58,10 @@ class LAMB(BuiltIn):
         direction = np.empty(len(target), np.float32)
         with np.errstate(all="ignore"):
             find = self._direction(self.begin_num_update + count, hyper, constants)
-            for part, grad, work in chunks(target, Aggregate([gradient])):
+            for part, grad, work in chunks(target, GradientSum([gradient])):
                 find(target[part], grad, work, mean[part], variance[part], direction[part])
             rate = constants.listed(hyper.lr) * target.dtype.type(self._trust(_norm(value), _norm(direction)))
-            for part, _, work in chunks(target, Aggregate([gradient])):
+            for part, _, work in chunks(target, GradientSum([gradient])):
                 np.multiply(direction[part].astype(target.dtype, copy=False), rate, out=work[0])
                 target[part] -= work[0]
         if target is not value:

@@ -12,8 +12,8 @@ from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import Array
 from elastic_ps.native import library as native
 from elastic_ps.native.threads import in_parallel
-from elastic_ps.optimizers.aggregate import CHUNK, Aggregate, DType, Scratch
 from elastic_ps.optimizers.constants import Constants
+from elastic_ps.optimizers.gradient_sum import CHUNK, DType, GradientSum, Scratch
 
 Kernel = Callable[..., None]
 """kernel(value, gradient, work, *states): updates `value` and `states` in place; `work` is three scratch arrays."""
@@ -72,7 +72,7 @@ class Rule(ABC):
         """
 
     def apply(
-        self, old: Array, new: Array, aggregate: Aggregate, states: dict[str, Array], count: int, hyper: Hyper
+        self, old: Array, new: Array, aggregate: GradientSum, states: dict[str, Array], count: int, hyper: Hyper
     ) -> None:
         """Update from the values `old` to `new`, by contributions that may be added on the way. For built-in rules.
 
@@ -168,10 +168,10 @@ class Elementwise(BuiltIn):
 
     def update(self, value: Array, gradient: Array, states: dict[str, Array], count: int, hyper: Hyper) -> None:
         """See `Rule.update`."""
-        self.apply(value, value, Aggregate([gradient]), states, count, hyper)
+        self.apply(value, value, GradientSum([gradient]), states, count, hyper)
 
     def apply(
-        self, old: Array, new: Array, aggregate: Aggregate, states: dict[str, Array], count: int, hyper: Hyper
+        self, old: Array, new: Array, aggregate: GradientSum, states: dict[str, Array], count: int, hyper: Hyper
     ) -> None:
         """See `Rule.apply`: the compiled rule, or the kernel over the arrays, `CHUNK` by `CHUNK`."""
         target = states.get(MASTER, new)
@@ -199,7 +199,7 @@ class Elementwise(BuiltIn):
 
 
 def chunks(
-    target: Array, aggregate: Aggregate, first: int = 0, last: int | None = None
+    target: Array, aggregate: GradientSum, first: int = 0, last: int | None = None
 ) -> Iterator[tuple[slice, Array, Array]]:
     """Yield the parts of an update of the elements [first, last): where, gradient, and three scratch arrays.
 

@@ -7,7 +7,7 @@ import numpy as np
 from elastic_ps.core.errors import ConfigurationError, RuleFailed
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.optimizers import make_rule
-from elastic_ps.optimizers.aggregate import DType
+from elastic_ps.optimizers.gradient_sum import DType
 from elastic_ps.optimizers.rule import Rule
 
 _ELEMENTS = 16

@@ -9,7 +9,7 @@ import numpy as np
 from elastic_ps.core.errors import ConfigurationError, RuleFailed
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.core.segments import Array
-from elastic_ps.optimizers.aggregate import Aggregate, DType
+from elastic_ps.optimizers.gradient_sum import DType, GradientSum
 from elastic_ps.optimizers.rule import Rule
 
 
@@ -47,7 +47,7 @@ class OwnRule(Rule):
             self._rule.update(value, gradient, states, count, hyper)
 
     def apply(
-        self, old: Array, new: Array, aggregate: Aggregate, states: dict[str, Array], count: int, hyper: Hyper
+        self, old: Array, new: Array, aggregate: GradientSum, states: dict[str, Array], count: int, hyper: Hyper
     ) -> None:
         """See `Rule.apply`."""
         with named(self.name, f"update {count}"):

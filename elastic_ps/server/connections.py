@@ -16,7 +16,7 @@ from elastic_ps.transport.frame_metas import AcceptedMeta, HelloMeta, RefusedMet
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.hello import greeted
 from elastic_ps.transport.send_queue import Link
-from elastic_ps.transport.shared_image import Image
+from elastic_ps.transport.shared_memory import Image
 
 log = logging.getLogger(__name__)
 

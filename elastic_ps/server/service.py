@@ -26,7 +26,7 @@ from elastic_ps.server.worker_frames import WorkerFrames
 from elastic_ps.transport.base import Listener, Transport
 from elastic_ps.transport.frame_metas import AppliedMeta, RecordMeta, RefusedMeta
 from elastic_ps.transport.frames import Frame
-from elastic_ps.transport.shared_image import Image
+from elastic_ps.transport.shared_memory import Image
 from protos import elastic_pb2 as pb
 
 log = logging.getLogger(__name__)

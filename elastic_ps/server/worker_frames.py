@@ -18,7 +18,7 @@ from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
 from elastic_ps.core.segments import Raw, stretches
-from elastic_ps.optimizers.aggregate import Contribution
+from elastic_ps.optimizers.gradient_sum import Contribution
 from elastic_ps.server.phases import BlockStatus, FrameVerdict, judge
 from elastic_ps.server.state.server_state import HeldFrame, ServerState
 from elastic_ps.server.updates import payloads
@@ -28,7 +28,7 @@ from elastic_ps.server.updates.sync_updates import SyncUpdates
 from elastic_ps.transport.frame_kinds import Kind, Reason
 from elastic_ps.transport.frame_metas import InitMeta, PullMeta, PushMeta, SnapshotMeta
 from elastic_ps.transport.frames import Frame
-from elastic_ps.transport.shared_image import Image
+from elastic_ps.transport.shared_memory import Image
 
 _READS = (Kind.PULL, Kind.SUBSCRIBE)
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from elastic_ps.core.segments import Raw
 from elastic_ps.transport.frames import Frame
-from elastic_ps.transport.shared_image import Image
+from elastic_ps.transport.shared_memory import Image
 
 Buffer = memoryview | NDArray  # type: ignore[type-arg]  # any contiguous array
 

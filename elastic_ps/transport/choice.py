@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from elastic_ps.core.errors import PeerLost
 from elastic_ps.transport.base import Transport
-from elastic_ps.transport.shm import ShmTransport
+from elastic_ps.transport.shm_transport import ShmTransport
 from elastic_ps.transport.stream import SocketConnection
 from elastic_ps.transport.tcp import TcpTransport
 

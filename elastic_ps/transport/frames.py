@@ -15,7 +15,7 @@
 Before the first frame both ends of a socket prove that they know the job's token (`greeting`); no frame shows it.
 The header's (term, number) is the sender's configuration. The JSON part, the meta, has a class a kind (`frame_metas`);
 beside these names "at", in the meta of any kind, says where in shared memory the payload lies that does not travel
-(`shm`).
+(`shm_transport`).
 """
 
 import json

@@ -1,152 +1,284 @@
-"""Failure detection carries out what `suspicions` says when its time is up, and tells people of what is new in it.
+"""Failure detection says whom the job waits for, until when, and what happens then; `expulsions` acts on it.
 
-A node dies for the job by silence, by separation from a peer, by an answer that does not come, or because an operator
-evicts it. All of them end in `membership.bury`, as if its process had ended.
+Three kinds of evidence blame a node (docs/reference/protocol.md, "Who is blamed"):
+
+- *Silence*: its lease has run out while the coordinator hears others.
+- *Separation*: it and a peer both report, and one of them cannot reach the other.
+- *A missing answer* of a node that reports, to a directive that a node answers whatever its script does.
+
+A wait for a node whose script may be busy blames nobody (`delays`). It is told, and `elasticctl evict` ends it.
 """
 
-from dataclasses import replace
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
 
-from coordinator.core import replies
-from coordinator.core.effects import Why
-from coordinator.core.events import EvictAsked
+from coordinator.core.directives import awaited_to_sync
 from coordinator.core.job import DurableJob
-from coordinator.core.nodes.membership import bury, left
-from coordinator.core.nodes.suspicions import (
-    SUSPICION,
-    Suspicion,
-    SuspicionVerdict,
-    has_left,
-    is_member,
-    most_are_silent,
-    removal_cost,
-    silent,
-    suspicions,
-    waited_for,
-)
-from coordinator.core.plans.lifecycle import give_up
-from coordinator.core.step_context import StepContext
-from elastic_ps.core.configuration import NodeId, Role
+from coordinator.core.nodes.delays import delays
+from coordinator.core.nodes.partitions import Pair, best_cut
+from coordinator.core.plans.plan import Phase, Plan, PlanKind
+from coordinator.core.state import State, Vitals
+from elastic_ps.core.configuration import Configuration, NodeId, Role
 
-_EXPELLED = 100
-"""How many expelled nodes are remembered, so that their launchers hear of them."""
+GRACE = 0.5
+"""Leases beyond the first that a node may be silent where no peer complains about it."""
+
+SUSPICION = 3.0
+"""Leases for which the fault may be here, when most nodes fall silent at once."""
+
+PROMPT = 3.0
+"""Leases in which a node answers a directive whose answer needs nothing but itself and its peers' connections."""
+
+LONG_SECONDS = 600.0
+"""Seconds without any progress, after which copying blocks, or loading them from a checkpoint, counts as stuck."""
 
 
-def on_tick(context: StepContext) -> None:
-    """Time has passed: renew leases after a silence of our own, act on what is due, tell of what is new."""
-    _excuse_own_silence(context)
-    if context.state.rebuilding is not None or context.job.ended:
-        return
-    _doubt_ourselves(context)
-    _tell(context)
-    while due := _due(context):
-        _carry_out(context, due)
+class SuspicionVerdict(StrEnum):
+    """A verdict says what happens to a suspect when its time is up."""
+
+    EXPELLED = "expelled"
+    LEFT = "taken to have left"
+    PLAN_GIVEN_UP = "the plan is given up"
 
 
-def _due(context: StepContext) -> Suspicion | None:
-    """Return a suspicion whose time is up; one at a time, as what is done about it may end others."""
-    found = suspicions(context.state, context.now)
-    return next((suspicion for suspicion in found if suspicion.until and suspicion.until < context.now), None)
+@dataclass(frozen=True)
+class Suspicion:
+    """A suspicion names one node that the job waits for.
+
+    Attributes:
+        node: the suspect.
+        why: evidence, for people: "has been silent", "has had no way to s1".
+        since: unix seconds.
+        until: when the verdict is carried out; None: it is not.
+        verdict: on the suspect.
+    """
+
+    node: NodeId
+    why: str
+    since: float
+    until: float | None = None
+    verdict: SuspicionVerdict = SuspicionVerdict.EXPELLED
+
+    def evidence(self, now: float) -> str:
+        """Return what speaks against the node, without its name, as of `now` in unix seconds."""
+        return f"{self.why} for {max(0.0, now - self.since):.0f} s"
+
+    def text(self, now: float) -> str:
+        """Return the suspicion as a sentence for people, as of `now` in unix seconds."""
+        told = f"{self.node} {self.evidence(now)}"
+        if self.until is None:
+            return told
+        left = max(0.0, self.until - now)
+        outcome = self.verdict if self.verdict is SuspicionVerdict.PLAN_GIVEN_UP else f"{self.node} is {self.verdict}"
+        return f"{told}: {outcome} in {left:.0f} s"
 
 
-def _excuse_own_silence(context: StepContext) -> None:
-    """Give everybody a new lease, and new time for answers, where the coordinator itself did not run: it could not hear
-    anybody meanwhile."""
-    last, lease = context.state.ticked_at, context.state.settings.lease
-    context.live(ticked_at=context.now)
-    gap = context.now - last
-    if last and 0 <= gap <= lease / 2:
-        return
-    context.live(awake_since=context.now)
-    if not last:
-        return
-    if gap > 0:
-        context.log(f"the coordinator did not run for {gap:.0f} s: every node gets a new lease", warning=True)
-    renewed = {
-        name: replace(vitals, heard=context.now, back=context.now, waits=())
-        for name, vitals in context.state.vitals.items()
-    }
-    context.live(vitals=renewed, doubted_since=0.0)
+def suspicions(state: State, now: float) -> tuple[Suspicion, ...]:
+    """Return all that stand at `now`, in unix seconds; the most urgent one of each node, waits without end last."""
+    if state.job.ended or state.rebuilding is not None:
+        return ()
+    patient = (Suspicion(delay.node, delay.why, delay.since) for delay in delays(state, now))
+    found = [*_silent(state, now), *_separated(state, now), *_unanswered(state), *patient]
+    urgent: dict[NodeId, Suspicion] = {}
+    for suspicion in sorted(found, key=_urgency):
+        urgent.setdefault(suspicion.node, suspicion)
+    return tuple(urgent.values())
 
 
-def _doubt_ourselves(context: StepContext) -> None:
-    """Note since when most nodes are silent: the fault may be here, for a bounded time."""
-    if not most_are_silent(context.state, context.now):
-        context.live(doubted_since=0.0)
-    elif not context.state.doubted_since:
-        context.live(doubted_since=context.now)
-        expected = waited_for(context.job)
-        count = len(silent(context.state, context.now) & expected)
-        context.log(f"{count} of {len(expected)} leases ran out together: the fault may be here, waiting", True)
+def _urgency(suspicion: Suspicion) -> tuple[bool, float]:
+    return suspicion.until is None, suspicion.until or suspicion.since
 
 
-def _tell(context: StepContext) -> None:
-    """Log each suspicion once and once more when it is over; a wait that ends nobody only when it has become long."""
-    lease = context.state.settings.lease
-    stood = {s: (context.now - s.since) / lease for s in suspicions(context.state, context.now)}
-    now = {s.node: s for s, leases in stood.items() if leases >= (0.5 if s.until else SUSPICION)}
-    for name in now.keys() - context.state.suspected:
-        context.log(now[name].text(context.now), warning=True)
-    for name in sorted((context.state.suspected - now.keys()) & context.job.nodes.keys()):
-        context.log(f"{name} is not waited for any more")
-    context.live(suspected=frozenset(now))
+# ---- silence -----------------------------------------------------------------------------------------------------
 
 
-def _carry_out(context: StepContext, due: Suspicion) -> None:
-    evidence = due.evidence(context.now)
-    if due.verdict is SuspicionVerdict.PLAN_GIVEN_UP and due.node not in context.plan.joiners:
-        give_up(context, f"{due.node} {evidence}")
-    else:
-        _expel(context, due.node, f"it {evidence}")
+def silent(state: State, now: float) -> frozenset[NodeId]:
+    """Return the nodes whose lease has run out."""
+    lease = state.settings.lease
+    return frozenset(name for name in state.job.nodes if now - heard_at(state, name, now) > lease)
 
 
-def _expel(context: StepContext, name: NodeId, why: str) -> None:
-    """Go on without a node whose process may still be there; its launcher is told to kill it."""
-    nonce = context.job.nodes[name].nonce
-    context.durable(expelled=(*context.job.expelled, nonce)[-_EXPELLED:])
-    if has_left(context.state, name):
-        left(context, name)
-    else:
-        bury(context, name, why)
+def heard_at(state: State, name: NodeId, now: float) -> float:
+    """Return when a node was last heard, in unix seconds; one of which nothing is known yet is heard `now`.
+
+    Args:
+        state: of the coordinator.
+        name: of the node.
+        now: unix seconds.
+    """
+    vitals = state.vitals.get(name)
+    return vitals.heard if vitals else now
 
 
-def on_evict_asked(context: StepContext, event: EvictAsked) -> None:
-    """Evict: expel a node by hand, as its expiry would."""
-    job, name = context.job, event.node
-    if job.ended:
-        context.refuse(event.to, f"the job has ended: {job.reason}")
-    elif name not in job.nodes:
-        known = ", ".join(job.nodes) or "none"
-        context.refuse(event.to, f"no node named {name!r} in this job; its nodes: {known}", Why.NOT_FOUND)
-    elif fatal := _fatal(context, name):
-        context.refuse(event.to, fatal)
-    else:
-        outcome = _outcome(job, name)
-        context.durable(evicted=(*job.evicted, job.nodes[name].nonce)[-_EXPELLED:])
-        _expel(context, name, f"evicted {event.cause}")
-        context.reply(event.to, replies.EvictReply(outcome))
+def waited_for(job: DurableJob) -> frozenset[NodeId]:
+    """Return the nodes that do not end anyhow."""
+    return frozenset(name for name, node in job.nodes.items() if not node.departing and name not in job.finished)
 
 
-def _goes_back(job: DurableJob, name: NodeId) -> bool:
-    return removal_cost(job, frozenset({name})).restores
+def most_are_silent(state: State, now: float) -> bool:
+    """Return whether more than half of the nodes are silent, so that the fault may be the coordinator's own."""
+    expected = waited_for(state.job)
+    return 2 * len(silent(state, now) & expected) > len(expected) > 1
 
 
-def _fatal(context: StepContext, name: NodeId) -> str:
-    """Return why the job would not survive an eviction, with what to do; "" if it would."""
-    job, settings = context.job, context.state.settings
-    safe = job.checkpoints or job.begun or settings.restore or not job.model.blocks
-    if not _goes_back(job, name) or safe:
-        return ""
-    what = "the last worker" if job.nodes[name].role is Role.WORKER else "a server"
-    return (
-        f"{name} is {what}, and the job has no checkpoint to go back to without it: save one first "
-        f"(`elasticctl checkpoint {settings.name}`), or end the job (`elasticctl stop {settings.name}`)"
+def _silent(state: State, now: float) -> Iterator[Suspicion]:
+    lease, job, quiet = state.settings.lease, state.job, silent(state, now)
+    doubt = state.doubted_since + SUSPICION * lease if state.doubted_since and most_are_silent(state, now) else 0.0
+    deaf = not state.launchers and job.nodes.keys() <= quiet  # nobody would hear what the coordinator decides
+    complaints = _complaints(state, quiet)
+    for name, node in job.nodes.items():
+        heard = heard_at(state, name, now)
+        if now - heard <= lease / 2:
+            continue
+        if node.departing or name in job.finished:
+            yield Suspicion(name, "ends, and has been silent", heard, heard + lease, SuspicionVerdict.LEFT)
+            continue
+        patience = lease if name in complaints or not is_member(job, name) else (1 + GRACE) * lease
+        until = None if doubt and deaf else max(heard + patience, doubt)
+        verdict = SuspicionVerdict.LEFT if has_left(state, name) else SuspicionVerdict.EXPELLED
+        yield Suspicion(name, "has been silent", heard, until, verdict)
+
+
+def _complaints(state: State, quiet: frozenset[NodeId]) -> frozenset[NodeId]:
+    """Return whom a node that is not `quiet` cannot reach."""
+    heard = (state.vitals[name] for name in state.job.nodes.keys() - quiet if name in state.vitals)
+    return frozenset(wait.peer for vitals in heard for wait in vitals.waits if wait.unreachable)
+
+
+def is_member(job: DurableJob, name: NodeId) -> bool:
+    """Return whether a node is in the configuration in force, or in one that may be in force somewhere."""
+    plan = job.plan
+    armed = plan is not None and plan.phase is Phase.ARMED and name in plan.audience
+    assumed = plan is not None and any(name in absorbed.audience for absorbed in plan.absorbed)
+    return name in job.members or armed or assumed
+
+
+def has_left(state: State, name: NodeId) -> bool:
+    """Return whether a silent leaver of an armed plan holds nothing: nobody waits for it in the new configuration."""
+    plan = state.job.plan
+    if plan is None or plan.phase is not Phase.ARMED or name not in plan.leavers:
+        return False
+    return state.job.nodes[name].role is Role.WORKER or name in state.answers.switched
+
+
+# ---- separation --------------------------------------------------------------------------------------------------
+
+
+def separated(state: State, now: float) -> dict[Pair, float]:
+    """Return the pairs of nodes that both live and of which one cannot reach the other, and since when.
+
+    A node that has stopped is unreachable too, before it is silent. So a pair counts only where both were heard well
+    after the one lost the other; and what they tell of a time in which this coordinator did not hear one of them, as
+    its machine or its network stood still, may be over when it hears of it.
+    """
+    plan = state.job.plan
+    involved = waited_for(state.job) & ({*state.job.members} | set(plan.audience if plan is not None else ()))
+    found: dict[Pair, float] = {}
+    for name in involved:
+        for wait in state.vitals[name].waits if name in state.vitals else ():
+            if wait.unreachable and wait.peer in involved and wait.peer != name:
+                pair = frozenset({name, wait.peer})
+                ends = [state.vitals.get(end, Vitals(now, back=now)) for end in pair]
+                since = max(wait.since, *(end.back for end in ends))
+                if min(end.heard for end in ends) >= since + state.settings.lease / 2:
+                    found[pair] = min(since, found.get(pair, since))
+    return found
+
+
+def severed(state: State, names: Collection[NodeId]) -> bool:
+    """Return whether one of some nodes has just said that it cannot reach another of them."""
+    return any(
+        wait.unreachable and wait.peer in names
+        for name in names
+        if name in state.vitals
+        for wait in state.vitals[name].waits
     )
 
 
-def _outcome(job: DurableJob, name: NodeId) -> str:
-    """Return what follows the eviction of a node, for people."""
-    if _goes_back(job, name):
-        return f"{name} is expelled; the job goes back to its last checkpoint"
-    if not is_member(job, name):
-        return f"{name} is expelled; it was not training"
-    return f"{name} is expelled; the others go on without it"
+def _separated(state: State, now: float) -> Iterator[Suspicion]:
+    pairs = separated(state, now)
+    leave = best_cut(pairs, lambda names: removal_cost(state.job, names))
+    for name in sorted(leave):
+        mine = {pair: since for pair, since in pairs.items() if name in pair}
+        peers = sorted(end for pair in mine for end in pair - {name})
+        since = min(mine.values())
+        yield Suspicion(name, f"has had no way to {', '.join(peers)}", since, since + state.settings.lease)
+
+
+@dataclass(frozen=True, order=True)
+class RemovalCost:
+    """A cost says what the removal of some nodes takes from the job; the lower the better, compared field by field.
+
+    Attributes:
+        restores: the job has to go back to its checkpoint, as after the loss of a server or of the last worker.
+        count: of the nodes.
+        members: those of them that are in a configuration that is, or may be, in force.
+        nbytes: bytes that they own.
+        names: highest first, so that no two sets cost the same.
+    """
+
+    restores: bool
+    count: int
+    members: int
+    nbytes: int
+    names: tuple[NodeId, ...]
+
+
+def removal_cost(job: DurableJob, names: frozenset[NodeId]) -> RemovalCost:
+    """Return what the removal of nodes would cost the job: a plan that is armed counts as if it were committed."""
+    members = frozenset(name for name in names if is_member(job, name))
+    server = any(name in job.nodes and job.nodes[name].role is Role.SERVER for name in members)
+    configuration = _latest(job)
+    workers = configuration.ranks.keys() - job.dead if configuration is not None else frozenset[NodeId]()
+    held = configuration.blocks_of if configuration is not None else {}
+    restores = server or (bool(workers) and workers <= names)
+    nbytes = sum(job.model.blocks[block].nbytes for name in members for block in held.get(name, ()))
+    return RemovalCost(restores, len(names), len(members), nbytes, tuple(sorted(names, reverse=True)))
+
+
+def _latest(job: DurableJob) -> Configuration | None:
+    """Return the latest configuration that is, or may be, in force: the one that the dead are taken off."""
+    plan = job.plan
+    if plan is not None and plan.phase is Phase.ARMED:
+        return plan.target
+    return plan.absorbed[-1].target if plan is not None and plan.absorbed else job.configuration
+
+
+# ---- missing answers ---------------------------------------------------------------------------------------------
+
+
+def _unanswered(state: State) -> Iterator[Suspicion]:
+    """Yield those whose answer the plan under way needs before anything else can happen."""
+    plan = state.job.plan
+    if plan is None or not plan.trail:
+        return
+    since = max(plan.trail[-1].at, state.awake_since)
+    missing, answer = _missing(state, plan)
+    verdict = (
+        SuspicionVerdict.PLAN_GIVEN_UP
+        if plan.kind is PlanKind.SCALE and plan.phase is not Phase.ARMED
+        else SuspicionVerdict.EXPELLED
+    )
+    quick = plan.phase is Phase.ASSIGNED and not plan.restore
+    bound = PROMPT * state.settings.lease if quick else LONG_SECONDS
+    for name in missing:
+        grew = state.vitals[name].grew if name in state.vitals else 0.0  # who loads or copies tells how much by now
+        begun = max(since, grew)
+        yield Suspicion(name, f"has not answered {answer} of plan {plan.id}", begun, begun + bound, verdict)
+
+
+def _missing(state: State, plan: Plan) -> tuple[list[NodeId], str]:
+    """Return who has not answered yet, and what.
+
+    Not SWITCHED: a worker switches between two steps of its script, which may take as long as they like.
+    """
+    answers, job = state.answers, state.job
+    needed = [name for name in plan.audience if name in job.nodes and name not in job.finished]
+    if plan.phase is Phase.ASSIGNED:
+        return [name for name in needed if name not in answers.prepared], "PREPARED"
+    if plan.phase is Phase.SYNCING:
+        return [name for name in needed if name in awaited_to_sync(job, plan) - answers.synced], "SYNCED"
+    if plan.phase is Phase.ARMED and not plan.decided and not answers.until:
+        return [name for name in needed if name not in answers.armed | answers.switched], "ARMED"
+    return [], ""

@@ -7,7 +7,7 @@ from coordinator.core.checkpoints.ending import collapse, end
 from coordinator.core.effects import Why
 from coordinator.core.events import Exited, Joined, LeaveAsked, Listening, Reported
 from coordinator.core.job import JobPhase, RegisteredNode, StopOrder
-from coordinator.core.nodes.suspicions import is_member
+from coordinator.core.nodes.failure_detection import is_member
 from coordinator.core.operator_requests import drain
 from coordinator.core.plans.lifecycle import cancel
 from coordinator.core.plans.next_configuration import static_reason

@@ -9,7 +9,7 @@ from dataclasses import replace
 from coordinator.core.checkpoints.ending import end
 from coordinator.core.directives import awaited_arrivals, awaited_to_sync, landed, unextended
 from coordinator.core.job import CancelOrder, JobPhase, StopOrder
-from coordinator.core.nodes.suspicions import severed
+from coordinator.core.nodes.failure_detection import severed
 from coordinator.core.plans.next_configuration import change, refusal, target
 from coordinator.core.plans.plan import MigrationMode, Phase, Plan, PlanKind, Times
 from coordinator.core.plans.scale_requests import ScaleRequest

@@ -23,7 +23,7 @@ from dl2_scheduler.live.policies import Maker, Policies
 from dl2_scheduler.live.service import ClusterService, Notes, serving
 from dl2_scheduler.live.slot_limits import SlotLimits
 from dl2_scheduler.live.slot_loop import SlotLoop, SlotObserver
-from dl2_scheduler.policies.names import DL2, absolute
+from dl2_scheduler.policies.learnt_names import DL2, absolute
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
 from dl2_scheduler.policies.user_policy import is_own

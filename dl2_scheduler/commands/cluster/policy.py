@@ -6,7 +6,7 @@ import typer
 
 from dl2_scheduler.commands.cluster.jobs import client_of, dictionary
 from dl2_scheduler.commands.common import Folder, Json, group, show_json
-from dl2_scheduler.policies.names import absolute
+from dl2_scheduler.policies.learnt_names import absolute
 from elastic_ps.system.terminal import say
 
 policies = group("Which policy decides in a running cluster, and which one beside it.")

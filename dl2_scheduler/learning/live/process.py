@@ -10,7 +10,7 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.live.policies import Policies
 from dl2_scheduler.live.side_program import SideProgram
-from dl2_scheduler.policies.names import DL2
+from dl2_scheduler.policies.learnt_names import DL2
 from elastic_ps.system.bounded_files import read_text
 
 log = logging.getLogger(__name__)

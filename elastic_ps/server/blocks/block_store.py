@@ -18,7 +18,7 @@ from elastic_ps.core.model import Model, Run, Tensor, runs
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import Array, scatter, stretches
 from elastic_ps.core.sparse_rows import Rows
-from elastic_ps.optimizers.aggregate import Aggregate, Contribution
+from elastic_ps.optimizers.gradient_sum import Contribution, GradientSum
 from elastic_ps.server.blocks.applied_batches import AppliedBatches, BatchId
 from elastic_ps.server.blocks.double_buffer import DoubleBuffer
 from elastic_ps.server.blocks.memory_release import UnusedMemory
@@ -228,7 +228,7 @@ class ServerBlockStore:
                 rule.init(states, self.value(segment))
 
     def update_segment(
-        self, segment: Run, aggregate: Aggregate | Rows | None, hyper: Hyper | None, batch: BatchId | None = None
+        self, segment: Run, aggregate: GradientSum | Rows | None, hyper: Hyper | None, batch: BatchId | None = None
     ) -> None:
         """Take a segment (alike in counts, too) to its next version.
 
@@ -251,7 +251,7 @@ class ServerBlockStore:
         if batch is None or aggregate is not None:
             self.versions[window] += 1
 
-    def _update_all(self, segment: Run, aggregate: Aggregate, hyper: Hyper | None) -> None:
+    def _update_all(self, segment: Run, aggregate: GradientSum, hyper: Hyper | None) -> None:
         treatment = self.treatment(segment[0])
         old, new = self.value(segment), self.values.coming(segment).view(treatment.dtype)
         if treatment.rule is None:
@@ -266,7 +266,7 @@ class ServerBlockStore:
         assert rule is not None, "where the aggregate is the value, it has all rows"
         count, factors = self.step(segment[0], hyper)
 
-        def apply(old: Array, new: Array, added: Aggregate, states: dict[str, Array]) -> None:
+        def apply(old: Array, new: Array, added: GradientSum, states: dict[str, Array]) -> None:
             rule.apply(old, new, added, states, count, factors)
 
         self.row_updates.update_rows(segment, aggregate, self.sides(segment), self.states(segment), apply)

@@ -10,7 +10,7 @@ import numpy as np
 
 from elastic_ps.core.model import Model, Run
 from elastic_ps.core.segments import Raw, stretches
-from elastic_ps.transport.shared_image import Image
+from elastic_ps.transport.shared_memory import Image
 
 
 class DoubleBuffer:

@@ -6,7 +6,7 @@ To give back what a plan has moved away takes 0.3 ms a MB, with which all at onc
 
 from collections import deque
 
-from elastic_ps.transport.shared_image import Image
+from elastic_ps.transport.shared_memory import Image
 
 _PIECE = 1 << 20
 

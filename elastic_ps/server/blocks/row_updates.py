@@ -14,9 +14,9 @@ from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Model, Run
 from elastic_ps.core.segments import Array
 from elastic_ps.core.sparse_rows import Rows, rows_of
-from elastic_ps.optimizers.aggregate import Aggregate
+from elastic_ps.optimizers.gradient_sum import GradientSum
 
-Apply = Callable[[Array, Array, Aggregate, dict[str, Array]], None]
+Apply = Callable[[Array, Array, GradientSum, dict[str, Array]], None]
 """apply(old, new, aggregate, states): one update of flat arrays by the rule of their blocks."""
 
 
@@ -68,7 +68,7 @@ class RowUpdates:
         taken = {name: array[at] for name, array in shaped.items()}
         made = np.empty_like(aggregate.values)
         flat = {name: array.reshape(-1) for name, array in taken.items()}
-        apply(old[at].reshape(-1), made.reshape(-1), Aggregate([aggregate.values.reshape(-1)]), flat)
+        apply(old[at].reshape(-1), made.reshape(-1), GradientSum([aggregate.values.reshape(-1)]), flat)
         new[at] = made
         for name, array in shaped.items():
             array[at] = taken[name]

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from elastic_ps.core.segments import Array
 from elastic_ps.server.blocks.memory_release import UnusedMemory
 from elastic_ps.server.blocks.treatments import StateLayout, Treatment
-from elastic_ps.transport.shared_image import Image
+from elastic_ps.transport.shared_memory import Image
 
 
 class StateArrays:

@@ -9,7 +9,7 @@ from elastic_ps.core.errors import ConfigurationError, RuleFailed
 from elastic_ps.core.model import Model, Tensor
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.optimizers import Rule, make_rule
-from elastic_ps.optimizers.aggregate import DType
+from elastic_ps.optimizers.gradient_sum import DType
 
 StateLayout = tuple[tuple[str, DType], ...]
 

@@ -10,7 +10,7 @@ from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId
 from elastic_ps.core.errors import PeerLost, ProtocolError
 from elastic_ps.core.model import Run
 from elastic_ps.core.sparse_rows import payload_bytes, received
-from elastic_ps.optimizers.aggregate import Aggregate
+from elastic_ps.optimizers.gradient_sum import GradientSum
 from elastic_ps.server.blocks.applied_batches import BatchId
 from elastic_ps.server.phases import BlockStatus, Moves
 from elastic_ps.server.state.server_state import ServerState
@@ -175,7 +175,7 @@ class FollowTarget:
             if not record.absent:
                 start = int(store.positions[segment[0]] - store.positions[run[0]])
                 gradient = data[start : start + store.span([segment])].view(store.treatment(segment[0]).dtype)
-                aggregate = Aggregate([gradient])
+                aggregate = GradientSum([gradient])
             store.update_segment(segment, aggregate, record.hyper, batch)
 
     def _require_version(self, sender: NodeId, frame: Frame) -> None:

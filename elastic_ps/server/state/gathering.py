@@ -11,7 +11,7 @@ from elastic_ps.core.model import Run, runs
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import Raw
 from elastic_ps.core.sparse_rows import Rows, summed
-from elastic_ps.optimizers.aggregate import Aggregate, Contribution
+from elastic_ps.optimizers.gradient_sum import Contribution, GradientSum
 from elastic_ps.server.blocks.block_store import ServerBlockStore
 from elastic_ps.server.phases import Given, weights
 
@@ -117,7 +117,7 @@ class Gathering:
                 del self._kept[number]
         sources[...] = -1
 
-    def combine(self, segment: Run, store: ServerBlockStore, hyper: Hyper | None, data: DataSpec) -> Aggregate | Rows:
+    def combine(self, segment: Run, store: ServerBlockStore, hyper: Hyper | None, data: DataSpec) -> GradientSum | Rows:
         """Return the aggregate of a segment that every worker has contributed to, alike over the whole segment.
 
         Args:
@@ -142,7 +142,7 @@ def aggregated(
     samples: Sequence[int],
     hyper: Hyper | None,
     data: DataSpec,
-) -> Aggregate | Rows:
+) -> GradientSum | Rows:
     """Return contributions to a segment as one: as rows where the others stay as they are.
 
     Args:
@@ -159,7 +159,7 @@ def aggregated(
     if rows and len(rows) == len(contributions) and treatment.takes_rows(hyper):
         return summed(rows, each, factor)
     dense = [_dense(store, segment, one) if isinstance(one, Rows) else one for one in contributions]
-    return Aggregate([one.view(treatment.dtype) for one in dense], each, factor)
+    return GradientSum([one.view(treatment.dtype) for one in dense], each, factor)
 
 
 def _dense(store: ServerBlockStore, segment: Run, rows: Rows) -> Raw:

@@ -17,7 +17,7 @@ from elastic_ps.core.segments import joined
 from elastic_ps.core.sparse_rows import Rows
 from elastic_ps.node.peer_watch import Awaited
 from elastic_ps.node.standing import Standing
-from elastic_ps.optimizers.aggregate import Aggregate
+from elastic_ps.optimizers.gradient_sum import GradientSum
 from elastic_ps.server.blocks.applied_batches import BatchId
 from elastic_ps.server.blocks.block_store import ServerBlockStore
 from elastic_ps.server.blocks.checkpoint_snapshot import CheckpointSnapshot
@@ -31,7 +31,7 @@ from elastic_ps.server.streams.shadows import Subscription
 from elastic_ps.transport.frame_kinds import Reason
 from elastic_ps.transport.frame_metas import Meta, RefusedMeta
 from elastic_ps.transport.frames import Frame
-from elastic_ps.transport.shared_image import Image
+from elastic_ps.transport.shared_memory import Image
 
 _REPORT_AT = 500  # ledger entries that are not left to the next turn of the reporter
 
@@ -191,7 +191,7 @@ class ServerState:
     # ---- updates -----------------------------------------------------------------------------------------------------
 
     def apply_update(
-        self, segment: Run, aggregate: Aggregate | Rows | None, hyper: Hyper | None, batch: BatchId | None = None
+        self, segment: Run, aggregate: GradientSum | Rows | None, hyper: Hyper | None, batch: BatchId | None = None
     ) -> None:
         """Take a segment to its next version, here and at the server that follows it.
 

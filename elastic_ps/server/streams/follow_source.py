@@ -21,7 +21,7 @@ from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import Array
 from elastic_ps.core.sparse_rows import Rows
-from elastic_ps.optimizers.aggregate import Aggregate
+from elastic_ps.optimizers.gradient_sum import GradientSum
 from elastic_ps.server.blocks.applied_batches import BatchId
 from elastic_ps.server.blocks.block_store import ServerBlockStore
 from elastic_ps.server.phases import BlockStatus
@@ -172,8 +172,8 @@ class FollowSource:
         return self._streamed
 
     def record(
-        self, segment: Run, aggregate: Aggregate | Rows | None, hyper: Hyper | None, batch: BatchId | None
-    ) -> tuple[Aggregate | Rows | None, Callable[[], None]]:
+        self, segment: Run, aggregate: GradientSum | Rows | None, hyper: Hyper | None, batch: BatchId | None
+    ) -> tuple[GradientSum | Rows | None, Callable[[], None]]:
         """Prepare the record of an update of `segment`, of which all is followed, before it is applied here.
 
         Args:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
 from elastic_ps.core.segments import Array, Raw
-from elastic_ps.optimizers.aggregate import DType
+from elastic_ps.optimizers.gradient_sum import DType
 from elastic_ps.server.blocks.block_store import ServerBlockStore
-from elastic_ps.transport.shared_image import Image
+from elastic_ps.transport.shared_memory import Image
 
 RECORDED_VERSIONS = 2
 """Versions whose records a follower on this host has room for; further ones travel."""

@@ -14,7 +14,7 @@ from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.script_hints import OPTIMIZER_ON_SERVERS
 from elastic_ps.core.segments import joined
 from elastic_ps.core.sparse_rows import Rows
-from elastic_ps.optimizers.aggregate import Aggregate, Contribution
+from elastic_ps.optimizers.gradient_sum import Contribution, GradientSum
 from elastic_ps.server.blocks.applied_batches import BatchId
 from elastic_ps.server.phases import BlockVerdict, Bytes, parts
 from elastic_ps.server.state.gathering import Share, aggregated
@@ -115,7 +115,7 @@ class AsyncUpdates:
         state, store = self._state, self._state.store
         first = piece.run[0]
         for segment in store.segments(piece.run, store.versions, store.counts, *state.followed()):
-            aggregate: Aggregate | Rows | None = None
+            aggregate: GradientSum | Rows | None = None
             if piece.data is not None:
                 if refusal := self._refusal(segment[0], push.hyper):
                     push.refused.append(refusal)

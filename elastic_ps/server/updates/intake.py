@@ -7,7 +7,7 @@ from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
 from elastic_ps.core.segments import stretches
-from elastic_ps.optimizers.aggregate import Contribution
+from elastic_ps.optimizers.gradient_sum import Contribution
 from elastic_ps.server.phases import BlockVerdict, Bytes, Given
 from elastic_ps.server.state.server_state import ServerState
 from elastic_ps.transport.frame_metas import PushMeta

@@ -5,7 +5,7 @@ import numpy as np
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.segments import Raw
 from elastic_ps.core.sparse_rows import payload_bytes, received
-from elastic_ps.optimizers.aggregate import Contribution
+from elastic_ps.optimizers.gradient_sum import Contribution
 from elastic_ps.server.blocks.block_store import ServerBlockStore
 from elastic_ps.transport.frame_metas import PushMeta
 from elastic_ps.transport.frames import Frame

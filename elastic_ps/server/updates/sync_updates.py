@@ -12,7 +12,7 @@ from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import Array, Raw, joined
 from elastic_ps.core.sparse_rows import Rows
-from elastic_ps.optimizers.aggregate import Aggregate, Contribution
+from elastic_ps.optimizers.gradient_sum import Contribution, GradientSum
 from elastic_ps.server.phases import BlockVerdict, Bytes, Given, UpdateOutcome, due, outcome, parts
 from elastic_ps.server.state.gathering import Share
 from elastic_ps.server.state.server_state import ServerState
@@ -132,7 +132,7 @@ class SyncUpdates:
         if result is UpdateOutcome.MISMATCH:
             closed.refused.append(self._mismatch(segment, given))
             return
-        aggregate: Aggregate | Rows | None = None
+        aggregate: GradientSum | Rows | None = None
         if result is UpdateOutcome.UPDATE:
             if refusal := state.store.refusal(segment[0], self._hyper):
                 closed.refused.append(refusal)

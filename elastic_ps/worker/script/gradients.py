@@ -13,7 +13,7 @@ from elastic_ps.core.sparse_rows import Rows, summed
 from elastic_ps.native.bulk import Addresses, move
 from elastic_ps.native.library import address
 from elastic_ps.native.threads import Copy, copy_all
-from elastic_ps.transport.shared_image import Image
+from elastic_ps.transport.shared_memory import Image
 from elastic_ps.worker.script.api import Array
 from elastic_ps.worker.script.values import addresses
 from elastic_ps.worker.wire.worker_state import WorkerState

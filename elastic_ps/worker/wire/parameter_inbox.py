@@ -19,7 +19,7 @@ from elastic_ps.core.model import Model, Run, runs
 from elastic_ps.core.sparse_rows import Rows, rows_of
 from elastic_ps.native.bulk import Addresses
 from elastic_ps.native.library import address
-from elastic_ps.transport.shared_image import Image
+from elastic_ps.transport.shared_memory import Image
 
 Slab = NDArray[np.uint8]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from elastic_ps.core.configuration import Configuration, NodeId
 from elastic_ps.core.model import Run, runs
-from elastic_ps.transport.shared_image import Image
+from elastic_ps.transport.shared_memory import Image
 from elastic_ps.worker.wire.worker_state import WorkerState
 
 _PIECE = 1 << 20

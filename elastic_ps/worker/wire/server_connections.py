@@ -12,7 +12,7 @@ from elastic_ps.transport.base import Buffer, Connection, Transport
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.hello import MEND_SECONDS, greeted, pauses
 from elastic_ps.transport.send_queue import Link
-from elastic_ps.transport.shared_image import Image
+from elastic_ps.transport.shared_memory import Image
 
 log = logging.getLogger(__name__)
 

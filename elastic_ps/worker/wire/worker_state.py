@@ -15,7 +15,7 @@ from elastic_ps.node.session import Session
 from elastic_ps.node.standing import Standing
 from elastic_ps.transport.frame_metas import Meta
 from elastic_ps.transport.frames import Frame
-from elastic_ps.transport.shared_image import Image
+from elastic_ps.transport.shared_memory import Image
 from elastic_ps.worker.wire.parameter_inbox import ParameterInbox
 from elastic_ps.worker.wire.server_connections import ServerConnections
 from elastic_ps.worker.wire.state_snapshots import StateSnapshots

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.ctl import proving
+from coordinator.ctl import live_audit
 from elastic_ps.core.data_order import DataSpec, share
 from protos import elastic_pb2 as pb
 from tests.coordinator.ctl.ctl_fake import TOKEN
@@ -16,8 +16,8 @@ SPEC = DataSpec(True, 53, 8)
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
     """Nothing is reported late."""
-    monkeypatch.setattr(proving, "LATE_SECONDS", 0.0)
-    monkeypatch.setattr(proving, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(live_audit, "LATE_SECONDS", 0.0)
+    monkeypatch.setattr(live_audit, "_LOOK_SECONDS", 0.0)
 
 
 def entries(epochs, first=0):

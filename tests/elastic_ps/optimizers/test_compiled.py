@@ -12,7 +12,7 @@ from elastic_ps.core.optimizer import Hyper
 from elastic_ps.native import library as native
 from elastic_ps.native import threads
 from elastic_ps.optimizers.adam import Adam, AdamW
-from elastic_ps.optimizers.aggregate import CHUNK, Aggregate
+from elastic_ps.optimizers.gradient_sum import CHUNK, GradientSum
 from elastic_ps.optimizers.lamb import LAMB
 from elastic_ps.optimizers.momentum import SGD
 from elastic_ps.optimizers.rule import Elementwise, Rule
@@ -28,7 +28,7 @@ def _four_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "_UNIT", 1 << 16)
 
 
-def trained(rule: Elementwise, dtype: Any, hyper: Hyper, aggregate: Aggregate, in_place: bool) -> list[bytes]:
+def trained(rule: Elementwise, dtype: Any, hyper: Hyper, aggregate: GradientSum, in_place: bool) -> list[bytes]:
     """Values and states after three updates."""
     value = np.random.default_rng(1).standard_normal(LENGTH).astype(dtype)
     value[:3] = np.nan, np.inf, -0.0
@@ -56,7 +56,12 @@ def test_a_machine_with_a_compiler_has_the_library() -> None:
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 def test_the_bits_are_numpys(monkeypatch: pytest.MonkeyPatch, rule: Elementwise, dtype: Any, hyper: Hyper) -> None:
     one, three = gradients(dtype, 1), gradients(dtype, 3)
-    sums = [Aggregate(one), Aggregate(three, None, 0.7), Aggregate(three, [0.1, 0.2, 0.7]), Aggregate(one, None, 3.0)]
+    sums = [
+        GradientSum(one),
+        GradientSum(three, None, 0.7),
+        GradientSum(three, [0.1, 0.2, 0.7]),
+        GradientSum(one, None, 3.0),
+    ]
     calls = []
     monkeypatch.setattr(native, "update", lambda *given, update=native.update: calls.append(given[0]) or update(*given))
     compiled = [trained(rule, dtype, hyper, aggregate, in_place) for aggregate in sums for in_place in (True, False)]
@@ -74,7 +79,7 @@ def test_the_sum_is_kept_on_the_way(monkeypatch: pytest.MonkeyPatch, rule: Rule 
         monkeypatch.setattr(native, "has", lambda _name, _dtype: False)
     dtype = np.float16 if rule == SGD(momentum=0.9, multi_precision=True) else np.float32
     one, three = gradients(dtype, 1), gradients(dtype, 3)
-    for aggregate in Aggregate(one), Aggregate(one, None, 3.0), Aggregate(three, [0.1, 0.2, 0.7]):
+    for aggregate in GradientSum(one), GradientSum(one, None, 3.0), GradientSum(three, [0.1, 0.2, 0.7]):
         expected, kept = aggregate.whole(), np.full(LENGTH, 7, dtype)
         keeping, new = replace(aggregate, kept=kept), np.zeros(LENGTH, dtype)
         if rule is None:

@@ -22,7 +22,7 @@ from elastic_ps.server.worker_frames import WorkerFrames
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import InitMeta, PushMeta
 from elastic_ps.transport.frames import HEADER_BYTES, Frame, decode, decode_header, encode
-from elastic_ps.transport.shared_image import Image
+from elastic_ps.transport.shared_memory import Image
 from tests.elastic_ps.server.server_peers import FakeControl
 from tests.elastic_ps.server.server_reference import HYPER, SGD, TENSORS, Reference, random_slab
 

@@ -11,7 +11,7 @@ from elastic_ps.core.errors import PeerLost, ProtocolError
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.core.segments import Array
 from elastic_ps.optimizers import Rule
-from elastic_ps.optimizers.aggregate import DType
+from elastic_ps.optimizers.gradient_sum import DType
 from elastic_ps.optimizers.user_rule import OwnRule
 from elastic_ps.server.optimizer_trials import OptimizerTrials
 from elastic_ps.server.service import ServerNode

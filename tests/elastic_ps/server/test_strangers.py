@@ -16,7 +16,7 @@ from elastic_ps.transport import stream
 from elastic_ps.transport.frame_metas import HelloMeta
 from elastic_ps.transport.frames import HEADER_BYTES, Frame, encode
 from elastic_ps.transport.greeting import MAGIC, PROTOCOL_VERSION, call
-from elastic_ps.transport.shm import ShmTransport
+from elastic_ps.transport.shm_transport import ShmTransport
 from elastic_ps.transport.tcp import TcpTransport
 
 TOKEN = bytes(range(16))

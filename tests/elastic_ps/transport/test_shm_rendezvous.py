@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from elastic_ps.core.errors import PeerLost, ProtocolError
-from elastic_ps.transport import shm, shm_rendezvous
+from elastic_ps.transport import shm_rendezvous, shm_transport
 from elastic_ps.transport.choice import FOLDER, AutoTransport, TransportName, TransportSettings
-from elastic_ps.transport.shared_image import Image
-from elastic_ps.transport.shm import ShmTransport
+from elastic_ps.transport.shared_memory import Image
+from elastic_ps.transport.shm_transport import ShmTransport
 from tests.elastic_ps.transport.wiring import TOKEN, Aside, meet, numbered, take
 
 
@@ -156,7 +156,7 @@ def test_only_this_user_and_root_may_be_at_the_other_end(monkeypatch):
             shm_rendezvous.check_user(one)
 
 
-@pytest.mark.parametrize("end", [shm_rendezvous, shm], ids=["who connects", "who listens"])
+@pytest.mark.parametrize("end", [shm_rendezvous, shm_transport], ids=["who connects", "who listens"])
 def test_another_user_at_the_other_end_is_sent_away_before_anything_is_said(tmp_path, made, monkeypatch, end):
     def another(_sock):
         raise shm_rendezvous.UnsafePeer("a process of another user is at the other end")

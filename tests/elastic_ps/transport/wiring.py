@@ -16,7 +16,7 @@ from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import ValueMeta
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.greeting import call
-from elastic_ps.transport.shm import ShmTransport
+from elastic_ps.transport.shm_transport import ShmTransport
 from elastic_ps.transport.tcp import TcpTransport
 
 TOKEN = bytes(range(TOKEN_BYTES))

@@ -9,13 +9,13 @@ from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role
 from elastic_ps.core.model import Model, Tensor
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.node.standing import Standing
-from elastic_ps.optimizers.aggregate import Aggregate
+from elastic_ps.optimizers.gradient_sum import GradientSum
 from elastic_ps.server.phases import BlockStatus
 from elastic_ps.server.state.server_state import ServerState
 from elastic_ps.server.worker_frames import WorkerFrames
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frames import Frame
-from elastic_ps.transport.shared_image import Image
+from elastic_ps.transport.shared_memory import Image
 from elastic_ps.worker.script.key_store import WorkerKeyStore
 from elastic_ps.worker.wire.parameter_inbox import ParameterInbox
 from elastic_ps.worker.wire.state_snapshots import StateSnapshots
@@ -77,7 +77,7 @@ class Servers:
             real = self.inbox.model.blocks[block].nbytes // value.itemsize
             gradient = np.zeros_like(value)
             gradient[:real] = random.normal(size=real)
-            store.update_segment((block, 1), Aggregate([gradient]), HYPER)
+            store.update_segment((block, 1), GradientSum([gradient]), HYPER)
 
     def step(self, seed=0):
         """An exchange over everything, installed here."""

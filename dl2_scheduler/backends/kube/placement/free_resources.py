@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dl2_scheduler.backends.kube.apiserver.objects import NodeInfo, PodInfo
-from dl2_scheduler.backends.kube.placement.affinity import Labelled, Neighbours
 from dl2_scheduler.backends.kube.placement.node_constraints import Constraints
+from dl2_scheduler.backends.kube.placement.pod_affinity import Labelled, Neighbours
 from dl2_scheduler.cluster.free_resources import NOWHERE, SLACK, Amounts, NodeRule
 
 Requests = Mapping[str, float]

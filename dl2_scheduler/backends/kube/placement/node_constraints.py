@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dl2_scheduler.backends.kube.placement.affinity_spec import NeighbourRules, neighbour_rules_of
 from dl2_scheduler.backends.kube.placement.label_expressions import Expression, expressions_of
+from dl2_scheduler.backends.kube.placement.pod_affinity_spec import NeighbourRules, neighbour_rules_of
 
 _UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 _REPELS = ("NoSchedule", "NoExecute")

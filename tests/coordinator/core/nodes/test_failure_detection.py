@@ -6,7 +6,7 @@ from coordinator.core import effects as ef
 from coordinator.core import events as ev
 from coordinator.core import node_answers as na
 from coordinator.core.job import JobPhase
-from coordinator.core.nodes.suspicions import suspicions
+from coordinator.core.nodes.failure_detection import suspicions
 from coordinator.core.plans.plan import Phase, PlanKind
 from coordinator.core.state import ReportedWait
 from tests.coordinator.core.nodes.troubled_jobs import cut, mended, passing, told, unreplaced

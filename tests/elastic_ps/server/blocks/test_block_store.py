@@ -6,7 +6,7 @@ import pytest
 from elastic_ps.core.errors import ConfigurationError, ProtocolError
 from elastic_ps.core.model import Model, Run, Tensor
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
-from elastic_ps.optimizers.aggregate import Aggregate
+from elastic_ps.optimizers.gradient_sum import GradientSum
 from elastic_ps.server.blocks.block_store import ServerBlockStore
 from elastic_ps.server.blocks.memory_release import UnusedMemory
 from elastic_ps.server.phases import BlockStatus
@@ -26,8 +26,8 @@ def store_of(made: Model, optimizer: str = SGD, blocks: list[int] | None = None)
     return store
 
 
-def ones(store: ServerBlockStore, segment: Run) -> Aggregate:
-    return Aggregate([np.ones_like(store.value(segment))])
+def ones(store: ServerBlockStore, segment: Run) -> GradientSum:
+    return GradientSum([np.ones_like(store.value(segment))])
 
 
 def test_blocks_that_arrive_together_are_one_segment() -> None:

@@ -4,7 +4,7 @@ import mmap
 import os
 
 from elastic_ps.server.blocks.memory_release import UnusedMemory
-from elastic_ps.transport.shared_image import Image
+from elastic_ps.transport.shared_memory import Image
 
 
 def test_memory_goes_back_in_pieces_of_whole_pages() -> None:

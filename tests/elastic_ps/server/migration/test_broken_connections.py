@@ -19,7 +19,7 @@ from elastic_ps.transport.base import Transport
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import PingMeta
 from elastic_ps.transport.frames import Frame
-from elastic_ps.transport.shm import ShmTransport
+from elastic_ps.transport.shm_transport import ShmTransport
 from elastic_ps.transport.tcp import TcpTransport
 from protos import elastic_pb2 as pb
 from tests.elastic_ps.server.server_harness import TOKEN, Job, Jobs

@@ -12,7 +12,7 @@ from elastic_ps.transport import striped
 from elastic_ps.transport.frame_kinds import Kind, Reason
 from elastic_ps.transport.frame_metas import PullMeta
 from elastic_ps.transport.frames import Frame
-from elastic_ps.transport.shm import ShmTransport
+from elastic_ps.transport.shm_transport import ShmTransport
 from elastic_ps.transport.tcp import TcpTransport
 from protos import elastic_pb2 as pb
 from tests.elastic_ps.server.server_harness import TOKEN, Job, Jobs

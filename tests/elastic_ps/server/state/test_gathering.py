@@ -4,7 +4,7 @@ import numpy as np
 
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.model import Model, Tensor
-from elastic_ps.optimizers.aggregate import Aggregate
+from elastic_ps.optimizers.gradient_sum import GradientSum
 from elastic_ps.server.blocks.block_store import ServerBlockStore
 from elastic_ps.server.phases import BlockStatus, Given
 from elastic_ps.server.state.gathering import Gathering, Share
@@ -22,7 +22,7 @@ def gather(contributions: list[np.ndarray], samples: list[int], data: DataSpec) 
     store.grow(Model((tensor,)), [""])
     store.allocate([0], BlockStatus.PRIMARY)
     combined = gathering.combine((0, 1), store, None, data)
-    assert isinstance(combined, Aggregate)
+    assert isinstance(combined, GradientSum)
     whole = combined.whole()
     assert whole.tobytes() == combined.part(0, len(combined)).tobytes()
     assert [array.tobytes() for array in contributions] == [array.tobytes() for array in before]  # sent again as it is

@@ -13,7 +13,7 @@ from elastic_ps.server.phases import BlockStatus
 from elastic_ps.server.streams.update_records import RECORDED_VERSIONS, UpdateRecords
 from elastic_ps.transport.frame_metas import RecordMeta
 from elastic_ps.transport.frames import Frame
-from elastic_ps.transport.shared_image import Image
+from elastic_ps.transport.shared_memory import Image
 from tests.elastic_ps.server.server_harness import Job, Jobs
 from tests.elastic_ps.server.server_reference import SGD, TENSORS
 

@@ -9,7 +9,7 @@ from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.transport.frame_metas import PushMeta
 from elastic_ps.transport.frames import Frame
-from elastic_ps.transport.shared_image import Image
+from elastic_ps.transport.shared_memory import Image
 from tests.elastic_ps.server.server_desk import FIRST, Desk, travelled
 from tests.elastic_ps.server.server_reference import HYPER, TENSORS
 

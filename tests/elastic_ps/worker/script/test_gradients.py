@@ -11,7 +11,7 @@ from elastic_ps.core.compression import Compression
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role
 from elastic_ps.core.model import Model, Tensor
 from elastic_ps.native.bulk import move
-from elastic_ps.transport.shared_image import Image
+from elastic_ps.transport.shared_memory import Image
 from elastic_ps.worker.script.gradients import Gradients
 from elastic_ps.worker.script.numpy_array import NumpyArray
 

@@ -11,7 +11,7 @@ import pytest
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role
 from elastic_ps.core.model import Model, Tensor
 from elastic_ps.node.standing import Standing
-from elastic_ps.transport.shared_image import Image
+from elastic_ps.transport.shared_memory import Image
 from elastic_ps.worker.wire import prefault as module
 from elastic_ps.worker.wire.prefault import populate
 

@@ -5,8 +5,8 @@ import os
 import threading
 from types import SimpleNamespace
 
-from elastic_ps.transport import shared_image as module
-from elastic_ps.transport.shared_image import Image
+from elastic_ps.transport import shared_memory as module
+from elastic_ps.transport.shared_memory import Image
 
 
 def test_threads_that_follow_at_once_map_it_once(monkeypatch):

@@ -8,8 +8,8 @@ from elastic_ps.transport.choice import AutoTransport
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import AcceptedMeta, PushMeta, ValueMeta
 from elastic_ps.transport.frames import Frame, encode
-from elastic_ps.transport.shared_image import Image
-from elastic_ps.transport.shm import ShmTransport
+from elastic_ps.transport.shared_memory import Image
+from elastic_ps.transport.shm_transport import ShmTransport
 from elastic_ps.transport.tcp import TcpTransport
 from tests.elastic_ps.transport.wiring import TOKEN, Aside, Shm, join, meet, numbered, take
 

@@ -1,4 +1,4 @@
-"""An `Aggregate` adds gradients of several workers while the optimizer runs, chunk by chunk in a core's own cache."""
+"""A `GradientSum` adds gradients of several workers while the optimizer runs, chunk by chunk in a core's own cache."""
 
 import threading
 from collections.abc import Sequence
@@ -41,8 +41,8 @@ _scratch = Scratch(2)
 
 
 @dataclass(frozen=True)
-class Aggregate(Sum):
-    """An `Aggregate` is the sum of the gradients that were pushed for a segment, added while the optimizer runs."""
+class GradientSum(Sum):
+    """An `GradientSum` is the sum of the gradients that were pushed for a segment, added while the optimizer runs."""
 
     @property
     def dtype(self) -> DType:

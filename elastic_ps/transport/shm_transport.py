@@ -23,7 +23,7 @@ from elastic_ps.transport.base import Buffer, Connection, Listener, flat
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.greeting import answer, called
 from elastic_ps.transport.meta_parts import SharedRange
-from elastic_ps.transport.shared_image import Image
+from elastic_ps.transport.shared_memory import Image
 from elastic_ps.transport.shm_rendezvous import ShmRendezvous, check_user
 from elastic_ps.transport.stream import Greet, SocketConnection, SocketListener
 from elastic_ps.transport.tcp import TcpTransport, listening_socket

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dl2_scheduler.backends.kube.apiserver.objects import NodeInfo, PodInfo
-from dl2_scheduler.backends.kube.placement.affinity_spec import AffinityTerm, HostPort, KubePodSpread, PodSelector
 from dl2_scheduler.backends.kube.placement.node_constraints import Constraints
+from dl2_scheduler.backends.kube.placement.pod_affinity_spec import AffinityTerm, HostPort, KubePodSpread, PodSelector
 
 _Counts = NDArray[np.int64]  # by node
 _Where = NDArray[np.bool_]  # by node

@@ -1,0 +1,152 @@
+"""Expulsions carry out what `failure_detection` says when its time is up, and tell people of what is new in it.
+
+A node dies for the job by silence, by separation from a peer, by an answer that does not come, or because an operator
+evicts it. All of them end in `membership.bury`, as if its process had ended.
+"""
+
+from dataclasses import replace
+
+from coordinator.core import replies
+from coordinator.core.effects import Why
+from coordinator.core.events import EvictAsked
+from coordinator.core.job import DurableJob
+from coordinator.core.nodes.failure_detection import (
+    SUSPICION,
+    Suspicion,
+    SuspicionVerdict,
+    has_left,
+    is_member,
+    most_are_silent,
+    removal_cost,
+    silent,
+    suspicions,
+    waited_for,
+)
+from coordinator.core.nodes.membership import bury, left
+from coordinator.core.plans.lifecycle import give_up
+from coordinator.core.step_context import StepContext
+from elastic_ps.core.configuration import NodeId, Role
+
+_EXPELLED = 100
+"""How many expelled nodes are remembered, so that their launchers hear of them."""
+
+
+def on_tick(context: StepContext) -> None:
+    """Time has passed: renew leases after a silence of our own, act on what is due, tell of what is new."""
+    _excuse_own_silence(context)
+    if context.state.rebuilding is not None or context.job.ended:
+        return
+    _doubt_ourselves(context)
+    _tell(context)
+    while due := _due(context):
+        _carry_out(context, due)
+
+
+def _due(context: StepContext) -> Suspicion | None:
+    """Return a suspicion whose time is up; one at a time, as what is done about it may end others."""
+    found = suspicions(context.state, context.now)
+    return next((suspicion for suspicion in found if suspicion.until and suspicion.until < context.now), None)
+
+
+def _excuse_own_silence(context: StepContext) -> None:
+    """Give everybody a new lease, and new time for answers, where the coordinator itself did not run: it could not hear
+    anybody meanwhile."""
+    last, lease = context.state.ticked_at, context.state.settings.lease
+    context.live(ticked_at=context.now)
+    gap = context.now - last
+    if last and 0 <= gap <= lease / 2:
+        return
+    context.live(awake_since=context.now)
+    if not last:
+        return
+    if gap > 0:
+        context.log(f"the coordinator did not run for {gap:.0f} s: every node gets a new lease", warning=True)
+    renewed = {
+        name: replace(vitals, heard=context.now, back=context.now, waits=())
+        for name, vitals in context.state.vitals.items()
+    }
+    context.live(vitals=renewed, doubted_since=0.0)
+
+
+def _doubt_ourselves(context: StepContext) -> None:
+    """Note since when most nodes are silent: the fault may be here, for a bounded time."""
+    if not most_are_silent(context.state, context.now):
+        context.live(doubted_since=0.0)
+    elif not context.state.doubted_since:
+        context.live(doubted_since=context.now)
+        expected = waited_for(context.job)
+        count = len(silent(context.state, context.now) & expected)
+        context.log(f"{count} of {len(expected)} leases ran out together: the fault may be here, waiting", True)
+
+
+def _tell(context: StepContext) -> None:
+    """Log each suspicion once and once more when it is over; a wait that ends nobody only when it has become long."""
+    lease = context.state.settings.lease
+    stood = {s: (context.now - s.since) / lease for s in suspicions(context.state, context.now)}
+    now = {s.node: s for s, leases in stood.items() if leases >= (0.5 if s.until else SUSPICION)}
+    for name in now.keys() - context.state.suspected:
+        context.log(now[name].text(context.now), warning=True)
+    for name in sorted((context.state.suspected - now.keys()) & context.job.nodes.keys()):
+        context.log(f"{name} is not waited for any more")
+    context.live(suspected=frozenset(now))
+
+
+def _carry_out(context: StepContext, due: Suspicion) -> None:
+    evidence = due.evidence(context.now)
+    if due.verdict is SuspicionVerdict.PLAN_GIVEN_UP and due.node not in context.plan.joiners:
+        give_up(context, f"{due.node} {evidence}")
+    else:
+        _expel(context, due.node, f"it {evidence}")
+
+
+def _expel(context: StepContext, name: NodeId, why: str) -> None:
+    """Go on without a node whose process may still be there; its launcher is told to kill it."""
+    nonce = context.job.nodes[name].nonce
+    context.durable(expelled=(*context.job.expelled, nonce)[-_EXPELLED:])
+    if has_left(context.state, name):
+        left(context, name)
+    else:
+        bury(context, name, why)
+
+
+def on_evict_asked(context: StepContext, event: EvictAsked) -> None:
+    """Evict: expel a node by hand, as its expiry would."""
+    job, name = context.job, event.node
+    if job.ended:
+        context.refuse(event.to, f"the job has ended: {job.reason}")
+    elif name not in job.nodes:
+        known = ", ".join(job.nodes) or "none"
+        context.refuse(event.to, f"no node named {name!r} in this job; its nodes: {known}", Why.NOT_FOUND)
+    elif fatal := _fatal(context, name):
+        context.refuse(event.to, fatal)
+    else:
+        outcome = _outcome(job, name)
+        context.durable(evicted=(*job.evicted, job.nodes[name].nonce)[-_EXPELLED:])
+        _expel(context, name, f"evicted {event.cause}")
+        context.reply(event.to, replies.EvictReply(outcome))
+
+
+def _goes_back(job: DurableJob, name: NodeId) -> bool:
+    return removal_cost(job, frozenset({name})).restores
+
+
+def _fatal(context: StepContext, name: NodeId) -> str:
+    """Return why the job would not survive an eviction, with what to do; "" if it would."""
+    job, settings = context.job, context.state.settings
+    safe = job.checkpoints or job.begun or settings.restore or not job.model.blocks
+    if not _goes_back(job, name) or safe:
+        return ""
+    what = "the last worker" if job.nodes[name].role is Role.WORKER else "a server"
+    return (
+        f"{name} is {what}, and the job has no checkpoint to go back to without it: save one first "
+        f"(`elasticctl checkpoint {settings.name}`), or end the job (`elasticctl stop {settings.name}`)"
+    )
+
+
+def _outcome(job: DurableJob, name: NodeId) -> str:
+    """Return what follows the eviction of a node, for people."""
+    if _goes_back(job, name):
+        return f"{name} is expelled; the job goes back to its last checkpoint"
+    if not is_member(job, name):
+        return f"{name} is expelled; it was not training"
+    return f"{name} is expelled; the others go on without it"
