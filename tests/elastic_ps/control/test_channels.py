@@ -1,6 +1,5 @@
 """A channel leaves a connection on which somebody else than a coordinator has answered, and one that leads nowhere."""
 
-import contextlib
 import socket
 import socketserver
 import threading
@@ -176,7 +175,7 @@ def test_a_connection_that_has_gone_silent_is_left(ports, relay, monkeypatch):
         with pytest.raises(grpc.RpcError) as caught:
             next(entries)
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-        with contextlib.suppress(grpc.RpcError):  # gRPC may still give this one to the connection that it gives up
+        with suppress(grpc.RpcError):  # gRPC may still give this one to the connection that it gives up
             asked(stub)
         assert asked(stub) == "digits"
 
