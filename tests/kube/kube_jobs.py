@@ -50,6 +50,13 @@ class KubeJob:
         found = self.kubectl("get", "elasticjob", self.name, "-o", "json", check=False).stdout
         return json.loads(found).get("status", {}) if found else {}
 
+    def events(self):
+        """Reasons of this job's own events; those of other tests' jobs stand beside them for an hour."""
+        mine = f"involvedObject.kind=ElasticJob,involvedObject.name={self.name}"
+        return self.kubectl(
+            "get", "events", "--field-selector", mine, "-o", "jsonpath={.items[*].reason}"
+        ).stdout.split()
+
     def tell(self):
         """All that helps to see why it is not as it should be."""
         said = [json.dumps(self.status, indent=1)]

@@ -64,8 +64,7 @@ def test_faults_of_one_job_are_that_jobs(release, make_job):
     changed = {"workers": {"template": {"spec": {"nodeSelector": {"a": "b"}}}}}
     late = typo.kubectl("patch", "ej", "typo", "--type=merge", "-p", json.dumps({"spec": changed}), check=False)
     assert "templates cannot change" in late.stderr
-    events = typo.kubectl("get", "events", "--field-selector", "involvedObject.name=typo", "-o", "name").stdout
-    assert len(events.splitlines()) < 12
+    assert 1 <= len(typo.events()) < 12
 
 
 def test_a_quota_is_the_reason_and_no_flood(cluster, release, make_job):
@@ -154,8 +153,7 @@ def test_a_drained_node_takes_operator_coordinator_and_the_only_server_along(
     assert node not in {
         pod["spec"]["nodeName"] for pod in job.pods("server") if "deletionTimestamp" not in pod["metadata"]
     }
-    reasons = job.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}").stdout.split()
-    assert not {"Restoring", "AllLost", "Failed"} & set(reasons)
+    assert not {"Restoring", "AllLost", "Failed"} & set(job.events())
     assert_undisturbed(job, tmp_path)
 
 
@@ -174,8 +172,8 @@ def test_manifests_that_are_applied_again_leave_running_jobs_connected_and_anoth
     assert said["phase"] == "Running"
     job.kubectl("scale", "ej/keyed", "--replicas=2")
     until(lambda: condition(job, "Scaled")["reason"] == "TokenRefused", "the scaling is not ignored", 60, job.tell)
-    log = cluster.kubectl(*words, "logs", OPERATOR).stdout
-    assert "refuses the token" in log
+    (operator,) = release.operators()
+    assert "refuses the token" in cluster.kubectl(*words, "logs", operator).stdout
     _replace_key(cluster, release, None, secret["data"])
     job.running(2, 1)
 
