@@ -74,8 +74,8 @@ class Desk:
         self.state.data = data
         server = Member("s0", Role.SERVER, "h", 1)
         workers = tuple(Member(f"w{number}", Role.WORKER, "h") for number in range(3))
-        table = Configuration(FIRST, workers, (server,), (0,) * len(self.model.blocks))
-        self.state.standing = Standing("s0", current=table)
+        configuration = Configuration(FIRST, workers, (server,), (0,) * len(self.model.blocks))
+        self.state.standing = Standing("s0", current=configuration)
         self.state.new_gathering()
         self.state.store.allocate(range(len(self.model.blocks)), BlockStatus.EMPTY)
         self.worker_frames = WorkerFrames(self.state, self.switch)

@@ -56,7 +56,7 @@ class Job:
 
     # ---- nodes and directives
 
-    def add_server(self, name: str, tables: bool = True) -> FakeControl:
+    def add_server(self, name: str, declared: bool = True) -> FakeControl:
         listener = self.transport.listen("127.0.0.1")
         control = FakeControl()
         transport = self.transports.get(name, self.transport)
@@ -64,12 +64,12 @@ class Job:
         server.start()
         self.controls[name], self.servers[name] = control, server
         self.members[name] = Member(name, Role.SERVER, *listener.address)
-        self.welcome(name, tables)
+        self.welcome(name, declared)
         return control
 
-    def welcome(self, name: str, tables: bool = True) -> None:
+    def welcome(self, name: str, declared: bool = True) -> None:
         welcome = pb.Welcome(data=codec.data_to_pb(self.data))
-        if tables:
+        if declared:
             welcome.tensors.extend(codec.tensor_to_pb(tensor) for tensor in self.tensors)
             welcome.optimizers.append(self.spec.to_json() if self.spec else "")
         if self.configuration is not None:
@@ -191,12 +191,12 @@ class Job:
         absent: Sequence[int] = (),
     ) -> None:
         """Send a worker's gradients of a version, a block list on each server in two frames."""
-        table = configuration or self.configuration
-        assert table is not None
-        rank = table.ranks[worker]
+        configuration = configuration or self.configuration
+        assert configuration is not None
+        rank = configuration.ranks[worker]
         where = place(self.data, version)
-        positions = share(self.data, where.step, rank, len(table.workers))
-        for server, owned in table.blocks_of.items():
+        positions = share(self.data, where.step, rank, len(configuration.workers))
+        for server, owned in configuration.blocks_of.items():
             if servers is not None and server not in servers:
                 continue
             mine = [block for block in owned if (blocks is None or block in blocks) and block not in absent]
@@ -213,28 +213,28 @@ class Job:
                     meta["hyper"] = HYPER.to_dict()
                 if not positions:
                     meta["empty"] = True
-                frame = Frame(PushMeta(**meta), table.id, version, len(positions))
+                frame = Frame(PushMeta(**meta), configuration.id, version, len(positions))
                 self.workers[worker].send(server, frame, [slab[self.model.span(run)] for run in runs(chunk)])
 
     def check_step(self, version: int, configuration: Configuration | None = None) -> list[NDArray[np.uint8]]:
         """A whole exchange by all workers, checked against the reference bit by bit."""
-        table = configuration or self.configuration
-        assert table is not None
-        names = [worker.id for worker in table.workers]
+        configuration = configuration or self.configuration
+        assert configuration is not None
+        names = [worker.id for worker in configuration.workers]
         slabs = [self.random_slab() for _ in names]
         for name, slab in zip(names, slabs, strict=True):
-            self.push(name, version, slab, table)
-        self._redo_if_decided(version, slabs, names, table)
-        self.check_settled(version, slabs, names, table)
+            self.push(name, version, slab, configuration)
+        self._redo_if_decided(version, slabs, names, configuration)
+        self.check_settled(version, slabs, names, configuration)
         return slabs
 
     def _redo_if_decided(
-        self, version: int, slabs: Sequence[NDArray[np.uint8]], names: Sequence[str], table: Configuration
+        self, version: int, slabs: Sequence[NDArray[np.uint8]], names: Sequence[str], configuration: Configuration
     ) -> None:
         """As a worker does that hears in the middle of a step that the plan is decided: contribute to what lacks."""
         workers = [self.workers[name] for name in names]
         for worker in workers:
-            worker.wait(lambda worker=worker: worker.has(version + 1) or worker.heard > table.id)
+            worker.wait(lambda worker=worker: worker.has(version + 1) or worker.heard > configuration.id)
         if all(worker.has(version + 1) for worker in workers):
             return
         assert self.prepared is not None
@@ -243,7 +243,7 @@ class Job:
             self.push(name, version, slab, self.prepared, blocks=sorted(lacking))
 
     def check_settled(
-        self, version: int, slabs: Sequence[NDArray[np.uint8]], names: Sequence[str], table: Configuration
+        self, version: int, slabs: Sequence[NDArray[np.uint8]], names: Sequence[str], configuration: Configuration
     ) -> None:
         where = place(self.data, version)
         samples = [len(share(self.data, where.step, rank, len(names))) for rank in range(len(names))]

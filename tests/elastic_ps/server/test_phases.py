@@ -26,14 +26,14 @@ W0, W1 = Member("w0", Role.WORKER, "h"), Member("w1", Role.WORKER, "h")
 S0, S1, S2 = (Member(f"s{number}", Role.SERVER, "h", number) for number in range(3))
 
 
-def table(
+def configuration(
     number: int, servers: tuple[Member, ...] = (S0, S1), assignment: tuple[int, ...] = (0, 0, 1, 1)
 ) -> Configuration:
     return Configuration(ConfigId(1, number), (W0,), servers, assignment)
 
 
-IN_FORCE = Standing("s0", current=table(3))
-PREPARED = IN_FORCE.prepare(table(5), False, frozenset())
+IN_FORCE = Standing("s0", current=configuration(3))
+PREPARED = IN_FORCE.prepare(configuration(5), False, frozenset())
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_moves_of_all_servers_fit_together(before: list[int], after: list[int]) 
     """What one gives is what the other takes; fresh blocks are those beyond the old model."""
     servers = (S0, S1, S2)
     after = (after * 12)[: max(len(after), len(before))]  # a model only grows
-    old, new = table(1, servers, tuple(before)), table(2, servers, tuple(after))
+    old, new = configuration(1, servers, tuple(before)), configuration(2, servers, tuple(after))
     every = {server.id: moves(server.id, old, new) for server in servers}
     for giver in every:
         for taker in every:

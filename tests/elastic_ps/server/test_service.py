@@ -152,7 +152,7 @@ def test_a_rule_that_fails_is_told_and_ends_the_server(jobs: Jobs, monkeypatch: 
 
 
 def test_tables_that_a_joiner_cannot_run_end_it_with_the_reason(job: Job) -> None:
-    joiner = job.add_server("s1", tables=False)
+    joiner = job.add_server("s1", declared=False)
     job.direct("s1", welcome=pb.Welcome(optimizers=[OptimizerSpec("their_rules:Mine").to_json()]))
     assert "start it with --optimizer-module their_rules" in joiner.await_answer(pb.BROKEN).detail
     assert job.servers["s1"].wait(TIMEOUT) == 1

@@ -69,7 +69,7 @@ class Played:
 
 
 def saved(snapshot: CheckpointSnapshot) -> tuple[bytes, str]:
-    """A snapshot's data file and its table."""
+    """A snapshot's data file and its contents."""
     file = io.BytesIO()
     writer = BlockFileWriter(file, "s.bin")
     while (piece := snapshot.next_piece()) is not None:
@@ -82,11 +82,11 @@ def restored(file: tuple[bytes, str], applied: dict) -> Desk:
     data, text = file
     desk = Desk(data=SMALL, filled=False)
     store, blocks = desk.state.store, list(range(len(desk.model.blocks)))
-    table = BlockManifest(json.dumps({"version": 0, **json.loads(text), "applied": applied}).encode())
-    for block, entry in table.entries(store, blocks)["s.bin"]:
+    manifest = BlockManifest(json.dumps({"version": 0, **json.loads(text), "applied": applied}).encode())
+    for block, entry in manifest.entries(store, blocks)["s.bin"]:
         image = data[entry.offset : entry.offset + entry.length]
         entry.check(block, "s.bin", image)
-        store.load((block, 1), np.frombuffer(image, np.uint8), entry.version, [entry.count], table.applied(block))
+        store.load((block, 1), np.frombuffer(image, np.uint8), entry.version, [entry.count], manifest.applied(block))
         store.status[block] = BlockStatus.PRIMARY
     current = desk.state.standing.current
     assert current is not None
@@ -132,13 +132,13 @@ def test_each_block_takes_each_batch_once_over_a_restore(seed: int) -> None:
     for _ in range(rng.randrange(20)):
         played.turn()
     files = [saved(snapshots[server]) for server in range(2)]
-    tables = [json.loads(text) for _, text in files]
-    book, applied = saving.unfinished(before, played.drawn, SMALL.exchanges, [table["applied"] for table in tables])
+    contents = [json.loads(text) for _, text in files]
+    book, applied = saving.unfinished(before, played.drawn, SMALL.exchanges, [one["applied"] for one in contents])
     again = [
-        restored(file, {origin: table["applied"][origin] for origin in applied.keys() & table["applied"].keys()})
-        for file, table in zip(files, tables, strict=True)
+        restored(file, {origin: content["applied"][origin] for origin in applied.keys() & content["applied"].keys()})
+        for file, content in zip(files, contents, strict=True)
     ]
-    floors = [entry["version"] for table in tables for entry in table["blocks"].values()]
+    floors = [entry["version"] for one in contents for entry in one["blocks"].values()]
     later = Played(book, LATER, again, seed + 1)
     later.until_epoch(played.book.epoch + 2)
     found = proof(played.desks, floors, again, played.book.epoch + 2)

@@ -24,9 +24,9 @@ def saved(job: Job, folder: Path) -> Path:
 
 def prepare(job: Job, manifest: Path, number: int) -> None:
     """Order a start from a checkpoint."""
-    table = codec.configuration_to_pb(job.next([], ["s0"], job.spread(1)))
-    table.id.number = number
-    job.direct("s0", prepare=pb.Prepare(configuration=table, restore=f"file://{manifest}"))
+    configuration = codec.configuration_to_pb(job.next([], ["s0"], job.spread(1)))
+    configuration.id.number = number
+    job.direct("s0", prepare=pb.Prepare(configuration=configuration, restore=f"file://{manifest}"))
 
 
 def harm(path: Path, what: str) -> None:

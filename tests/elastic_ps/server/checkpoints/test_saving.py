@@ -193,8 +193,8 @@ def test_states_of_another_optimizer_are_refused_by_name(jobs: Jobs, tmp_path: P
     path = manifest(job, 1, tmp_path)
     again = jobs.keep(Job(TENSORS, ADAM))
     control = again.add_server("s0")
-    table = codec.configuration_to_pb(again.next(["w0"], ["s0"], again.spread(1)))
-    again.direct("s0", prepare=pb.Prepare(configuration=table, restore=f"file://{path}"))
+    configuration = codec.configuration_to_pb(again.next(["w0"], ["s0"], again.spread(1)))
+    again.direct("s0", prepare=pb.Prepare(configuration=configuration, restore=f"file://{path}"))
     assert "block 0 of key 0 was saved with other state" in control.await_answer(pb.UNREADABLE).detail
 
 

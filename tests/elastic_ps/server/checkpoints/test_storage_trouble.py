@@ -42,9 +42,9 @@ def whole(jobs: Jobs, folder: Path) -> tuple[Job, Path]:
 
 
 def prepare(job: Job, manifest: Path, number: int = 1) -> None:
-    table = codec.configuration_to_pb(job.next([], ["s0"], job.spread(1)))
-    table.id.number = number
-    job.direct("s0", prepare=pb.Prepare(configuration=table, restore=f"file://{manifest}"))
+    configuration = codec.configuration_to_pb(job.next([], ["s0"], job.spread(1)))
+    configuration.id.number = number
+    job.direct("s0", prepare=pb.Prepare(configuration=configuration, restore=f"file://{manifest}"))
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ def test_a_server_answers_and_reports_while_its_storage_hangs_and_gives_up_in_ti
 def test_a_worker_that_dies_while_servers_load_costs_no_block(
     jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The death's plan comes into the start: the table switches, and blocks that had not been loaded are yet."""
+    """The death's plan comes into the start: the configuration switches, and unloaded blocks still load."""
     old, manifest = whole(jobs, tmp_path)
     job = jobs.keep(Job(TENSORS, SGD))
     control = job.add_server("s0")
@@ -225,9 +225,9 @@ def test_a_worker_that_dies_while_servers_load_costs_no_block(
             assert died.wait(TIMEOUT)
 
     def start(workers: list[str], number: int, dead: list[str]) -> None:
-        table = codec.configuration_to_pb(job.next(workers, ["s0"], job.spread(1)))
-        table.id.number = number
-        job.direct("s0", prepare=pb.Prepare(configuration=table, dead=dead, restore=f"file://{manifest}"))
+        configuration = codec.configuration_to_pb(job.next(workers, ["s0"], job.spread(1)))
+        configuration.id.number = number
+        job.direct("s0", prepare=pb.Prepare(configuration=configuration, dead=dead, restore=f"file://{manifest}"))
 
     with opening(monkeypatch, waits):
         start(["w0", "w1"], 1, [])

@@ -33,14 +33,14 @@ def push(
     step: int,
     slab: NDArray[np.uint8],
     batch: BatchId | None = None,
-    table: Configuration | None = None,
+    configuration: Configuration | None = None,
     blocks: Sequence[int] = EVERY,
     absent: Sequence[int] = (),
 ) -> None:
     """A worker's exchange `version`, of the epoch's step `step`, to the blocks' owners; half of them in each frame."""
-    table = table or job.configuration
+    configuration = configuration or job.configuration
     where, positions = place(job.data, step), share(job.data, step % job.data.steps_per_epoch, 0, 1)
-    for server, owned in table.blocks_of.items():
+    for server, owned in configuration.blocks_of.items():
         mine = [block for block in owned if block in blocks]
         for chunk in (mine[: len(mine) // 2], mine[len(mine) // 2 :]):
             meta = {
@@ -50,7 +50,7 @@ def push(
                 "batch": list(batch or BatchId(worker, version)),
                 "hyper": HYPER.to_dict(),
             }
-            frame = Frame(PushMeta(**meta), table.id, version, len(positions))
+            frame = Frame(PushMeta(**meta), configuration.id, version, len(positions))
             job.workers[worker].send(server, frame, [slab[job.model.span(run)].copy() for run in frame.runs])
 
 
@@ -114,7 +114,7 @@ def test_a_batch_cut_by_a_hand_over_enters_each_block_once(jobs: Jobs, mode: int
     job.order_adopt(new)
     push(job, "w0", 1, 2, slab)
     assert job.workers["w0"].await_kind(Kind.REFUSED).meta.reason == Reason.STALE
-    push(job, "w0", 1, 2, slab, table=new)
+    push(job, "w0", 1, 2, slab, configuration=new)
     check_settled(job, "w0", 1, slab)
     job.controls["s1"].await_answer(pb.ARRIVED, number=new.id)
     job.configuration = new
@@ -137,8 +137,8 @@ def test_a_push_waits_for_the_hand_over(jobs: Jobs) -> None:
     assert slow.held.wait(TIMEOUT)
     mine, theirs = new.blocks_of["s0"], new.blocks_of["s1"]
     job.workers["w1"].values.clear()
-    push(job, "w1", 0, 1, slabs[0], table=new)
-    push(job, "w0", 1, 2, slabs[1], table=new)
+    push(job, "w1", 0, 1, slabs[0], configuration=new)
+    push(job, "w0", 1, 2, slabs[1], configuration=new)
     job.workers["w0"].await_version(2, mine)
     job.workers["w1"].await_version(1, mine)
     assert not set(job.workers["w0"].values[2]) & set(theirs)
@@ -210,8 +210,8 @@ def test_saved_at_once_and_each_block_at_its_own_version(jobs: Jobs, tmp_path: P
     push(job, "w1", 1, 3, job.random_slab())
     saved = job.controls["s0"].await_answer(pb.SAVED, pb.LATE)
     assert (saved.answer, saved.version) == (pb.SAVED, 1)
-    table = json.loads(saved.detail)["blocks"]
-    (tmp_path / "manifest.json").write_text(json.dumps({"version": 1, "blocks": table}))
+    blocks = json.loads(saved.detail)["blocks"]
+    (tmp_path / "manifest.json").write_text(json.dumps({"version": 1, "blocks": blocks}))
     again = jobs.begin(Job(TENSORS, ADAM, DATA), workers=1, restore=f"file://{tmp_path}/manifest.json")
     store = again.servers["s0"].state.store
     assert again.image("s0", list(EVERY)) == kept

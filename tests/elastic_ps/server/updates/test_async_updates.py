@@ -155,9 +155,9 @@ def test_the_chief_s_hyperparameters_count_once_they_are_known() -> None:
 
 
 def _without_chief(desk: Desk) -> tuple[Any, ...]:
-    table = desk.state.standing.current
-    assert table is not None
-    return table.workers[1:], table.servers, table.assignment
+    configuration = desk.state.standing.current
+    assert configuration is not None
+    return configuration.workers[1:], configuration.servers, configuration.assignment
 
 
 # ---- once ------------------------------------------------------------------------------------------------------------
@@ -229,9 +229,9 @@ def test_a_pull_is_answered_under_its_own_version_in_one_frame() -> None:
 
 def test_the_configuration_before_is_refused_and_names_the_present() -> None:
     desk = Desk()
-    table = desk.state.standing.current
-    assert table is not None
-    desk.state.standing = desk.state.standing.prepare(replace(table, id=ConfigId(1, 2)), False, frozenset())
+    configuration = desk.state.standing.current
+    assert configuration is not None
+    desk.state.standing = desk.state.standing.prepare(replace(configuration, id=ConfigId(1, 2)), False, frozenset())
     desk.switch()
     (refused,) = desk.push("w1", BatchId("w1", 0), desk.slab())
     assert (refused.meta.reason, refused.meta.configuration) == (Reason.STALE, ConfigId(1, 2))
